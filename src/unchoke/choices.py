@@ -1,0 +1,19 @@
+"""A choice the system made: the value, the reason, and what was measured or known."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One automatic (or user-given) setting, never shown without its reason."""
+
+    name: str
+    value: Any
+    reason: str
+    evidence: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)

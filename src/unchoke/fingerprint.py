@@ -1,0 +1,36 @@
+"""Stable digests of values and files: the same input gives the same text on every machine and in every Python."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+
+def digest(value: Any) -> str:
+    """SHA-256 of a JSON-able value, keys sorted."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def digest_bytes(data: bytes | memoryview) -> str:
+    """SHA-256 of bytes."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def digest_file(path: Path) -> str:
+    """SHA-256 of a file's content, read in pieces."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def hash_unit(*parts: object) -> float:
+    """A number in [0, 1) that depends only on `parts`: the basis of every reproducible 'random' choice about a sample."""
+    return hash_int(*parts) / 2**64
+
+
+def hash_int(*parts: object) -> int:
+    """A 64-bit integer that depends only on `parts`."""
+    text = "\x1f".join(str(part) for part in parts)
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")

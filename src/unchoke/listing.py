@@ -1,0 +1,52 @@
+"""Directory listings: the only place that reads folders. One pass with `os.scandir`, sorted, so order never depends on the disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """A file as the listing saw it; `relative` uses forward slashes on every system."""
+
+    path: str
+    relative: str
+    size_bytes: int
+    mtime_ns: int
+
+
+def walk(root: Path) -> Iterator[FileEntry]:
+    """Every file below `root`, depth first, in name order; hidden folders and files (a leading dot) are passed over.
+
+    Links to files count as files; a link to a folder that was already entered is not entered again.
+    """
+    seen: set[tuple[int, int]] = set()
+    yield from _walk(os.fspath(root), "", seen)
+
+
+def _walk(folder: str, prefix: str, seen: set[tuple[int, int]]) -> Iterator[FileEntry]:
+    info = os.stat(folder)
+    identity = (info.st_dev, info.st_ino)
+    if identity in seen and info.st_ino:
+        return
+    seen.add(identity)
+    with os.scandir(folder) as scan:
+        entries = sorted((entry for entry in scan if not entry.name.startswith(".")), key=lambda entry: entry.name)
+    for entry in entries:
+        if entry.is_dir():
+            yield from _walk(entry.path, f"{prefix}{entry.name}/", seen)
+        elif entry.is_file():
+            stat = entry.stat()
+            yield FileEntry(entry.path, prefix + entry.name, stat.st_size, stat.st_mtime_ns)
+
+
+def names(folder: Path, *, prefix: str = "", suffix: str = "") -> list[str]:
+    """Names of the entries directly in `folder` with that beginning and end, sorted; empty if there is no such folder."""
+    try:
+        found = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    return sorted(name for name in found if name.startswith(prefix) and name.endswith(suffix))
