@@ -1,0 +1,64 @@
+"""Stage time of training heads on cached features: 3 and 64 configurations of 20 epochs on 10,000 x 1280.
+
+The features are a synthetic mixture (16 overlapping Gaussian classes, float16, memory-mapped), so the time is real and the accuracy is not
+comparable with anything. Run `python benches/bench_heads.py`; it prints one JSON line.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from unchoke.events import ignore
+from unchoke.train.data import ArraySource, Problem
+from unchoke.train.loop import train_heads
+from unchoke.train.sweep import default_sweep
+
+NUM_SAMPLES, DIM, NUM_CLASSES, EPOCHS = 10_000, 1280, 16, 20
+
+
+def main(nums: list[int]) -> None:
+    torch.set_num_threads(2)
+    with tempfile.TemporaryDirectory() as folder:
+        source, problem = make_mixture(Path(folder) / "feats.npy")
+        seconds = {str(num): bench(source, problem, num=num) for num in nums}
+    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    shape = {"samples": NUM_SAMPLES, "dim": DIM, "classes": NUM_CLASSES, "epochs": EPOCHS, "features": "synthetic mixture"}
+    print(json.dumps({"bench": "heads", **shape, "seconds": seconds, "threads": 2, "peak_rss_bytes": peak_bytes}))
+
+
+def bench(source: ArraySource, problem: Problem, *, num: int) -> float:
+    configs = default_sweep(problem, num=num, seed=0, epochs=EPOCHS, batch_size=256)
+    started = time.perf_counter()
+    result = train_heads(source, problem, configs, device=torch.device("cpu"), on_event=ignore)
+    elapsed_s = time.perf_counter() - started
+    print(f"{num} configurations: {elapsed_s:.2f} s, best val {result.all[result.best_index].val_metric:.3f}", file=sys.stderr)
+    return round(elapsed_s, 3)
+
+
+def make_mixture(path: Path) -> tuple[ArraySource, Problem]:
+    """10,000 rows around 16 centres, in a file that is then memory-mapped."""
+    generator = np.random.default_rng(0)
+    centres = generator.normal(size=(NUM_CLASSES, DIM)).astype(np.float32) * 0.12
+    targets = generator.integers(0, NUM_CLASSES, size=NUM_SAMPLES)
+    feats = np.lib.format.open_memmap(path, mode="w+", dtype=np.float16, shape=(NUM_SAMPLES, DIM))
+    for start in range(0, NUM_SAMPLES, 1000):
+        noise = generator.normal(size=(1000, DIM)).astype(np.float32)
+        feats[start : start + 1000] = centres[targets[start : start + 1000]] + noise
+    feats.flush()
+    order = generator.permutation(NUM_SAMPLES)
+    splits = {"train": order[:7000], "val": order[7000:8500], "test": order[8500:]}
+    names = tuple(f"class {number}" for number in range(NUM_CLASSES))
+    ids = [f"sample-{number}" for number in range(NUM_SAMPLES)]
+    return ArraySource(np.load(path, mmap_mode="r")), Problem("classification", names, targets, splits, ids)
+
+
+if __name__ == "__main__":
+    main([int(text) for text in sys.argv[1:]] or [3, 64])

@@ -1,0 +1,302 @@
+"""`unchoke`: one function per command. Each parses, calls the library function of the same name, and shows the result."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from unchoke import __version__
+from unchoke.cli.options import DATA, FEATURES, HEAD, DryRun, Json, Out, Run, takes
+from unchoke.errors import Interrupted, UnchokeError
+from unchoke.report.console import Console
+
+OUR_BUG = 70
+INTERRUPTED = 130
+_COLOUR_WORDS = {"rgb", "rgba", "l", "grey", "gray", "cmyk"}
+
+app = typer.Typer(
+    name="unchoke",
+    help="Train image models fast on the machine you have, and know what holds a run back.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+runs_app = typer.Typer(help="What was tried, and what came out.", no_args_is_help=True)
+app.add_typer(runs_app, name="runs")
+
+Shown = tuple[dict[str, Any], str, int]
+"""What a command shows: the result for --json, the same as text, and the exit code."""
+
+
+def show(command: str, as_json: bool, work: Callable[[Console], Shown]) -> None:
+    """Run `work`, show what it returns, and exit as the house rules say."""
+    console = Console(json=as_json)
+    try:
+        result, text, code = work(console)
+        console.result(command, result, text, ok=code == 0)
+    except UnchokeError as error:
+        console.error(command, error)
+        raise typer.Exit(error.exit_code) from None
+    except KeyboardInterrupt:
+        console.error(command, _interrupted())
+        raise typer.Exit(INTERRUPTED) from None
+    except Exception:
+        console.bug(f"{traceback.format_exc()}\nthis is a bug in unchoke {__version__}: please report the lines above")
+        raise typer.Exit(OUR_BUG) from None
+    if code:
+        raise typer.Exit(code)
+
+
+def _interrupted() -> Interrupted:
+    return Interrupted(
+        "stopped at once, on request",
+        why="a second Ctrl-C, or one outside a stage that can finish its work first",
+        try_="run the same command again: it goes on from here",
+    )
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        Console().result("version", {"version": __version__}, f"unchoke {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+) -> None:
+    """Train image models fast on the machine you have, and know what holds a run back."""
+
+
+@app.command()
+@takes("device", "workers", "precision")
+def doctor(typed: dict[str, Any], json: Json = False) -> None:
+    """This machine: what it is, and what was chosen for it, each with its reason."""
+
+    def work(console: Console) -> Shown:
+        from unchoke.flows.doctor import doctor as run
+        from unchoke.report.doctor_text import render_doctor
+
+        report = run(overrides={"device": typed["device"], "workers": typed["workers"], "dtype": typed["precision"]})
+        return report.to_dict(), render_doctor(report), 0
+
+    show("doctor", json, work)
+
+
+@app.command()
+@takes(*DATA)
+def check(typed: dict[str, Any], out: Out = None, json: Json = False) -> None:
+    """Pre-flight gate: is this data sound, and can workers load it? Exits 1 on errors. Never writes inside DATA."""
+
+    def work(console: Console) -> Shown:
+        from unchoke.flows.check import check as run
+
+        result = run(out=out, on_event=console.on_event, **typed)
+        return result.to_dict(), result.to_text(), 0 if result.ok else 1
+
+    show("check", json, work)
+
+
+@app.command()
+@takes(*DATA, *FEATURES, *HEAD)
+def fit(typed: dict[str, Any], out: Out = None, dry_run: DryRun = False, json: Json = False) -> None:
+    """The main job: check, extract features once, train, evaluate, report. Run it again and it goes on, or says it is done."""
+
+    def work(console: Console) -> Shown:
+        from unchoke.flows.fit import fit as run
+
+        result = run(out=out, on_event=console.on_event, dry_run=dry_run, **typed)
+        return result.to_dict(), result.to_text(), 0
+
+    show("fit", json, work)
+
+
+@app.command()
+@takes(*DATA, *FEATURES, *HEAD)
+def train(typed: dict[str, Any], out: Out = None, json: Json = False) -> None:
+    """Train and evaluate on cached features, without the gate in front; extracts what is missing."""
+
+    def work(console: Console) -> Shown:
+        from unchoke.flows.fit import train as run
+
+        result = run(out=out, on_event=console.on_event, **typed)
+        return result.to_dict(), result.to_text(), 0
+
+    show("train", json, work)
+
+
+@app.command()
+@takes(*DATA, *FEATURES)
+def extract(
+    typed: dict[str, Any],
+    job: Annotated[str | None, typer.Option("--job", help="Run this one job of features/jobs_queue.csv, done or not.")] = None,
+    out: Out = None,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """The frozen part alone, in resumable micro-jobs."""
+
+    def work(console: Console) -> Shown:
+        from unchoke.flows.fit import extract as run
+
+        result = run(out=out, job=job, dry_run=dry_run, on_event=console.on_event, **typed)
+        return result.to_dict(), result.to_text(), 0
+
+    show("extract", json, work)
+
+
+@app.command()
+def evaluate(run: Run = "latest", out: Out = None, json: Json = False) -> None:
+    """Score a run again from its files: cached features and saved head, no training, no images."""
+
+    def work(console: Console) -> Shown:
+        from unchoke.flows.evaluate import evaluate as evaluate_run
+
+        result = evaluate_run(run, out=out, on_event=console.on_event)
+        return result.to_dict(), result.to_text(), 0
+
+    show("evaluate", json, work)
+
+
+@app.command()
+def predict(
+    run: Run,
+    images: Annotated[list[str], typer.Argument(help="Image files or folders.")],
+    to: Annotated[Path | None, typer.Option("--to", help="Write the predictions to this CSV file.")] = None,
+    device: Annotated[str | None, typer.Option("--device", help="cpu, cuda or mps.")] = None,
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """Predict new images with a run, from its files alone. Exits 1 if an image could not be read."""
+
+    def work(console: Console) -> Shown:
+        from unchoke.flows.predict import predict as predict_images
+
+        result = predict_images(run, images, to=to, device=device, out=out, on_event=console.on_event)
+        return result.to_dict(), result.to_text(), 1 if result.failed else 0
+
+    show("predict", json, work)
+
+
+@app.command()
+def report(run: Run = "latest", out: Out = None, json: Json = False) -> None:
+    """Write report.html of a run again, from its files alone."""
+
+    def work(console: Console) -> Shown:
+        from unchoke.flows.runs import report as write_report
+
+        file = write_report(run, out=out)
+        return {"report": str(file)}, f"report  {file}", 0
+
+    show("report", json, work)
+
+
+@runs_app.command("list")
+def runs_list(out: Out = None, json: Json = False) -> None:
+    """All runs of the workspace, newest last."""
+
+    def work(console: Console) -> Shown:
+        from unchoke.flows.runs import list_runs
+        from unchoke.report.text import render_runs_table
+
+        rows = list_runs(out=out)
+        return {"runs": rows}, render_runs_table(rows), 0
+
+    show("runs list", json, work)
+
+
+@runs_app.command("show")
+def runs_show(run: Run = "latest", out: Out = None, json: Json = False) -> None:
+    """One run: settings, choices, metrics, timings, files."""
+
+    def work(console: Console) -> Shown:
+        from unchoke.flows.runs import show_run
+        from unchoke.report.text import render_run
+
+        record = show_run(run, out=out)
+        return record, render_run(record), 0
+
+    show("runs show", json, work)
+
+
+@runs_app.command("compare")
+def runs_compare(
+    runs: Annotated[list[str], typer.Argument(help="Two or more runs.")], out: Out = None, json: Json = False
+) -> None:
+    """Runs side by side: what differs in settings, and in results."""
+
+    def work(console: Console) -> Shown:
+        from unchoke.flows.runs import compare_runs
+        from unchoke.report.text import render_comparison
+
+        records = compare_runs(runs, out=out)
+        return {"runs": records}, render_comparison(records), 0
+
+    show("runs compare", json, work)
+
+
+@runs_app.command("best")
+def runs_best(
+    metric: Annotated[str | None, typer.Option("--metric", help="Which metric (default accuracy, or r2).")] = None,
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """The run with the best validation score."""
+
+    def work(console: Console) -> Shown:
+        from unchoke.flows.runs import best_run
+        from unchoke.report.text import render_run
+
+        record = best_run(metric, out=out)
+        return record, render_run(record), 0
+
+    show("runs best", json, work)
+
+
+@runs_app.command("export")
+def runs_export(
+    run: Run, to: Annotated[Path, typer.Argument(help="The folder to make.")], out: Out = None, json: Json = False
+) -> None:
+    """One folder with everything evaluate, predict and report need, to take to another machine."""
+
+    def work(console: Console) -> Shown:
+        from unchoke.flows.export import export_run
+
+        result = export_run(run, to, out=out, on_event=console.on_event)
+        return result, f"exported  {to}\nnext      unchoke predict {to} IMAGES", 0
+
+    show("runs export", json, work)
+
+
+@app.command()
+def demo(out: Out = None, json: Json = False) -> None:
+    """All of it on 1,393 real grocery photos that come with a package: offline, a couple of minutes on two cores."""
+
+    def work(console: Console) -> Shown:
+        from unchoke.flows.demo import demo as run
+
+        result = run(out=out, on_event=console.on_event)
+        return result.to_dict(), result.to_text(), 0
+
+    show("demo", json, work)
+
+
+def join_expect(arguments: list[str]) -> list[str]:
+    """Let `--expect 600x450 rgb` be typed without quotes: its second word is not a file."""
+    joined: list[str] = []
+    for argument in arguments:
+        if len(joined) >= 2 and joined[-2] == "--expect" and argument.lower() in _COLOUR_WORDS:
+            joined[-1] += f" {argument}"
+        else:
+            joined.append(argument)
+    return joined
+
+
+def main() -> None:
+    """The console script."""
+    app(args=join_expect(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""What was tried and what came out: one SQLite file of runs, settings, metrics, timings, memory, artefacts and choices."""

@@ -1,0 +1,1 @@
+"""Stage 5: the frozen part of a network, run once over every image and kept."""

@@ -1,0 +1,124 @@
+"""Which engine runs the frozen part here: the first on the list whose features agree with plain float32 torch on this data.
+
+In: an encoder, a list of candidates in order of preference, and a sample of the user's own pictures. Out: the engine, and a
+`Choice` that says what was compared and how fast each was. A candidate that disagrees, or is not installed, is passed over and
+that is said.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from unchoke.choices import Choice
+from unchoke.decode.image import Pixels
+from unchoke.errors import MachineError
+from unchoke.features.engines import Engine, Features
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How close an engine's features must be: mean cosine, and the worst picture's cosine after removing the mean feature."""
+
+    mean_cosine: float
+    worst_centred: float
+
+
+USUAL = Tolerance(mean_cosine=0.999, worst_centred=0.99)
+ASKED_FOR_INT8 = Tolerance(mean_cosine=0.99, worst_centred=0.95)
+"""Wider, because int8 is only ever used when asked for by name."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How two sets of features of the same pictures compare."""
+
+    mean_cosine: float
+    worst_cosine: float
+    worst_centred: float
+
+    def within(self, tolerance: Tolerance) -> bool:
+        return self.mean_cosine >= tolerance.mean_cosine and self.worst_centred >= tolerance.worst_centred
+
+
+def compare(reference: Features, candidate: Features) -> Agreement:
+    """Cosines picture by picture, plain and after removing the reference's mean (which hides most differences)."""
+    plain = _cosines(reference, candidate)
+    centre = reference.mean(axis=0)
+    centred = _cosines(reference - centre, candidate - centre)
+    return Agreement(float(plain.mean()), float(plain.min()), float(centred.min()))
+
+
+def _cosines(left: Features, right: Features) -> Features:
+    """Cosine of each pair of rows; a row that is (nearly) zero on both sides agrees, on one side does not."""
+    left64, right64 = left.astype(np.float64), right.astype(np.float64)
+    norms = np.linalg.norm(left64, axis=1) * np.linalg.norm(right64, axis=1)
+    dots = (left64 * right64).sum(axis=1)
+    both_zero = np.abs(left64 - right64).max(axis=1) < 1e-6
+    return np.where(both_zero, 1.0, dots / np.maximum(norms, 1e-12)).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An engine that may be used: its label (``openvino:bf16``), how to build it, and how close it has to be."""
+
+    label: str
+    build: Callable[[], Engine]
+    tolerance: Tolerance = USUAL
+
+
+def choose_engine(reference: Engine, candidates: Sequence[Candidate], sample: Pixels) -> tuple[Engine, Choice]:
+    """The first candidate that agrees with `reference` on `sample`; `reference` itself if none does."""
+    if len(sample) == 0:
+        return reference, Choice("engine", "torch:f32", "no picture could be read to compare a faster engine with")
+    truth, reference_s = _timed(reference, sample)
+    tried: dict[str, Any] = {"torch:f32": {"images_per_s": round(len(sample) / reference_s, 1)}}
+    refused: list[str] = []
+    for candidate in candidates:
+        try:
+            engine = candidate.build()
+        except MachineError as error:
+            refused.append(f"{candidate.label}: {error.what}")
+            continue
+        features, seconds = _timed(engine, sample)
+        agreement = compare(truth, features)
+        tried[candidate.label] = {"images_per_s": round(len(sample) / seconds, 1), **_rounded(agreement)}
+        if agreement.within(candidate.tolerance):
+            return engine, _accepted(candidate, agreement, reference_s / seconds, len(sample), refused, tried)
+        refused.append(f"{candidate.label} disagrees: {_in_words(agreement, candidate.tolerance)}")
+    reason = "plain torch in float32" + (f"; not used: {'; '.join(refused)}" if refused else ", which needs no comparison")
+    return reference, Choice("engine", "torch:f32", reason, tried)
+
+
+def _accepted(
+    candidate: Candidate, agreement: Agreement, gain: float, num: int, refused: list[str], tried: dict[str, Any]
+) -> Choice:
+    reason = (
+        f"agrees with float32 torch on {num} of your pictures ({_in_words(agreement, candidate.tolerance)}) "
+        f"and ran {gain:.1f}× as fast on them, one batch at a time"
+    )
+    if refused:
+        reason += f"; not used: {'; '.join(refused)}"
+    return Choice("engine", candidate.label, reason, tried)
+
+
+def _in_words(agreement: Agreement, tolerance: Tolerance) -> str:
+    return (
+        f"mean cosine {agreement.mean_cosine:.4f}, at least {tolerance.mean_cosine} wanted; "
+        f"worst after centring {agreement.worst_centred:.4f}, at least {tolerance.worst_centred}"
+    )
+
+
+def _timed(engine: Engine, sample: Pixels) -> tuple[Features, float]:
+    engine.encode(sample[: engine.batch])  # the first batch pays for allocations
+    started = time.perf_counter()
+    features = engine.encode(sample)
+    return features, time.perf_counter() - started
+
+
+def _rounded(agreement: Agreement) -> dict[str, float]:
+    return {name: round(value, 5) for name, value in asdict(agreement).items()}

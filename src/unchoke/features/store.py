@@ -1,0 +1,158 @@
+"""Features on disk: float16 NPZ shards, written whole, read by memory map.
+
+A shard is an ordinary uncompressed `.npz` that `np.load` opens. Because its members are stored, not compressed, each array lies
+contiguous in the file: `FeatureStore` maps the file and finds the array by its offset, so training reads rows without loading
+shards. Mapping goes through torch, which closes the descriptor again: thousands of shards fit under a limit of 64 open files.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from unchoke import atomic
+from unchoke.errors import DataError
+from unchoke.fingerprint import digest_bytes
+
+Half = NDArray[np.float16]
+POOLED = "global_pool"
+VIEWS = "views"
+_LOCAL_HEADER_BYTES = 30
+
+
+class FeatureOverflow(ValueError):  # noqa: N818 (a fact about the numbers)
+    """A feature too large for float16; storing infinity would poison training in silence."""
+
+
+def to_half(features: NDArray[np.float32]) -> Half:
+    """float16, refused if any value overflows or was not finite to begin with."""
+    with np.errstate(over="ignore"):
+        half = features.astype(np.float16)
+    if not np.isfinite(half).all():
+        largest = float(np.nanmax(np.abs(features)))
+        raise FeatureOverflow(f"a feature of magnitude {largest:.4g} does not fit float16 (largest is 65504)")
+    return half
+
+
+def save_shard(path: Path, arrays: Mapping[str, NDArray[np.float16]], sample_ids: Sequence[str]) -> tuple[str, int]:
+    """Write a shard atomically; return its SHA-256 and size. The same content gives the same bytes."""
+    buffer = io.BytesIO()
+    ids = np.array(list(sample_ids), dtype=np.str_) if sample_ids else np.array([], dtype="<U1")
+    members: dict[str, NDArray[np.float16] | NDArray[np.str_]] = {**arrays, "sample_id": ids}
+    np.savez(buffer, allow_pickle=False, **members)
+    data = buffer.getbuffer()
+    atomic.write_with(path, lambda file: file.write(data))
+    return digest_bytes(data), len(data)
+
+
+def load_shard_ids(path: Path) -> list[str]:
+    """The sample ids of a shard; a pickle hidden in it is refused, not run."""
+    try:
+        with np.load(path, allow_pickle=False) as shard:
+            return [str(name) for name in shard["sample_id"]]
+    except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
+        raise _not_a_shard(path, error) from error
+
+
+def map_member(path: Path, name: str) -> Half:
+    """The array `name` of an uncompressed shard, mapped, not read."""
+    try:
+        offset, shape = _locate(path, name)
+    except (ValueError, KeyError, OSError, struct.error, zipfile.BadZipFile) as error:
+        raise _not_a_shard(path, error) from error
+    if 0 in shape:
+        return np.empty(shape, np.float16)
+    whole = torch.from_file(str(path), shared=False, size=path.stat().st_size, dtype=torch.uint8).numpy()
+    num_bytes = int(np.prod(shape)) * 2
+    if offset + num_bytes > len(whole):
+        raise _not_a_shard(path, ValueError("the array runs past the end of the file"))
+    return np.ndarray(shape, np.float16, buffer=whole, offset=offset)
+
+
+def _locate(path: Path, name: str) -> tuple[int, tuple[int, ...]]:
+    """Where the data of a stored `.npy` member begins in the file, and its shape."""
+    with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+        info = archive.getinfo(f"{name}.npy")
+        if info.compress_type != zipfile.ZIP_STORED:
+            raise ValueError(f"member {name} is compressed")
+        file.seek(info.header_offset)
+        header = file.read(_LOCAL_HEADER_BYTES)
+        name_bytes, extra_bytes = struct.unpack("<HH", header[26:30])
+        file.seek(info.header_offset + _LOCAL_HEADER_BYTES + name_bytes + extra_bytes)
+        version = np.lib.format.read_magic(file)
+        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read_header(file)
+        if dtype != np.float16 or fortran:
+            raise ValueError(f"member {name} is {dtype}, not a C-ordered float16 array")
+        return file.tell(), shape
+
+
+def _not_a_shard(path: Path, error: Exception) -> DataError:
+    return DataError(
+        f"{path.name} is not a feature shard",
+        why=f"it could not be read as an uncompressed float16 NPZ: {error}",
+        try_=f"delete {path} and run the same command again: its job is done anew",
+    )
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where each sample's row lies: an index into `shards`, and the row in it."""
+
+    shards: tuple[Path, ...]
+    shard_of: NDArray[np.int32]
+    row_of: NDArray[np.int32]
+
+
+class FeatureStore:
+    """Rows by position, in the order of the samples it was opened for. Implements what training calls a feature source."""
+
+    def __init__(self, placement: Placement, *, dim: int, num_augmented: int = 0) -> None:
+        self._placement = placement
+        self._maps: dict[tuple[int, str], Half] = {}
+        self.dim = dim
+        self.num_views = 1 + num_augmented
+        self.num_samples = len(placement.shard_of)
+
+    def rows(self, positions: NDArray[np.int64], views: NDArray[np.int64] | int = 0) -> Half:
+        """(n, dim): view 0 is the plain picture, 1… the augmented ones; one view for all, or one for each row."""
+        chosen = np.broadcast_to(np.asarray(views, dtype=np.int64), positions.shape)
+        out = np.empty((len(positions), self.dim), np.float16)
+        for shard, where in self._by_shard(positions):
+            rows = self._placement.row_of[positions[where]]
+            plain = chosen[where] == 0
+            out[where[plain]] = self._map(shard, POOLED)[rows[plain]]
+            if not plain.all():
+                out[where[~plain]] = self._map(shard, VIEWS)[rows[~plain], chosen[where[~plain]] - 1]
+        return out
+
+    def all_views(self, positions: NDArray[np.int64]) -> Half:
+        """(n, num_views, dim): every cached view of each sample, the plain one first."""
+        out = np.empty((len(positions), self.num_views, self.dim), np.float16)
+        for shard, where in self._by_shard(positions):
+            rows = self._placement.row_of[positions[where]]
+            out[where, 0] = self._map(shard, POOLED)[rows]
+            if self.num_views > 1:
+                out[where, 1:] = self._map(shard, VIEWS)[rows]
+        return out
+
+    def _by_shard(self, positions: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
+        """The wanted rows grouped by the shard they lie in."""
+        shards = self._placement.shard_of[positions]
+        order = np.argsort(shards, kind="stable")
+        firsts = np.flatnonzero(np.diff(shards[order], prepend=-1))
+        return [(int(shards[part[0]]), part) for part in np.split(order, firsts[1:]) if len(part)]
+
+    def _map(self, shard: int, name: str) -> Half:
+        key = (shard, name)
+        if key not in self._maps:
+            self._maps[key] = map_member(self._placement.shards[shard], name)
+        return self._maps[key]

@@ -1,0 +1,1 @@
+"""What combines stages: the only layer that does. One function for each command, without printing."""

@@ -1,0 +1,193 @@
+"""`check`: the gate before a single weight is updated.
+
+In: DATA as described. Out: every problem at once, as findings, and the samples with their splits for whoever goes on. Reads DATA,
+never writes there. Errors close the gate, warnings do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unchoke import atomic
+from unchoke.choices import Choice
+from unchoke.decode.loader import ImageSet
+from unchoke.errors import DataError
+from unchoke.events import OnEvent
+from unchoke.findings import Finding, rank
+from unchoke.fingerprint import digest
+from unchoke.flows.inspect import inspect_samples
+from unchoke.flows.resources import diagnose_room, estimate_need, measure_room
+from unchoke.flows.session import Session, open_session
+from unchoke.flows.worker_trial import try_worker
+from unchoke.index.manifest import load_manifest
+from unchoke.index.preflight import FATAL_PROBLEMS, diagnose_files, parse_expect
+from unchoke.index.samples import DataSource, Samples
+from unchoke.index.scan import scan_samples
+from unchoke.index.splits import assign_splits
+from unchoke.report.text import render_findings
+from unchoke.settings import Settings
+from unchoke.units import format_count
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_TRIAL_IMAGES = 4
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Samples with splits, what is known of each file (row for row), and every finding on the way."""
+
+    samples: Samples
+    facts: pd.DataFrame
+    findings: list[Finding]
+
+    @property
+    def errors(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.severity == "error"]
+
+    @property
+    def sound(self) -> pd.Series[bool]:
+        """Which samples have a file that decodes."""
+        return ~self.facts["problem"].isin(list(FATAL_PROBLEMS))
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """What `check` answers."""
+
+    findings: list[Finding]
+    choices: list[Choice]
+    num_samples: int
+    timings: dict[str, float]
+    data: str
+
+    @property
+    def ok(self) -> bool:
+        return not any(finding.severity == "error" for finding in self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "findings": [finding.to_dict() for finding in self.findings],
+            "choices": [choice.to_dict() for choice in self.choices],
+            "num_samples": self.num_samples,
+            "timings": self.timings,
+            "ok": self.ok,
+        }
+
+    def to_text(self) -> str:
+        verdict = "sound" if self.ok else "not sound: nothing should be trained on it yet"
+        ending = f"{format_count(self.num_samples, 'sample')} checked: {verdict}"
+        next_step = (
+            f"next      unchoke fit {self.data}" if self.ok else "next      mend the errors above and run the same command again"
+        )
+        return "\n".join([render_findings(self.findings), "", ending, next_step])
+
+
+def check(
+    data: str | None = None, *, dataset: Any = None, out: Path | None = None, on_event: OnEvent | None = None, **options: Any
+) -> CheckResult:
+    """Check DATA; with `dataset`, also send that object (a torch Dataset, say) to a spawned worker and load from it."""
+    with open_session({"data": data, **options}, out=out, on_event=on_event) as session:
+        prepared = prepare(session)
+        findings = rank(prepared.findings + try_loading(session, prepared, dataset=dataset))
+        return CheckResult(findings, session.choices, len(prepared.samples), dict(session.timers.seconds), session.settings.data)
+
+
+def prepare(session: Session) -> Prepared:
+    """Everything of `check` but the worker: scan, look into files, split, diagnose."""
+    settings = session.settings
+    with session.stage("index"):
+        scan = scan_samples(data_source(settings))
+    for choice in scan.choices:
+        session.chose(choice)
+    with session.stage("check", format_count(len(scan.samples), "file")):
+        threads = settings.workers if settings.workers is not None else _usable_cores()
+        facts = inspect_samples(scan.samples, session.workspace, threads=threads, on_event=session.on_event)
+        samples, choices = assign_splits(
+            scan.samples,
+            val_share=settings.val_share,
+            test_share=settings.test_share,
+            folds=settings.folds,
+            fold=settings.fold,
+            seed=settings.seed,
+            previous=load_manifest(session.workspace.manifest_file),
+            content=facts["content"].tolist(),
+        )
+        expect = parse_expect(settings.expect) if settings.expect else None
+        findings = scan.findings + diagnose_files(samples, facts, expect=expect, failure_rate=settings.max_failures)
+        findings += _diagnose_room(session, len(samples))
+    for choice in choices:
+        session.chose(choice)
+    return Prepared(samples, facts, rank(findings))
+
+
+def data_source(settings: Settings) -> DataSource:
+    """The part of the settings that describes DATA."""
+    return DataSource(
+        data=Path(settings.data),
+        images=tuple(Path(folder) for folder in settings.images),
+        id=settings.id,
+        path=settings.path,
+        label=settings.label,
+        targets=settings.target,
+        group=settings.group,
+        split=settings.split,
+        long=settings.long,
+    )
+
+
+def _diagnose_room(session: Session, num_samples: int) -> list[Finding]:
+    settings = session.settings
+    default_encoder = settings.encoder == Settings().encoder
+    need = estimate_need(num_samples, num_views=1 + settings.views, default_encoder=default_encoder)
+    return diagnose_room(measure_room(session.workspace.root), need, session.workspace.root)
+
+
+def try_loading(session: Session, prepared: Prepared, *, dataset: Any = None) -> list[Finding]:
+    """Spawn a worker and load a batch there. A success is remembered until a version or the data's place changes."""
+    paths = tuple(prepared.samples.frame["path"][prepared.sound].head(_TRIAL_IMAGES))
+    if dataset is not None:
+        with session.stage("worker"):
+            return try_worker(dataset, name="dataset")
+    if not paths:
+        return []
+    file = session.workspace.root / ".worker-trial"
+    key = digest([list(paths), _versions()])
+    if file.exists() and file.read_text(encoding="utf-8") == key:
+        return []
+    with session.stage("worker", "spawning one, to load a batch there"):
+        findings = try_worker(ImageSet(paths))
+    if not findings:
+        atomic.write_text(file, key)
+    return findings
+
+
+def gate(prepared: Prepared, trial: Callable[[], list[Finding]]) -> list[Finding]:
+    """Stop on errors, with all of them; otherwise hand back every finding."""
+    findings = rank(prepared.findings + trial())
+    errors = [finding for finding in findings if finding.severity == "error"]
+    if errors:
+        raise DataError(
+            f"the data has {format_count(len(errors), 'problem')} that must be mended first\n{render_findings(errors)}",
+            why="a model trained on it would be wrong, and would not say so",
+            try_="mend what is listed and run the same command again; `unchoke check` shows everything, with --json too",
+        )
+    return findings
+
+
+def _usable_cores() -> int:
+    import os
+
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _versions() -> list[str]:
+    from importlib.metadata import version
+
+    from unchoke import __version__
+
+    return [__version__, *(version(name) for name in ("torch", "numpy", "simplejpeg", "Pillow"))]

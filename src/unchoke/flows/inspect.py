@@ -1,0 +1,88 @@
+"""Look into every file once, and remember what was seen.
+
+In: samples. Out: one row of facts per sample, in their order. What `checked.parquet` already knows of a file with the same size
+and time is not read again; what is learnt is saved as it comes in, so a kill costs at most a few seconds of reading.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from typing import TYPE_CHECKING
+
+from unchoke import atomic
+from unchoke.decode.inspect import inspect_file
+from unchoke.decode.pipeline import map_ahead
+from unchoke.events import Note, OnEvent, Progress
+from unchoke.index.preflight import FileFacts, facts_frame
+from unchoke.index.samples import Samples
+from unchoke.workspace import Workspace
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SAVE_EVERY_S = 5.0
+_TELL_EVERY_S = 0.2
+_KEY = ["path", "size_bytes", "mtime_ns"]
+
+
+def inspect_samples(samples: Samples, workspace: Workspace, *, threads: int, on_event: OnEvent) -> pd.DataFrame:
+    """Facts of every sample's file, old ones from `checked.parquet`, new ones by reading."""
+    import pandas as pd
+
+    known = load_facts(workspace, on_event)
+    wanted = samples.frame[_KEY]
+    facts = wanted.merge(known, on=_KEY, how="left") if len(known) else wanted.assign(content=None)
+    unseen = facts.index[facts["content"].isna()].to_numpy()
+    if len(unseen) == 0:
+        return facts.reset_index(drop=True)
+    paths = [str(path) for path in wanted["path"].to_numpy()[unseen]]
+    learnt = _inspect_all(paths, known, workspace, threads=threads, on_event=on_event)
+    by_path = pd.concat([known, learnt]).drop_duplicates("path", keep="last").set_index("path")
+    return by_path.loc[list(wanted["path"])].reset_index()[list(FileFacts.__dataclass_fields__)]
+
+
+def _inspect_all(paths: list[str], known: pd.DataFrame, workspace: Workspace, *, threads: int, on_event: OnEvent) -> pd.DataFrame:
+    seen: list[FileFacts] = []
+    started = saved = told = time.monotonic()
+    failed = 0
+    for facts in map_ahead(inspect_file, paths, threads=threads, ahead=16 * max(1, threads)):
+        seen.append(facts)
+        failed += bool(facts.problem) and facts.problem != "wrong-extension"
+        now = time.monotonic()
+        if now - told > _TELL_EVERY_S or len(seen) == len(paths):
+            rate = len(seen) / max(now - started, 1e-6)
+            on_event(Progress("check", len(seen), len(paths), "files", rate, (len(paths) - len(seen)) / rate, failed))
+            told = now
+        if now - saved > _SAVE_EVERY_S:
+            save_facts(workspace, known, seen)
+            saved = time.monotonic()
+    return save_facts(workspace, known, seen)
+
+
+def load_facts(workspace: Workspace, on_event: OnEvent) -> pd.DataFrame:
+    """What is known from before; a file that cannot be read is said and then ignored: it is only a memory."""
+    import pandas as pd
+    from pyarrow import ArrowException
+
+    empty = facts_frame([])
+    if not workspace.checked_file.exists():
+        return empty
+    try:
+        known = pd.read_parquet(workspace.checked_file)
+    except (ArrowException, OSError, ValueError) as error:
+        on_event(Note(f"{workspace.checked_file.name} cannot be read ({error}); every file is looked at again", "warning"))
+        return empty
+    return known if list(known.columns) == list(empty.columns) else empty
+
+
+def save_facts(workspace: Workspace, known: pd.DataFrame, seen: list[FileFacts]) -> pd.DataFrame:
+    """Write all that is known, newest word on each path; return what was just seen as a frame."""
+    import pandas as pd
+
+    learnt = facts_frame(seen)
+    both = pd.concat([known, learnt]).drop_duplicates("path", keep="last") if len(known) else learnt
+    buffer = io.BytesIO()
+    both.to_parquet(buffer, index=False)
+    atomic.write_bytes(workspace.checked_file, buffer.getvalue())
+    return learnt

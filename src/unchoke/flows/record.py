@@ -1,0 +1,145 @@
+"""The record of a run: everything a report, a comparison or another machine needs to know of it, as plain values.
+
+In: what a run was made from and what came out. Out: `record.json`, `report.html` and rows of `experiments.db`. A run is done
+when its row says so, and that is written last.
+"""
+
+from __future__ import annotations
+
+import platform
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from unchoke import __version__
+from unchoke.experiments.rows import Artefact, Memory, Metric, RunRow
+from unchoke.experiments.store import ExperimentStore
+from unchoke.findings import Finding
+from unchoke.fingerprint import digest_file
+from unchoke.flows.extract import Extracted
+from unchoke.flows.problem import Learnable, summarise
+from unchoke.flows.quarantine import Quarantined
+from unchoke.flows.scoring import Judged, metrics_dict, scatter, worst_mistakes
+from unchoke.flows.session import Session
+from unchoke.report.html import save_report
+from unchoke.report.json import save_record
+from unchoke.settings import Settings
+from unchoke.train.trained import TrainResult
+
+_CREDITED = ("torch", "torchvision", "timm", "numpy", "openvino", "torchmetrics")
+_FILES = ("checkpoints/best_head.pt", "checkpoints/last.pt", "history.json", "predictions.csv", "record.json", "report.html")
+
+
+@dataclass(frozen=True)
+class Material:
+    """What a run is made from."""
+
+    learnable: Learnable
+    extracted: Extracted
+    findings: list[Finding]
+    quarantined: list[Quarantined]
+    command: str = "fit"
+
+
+def build_record(
+    session: Session, material: Material, run: RunRow, trained: TrainResult, judged: Judged, planned_bytes: int
+) -> dict[str, Any]:
+    """The run as plain values: what the report shows and other commands read. Timings are filled in when all is written."""
+    problem, extracted = material.learnable.problem, material.extracted
+    quarantined = material.quarantined
+    test = judged.scores.get("test")
+    calibration = judged.calibration
+    return {
+        "schema": 1,
+        "run": run.name,
+        "title": Path(session.settings.data).name or session.settings.data,
+        "created_at": run.created_at,
+        "command": run.command,
+        "versions": _versions(),
+        "task": {"kind": problem.kind, "names": list(problem.names)},
+        "data": summarise(material.learnable, source=session.settings.data, num_quarantined=len(quarantined)),
+        "encoder": {
+            **extracted.recipe.encoder.to_dict(),
+            **extracted.engine,
+            "fingerprint": extracted.recipe.fingerprint,
+            "num_augmented": extracted.recipe.num_augmented,
+            "image_px": extracted.recipe.encoder.preprocess.size_px,
+        },
+        "choices": [choice.to_dict() for choice in session.choices],
+        "findings": [finding.to_dict() for finding in material.findings],
+        "quarantine": [entry.to_dict() for entry in quarantined],
+        "timings": dict(session.timers.seconds),
+        "images_per_s": _images_per_s(session, extracted),
+        "memory": {"planned_bytes": planned_bytes, "measured_bytes": session.memory.peak_bytes},
+        "metrics": metrics_dict(judged.scores),
+        "per_class": {"test": test.per_class} if test and test.per_class else {},
+        "confusion": {"test": test.confusion} if test and test.confusion else {},
+        "calibration": {**calibration.to_dict(), "bins": calibration.bins_after} if calibration else None,
+        "history": trained.history,
+        "sweep": [{**row.to_dict(), "picked": index == trained.best_index} for index, row in enumerate(trained.all)],
+        "mistakes": worst_mistakes(judged, problem, material.learnable.frame),
+        "scatter": scatter(judged, problem),
+        "notes": [note for scores in judged.scores.values() for note in scores.notes],
+    }
+
+
+def _images_per_s(session: Session, extracted: Extracted) -> float | None:
+    seconds = session.timers.seconds.get("extract", 0.0)
+    return extracted.num_images_run / seconds if extracted.num_images_run and seconds else None
+
+
+def enter_run(experiments: ExperimentStore, run: RunRow, record: dict[str, Any], session: Session, folder: Path) -> None:
+    """Write the record, the report and the rows of the experiments database; only then is the run done."""
+    record["timings"] = dict(session.timers.seconds)
+    record["memory"]["measured_bytes"] = session.memory.peak_bytes
+    save_record(folder / "record.json", record)
+    save_report(folder)
+    experiments.record_metrics(run, [*_final_metrics(record), *_step_metrics(record)])
+    experiments.record_timings(run, record["timings"])
+    experiments.record_memory(run, [Memory("process", record["memory"]["planned_bytes"], record["memory"]["measured_bytes"])])
+    experiments.record_choices(run, session.choices)
+    experiments.record_artefacts(run, [_artefact(folder, name) for name in _FILES if (folder / name).exists()])
+    experiments.finish_run(run, "done")
+
+
+def _final_metrics(record: dict[str, Any]) -> Iterator[Metric]:
+    for split, found in record["metrics"].items():
+        for name, interval in found.items():
+            if interval["value"] is not None:
+                yield Metric(split, name, interval["value"], low=interval["low"], high=interval["high"])
+
+
+def _step_metrics(record: dict[str, Any]) -> Iterator[Metric]:
+    for row in record["history"]:
+        yield from (Metric("history", name, value, step=int(row["epoch"])) for name, value in row.items() if name != "epoch")
+
+
+def _artefact(folder: Path, name: str) -> Artefact:
+    file = folder / name
+    return Artefact(name, digest_file(file), file.stat().st_size)
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version(), "unchoke": __version__}
+    for name in _CREDITED:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def as_typed(command: str, settings: Settings) -> str:
+    """The command line that gives these settings."""
+    words = ["unchoke", command, settings.data]
+    for name, value in settings.given().items():
+        if name == "data":
+            continue
+        flag = "--" + name.replace("_", "-")
+        values = [",".join(value)] if name == "long" else value if isinstance(value, (list, tuple)) else [value]
+        for item in values:
+            words += [flag, str(item)]
+    return shlex.join(words)

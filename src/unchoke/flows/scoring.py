@@ -1,0 +1,126 @@
+"""A trained head's outputs judged: scores with intervals, calibration, predictions as a table, the worst mistakes as pictures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from unchoke.decode.image import DecodeError, read_image
+from unchoke.report.thumbnails import make_thumbnail
+from unchoke.train.calibration import Calibration, calibrate
+from unchoke.train.data import FeatureSource, Problem
+from unchoke.train.metrics import Scores, score
+from unchoke.train.trained import TrainedHead
+
+_MISTAKES_SHOWN = 24
+_THUMBNAIL_PX = 160
+_SCATTER_POINTS = 2000
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Outputs for every sample of val and test, and what they are worth. `outputs` is aligned with `positions`."""
+
+    positions: dict[str, NDArray[np.int64]]
+    outputs: dict[str, NDArray[np.float32]]
+    scores: dict[str, Scores]
+    calibration: Calibration | None
+
+    @property
+    def temperature(self) -> float:
+        return self.calibration.temperature if self.calibration else 1.0
+
+
+def judge(head: TrainedHead, source: FeatureSource, problem: Problem, *, device: torch.device, seed: int) -> Judged:
+    """Run the head over val and test, from features alone, and score it."""
+    positions = {split: problem.positions(split) for split in ("val", "test") if len(problem.positions(split))}
+    outputs = {split: head.predict(source, where, device=device) for split, where in positions.items()}
+    targets = {split: problem.targets[where] for split, where in positions.items()}
+    scores = {split: score(problem.kind, problem.names, outputs[split], targets[split], seed=seed) for split in positions}
+    calibration = None
+    if problem.kind == "classification" and {"val", "test"} <= set(positions):
+        calibration = calibrate(outputs["val"], targets["val"], outputs["test"], targets["test"])
+    return Judged(positions, outputs, scores, calibration)
+
+
+def predictions_table(judged: Judged, problem: Problem, frame: pd.DataFrame) -> pd.DataFrame:
+    """One row per sample of val and test: its truth and what was predicted."""
+    parts = []
+    for split, where in judged.positions.items():
+        part: dict[str, Any] = {"sample_id": frame["sample_id"].to_numpy()[where], "split": split}
+        if problem.kind == "classification":
+            part["truth"] = np.array(problem.names, dtype=object)[problem.targets[where]]
+            part.update(class_columns(judged.outputs[split], problem.names, judged.temperature))
+        else:
+            for index, name in enumerate(problem.names):
+                part[f"truth/{name}"] = problem.targets[where, index]
+                part[f"predicted/{name}"] = judged.outputs[split][:, index]
+        parts.append(pd.DataFrame(part))
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame({"sample_id": [], "split": []})
+
+
+def class_columns(logits: NDArray[np.float32], names: tuple[str, ...], temperature: float) -> dict[str, Any]:
+    """The predicted class and its calibrated probability."""
+    probabilities = softmax(logits / temperature)
+    best = probabilities.argmax(axis=1)
+    return {"predicted": np.array(names, dtype=object)[best], "confidence": probabilities.max(axis=1).round(6)}
+
+
+def softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
+    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(shifted / shifted.sum(axis=1, keepdims=True), dtype=np.float32)
+
+
+def worst_mistakes(judged: Judged, problem: Problem, frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The test images the head was most confidently wrong about, with thumbnails."""
+    if problem.kind != "classification" or "test" not in judged.positions:
+        return []
+    where = judged.positions["test"]
+    probabilities = softmax(judged.outputs["test"] / judged.temperature)
+    predicted = probabilities.argmax(axis=1)
+    wrong = np.flatnonzero(predicted != problem.targets[where])
+    worst = wrong[np.argsort(-probabilities[wrong].max(axis=1), kind="stable")][:_MISTAKES_SHOWN]
+    return [
+        {
+            "sample_id": str(frame["sample_id"].iloc[where[index]]),
+            "path": str(frame["path"].iloc[where[index]]),
+            "truth": problem.names[int(problem.targets[where[index]])],
+            "predicted": problem.names[int(predicted[index])],
+            "confidence": float(probabilities[index].max()),
+            "thumbnail": _thumbnail(str(frame["path"].iloc[where[index]])),
+        }
+        for index in worst
+    ]
+
+
+def _thumbnail(path: str) -> str | None:
+    """A small picture, or None where the file is no longer there: the report then says its name alone."""
+    try:
+        return make_thumbnail(read_image(path, cover_px=_THUMBNAIL_PX), side_px=_THUMBNAIL_PX)
+    except DecodeError:
+        return None
+
+
+def scatter(judged: Judged, problem: Problem) -> list[dict[str, Any]]:
+    """Truth against prediction for each target of the test split, thinned to what a page can show."""
+    if problem.kind != "regression" or "test" not in judged.positions:
+        return []
+    where = judged.positions["test"][:_SCATTER_POINTS]
+    outputs = judged.outputs["test"][:_SCATTER_POINTS]
+    return [
+        {"target": name, "truth": problem.targets[where, index].tolist(), "predicted": outputs[:, index].tolist()}
+        for index, name in enumerate(problem.names)
+    ]
+
+
+def metrics_dict(scores: dict[str, Scores]) -> dict[str, dict[str, dict[str, float | None]]]:
+    """`{"test": {"accuracy": {"value", "low", "high"}}}`, as the record keeps them."""
+    return {
+        split: {name: {"value": i.value, "low": i.low, "high": i.high} for name, i in found.values.items()}
+        for split, found in scores.items()
+    }

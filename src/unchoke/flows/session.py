@@ -1,0 +1,103 @@
+"""What every flow works with: the workspace it owns, the settings in force, the machine's policy, clocks, and someone to tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unchoke.choices import Choice
+from unchoke.errors import UsageError
+from unchoke.events import Chosen, Note, OnEvent, StageDone, StageStarted
+from unchoke.measure.memory import MemoryWatch
+from unchoke.measure.timers import StageTimers
+from unchoke.settings import Settings, remember, resolve_settings
+from unchoke.workspace import DEFAULT_ROOT, Workspace
+
+if TYPE_CHECKING:
+    from unchoke.device.policy import Policy
+
+
+@dataclass
+class Session:
+    """One command at work in one workspace. `choices` collects every choice made, in order, for the record."""
+
+    workspace: Workspace
+    settings: Settings
+    on_event: OnEvent
+    memory: MemoryWatch
+    timers: StageTimers = field(default_factory=StageTimers)
+    choices: list[Choice] = field(default_factory=list)
+
+    @cached_property
+    def policy(self) -> Policy:
+        """What suits this machine, with the user's overrides; detected on first use because it loads torch."""
+        from unchoke.device.detect import detect_machine
+        from unchoke.device.policy import choose_policy
+
+        settings = self.settings
+        overrides = {"device": settings.device, "workers": settings.workers}
+        return choose_policy(detect_machine(self.workspace.root), overrides=overrides)
+
+    @contextmanager
+    def stage(self, name: str, detail: str = "") -> Iterator[None]:
+        """Time a stage and tell of it."""
+        before = self.timers.seconds.get(name, 0.0)
+        self.on_event(StageStarted(name, detail))
+        with self.timers.stage(name):
+            yield
+        self.on_event(StageDone(name, self.timers.seconds[name] - before))
+
+    def chose(self, choice: Choice) -> None:
+        """Keep a choice for the record and show it."""
+        self.choices.append(choice)
+        self.on_event(Chosen(choice))
+
+    def warn(self, text: str) -> None:
+        self.on_event(Note(text, "warning"))
+
+
+@contextmanager
+def open_session(
+    typed: dict[str, Any], *, out: Path | None, on_event: OnEvent | None, remembering: bool = True
+) -> Iterator[Session]:
+    """Own the workspace, settle the settings, and (unless this is a rehearsal) remember them."""
+    workspace = Workspace(out or DEFAULT_ROOT)
+    settings, remembered = resolve_settings(workspace, typed)
+    refuse_inside_data(workspace, settings)
+    listener = on_event or default_listener()
+    with workspace.own(), MemoryWatch() as memory:
+        if remembering:
+            remember(workspace, settings)
+        session = Session(workspace, settings, listener, memory)
+        for name in remembered:
+            session.chose(Choice(name, getattr(settings, name), f"remembered in {workspace.settings_file.name}"))
+        yield session
+
+
+def default_listener() -> OnEvent:
+    """For callers from Python who gave none: the same lines the command shows."""
+    from unchoke.report.console import Console
+
+    return Console().on_event
+
+
+def refuse_inside_data(workspace: Workspace, settings: Settings) -> None:
+    """DATA is only ever read: a workspace among the pictures would be scanned as one of them."""
+    if not settings.data:
+        raise UsageError(
+            "no DATA was given", why="this workspace has not seen any yet", try_="unchoke fit PHOTOS, a folder or a table"
+        )
+    data = Path(settings.data)
+    folders = [Path(folder) for folder in settings.images] or ([data] if data.is_dir() else [])
+    root = workspace.root.resolve()
+    for folder in folders:
+        if root.is_relative_to(folder.resolve()):
+            raise UsageError(
+                f"the workspace {workspace.root} would lie inside {folder}",
+                why="nothing is ever written among your pictures",
+                try_=f"run from another folder, or add --out {folder.resolve().parent / 'unchoke-out'}",
+            )

@@ -1,0 +1,177 @@
+"""Engines: things that run a plain function over many tasks, in whatever order they finish.
+
+The contract, held by one test suite for all of them: every task taken has exactly one outcome; an exception belongs to its task
+and stops no other; tasks are taken from the iterable only as there is room for them, in the thread that reads the outcomes;
+`stop` takes no further task and lets those in flight finish; an exception in `setup` ends the run and is raised to the caller.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar
+
+from unchoke.jobs.outcome import Outcome, WorkerDied, attempt
+from unchoke.jobs.pool import WorkerPool
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+__all__ = ["Engine", "InProcessEngine", "Outcome", "ProcessEngine", "WorkerDied"]
+
+
+class Engine(Protocol):
+    """Runs plain functions. A third engine only has to pass the contract suite."""
+
+    def map_unordered(
+        self,
+        body: Callable[[T], R],
+        tasks: Iterable[T],
+        *,
+        setup: Callable[..., None] | None = None,
+        setup_args: tuple[Any, ...] = (),
+    ) -> Generator[Outcome[T, R], None, None]:
+        """Outcomes as they come. `setup(*setup_args)` runs once in every process before its first task."""
+        ...
+
+    def stop(self, *, now: bool = False) -> None:
+        """Take no further tasks; those in flight finish. With `now`, closing the outcomes does not wait for them either.
+
+        Only sets a flag: safe to call from a signal handler.
+        """
+        ...
+
+
+class InProcessEngine:
+    """Runs bodies in this process: in the caller's thread, or in a few threads when `slots` is more than one."""
+
+    def __init__(self, slots: int = 1) -> None:
+        self.slots = max(1, slots)
+        self._stopped = False
+        self._abandon = False
+
+    def map_unordered(
+        self,
+        body: Callable[[T], R],
+        tasks: Iterable[T],
+        *,
+        setup: Callable[..., None] | None = None,
+        setup_args: tuple[Any, ...] = (),
+    ) -> Generator[Outcome[T, R], None, None]:
+        self._stopped = self._abandon = False
+        run = self._one_by_one if self.slots == 1 else self._in_threads
+        return run(body, tasks, setup, setup_args)
+
+    def stop(self, *, now: bool = False) -> None:
+        self._stopped = True
+        self._abandon = self._abandon or now
+
+    def _one_by_one(
+        self, body: Callable[[T], R], tasks: Iterable[T], setup: Callable[..., None] | None, setup_args: tuple[Any, ...]
+    ) -> Generator[Outcome[T, R], None, None]:
+        if setup is not None:
+            setup(*setup_args)
+        waiting = iter(tasks)
+        while not self._stopped:
+            try:
+                task = next(waiting)
+            except StopIteration:
+                return
+            yield attempt(body, task)
+
+    def _in_threads(
+        self, body: Callable[[T], R], tasks: Iterable[T], setup: Callable[..., None] | None, setup_args: tuple[Any, ...]
+    ) -> Generator[Outcome[T, R], None, None]:
+        if setup is not None:
+            setup(*setup_args)
+        todo: queue.SimpleQueue[tuple[T] | None] = queue.SimpleQueue()
+        outcomes: queue.SimpleQueue[Outcome[T, R]] = queue.SimpleQueue()
+        threads = [threading.Thread(target=_work, args=(body, todo, outcomes), daemon=True) for _ in range(self.slots)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield from self._feed(iter(tasks), todo, outcomes)
+        except KeyboardInterrupt:
+            self._abandon = True
+            raise
+        finally:
+            self._end(threads, todo)
+
+    def _feed(
+        self, waiting: Iterator[T], todo: queue.SimpleQueue[tuple[T] | None], outcomes: queue.SimpleQueue[Outcome[T, R]]
+    ) -> Generator[Outcome[T, R], None, None]:
+        """Keep one task ready beyond those running, so that no slot waits for the reader."""
+        in_flight, more = 0, True
+        while True:
+            while more and not self._stopped and in_flight <= self.slots:
+                try:
+                    todo.put((next(waiting),))
+                    in_flight += 1
+                except StopIteration:
+                    more = False
+            if not in_flight:
+                return
+            yield outcomes.get()
+            in_flight -= 1
+
+    def _end(self, threads: list[threading.Thread], todo: queue.SimpleQueue[tuple[T] | None]) -> None:
+        """Tasks no thread has begun are dropped; those begun finish, unless told not to wait."""
+        with suppress(queue.Empty):
+            while True:
+                todo.get_nowait()
+        for _ in threads:
+            todo.put(None)
+        if not self._abandon:
+            for thread in threads:
+                thread.join()
+
+
+def _work(body: Callable[[T], R], todo: queue.SimpleQueue[tuple[T] | None], outcomes: queue.SimpleQueue[Outcome[T, R]]) -> None:
+    while (given := todo.get()) is not None:
+        outcomes.put(attempt(body, given[0]))
+
+
+class ProcessEngine:
+    """Runs bodies in spawned processes, one task at a time each; a killed worker costs its task, not the run.
+
+    The body, `setup` and the tasks must be picklable.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self.workers = max(1, workers)
+        self._stopped = False
+
+    def map_unordered(
+        self,
+        body: Callable[[T], R],
+        tasks: Iterable[T],
+        *,
+        setup: Callable[..., None] | None = None,
+        setup_args: tuple[Any, ...] = (),
+    ) -> Generator[Outcome[T, R], None, None]:
+        self._stopped = False
+        return self._run(body, tasks, setup, setup_args)
+
+    def stop(self, *, now: bool = False) -> None:
+        """Closing the outcomes early always ends the workers at once, so `now` changes nothing here."""
+        self._stopped = True
+
+    def _run(
+        self, body: Callable[[T], R], tasks: Iterable[T], setup: Callable[..., None] | None, setup_args: tuple[Any, ...]
+    ) -> Generator[Outcome[T, R], None, None]:
+        pool: WorkerPool[T, R] = WorkerPool(body, size=self.workers, setup=setup, setup_args=setup_args)
+        waiting, more = iter(tasks), True
+        try:
+            while True:
+                while more and not self._stopped and pool.has_room:
+                    try:
+                        pool.give(next(waiting))
+                    except StopIteration:
+                        more = False
+                if not pool.has_answers:
+                    return
+                yield pool.next_outcome()
+        finally:
+            pool.close()

@@ -1,0 +1,1 @@
+"""Where time and memory go: plain recorders, handed the work as callables or contexts."""

@@ -1,0 +1,78 @@
+"""Plain text in lines and columns: no colours, no dependence on a terminal, safe for names taken from files.
+
+`visible` makes control characters, bidirectional overrides and undecodable bytes readable instead of effective; `columns` aligns
+cells by the width they take on screen. Knows nothing of runs or findings.
+"""
+
+from __future__ import annotations
+
+import textwrap
+import unicodedata
+from collections.abc import Sequence
+
+_HIDDEN_CATEGORIES = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+_JOINERS = {"\u200c", "\u200d"}
+_GAP = "  "
+
+
+def visible(text: object, *, keep: str = "") -> str:
+    """`text` with characters that could steer a terminal written as escapes (``\\x1b``); those in `keep` stay."""
+    return "".join(_visible_character(character, keep) for character in str(text))
+
+
+def visible_block(text: object) -> str:
+    """As `visible`, for text of several lines: line ends and tabs stay."""
+    return visible(text, keep="\n\t")
+
+
+def _visible_character(character: str, keep: str) -> str:
+    if character in keep or character in _JOINERS or unicodedata.category(character) not in _HIDDEN_CATEGORIES:
+        return character
+    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def width(text: str) -> int:
+    """How many terminal cells `text` takes: wide characters two, combining marks none."""
+    return sum(_character_width(character) for character in text)
+
+
+def _character_width(character: str) -> int:
+    if unicodedata.combining(character) or character in _JOINERS:
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def pad(text: str, cells: int, *, right: bool = False) -> str:
+    """`text` filled with spaces to `cells`; on the left when `right`-aligned."""
+    fill = " " * max(0, cells - width(text))
+    return fill + text if right else text + fill
+
+
+def columns(rows: Sequence[Sequence[object]], *, header: Sequence[str] = (), right: Sequence[int] = (), indent: str = "") -> str:
+    """Rows as aligned columns; the columns numbered in `right` are right-aligned, the last one is never padded."""
+    cells = [[visible(cell) for cell in row] for row in ([header] if header else [])] + [
+        [visible(cell) for cell in row] for row in rows
+    ]
+    if not cells:
+        return ""
+    widths = [max(width(row[place]) for row in cells) for place in range(len(cells[0]))]
+    lines = [_line(row, widths, right) for row in cells]
+    if header:
+        lines.insert(1, _GAP.join("-" * cells_wide for cells_wide in widths))
+    return "\n".join(indent + line for line in lines)
+
+
+def _line(row: Sequence[str], widths: Sequence[int], right: Sequence[int]) -> str:
+    return _GAP.join(pad(cell, widths[place], right=place in right) for place, cell in enumerate(row)).rstrip()
+
+
+def wrap(text: object, *, indent: str, limit: int = 110) -> str:
+    """One paragraph broken at spaces; words are never cut, so paths and commands stay whole."""
+    lines = textwrap.wrap(visible(text), limit, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(indent + line for line in lines)
+
+
+def shorten(text: object, limit: int) -> str:
+    """`text` made visible and cut to `limit` characters, the cut marked."""
+    shown = visible(text)
+    return shown if len(shown) <= limit else shown[: limit - 1] + "…"

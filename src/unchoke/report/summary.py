@@ -1,0 +1,168 @@
+"""What a run's record says, in words and numbers: shared by the text and the HTML renderers.
+
+In comes a record (any key may be missing), out come plain values: which metric leads, how it reads with its interval, where the
+time went, which classes are confused. No markup, no layout.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+METRIC_LABELS = {
+    "accuracy": "accuracy",
+    "balanced_accuracy": "balanced accuracy",
+    "macro_f1": "macro F1",
+    "top5_accuracy": "top-5 accuracy",
+    "log_loss": "log loss",
+    "ece": "calibration error",
+    "r2": "R²",
+    "mae": "mean absolute error",
+    "rmse": "root mean squared error",
+}
+_SHARES = {"accuracy", "balanced_accuracy", "macro_f1", "top5_accuracy", "ece"}
+_LOWER_IS_BETTER = {"log_loss", "ece", "mae", "rmse"}
+_LEADING = ("accuracy", "r2", "balanced_accuracy", "macro_f1", "mae")
+_SPLITS = ("test", "val")
+STAGES = ("check", "index", "extract", "train", "evaluate", "report")
+SPLIT_WORDS = {"test": "test", "val": "validation", "train": "training"}
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric of one split, with its 95 % interval where there is one."""
+
+    split: str
+    name: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def label(self) -> str:
+        return metric_label(self.name)
+
+    @property
+    def text(self) -> str:
+        return format_metric(self.name, self.value)
+
+    @property
+    def interval(self) -> str:
+        """``92.1–95.8 %``, or nothing where no interval was computed."""
+        if self.low is None or self.high is None:
+            return ""
+        low, high = format_metric(self.name, self.low), format_metric(self.name, self.high)
+        return f"{low.removesuffix(' %')}–{high}" if low.endswith(" %") else f"{low} to {high}"
+
+
+def number(value: Any) -> float | None:
+    """`value` as a finite float, or None: records come from files and may hold anything."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def section(record: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """The object under `key`, empty when it is missing or something else."""
+    value = record.get(key)
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def rows(record: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    """The list of objects under `key`; entries that are no objects are left out."""
+    value = record.get(key)
+    return [dict(item) for item in value if isinstance(item, Mapping)] if isinstance(value, list | tuple) else []
+
+
+def texts(record: Mapping[str, Any], key: str) -> list[str]:
+    """The list of texts under `key`, empty when it is missing or something else."""
+    value = record.get(key)
+    return [str(item) for item in value] if isinstance(value, list | tuple) else []
+
+
+def metric_label(name: str) -> str:
+    """``r2/height`` as ``R² of height``."""
+    stem, _, target = name.partition("/")
+    label = METRIC_LABELS.get(stem, stem.replace("_", " "))
+    return f"{label} of {target}" if target else label
+
+
+def format_metric(name: str, value: float) -> str:
+    """Shares in percent, everything else with three digits that matter."""
+    stem = name.partition("/")[0]
+    return f"{value * 100:.1f} %" if stem in _SHARES else format_number(value)
+
+
+def format_number(value: float) -> str:
+    """Three digits that matter: ``0.742``, ``6.21``, ``11.9``, ``1,204``; very small numbers as ``3e-05``."""
+    size = abs(value)
+    if 0 < size < 0.001:
+        return f"{value:.2g}"
+    digits = 3 if size < 1 else 2 if size < 10 else 1 if size < 100 else 0
+    return f"{value:,.{digits}f}"
+
+
+def higher_is_better(name: str) -> bool:
+    return name.partition("/")[0] not in _LOWER_IS_BETTER
+
+
+def metrics_of(record: Mapping[str, Any], split: str) -> list[Metric]:
+    """Every metric of `split` that has a value, in the order a reader wants them."""
+    found = []
+    for name, entry in section(section(record, "metrics"), split).items():
+        value = number(entry.get("value")) if isinstance(entry, Mapping) else number(entry)
+        if value is not None:
+            bounds = entry if isinstance(entry, Mapping) else {}
+            found.append(Metric(split, name, value, number(bounds.get("low")), number(bounds.get("high"))))
+    return sorted(found, key=lambda metric: in_order(metric.name, tuple(METRIC_LABELS)))
+
+
+def in_order(name: str, known: Sequence[str]) -> tuple[int, str]:
+    """A sort key: known names as listed, others after them by name, so that nothing depends on the order of keys in a file."""
+    return (known.index(name) if name in known else len(known), name)
+
+
+def leading_metric(record: Mapping[str, Any]) -> Metric | None:
+    """The metric to put first: the test split's if there is one, else validation's."""
+    for split in _SPLITS:
+        by_name = {metric.name: metric for metric in metrics_of(record, split)}
+        for name in _LEADING:
+            if name in by_name:
+                return by_name[name]
+    return None
+
+
+def split_size(record: Mapping[str, Any], split: str) -> int | None:
+    size = number(section(section(record, "data"), "splits").get(split))
+    return int(size) if size is not None else None
+
+
+def stage_seconds(record: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """Stages and their seconds, in the order they ran; `total` (if someone recorded it) is not a stage."""
+    timed = [(stage, number(seconds)) for stage, seconds in section(record, "timings").items() if stage != "total"]
+    known = [(stage, seconds) for stage, seconds in timed if seconds is not None and seconds >= 0]
+    return sorted(known, key=lambda item: in_order(item[0], STAGES))
+
+
+@dataclass(frozen=True)
+class Confused:
+    """`count` samples of class `truth` were called `predicted`: `share` of all samples of that class."""
+
+    truth: str
+    predicted: str
+    count: int
+    share: float
+
+
+def confused_pairs(matrix: Sequence[Sequence[int]], names: Sequence[str], *, limit: int = 12) -> list[Confused]:
+    """The most frequent confusions, largest first."""
+    pairs = []
+    for truth, row in enumerate(matrix):
+        total = sum(row)
+        for predicted, count in enumerate(row):
+            if predicted != truth and count > 0:
+                pairs.append(Confused(names[truth], names[predicted], count, count / total))
+    pairs.sort(key=lambda pair: (-pair.count, -pair.share, pair.truth, pair.predicted))
+    return pairs[:limit]

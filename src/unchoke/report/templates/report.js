@@ -1,0 +1,24 @@
+"use strict";
+for (const table of document.querySelectorAll("table.sortable")) {
+  const heads = [...table.tHead.rows[0].cells];
+  heads.forEach((head, place) => {
+    if (head.classList.contains("fixed")) return;
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...head.childNodes);
+    head.append(button);
+    button.addEventListener("click", () => {
+      const up = head.getAttribute("aria-sort") !== "ascending";
+      heads.forEach((other) => other.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", up ? "ascending" : "descending");
+      const key = (row) => row.cells[place].dataset.value ?? row.cells[place].textContent;
+      const order = (a, b) => {
+        const [x, y] = [Number(key(a)), Number(key(b))];
+        const numeric = key(a) !== "" && key(b) !== "" && !Number.isNaN(x) && !Number.isNaN(y);
+        return numeric ? x - y : key(a).localeCompare(key(b), undefined, { numeric: true });
+      };
+      const rows = [...table.tBodies[0].rows].sort((a, b) => (up ? order(a, b) : order(b, a)));
+      table.tBodies[0].append(...rows);
+    });
+  });
+}

@@ -1,0 +1,123 @@
+"""What the user asked for, remembered in `unchoke.toml` of the workspace.
+
+In: what was typed, and what the workspace remembers. Out: one frozen `Settings`. A field that is None is chosen automatically,
+with its reason, when it is needed. Reading and writing the file is all the disk work done here.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from unchoke import atomic
+from unchoke.errors import UsageError
+from unchoke.workspace import Workspace
+
+HeadKind = Literal["linear", "mlp", "attention"]
+
+
+class Settings(BaseModel):
+    """Every option of `fit`, in the order of the pipeline. The names are those of the command line."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    data: str = ""
+    images: tuple[str, ...] = ()
+    id: str | None = None
+    path: str | None = None
+    label: str | None = None
+    target: tuple[str, ...] = ()
+    group: str | None = None
+    split: str | None = None
+    long: tuple[str, str] | None = None
+    val_share: float = Field(default=0.15, ge=0, lt=1)
+    test_share: float = Field(default=0.15, ge=0, lt=1)
+    folds: int | None = Field(default=None, ge=2)
+    fold: int = Field(default=0, ge=0)
+    expect: str | None = None
+    max_failures: float = Field(default=0.05, ge=0, le=1)
+
+    encoder: str = "tf_efficientnet_lite0"
+    weights: str | None = None
+    cut: str = "end"
+    views: int = Field(default=0, ge=0, le=64)
+    engine: Literal["torch", "openvino"] | None = None
+    precision: Literal["f32", "bf16", "f16", "int8"] | None = None
+    device: str | None = None
+    workers: int | None = Field(default=None, ge=0)
+    job_size: int = Field(default=64, ge=1)
+
+    head: HeadKind | None = None
+    epochs: int = Field(default=20, ge=1)
+    batch_size: int = Field(default=256, ge=1)
+    lr: float | None = Field(default=None, gt=0)
+    weight_decay: float | None = Field(default=None, ge=0)
+    label_smoothing: float | None = Field(default=None, ge=0, lt=1)
+    mixup: float | None = Field(default=None, ge=0)
+    class_weights: Literal["none", "balanced"] | None = None
+    patience: int | None = Field(default=None, ge=0)
+    sweep: int = Field(default=0, ge=0)
+    seed: int = 0
+
+    def given(self) -> dict[str, Any]:
+        """What differs from the defaults: the part worth remembering and showing."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+
+def resolve_settings(workspace: Workspace, typed: dict[str, Any]) -> tuple[Settings, list[str]]:
+    """What was typed over what the workspace remembers over the defaults; also the names of the remembered settings in force.
+
+    Remembered settings only apply to the same DATA: pointing a workspace at other data starts from the defaults.
+    """
+    typed = {name: value for name, value in typed.items() if value is not None and value != ()}
+    remembered = load_remembered(workspace)
+    if typed.get("data", remembered.get("data")) != remembered.get("data"):
+        remembered = {}
+    in_force = [name for name in remembered if name not in typed and name != "data"]
+    return validate({**remembered, **typed}), in_force
+
+
+def validate(values: dict[str, Any]) -> Settings:
+    """`Settings` from plain values; every wrong one is listed at once."""
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        problems = [
+            f"{'.'.join(map(str, item['loc']))}: {item['msg'].lower()} (got {item['input']!r})" for item in error.errors()
+        ]
+        names = [str(item["loc"][0]).replace("_", "-") for item in error.errors() if item["loc"]]
+        raise UsageError(
+            f"{len(problems)} setting(s) cannot be used: {'; '.join(problems)}",
+            why="each option has a range that makes sense",
+            try_=f"unchoke fit --help explains --{names[0]}" if names else "unchoke fit --help",
+        ) from error
+
+
+def load_remembered(workspace: Workspace) -> dict[str, Any]:
+    """The content of `unchoke.toml`, or nothing if the workspace is new."""
+    file = workspace.settings_file
+    try:
+        loaded = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} cannot be read", why=str(error), try_=f"mend the line, or delete {file.name}") from error
+    unknown = sorted(set(loaded) - set(Settings.model_fields))
+    if unknown:
+        raise UsageError(
+            f"{file} has settings nobody knows: {', '.join(unknown)}",
+            why="a misspelt setting would be ignored in silence",
+            try_=f"remove or correct them; known are {', '.join(sorted(Settings.model_fields))}",
+        )
+    return loaded
+
+
+def remember(workspace: Workspace, settings: Settings) -> None:
+    """Write what differs from the defaults to `unchoke.toml`."""
+    import tomli_w
+
+    atomic.write_text(
+        workspace.settings_file, "# Settings of this workspace; typed options override them.\n" + tomli_w.dumps(settings.given())
+    )

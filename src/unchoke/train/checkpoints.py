@@ -1,0 +1,107 @@
+"""Heads and training states in files that hold tensors and plain values only.
+
+In: a `TrainedHead`, or the state of a training. Out: files that load with `torch.load(weights_only=True)`, written
+atomically. A file with code in it is refused, not run. This module does not decide when to save.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unchoke import atomic
+from unchoke.errors import DataError, UsageError
+from unchoke.train.data import Standardiser
+from unchoke.train.heads import HeadConfig
+from unchoke.train.trained import TrainedHead
+
+HEAD_FORMAT = 1
+
+
+def save_head(head: TrainedHead, path: Path, *, extra: dict[str, Any]) -> None:
+    """Write `head` and `extra` (plain values and tensors) to `path`."""
+    save_tensors(
+        path,
+        {
+            "format": HEAD_FORMAT,
+            "config": head.config.to_dict(),
+            "params": head.params,
+            "feature_mean": torch.from_numpy(head.standardiser.mean),
+            "feature_std": torch.from_numpy(head.standardiser.std),
+            "target_mean": torch.from_numpy(head.target_mean),
+            "target_std": torch.from_numpy(head.target_std),
+            "kind": head.kind,
+            "names": list(head.names),
+            "best_epoch": head.best_epoch,
+            "val": head.val,
+            "extra": extra,
+        },
+    )
+
+
+def load_head(path: Path) -> tuple[TrainedHead, dict[str, Any]]:
+    """The head in `path`, on the CPU, and the `extra` it was saved with."""
+    content = load_tensors(path)
+    if content.get("format") != HEAD_FORMAT:
+        raise DataError(
+            f"{path} holds no trained head of format {HEAD_FORMAT}",
+            why=f"its format is {content.get('format')!r}",
+            try_="give the best_head.pt of a run made by this version",
+        )
+    head = TrainedHead(
+        config=HeadConfig(**content["config"]),
+        params=content["params"],
+        standardiser=Standardiser(content["feature_mean"].numpy(), content["feature_std"].numpy()),
+        kind=content["kind"],
+        names=tuple(content["names"]),
+        target_mean=content["target_mean"].numpy(),
+        target_std=content["target_std"].numpy(),
+        best_epoch=content["best_epoch"],
+        val=content["val"],
+    )
+    return head, content["extra"]
+
+
+def save_tensors(path: Path, content: dict[str, Any]) -> None:
+    """Write tensors and plain containers to `path`, wholly or not at all; the same content gives the same bytes."""
+    buffer = io.BytesIO()
+    torch.save(_canonical(content), buffer)
+    atomic.write_bytes(path, buffer.getvalue())
+
+
+def _canonical(value: Any) -> Any:
+    """An equal value whose bytes depend on nothing else: pickle writes a string once per object, so equal ones become one."""
+    if isinstance(value, dict):
+        return {_canonical(key): _canonical(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_canonical(item) for item in value]
+    if isinstance(value, str):
+        return sys.intern(str(value))
+    return value.detach().contiguous().clone() if isinstance(value, torch.Tensor) else value
+
+
+def load_tensors(path: Path) -> dict[str, Any]:
+    """What `save_tensors` wrote. Anything that would need code to load is refused."""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise UsageError(f"there is no file {path}", why="weights are read from it", try_="check the path") from None
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # a file that is no checkpoint can fail anywhere in the unpickler: KeyError, EOFError, ...
+        raise _not_weights(path, str(error).splitlines()[0] if str(error) else type(error).__name__) from error
+    if not isinstance(content, dict):
+        raise _not_weights(path, f"it holds a {type(content).__name__}")
+    return content
+
+
+def _not_weights(path: Path, fact: str) -> DataError:
+    return DataError(
+        f"{path} is not a weights file",
+        why=f"only tensors and plain values are loaded, and nothing in a file is ever run ({fact[:200]})",
+        try_="give a file written by unchoke, or re-save the weights with torch.save(model.state_dict(), FILE)",
+    )

@@ -1,0 +1,1 @@
+"""Stage 3: one sample to one or many windows; pure arithmetic."""

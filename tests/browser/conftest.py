@@ -1,0 +1,32 @@
+"""A real browser for the tests, and the records of the report's unit tests."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+_RECORDS = Path(__file__).parents[1] / "unit" / "report" / "conftest.py"
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """The browser's command; without one these tests are skipped, and say so."""
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if found is None:
+        pytest.skip("no chromium on this machine: the report is not looked at in a browser (apt-get install chromium)")
+    return found
+
+
+@pytest.fixture(scope="session")
+def records() -> ModuleType:
+    """The builders of realistic records."""
+    spec = importlib.util.spec_from_file_location("report_records", _RECORDS)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

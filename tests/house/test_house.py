@@ -1,0 +1,215 @@
+"""The rules of the house, read from the source: who may import whom, and the one place for each habit."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SRC = ROOT / "src" / "unchoke"
+LAYERS = [
+    {"cli", "web"}, {"flows"}, {"report"}, {"lint"}, {"segment"}, {"train"}, {"features"}, {"views"}, {"decode"}, {"index"},
+    {"jobs"}, {"experiments"}, {"budget"}, {"measure"}, {"device"},
+]  # fmt: skip
+RANK = {package: rank for rank, layer in enumerate(LAYERS) for package in layer}
+SMALL_FILE = len(LAYERS)
+ERRORS = {"UnchokeError", "UsageError", "DataError", "MachineError", "Interrupted"}
+DEVICES = {"cuda", "mps", "cpu"}
+
+
+def module_name(file: Path) -> str:
+    parts = file.relative_to(SRC.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = {module_name(file): file for file in sorted(SRC.rglob("*.py"))}
+modules = pytest.mark.parametrize("module", FILES)
+
+
+@cache
+def tree(module: str) -> ast.Module:
+    return ast.parse(FILES[module].read_text(encoding="utf-8"))
+
+
+def relative(module: str) -> str:
+    return FILES[module].relative_to(SRC).as_posix()
+
+
+def imports(module: str) -> Iterator[tuple[str, int]]:
+    """Every module a module imports, at any depth, with the line."""
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield (inner if inner in FILES else node.module), node.lineno
+
+
+def rank(module: str) -> int:
+    parts = module.split(".")
+    return RANK.get(parts[1], SMALL_FILE) if len(parts) > 1 else SMALL_FILE
+
+
+def calls(module: str) -> Iterator[tuple[str, ast.Call]]:
+    """Every call with its dotted name as written; what is not a plain name before the last dot reads `?`."""
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.Call):
+            yield dotted(node.func), node
+
+
+def dotted(node: ast.expr) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    return f"{dotted(node.value)}.{node.attr}" if isinstance(node, ast.Attribute) else "?"
+
+
+def is_plain(node: ast.Call, *, arguments: int) -> bool:
+    return len(node.args) == arguments and not node.keywords
+
+
+@modules
+def test_imports_point_one_way(module: str) -> None:
+    if module == "unchoke.__main__":
+        return
+    package = module.split(".")[1] if rank(module) < SMALL_FILE else ""
+    wrong = [
+        f"{relative(module)}:{line} imports {name}"
+        for name, line in imports(module)
+        if name.split(".")[0] == "unchoke"
+        and rank(name) <= rank(module)
+        and rank(name) < SMALL_FILE
+        and name.split(".")[1] != package
+    ]
+    assert not wrong
+
+
+@modules
+def test_imports_are_written_in_full(module: str) -> None:
+    assert not [node.lineno for node in ast.walk(tree(module)) if isinstance(node, ast.ImportFrom) and node.level]
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    graph = {module: {name for name, _ in imports(module) if name in FILES and name != module} for module in FILES}
+    while leaves := {module for module, needed in graph.items() if not needed & graph.keys()}:
+        graph = {module: needed for module, needed in graph.items() if module not in leaves}
+    assert not graph, f"in or behind a circle: {sorted(graph)}"
+
+
+@modules
+def test_jobs_and_lint_import_no_torch(module: str) -> None:
+    if module.split(".")[1:2] in (["jobs"], ["lint"]):
+        assert not [name for name, _ in imports(module) if name.split(".")[0] in {"torch", "torchvision", "timm"}]
+
+
+@modules
+def test_only_atomic_renames(module: str) -> None:
+    named = {"os.rename", "os.renames", "os.replace", "shutil.move"}
+    found = [
+        f"{relative(module)}:{node.lineno} {name}"
+        for name, node in calls(module)
+        if name in named or (name.split(".")[-1] in {"rename", "replace"} and "." in name and is_plain(node, arguments=1))
+    ]
+    assert not found or relative(module) == "atomic.py", found
+
+
+@modules
+def test_only_listing_lists(module: str) -> None:
+    methods = {"listdir", "scandir", "iterdir", "rglob", "glob", "iglob", "fwalk"}
+    found = [
+        f"{relative(module)}:{node.lineno} {name}"
+        for name, node in calls(module)
+        if name.split(".")[-1] in methods or name in {"os.walk", "?.walk"} or (name.startswith("Path") and name.endswith(".walk"))
+    ]
+    assert not found or relative(module) == "listing.py", found
+
+
+@modules
+def test_only_the_console_prints(module: str) -> None:
+    named = {
+        "print",
+        "pprint",
+        "pprint.pprint",
+        "typer.echo",
+        "typer.secho",
+        "click.echo",
+        "sys.stdout.write",
+        "sys.stderr.write",
+    }
+    found = [f"{relative(module)}:{node.lineno} {name}" for name, node in calls(module) if name in named]
+    assert not found or relative(module) == "report/console.py", found
+
+
+@modules
+def test_only_the_policy_and_the_backend_ask_which_device_it_is(module: str) -> None:
+    found = [f"{relative(module)}:{line}" for line in device_questions(tree(module))]
+    assert not found or relative(module) in {"device/policy.py", "device/backend.py"}, found
+
+
+def device_questions(source: ast.AST) -> Iterator[int]:
+    for node in ast.walk(source):
+        if isinstance(node, ast.Compare):
+            asked: list[ast.expr] = [node.left, *node.comparators]
+        elif isinstance(node, ast.Call) and dotted(node.func).endswith(".startswith"):
+            asked = node.args
+        elif isinstance(node, ast.MatchValue):
+            asked = [node.value]
+        else:
+            continue
+        literals = {inner.value for part in asked for inner in ast.walk(part) if isinstance(inner, ast.Constant)}
+        if literals & DEVICES:
+            yield asked[0].lineno
+
+
+@modules
+def test_every_module_says_what_it_is_for(module: str) -> None:
+    assert (ast.get_docstring(tree(module)) or "").strip(), relative(module)
+
+
+@modules
+def test_every_error_says_why_and_what_to_try(module: str) -> None:
+    poor = [
+        f"{relative(module)}:{node.lineno} {name}"
+        for name, node in calls(module)
+        if name.split(".")[-1] in ERRORS and not {"why", "try_"} <= {keyword.arg for keyword in node.keywords}
+    ]
+    empty = [
+        f"{relative(module)}:{node.lineno} {keyword.arg} is empty"
+        for name, node in calls(module)
+        if name.split(".")[-1] in ERRORS
+        for keyword in node.keywords
+        if isinstance(keyword.value, ast.Constant) and not keyword.value.value
+    ]
+    assert not poor + empty
+
+
+@modules
+def test_no_exception_is_swallowed_without_a_word(module: str) -> None:
+    silent = [
+        f"{relative(module)}:{node.lineno}"
+        for node in ast.walk(tree(module))
+        if isinstance(node, ast.ExceptHandler) and is_broad(node.type) and all(isinstance(line, ast.Pass) for line in node.body)
+    ]
+    assert not silent
+
+
+def is_broad(kind: ast.expr | None) -> bool:
+    return kind is None or dotted(kind) in {"Exception", "BaseException"}
+
+
+@pytest.mark.parametrize(
+    ("code", "asks"),
+    [
+        ('x.type == "cuda"', 1),
+        ('x in ("mps", "cpu")', 1),
+        ('x.startswith("cuda")', 1),
+        ('torch.device("cuda")', 0),
+        ("x == 'done'", 0),
+    ],
+)
+def test_the_device_rule_sees_what_it_should(code: str, asks: int) -> None:
+    assert len(list(device_questions(ast.parse(code)))) == asks

@@ -1,0 +1,11 @@
+"""The job machinery is light: a worker starts fast because nothing heavy comes along."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+
+def test_jobs_load_no_torch_numpy_or_pandas() -> None:
+    code = "import sys, unchoke.jobs.run, unchoke.jobs.engines; sys.exit(bool({'torch', 'numpy', 'pandas'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,111 @@
+"""Findings, choices and runs as plain text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from unchoke.choices import Choice
+from unchoke.findings import Finding
+from unchoke.report.text import (
+    render_choices,
+    render_comparison,
+    render_findings,
+    render_fit_result,
+    render_run,
+    render_runs_table,
+)
+
+
+def test_errors_come_first_with_place_fix_and_command() -> None:
+    text = render_findings(
+        [
+            Finding("sizes", "all images have one size", "info"),
+            Finding(
+                "truncated",
+                "7 files end early",
+                "error",
+                paths=tuple(f"p/{k}.jpg" for k in range(7)),
+                fix="copy again",
+                command="unchoke check p",
+            ),
+        ]
+    )
+    lines = text.splitlines()
+    assert lines[0] == "error    truncated: 7 files end early"
+    assert "p/0.jpg, p/1.jpg, p/2.jpg and 4 more" in lines[1]
+    assert "fix   copy again" in text
+    assert "run   unchoke check p" in text
+    assert lines[-1] == "1 error, 1 note"
+
+
+def test_saved_findings_read_like_fresh_ones() -> None:
+    finding = Finding("slow-loop", "a loop over pixels", "warning", path="train.ipynb", cell=3, line=12)
+    assert render_findings([finding.to_dict()]) == render_findings([finding])
+    assert "train.ipynb cell 3:12" in render_findings([finding])
+
+
+def test_nothing_found_is_said() -> None:
+    assert render_findings([]) == "no findings"
+
+
+def test_hostile_names_cannot_steer_the_terminal() -> None:
+    text = render_findings([Finding("x", "bad \x1b]0;title\x07", path="a\x1b[2J\nerror  forged.jpg")])
+    assert "\x1b" not in text
+    assert not any(line.startswith("error") for line in text.splitlines())
+
+
+def test_each_choice_shows_its_reason() -> None:
+    text = render_choices([Choice("device", "cpu", "no GPU was found"), Choice("compile", False, "must repay its time")])
+    assert "device   cpu  no GPU was found" in text
+    assert "compile  off  must repay its time" in text
+
+
+def test_a_fit_ends_with_result_time_report_and_next_command(groceries: dict[str, Any]) -> None:
+    text = render_fit_result(groceries, report="out/report.html", next_command="unchoke predict exp_1 new/")
+    assert text.startswith("exp_1: test accuracy 83.6 % (95 % interval 80.2–86.5 %) on 311 images it was not trained on")
+    for words in ("balanced accuracy", "macro F1", "extract", "49%", "312 images/s", "report  out/report.html"):
+        assert words in text
+    assert text.splitlines()[-1] == "next    unchoke predict exp_1 new/"
+
+
+def test_a_run_shows_what_it_was_made_of(groceries: dict[str, Any]) -> None:
+    text = render_run(groceries)
+    for words in (
+        "/home/ada/photos",
+        "tf_efficientnet_lite0",
+        "812.0 MB measured",
+        "no CUDA or MPS device was found",
+        "1 error, 1 warning",
+    ):
+        assert words in text
+
+
+def test_runs_stand_in_one_table(groceries: dict[str, Any], pasture: dict[str, Any]) -> None:
+    stored = {"name": "exp_3", "status": "running", "created_at": "2026-11-15T10:00:00+00:00", "encoder": "resnet50"}
+    lines = render_runs_table([groceries, pasture, stored]).splitlines()
+    assert [line.split()[0] for line in lines[2:]] == ["exp_1", "exp_2", "exp_3"]
+    assert "83.6 %" in lines[2]
+    assert "0.742" in lines[3]
+    assert "running" in lines[4]
+    assert "unchoke fit" in render_runs_table([])
+
+
+def test_a_comparison_shows_metrics_and_only_differing_settings(groceries: dict[str, Any]) -> None:
+    other = {
+        **groceries,
+        "run": "exp_9",
+        "encoder": {**groceries["encoder"], "precision": "f32"},
+        "metrics": {"test": {"accuracy": 0.5}},
+    }
+    lines = render_comparison([groceries, other]).splitlines()
+    rows = {line.split("  ")[0]: line for line in lines}
+    assert "83.6 %" in rows["test accuracy"]
+    assert "50.0 %" in rows["test accuracy"]
+    assert rows["encoder precision"].split()[-2:] == ["bf16", "f32"]
+    assert "encoder dim" not in rows
+
+
+def test_an_empty_record_still_has_a_text() -> None:
+    assert "no metrics recorded" in render_fit_result({})
+    assert "no metrics recorded" in render_run({})
+    assert render_comparison([{}, {}])

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torchmetrics.functional import classification, regression
+
+from unchoke.errors import DataError
+from unchoke.train.bootstrap import ClassTally, ValueTally, class_figures, intervals, value_figures
+from unchoke.train.metrics import ECE_BINS, score
+
+NAMES = ("a", "b", "c", "d")
+
+
+def guesses(count: int = 400, *, seed: int = 0, right: float = 0.7):
+    generator = np.random.default_rng(seed)
+    targets = generator.integers(0, 4, size=count)
+    logits = generator.normal(size=(count, 4)).astype(np.float32)
+    told = generator.random(count) < right
+    logits[np.arange(count)[told], targets[told]] += 4
+    return logits, targets
+
+
+def test_class_figures_equal_torchmetrics():
+    logits, targets = guesses()
+    values = score("classification", NAMES, logits, targets, seed=0, bootstrap=50).values
+    predicted, truth = torch.from_numpy(logits), torch.from_numpy(targets)
+    expected = {
+        "accuracy": classification.multiclass_accuracy(predicted, truth, 4, average="micro"),
+        "balanced_accuracy": classification.multiclass_accuracy(predicted, truth, 4, average="macro"),
+        "macro_f1": classification.multiclass_f1_score(predicted, truth, 4),
+        "ece": classification.multiclass_calibration_error(predicted.softmax(1), truth, 4, n_bins=ECE_BINS),
+        "log_loss": torch.nn.functional.cross_entropy(predicted, truth),
+    }
+    assert {name: interval.value for name, interval in values.items()} == pytest.approx(
+        {name: float(value) for name, value in expected.items()}, rel=1e-5
+    )
+
+
+def test_the_bootstrap_formulas_agree_with_the_point_values_when_each_sample_counts_once():
+    logits, targets = guesses()
+    tally = ClassTally.of(logits, targets, num_bins=ECE_BINS)
+    drawn = class_figures(tally.columns.sum(axis=0, keepdims=True, dtype=np.float64), tally.layout)
+    points = score("classification", NAMES, logits, targets, seed=0, bootstrap=0).values
+    assert {name: float(value[0]) for name, value in drawn.items()} == pytest.approx(
+        {name: interval.value for name, interval in points.items()}, rel=1e-4
+    )
+
+
+def test_value_figures_equal_torchmetrics_and_the_formulas():
+    generator = np.random.default_rng(0)
+    targets = (generator.normal(size=(300, 2)) * [1, 100] + [0, 5000]).astype(np.float32)
+    outputs = (targets + generator.normal(size=(300, 2)) * [0.3, 30]).astype(np.float32)
+    values = score("regression", ("x", "y"), outputs, targets, seed=0, bootstrap=20).values
+    pair = torch.from_numpy(outputs).double(), torch.from_numpy(targets).double()
+    assert values["r2"].value == pytest.approx(float(regression.r2_score(*pair)))
+    assert values["mae/y"].value == pytest.approx(float(regression.mean_absolute_error(pair[0][:, 1], pair[1][:, 1])))
+    assert values["rmse/x"].value == pytest.approx(
+        float(regression.mean_squared_error(pair[0][:, 0], pair[1][:, 0], squared=False))
+    )
+    tally = ValueTally.of(outputs, targets, names=("x", "y"))
+    drawn = value_figures(tally.columns.sum(axis=0, keepdims=True, dtype=np.float64), tally.layout)
+    assert {name: float(drawn[name][0]) for name in values} == pytest.approx(
+        {name: interval.value for name, interval in values.items()}, rel=1e-4
+    )
+
+
+def test_intervals_cover_the_truth_about_as_often_as_they_say():
+    many_logits, many_targets = guesses(200_000, seed=999)
+    truth = float((many_logits.argmax(axis=1) == many_targets).mean())
+    covered = 0
+    for seed in range(200):
+        logits, targets = guesses(200, seed=seed)
+        tally = ClassTally.of(logits, targets, num_bins=ECE_BINS)
+        point = {"accuracy": float((logits.argmax(axis=1) == targets).mean())}
+        found = intervals(point, class_figures, tally.columns, tally.layout, seed=seed, num_resamples=200)["accuracy"]
+        covered += found.low <= truth <= found.high
+    assert 178 <= covered <= 200
+
+
+def test_a_larger_test_set_has_a_narrower_interval():
+    widths = []
+    for count in (100, 2500):
+        interval = score("classification", NAMES, *guesses(count), seed=0, bootstrap=300).values["accuracy"]
+        widths.append(interval.high - interval.low)
+    assert widths[1] < widths[0] / 3
+
+
+def test_the_same_seed_gives_the_same_intervals():
+    first, again, other = (score("classification", NAMES, *guesses(), seed=seed, bootstrap=100) for seed in (1, 1, 2))
+    assert first == again
+    assert first.values["accuracy"] != other.values["accuracy"]
+
+
+def test_the_class_table_and_the_confusion_matrix_agree():
+    logits, targets = guesses()
+    scores = score("classification", NAMES, logits, targets, seed=0, bootstrap=0)
+    confusion = np.array(scores.confusion)
+    assert confusion.sum() == 400
+    for number, row in enumerate(scores.per_class):
+        assert row["support"] == confusion[number].sum()
+        assert row["recall"] == pytest.approx(confusion[number, number] / confusion[number].sum())
+        assert row["precision"] == pytest.approx(confusion[number, number] / confusion[:, number].sum())
+
+
+def test_a_class_without_samples_counts_in_no_average_and_is_named():
+    logits = np.array([[9, 0, 0], [0, 9, 0], [0, 0, 9]], dtype=np.float32)
+    scores = score("classification", ("a", "b", "c"), logits, np.array([0, 1, 1]), seed=0, bootstrap=10)
+    assert scores.values["balanced_accuracy"].value == pytest.approx(0.75)
+    assert scores.per_class[2]["recall"] is None
+    assert "class 'c'" in scores.notes[0]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_tiny_test_set_gives_plain_json(count):
+    logits, targets = guesses(count)
+    text = json.dumps(score("classification", NAMES, logits, targets, seed=0, bootstrap=100).to_dict(), allow_nan=False)
+    assert '"accuracy"' in text
+    values = np.arange(count, dtype=np.float32)[:, None]
+    json.dumps(score("regression", ("x",), values, values + 1, seed=0, bootstrap=100).to_dict(), allow_nan=False)
+
+
+def test_a_single_class_can_be_scored():
+    scores = score("classification", ("only",), np.zeros((5, 1), np.float32), np.zeros(5, np.int64), seed=0, bootstrap=10)
+    assert scores.values["accuracy"].value == 1.0
+    assert scores.confusion == [[5]]
+
+
+def test_r2_of_a_constant_target_is_none_with_the_reason():
+    targets = np.stack([np.full(20, 3.0), np.arange(20.0)], axis=1).astype(np.float32)
+    scores = score("regression", ("flat", "slope"), targets + 0.5, targets, seed=0, bootstrap=50)
+    assert scores.values["r2/flat"].value is None
+    assert "'flat'" in scores.notes[0]
+    assert scores.values["r2"].value == pytest.approx(scores.values["r2/slope"].value)
+    json.dumps(scores.to_dict(), allow_nan=False)
+
+
+def test_nothing_to_score_is_an_error():
+    with pytest.raises(DataError, match="no samples"):
+        score("classification", NAMES, np.zeros((0, 4), np.float32), np.zeros(0, np.int64), seed=0)
+    with pytest.raises(DataError, match="1 outputs are not finite"):
+        score("regression", ("x",), np.array([[np.nan], [1.0]], np.float32), np.zeros((2, 1)), seed=0)
