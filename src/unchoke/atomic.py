@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ from unchoke.units import format_bytes
 
 TEMPORARY_PREFIX = ".unchoke-"
 TEMPORARY_SUFFIX = ".tmp"
+_umask_lock = threading.Lock()
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -102,8 +104,10 @@ def _free_bytes(folder: Path) -> int:
 
 
 def _current_umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
+    """Reading the mask means setting it: two threads at once would leave it at 0 for good."""
+    with _umask_lock:
+        mask = os.umask(0)
+        os.umask(mask)
     return mask
 
 

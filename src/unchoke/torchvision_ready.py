@@ -37,7 +37,8 @@ def _declare_missing() -> None:
 
     for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
         del sys.modules[name]  # what the failed import left half-initialised
-    library = torch.library.Library("torchvision", "FRAGMENT")
+    declare: Any = torch.library.Library  # torch leaves it untyped
+    library = declare("torchvision", "FRAGMENT")
     _kept_alive.append(library)
     for name, schema in _SCHEMAS.items():
         if not hasattr(torch.ops.torchvision, name):

@@ -24,7 +24,7 @@ class Stored:
 
     def lost(self) -> list[str]:
         """Samples that are neither stored nor set aside with a reason."""
-        missing = np.flatnonzero(~self.present)
+        missing = np.flatnonzero(~self.present).tolist()
         return [self.sample_ids[index] for index in missing if self.sample_ids[index] not in self.failed]
 
 

@@ -7,6 +7,7 @@ no clear answer, become a `UsageError` that lists the columns there are. Cells a
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -96,7 +97,7 @@ def require_columns(table: pd.DataFrame, named: dict[str, list[str]]) -> None:
     raise UsageError(
         f"the table has no column {' nor '.join(f'{name!r} ({option})' for option, name in missing)}",
         why=f"its columns are {describe_columns(table)}",
-        try_=f"{option} '{suggestion}'",
+        try_=f"{option} {shlex.quote(suggestion)}",
     )
 
 
@@ -184,7 +185,7 @@ def _has_fractions(column: pd.Series[str]) -> bool:
 
 def _unclear(what: str, table: pd.DataFrame, *, option: str, example: str) -> UsageError:
     more = ", or --target COLUMN for a number" if option == "--label" else ", or --id COLUMN"
-    return UsageError(what, why=f"the columns are {describe_columns(table)}", try_=f"{option} '{example}'{more}")
+    return UsageError(what, why=f"the columns are {describe_columns(table)}", try_=f"{option} {shlex.quote(example)}{more}")
 
 
 def diagnose_ungrouped(table: pd.DataFrame, source: DataSource, columns: Columns) -> list[Finding]:

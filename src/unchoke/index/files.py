@@ -7,6 +7,7 @@ path, a bare name or an id without its extension, written with either slash, in 
 from __future__ import annotations
 
 import os
+import shlex
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -65,7 +66,9 @@ def _walk(root: Path) -> Iterator[FileEntry]:
         yield from listing.walk(root)
     except PermissionError as error:
         raise UsageError(
-            f"cannot list {error.filename!r}", why="this user may not read that folder", try_=f"chmod -R u+rX '{root}'"
+            f"cannot list {error.filename!r}",
+            why="this user may not read that folder",
+            try_=f"chmod -R u+rX {shlex.quote(str(root))}",
         ) from error
 
 
@@ -88,7 +91,7 @@ def require_folders(folders: Sequence[Path]) -> None:
         raise UsageError(
             f"no such image folder: {list_some(missing)}",
             why="--images takes folders that exist",
-            try_=f"ls '{Path(missing[0]).parent}'",
+            try_=f"ls {shlex.quote(str(Path(missing[0]).parent))}",
         )
 
 

@@ -93,11 +93,11 @@ def _no_images(root: Path, found: Found) -> DataError:
 
 def _no_classes(root: Path, found: Found) -> UsageError:
     tables = [name for name in found.others if suffix_of(name) in TABLE_SUFFIXES]
-    table = root / tables[0] if tables else Path("labels.csv")
+    command = f"unchoke check {shlex.quote(str(root / tables[0]) if tables else 'labels.csv')} --images {shlex.quote(str(root))}"
     return UsageError(
         f"{root} holds {format_count(len(found.images), 'image')} but no class folders",
         why="without sub-folders named after classes, a table must say what each image is",
-        try_=f"unchoke check {shlex.quote(str(table))} --images {shlex.quote(str(root))}",
+        try_=command if tables else f"write a labels.csv with the columns path and label, then {command}",
     )
 
 
@@ -120,8 +120,7 @@ def diagnose_names(unnameable: list[str]) -> list[Finding]:
             f"{format_count(len(unnameable), 'file')} whose name is not valid Unicode: {list_some(unnameable)}",
             severity="error",
             evidence={"files": len(unnameable)},
-            fix="rename them; convmv does so for a whole tree",
-            command="convmv -r -f latin1 -t utf8 --notest DATA",
+            fix="rename them (convmv does so for a whole tree): such a name cannot be written to the manifest",
         )
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from unchoke.errors import DataError, UsageError, list_some
@@ -43,7 +44,7 @@ def widen(
         raise DataError(
             "no image has a value for every target",
             why="; ".join(finding.message for finding in findings),
-            try_=f"--target '{names[0]}'",
+            try_=f"--target {shlex.quote(names[0])}",
         )
     first_rows = pd.Series(rows.index, index=rows[columns.key])[lambda line: ~line.index.duplicated()]
     return wide.reset_index().set_index(first_rows[wide.index].to_numpy()), names, findings + clashes
@@ -58,7 +59,7 @@ def _choose_targets(
         raise UsageError(
             f"no target called {list_some([repr(name) for name in unknown])} in the column {name_column!r}",
             why=f"its values are {list_some([repr(name) for name in there], limit=20)}",
-            try_=f"--target '{there[0]}'",
+            try_=f"--target {shlex.quote(there[0])}",
         )
     taken = [name for name in (targets or there) if name in reserved]
     if taken:

@@ -7,6 +7,7 @@ survive; lines end in a line feed.
 from __future__ import annotations
 
 import io
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,6 +67,6 @@ def load_manifest(file: Path) -> pd.DataFrame | None:
     except ValueError as error:
         raise DataError(
             f"the manifest {file} cannot be read",
-            why=str(error).splitlines()[0],
-            try_=f"rm '{file}'  (the splits are then made anew)",
+            why=f"{str(error).splitlines()[0]}; without it the splits are made anew",
+            try_=f"rm {shlex.quote(str(file))}",
         ) from error

@@ -70,7 +70,7 @@ def _find(source: DataSource, table: pd.DataFrame) -> Found:
         raise DataError(
             f"no images below {list_some([str(root) for root in roots])}",
             why="the rows of a table are matched with image files, and there are none",
-            try_=f"unchoke check '{source.data}' --images FOLDER",
+            try_="name the folder that holds them with --images",
         )
     return found
 
@@ -102,7 +102,7 @@ def _refuse_no_match(source: DataSource, table: pd.DataFrame, key: str, matches:
     raise DataError(
         f"not one row of {source.data.name} names a file below {folders}",
         why=f"the column {key!r} holds {examples}; no image there has such a path, name or stem",
-        try_=f"unchoke check '{source.data}' --images FOLDER --path COLUMN",
+        try_="name the images' folder with --images, or the column that names the files with --path or --id",
     )
 
 

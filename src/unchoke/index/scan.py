@@ -7,6 +7,7 @@ leaves nothing to go on with (no such file or column, no rows, no image) is rais
 from __future__ import annotations
 
 import difflib
+import shlex
 from pathlib import Path
 
 from unchoke import listing
@@ -39,5 +40,7 @@ def _no_such(path: Path) -> UsageError:
     close = difflib.get_close_matches(path.name, listing.names(parent), n=1) if parent.is_dir() else []
     why = f"{parent} holds nothing of that name" if parent.is_dir() else f"{parent} does not exist either"
     return UsageError(
-        f"no such file or folder: {path}", why=why, try_=f"unchoke check '{parent / close[0]}'" if close else f"ls '{parent}'"
+        f"no such file or folder: {path}",
+        why=why,
+        try_=f"unchoke check {shlex.quote(str(parent / close[0]))}" if close else f"ls {shlex.quote(str(parent))}",
     )

@@ -6,7 +6,6 @@ writes the job's artefact atomically and hands back a `JobResult`.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -82,12 +81,8 @@ def run_jobs(
     ledger.waiting = list(jobs)
     started = time.perf_counter()
 
-    def ask_to_stop() -> None:
-        engine.stop()
-        threading.Thread(target=on_event, args=(_STOPPING,), daemon=True).start()  # the main thread may be inside `on_event`
-
     try:
-        with stop_requests(ask_to_stop) as requests:
+        with stop_requests(lambda: on_event(_STOPPING)) as requests:
             while ledger.waiting and not requests.requested and ledger.stop_error is None:
                 tasks = ledger.begin_waiting(requests)
                 _run_round(ledger, engine.map_unordered(body, tasks, setup=setup, setup_args=setup_args), engine)

@@ -13,7 +13,10 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopRequests:
-    """Whether someone asked to stop; a second request raises `KeyboardInterrupt` wherever the main thread is."""
+    """Whether someone asked to stop; a second request raises `KeyboardInterrupt` wherever the main thread is.
+
+    `on_first` is called in a thread of its own: the main thread may at that moment hold the very lock that a message needs.
+    """
 
     def __init__(self, on_first: Callable[[], None]) -> None:
         self.requested = False
@@ -23,7 +26,7 @@ class StopRequests:
         if self.requested:
             raise KeyboardInterrupt
         self.requested = True
-        self._on_first()
+        threading.Thread(target=self._on_first, daemon=True).start()
 
 
 @contextmanager

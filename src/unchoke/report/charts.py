@@ -98,7 +98,7 @@ def _x_axis(ticks: Sequence[float], scale: Scale, title: str) -> list[Markup]:
 
 
 def _whole_ticks(low: float, high: float) -> list[float]:
-    sizes = (factor * 10**power for power in range(300) for factor in (1, 2, 5))
+    sizes = (factor * 10**power for power in range(308) for factor in (1, 2, 5))
     step = next(size for size in sizes if (high - low) / 8 <= size)
     first = -(-low // step) * step
     return [first + place * step for place in range(int((high - first) // step) + 1)]

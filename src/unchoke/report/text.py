@@ -159,7 +159,7 @@ def render_timings(record: Mapping[str, Any]) -> str:
     total = sum(seconds for _, seconds in stages)
     if not stages or total <= 0:
         return ""
-    table = [(stage, format_seconds(seconds), f"{seconds / total:.0%}") for stage, seconds in stages]
+    table = [(stage, format_seconds(seconds), f"{seconds / total * 100:.0f} %") for stage, seconds in stages]
     table.append(("total", format_seconds(total), ""))
     rate = summary.number(record.get("images_per_s"))
     speed = f"\nfeatures were made at {rate:,.0f} images/s" if rate else ""

@@ -51,10 +51,8 @@ class Stack:
         self._adopt(members)
         fresh = [init_params(member.config, dim=dim, num_outputs=task.num_outputs) for member in members]
         params = [saved[member.index]["params"] if saved else begin for member, begin in zip(members, fresh, strict=True)]
-        self._start_optimiser(stack_params(params, device=task.device))
-        if saved:
-            for name in ("first", "second"):
-                setattr(self.optimiser, name, stack_params([saved[m.index][name] for m in members], device=task.device))
+        moments = [[saved[m.index][name] for m in members] for name in ("first", "second")] if saved else []
+        self._start_optimiser(*(stack_params(part, device=task.device) for part in (params, *moments)))
 
     def _adopt(self, members: Sequence[Member]) -> None:
         """Take the members' settings as tensors (K,); None where a setting is off for all."""
@@ -71,8 +69,9 @@ class Stack:
     def _setting(self, values: list[float]) -> torch.Tensor | None:
         return torch.tensor(values, dtype=torch.float32).to(self.task.device) if any(values) else None
 
-    def _start_optimiser(self, params: Params) -> None:
-        self.optimiser = StackedAdamW(params, weight_decay=[member.config.weight_decay for member in self.members])
+    def _start_optimiser(self, params: Params, first: Params | None = None, second: Params | None = None) -> None:
+        decays = [member.config.weight_decay for member in self.members]
+        self.optimiser = StackedAdamW(params, weight_decay=decays, first=first, second=second)
         for tensor in params.values():
             tensor.requires_grad_(True)
 
@@ -146,8 +145,7 @@ class Stack:
         old = self.optimiser
         self._adopt([self.members[place] for place in staying])
         if staying:
-            self._start_optimiser(_pick(old.params, staying))
-            self.optimiser.first, self.optimiser.second = _pick(old.first, staying), _pick(old.second, staying)
+            self._start_optimiser(*(_pick(part, staying) for part in (old.params, old.first, old.second)))
 
     def member_state(self) -> dict[int, dict[str, Params]]:
         """What a checkpoint needs of each head here, on the CPU."""

@@ -63,7 +63,7 @@ def test_each_choice_shows_its_reason() -> None:
 def test_a_fit_ends_with_result_time_report_and_next_command(groceries: dict[str, Any]) -> None:
     text = render_fit_result(groceries, report="out/report.html", next_command="unchoke predict exp_1 new/")
     assert text.startswith("exp_1: test accuracy 83.6 % (95 % interval 80.2–86.5 %) on 311 images it was not trained on")
-    for words in ("balanced accuracy", "macro F1", "extract", "49%", "312 images/s", "report  out/report.html"):
+    for words in ("balanced accuracy", "macro F1", "extract", "49 %", "312 images/s", "report  out/report.html"):
         assert words in text
     assert text.splitlines()[-1] == "next    unchoke predict exp_1 new/"
 
