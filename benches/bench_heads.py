@@ -1,7 +1,8 @@
 """Stage time of training heads on cached features: 3 and 64 configurations of 20 epochs on 10,000 x 1280.
 
-The features are a synthetic mixture (16 overlapping Gaussian classes, float16, memory-mapped), so the time is real and the accuracy is not
-comparable with anything. Run `python benches/bench_heads.py`; it prints one JSON line.
+10,000 rows are trained on and 1,500 more judged after every epoch. The features are a synthetic mixture (16 overlapping
+Gaussian classes, float16, memory-mapped), so the time is real and the accuracy is not comparable with anything. Run
+`python benches/bench_heads.py` (or with other numbers of configurations); it prints one JSON line.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from unchoke.train.data import ArraySource, Problem
 from unchoke.train.loop import train_heads
 from unchoke.train.sweep import default_sweep
 
-NUM_SAMPLES, DIM, NUM_CLASSES, EPOCHS = 10_000, 1280, 16, 20
+NUM_TRAIN, NUM_VAL, DIM, NUM_CLASSES, EPOCHS = 10_000, 1_500, 1280, 16, 20
 
 
 def main(nums: list[int]) -> None:
@@ -30,7 +31,14 @@ def main(nums: list[int]) -> None:
         source, problem = make_mixture(Path(folder) / "feats.npy")
         seconds = {str(num): bench(source, problem, num=num) for num in nums}
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    shape = {"samples": NUM_SAMPLES, "dim": DIM, "classes": NUM_CLASSES, "epochs": EPOCHS, "features": "synthetic mixture"}
+    shape = {
+        "train": NUM_TRAIN,
+        "val": NUM_VAL,
+        "dim": DIM,
+        "classes": NUM_CLASSES,
+        "epochs": EPOCHS,
+        "features": "synthetic mixture",
+    }
     print(json.dumps({"bench": "heads", **shape, "seconds": seconds, "threads": 2, "peak_rss_bytes": peak_bytes}))
 
 
@@ -44,19 +52,20 @@ def bench(source: ArraySource, problem: Problem, *, num: int) -> float:
 
 
 def make_mixture(path: Path) -> tuple[ArraySource, Problem]:
-    """10,000 rows around 16 centres, in a file that is then memory-mapped."""
+    """Rows around 16 centres, in a file that is then memory-mapped."""
+    count = NUM_TRAIN + NUM_VAL
     generator = np.random.default_rng(0)
     centres = generator.normal(size=(NUM_CLASSES, DIM)).astype(np.float32) * 0.12
-    targets = generator.integers(0, NUM_CLASSES, size=NUM_SAMPLES)
-    feats = np.lib.format.open_memmap(path, mode="w+", dtype=np.float16, shape=(NUM_SAMPLES, DIM))
-    for start in range(0, NUM_SAMPLES, 1000):
-        noise = generator.normal(size=(1000, DIM)).astype(np.float32)
-        feats[start : start + 1000] = centres[targets[start : start + 1000]] + noise
+    targets = generator.integers(0, NUM_CLASSES, size=count)
+    feats = np.lib.format.open_memmap(path, mode="w+", dtype=np.float16, shape=(count, DIM))
+    for start in range(0, count, 500):
+        noise = generator.normal(size=(500, DIM)).astype(np.float32)
+        feats[start : start + 500] = centres[targets[start : start + 500]] + noise
     feats.flush()
-    order = generator.permutation(NUM_SAMPLES)
-    splits = {"train": order[:7000], "val": order[7000:8500], "test": order[8500:]}
+    order = generator.permutation(count)
+    splits = {"train": order[:NUM_TRAIN], "val": order[NUM_TRAIN:]}
     names = tuple(f"class {number}" for number in range(NUM_CLASSES))
-    ids = [f"sample-{number}" for number in range(NUM_SAMPLES)]
+    ids = [f"sample-{number}" for number in range(count)]
     return ArraySource(np.load(path, mmap_mode="r")), Problem("classification", names, targets, splits, ids)
 
 

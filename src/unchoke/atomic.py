@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -61,9 +62,20 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
 
 
-def replace_folder(built: Path, target: Path) -> None:
-    """Put a finished folder in place of one that does not exist yet."""
-    built.replace(target)
+@contextmanager
+def build_folder(target: Path) -> Iterator[Path]:
+    """An empty folder to fill. When the block ends well it becomes `target`, which must not exist yet; otherwise it vanishes."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    name = tempfile.mkdtemp(dir=target.parent, prefix=TEMPORARY_PREFIX, suffix=TEMPORARY_SUFFIX)
+    built = Path(name)
+    try:
+        with no_room_explained(target):
+            yield built
+            built.chmod(0o777 & ~_current_umask())
+            built.replace(target)
+    except BaseException:
+        shutil.rmtree(built, ignore_errors=True)
+        raise
 
 
 @contextmanager
@@ -90,13 +102,15 @@ def sweep_temporaries(folder: Path) -> int:
     """Remove what an earlier kill left behind in `folder`; return how many files."""
     strays = listing.names(folder, prefix=TEMPORARY_PREFIX, suffix=TEMPORARY_SUFFIX)
     for stray in strays:
-        (folder / stray).unlink(missing_ok=True)
+        path = folder / stray
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
     return len(strays)
 
 
 def _free_bytes(folder: Path) -> int:
-    import shutil
-
     try:
         return shutil.disk_usage(folder).free
     except OSError:

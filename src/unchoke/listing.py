@@ -1,4 +1,4 @@
-"""Directory listings: the only place that reads folders. One pass with `os.scandir`, sorted, so order never depends on the disk."""
+"""Directory listings: the only place that reads folders. One pass with `os.scandir`, sorted, so the order is always the same."""
 
 from __future__ import annotations
 

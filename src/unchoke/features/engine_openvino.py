@@ -6,7 +6,6 @@ side by side. Whether its numbers may be used is decided elsewhere (`agree.py`),
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from collections.abc import Iterable
 from pathlib import Path
@@ -107,16 +106,22 @@ def converted(encoder: Encoder, keep_in: Path, *, calibration: Pixels | None = N
     key = digest([encoder.spec.to_dict(), _digest_pixels(calibration)])[:16]
     folder = keep_in / f"openvino-{key}"
     if not (folder / "model.xml").is_file():
-        keep_in.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=keep_in, prefix=atomic.TEMPORARY_PREFIX) as name, atomic.no_room_explained(folder):
-            built = Path(name) / "model"
-            built.mkdir()
-            model = _convert(encoder)
-            if calibration is not None:
-                model = _quantise(model, calibration)
-            import_openvino().save_model(model, built / "model.xml", compress_to_fp16=False)
-            atomic.replace_folder(built, folder)
+        model = _convert(encoder)
+        if calibration is not None:
+            model = _quantise(model, calibration)
+        with atomic.build_folder(folder) as built:
+            _save(model, built / "model.xml")
     return folder / "model.xml"
+
+
+def _save(model: Any, file: Path) -> None:
+    """Write the model and read it back: OpenVINO does not say so when the disk was too full for all of it."""
+    ov = import_openvino()
+    try:
+        ov.save_model(model, file, compress_to_fp16=False)
+        ov.Core().read_model(file)
+    except RuntimeError as error:
+        raise atomic.no_room(file) from error
 
 
 def _convert(encoder: Encoder) -> Any:

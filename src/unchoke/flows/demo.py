@@ -7,7 +7,6 @@ exact duplicates left out, and `fit` does the rest.
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -39,10 +38,8 @@ def write_photos(target: Path) -> tuple[int, int]:
     import pyarrow.parquet as pq
 
     table = pq.read_table(_packaged_table(), columns=["finegrained_cat", "image_data"])
-    target.parent.mkdir(parents=True, exist_ok=True)
     seen: set[bytes] = set()
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=atomic.TEMPORARY_PREFIX) as name, atomic.no_room_explained(target):
-        built = Path(name) / "photos"
+    with atomic.build_folder(target) as built:
         for number, (label, data) in enumerate(zip(*(column.to_pylist() for column in table.columns), strict=True)):
             content = hashlib.sha256(data).digest()
             if content in seen:
@@ -51,7 +48,6 @@ def write_photos(target: Path) -> tuple[int, int]:
             file = built / safe_name(label) / f"{number:04d}.jpg"
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(data)
-        atomic.replace_folder(built, target)
     return len(seen), table.num_rows - len(seen)
 
 

@@ -59,14 +59,17 @@ class Evaluation:
 def evaluate(run: str = "latest", *, out: Path | None = None, on_event: OnEvent | None = None) -> Evaluation:
     """Score val and test of `run` again, from cached features and the saved head."""
     listener = on_event or default_listener()
-    found = find_run(run, out=out)
-    head, extra = load_head(found.head_file)
-    table = load_predictions(found.folder / "predictions.csv")
     timers = StageTimers()
+    with timers.stage("load"):
+        found = find_run(run, out=out)
+        head, extra = load_head(found.head_file)
+        table = load_predictions(found.folder / "predictions.csv")
+        problem = as_problem(head, table)
+        import torchmetrics.functional  # noqa: F401  (two seconds that are not evaluation's)
     listener(StageStarted("evaluate"))
     with timers.stage("evaluate"):
         source = open_features(found, extra, table["sample_id"].tolist())
-        judged = judge(head, source, as_problem(head, table), device=torch.device("cpu"), seed=_seed(found))
+        judged = judge(head, source, problem, device=torch.device("cpu"), seed=_seed(found))
     listener(StageDone("evaluate", timers.seconds["evaluate"]))
     return Evaluation(found.record, judged, timers.seconds)
 

@@ -6,7 +6,6 @@ It holds the run's files, the encoder's weights as safetensors, and the features
 from __future__ import annotations
 
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +34,12 @@ def export_run(run: str, to: Path, *, out: Path | None = None, on_event: OnEvent
         )
     found = find_run(run, out=out)
     _, extra = load_head(found.head_file)
-    to.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=to.parent, prefix=atomic.TEMPORARY_PREFIX) as name, atomic.no_room_explained(to):
-        built = Path(name) / "run"
+    with atomic.build_folder(to) as built:
         for relative in _COPIED:
             (built / relative).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(found.folder / relative, built / relative)
         _save_features(found, extra, built)
         _save_encoder(found, extra, built)
-        atomic.replace_folder(built, to)
     size_bytes = sum((to / name).stat().st_size for name in (*_COPIED, EXPORTED_FEATURES, ENCODER_FILE))
     listener(Note(f"{found.record['run']} with its encoder's weights and the features it was judged on"))
     return {"folder": str(to), "run": found.record["run"], "size_bytes": size_bytes}

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unchoke import atomic
 from unchoke.device.backend import is_cpu
 from unchoke.errors import DataError, list_some
 from unchoke.features.engines import Engine, TorchEngine
@@ -29,7 +28,7 @@ from unchoke.flows.session import Session
 from unchoke.jobs.engines import InProcessEngine, ProcessEngine
 from unchoke.jobs.plan import Job
 from unchoke.jobs.queue import JobQueue, QueueState
-from unchoke.jobs.records import JobResult
+from unchoke.jobs.records import DoneRecord, JobResult
 from unchoke.jobs.run import run_jobs
 
 
@@ -56,7 +55,7 @@ def extract_features(session: Session, pictures: Sequence[Picture]) -> Extracted
         session.warn(problem)
     if state.pending:
         with session.stage("extract", f"{len(state.pending)} jobs"):
-            run_extraction(session, queue, state.pending, recipe, engine, pictures)
+            run_extraction(session, queue, state.pending, recipe, engine, pictures, done=list(state.done.values()))
     stored = open_stored(
         queue, recipe.fingerprint, [picture.sample_id for picture in pictures], done=None if state.pending else state.done
     )
@@ -74,10 +73,8 @@ def extract_features(session: Session, pictures: Sequence[Picture]) -> Extracted
 
 def plan_features(session: Session, recipe: Recipe, pictures: Sequence[Picture]) -> tuple[JobQueue, QueueState]:
     """Bring `jobs_queue.csv` up to date; sweep what an earlier kill left."""
-    folder = session.workspace.features
-    for place in (folder, folder / recipe.folder, session.workspace.root):
-        atomic.sweep_temporaries(place)
-    queue = JobQueue.load(folder)
+    queue = JobQueue.load(session.workspace.features)
+    queue.sweep()
     items = [(picture.sample_id, picture.content) for picture in pictures]
     state = queue.plan(
         items, fingerprint=recipe.fingerprint, output_pattern=recipe.output_pattern, job_size=session.settings.job_size
@@ -86,9 +83,19 @@ def plan_features(session: Session, recipe: Recipe, pictures: Sequence[Picture])
 
 
 def run_extraction(
-    session: Session, queue: JobQueue, jobs: Sequence[Job], recipe: Recipe, engine: Engine, pictures: Sequence[Picture]
+    session: Session,
+    queue: JobQueue,
+    jobs: Sequence[Job],
+    recipe: Recipe,
+    engine: Engine,
+    pictures: Sequence[Picture],
+    *,
+    done: Sequence[DoneRecord] = (),
 ) -> None:
-    """Run `jobs`: in worker processes where plain torch runs on the CPU, in threads of this process otherwise."""
+    """Run `jobs`: in worker processes where plain torch runs on the CPU, in threads of this process otherwise.
+
+    `done` are the records of jobs finished earlier; they only count in the progress.
+    """
     paths = {picture.sample_id: picture.path for picture in pictures}
     body: Callable[[Job], JobResult] = Extractor(engine, recipe, paths, queue.folder, _decode_threads(session, engine))
     runner: InProcessEngine | ProcessEngine = InProcessEngine(slots=_slots(engine))
@@ -112,6 +119,8 @@ def run_extraction(
         on_event=session.on_event,
         stage="extract",
         unit="images",
+        jobs_before=len(done),
+        items_before=sum(record.num_items for record in done),
         on_result=_failure_watch(session.settings.max_failures, len(pictures)),
     )
 

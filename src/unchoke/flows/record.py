@@ -74,6 +74,7 @@ def build_record(
         "timings": dict(session.timers.seconds),
         "images_per_s": _images_per_s(session, extracted),
         "memory": {"planned_bytes": planned_bytes, "measured_bytes": session.memory.peak_bytes},
+        "selection_metric": trained.metric,
         "metrics": metrics_dict(judged.scores),
         "per_class": {"test": test.per_class} if test and test.per_class else {},
         "confusion": {"test": test.confusion} if test and test.confusion else {},

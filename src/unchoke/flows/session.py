@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unchoke import atomic
 from unchoke.choices import Choice
 from unchoke.errors import UsageError
 from unchoke.events import Chosen, Note, OnEvent, StageDone, StageStarted
@@ -70,6 +71,8 @@ def open_session(
     refuse_inside_data(workspace, settings)
     listener = on_event or default_listener()
     with workspace.own(), MemoryWatch() as memory:
+        for place in (workspace.root, workspace.engines):
+            atomic.sweep_temporaries(place)
         if remembering:
             remember(workspace, settings)
         session = Session(workspace, settings, listener, memory)

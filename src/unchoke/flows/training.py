@@ -53,6 +53,8 @@ def run_training(session: Session, material: Material, *, planned_bytes: int) ->
         folder = session.workspace.run_folder(run.name)
         if run.status == "done" and (folder / "record.json").exists():
             return load_record(folder / "record.json"), True
+        for place in (folder, folder / "checkpoints"):
+            atomic.sweep_temporaries(place)
         try:
             with session.stage("train", f"{len(configs)} head(s), {settings.epochs} epochs"):
                 trained = _train(session, material, configs, folder)
@@ -73,10 +75,8 @@ def choose_configs(settings: Settings, material: Material) -> list[HeadConfig]:
     """The heads to train: a sweep, one of the kind asked for, or a few for validation to pick from."""
     problem = material.learnable.problem
     common: dict[str, Any] = {"seed": settings.seed, "epochs": settings.epochs, "batch_size": settings.batch_size}
-    if settings.head is not None and not settings.sweep:
-        configs = [HeadConfig(settings.head, **common)]
-    else:
-        configs = default_sweep(problem, num=settings.sweep or _FEW, **common)
+    num = settings.sweep or (_FEW if settings.head is None else 1)
+    configs = default_sweep(problem, num=num, **common)
     if settings.head is not None:
         configs = [replace(config, kind=settings.head) for config in configs]
     given = {name: getattr(settings, name) for name in _OVERRIDES if getattr(settings, name) is not None}

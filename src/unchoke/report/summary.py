@@ -125,10 +125,11 @@ def in_order(name: str, known: Sequence[str]) -> tuple[int, str]:
 
 
 def leading_metric(record: Mapping[str, Any]) -> Metric | None:
-    """The metric to put first: the test split's if there is one, else validation's."""
+    """The metric to put first: the one the head was picked by, on the test split if there is one, else on validation."""
+    picked_by = str(record.get("selection_metric", ""))
     for split in _SPLITS:
         by_name = {metric.name: metric for metric in metrics_of(record, split)}
-        for name in _LEADING:
+        for name in (picked_by, *_LEADING):
             if name in by_name:
                 return by_name[name]
     return None

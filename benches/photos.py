@@ -1,0 +1,41 @@
+"""Photos to measure on: the demo's grocery photos, whole or cut into many crops. Made once below a folder, then reused."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from unchoke.flows.demo import write_photos
+
+
+def demo_photos(work: Path) -> Path:
+    """The 1,393 photos of `unchoke demo` in class folders."""
+    photos = work / "photos"
+    if not photos.exists():
+        write_photos(photos)
+    return photos
+
+
+def crops(work: Path, *, count: int, side_px: int) -> Path:
+    """`count` different square crops of the demo's photos, as JPEG files in the same class folders."""
+    target = work / f"crops-{count}-{side_px}"
+    if target.exists():
+        return target
+    sources = sorted(demo_photos(work).rglob("*.jpg"))
+    random = np.random.default_rng(0)
+    for number in range(count):
+        source = sources[number % len(sources)]
+        with Image.open(source) as image:
+            window_px = int(random.integers(max(side_px, 128), min(image.size) + 1))
+            left = int(random.integers(0, image.width - window_px + 1))
+            top = int(random.integers(0, image.height - window_px + 1))
+            part = image.convert("RGB").crop((left, top, left + window_px, top + window_px)).resize((side_px, side_px))
+        file = target.with_suffix(".part") / source.parent.name / f"{number:06d}.jpg"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        part.save(file, "JPEG", quality=88)
+    target.with_suffix(".part").rename(target)
+    print(f"made {count} crops of {side_px} px in {target}", file=sys.stderr)
+    return target
