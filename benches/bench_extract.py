@@ -23,6 +23,13 @@ from unchoke.features.agree import compare
 from unchoke.features.encoders import load_encoder
 from unchoke.torchvision_ready import prepare_torchvision
 
+VARIANTS = {
+    "chosen": (),
+    "f32": ("--precision", "f32"),
+    "torch-f32": ("--engine", "torch", "--precision", "f32"),
+    "int8": ("--precision", "int8"),
+}
+
 
 def plain_pass(photos: Path) -> tuple[np.ndarray, list[str], float]:
     """Features, sample ids and seconds of the plain way; building the model is not counted."""
@@ -61,13 +68,12 @@ def main() -> None:
     work = work_folder()
     photos = demo_photos(work)
     passes = int(sys.argv[2]) if len(sys.argv) > 2 else 3
-    variants = {"chosen": (), "f32": ("--precision", "f32"), "torch-f32": ("--engine", "torch", "--precision", "f32"), "int8": ("--precision", "int8")}  # fmt: skip
     plain_s: list[float] = []
-    ours: dict[str, list[dict[str, Any]]] = {name: [] for name in variants}
+    ours: dict[str, list[dict[str, Any]]] = {name: [] for name in VARIANTS}
     for number in range(passes):
         features, ids, seconds = plain_pass(photos)
         plain_s.append(seconds)
-        for name, options in variants.items():
+        for name, options in VARIANTS.items():
             if name == "chosen" or number == 0:
                 ours[name].append(our_pass(photos, work / f"extract-{name}", *options))
     plain_rate = len(ids) / statistics.median(plain_s)

@@ -1,6 +1,7 @@
 """Peak anonymous memory of `fit` for 1,000 and for 50,000 images: it must not grow with their number.
 
-RssAnon counts what a process really owns; mapped feature files are not in it. Usage: python benches/bench_memory.py [FOLDER] [COUNT]
+RssAnon counts what a process really owns; mapped feature files are not in it.
+Usage: python benches/bench_memory.py [FOLDER] [COUNT]
 """
 
 from __future__ import annotations

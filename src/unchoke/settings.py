@@ -6,13 +6,17 @@ with its reason, when it is needed. Reading and writing the file is all the disk
 
 from __future__ import annotations
 
+import os
 import tomllib
+from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from unchoke import atomic
 from unchoke.errors import UsageError
+from unchoke.units import format_count
 from unchoke.workspace import Workspace
 
 HeadKind = Literal["linear", "mlp", "attention"]
@@ -71,12 +75,26 @@ def resolve_settings(workspace: Workspace, typed: dict[str, Any]) -> tuple[Setti
 
     Remembered settings only apply to the same DATA: pointing a workspace at other data starts from the defaults.
     """
-    typed = {name: value for name, value in typed.items() if value is not None and value != ()}
+    typed = {name: _as_text(value) for name, value in typed.items() if value is not None and value != ()}
     remembered = load_remembered(workspace)
-    if typed.get("data", remembered.get("data")) != remembered.get("data"):
+    if "data" in typed and not _same_path(typed["data"], remembered.get("data", "")):
         remembered = {}
     in_force = [name for name in remembered if name not in typed and name != "data"]
     return validate({**remembered, **typed}), in_force
+
+
+def _as_text(value: Any) -> Any:
+    """Paths, alone or in a list, as the text the command line would have given."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, (list, tuple)):
+        return tuple(_as_text(item) for item in value)
+    return value
+
+
+def _same_path(typed: Any, remembered: str) -> bool:
+    """`photos/` is `photos`: completion adds the slash."""
+    return isinstance(typed, str) and bool(remembered) and Path(typed) == Path(remembered)
 
 
 def validate(values: dict[str, Any]) -> Settings:
@@ -87,12 +105,18 @@ def validate(values: dict[str, Any]) -> Settings:
         problems = [
             f"{'.'.join(map(str, item['loc']))}: {item['msg'].lower()} (got {item['input']!r})" for item in error.errors()
         ]
-        names = [str(item["loc"][0]).replace("_", "-") for item in error.errors() if item["loc"]]
         raise UsageError(
-            f"{len(problems)} setting(s) cannot be used: {'; '.join(problems)}",
+            f"{format_count(len(problems), 'setting')} cannot be used: {'; '.join(problems)}",
             why="each option has a range that makes sense",
-            try_=f"unchoke fit --help explains --{names[0]}" if names else "unchoke fit --help",
+            try_=f"unchoke fit --help, which explains {_options(error)}",
         ) from error
+
+
+def _options(error: ValidationError) -> str:
+    """The options concerned as they are typed; an unknown one gives the nearest that exists."""
+    names = dict.fromkeys(str(item["loc"][0]) for item in error.errors())
+    known = [next(iter(get_close_matches(name, Settings.model_fields, n=1)), "every option") for name in names]
+    return " and ".join(name if " " in name else "--" + name.replace("_", "-") for name in dict.fromkeys(known))
 
 
 def load_remembered(workspace: Workspace) -> dict[str, Any]:

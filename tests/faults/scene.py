@@ -18,6 +18,9 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +33,6 @@ ENCODER = "test_efficientnet"
 CLASSES = ("apple", "birch", "cloud")
 PER_CLASS = 40
 JOB_SIZE = 8
-PRELOADED = (
-    *("unchoke.cli.main", "unchoke.flows.fit", "unchoke.flows.evaluate", "unchoke.flows.predict", "unchoke.flows.runs"),
-    *("unchoke.report.html", "timm", "torchmetrics", "pyarrow.parquet", "openvino", "safetensors.torch", "sqlite3"),
-)
 PATIENCE_S = 120.0
 
 
@@ -160,8 +159,7 @@ class Running:
 
 def start(*args: str, limits: dict[int, int] | None = None) -> Running:
     """The command `unchoke ARGS` in a process of its own, optionally under resource limits."""
-    server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload(list(PRELOADED))
+    server = _warm_server()
     output = Path(tempfile.mkdtemp(prefix="unchoke-faults-"))
     process = server.Process(target=run_command, args=(list(args), str(output), limits or {}))
     process.start()
@@ -172,6 +170,21 @@ def start(*args: str, limits: dict[int, int] | None = None) -> Running:
 
     assert process.pid is not None
     return Running(process.pid, wait, output)
+
+
+@cache
+def _warm_server() -> ForkServerContext:
+    """The server that commands are forked from, with `warm` imported; its path is only given by the environment."""
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(["warm"])
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *([before] if before else [])])
+    try:
+        forkserver.ensure_running()
+    finally:
+        os.environ.pop("PYTHONPATH")
+        os.environ.update({"PYTHONPATH": before} if before else {})
+    return server
 
 
 def script(*args: str) -> Running:

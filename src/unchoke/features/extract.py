@@ -65,6 +65,8 @@ class Extractor:
     def _load(self, planned: tuple[str, str]) -> tuple[str, list[Pixels] | DecodeError]:
         sample_id, content = planned
         try:
+            if sample_id not in self.paths:
+                raise DecodeError("missing", "it is no longer among the samples")
             return sample_id, load_views(self.paths[sample_id], sample_id, content, self.recipe)
         except DecodeError as error:
             return sample_id, error
@@ -84,6 +86,11 @@ def load_views(path: str, sample_id: str, content: str, recipe: Recipe) -> list[
     data = read_bytes(path)
     if content and digest_bytes(data) != content:
         raise DecodeError("changed", "the file changed while the command ran; run it again")
+    return decode_views(data, sample_id, recipe)
+
+
+def decode_views(data: bytes, sample_id: str, recipe: Recipe) -> list[Pixels]:
+    """The same of bytes already read; `sample_id` decides what the augmented views show."""
     preprocess = recipe.encoder.preprocess
     image = decode_image(data, cover_px=_cover_px(preprocess, recipe.num_augmented))
     augmented = (_augmented(image, sample_id, number, preprocess) for number in range(1, recipe.num_augmented + 1))

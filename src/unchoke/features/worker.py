@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from unchoke.errors import UsageError
 from unchoke.features.encoders import load_encoder
 from unchoke.features.engines import TorchEngine
 from unchoke.features.extract import Extractor
@@ -26,6 +27,12 @@ def set_up(recipe: Recipe, weights: Path | None, paths: Mapping[str, str], folde
     global _extractor
     torch.set_num_threads(1)
     encoder = load_encoder(recipe.encoder.name, weights=weights)
+    if encoder.spec.weights_sha256 != recipe.encoder.weights_sha256:
+        raise UsageError(
+            f"the weights of {recipe.encoder.name} changed while the command ran",
+            why="features of two sets of weights are never mixed",
+            try_="run the same command again",
+        )
     engine = TorchEngine(
         encoder, device=torch.device("cpu"), precision=recipe.precision, batch=batch, channels_last=channels_last
     )

@@ -6,6 +6,7 @@ never writes there. Errors close the gate, warnings do not.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from unchoke.findings import Finding, rank
 from unchoke.fingerprint import digest
 from unchoke.flows.inspect import inspect_samples
 from unchoke.flows.resources import diagnose_room, estimate_need, measure_room
-from unchoke.flows.session import Session, open_session
+from unchoke.flows.session import Session, open_session, out_option
 from unchoke.flows.worker_trial import try_worker
 from unchoke.index.manifest import load_manifest
 from unchoke.index.preflight import FATAL_PROBLEMS, diagnose_files, parse_expect
@@ -64,6 +65,7 @@ class CheckResult:
     num_samples: int
     timings: dict[str, float]
     data: str
+    workspace: Path
 
     @property
     def ok(self) -> bool:
@@ -82,19 +84,33 @@ class CheckResult:
         verdict = "sound" if self.ok else "not sound: nothing should be trained on it yet"
         ending = f"{format_count(self.num_samples, 'sample')} checked: {verdict}"
         next_step = (
-            f"next      unchoke fit {self.data}" if self.ok else "next      mend the errors above and run the same command again"
+            f"next      unchoke fit {shlex.quote(self.data)}{out_option(self.workspace)}"
+            if self.ok
+            else "next      mend the errors above and run the same command again"
         )
         return "\n".join([render_findings(self.findings), "", ending, next_step])
 
 
 def check(
-    data: str | None = None, *, dataset: Any = None, out: Path | None = None, on_event: OnEvent | None = None, **options: Any
+    data: str | Path | None = None,
+    *,
+    dataset: Any = None,
+    out: Path | str | None = None,
+    on_event: OnEvent | None = None,
+    **options: Any,
 ) -> CheckResult:
     """Check DATA; with `dataset`, also send that object (a torch Dataset, say) to a spawned worker and load from it."""
     with open_session({"data": data, **options}, out=out, on_event=on_event) as session:
         prepared = prepare(session)
         findings = rank(prepared.findings + try_loading(session, prepared, dataset=dataset))
-        return CheckResult(findings, session.choices, len(prepared.samples), dict(session.timers.seconds), session.settings.data)
+        return CheckResult(
+            findings,
+            session.choices,
+            len(prepared.samples),
+            dict(session.timers.seconds),
+            session.settings.data,
+            session.workspace.root,
+        )
 
 
 def prepare(session: Session) -> Prepared:
@@ -102,6 +118,7 @@ def prepare(session: Session) -> Prepared:
     settings = session.settings
     with session.stage("index"):
         scan = scan_samples(data_source(settings))
+    session.remember_settings()
     for choice in scan.choices:
         session.chose(choice)
     with session.stage("check", format_count(len(scan.samples), "file")):

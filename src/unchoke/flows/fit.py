@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from unchoke.choices import Choice
-from unchoke.errors import DataError
+from unchoke.errors import DataError, UsageError, list_some
 from unchoke.events import OnEvent
 from unchoke.findings import Finding
 from unchoke.flows.check import Prepared, gate, prepare, try_loading
@@ -26,9 +26,11 @@ from unchoke.flows.problem import build_problem
 from unchoke.flows.quarantine import Quarantined, save_quarantine
 from unchoke.flows.record import Material
 from unchoke.flows.resources import estimate_need
-from unchoke.flows.session import Session, open_session
+from unchoke.flows.session import Session, open_session, out_option
 from unchoke.flows.training import run_training
 from unchoke.index.manifest import save_manifest
+from unchoke.jobs.plan import Job
+from unchoke.jobs.queue import JobQueue
 from unchoke.report.text import render_choices, render_fit_result
 from unchoke.settings import Settings
 from unchoke.units import format_bytes, format_count, format_seconds
@@ -74,8 +76,7 @@ class FitResult:
 
     def to_text(self) -> str:
         done = f"{self.run} is done: the same data and settings gave this\n\n" if self.already_done else ""
-        out = "" if self.workspace == Path("unchoke-out") else f" --out {self.workspace}"
-        next_command = f"unchoke predict {self.run} PHOTOS{out}"
+        next_command = f"unchoke predict {self.run} PHOTOS{out_option(self.workspace)}"
         return done + render_fit_result(self.record, report=str(self.report), next_command=next_command)
 
 
@@ -89,6 +90,7 @@ class ExtractResult:
     num_failed: int
     fingerprint: str
     folder: str
+    workspace: Path
     seconds: float
     dry_run: bool = False
     choices: list[Choice] = field(default_factory=list)
@@ -109,7 +111,7 @@ class ExtractResult:
             f"{format_count(self.num_jobs, 'job')} {verb} ({images}, {format_seconds(self.seconds)}{rate})",
             f"{format_count(self.num_jobs_left, 'job')} left, {format_count(self.num_failed, 'image')} set aside",
             f"features  {self.folder}",
-            "next      unchoke train",
+            f"next      unchoke train{out_option(self.workspace)}",
         ]
         return "\n".join(lines)
 
@@ -147,11 +149,15 @@ class Rehearsal:
 
 
 def fit(
-    data: str | None = None, *, out: Path | None = None, on_event: OnEvent | None = None, dry_run: bool = False, **options: Any
+    data: str | Path | None = None,
+    *,
+    out: Path | str | None = None,
+    on_event: OnEvent | None = None,
+    dry_run: bool = False,
+    **options: Any,
 ) -> FitResult | Rehearsal:
     """Check, extract, train, evaluate, report. `options` are those of the command, with underscores."""
-    typed = {"data": data and str(data), **options}
-    with open_session(typed, out=_path(out), on_event=on_event, remembering=not dry_run) as session:
+    with open_session({"data": data, **options}, out=out, on_event=on_event, remembering=not dry_run) as session:
         prepared = prepare(session)
         findings = gate(prepared, lambda: try_loading(session, prepared))
         if dry_run:
@@ -159,25 +165,26 @@ def fit(
         return _go_on(session, prepared, findings, command="fit")
 
 
-def train(data: str | None = None, *, out: Path | None = None, on_event: OnEvent | None = None, **options: Any) -> FitResult:
+def train(
+    data: str | Path | None = None, *, out: Path | str | None = None, on_event: OnEvent | None = None, **options: Any
+) -> FitResult:
     """`fit` without the gate in front: for the next experiment on data that was checked before."""
-    with open_session({"data": data and str(data), **options}, out=_path(out), on_event=on_event) as session:
+    with open_session({"data": data, **options}, out=out, on_event=on_event) as session:
         prepared = prepare(session)
         return _go_on(session, prepared, prepared.findings, command="train")
 
 
 def extract(
-    data: str | None = None,
+    data: str | Path | None = None,
     *,
     job: str | None = None,
-    out: Path | None = None,
+    out: Path | str | None = None,
     on_event: OnEvent | None = None,
     dry_run: bool = False,
     **options: Any,
 ) -> ExtractResult:
     """The frozen part alone; with `job`, that one job, whether it was done before or not."""
-    typed = {"data": data and str(data), **options}
-    with open_session(typed, out=_path(out), on_event=on_event, remembering=not dry_run) as session:
+    with open_session({"data": data, **options}, out=out, on_event=on_event, remembering=not dry_run) as session:
         prepared = prepare(session)
         pictures = sound_pictures(prepared)
         if job is None and not dry_run:
@@ -239,6 +246,7 @@ def _extract_all(session: Session, prepared: Prepared, pictures: Sequence[Pictur
         num_failed=len(extracted.failed),
         fingerprint=extracted.recipe.fingerprint,
         folder=_features_folder(session, extracted),
+        workspace=session.workspace.root,
         seconds=session.timers.seconds.get("extract", 0.0),
         choices=session.choices,
     )
@@ -255,11 +263,12 @@ def _extract_some(session: Session, pictures: Sequence[Picture], *, job: str | N
     encoder, engine = prepare_engine(session, pictures)
     recipe = Recipe(encoder.spec, engine.name, engine.precision, session.settings.views, session.settings.cut)
     queue, state = plan_features(session, recipe, pictures)
-    chosen = [queue.job(job)] if job is not None else state.pending
+    chosen = [_planned_job(queue, job, recipe.fingerprint)] if job is not None else state.pending
     started = time.perf_counter()
     if not dry_run:
         run_extraction(session, queue, chosen, recipe, engine, pictures)
         state = queue.state(recipe.fingerprint, verify=False)
+        _refuse_given_up([one.job_id for one in chosen if one.job_id not in state.done])
     return ExtractResult(
         num_images=sum(len(one.items) for one in chosen),
         num_jobs=len(chosen),
@@ -267,10 +276,33 @@ def _extract_some(session: Session, pictures: Sequence[Picture], *, job: str | N
         num_failed=sum(record.num_failed for record in state.done.values()),
         fingerprint=recipe.fingerprint,
         folder=str(session.workspace.features / recipe.folder),
+        workspace=session.workspace.root,
         seconds=0.0 if dry_run else time.perf_counter() - started,
         dry_run=dry_run,
         choices=session.choices,
     )
+
+
+def _planned_job(queue: JobQueue, job_id: str, fingerprint: str) -> Job:
+    """The job of that id, refused if its features are made another way than the settings in force say."""
+    job = queue.job(job_id)
+    if job.fingerprint != fingerprint:
+        ours = [one.job_id for one in queue.jobs(fingerprint)]
+        raise UsageError(
+            f"job {job_id} belongs to features made another way",
+            why=f"with the settings in force the jobs are {list_some(ours)}; features of two kinds are never mixed",
+            try_="repeat the --encoder, --weights, --views, --engine and --precision the job was planned with",
+        )
+    return job
+
+
+def _refuse_given_up(job_ids: list[str]) -> None:
+    if job_ids:
+        raise DataError(
+            f"job {list_some(job_ids)} failed",
+            why="every attempt did; the .failed files in features/ say why",
+            try_="remove the cause and run the same command again",
+        )
 
 
 def _rehearse(session: Session, prepared: Prepared, findings: list[Finding]) -> Rehearsal:
@@ -290,7 +322,3 @@ def _rehearse(session: Session, prepared: Prepared, findings: list[Finding]) -> 
 def _need(session: Session, num_samples: int) -> Any:
     settings = session.settings
     return estimate_need(num_samples, num_views=1 + settings.views, default_encoder=settings.encoder == Settings().encoder)
-
-
-def _path(out: Path | str | None) -> Path | None:
-    return Path(out) if out is not None else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ class Session:
     settings: Settings
     on_event: OnEvent
     memory: MemoryWatch
+    remembering: bool = True
     timers: StageTimers = field(default_factory=StageTimers)
     choices: list[Choice] = field(default_factory=list)
 
@@ -60,22 +62,25 @@ class Session:
     def warn(self, text: str) -> None:
         self.on_event(Note(text, "warning"))
 
+    def remember_settings(self) -> None:
+        """Keep the settings for next time, once DATA proved to be there; a rehearsal keeps nothing."""
+        if self.remembering:
+            remember(self.workspace, self.settings)
+
 
 @contextmanager
 def open_session(
-    typed: dict[str, Any], *, out: Path | None, on_event: OnEvent | None, remembering: bool = True
+    typed: dict[str, Any], *, out: Path | str | None, on_event: OnEvent | None, remembering: bool = True
 ) -> Iterator[Session]:
-    """Own the workspace, settle the settings, and (unless this is a rehearsal) remember them."""
-    workspace = Workspace(out or DEFAULT_ROOT)
+    """Own the workspace and settle the settings."""
+    workspace = Workspace(Path(out) if out is not None else DEFAULT_ROOT)
     settings, remembered = resolve_settings(workspace, typed)
     refuse_inside_data(workspace, settings)
     listener = on_event or default_listener()
     with workspace.own(), MemoryWatch() as memory:
         for place in (workspace.root, workspace.engines):
             atomic.sweep_temporaries(place)
-        if remembering:
-            remember(workspace, settings)
-        session = Session(workspace, settings, listener, memory)
+        session = Session(workspace, settings, listener, memory, remembering)
         for name in remembered:
             session.chose(Choice(name, getattr(settings, name), f"remembered in {workspace.settings_file.name}"))
         yield session
@@ -86,6 +91,11 @@ def default_listener() -> OnEvent:
     from unchoke.report.console import Console
 
     return Console().on_event
+
+
+def out_option(workspace: Path) -> str:
+    """What a next command needs to find this workspace: nothing for the default one."""
+    return "" if workspace == DEFAULT_ROOT else f" --out {shlex.quote(str(workspace))}"
 
 
 def refuse_inside_data(workspace: Workspace, settings: Settings) -> None:

@@ -45,6 +45,8 @@ class StackedAdamW:
     @torch.no_grad()
     def step(self, grads: Params, *, step: int, lr: Sequence[float]) -> None:
         """One update; `step` counts from 0, `lr` holds one rate per head."""
+        # The kernel walks memory in order: a gradient that is a transposed view would be read in the wrong one.
+        grads = {name: grad.contiguous() for name, grad in grads.items()}
         count = torch.tensor(float(step + 1)).to(next(iter(self.params.values())).device)
         for names, decays in self._parts:
             params, slopes, first, second = (_by_head(values, names) for values in (self.params, grads, self.first, self.second))

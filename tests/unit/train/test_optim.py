@@ -23,6 +23,17 @@ def test_a_stacked_step_equals_torchs_adamw_for_each_head():
         torch.testing.assert_close(stacked.params["weight"][number], single.detach(), rtol=1e-5, atol=1e-6)
 
 
+def test_a_gradient_laid_out_otherwise_counts_the_same():
+    torch.manual_seed(0)
+    start, grad = torch.randn(2, 3, 4), torch.randn(2, 3, 4)
+    strided = grad.transpose(1, 2).contiguous().transpose(1, 2)
+    assert not strided.is_contiguous()
+    plain, other = (StackedAdamW({"weight": start.clone()}, weight_decay=[0.1, 0.1]) for _ in range(2))
+    plain.step({"weight": grad}, step=0, lr=[0.1, 0.1])
+    other.step({"weight": strided}, step=0, lr=[0.1, 0.1])
+    assert torch.equal(plain.params["weight"], other.params["weight"])
+
+
 def test_decay_spares_biases():
     optimiser = StackedAdamW({"bias": torch.ones(1, 3), "weight": torch.ones(1, 2, 3)}, weight_decay=[0.5])
     optimiser.step({"bias": torch.zeros(1, 3), "weight": torch.zeros(1, 2, 3)}, step=0, lr=[0.1])

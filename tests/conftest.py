@@ -1,0 +1,90 @@
+"""What several suites share: a few small photos, a tiny encoder, and one finished workspace that tests copy.
+
+Everything is generated, the same on every run, and made once per test process.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+TINY = "test_resnet"
+CLASSES = {"apple": (200, 60, 50), "leaf": (60, 170, 70), "plum": (90, 60, 160)}
+
+
+def make_photo(file: Path, *, seed: int, colour: tuple[int, int, int], width: int = 96, height: int = 72) -> None:
+    """A coloured blob on a textured ground: every seed gives other bytes, one colour gives one kind of picture."""
+    random = np.random.default_rng(seed)
+    coarse = random.integers(0, 90, (6, 8, 3), dtype=np.uint8)
+    ground = np.asarray(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)).astype(np.float32)
+    rows, columns = np.mgrid[0:height, 0:width]
+    centre = random.uniform(0.3, 0.7, 2) * (height, width)
+    distance = np.hypot(rows - centre[0], columns - centre[1]) / (height * random.uniform(0.2, 0.4))
+    blob = np.clip(1.5 - distance, 0, 1)[..., None]
+    pixels = ground * (1 - blob) + np.array(colour) * blob
+    file.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(file, quality=90)
+
+
+def make_photos(folder: Path, *, per_class: int = 14) -> Path:
+    """Class folders of small photos."""
+    for number, (name, colour) in enumerate(CLASSES.items()):
+        for index in range(per_class):
+            make_photo(folder / name / f"{name} {index:02d}.jpg", seed=1000 * number + index, colour=colour)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """42 small photos in three class folders. Shared: to be read only."""
+    return make_photos(tmp_path_factory.mktemp("data") / "photos")
+
+
+@pytest.fixture
+def own_photos(photos: Path, tmp_path: Path) -> Path:
+    """The photos as a copy that a test may change."""
+    return Path(shutil.copytree(photos, tmp_path / "photos"))
+
+
+@pytest.fixture(scope="session")
+def tiny_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Weights for the encoder `TINY`: random, with batch statistics of real inputs so that its features tell pictures apart."""
+    import torch
+    from safetensors.torch import save_file
+
+    from unchoke.torchvision_ready import prepare_torchvision
+
+    prepare_torchvision()
+    import timm
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        module = timm.create_model(TINY, num_classes=0).train()
+        with torch.no_grad():
+            for _ in range(20):
+                small = torch.rand(8, 3, 5, 5)
+                module(torch.nn.functional.interpolate(small, size=(160, 160), mode="bilinear") * 4 - 2)
+    file = tmp_path_factory.mktemp("weights") / "tiny.safetensors"
+    save_file({name: value.contiguous() for name, value in module.state_dict().items()}, file)
+    return file
+
+
+@pytest.fixture(scope="session")
+def finished(photos: Path, tiny_weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace in which `fit` ended. Shared: to be read only; `workspace` is a copy."""
+    from unchoke.events import ignore
+    from unchoke.flows.fit import fit
+
+    root = tmp_path_factory.mktemp("finished") / "out"
+    fit(str(photos), out=root, on_event=ignore, encoder=TINY, weights=str(tiny_weights), epochs=4, job_size=16)
+    return root
+
+
+@pytest.fixture
+def workspace(finished: Path, tmp_path: Path) -> Path:
+    """A copy of the finished workspace that a test may change."""
+    return Path(shutil.copytree(finished, tmp_path / "out"))
