@@ -1,23 +1,63 @@
 """unchoke: train image models fast on the machine you have, and know what holds a run back.
 
 The functions have the names of the commands: `unchoke.fit("photos/")` does what `unchoke fit photos/` does. They are
-imported when first used, so `import unchoke` costs next to nothing.
+imported when first used, so `import unchoke` costs next to nothing. Two of them, `train` and `report`, share their name with a
+package of stages: those packages can be called.
 """
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 __version__ = "0.1.0"
 
-_EXPORTS: dict[str, str] = {}
+_EXPORTS: dict[str, str] = {
+    "check": "unchoke.flows.check",
+    "demo": "unchoke.flows.demo",
+    "doctor": "unchoke.flows.doctor",
+    "evaluate": "unchoke.flows.evaluate",
+    "export_run": "unchoke.flows.export",
+    "extract": "unchoke.flows.fit",
+    "fit": "unchoke.flows.fit",
+    "list_runs": "unchoke.flows.runs",
+    "predict": "unchoke.flows.predict",
+    "report": "unchoke.flows.runs",
+    "train": "unchoke.flows.fit",
+}
+"""Public name to the module that holds it."""
+
+
+def _exported(name: str) -> Any:
+    return getattr(import_module(_EXPORTS[name]), name)
+
+
+class _Callable(ModuleType):
+    """A package of stages whose name is also a command's: called, it runs the command."""
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return _exported(self.__name__.rpartition(".")[2])(*args, **options)
+
+
+class _Package(ModuleType):
+    """This package: the import system hands it each sub-package, and those named like a command become callable."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _EXPORTS and isinstance(value, ModuleType):
+            value.__class__ = _Callable
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:
     if name not in _EXPORTS:
         raise AttributeError(f"module 'unchoke' has no attribute {name!r}")
-    return getattr(import_module(_EXPORTS[name]), name)
+    function = _exported(name)
+    return globals().get(name, function)  # the import may have brought a package of that name
 
 
 def __dir__() -> list[str]:

@@ -55,12 +55,12 @@ class Settings(BaseModel):
 
     head: HeadKind | None = None
     epochs: int = Field(default=20, ge=1)
-    batch_size: int = Field(default=256, ge=1)
+    batch_size: int | None = Field(default=None, ge=1)
     lr: float | None = Field(default=None, gt=0)
     weight_decay: float | None = Field(default=None, ge=0)
     label_smoothing: float | None = Field(default=None, ge=0, lt=1)
     mixup: float | None = Field(default=None, ge=0)
-    class_weights: Literal["none", "balanced"] | None = None
+    class_weights: Literal["none", "tempered", "balanced"] | None = None
     patience: int | None = Field(default=None, ge=0)
     sweep: int = Field(default=0, ge=0)
     seed: int = 0

@@ -22,7 +22,7 @@ def format_bytes(num_bytes: float) -> str:
     """``1536`` as ``1.5 kB``."""
     value = float(num_bytes)
     for unit in ("B", "kB", "MB", "GB"):
-        if abs(value) < 1000:
+        if abs(value) < (999.5 if unit == "B" else 999.95):  # what rounds to 1000 belongs to the next unit
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1000
     return f"{value:.1f} TB"
@@ -30,9 +30,9 @@ def format_bytes(num_bytes: float) -> str:
 
 def format_seconds(seconds: float) -> str:
     """``75.2`` as ``1 min 15 s``; short times keep the digits that matter."""
-    if seconds < 1:
+    if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
+    if seconds < 59.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:

@@ -241,3 +241,15 @@ def _until(condition: Callable[[], bool], *, limit_s: float = 30.0) -> None:
     while not condition():
         assert time.monotonic() - started < limit_s
         time.sleep(0.01)
+
+
+def test_a_main_script_without_a_guard_is_not_run_again_by_workers(tmp_path: Path) -> None:
+    script = tmp_path / "unguarded.py"
+    script.write_text(
+        "import math\n"
+        "from unchoke.jobs.engines import ProcessEngine\n"
+        "print('ran')\n"
+        "print(sorted(outcome.value for outcome in ProcessEngine(2).map_unordered(math.sqrt, [4.0, 9.0])))\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "ran\n[2.0, 3.0]\n", done.stderr

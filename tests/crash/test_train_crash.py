@@ -44,8 +44,8 @@ problem = Problem(
 )
 configs = [
     HeadConfig(epochs=12, batch_size=32, patience=4),
-    HeadConfig(lr=1e-2, mixup=0.3, label_smoothing=0.1, epochs=14, batch_size=32),
-    HeadConfig("mlp", hidden=8, dropout=0.4, epochs=14, batch_size=32),
+    HeadConfig(lr=1e-2, mixup=0.3, label_smoothing=0.1, epochs=60, batch_size=32),
+    HeadConfig("mlp", hidden=8, dropout=0.4, epochs=60, batch_size=32),
     HeadConfig("attention", hidden=8, epochs=10, batch_size=16, seed=2),
 ]
 folder = Path(sys.argv[1])

@@ -31,3 +31,10 @@ def finished(place: scene.Place) -> Path:
 def copied(finished: Path, tmp_path: Path) -> Path:
     """A copy of the finished workspace to do harm to."""
     return Path(shutil.copytree(finished, tmp_path / "copied"))
+
+
+@pytest.fixture
+def checked(finished: Path, tmp_path: Path) -> Path:
+    """A workspace that knows its data and its engine, but has neither features nor runs."""
+    kept = shutil.copytree(finished, tmp_path / "checked", ignore=shutil.ignore_patterns("features", "experiments"))
+    return Path(kept)

@@ -140,7 +140,9 @@ class Running:
         """Wait for it."""
         if self._ended is None:
             code = self._wait(within_s)
-            assert code is not None, f"still running after {within_s} s:\n{self.stderr()}"
+            if code is None:
+                self._give_up(f"still running after {within_s} s")
+            assert code is not None
             self._ended = Ended(code, _read(self._output / "stdout"), self.stderr())
             shutil.rmtree(self._output)
         return self._ended
@@ -154,7 +156,13 @@ class Running:
             if not self.alive():
                 return seen()
             time.sleep(0.002)
-        raise AssertionError(f"not seen within {within_s} s:\n{self.stderr()}")
+        self._give_up(f"not seen within {within_s} s")
+        return False
+
+    def _give_up(self, why: str) -> None:
+        said = self.stderr()
+        os.kill(self.pid, signal.SIGKILL)
+        raise AssertionError(f"{why}:\n{said}")
 
 
 def start(*args: str, limits: dict[int, int] | None = None) -> Running:
@@ -215,8 +223,6 @@ def run_command(args: list[str], output: str, limits: dict[int, int]) -> None:
     sys.stdout, sys.stderr = (open(number, "w", encoding="utf-8", buffering=1, closefd=False) for number in (1, 2))  # noqa: SIM115
     for which, limit in limits.items():
         resource.setrlimit(which, (limit, resource.getrlimit(which)[1]))
-    if resource.RLIMIT_FSIZE in limits:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     sys.argv = ["unchoke", *args]
 
     from unchoke.cli.main import main

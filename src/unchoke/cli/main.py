@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import select
+import shlex
 import sys
 import traceback
 from collections.abc import Callable
@@ -11,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from unchoke import __version__
-from unchoke.cli.options import DATA, FEATURES, HEAD, DryRun, Json, Out, Run, takes
+from unchoke.cli.options import DATA, FEATURES, HEAD, DryRun, Json, Out, Run, Weights, takes
 from unchoke.errors import Interrupted, UnchokeError
 from unchoke.report.console import Console
 
@@ -45,11 +48,27 @@ def show(command: str, as_json: bool, work: Callable[[Console], Shown]) -> None:
     except KeyboardInterrupt:
         console.error(command, _interrupted())
         raise typer.Exit(INTERRUPTED) from None
-    except Exception:
+    except Exception as error:
+        if isinstance(error, BrokenPipeError) and _reader_left():
+            raise typer.Exit(INTERRUPTED) from None
         console.bug(f"{traceback.format_exc()}\nthis is a bug in unchoke {__version__}: please report the lines above")
         raise typer.Exit(OUR_BUG) from None
     if code:
         raise typer.Exit(code)
+
+
+def _reader_left() -> bool:
+    """Whether whoever read our stdout is gone (`| head`); if so, nothing more is written there, not even at exit."""
+    try:
+        stdout = sys.stdout.fileno()
+        poll = select.poll()
+    except (OSError, AttributeError):  # no real stream, or no such call on this system
+        return False
+    poll.register(stdout, select.POLLOUT)
+    left = any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+    if left:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stdout)
+    return left
 
 
 def _interrupted() -> Interrupted:
@@ -168,6 +187,7 @@ def predict(
     run: Run,
     images: Annotated[list[str], typer.Argument(help="Image files or folders.")],
     to: Annotated[Path | None, typer.Option("--to", help="Write the predictions to this CSV file.")] = None,
+    weights: Weights = None,
     device: Annotated[str | None, typer.Option("--device", help="cpu, cuda or mps.")] = None,
     out: Out = None,
     json: Json = False,
@@ -177,7 +197,7 @@ def predict(
     def work(console: Console) -> Shown:
         from unchoke.flows.predict import predict as predict_images
 
-        result = predict_images(run, images, to=to, device=device, out=out, on_event=console.on_event)
+        result = predict_images(run, images, to=to, weights=weights, device=device, out=out, on_event=console.on_event)
         return result.to_dict(), result.to_text(), 1 if result.failed else 0
 
     show("predict", json, work)
@@ -260,15 +280,19 @@ def runs_best(
 
 @runs_app.command("export")
 def runs_export(
-    run: Run, to: Annotated[Path, typer.Argument(help="The folder to make.")], out: Out = None, json: Json = False
+    run: Run,
+    to: Annotated[Path, typer.Argument(help="The folder to make.")],
+    weights: Weights = None,
+    out: Out = None,
+    json: Json = False,
 ) -> None:
     """One folder with everything evaluate, predict and report need, to take to another machine."""
 
     def work(console: Console) -> Shown:
         from unchoke.flows.export import export_run
 
-        result = export_run(run, to, out=out, on_event=console.on_event)
-        return result, f"exported  {to}\nnext      unchoke predict {to} IMAGES", 0
+        result = export_run(run, to, weights=weights, out=out, on_event=console.on_event)
+        return result, f"exported  {to}\nnext      unchoke predict {shlex.quote(str(to))} IMAGES", 0
 
     show("runs export", json, work)
 
@@ -290,7 +314,8 @@ def join_expect(arguments: list[str]) -> list[str]:
     """Let `--expect 600x450 rgb` be typed without quotes: its second word is not a file."""
     joined: list[str] = []
     for argument in arguments:
-        if len(joined) >= 2 and joined[-2] == "--expect" and argument.lower() in _COLOUR_WORDS:
+        expected = joined[-2:-1] == ["--expect"] or "".join(joined[-1:]).startswith("--expect=")
+        if expected and argument.lower() in _COLOUR_WORDS:
             joined[-1] += f" {argument}"
         else:
             joined.append(argument)

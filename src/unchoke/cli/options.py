@@ -52,12 +52,12 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
     "job_size": (int, "Images per micro-job (default 64)."),
     "head": (str, "linear, mlp or attention. Left out, a few are tried and validation picks."),
     "epochs": (int, "Passes over the cached features (default 20)."),
-    "batch_size": (int, "Samples per step (default 256)."),
+    "batch_size": (int, "Samples per step. Left out, chosen from the size of the train split."),
     "lr": (float, "Learning rate of the head."),
     "weight_decay": (float, "AdamW weight decay of the head."),
     "label_smoothing": (float, "Label smoothing, 0 to below 1."),
     "mixup": (float, "Mixup on features: alpha of its beta distribution, 0 for none."),
-    "class_weights": (str, "none or balanced: weigh rare classes up."),
+    "class_weights": (str, "none, tempered or balanced: weigh rare classes up."),
     "patience": (int, "Stop after this many epochs without a better validation score, 0 for never."),
     "sweep": (int, "Train this many head configurations at once and pick by validation."),
     "seed": (int, "Seed of everything that is random (default 0)."),
@@ -108,4 +108,5 @@ def _plain(name: str, value: Any) -> Any:
 Out = Annotated[Path | None, typer.Option("--out", help="Workspace folder (default unchoke-out).", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object per line on stdout; the last is the result.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+Weights = Annotated[Path | None, typer.Option("--weights", help="The encoder's weights, where they are no longer found.")]
 Run = Annotated[str, typer.Argument(help="A run: exp_3, 3, latest, best, or an exported folder.")]

@@ -40,6 +40,11 @@ class DecodeError(Exception):
         return (DecodeError, (self.problem, self.detail))
 
 
+def may_pass(reason: str) -> bool:
+    """Whether a `DecodeError`, as text, was about reaching the file and not about its content: worth another try."""
+    return reason.startswith(("missing:", "changed:"))
+
+
 def read_bytes(path: str) -> bytes:
     """The file's content; a missing or empty file is a `DecodeError` like any other."""
     try:

@@ -27,11 +27,12 @@ _COLOURS = {"Gray": "L", "GRAY": "L", "YCbCr": "RGB", "RGB": "RGB", "CMYK": "CMY
 
 def inspect_file(path: str) -> FileFacts:
     """Everything `check` needs of one file, in one read. Never raises for a bad file: that is what it is here to find."""
-    stat = os.stat(path)
+    size_bytes = mtime_ns = 0
     content, problem, detail = "", "", ""
     width = height = 0
     mode = kind = ""
     try:
+        size_bytes, mtime_ns = _size_and_time(path)
         data = read_bytes(path)
         content = digest_bytes(data)
         kind, mode, width, height = _header(data)
@@ -42,8 +43,8 @@ def inspect_file(path: str) -> FileFacts:
         problem, detail = error.problem, error.detail
     return FileFacts(
         path=path,
-        size_bytes=stat.st_size,
-        mtime_ns=stat.st_mtime_ns,
+        size_bytes=size_bytes,
+        mtime_ns=mtime_ns,
         content=content,
         width=width,
         height=height,
@@ -52,6 +53,14 @@ def inspect_file(path: str) -> FileFacts:
         problem=problem,
         detail=detail,
     )
+
+
+def _size_and_time(path: str) -> tuple[int, int]:
+    try:
+        stat = os.stat(path)
+    except FileNotFoundError as error:
+        raise DecodeError("missing", "the file is gone") from error
+    return stat.st_size, stat.st_mtime_ns
 
 
 def _header(data: bytes) -> tuple[str, str, int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from unchoke.errors import DataError, MachineError
 from unchoke.experiments.schema import migrate
 
 _WAIT_S = 30.0
+_SHARED_MEMORY_BYTES = 32_768
 _REFUSALS = ("locked", "unable to open", "disk I/O", "readonly")
 _DAMAGES = ("not a database", "malformed")
 
@@ -39,13 +41,18 @@ def explained(file: Path) -> Iterator[None]:
         yield
     except sqlite3.DatabaseError as error:
         text = str(error)
-        if "disk is full" in text:
+        if "disk is full" in text or ("disk I/O" in text and _is_full(file.parent)):
             raise atomic.no_room(file) from error
         if any(part in text for part in _REFUSALS):
             raise _refused(file, text) from error
         if any(part in text for part in _DAMAGES):
             raise _damaged(file, text) from error
         raise
+
+
+def _is_full(folder: Path) -> bool:
+    """SQLite calls it an I/O error when there is no room for its shared memory file."""
+    return shutil.disk_usage(folder).free < _SHARED_MEMORY_BYTES
 
 
 def _refused(file: Path, text: str) -> MachineError:

@@ -16,7 +16,7 @@ import torch
 
 from unchoke import atomic
 from unchoke.decode.image import Pixels
-from unchoke.errors import missing_extra
+from unchoke.errors import MachineError, UnchokeError, missing_extra
 from unchoke.features.encoders import Encoder
 from unchoke.features.engines import Features, FromPixels, in_padded_batches
 from unchoke.fingerprint import digest
@@ -55,6 +55,9 @@ class OpenVinoEngine:
         self._compiled = ov.Core().compile_model(model, "CPU", config)
         self._local = threading.local()
         self._version = str(ov.__version__)
+        self._encode_batch(
+            np.zeros((batch, side, side, 3), np.uint8)
+        )  # its bindings deadlock if two threads are the first to use them
 
     def encode(self, pixels_nhwc: Pixels) -> Features:
         return in_padded_batches(pixels_nhwc, self.batch, self._encode_batch)
@@ -106,9 +109,7 @@ def converted(encoder: Encoder, keep_in: Path, *, calibration: Pixels | None = N
     key = digest([encoder.spec.to_dict(), _digest_pixels(calibration)])[:16]
     folder = keep_in / f"openvino-{key}"
     if not (folder / "model.xml").is_file():
-        model = _convert(encoder)
-        if calibration is not None:
-            model = _quantise(model, calibration)
+        model = _convert_or_refuse(encoder, calibration)
         with atomic.build_folder(folder) as built:
             _save(model, built / "model.xml")
     return folder / "model.xml"
@@ -122,6 +123,21 @@ def _save(model: Any, file: Path) -> None:
         ov.Core().read_model(file)
     except RuntimeError as error:
         raise atomic.no_room(file) from error
+
+
+def _convert_or_refuse(encoder: Encoder, calibration: Pixels | None) -> Any:
+    """The converted model; a network this OpenVINO cannot take is a `MachineError`, so that another engine is used."""
+    try:
+        model = _convert(encoder)
+        return model if calibration is None else _quantise(model, calibration)
+    except UnchokeError:
+        raise
+    except Exception as error:  # tracing, conversion and quantisation raise types of three packages
+        raise MachineError(
+            f"OpenVINO cannot run {encoder.spec.name}",
+            why=f"converting it failed: {type(error).__name__}: {str(error).strip().splitlines()[0][:200] if str(error) else ''}",
+            try_="--engine torch",
+        ) from error
 
 
 def _convert(encoder: Encoder) -> Any:

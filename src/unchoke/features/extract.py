@@ -25,8 +25,10 @@ from unchoke.jobs.plan import Job
 from unchoke.jobs.records import JobResult
 from unchoke.views.augment import plan_view
 
-_AUGMENTED_COVER = 1.6
-"""Augmented views show parts of the picture, so it is decoded with this much more detail than the plain view needs."""
+_COVER = 2.0
+"""A JPEG is decoded smaller only while it keeps this many times the side needed: at just enough, features drift too far."""
+_AUGMENTED_COVER = 3.2
+"""Augmented views show parts of the picture, so they need more of it."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ def decode_views(data: bytes, sample_id: str, recipe: Recipe) -> list[Pixels]:
 
 
 def _cover_px(preprocess: Preprocess, num_augmented: int) -> int:
-    return int(preprocess.resize_px * (_AUGMENTED_COVER if num_augmented else 1))
+    return int(preprocess.resize_px * (_AUGMENTED_COVER if num_augmented else _COVER))
 
 
 def _augmented(image: Pixels, sample_id: str, number: int, preprocess: Preprocess) -> Pixels:

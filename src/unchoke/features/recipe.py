@@ -10,7 +10,7 @@ from unchoke.fingerprint import digest
 from unchoke.views.augment import RECIPE as VIEW_RECIPE
 from unchoke.workspace import safe_name
 
-DECODING = "libjpeg-turbo or Pillow, upright RGB, halved while it covers, antialiased uint8 resize; version 1"
+DECODING = "libjpeg-turbo or Pillow, upright RGB, halved while it covers twice the input, antialiased uint8 resize; version 1"
 
 
 @dataclass(frozen=True)

@@ -36,9 +36,9 @@ def to_half(features: NDArray[np.float32]) -> Half:
     """float16, refused if any value overflows or was not finite to begin with."""
     with np.errstate(over="ignore"):
         half = features.astype(np.float16)
-    if not np.isfinite(half).all():
-        largest = float(np.nanmax(np.abs(features)))
-        raise FeatureOverflow(f"a feature of magnitude {largest:.4g} does not fit float16 (largest is 65504)")
+    unfit = features[~np.isfinite(half)]
+    if unfit.size:
+        raise FeatureOverflow(f"a feature of {float(unfit.flat[0]):.4g} does not fit float16 (largest is 65504)")
     return half
 
 

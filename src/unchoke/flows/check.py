@@ -28,6 +28,7 @@ from unchoke.index.preflight import FATAL_PROBLEMS, diagnose_files, parse_expect
 from unchoke.index.samples import DataSource, Samples
 from unchoke.index.scan import scan_samples
 from unchoke.index.splits import assign_splits
+from unchoke.measure.memory import return_unused_memory
 from unchoke.report.text import render_findings
 from unchoke.settings import Settings
 from unchoke.units import format_count
@@ -139,6 +140,7 @@ def prepare(session: Session) -> Prepared:
         findings += _diagnose_room(session, len(samples))
     for choice in choices:
         session.chose(choice)
+    return_unused_memory()
     return Prepared(samples, facts, rank(findings))
 
 

@@ -20,10 +20,10 @@ from unchoke.workspace import safe_name
 DEFAULT_FOLDER = Path("unchoke-demo")
 
 
-def demo(*, out: Path | None = None, on_event: OnEvent | None = None) -> FitResult:
+def demo(*, out: Path | str | None = None, on_event: OnEvent | None = None) -> FitResult:
     """Write the photos to `out/photos` (once) and fit on them in `out/workspace`."""
     listener = on_event or default_listener()
-    folder = out or DEFAULT_FOLDER
+    folder = Path(out) if out is not None else DEFAULT_FOLDER
     photos = folder / "photos"
     if not photos.exists():
         num_kept, num_duplicates = write_photos(photos)

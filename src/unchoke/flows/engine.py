@@ -30,9 +30,10 @@ from unchoke.flows.session import Session
 
 _COMPARED = 32
 _CALIBRATED = 128
+_PRECISIONS = {"torch": ("f32", "bf16", "f16"), "openvino": ("f32", "bf16", "int8")}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Picture:
     """What extraction needs to know of a sample."""
 
@@ -48,6 +49,7 @@ def prepare_engine(session: Session, pictures: Sequence[Picture]) -> tuple[Encod
         raise UsageError(
             f"--cut {settings.cut} is not available", why="this version trains on the whole frozen network", try_="--cut end"
         )
+    _refuse_unknown_pair(settings.engine, settings.precision)
     session.chose(keep_freed_memory())
     encoder = load_encoder(settings.encoder, weights=Path(settings.weights) if settings.weights else None)
     kept = session.workspace.engines / "choice.json"
@@ -66,6 +68,15 @@ def prepare_engine(session: Session, pictures: Sequence[Picture]) -> tuple[Encod
     atomic.write_json(kept, {**earlier, key: choice.to_dict()})
     session.chose(choice)
     return encoder, engine
+
+
+def _refuse_unknown_pair(engine: str | None, precision: str | None) -> None:
+    if engine and precision and precision not in _PRECISIONS[engine]:
+        raise UsageError(
+            f"--engine {engine} does not run --precision {precision}",
+            why=f"it runs {', '.join(_PRECISIONS[engine])}",
+            try_=f"--precision {precision} alone picks the engine that does",
+        )
 
 
 def _load_choices(file: Path) -> dict[str, Any]:
@@ -111,10 +122,9 @@ def _wanted_labels(session: Session) -> list[str]:
     """The policy's candidates, narrowed to the engine and precision asked for."""
     wanted = session.settings
     labels = list(session.policy.engine)
-    if wanted.precision == "int8":
-        labels = ["openvino:int8"]
-    elif wanted.precision:
-        labels = list(dict.fromkeys(f"{label.partition(':')[0]}:{wanted.precision}" for label in labels))
+    if wanted.precision:
+        engines = dict.fromkeys([*(label.partition(":")[0] for label in labels), *_PRECISIONS])
+        labels = [f"{engine}:{wanted.precision}" for engine in engines if wanted.precision in _PRECISIONS[engine]]
     if wanted.engine:
         of_engine = [label for label in labels if label.startswith(f"{wanted.engine}:")]
         labels = of_engine or [f"{wanted.engine}:{wanted.precision or 'f32'}"]

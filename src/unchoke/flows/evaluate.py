@@ -6,6 +6,7 @@ folder when it was exported.
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,11 @@ from unchoke.features.store import FeatureStore, Placement, load_shard_ids
 from unchoke.features.stored import open_stored
 from unchoke.flows.runs import FoundRun, find_run
 from unchoke.flows.scoring import Judged, judge, metrics_dict
-from unchoke.flows.session import default_listener
+from unchoke.flows.session import default_listener, out_option
 from unchoke.jobs.queue import JobQueue
 from unchoke.measure.timers import StageTimers
 from unchoke.report.text import render_fit_result
+from unchoke.torchvision_ready import prepare_torchvision
 from unchoke.train.checkpoints import load_head
 from unchoke.train.data import FeatureSource, Problem
 from unchoke.train.trained import TrainedHead
@@ -39,6 +41,7 @@ class Evaluation:
     record: dict[str, Any]
     judged: Judged
     timings: dict[str, float]
+    report_command: str
 
     def to_dict(self) -> dict[str, Any]:
         metrics = metrics_dict(self.judged.scores)
@@ -53,10 +56,10 @@ class Evaluation:
 
     def to_text(self) -> str:
         shown = {**self.record, "metrics": metrics_dict(self.judged.scores), "timings": self.timings, "images_per_s": None}
-        return render_fit_result(shown, next_command=f"unchoke report {self.record['run']}")
+        return render_fit_result(shown, next_command=self.report_command)
 
 
-def evaluate(run: str = "latest", *, out: Path | None = None, on_event: OnEvent | None = None) -> Evaluation:
+def evaluate(run: str | Path = "latest", *, out: Path | str | None = None, on_event: OnEvent | None = None) -> Evaluation:
     """Score val and test of `run` again, from cached features and the saved head."""
     listener = on_event or default_listener()
     timers = StageTimers()
@@ -65,13 +68,21 @@ def evaluate(run: str = "latest", *, out: Path | None = None, on_event: OnEvent 
         head, extra = load_head(found.head_file)
         table = load_predictions(found.folder / "predictions.csv")
         problem = as_problem(head, table)
+        prepare_torchvision()
         import torchmetrics.functional  # noqa: F401  (two seconds that are not evaluation's)
     listener(StageStarted("evaluate"))
     with timers.stage("evaluate"):
         source = open_features(found, extra, table["sample_id"].tolist())
         judged = judge(head, source, problem, device=torch.device("cpu"), seed=_seed(found))
     listener(StageDone("evaluate", timers.seconds["evaluate"]))
-    return Evaluation(found.record, judged, timers.seconds)
+    return Evaluation(found.record, judged, timers.seconds, _report_command(found))
+
+
+def _report_command(found: FoundRun) -> str:
+    """How to get the report of this very run: by its name in a workspace, by its folder where it was exported."""
+    if found.workspace is None:
+        return f"unchoke report {shlex.quote(str(found.folder))}"
+    return f"unchoke report {found.record['run']}{out_option(found.workspace.root)}"
 
 
 def load_predictions(file: Path) -> pd.DataFrame:
@@ -102,7 +113,8 @@ def open_features(found: FoundRun, extra: dict[str, Any], sample_ids: list[str])
     if found.workspace is None:
         _refuse_missing(sample_ids)
         raise AssertionError("unreachable")
-    stored = open_stored(JobQueue.load(found.workspace.features), extra["fingerprint"], sample_ids)
+    queue = JobQueue.load(found.workspace.features)
+    stored = open_stored(queue, extra["fingerprint"], sample_ids, done=queue.state(extra["fingerprint"]).done)
     _refuse_missing([sample_id for sample_id, there in zip(sample_ids, stored.present, strict=True) if not there])
     return FeatureStore(stored.placement, dim=dim, num_augmented=num_augmented)
 
@@ -110,7 +122,7 @@ def open_features(found: FoundRun, extra: dict[str, Any], sample_ids: list[str])
 def _refuse_missing(missing: list[str]) -> None:
     if missing:
         raise DataError(
-            f"the features of {len(missing)} samples are gone: {list_some(missing)}",
+            f"the features of {len(missing)} samples are gone or damaged: {list_some(missing)}",
             why="they are kept in features/ of the workspace, or in features.npz of an exported run",
             try_="run `unchoke extract` in the workspace, or export the run again",
         )

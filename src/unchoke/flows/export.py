@@ -25,8 +25,16 @@ ENCODER_FILE = "encoder.safetensors"
 _COPIED = ("record.json", "predictions.csv", "history.json", "report.html", "checkpoints/best_head.pt")
 
 
-def export_run(run: str, to: Path, *, out: Path | None = None, on_event: OnEvent | None = None) -> dict[str, Any]:
+def export_run(
+    run: str | Path,
+    to: Path | str,
+    *,
+    weights: Path | str | None = None,
+    out: Path | str | None = None,
+    on_event: OnEvent | None = None,
+) -> dict[str, Any]:
     """Make the folder `to`, whole or not at all."""
+    to = Path(to)
     listener = on_event or default_listener()
     if to.exists():
         raise UsageError(
@@ -34,12 +42,13 @@ def export_run(run: str, to: Path, *, out: Path | None = None, on_event: OnEvent
         )
     found = find_run(run, out=out)
     _, extra = load_head(found.head_file)
+    encoder = encoder_of(found, extra, weights=weights)
     with atomic.build_folder(to) as built:
         for relative in _COPIED:
             (built / relative).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(found.folder / relative, built / relative)
         _save_features(found, extra, built)
-        _save_encoder(found, extra, built)
+        _save_encoder(encoder, built)
     size_bytes = sum((to / name).stat().st_size for name in (*_COPIED, EXPORTED_FEATURES, ENCODER_FILE))
     listener(Note(f"{found.record['run']} with its encoder's weights and the features it was judged on"))
     return {"folder": str(to), "run": found.record["run"], "size_bytes": size_bytes}
@@ -55,18 +64,18 @@ def _save_features(found: FoundRun, extra: dict[str, Any], built: Path) -> None:
     save_shard(built / EXPORTED_FEATURES, arrays, sample_ids)
 
 
-def _save_encoder(found: FoundRun, extra: dict[str, Any], built: Path) -> None:
+def _save_encoder(encoder: Encoder, built: Path) -> None:
     from safetensors.torch import save_file
 
-    encoder = encoder_of(found, extra)
     save_file({name: value.contiguous() for name, value in encoder.module.state_dict().items()}, built / ENCODER_FILE)
 
 
-def encoder_of(found: FoundRun, extra: dict[str, Any], *, weights: Path | None = None) -> Encoder:
+def encoder_of(found: FoundRun, extra: dict[str, Any], *, weights: Path | str | None = None) -> Encoder:
     """The very encoder a run was trained with, refused if its weights are not the same ones."""
     spec = EncoderSpec.from_dict(extra["encoder"])
     exported = found.folder / ENCODER_FILE
-    encoder = load_encoder(spec.name, weights=weights or (exported if exported.exists() else _weights_setting(found)))
+    file = Path(weights) if weights else exported if exported.exists() else _weights_setting(found)
+    encoder = load_encoder(spec.name, weights=file)
     if encoder.spec.weights_sha256 != spec.weights_sha256:
         raise UsageError(
             f"the weights of {spec.name} here are not those the run was trained with",

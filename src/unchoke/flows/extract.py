@@ -6,7 +6,7 @@ already extracted the same way is reused; what was made another way is never tou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from unchoke.decode.image import may_pass
 from unchoke.device.backend import is_cpu
 from unchoke.errors import DataError, list_some
 from unchoke.features.engines import Engine, TorchEngine
@@ -72,10 +73,12 @@ def extract_features(session: Session, pictures: Sequence[Picture]) -> Extracted
 
 
 def plan_features(session: Session, recipe: Recipe, pictures: Sequence[Picture]) -> tuple[JobQueue, QueueState]:
-    """Bring `jobs_queue.csv` up to date; sweep what an earlier kill left."""
+    """Bring `jobs_queue.csv` up to date; sweep what an earlier kill left; take back files that were only out of reach."""
     queue = JobQueue.load(session.workspace.features)
     queue.sweep()
     items = [(picture.sample_id, picture.content) for picture in pictures]
+    wanted = {picture.sample_id for picture in pictures}
+    queue.reopen(recipe.fingerprint, lambda record: any(id_ in wanted and may_pass(why) for id_, why in record.failed_items))
     state = queue.plan(
         items, fingerprint=recipe.fingerprint, output_pattern=recipe.output_pattern, job_size=session.settings.job_size
     )
@@ -94,7 +97,7 @@ def run_extraction(
 ) -> None:
     """Run `jobs`: in worker processes where plain torch runs on the CPU, in threads of this process otherwise.
 
-    `done` are the records of jobs finished earlier; they only count in the progress.
+    `done` are the records of jobs finished earlier; they count in the progress, and what failed in them as failed.
     """
     paths = {picture.sample_id: picture.path for picture in pictures}
     body: Callable[[Job], JobResult] = Extractor(engine, recipe, paths, queue.folder, _decode_threads(session, engine))
@@ -121,13 +124,14 @@ def run_extraction(
         unit="images",
         jobs_before=len(done),
         items_before=sum(record.num_items for record in done),
-        on_result=_failure_watch(session.settings.max_failures, len(pictures)),
+        on_result=_failure_watch(session.settings.max_failures, paths, done),
     )
 
 
-def _failure_watch(max_share: float, total: int) -> Callable[[Job, JobResult], None]:
+def _failure_watch(max_share: float, wanted: Collection[str], done: Sequence[DoneRecord]) -> Callable[[Job, JobResult], None]:
     """Stop the run once more pictures have failed than may: something is wrong with the data, not with a file or two."""
-    failed: list[str] = []
+    total = len(wanted)
+    failed = [f"{sample_id} ({reason})" for record in done for sample_id, reason in record.failed_items if sample_id in wanted]
 
     def watch(job: Job, result: JobResult) -> None:
         failed.extend(f"{sample_id} ({reason})" for sample_id, reason in result.failed_items)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import io
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from unchoke import atomic
 from unchoke.decode.inspect import inspect_file
 from unchoke.decode.pipeline import map_ahead
 from unchoke.events import Note, OnEvent, Progress
-from unchoke.index.preflight import FileFacts, facts_frame
+from unchoke.index.preflight import FATAL_PROBLEMS, FileFacts, facts_frame
 from unchoke.index.samples import Samples
 from unchoke.workspace import Workspace
 
@@ -33,7 +33,7 @@ def inspect_samples(samples: Samples, workspace: Workspace, *, threads: int, on_
     known = load_facts(workspace, on_event)
     wanted = samples.frame[_KEY]
     facts = wanted.merge(known, on=_KEY, how="left") if len(known) else wanted.assign(content=None)
-    unseen = facts.index[facts["content"].isna()].to_numpy()
+    unseen = facts.index[facts["content"].isna() | (facts["content"] == "")].to_numpy()  # "": it could not even be read
     if len(unseen) == 0:
         return facts.reset_index(drop=True)
     paths = [str(path) for path in wanted["path"].to_numpy()[unseen]]
@@ -43,16 +43,18 @@ def inspect_samples(samples: Samples, workspace: Workspace, *, threads: int, on_
 
 
 def _inspect_all(paths: list[str], known: pd.DataFrame, workspace: Workspace, *, threads: int, on_event: OnEvent) -> pd.DataFrame:
-    seen: list[FileFacts] = []
+    """Facts of `paths`, gathered column by column: objects for tens of thousands of files would stay in memory for good."""
+    seen: dict[str, list[Any]] = {name: [] for name in FileFacts.__dataclass_fields__}
     started = saved = told = time.monotonic()
     failed = 0
-    for facts in map_ahead(inspect_file, paths, threads=threads, ahead=16 * max(1, threads)):
-        seen.append(facts)
-        failed += bool(facts.problem) and facts.problem != "wrong-extension"
+    for done, facts in enumerate(map_ahead(inspect_file, paths, threads=threads, ahead=16 * max(1, threads)), start=1):
+        for name, column in seen.items():
+            column.append(getattr(facts, name))
+        failed += facts.problem in FATAL_PROBLEMS
         now = time.monotonic()
-        if now - told > _TELL_EVERY_S or len(seen) == len(paths):
-            rate = len(seen) / max(now - started, 1e-6)
-            on_event(Progress("check", len(seen), len(paths), "files", rate, (len(paths) - len(seen)) / rate, failed))
+        if now - told > _TELL_EVERY_S or done == len(paths):
+            rate = done / max(now - started, 1e-6)
+            on_event(Progress("check", done, len(paths), "files", rate, (len(paths) - done) / rate, failed))
             told = now
         if now - saved > _SAVE_EVERY_S:
             save_facts(workspace, known, seen)
@@ -76,13 +78,13 @@ def load_facts(workspace: Workspace, on_event: OnEvent) -> pd.DataFrame:
     return known if list(known.columns) == list(empty.columns) else empty
 
 
-def save_facts(workspace: Workspace, known: pd.DataFrame, seen: list[FileFacts]) -> pd.DataFrame:
+def save_facts(workspace: Workspace, known: pd.DataFrame, seen: dict[str, list[Any]]) -> pd.DataFrame:
     """Write all that is known, newest word on each path; return what was just seen as a frame."""
     import pandas as pd
 
-    learnt = facts_frame(seen)
+    learnt = pd.DataFrame(seen)
     both = pd.concat([known, learnt]).drop_duplicates("path", keep="last") if len(known) else learnt
     buffer = io.BytesIO()
     both.to_parquet(buffer, index=False)
-    atomic.write_bytes(workspace.checked_file, buffer.getvalue())
+    atomic.write_with(workspace.checked_file, lambda file: file.write(buffer.getbuffer()))
     return learnt

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from unchoke import atomic, listing
-from unchoke.decode.image import DecodeError, Pixels
+from unchoke.decode.image import DecodeError, Pixels, read_bytes
 from unchoke.decode.pipeline import map_ahead
 from unchoke.device.backend import torch_device
 from unchoke.device.detect import detect_machine
@@ -24,11 +24,12 @@ from unchoke.events import Note, OnEvent, Progress
 from unchoke.features.encoders import Encoder
 from unchoke.features.engine_openvino import OpenVinoEngine
 from unchoke.features.engines import Engine, TorchEngine
-from unchoke.features.extract import load_views
+from unchoke.features.extract import decode_views
 from unchoke.features.recipe import Recipe
+from unchoke.fingerprint import digest_bytes
 from unchoke.flows.export import encoder_of
 from unchoke.flows.runs import FoundRun, find_run
-from unchoke.flows.scoring import class_columns
+from unchoke.flows.scoring import class_columns, one_thread
 from unchoke.flows.session import default_listener
 from unchoke.report.json import load_record
 from unchoke.train.checkpoints import load_head
@@ -70,12 +71,13 @@ class Predictions:
 
 
 def predict(
-    run: str,
+    run: str | Path,
     images: Sequence[str | Path],
     *,
-    to: Path | None = None,
+    to: Path | str | None = None,
+    weights: Path | str | None = None,
     device: str | None = None,
-    out: Path | None = None,
+    out: Path | str | None = None,
     on_event: OnEvent | None = None,
 ) -> Predictions:
     """Predict every image in `images` (files, or folders searched for images)."""
@@ -83,7 +85,7 @@ def predict(
     found = find_run(run, out=out)
     paths = list_images(images)
     head, extra = load_head(found.head_file)
-    encoder = encoder_of(found, extra)
+    encoder = encoder_of(found, extra, weights=weights)
     engine = _engine(found, encoder, extra, device, listener)
     recipe = Recipe(encoder.spec, engine.name, engine.precision, int(extra["num_augmented"]))
     rows: list[dict[str, Any]] = []
@@ -93,12 +95,14 @@ def predict(
         if not chunk:
             continue
         views = engine.encode(pixels).reshape(len(chunk), -1, encoder.spec.dim).astype(np.float16)
-        outputs = head.logits(views if head.config.kind == "attention" else views[:, 0])
+        with one_thread():
+            outputs = head.logits(views if head.config.kind == "attention" else views[:, 0])
         rows.extend(_rows(chunk, outputs, head.names, head.kind, float(extra["temperature"])))
-    if to is not None:
-        _save(to, rows)
+    saved_to = Path(to) if to is not None else None
+    if saved_to is not None:
+        _save(saved_to, rows)
     name = str(load_record(found.folder / "record.json")["run"])
-    return Predictions(name, rows, failed, to)
+    return Predictions(name, rows, failed, saved_to)
 
 
 def list_images(images: Sequence[str | Path]) -> list[str]:
@@ -126,7 +130,8 @@ def _decoded(paths: list[str], recipe: Recipe, listener: OnEvent) -> Iterator[tu
 
     def load(path: str) -> tuple[str, list[Pixels] | DecodeError]:
         try:
-            return path, load_views(path, path, "", recipe)
+            data = read_bytes(path)
+            return path, decode_views(data, digest_bytes(data), recipe)  # by content: a path may be spelt in many ways
         except DecodeError as error:
             return path, error
 
@@ -150,13 +155,31 @@ def _decoded(paths: list[str], recipe: Recipe, listener: OnEvent) -> Iterator[tu
 def _engine(found: FoundRun, encoder: Encoder, extra: dict[str, Any], device: str | None, listener: OnEvent) -> Engine:
     """The engine the run's features were made with, or plain torch (with a word) where it is not to be had."""
     policy = choose_policy(detect_machine(), overrides={"device": device})
-    if extra["engine"] == "openvino" and extra["precision"] != "int8" and device is None:
-        keep_in = found.workspace.engines if found.workspace else found.folder / "engines"
+    engine, precision = str(extra["engine"]), str(extra["precision"])
+    if engine == "openvino":
         try:
-            return OpenVinoEngine(encoder, precision=extra["precision"], streams=policy.workers, keep_in=keep_in)
+            return _openvino(found, encoder, precision, device, max(1, policy.workers))
         except MachineError as error:
             listener(Note(f"{error.what}; plain torch is used instead: same model, tiny differences", "warning"))
-    return TorchEngine(encoder, device=torch_device(policy))
+            precision = "f32"
+    return TorchEngine(
+        encoder,
+        device=torch_device(policy),
+        precision=precision,
+        batch=policy.encode_batch,
+        channels_last=policy.memory_format == "channels_last",
+    )
+
+
+def _openvino(found: FoundRun, encoder: Encoder, precision: str, device: str | None, streams: int) -> Engine:
+    if device is not None or precision == "int8":
+        raise MachineError(
+            "the run's features come from OpenVINO" + (" in int8" if device is None else f", which --device {device} replaces"),
+            why="int8 is calibrated on the training images" if device is None else "OpenVINO runs on the processor only",
+            try_="leave --device out",
+        )
+    keep_in = found.workspace.engines if found.workspace else found.folder / "engines"
+    return OpenVinoEngine(encoder, precision=precision, streams=streams, keep_in=keep_in)
 
 
 def _rows(
@@ -179,7 +202,8 @@ def _save(to: Path, rows: list[dict[str, Any]]) -> None:
     import io
 
     text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else ["path"], lineterminator="\n")
+    names = list(rows[0]) if rows else ["path"]
+    writer = csv.DictWriter(text, fieldnames=names, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     writer.writeheader()
     writer.writerows(rows)
     atomic.write_text(to, text.getvalue())

@@ -33,7 +33,7 @@ def save_quarantine(file: Path, entries: Iterable[Quarantined]) -> list[Quaranti
         file.unlink(missing_ok=True)
         return []
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)  # a bare "\r" would end a row
     writer.writerow([field.name for field in fields(Quarantined)])
     writer.writerows(astuple(entry) for entry in counted)
     atomic.write_text(file, text.getvalue())
@@ -44,7 +44,8 @@ def load_quarantine(file: Path) -> list[Quarantined]:
     """The entries of the file; none if it does not exist."""
     if not file.exists():
         return []
-    rows = csv.DictReader(io.StringIO(file.read_text(encoding="utf-8"), newline=""))
+    with file.open(encoding="utf-8", newline="") as text:
+        rows = list(csv.DictReader(text))
     return [Quarantined(row["sample_id"], row["path"], row["stage"], row["reason"], int(row["times"])) for row in rows]
 
 

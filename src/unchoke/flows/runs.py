@@ -32,7 +32,7 @@ class FoundRun:
         return self.folder / "checkpoints" / "best_head.pt"
 
 
-def find_run(run: str, *, out: Path | None) -> FoundRun:
+def find_run(run: str | Path, *, out: Path | str | None) -> FoundRun:
     """`exp_3`, `3`, `latest` or `best` of a workspace, or the folder of a run, exported or not."""
     folder = Path(run)
     if (folder / RECORD).is_file():
@@ -40,7 +40,7 @@ def find_run(run: str, *, out: Path | None) -> FoundRun:
         return FoundRun(folder, workspace if workspace.experiments_file.exists() else None)
     workspace = _workspace(out)
     with ExperimentStore.open(workspace.experiments_file) as experiments:
-        found = experiments.run(run)
+        found = experiments.run(str(run))
     folder = workspace.run_folder(found.name)
     if not (folder / RECORD).is_file():
         raise UsageError(
@@ -51,7 +51,7 @@ def find_run(run: str, *, out: Path | None) -> FoundRun:
     return FoundRun(folder, workspace)
 
 
-def _workspace(out: Path | None) -> Workspace:
+def _workspace(out: Path | str | None) -> Workspace:
     workspace = Workspace(Path(out) if out is not None else DEFAULT_ROOT)
     if not workspace.experiments_file.exists():
         raise UsageError(
@@ -62,20 +62,20 @@ def _workspace(out: Path | None) -> Workspace:
     return workspace
 
 
-def list_runs(*, out: Path | None = None) -> list[dict[str, Any]]:
+def list_runs(*, out: Path | str | None = None) -> list[dict[str, Any]]:
     """Every run with its final metrics, oldest first."""
     with ExperimentStore.open(_workspace(out).experiments_file) as experiments:
         return [experiments.record(row.name) for row in experiments.runs()]
 
 
-def show_run(run: str, *, out: Path | None = None) -> dict[str, Any]:
+def show_run(run: str | Path, *, out: Path | str | None = None) -> dict[str, Any]:
     """The record of a run, without its pictures."""
     found = find_run(run, out=out)
     record = {name: value for name, value in found.record.items() if name not in ("mistakes", "scatter")}
     return {**record, "report": str(found.folder / "report.html")}
 
 
-def compare_runs(runs: Sequence[str], *, out: Path | None = None) -> list[dict[str, Any]]:
+def compare_runs(runs: Sequence[str], *, out: Path | str | None = None) -> list[dict[str, Any]]:
     """The records of several runs, with the settings they were given."""
     if len(runs) < 2:
         raise UsageError("one run cannot be compared", why="a comparison needs two", try_="unchoke runs compare exp_1 exp_2")
@@ -83,7 +83,7 @@ def compare_runs(runs: Sequence[str], *, out: Path | None = None) -> list[dict[s
         return [experiments.record(run) for run in runs]
 
 
-def best_run(metric: str | None = None, *, out: Path | None = None) -> dict[str, Any]:
+def best_run(metric: str | None = None, *, out: Path | str | None = None) -> dict[str, Any]:
     """The record of the run with the best validation score."""
     workspace = _workspace(out)
     with ExperimentStore.open(workspace.experiments_file) as experiments:
@@ -95,6 +95,6 @@ def _rises(metric: str) -> bool:
     return metric.split("/")[0] not in ("mae", "rmse", "log_loss", "ece", "loss")
 
 
-def report(run: str = "latest", *, out: Path | None = None) -> Path:
+def report(run: str | Path = "latest", *, out: Path | str | None = None) -> Path:
     """Write `report.html` again, from the run's files alone."""
     return save_report(find_run(run, out=out).folder)

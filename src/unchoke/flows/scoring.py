@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,13 +41,25 @@ class Judged:
 def judge(head: TrainedHead, source: FeatureSource, problem: Problem, *, device: torch.device, seed: int) -> Judged:
     """Run the head over val and test, from features alone, and score it."""
     positions = {split: problem.positions(split) for split in ("val", "test") if len(problem.positions(split))}
-    outputs = {split: head.predict(source, where, device=device) for split, where in positions.items()}
+    with one_thread():
+        outputs = {split: head.predict(source, where, device=device) for split, where in positions.items()}
     targets = {split: problem.targets[where] for split, where in positions.items()}
     scores = {split: score(problem.kind, problem.names, outputs[split], targets[split], seed=seed) for split in positions}
     calibration = None
     if problem.kind == "classification" and {"val", "test"} <= set(positions):
         calibration = calibrate(outputs["val"], targets["val"], outputs["test"], targets["test"])
     return Judged(positions, outputs, scores, calibration)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Run a head on one core: sums split over several round differently, and a score must not depend on how many there are."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def predictions_table(judged: Judged, problem: Problem, frame: pd.DataFrame) -> pd.DataFrame:

@@ -6,6 +6,7 @@ the same key goes on with the same run, or finds it done.
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,10 @@ from unchoke.flows.scoring import Judged, judge, predictions_table
 from unchoke.flows.session import Session
 from unchoke.jobs.signals import stop_requests
 from unchoke.report.json import load_record
-from unchoke.settings import Settings
 from unchoke.train.checkpoints import save_head
 from unchoke.train.heads import HeadConfig
 from unchoke.train.loop import train_heads
-from unchoke.train.sweep import default_sweep
+from unchoke.train.sweep import choose_batch_size, default_sweep
 from unchoke.train.trained import TrainResult
 
 _FEW = 3
@@ -37,7 +37,7 @@ _OVERRIDES = ("lr", "weight_decay", "label_smoothing", "mixup", "class_weights",
 def run_training(session: Session, material: Material, *, planned_bytes: int) -> tuple[dict[str, Any], bool]:
     """Train, judge and record; return the record, and whether it was there already."""
     settings, problem = session.settings, material.learnable.problem
-    configs = choose_configs(settings, material)
+    configs = choose_configs(session, material)
     key = digest([material.learnable.key, material.extracted.recipe.fingerprint, [config.to_dict() for config in configs]])
     with ExperimentStore.open(session.workspace.experiments_file) as experiments:
         data = {"source": settings.data, "num_samples": len(material.learnable.frame)}
@@ -71,10 +71,15 @@ def run_training(session: Session, material: Material, *, planned_bytes: int) ->
         return record, False
 
 
-def choose_configs(settings: Settings, material: Material) -> list[HeadConfig]:
+def choose_configs(session: Session, material: Material) -> list[HeadConfig]:
     """The heads to train: a sweep, one of the kind asked for, or a few for validation to pick from."""
-    problem = material.learnable.problem
-    common: dict[str, Any] = {"seed": settings.seed, "epochs": settings.epochs, "batch_size": settings.batch_size}
+    settings, problem = session.settings, material.learnable.problem
+    batch_size = settings.batch_size
+    if batch_size is None:
+        choice = choose_batch_size(len(problem.positions("train")))
+        session.chose(choice)
+        batch_size = int(choice.value)
+    common: dict[str, Any] = {"seed": settings.seed, "epochs": settings.epochs, "batch_size": batch_size}
     num = settings.sweep or (_FEW if settings.head is None else 1)
     configs = default_sweep(problem, num=num, **common)
     if settings.head is not None:
@@ -125,5 +130,6 @@ def _head_extra(material: Material, judged: Judged) -> dict[str, Any]:
 def _save_files(folder: Path, material: Material, trained: TrainResult, judged: Judged) -> None:
     """Everything but `record.json`, which is written last."""
     table = predictions_table(judged, material.learnable.problem, material.learnable.frame)
-    atomic.write_text(folder / "predictions.csv", table.to_csv(index=False, lineterminator="\n"))
+    text = table.to_csv(index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)  # a bare "\r" would end a row
+    atomic.write_text(folder / "predictions.csv", text)
     atomic.write_json(folder / "history.json", trained.history)

@@ -6,12 +6,13 @@ path (`loader.transform.fn`), because "cannot pickle '_thread.lock' object" help
 
 from __future__ import annotations
 
+import functools
 import pickle
 from collections.abc import Iterator
 from typing import Any
 
 from unchoke.findings import Finding
-from unchoke.jobs.engines import ProcessEngine
+from unchoke.jobs.engines import ProcessEngine, WorkerDied
 
 _BATCH = 4
 
@@ -22,8 +23,8 @@ def try_worker(loader: Any, *, name: str = "loader") -> list[Finding]:
         pickle.dumps(loader)
     except Exception as error:  # pickling runs any code the object defines
         return [_unpicklable(loader, error, name)]
-    outcomes = list(ProcessEngine(workers=1).map_unordered(load_one_batch, [loader]))
-    outcome = outcomes[0]
+    theirs = type(loader).__module__.partition(".")[0] != "unchoke"
+    outcome = next(ProcessEngine(workers=1, import_main=theirs).map_unordered(load_one_batch, [loader]))
     if outcome.error is None:
         return []
     return [
@@ -33,9 +34,24 @@ def try_worker(loader: Any, *, name: str = "loader") -> list[Finding]:
             stage="load",
             message=f"a spawned worker could not load a batch: {type(outcome.error).__name__}: {outcome.error}",
             evidence={"traceback": outcome.traceback_text[-2000:]},
-            fix="a class defined in a notebook or in __main__ cannot be found by a spawned worker: move it into a module",
+            fix=_remedy(loader, name, outcome.error),
         )
     ]
+
+
+def _remedy(loader: Any, name: str, error: BaseException) -> str:
+    kind = type(loader)
+    if kind.__module__ == "__main__":
+        return (
+            f"{kind.__qualname__} is defined in __main__ (a script or a notebook), where a spawned worker may not find it: "
+            "move it into a module, and the rest of the script below `if __name__ == '__main__':`"
+        )
+    if isinstance(error, WorkerDied):
+        return (
+            "a worker imports the main script anew: put its code below `if __name__ == '__main__':`; "
+            "if it is there already, the process was killed, most often for memory"
+        )
+    return f"make {name}[0] work in a fresh process: the evidence holds the worker's traceback"
 
 
 def load_one_batch(loader: Any) -> int:
@@ -76,10 +92,17 @@ def _children(value: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield from ((f"{path}[{key!r}]", child) for key, child in value.items())
     elif isinstance(value, (list, tuple, set, frozenset)):
         yield from ((f"{path}[{index}]", child) for index, child in enumerate(value))
+    elif isinstance(value, functools.partial):
+        yield from ((f"{path}.{name}", getattr(value, name)) for name in ("func", "args", "keywords"))
     elif not isinstance(value, type):
-        attributes = dict(getattr(value, "__dict__", {}))
-        attributes.update({slot: getattr(value, slot) for slot in getattr(type(value), "__slots__", ()) if hasattr(value, slot)})
-        yield from ((f"{path}.{name}", child) for name, child in attributes.items())
+        names = [*getattr(value, "__dict__", {}), *_slots(type(value))]
+        yield from ((f"{path}.{name}", getattr(value, name)) for name in names if hasattr(value, name))
+
+
+def _slots(kind: type) -> list[str]:
+    """The slots a class and its ancestors declare; one may be declared as a single text."""
+    declared = [vars(ancestor).get("__slots__", ()) for ancestor in kind.__mro__]
+    return [name for slots in declared for name in ([slots] if isinstance(slots, str) else slots)]
 
 
 def _pickles(value: Any) -> bool:

@@ -102,11 +102,12 @@ def diagnose_files(
     frame = facts_frame(facts)
     if len(frame) != len(samples):
         raise ValueError(f"{len(frame)} facts for {len(samples)} samples")
-    sound = frame[~frame["problem"].isin(list(FATAL_PROBLEMS))]
+    fatal = frame["problem"].isin(list(FATAL_PROBLEMS))
+    sound = frame[~fatal]
     findings = _problems(frame, failure_rate=failure_rate) + _wrong_extensions(frame)
     if expect is not None:
         findings += _unexpected(sound, expect)
-    findings += diagnose_duplicates(samples, frame["content"].tolist()) + diagnose_groups(samples)
+    findings += diagnose_duplicates(samples, frame["content"].mask(fatal, "").tolist()) + diagnose_groups(samples)
     return findings + _sizes(sound)
 
 

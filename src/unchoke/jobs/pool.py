@@ -11,15 +11,17 @@ import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from multiprocessing.util import Finalize
+from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from unchoke.errors import MachineError
@@ -47,9 +49,16 @@ class WorkerPool(Generic[T, R]):
     """Up to `size` workers, started as tasks come. `give` while `has_room`, then take `next_outcome`."""
 
     def __init__(
-        self, body: Callable[[T], R], *, size: int, setup: Callable[..., None] | None, setup_args: tuple[Any, ...]
+        self,
+        body: Callable[[T], R],
+        *,
+        size: int,
+        setup: Callable[..., None] | None,
+        setup_args: tuple[Any, ...],
+        import_main: bool = False,
     ) -> None:
         self._parcel = pickle.dumps((body, setup, setup_args))
+        self._import_main = import_main or b"__main__" in self._parcel
         self._size = size
         self._idle: list[_Worker[T]] = []
         self._busy: dict[Any, _Worker[T]] = {}
@@ -115,7 +124,7 @@ class WorkerPool(Generic[T, R]):
             ours, theirs = context.Pipe(duplex=True)
             try:
                 process = context.Process(target=serve, args=(theirs, self._parcel, os.getpid(), tied), daemon=True)
-                with _stop_signals_held_back():
+                with _stop_signals_held_back(), nullcontext() if self._import_main else _main_script_hidden():
                     process.start()
             except BaseException:
                 ours.close()
@@ -235,3 +244,14 @@ def _descriptors_explained(num_workers: int) -> Iterator[None]:
             why="each worker needs about four descriptors, and the limit (`ulimit -n`) is reached",
             try_=f"run the same command again with --workers {max(1, num_workers // 2)}",
         ) from error
+
+
+@contextmanager
+def _main_script_hidden() -> Iterator[None]:
+    """Let a child start without importing the caller's main script, which may lack a guard and would run all over again."""
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script

@@ -8,7 +8,7 @@ queue reads and writes these small files only; artefacts are written by the job'
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -120,6 +120,12 @@ class JobQueue:
     def begin(self, job: Job) -> None:
         """The job is about to be done (again): records of an earlier artefact stop counting before that artefact is replaced."""
         self._remove(job, self._names(job, DONE))
+
+    def reopen(self, fingerprint: str, when: Callable[[DoneRecord], bool]) -> None:
+        """Have finished jobs done again whose record says so."""
+        for job_id, record in self.state(fingerprint, verify=False).done.items():
+            if when(record):
+                self.begin(self._jobs[job_id])
 
     def finish(self, job: Job, result: JobResult, info: Mapping[str, Any] | None = None, *, seconds: float = 0.0) -> DoneRecord:
         """Write the `.done` record of a job whose artefact is in place; from then on it is not done again."""

@@ -6,6 +6,7 @@ pages whenever it needs room. Only Linux tells the two apart directly; elsewhere
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import threading
 from pathlib import Path
@@ -93,3 +94,19 @@ class MemoryWatch:
     def _sample(self) -> None:
         while not self._ended.wait(self._interval_s):
             self.peak_bytes = max(self.peak_bytes, _own_bytes())
+
+
+def return_unused_memory() -> None:
+    """Hand back what a finished stage no longer needs, so that the next one does not begin on top of it.
+
+    Collects garbage, empties Arrow's pool if Arrow was used, and asks glibc (on Linux) to return free pages.
+    """
+    import gc
+
+    gc.collect()
+    if "pyarrow" in sys.modules:
+        import pyarrow
+
+        pyarrow.default_memory_pool().release_unused()
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+        libc.malloc_trim(0)

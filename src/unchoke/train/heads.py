@@ -18,6 +18,7 @@ from unchoke.errors import UsageError
 from unchoke.fingerprint import hash_int
 
 HeadKind = Literal["linear", "mlp", "attention"]
+ClassWeights = Literal["none", "tempered", "balanced"]
 Params = dict[str, torch.Tensor]
 
 
@@ -25,8 +26,10 @@ Params = dict[str, torch.Tensor]
 class HeadConfig:
     """One head and how to train it.
 
-    `hidden` and `dropout` concern the hidden layer of "mlp" and the scoring layer of "attention"; a linear head has neither.
-    `mixup` is the alpha of a Beta distribution (0: off). `patience` counts epochs without a better validation score (0: off).
+    `hidden` and `dropout` concern the hidden layer of "mlp" and the scoring layer of "attention"; a linear head has
+    neither. `mixup` is the alpha of a Beta distribution (0: off). With `class_weights` "balanced" every class counts alike,
+    "tempered" goes half the way (by the square root of its frequency). `patience` counts epochs without a better
+    validation score (0: off).
     """
 
     kind: HeadKind = "linear"
@@ -36,7 +39,7 @@ class HeadConfig:
     weight_decay: float = 1e-1
     label_smoothing: float = 0.0
     mixup: float = 0.0
-    class_weights: Literal["none", "balanced"] = "none"
+    class_weights: ClassWeights = "none"
     epochs: int = 20
     batch_size: int = 256
     patience: int = 0
@@ -58,8 +61,8 @@ class HeadConfig:
 def _config_faults(config: HeadConfig) -> Iterator[str]:
     if config.kind not in ("linear", "mlp", "attention"):
         yield f"kind {config.kind!r} is not linear, mlp or attention"
-    if config.class_weights not in ("none", "balanced"):
-        yield f"class_weights {config.class_weights!r} is not none or balanced"
+    if config.class_weights not in ("none", "tempered", "balanced"):
+        yield f"class_weights {config.class_weights!r} is not none, tempered or balanced"
     if not config.lr > 0:
         yield f"lr {config.lr}"
     for name in ("weight_decay", "mixup", "patience"):

@@ -49,8 +49,7 @@ class Stack:
         self.task = task
         self.kind = members[0].config.kind
         self._adopt(members)
-        fresh = [init_params(member.config, dim=dim, num_outputs=task.num_outputs) for member in members]
-        params = [saved[member.index]["params"] if saved else begin for member, begin in zip(members, fresh, strict=True)]
+        params = [saved[m.index]["params"] if saved else _begin(m.config, task=task, dim=dim) for m in members]
         moments = [[saved[m.index][name] for m in members] for name in ("first", "second")] if saved else []
         self._start_optimiser(*(stack_params(part, device=task.device) for part in (params, *moments)))
 
@@ -61,10 +60,8 @@ class Stack:
         self.smoothing = self._setting([config.label_smoothing for config in configs])
         self.drop_share = self._setting([config.dropout if config.kind != "linear" else 0.0 for config in configs])
         self.class_weights: torch.Tensor | None = None
-        if self.task.balanced is not None and any(config.class_weights == "balanced" for config in configs):
-            ones = torch.ones_like(self.task.balanced)
-            rows = [self.task.balanced if config.class_weights == "balanced" else ones for config in configs]
-            self.class_weights = torch.stack(rows, dim=1)
+        if any(config.class_weights != "none" for config in configs):
+            self.class_weights = torch.stack([self.task.class_weights(config.class_weights) for config in configs], dim=1)
 
     def _setting(self, values: list[float]) -> torch.Tensor | None:
         return torch.tensor(values, dtype=torch.float32).to(self.task.device) if any(values) else None
@@ -155,6 +152,10 @@ class Stack:
             member.index: {name: unstack_params(part, place) for name, part in parts.items()}
             for place, member in enumerate(self.members)
         }
+
+
+def _begin(config: HeadConfig, *, task: Task, dim: int) -> Params:
+    return {**init_params(config, dim=dim, num_outputs=task.num_outputs), "bias": task.first_bias(config.class_weights)}
 
 
 def _pick(stacked: Params, places: list[int]) -> Params:

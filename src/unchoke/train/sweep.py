@@ -28,12 +28,12 @@ def default_sweep(problem: Problem, *, num: int, seed: int, epochs: int, batch_s
     """`num` configurations, the most promising first, each set the beginning of the next larger one.
 
     Three quarters are linear heads and a quarter small MLPs; learning rate, decay, smoothing and mix-up are spread evenly (a
-    low-discrepancy sequence), so every prefix covers the ranges.
+    low-discrepancy sequence), so every prefix covers the ranges. Uneven classes get tempered weights.
     """
     common: dict[str, Any] = {"seed": seed, "epochs": epochs, "batch_size": batch_size}
     classes = problem.kind == "classification"
     if classes and imbalance(problem.targets[problem.positions("train")]) >= IMBALANCE_FOR_BALANCED:
-        common["class_weights"] = "balanced"
+        common["class_weights"] = "tempered"
     first = [
         HeadConfig("linear", **common),
         HeadConfig("linear", weight_decay=1.0, **common),

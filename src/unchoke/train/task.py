@@ -10,43 +10,58 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from unchoke.train.data import Problem, ProblemKind, Standardiser
+from unchoke.train.heads import ClassWeights
+
+WEIGHT_POWERS: dict[ClassWeights, float] = {"none": 0.0, "tempered": 0.5, "balanced": 1.0}
+"""A class counts by its frequency to minus this power. Tempered is the middle way: rare classes are seen, common ones kept."""
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
     """The targets as training sees them, on the device: class numbers (N,), or standardised values (N, T).
 
-    `balanced` holds one weight per class, averaging to 1 over the train split; `scale` maps standardised values back.
+    `class_counts` counts each class in the train split (empty for regression); `scale` maps standardised values back.
     """
 
     kind: ProblemKind
     num_outputs: int
     targets: torch.Tensor
-    balanced: torch.Tensor | None
+    class_counts: NDArray[np.int64]
     scale: Standardiser
 
     @property
     def device(self) -> torch.device:
         return self.targets.device
 
+    def class_weights(self, weighting: ClassWeights) -> torch.Tensor:
+        """One weight per class, averaging to 1 over the train split."""
+        weights = np.maximum(self.class_counts, 1) ** -WEIGHT_POWERS[weighting]
+        return torch.from_numpy((weights * self.class_counts.sum() / (weights @ self.class_counts)).astype(np.float32)).to(
+            self.device
+        )
+
+    def first_bias(self, weighting: ClassWeights) -> torch.Tensor:
+        """The output bias to begin with: the log of how much each class counts, so no step is spent on learning that."""
+        if self.kind == "regression":
+            return torch.zeros(self.num_outputs)
+        counted = (self.class_counts + 1.0) ** (1 - WEIGHT_POWERS[weighting])
+        return torch.from_numpy(np.log(counted / counted.sum()).astype(np.float32))
+
     @classmethod
     def of(cls, problem: Problem, *, device: torch.device) -> Task:
         """Put the targets of `problem` on `device`."""
+        count = problem.num_outputs
         if problem.kind == "classification":
-            return _class_task(problem, device=device)
+            classes = torch.from_numpy(np.ascontiguousarray(problem.targets, dtype=np.int64)).to(device)
+            counts = np.bincount(problem.targets[problem.positions("train")], minlength=count)
+            unscaled = Standardiser(np.zeros(count, np.float32), np.ones(count, np.float32))
+            return cls("classification", count, classes, counts.astype(np.int64), unscaled)
         scale = _target_scale(problem)
         scaled = ((problem.targets - scale.mean) / scale.std).astype(np.float32)
-        return cls("regression", problem.num_outputs, torch.from_numpy(scaled).to(device), None, scale)
-
-
-def _class_task(problem: Problem, *, device: torch.device) -> Task:
-    classes = torch.from_numpy(np.ascontiguousarray(problem.targets, dtype=np.int64)).to(device)
-    counts = np.bincount(problem.targets[problem.positions("train")], minlength=problem.num_outputs)
-    weights = torch.from_numpy((counts.sum() / (np.maximum(counts, 1) * (counts > 0).sum())).astype(np.float32))
-    scale = Standardiser(np.zeros(problem.num_outputs, np.float32), np.ones(problem.num_outputs, np.float32))
-    return Task("classification", problem.num_outputs, classes, weights.to(device), scale)
+        return cls("regression", count, torch.from_numpy(scaled).to(device), np.zeros(0, np.int64), scale)
 
 
 def _target_scale(problem: Problem) -> Standardiser:

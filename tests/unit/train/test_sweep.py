@@ -34,13 +34,13 @@ def test_regression_gets_no_class_settings(plane):
     assert all(config.label_smoothing == 0 and config.class_weights == "none" for config in sweep(plane[1], 64))
 
 
-def test_uneven_classes_get_balanced_weights(mixture):
+def test_uneven_classes_get_tempered_weights(mixture):
     problem = mixture()[1]
     kept = problem.positions("train")[problem.targets[problem.positions("train")] != 0]
     rare = problem.positions("train")[problem.targets[problem.positions("train")] == 0][:5]
     uneven = replace(problem, splits={"train": np.concatenate([kept, rare])})
     assert {config.class_weights for config in sweep(problem, 5)} == {"none"}
-    assert {config.class_weights for config in sweep(uneven, 5)} == {"balanced"}
+    assert {config.class_weights for config in sweep(uneven, 5)} == {"tempered"}
 
 
 def test_the_batch_size_grows_with_the_data_within_bounds():

@@ -1,0 +1,100 @@
+"""Every option reaches the settings, however it is typed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from tests.cli.conftest import Type
+
+from unchoke.cli.main import join_expect
+from unchoke.cli.options import DATA, FEATURES, HEAD
+from unchoke.settings import Settings, load_remembered
+from unchoke.workspace import Workspace
+
+
+@pytest.fixture
+def table(photos: Path, tmp_path: Path) -> Path:
+    files = sorted(photos.rglob("*.jpg"))
+    frame = pd.DataFrame(
+        {
+            "image id": [file.stem for file in files],
+            "where": [f"{file.parent.name}/{file.name}" for file in files],
+            "dx": [file.parent.name for file in files],
+            "lesion": [f"{file.parent.name}-{int(file.stem[-2:]) // 2}" for file in files],
+            "part": [("train", "train", "val", "test")[number % 4] for number in range(len(files))],
+            "mass": range(len(files)),
+        }
+    )
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    return tmp_path / "table.csv"
+
+
+def test_every_setting_has_an_option_and_every_option_a_setting() -> None:
+    assert sorted([*DATA, *FEATURES, *HEAD]) == sorted(Settings.model_fields)
+
+
+def test_all_options_together_reach_the_rehearsal(unchoke: Type, table: Path, photos: Path, tiny_weights: Path) -> None:
+    folders = [value for name in ("apple", "leaf", "plum") for value in ("--images", photos / name)]
+    columns = ["--id", "image id", "--label", "dx", "--group", "lesion", "--val-share", "0.2", "--test-share", "0.2"]
+    limits = ["--max-failures", "0.1", "--expect", "96x72", "rgb"]
+    frozen = ["--encoder", "test_resnet", "--weights", tiny_weights, "--cut", "end", "--views", "1"]
+    engine = ["--engine", "torch", "--precision", "f32", "--device", "cpu", "--workers", "1", "--job-size", "5"]
+    head = ["--head", "mlp", "--epochs", "3", "--batch-size", "16", "--lr", "0.01", "--weight-decay", "0.1", "--sweep", "2"]
+    more = ["--label-smoothing", "0.1", "--mixup", "0.2", "--class-weights", "balanced", "--patience", "2", "--seed", "5"]
+    out = table.parent / "out"
+    typed = ["fit", table, *folders, *columns, *limits, *frozen, *engine, *head, *more, "--out", out, "--json", "--dry-run"]
+    answer = unchoke(*typed)
+    assert answer.code == 0, answer.stdout
+    assert (answer.result["num_samples"], answer.result["num_jobs"]) == (42, 9)
+    assert load_remembered(Workspace(out)) == {}
+
+
+def test_what_was_typed_is_remembered_and_used_without_typing_it_again(unchoke: Type, table: Path, photos: Path) -> None:
+    out = table.parent / "out"
+    typed = ["--images", photos, "--path", "where", "--label", "dx", "--split", "part", "--seed", "7"]
+    assert unchoke("check", table, *typed[:-2], "--out", out).code == 0
+    assert load_remembered(Workspace(out)) == {
+        "data": str(table),
+        "images": [str(photos)],
+        "path": "where",
+        "label": "dx",
+        "split": "part",
+    }
+    again = unchoke("check", "--out", out, "--json")
+    assert (again.code, again.result["num_samples"]) == (0, 42)
+
+
+def test_long_tables_targets_and_folds_can_be_typed(unchoke: Type, table: Path, photos: Path) -> None:
+    wide = pd.read_csv(table)
+    long = wide.melt(id_vars=["where"], value_vars=["mass"], var_name="name", value_name="value")
+    long.to_csv(table, index=False)
+    where = ["--images", photos, "--path", "where", "--long", "name, value", "--target", "mass"]
+    answer = unchoke("check", table, *where, "--folds", "3", "--fold", "1", "--out", table.parent / "out", "--json")
+    assert answer.code == 0, answer.stdout
+    assert answer.result["num_samples"] == 42
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (["--expect", "600x450", "rgb"], ["--expect", "600x450 rgb"]),
+        (["--expect", "600x450", "RGB", "photos"], ["--expect", "600x450 RGB", "photos"]),
+        (["--expect=600x450", "grey"], ["--expect=600x450 grey"]),
+        (["--expect", "600x450", "photos"], ["--expect", "600x450", "photos"]),
+        (["photos", "rgb"], ["photos", "rgb"]),
+        (["--label", "rgb", "--expect", "rgb"], ["--label", "rgb", "--expect", "rgb"]),
+        (["rgb"], ["rgb"]),
+    ],
+)
+def test_what_is_expected_needs_no_quotes(typed: list[str], meant: list[str]) -> None:
+    assert join_expect(typed) == meant
+
+
+def test_images_that_are_not_as_expected_close_the_gate(unchoke: Type, photos: Path, tmp_path: Path) -> None:
+    answer = unchoke("check", "--expect", "96x72", "grey", photos, "--out", tmp_path / "out", "--json")
+    assert answer.code == 1
+    assert [finding["code"] for finding in answer.last["result"]["findings"] if finding["severity"] == "error"] == [
+        "unexpected-mode"
+    ]

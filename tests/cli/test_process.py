@@ -1,0 +1,56 @@
+"""The console script as a process of its own: what only shows from outside."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = Path(sys.executable).with_name("unchoke")
+
+
+def test_the_script_exits_as_it_says_and_keeps_its_streams_apart(photos: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [SCRIPT, "check", "--expect", "10x10", "rgb", "photos", "--out", tmp_path / "out"],
+        cwd=photos.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    assert "not 10x10" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_leaves_is_no_bug(finished: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as gone:
+        done = subprocess.run(
+            [SCRIPT, "runs", "list", "--out", finished], stdout=gone, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.stderr == ""
+    assert done.returncode == 130
+
+
+def test_the_module_and_the_script_tell_the_same_version() -> None:
+    answers = {
+        subprocess.run([*command, "--version"], capture_output=True, text=True, check=True).stdout
+        for command in ([SCRIPT], [sys.executable, "-c", "from unchoke.cli.main import main; main()"])
+    }
+    assert len(answers) == 1
+
+
+def test_the_commands_are_functions_too(photos: Path, workspace: Path, tmp_path: Path) -> None:
+    code = f"""
+import sys
+import unchoke
+result = unchoke.fit({str(photos)!r}, out={str(workspace)!r})
+sys.stdout.write(f"{{result.run}} {{result.already_done}}")
+"""
+    (tmp_path / "here").mkdir()
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path / "here", capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "exp_1 True"), done.stderr
+    assert "remembered" in done.stderr
+    assert list((tmp_path / "here").iterdir()) == []

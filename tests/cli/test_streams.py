@@ -1,0 +1,68 @@
+"""Results go to stdout, everything else to stderr, and each command ends with the next one."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.cli.conftest import Type
+
+
+def test_a_finished_fit_says_so_on_stdout_and_its_choices_on_stderr(unchoke: Type, workspace: Path) -> None:
+    answer = unchoke("fit", "--out", workspace)
+    assert answer.code == 0
+    assert "exp_1 is done" in answer.stdout
+    assert "accuracy" in answer.stdout
+    assert str(workspace / "experiments" / "exp_1" / "report.html") in answer.stdout
+    assert f"unchoke predict exp_1 PHOTOS --out {workspace}" in answer.stdout
+    assert "epochs = 4  (remembered in unchoke.toml)" in answer.stderr
+    assert "epochs = 4" not in answer.stdout
+    assert "\x1b" not in answer.stdout + answer.stderr
+
+
+def test_each_text_holds_what_was_asked_for(unchoke: Type, finished: Path, photos: Path, tmp_path: Path) -> None:
+    photo = min(photos.rglob("*.jpg"))
+    assert re.search(r"exp_1: test accuracy 100\.0 %", unchoke("evaluate", "--out", finished).stdout)
+    assert "exp_1" in unchoke("runs", "list", "--out", finished).stdout
+    assert "test_resnet" in unchoke("runs", "show", "--out", finished).stdout
+    assert "exp_1" in unchoke("runs", "best", "--metric", "log_loss", "--out", finished).stdout
+    predicted = unchoke("predict", "1", photo, "--to", tmp_path / "p.csv", "--out", finished).stdout
+    assert predicted.splitlines()[0] == "path\tpredicted\tconfidence"
+    assert f"saved     {tmp_path / 'p.csv'}" in predicted
+    exported = unchoke("runs", "export", "1", tmp_path / "my run", "--out", finished).stdout
+    assert f"unchoke predict '{tmp_path / 'my run'}' IMAGES" in exported
+    assert unchoke("report", tmp_path / "my run").stdout == f"report  {tmp_path / 'my run' / 'report.html'}\n"
+    evaluated = unchoke("evaluate", tmp_path / "my run").stdout
+    assert f"unchoke report '{tmp_path / 'my run'}'" in evaluated
+
+
+def test_a_sound_check_says_what_to_do_next(unchoke: Type, photos: Path, workspace: Path) -> None:
+    answer = unchoke("check", photos, "--out", workspace)
+    assert answer.code == 0
+    assert answer.stdout.endswith(f"42 samples checked: sound\nnext      unchoke fit {photos} --out {workspace}\n")
+
+
+def test_extract_says_what_is_left(unchoke: Type, workspace: Path) -> None:
+    answer = unchoke("extract", "--out", workspace)
+    assert "0 jobs left, 0 images set aside" in answer.stdout
+    assert f"unchoke train --out {workspace}" in answer.stdout
+
+
+def test_the_doctor_shows_each_choice_with_its_reason(unchoke: Type) -> None:
+    answer = unchoke("doctor")
+    assert (answer.code, answer.stderr) == (0, "")
+    assert all(word in answer.stdout for word in ("device", "engine", "workers"))
+
+
+def test_the_version_is_a_result(unchoke: Type) -> None:
+    from unchoke import __version__
+
+    answer = unchoke("--version")
+    assert (answer.code, answer.stdout, answer.stderr) == (0, f"unchoke {__version__}\n", "")
+
+
+def test_help_of_every_command_names_its_options(unchoke: Type) -> None:
+    for command in ("doctor", "check", "fit", "train", "extract", "evaluate", "predict", "report", "demo", "runs"):
+        answer = unchoke(command, "--help")
+        assert answer.code == 0
+        assert "--help" in answer.stdout

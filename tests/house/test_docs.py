@@ -1,0 +1,167 @@
+"""What the documents name exists: files, functions, commands and their options, links."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+import unchoke
+from unchoke.cli.main import app
+
+ROOT = Path(__file__).resolve().parents[2]
+SRC = ROOT / "src" / "unchoke"
+ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+DOCUMENTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+documents = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda file: str(file.relative_to(ROOT)))
+PLACE = re.compile(r"(?P<file>[\w/]+\.py)(?::(?P<name>[A-Za-z_][\w.]*)(?:\(\))?)?")
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+
+
+def inline_code(text: str) -> list[str]:
+    """What stands between single backticks, fenced blocks left out."""
+    return re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
+
+
+@cache
+def definitions(file: Path) -> set[str]:
+    """The names a module defines: functions, classes, methods as `Class.method`, and constants."""
+    names: set[str] = set()
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            names |= {f"{node.name}.{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef)}
+        if isinstance(node, ast.Assign):
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names.add(node.target.id)
+    return names
+
+
+def everything_defined() -> set[str]:
+    found = set().union(*(definitions(file) for file in SRC.rglob("*.py")))
+    return found | {name.partition(".")[2] for name in found if "." in name}
+
+
+def place_of(name: str) -> Path | None:
+    """A file named in a document: below the package, or below the repository."""
+    return next((base / name for base in (SRC, ROOT) if (base / name).is_file()), None)
+
+
+@documents
+def test_every_source_file_and_function_a_document_names_exists(document: Path) -> None:
+    wrong = []
+    for code in inline_code(document.read_text(encoding="utf-8")):
+        match = PLACE.fullmatch(code)
+        if match is None:
+            continue
+        file = place_of(match["file"])
+        if file is None or (match["name"] and match["name"] not in definitions(file)):
+            wrong.append(code)
+    assert not wrong
+
+
+@documents
+def test_every_function_or_class_named_alone_exists(document: Path) -> None:
+    named = [code for code in inline_code(document.read_text(encoding="utf-8")) if re.fullmatch(r"[a-z_.A-Z]+\(\)", code)]
+    classes = [code for code in inline_code(document.read_text(encoding="utf-8")) if re.fullmatch(r"(?:[A-Z][a-z]+)+", code)]
+    known = everything_defined()
+    foreign = {"Apache"}
+    missing = [code for code in named + classes if code.removesuffix("()") not in known | foreign]
+    assert not missing
+
+
+def test_the_architecture_follows_the_command_through_real_functions() -> None:
+    places = [code for code in inline_code(ARCHITECTURE) if ":" in code and PLACE.fullmatch(code)]
+    assert len(places) > 40
+    for step in ("cli/main.py:main()", "flows/fit.py:fit()", "jobs/run.py:run_jobs()", "flows/record.py:enter_run()"):
+        assert step in places
+
+
+def test_the_architecture_names_every_package() -> None:
+    packages = {folder.parent.name for folder in SRC.glob("*/__init__.py")}
+    assert packages <= {code.rstrip("/") for code in inline_code(ARCHITECTURE)}
+
+
+@documents
+def test_every_link_to_a_file_leads_somewhere(document: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", document.read_text(encoding="utf-8"))
+    broken = [link for link in links if "://" not in link and not (document.parent / link).exists()]
+    assert not broken
+
+
+def command_lines(text: str) -> list[str]:
+    """The `unchoke …` lines of code blocks, and those in backticks, comments left out."""
+    blocks = re.findall(r"^```.*?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    lines = [line.strip() for block in blocks for line in block.splitlines()]
+    lines += [line.strip() for line in text.splitlines() if line.startswith("    ")]
+    return [line.split(" # ")[0].strip() for line in [*lines, *inline_code(text)] if re.match(r"unchoke [a-z-]", line)]
+
+
+def resolve(words: list[str]) -> Any:
+    """The command that `unchoke words…` would run; None if there is none."""
+    command: Any = typer.main.get_command(app)
+    for word in words:
+        if not hasattr(command, "commands"):
+            break
+        command = command.commands.get(word) if not word.startswith("-") else command
+    return command
+
+
+def options_of(command: Any) -> set[str]:
+    return {flag for parameter in command.params for flag in parameter.opts} | {"--help"}
+
+
+def all_commands(command: Any, prefix: str) -> dict[str, Any]:
+    if not hasattr(command, "commands"):
+        return {prefix: command}
+    return {
+        name: found for word, inner in command.commands.items() for name, found in all_commands(inner, f"{prefix} {word}").items()
+    }
+
+
+COMMANDS = all_commands(typer.main.get_command(app), "unchoke")
+
+
+@documents
+def test_every_command_line_uses_options_its_command_has(document: Path) -> None:
+    wrong = []
+    for line in command_lines(document.read_text(encoding="utf-8")):
+        command = resolve(shlex.split(line)[1:])
+        if command is None or set(OPTION.findall(line)) - options_of(command):
+            wrong.append(line)
+    assert not wrong
+
+
+@documents
+def test_every_option_a_document_names_belongs_to_some_command(document: Path) -> None:
+    known = set().union(*(options_of(command) for command in COMMANDS.values())) | options_of(typer.main.get_command(app))
+    named = {option for code in inline_code(document.read_text(encoding="utf-8")) for option in OPTION.findall(code)}
+    assert not named - known
+
+
+def test_the_readme_has_a_row_for_every_command() -> None:
+    rows = re.findall(r"^\| `(unchoke [^`]+)` \|", README, re.MULTILINE)
+    shown = {" ".join(word for word in row.split() if word.islower()) for row in rows}
+    assert shown == set(COMMANDS)
+
+
+def test_the_readme_names_every_function_of_the_python_interface() -> None:
+    assert set(unchoke._EXPORTS) <= set(re.findall(r"unchoke\.([a-z_]+)", README))
+
+
+def test_the_readme_explains_every_exit_code() -> None:
+    from unchoke import errors
+    from unchoke.cli import main
+
+    kinds = [errors.UsageError, errors.DataError, errors.MachineError, errors.Interrupted]
+    codes = {0, main.OUR_BUG, *(kind.exit_code for kind in kinds)}
+    assert {int(code) for code in re.findall(r"^\| (\d+) \|", README, re.MULTILINE)} == codes

@@ -1,0 +1,95 @@
+"""Both notebooks run from the first cell to the last on small data, in a fresh kernel of this very interpreter."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+nbformat = pytest.importorskip("nbformat")
+nbclient = pytest.importorskip("nbclient")
+pytest.importorskip("ipykernel")
+
+ROOT = Path(__file__).resolve().parents[2]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+CLASSES = {"red": (200, 40, 40), "green": (40, 200, 40), "blue": (40, 40, 200)}
+CELL_TIMEOUT_S = 120
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten small noisy pictures of each colour."""
+    folder = tmp_path_factory.mktemp("data") / "photos"
+    random = np.random.default_rng(0)
+    for name, colour in CLASSES.items():
+        (folder / name).mkdir(parents=True)
+        for number in range(10):
+            noise = random.integers(-40, 40, (48, 64, 3))
+            pixels = np.clip(np.array(colour) + noise, 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{number}.jpg")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where both notebooks write, as for a person who runs one after the other; either also works alone."""
+    return tmp_path_factory.mktemp("notebooks") / "out"
+
+
+@pytest.fixture
+def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A kernel specification that points at the interpreter the tests run in."""
+    spec = tmp_path / "jupyter" / "kernels" / "python3"
+    spec.mkdir(parents=True)
+    argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    (spec / "kernel.json").write_text(json.dumps({"argv": argv, "display_name": "tests", "language": "python"}))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    return spec.name
+
+
+def execute(name: str, *, kernel: str, photos: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The notebook with the outputs it gave."""
+    monkeypatch.setenv("UNCHOKE_NOTEBOOK_DATA", str(photos))
+    monkeypatch.setenv("UNCHOKE_NOTEBOOK_OUT", str(out))
+    notebook = nbformat.read(ROOT / "notebooks" / name, as_version=4)
+    client = nbclient.NotebookClient(
+        notebook, timeout=CELL_TIMEOUT_S, kernel_name=kernel, resources={"metadata": {"path": str(out.parent)}}
+    )
+    return client.execute()
+
+
+def printed(notebook: Any) -> str:
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    return "\n".join(output.get("text") or output.get("data", {}).get("text/plain", "") for output in outputs)
+
+
+def test_there_are_two_notebooks_and_they_are_saved_without_outputs() -> None:
+    assert [file.name for file in NOTEBOOKS] == ["02_feature_extract_microjobs.ipynb", "03_train_head_fastloop.ipynb"]
+    for file in NOTEBOOKS:
+        cells = [cell for cell in nbformat.read(file, as_version=4).cells if cell.cell_type == "code"]
+        assert 5 <= len(cells) <= 8
+        assert not [cell for cell in cells if cell.outputs or cell.execution_count]
+
+
+def test_features_are_extracted_job_by_job(kernel: str, photos: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = printed(execute("02_feature_extract_microjobs.ipynb", kernel=kernel, photos=photos, out=out, monkeypatch=monkeypatch))
+    assert "30 samples checked: sound" in text
+    assert "global_pool" in text
+    assert "(30, 1280)" in text
+    assert len(list((out / "workspace" / "features").glob("*.done"))) == 1
+    assert not list(out.glob("photos"))
+
+
+def test_heads_are_trained_compared_and_reported(kernel: str, photos: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = printed(execute("03_train_head_fastloop.ipynb", kernel=kernel, photos=photos, out=out, monkeypatch=monkeypatch))
+    runs = out / "workspace" / "experiments"
+    assert "exp_4" in text
+    assert (runs / "exp_4" / "report.html").is_file()
+    assert len(json.loads((runs / "exp_4" / "record.json").read_text())["sweep"]) == 16
+    assert json.loads((runs / "exp_2" / "record.json").read_text())["sweep"][0]["config"]["kind"] == "mlp"

