@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import typer
-from tests.cli.conftest import Type
 
 from unchoke.cli.main import Shown, show
 from unchoke.report.console import Console
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Type
 
 
 def three_lines(stderr: str) -> list[str]:

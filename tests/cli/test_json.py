@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from tests.cli.conftest import Type
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Type
 
 EVERY_COMMAND = {
     "doctor": ["doctor"],

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import pytest
-from tests.cli.conftest import Type
 
 from unchoke.cli.main import join_expect
 from unchoke.cli.options import DATA, FEATURES, HEAD
 from unchoke.settings import Settings, load_remembered
 from unchoke.workspace import Workspace
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Type
 
 
 @pytest.fixture

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tests.cli.conftest import Type
+if TYPE_CHECKING:
+    from tests.cli.conftest import Type
 
 
 def test_a_finished_fit_says_so_on_stdout_and_its_choices_on_stderr(unchoke: Type, workspace: Path) -> None:

@@ -6,6 +6,7 @@ killing the command, without paying for the imports each time. `script` starts t
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import multiprocessing
 import os
@@ -160,6 +161,8 @@ class Running:
         return False
 
     def _give_up(self, why: str) -> None:
+        os.kill(self.pid, signal.SIGUSR1)
+        time.sleep(1.0)
         said = self.stderr()
         os.kill(self.pid, signal.SIGKILL)
         raise AssertionError(f"{why}:\n{said}")
@@ -223,6 +226,7 @@ def run_command(args: list[str], output: str, limits: dict[int, int]) -> None:
     sys.stdout, sys.stderr = (open(number, "w", encoding="utf-8", buffering=1, closefd=False) for number in (1, 2))  # noqa: SIM115
     for which, limit in limits.items():
         resource.setrlimit(which, (limit, resource.getrlimit(which)[1]))
+    faulthandler.register(signal.SIGUSR1)  # asked for when a command hangs, to say where
     sys.argv = ["unchoke", *args]
 
     from unchoke.cli.main import main

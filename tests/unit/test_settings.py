@@ -15,7 +15,7 @@ def test_typed_beats_remembered_beats_default(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     remember(workspace, Settings(data="photos", epochs=7, images=("a", "b"), label="dx"))
     settings, in_force = resolve_settings(workspace, {"data": "photos", "epochs": 9, "label": None, "images": ()})
-    assert (settings.epochs, settings.label, settings.images, settings.batch_size) == (9, "dx", ("a", "b"), 256)
+    assert (settings.epochs, settings.label, settings.images, settings.job_size) == (9, "dx", ("a", "b"), 64)
     assert sorted(in_force) == ["images", "label"]
 
 

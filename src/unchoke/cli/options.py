@@ -107,6 +107,6 @@ def _plain(name: str, value: Any) -> Any:
 
 Out = Annotated[Path | None, typer.Option("--out", help="Workspace folder (default unchoke-out).", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object per line on stdout; the last is the result.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; nothing is extracted or trained.")]
 Weights = Annotated[Path | None, typer.Option("--weights", help="The encoder's weights, where they are no longer found.")]
 Run = Annotated[str, typer.Argument(help="A run: exp_3, 3, latest, best, or an exported folder.")]

@@ -80,12 +80,12 @@ class OpenVinoEngine:
 
 
 def import_openvino() -> Any:
-    """OpenVINO, with its telemetry off: the converter would otherwise try to phone home."""
+    """OpenVINO, with its telemetry off: importing it is enough to make it phone home, from a process of its own."""
+    _silence_telemetry()
     try:
         import openvino
     except ImportError as error:
         raise missing_extra("openvino", extra="openvino", purpose="the OpenVINO engine") from error
-    _silence_telemetry()
     return openvino
 
 

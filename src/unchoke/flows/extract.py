@@ -31,6 +31,7 @@ from unchoke.jobs.plan import Job
 from unchoke.jobs.queue import JobQueue, QueueState
 from unchoke.jobs.records import DoneRecord, JobResult
 from unchoke.jobs.run import run_jobs
+from unchoke.measure.memory import return_unused_memory
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ def extract_features(session: Session, pictures: Sequence[Picture]) -> Extracted
     """Run whatever is not yet cached and open the store for `pictures`."""
     with session.stage("engine", session.settings.encoder):
         encoder, engine = prepare_engine(session, pictures)
+    return_unused_memory()  # converting a model takes several times what running it does
     recipe = Recipe(encoder.spec, engine.name, engine.precision, session.settings.views, session.settings.cut)
     queue, state = plan_features(session, recipe, pictures)
     for problem in state.problems:

@@ -20,6 +20,8 @@ from unchoke.fingerprint import hash_int
 Sums = NDArray[np.float64]
 Figures = dict[str, Sums]
 _BLOCK_DRAWS = 1 << 21
+_FEWEST = 5
+"""With fewer samples than this, resampling shows a false certainty: no interval is given."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ def intervals(
     num_resamples: int,
 ) -> dict[str, Interval]:
     """Intervals around `points`: `figures` turns column sums (resamples, columns) into each figure's values per resample."""
-    if num_resamples == 0:
+    if num_resamples == 0 or len(columns) < _FEWEST:
         return {name: Interval(_finite(value), None, None) for name, value in points.items()}
     drawn = figures(_resampled_sums(columns, seed=seed, num_resamples=num_resamples), layout)
     return {name: _interval(value, drawn[name]) for name, value in points.items()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +15,17 @@ from unchoke.errors import UsageError
 from unchoke.features.encoders import DEFAULT_ENCODER, Encoder, EncoderSpec, load_encoder, load_state
 
 FETCH = """
-import sys
+import sys, time
 from unchoke.errors import MachineError
 from unchoke.features.encoders import load_encoder
+from unchoke.torchvision_ready import prepare_torchvision
+prepare_torchvision()
+import timm
+started = time.monotonic()
 try:
     load_encoder("resnet10t")
 except MachineError as error:
+    sys.stdout.write(str(time.monotonic() - started))
     sys.exit("\\n".join([error.what, error.why, error.try_]))
 """
 
@@ -131,13 +135,12 @@ def test_a_pickle_that_wants_to_run_is_refused(tmp_path: Path, save: object) -> 
 
 def test_the_hub_out_of_reach_is_said_quickly_with_a_way_on(tmp_path: Path) -> None:
     environment = {"HF_ENDPOINT": "https://hub.invalid", "HF_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
-    started = time.monotonic()
     done = subprocess.run([sys.executable, "-c", FETCH], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
     assert "resnet10t" in done.stderr
     assert "--weights FILE" in done.stderr
     assert "hub" in done.stderr
-    assert time.monotonic() - started < 60
+    assert float(done.stdout) < 20  # the hub client alone would retry for most of a minute
 
 
 def test_the_digest_of_weights_sees_every_value(tiny: Encoder, tmp_path: Path) -> None:

@@ -205,3 +205,30 @@ def test_regression_on_a_table_is_recorded_and_evaluates_to_the_same_figures(
     assert result.record["task"] == {"kind": "regression", "names": ["mass", "height"]}
     assert "mae" in " ".join(result.record["metrics"]["test"])
     assert evaluate(out=out, on_event=ignore).to_dict()["metrics"] == result.to_dict()["metrics"]
+
+
+def test_features_too_large_for_float16_fail_their_job_and_are_never_stored(
+    photos: Path, tiny_weights: Path, tmp_path: Path
+) -> None:
+    import torch
+
+    from unchoke.features.encoders import load_state
+
+    state = load_state(tiny_weights)
+    loud = {name: value * 1e7 if value.ndim == 1 and name.startswith("layer4") else value for name, value in state.items()}
+    torch.save(loud, tmp_path / "loud.pt")
+    options = {"encoder": "test_resnet", "weights": tmp_path / "loud.pt", "engine": "torch", "precision": "f32", "workers": 1}
+    with pytest.raises(DataError, match="42 images have no features"):
+        extract(photos, out=tmp_path / "out", on_event=ignore, **options)
+    job = JobQueue.load(tmp_path / "out" / "features").jobs()[0]
+    with pytest.raises(DataError, match=f"job {job.job_id} failed"):
+        extract(job=job.job_id, out=tmp_path / "out", on_event=ignore)
+    assert shards(tmp_path / "out") == {}
+    failed = next((tmp_path / "out" / "features").glob("*.failed"))
+    assert "does not fit float16" in failed.read_text()
+
+
+def test_a_precision_asked_for_alone_picks_an_engine_that_has_it(workspace: Path) -> None:
+    for precision, engine in (("f32", "openvino:f32"), ("f16", "torch:f16")):
+        result = extract(out=workspace, on_event=ignore, precision=precision, dry_run=True)
+        assert next(choice.value for choice in result.choices if choice.name == "engine") == engine

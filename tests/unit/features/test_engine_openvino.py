@@ -1,0 +1,56 @@
+"""OpenVINO's own side: models converted once, and networks it cannot take passed over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from unchoke.errors import MachineError
+from unchoke.features.agree import Candidate, choose_engine
+from unchoke.features.encoders import Encoder
+from unchoke.features.engine_openvino import OpenVinoEngine, converted
+from unchoke.features.engines import TorchEngine
+
+
+class Untraceable(nn.Module):
+    """A network that only runs as Python."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        if torch.jit.is_tracing():
+            raise RuntimeError("this network cannot be traced")
+        features: torch.Tensor = self.inner(pixels)
+        return features
+
+
+def test_a_model_is_converted_once_and_kept(tiny: Encoder, tmp_path: Path) -> None:
+    first = converted(tiny, tmp_path)
+    before = first.stat().st_mtime_ns
+    assert converted(tiny, tmp_path) == first
+    assert first.stat().st_mtime_ns == before
+    other = replace(tiny, spec=replace(tiny.spec, weights_sha256="0" * 64))
+    assert converted(other, tmp_path) != first
+
+
+def test_a_network_that_cannot_be_converted_is_passed_over_with_the_reason(tiny: Encoder, tmp_path: Path) -> None:
+    python_only = replace(tiny, module=Untraceable(tiny.module))
+    reference = TorchEngine(python_only, device=torch.device("cpu"), batch=4)
+    candidate = Candidate(
+        "openvino:f32", lambda: OpenVinoEngine(python_only, precision="f32", streams=1, batch=4, keep_in=tmp_path)
+    )
+    engine, choice = choose_engine(reference, [candidate], np.zeros((2, 160, 160, 3), np.uint8))
+    assert engine is reference
+    assert "OpenVINO cannot run test_resnet" in choice.reason
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(MachineError) as caught:
+        candidate.build()
+    assert "converting it failed" in caught.value.why
+    assert caught.value.try_ == "--engine torch"
