@@ -20,6 +20,10 @@ from unchoke.units import format_count
 from unchoke.workspace import Workspace
 
 HeadKind = Literal["linear", "mlp", "attention"]
+TRAINED_PART = (
+    *("head", "epochs", "batch_size", "lr", "weight_decay", "label_smoothing"),
+    *("mixup", "class_weights", "patience", "sweep"),
+)
 
 
 class Settings(BaseModel):
@@ -139,9 +143,14 @@ def load_remembered(workspace: Workspace) -> dict[str, Any]:
 
 
 def remember(workspace: Workspace, settings: Settings) -> None:
-    """Write what differs from the defaults to `unchoke.toml`."""
+    """Write what describes the data and the frozen part to `unchoke.toml`.
+
+    Options of the trained part are what experiments vary: each run's record keeps its own, and they are only remembered if
+    someone wrote them into the file by hand.
+    """
     import tomli_w
 
-    atomic.write_text(
-        workspace.settings_file, "# Settings of this workspace; typed options override them.\n" + tomli_w.dumps(settings.given())
-    )
+    by_hand = load_remembered(workspace)
+    kept = {name: value for name, value in settings.given().items() if name not in TRAINED_PART or name in by_hand}
+    about = "# What this workspace remembers of its data and frozen part; typed options override it.\n"
+    atomic.write_text(workspace.settings_file, about + tomli_w.dumps(kept))

@@ -51,7 +51,7 @@ def show(command: str, as_json: bool, work: Callable[[Console], Shown]) -> None:
     except Exception as error:
         if isinstance(error, BrokenPipeError) and _reader_left():
             raise typer.Exit(INTERRUPTED) from None
-        console.bug(f"{traceback.format_exc()}\nthis is a bug in unchoke {__version__}: please report the lines above")
+        console.bug(command, f"{traceback.format_exc()}\nthis is a bug in unchoke {__version__}: please report the lines above")
         raise typer.Exit(OUR_BUG) from None
     if code:
         raise typer.Exit(code)

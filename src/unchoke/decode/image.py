@@ -150,7 +150,7 @@ def _decode_pillow(data: bytes, cover_px: int | None) -> Pixels:
         except (OSError, SyntaxError, ValueError, EOFError) as error:
             problem: Problem = "truncated" if "truncated" in str(error) else "unreadable"
             raise DecodeError(problem, str(error)) from error
-        return np.ascontiguousarray(_to_rgb(upright))
+        return np.array(_to_rgb(upright))  # a copy: Pillow's own memory is read-only
 
 
 def _to_rgb(image: Image) -> Pixels:

@@ -266,7 +266,7 @@ def _checked_start_method(facts: MachineFacts, method: str) -> str:
 def _compile(wanted: dict[str, Any]) -> Choice:
     if "compile" in wanted:
         return given.choice("compile", wanted["compile"])
-    return Choice("compile", False, "compiling must first repay its compile time: a measured choice (unchoke tune)", UNMEASURED)
+    return Choice("compile", False, "compiling must first repay its compile time", UNMEASURED)
 
 
 def _engine(facts: MachineFacts, device: str, dtype: str, wanted: dict[str, Any]) -> Choice:

@@ -7,7 +7,6 @@ never writes there. Errors close the gate, warnings do not.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -104,6 +103,8 @@ def check(
     with open_session({"data": data, **options}, out=out, on_event=on_event) as session:
         prepared = prepare(session)
         findings = rank(prepared.findings + try_loading(session, prepared, dataset=dataset))
+        if not prepared.errors:
+            session.remember_settings()
         return CheckResult(
             findings,
             session.choices,
@@ -119,7 +120,6 @@ def prepare(session: Session) -> Prepared:
     settings = session.settings
     with session.stage("index"):
         scan = scan_samples(data_source(settings))
-    session.remember_settings()
     for choice in scan.choices:
         session.chose(choice)
     with session.stage("check", format_count(len(scan.samples), "file")):
@@ -185,9 +185,9 @@ def try_loading(session: Session, prepared: Prepared, *, dataset: Any = None) ->
     return findings
 
 
-def gate(prepared: Prepared, trial: Callable[[], list[Finding]]) -> list[Finding]:
-    """Stop on errors, with all of them; otherwise hand back every finding."""
-    findings = rank(prepared.findings + trial())
+def gate(session: Session, prepared: Prepared) -> list[Finding]:
+    """Stop on errors, with all of them; otherwise say the warnings and hand back every finding."""
+    findings = rank(prepared.findings + try_loading(session, prepared))
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors:
         raise DataError(
@@ -195,6 +195,9 @@ def gate(prepared: Prepared, trial: Callable[[], list[Finding]]) -> list[Finding
             why="a model trained on it would be wrong, and would not say so",
             try_="mend what is listed and run the same command again; `unchoke check` shows everything, with --json too",
         )
+    for finding in findings:
+        if finding.severity == "warning":
+            session.warn(f"{finding.code}: {finding.message}")
     return findings
 
 

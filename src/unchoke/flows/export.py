@@ -68,6 +68,7 @@ def _save_encoder(encoder: Encoder, built: Path) -> None:
     from safetensors.torch import save_file
 
     save_file({name: value.contiguous() for name, value in encoder.module.state_dict().items()}, built / ENCODER_FILE)
+    shutil.copymode(built / "record.json", built / ENCODER_FILE)  # the library writes it for its owner alone
 
 
 def encoder_of(found: FoundRun, extra: dict[str, Any], *, weights: Path | str | None = None) -> Encoder:

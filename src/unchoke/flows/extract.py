@@ -32,6 +32,7 @@ from unchoke.jobs.queue import JobQueue, QueueState
 from unchoke.jobs.records import DoneRecord, JobResult
 from unchoke.jobs.run import run_jobs
 from unchoke.measure.memory import return_unused_memory
+from unchoke.units import format_count
 
 
 @dataclass(frozen=True)
@@ -51,13 +52,14 @@ def extract_features(session: Session, pictures: Sequence[Picture]) -> Extracted
     """Run whatever is not yet cached and open the store for `pictures`."""
     with session.stage("engine", session.settings.encoder):
         encoder, engine = prepare_engine(session, pictures)
+    session.remember_settings()
     return_unused_memory()  # converting a model takes several times what running it does
     recipe = Recipe(encoder.spec, engine.name, engine.precision, session.settings.views, session.settings.cut)
     queue, state = plan_features(session, recipe, pictures)
     for problem in state.problems:
         session.warn(problem)
     if state.pending:
-        with session.stage("extract", f"{len(state.pending)} jobs"):
+        with session.stage("extract", format_count(len(state.pending), "job")):
             run_extraction(session, queue, state.pending, recipe, engine, pictures, done=list(state.done.values()))
     stored = open_stored(
         queue, recipe.fingerprint, [picture.sample_id for picture in pictures], done=None if state.pending else state.done

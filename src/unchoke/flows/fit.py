@@ -19,7 +19,7 @@ from unchoke.choices import Choice
 from unchoke.errors import DataError, UsageError, list_some
 from unchoke.events import OnEvent
 from unchoke.findings import Finding
-from unchoke.flows.check import Prepared, gate, prepare, try_loading
+from unchoke.flows.check import Prepared, gate, prepare
 from unchoke.flows.engine import Picture, prepare_engine
 from unchoke.flows.extract import Extracted, extract_features, plan_features, run_extraction
 from unchoke.flows.problem import build_problem
@@ -40,7 +40,7 @@ from unchoke.units import format_bytes, format_count, format_seconds
 class FitResult:
     """A recorded run. `already_done` says that nothing had to be run."""
 
-    record: dict[str, Any]
+    record: dict[str, Any] = field(repr=False)
     workspace: Path
     already_done: bool = False
 
@@ -159,7 +159,7 @@ def fit(
     """Check, extract, train, evaluate, report. `options` are those of the command, with underscores."""
     with open_session({"data": data, **options}, out=out, on_event=on_event, remembering=not dry_run) as session:
         prepared = prepare(session)
-        findings = gate(prepared, lambda: try_loading(session, prepared))
+        findings = gate(session, prepared)
         if dry_run:
             return _rehearse(session, prepared, findings)
         return _go_on(session, prepared, findings, command="fit")

@@ -5,6 +5,8 @@ In: a run and image files or folders. Out: one row per image. An image that cann
 
 from __future__ import annotations
 
+import os
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -178,8 +180,11 @@ def _openvino(found: FoundRun, encoder: Encoder, precision: str, device: str | N
             why="int8 is calibrated on the training images" if device is None else "OpenVINO runs on the processor only",
             try_="leave --device out",
         )
-    keep_in = found.workspace.engines if found.workspace else found.folder / "engines"
-    return OpenVinoEngine(encoder, precision=precision, streams=streams, keep_in=keep_in)
+    if found.workspace is None and not os.access(found.folder, os.W_OK):
+        with tempfile.TemporaryDirectory() as keep_in:  # an exported run on a read-only disk
+            return OpenVinoEngine(encoder, precision=precision, streams=streams, keep_in=Path(keep_in))
+    keep_in_run = found.workspace.engines if found.workspace else found.folder / "engines"
+    return OpenVinoEngine(encoder, precision=precision, streams=streams, keep_in=keep_in_run)
 
 
 def _rows(

@@ -14,13 +14,14 @@ from typing import Any
 import torch
 
 from unchoke import __version__, atomic
+from unchoke.choices import Choice
 from unchoke.device.backend import torch_device
 from unchoke.errors import Interrupted
 from unchoke.events import Chosen, Event
 from unchoke.experiments.store import ExperimentStore
 from unchoke.fingerprint import digest
 from unchoke.flows.record import Material, as_typed, build_record, enter_run
-from unchoke.flows.scoring import Judged, judge, predictions_table
+from unchoke.flows.scoring import Judged, judge, one_thread, predictions_table
 from unchoke.flows.session import Session
 from unchoke.jobs.signals import stop_requests
 from unchoke.report.json import load_record
@@ -29,8 +30,10 @@ from unchoke.train.heads import HeadConfig
 from unchoke.train.loop import train_heads
 from unchoke.train.sweep import choose_batch_size, default_sweep
 from unchoke.train.trained import TrainResult
+from unchoke.units import format_count
 
 _FEW = 3
+_CLAIMED = {"measured": "measured: see docs/claims.md"}
 _OVERRIDES = ("lr", "weight_decay", "label_smoothing", "mixup", "class_weights", "patience")
 
 
@@ -56,7 +59,7 @@ def run_training(session: Session, material: Material, *, planned_bytes: int) ->
         for place in (folder, folder / "checkpoints"):
             atomic.sweep_temporaries(place)
         try:
-            with session.stage("train", f"{len(configs)} head(s), {settings.epochs} epochs"):
+            with session.stage("train", f"{format_count(len(configs), 'head')}, {format_count(settings.epochs, 'epoch')}"):
                 trained = _train(session, material, configs, folder)
             with session.stage("evaluate"):
                 judged = judge(trained.best, material.extracted.store, problem, device=_device(session), seed=settings.seed)
@@ -89,15 +92,19 @@ def choose_configs(session: Session, material: Material) -> list[HeadConfig]:
 
 
 def _train(session: Session, material: Material, configs: list[HeadConfig], folder: Path) -> TrainResult:
-    torch.set_num_threads(max(1, session.policy.workers))
-
     def listen(event: Event) -> None:
         if isinstance(event, Chosen):
             session.chose(event.choice)
         else:
             session.on_event(event)
 
-    with stop_requests(lambda: session.warn("stopping after this epoch; the same command goes on from there")) as requests:
+    session.chose(
+        Choice("head_threads", 1, "heads are small: threads that wait for one another cost more than they gain", _CLAIMED)
+    )
+    with (
+        one_thread(),
+        stop_requests(lambda: session.warn("stopping after this epoch; the same command goes on from there")) as requests,
+    ):
         return train_heads(
             material.extracted.store,
             material.learnable.problem,

@@ -9,6 +9,7 @@ from unchoke.units import format_count
 
 IMBALANCE_RATIO = 10
 FEW_SAMPLES = 50
+_FEWEST_TO_DOUBT = 8
 
 
 def diagnose_labels(samples: Samples) -> list[Finding]:
@@ -17,7 +18,7 @@ def diagnose_labels(samples: Samples) -> list[Finding]:
     if samples.task.kind == "classification":
         counts = {str(name): int(count) for name, count in samples.frame["label"].value_counts().items()}
         counts = dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
-        findings += _one_class(counts) + _singles(samples, counts) + _imbalance(counts)
+        findings += _one_class(counts) + _not_classes(counts) + _singles(samples, counts) + _imbalance(counts)
     return findings
 
 
@@ -46,6 +47,31 @@ def _one_class(counts: dict[str, int]) -> list[Finding]:
             fix="give the folder that holds one sub-folder per class, or another --label column",
         )
     ]
+
+
+def _not_classes(counts: dict[str, int]) -> list[Finding]:
+    """A column of which hardly any value comes twice holds names or numbers, not classes."""
+    single = sum(count == 1 for count in counts.values())
+    if single <= len(counts) / 2 or len(counts) < _FEWEST_TO_DOUBT:
+        return []
+    numeric = all(_is_number(name) for name in counts)
+    return [
+        Finding(
+            "not-classes",
+            f"{single} of {format_count(len(counts), 'class', 'classes')} have a single image: these are hardly classes",
+            severity="error",
+            evidence={"classes": len(counts), "with_one_image": single},
+            fix="predict the number with --target instead of --label" if numeric else "name the class column with --label",
+        )
+    ]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _singles(samples: Samples, counts: dict[str, int]) -> list[Finding]:

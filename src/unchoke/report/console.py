@@ -77,11 +77,14 @@ class Console:
             elif text:
                 _write(self._stdout, visible_block(text).rstrip("\n"))
 
-    def bug(self, text: str) -> None:
-        """An error that is ours, as it stands, on stderr in either mode."""
+    def bug(self, command: str, text: str) -> None:
+        """An error that is ours: its traceback on stderr in either mode, and for JSON readers a last line that says so."""
         with self._lock:
             self._flush_progress()
             _write(self._stderr, text)
+            if self._json:
+                error = {"what": "a bug in unchoke", "why": text.strip().splitlines()[-1], "try": "report it", "exit_code": 70}
+                _write(self._stdout, dump_line({"schema": SCHEMA, "command": command, "ok": False, "error": error}))
 
     def error(self, command: str, error: UnchokeError) -> None:
         """What happened, why, and what to try: three lines on stderr, or one JSON line on stdout."""

@@ -116,7 +116,7 @@ def _progress(training: Training, epoch: int, *, num_epochs: int, first: int, st
     best = max((member.best_metric for member in training.members if member.best_metric is not None), default=None)
     extra = {"configs_active": active, f"best_val_{training.metric}": best}
     done = num_epochs if training.finished else epoch + 1
-    return Progress("train", done, num_epochs, "epoch", rate, (num_epochs - done) / rate, extra=extra)
+    return Progress("train", done, num_epochs, "epochs", rate, (num_epochs - done) / rate, extra=extra)
 
 
 def _interrupted(epoch: int, num_epochs: int, *, kept: bool) -> Interrupted:
