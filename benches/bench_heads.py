@@ -49,10 +49,8 @@ def bench(source: ArraySource, problem: Problem, *, num: int) -> float:
     started = time.perf_counter()
     result = train_heads(source, problem, configs, device=torch.device("cpu"), on_event=ignore)
     elapsed_s = time.perf_counter() - started
-    print(
-        f"{torch.get_num_threads()} threads, {num} configurations: {elapsed_s:.2f} s, best val {result.all[result.best_index].val_metric:.3f}",
-        file=sys.stderr,
-    )
+    best = result.all[result.best_index].val_metric
+    print(f"{torch.get_num_threads()} threads, {num} configurations: {elapsed_s:.2f} s, best val {best:.3f}", file=sys.stderr)
     return round(elapsed_s, 3)
 
 

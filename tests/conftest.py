@@ -83,7 +83,7 @@ def finished(photos: Path, tiny_weights: Path, tmp_path_factory: pytest.TempPath
     from unchoke.flows.fit import fit
 
     root = tmp_path_factory.mktemp("finished") / "out"
-    fit(str(photos), out=root, on_event=ignore, encoder=TINY, weights=str(tiny_weights), epochs=4, job_size=16, workers=1)
+    fit(str(photos), out=root, on_event=ignore, encoder=TINY, weights=str(tiny_weights), job_size=16, workers=1)
     return root
 
 

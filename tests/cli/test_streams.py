@@ -17,8 +17,8 @@ def test_a_finished_fit_says_so_on_stdout_and_its_choices_on_stderr(unchoke: Typ
     assert "accuracy" in answer.stdout
     assert str(workspace / "experiments" / "exp_1" / "report.html") in answer.stdout
     assert f"unchoke predict exp_1 PHOTOS --out {workspace}" in answer.stdout
-    assert "epochs = 4  (remembered in unchoke.toml)" in answer.stderr
-    assert "epochs = 4" not in answer.stdout
+    assert "job_size = 16  (remembered in unchoke.toml)" in answer.stderr
+    assert "job_size = 16" not in answer.stdout
     assert "\x1b" not in answer.stdout + answer.stderr
 
 

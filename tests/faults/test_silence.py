@@ -9,8 +9,9 @@ IMPORTING = """
 import sys, threading
 from unchoke.features.engine_openvino import import_openvino
 import_openvino()
-senders = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
-sys.exit(f"{senders} {'multiprocessing.popen_fork' in sys.modules}" if senders or "multiprocessing.popen_fork" in sys.modules else 0)
+started = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+started += [name for name in sys.modules if name.startswith("multiprocessing.popen")]
+sys.exit(", ".join(started) or 0)
 """
 
 

@@ -34,12 +34,19 @@ def test_remembered_settings_apply_to_the_same_data_only(tmp_path: Path, data: s
     assert (settings.seed, in_force) == (seed, ["seed"] if seed else [])
 
 
-def test_every_setting_survives_being_remembered(tmp_path: Path) -> None:
-    settings = Settings(
-        data='da"ta\\ü', images=("a b", "c,d"), long=("name", "value"), target=("x",), lr=0.003, sweep=4, engine="openvino"
-    )
+def test_what_describes_data_and_frozen_part_survives_being_remembered(tmp_path: Path) -> None:
+    settings = Settings(data='da"ta\\ü', images=("a b", "c,d"), long=("name", "value"), target=("x",), engine="openvino", seed=3)
     remember(Workspace(tmp_path), settings)
     assert resolve_settings(Workspace(tmp_path), {})[0] == settings
+
+
+def test_options_of_the_trained_part_are_not_remembered_unless_written_by_hand(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    remember(workspace, Settings(data="photos", head="mlp", lr=0.003, sweep=4))
+    assert load_remembered(workspace) == {"data": "photos"}
+    workspace.settings_file.write_text('data = "photos"\nhead = "linear"\n')
+    remember(workspace, resolve_settings(workspace, {"lr": 0.1})[0])
+    assert load_remembered(workspace) == {"data": "photos", "head": "linear"}
 
 
 def test_only_what_differs_from_the_defaults_is_remembered(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_remembered_settings_are_shown_as_such(workspace: Path) -> None:
     events: list[Event] = []
     fit(out=workspace, on_event=events.append)
     remembered = {event.choice.name for event in events if isinstance(event, Chosen) and "remembered" in event.choice.reason}
-    assert {"encoder", "weights", "epochs", "job_size", "workers"} <= remembered
+    assert {"encoder", "weights", "job_size", "workers"} <= remembered
 
 
 def test_other_training_settings_give_another_run_on_the_same_features(workspace: Path) -> None:
