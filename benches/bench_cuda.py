@@ -90,5 +90,8 @@ def heads() -> dict[str, object]:
 
 
 if __name__ == "__main__":
+    if not torch.cuda.is_available():
+        print("no CUDA device here: nothing to measure")
+        raise SystemExit
     shown = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "cuda": torch.version.cuda}
     print(json.dumps({"bench": "cuda", **shown, "engines": {name: engines(name) for name in MODELS}, "heads": heads()}))

@@ -11,15 +11,17 @@ import psutil
 import scene
 
 NUM_KILLS = 20
-LONGER_TRAINING = ("--epochs", "150", "--patience", "0")
+NUM_JOBS = 40
+LONGER = ("--job-size", "3", "--epochs", "150", "--patience", "0")
+"""Many jobs and many epochs, so that there is something to hit."""
 EARLY = ("index", "check", "worker", "engine", "engine", "engine")
 LATE = ("train", "train", "evaluate", "report", "report")
 
 
 def test_twenty_kills_leave_no_trace(place: scene.Place, tmp_path: Path) -> None:
     unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
-    whole = scene.start("fit", *place.fit_args(unbroken, *LONGER_TRAINING, engine="openvino"))
-    again = place.fit_args(broken, *LONGER_TRAINING, engine="openvino")
+    whole = scene.start("fit", *place.fit_args(unbroken, *LONGER, engine="openvino"))
+    again = place.fit_args(broken, *LONGER, engine="openvino")
     chance = random.Random(0)
     killed_in: list[str] = []
     kept: dict[str, int] = {}
@@ -29,9 +31,11 @@ def test_twenty_kills_leave_no_trace(place: scene.Place, tmp_path: Path) -> None
     killed_in += kill(first, "import")
     for stage in EARLY:
         killed_in += kill_in_stage(again, stage, chance)
-    while len(scene.done_files(broken)) < 12:
+    while len(scene.done_files(broken)) < NUM_JOBS - 6:
         killed_in += kill_while_extracting(again, broken, chance)
         kept = refuse_redone(kept, scene.done_files(broken))
+    while len(killed_in) < NUM_KILLS - 1:
+        killed_in += kill_in_stage(again, "engine", chance)
     for stage in LATE:
         killed_in += kill_in_stage(again, stage, chance)
         kept = refuse_redone(kept, scene.done_files(broken))
@@ -42,7 +46,7 @@ def test_twenty_kills_leave_no_trace(place: scene.Place, tmp_path: Path) -> None
     assert {"extract", "train"} <= set(killed_in), killed_in
     refuse_redone(kept, scene.done_files(broken))
     jobs = [scene.job_of(name) for name in scene.done_files(broken)]
-    assert len(jobs) == len(set(jobs)) == 15
+    assert len(jobs) == len(set(jobs)) == NUM_JOBS
     assert whole.end().code == 0
     assert scene.outcome(broken) == scene.outcome(unbroken)
     assert scene.strays(broken) == []
