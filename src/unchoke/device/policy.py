@@ -107,12 +107,12 @@ def choose_policy(facts: MachineFacts, *, overrides: Mapping[str, Any] | None = 
             pin_memory,
             _non_blocking(device.value, pin_memory.value, wanted),
             workers,
-            _decode_threads(workers.value, wanted),
+            _decode_threads(workers.value, engine.value, wanted),
             _start_method(facts, wanted),
             _compile(wanted),
             engine,
             _encode_batch(card, device.value, engine.value, wanted),
-            _job_slots(facts, device.value, engine.value, wanted),
+            _job_slots(facts, device.value, engine.value, workers.value, wanted),
         )
     )
 
@@ -240,9 +240,11 @@ def _workers(facts: MachineFacts, card: Accelerator | None, wanted: dict[str, An
     return Choice("workers", cores, f"one thread for each of {format_count(cores, 'usable core')}", {**evidence, **UNMEASURED})
 
 
-def _decode_threads(workers: int, wanted: dict[str, Any]) -> Choice:
+def _decode_threads(workers: int, engines: tuple[str, ...], wanted: dict[str, Any]) -> Choice:
     if "decode_threads" in wanted:
         return given.choice("decode_threads", wanted["decode_threads"])
+    if engines[0].startswith("openvino"):
+        return Choice("decode_threads", 0, "each OpenVINO stream decodes its own pictures: more threads gained nothing", CLAIMED)
     return Choice(
         "decode_threads", workers, "decoders release the interpreter's lock, so threads suffice: one for each worker", UNMEASURED
     )
@@ -326,13 +328,15 @@ def _encode_batch(card: Accelerator | None, device: str, engines: tuple[str, ...
     )
 
 
-def _job_slots(facts: MachineFacts, device: str, engines: tuple[str, ...], wanted: dict[str, Any]) -> Choice:
+def _job_slots(facts: MachineFacts, device: str, engines: tuple[str, ...], workers: int, wanted: dict[str, Any]) -> Choice:
     if "job_slots" in wanted:
         return given.choice("job_slots", wanted["job_slots"])
     if device != "cpu":
-        return Choice("job_slots", 1, "one process owns the device; its threads keep it fed")
+        return Choice(
+            "job_slots", 2, "one process owns the device; a second job is loaded while the first is computed", UNMEASURED
+        )
     if engines[0].startswith("openvino"):
-        return Choice("job_slots", 1, "OpenVINO's streams already use every core from one process", UNMEASURED)
+        return Choice("job_slots", max(1, workers), "one job for each OpenVINO stream, in one process", CLAIMED)
     fit = max(1, facts.memory_available_bytes // _BYTES_PER_JOB_PROCESS)
     slots = max(1, min(facts.cores, fit))
     reason = (

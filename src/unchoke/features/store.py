@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import torch
@@ -79,20 +80,36 @@ def map_member(path: Path, name: str) -> Half:
 
 def _locate(path: Path, name: str) -> tuple[int, tuple[int, ...]]:
     """Where the data of a stored `.npy` member begins in the file, and its shape."""
-    with path.open("rb") as file, zipfile.ZipFile(file) as archive:
-        info = archive.getinfo(f"{name}.npy")
-        if info.compress_type != zipfile.ZIP_STORED:
-            raise ValueError(f"member {name} is compressed")
-        file.seek(info.header_offset)
-        header = file.read(_LOCAL_HEADER_BYTES)
-        name_bytes, extra_bytes = struct.unpack("<HH", header[26:30])
-        file.seek(info.header_offset + _LOCAL_HEADER_BYTES + name_bytes + extra_bytes)
+    with path.open("rb") as file:
+        start = _start_if_first(file, name)
+        file.seek(_start_by_directory(file, name) if start is None else start)
         version = np.lib.format.read_magic(file)
         read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = read_header(file)
         if dtype != np.float16 or fortran:
             raise ValueError(f"member {name} is {dtype}, not a C-ordered float16 array")
         return file.tell(), shape
+
+
+def _start_if_first(file: IO[bytes], name: str) -> int | None:
+    """The start of the member if it is the first one, as pooled features are: no need to read the archive's directory."""
+    header = file.read(_LOCAL_HEADER_BYTES)
+    if len(header) < _LOCAL_HEADER_BYTES or header[:4] != b"PK\x03\x04" or header[8:10] != b"\x00\x00":
+        return None
+    name_bytes, extra_bytes = struct.unpack("<HH", header[26:30])
+    is_wanted = file.read(name_bytes) == f"{name}.npy".encode()
+    return _LOCAL_HEADER_BYTES + name_bytes + extra_bytes if is_wanted else None
+
+
+def _start_by_directory(file: IO[bytes], name: str) -> int:
+    """The start of any stored member, by the archive's directory."""
+    with zipfile.ZipFile(file) as archive:
+        info = archive.getinfo(f"{name}.npy")
+    if info.compress_type != zipfile.ZIP_STORED:
+        raise ValueError(f"member {name} is compressed")
+    file.seek(info.header_offset)
+    name_bytes, extra_bytes = struct.unpack("<HH", file.read(_LOCAL_HEADER_BYTES)[26:30])
+    return int(info.header_offset + _LOCAL_HEADER_BYTES + name_bytes + extra_bytes)
 
 
 def _not_a_shard(path: Path, error: Exception) -> DataError:

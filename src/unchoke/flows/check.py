@@ -117,6 +117,9 @@ def check(
 
 def prepare(session: Session) -> Prepared:
     """Everything of `check` but the worker: scan, look into files, split, diagnose."""
+    import pandas  # noqa: F401  (loading it is not part of a stage)
+    import pyarrow.parquet  # noqa: F401
+
     settings = session.settings
     with session.stage("index"):
         scan = scan_samples(data_source(settings))

@@ -21,7 +21,7 @@ from unchoke.events import OnEvent, StageDone, StageStarted
 from unchoke.features.store import FeatureStore, Placement, load_shard_ids
 from unchoke.features.stored import open_stored
 from unchoke.flows.runs import FoundRun, find_run
-from unchoke.flows.scoring import Judged, judge, metrics_dict
+from unchoke.flows.scoring import Judged, judge, metrics_dict, run_head
 from unchoke.flows.session import default_listener, out_option
 from unchoke.jobs.queue import JobQueue
 from unchoke.measure.timers import StageTimers
@@ -73,8 +73,10 @@ def evaluate(run: str | Path = "latest", *, out: Path | str | None = None, on_ev
     listener(StageStarted("evaluate"))
     with timers.stage("evaluate"):
         source = open_features(found, extra, table["sample_id"].tolist())
-        judged = judge(head, source, problem, device=torch.device("cpu"), seed=_seed(found))
-    listener(StageDone("evaluate", timers.seconds["evaluate"]))
+        outputs = run_head(head, source, problem, device=torch.device("cpu"))
+    with timers.stage("score"):
+        judged = judge(outputs, problem, seed=_seed(found))
+    listener(StageDone("evaluate", timers.seconds["evaluate"] + timers.seconds["score"]))
     return Evaluation(found.record, judged, timers.seconds, _report_command(found))
 
 

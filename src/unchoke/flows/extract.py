@@ -150,8 +150,8 @@ def _failure_watch(max_share: float, wanted: Collection[str], done: Sequence[Don
 
 
 def _slots(engine: Engine) -> int:
-    """Jobs in flight: one per stream, and one more on a device so that it is fed while a shard is written."""
-    return max(2, engine.slots)
+    """Jobs in flight: one for each stream; elsewhere two, so that one is loaded and written while the other is computed."""
+    return engine.slots if engine.name == "openvino" else 2
 
 
 def _decode_threads(session: Session, engine: Engine) -> int:

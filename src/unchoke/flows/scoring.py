@@ -38,11 +38,19 @@ class Judged:
         return self.calibration.temperature if self.calibration else 1.0
 
 
-def judge(head: TrainedHead, source: FeatureSource, problem: Problem, *, device: torch.device, seed: int) -> Judged:
-    """Run the head over val and test, from features alone, and score it."""
-    positions = {split: problem.positions(split) for split in ("val", "test") if len(problem.positions(split))}
+Outputs = dict[str, NDArray[np.float32]]
+
+
+def run_head(head: TrainedHead, source: FeatureSource, problem: Problem, *, device: torch.device) -> Outputs:
+    """The head's outputs for val and test, from features alone."""
+    judged = [split for split in ("val", "test") if len(problem.positions(split))]
     with one_thread():
-        outputs = {split: head.predict(source, where, device=device) for split, where in positions.items()}
+        return {split: head.predict(source, problem.positions(split), device=device) for split in judged}
+
+
+def judge(outputs: Outputs, problem: Problem, *, seed: int) -> Judged:
+    """Score outputs, with intervals, and calibrate them on val."""
+    positions = {split: problem.positions(split) for split in outputs}
     targets = {split: problem.targets[where] for split, where in positions.items()}
     scores = {split: score(problem.kind, problem.names, outputs[split], targets[split], seed=seed) for split in positions}
     calibration = None

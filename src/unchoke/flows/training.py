@@ -21,7 +21,7 @@ from unchoke.events import Chosen, Event
 from unchoke.experiments.store import ExperimentStore
 from unchoke.fingerprint import digest
 from unchoke.flows.record import Material, as_typed, build_record, enter_run
-from unchoke.flows.scoring import Judged, judge, one_thread, predictions_table
+from unchoke.flows.scoring import Judged, judge, one_thread, predictions_table, run_head
 from unchoke.flows.session import Session
 from unchoke.jobs.signals import stop_requests
 from unchoke.report.json import load_record
@@ -62,7 +62,8 @@ def run_training(session: Session, material: Material, *, planned_bytes: int) ->
             with session.stage("train", f"{format_count(len(configs), 'head')}, {format_count(settings.epochs, 'epoch')}"):
                 trained = _train(session, material, configs, folder)
             with session.stage("evaluate"):
-                judged = judge(trained.best, material.extracted.store, problem, device=_device(session), seed=settings.seed)
+                outputs = run_head(trained.best, material.extracted.store, problem, device=_device(session))
+                judged = judge(outputs, problem, seed=settings.seed)
             save_head(trained.best, folder / "checkpoints" / "best_head.pt", extra=_head_extra(material, judged))
             with session.stage("report"):
                 record = build_record(session, material, run, trained, judged, planned_bytes)

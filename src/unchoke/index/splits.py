@@ -7,7 +7,7 @@ Samples of a group, or with the same bytes, are never divided by us. What cannot
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -152,11 +152,18 @@ def _units(
     groups = samples.frame["group"].tolist()
     units = []
     for (_, side), rows in rows_of.items():
-        key = min((groups[row] for row in rows if groups[row]), default="") or min(names[row] for row in rows)
-        counts = Counter(strata[row] for row in rows)
-        stratum = min(counts, key=lambda name: (-counts[name], name))
+        if len(rows) == 1:
+            key, stratum = groups[rows[0]] or names[rows[0]], strata[rows[0]]
+        else:
+            key = min((groups[row] for row in rows if groups[row]), default="") or min(names[row] for row in rows)
+            stratum = _commonest(strata[row] for row in rows)
         units.append(Unit(stratum, len(rows), (hash_unit(seed, key), key), side))
     return units, list(rows_of.values())
+
+
+def _commonest(names: Iterable[str]) -> str:
+    counts = Counter(names)
+    return min(counts, key=lambda name: (-counts[name], name))
 
 
 def _strata(samples: Samples) -> list[str]:

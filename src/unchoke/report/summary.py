@@ -26,7 +26,7 @@ _SHARES = {"accuracy", "balanced_accuracy", "macro_f1", "top5_accuracy", "ece"}
 _LOWER_IS_BETTER = {"log_loss", "ece", "mae", "rmse"}
 _LEADING = ("accuracy", "r2", "balanced_accuracy", "macro_f1", "mae")
 _SPLITS = ("test", "val")
-STAGES = ("index", "check", "worker", "engine", "extract", "train", "evaluate", "report")
+STAGES = ("index", "check", "worker", "engine", "extract", "train", "load", "evaluate", "score", "report")
 SPLIT_WORDS = {"test": "test", "val": "validation", "train": "training"}
 
 
