@@ -70,9 +70,10 @@ def evaluate(run: str | Path = "latest", *, out: Path | str | None = None, on_ev
         problem = as_problem(head, table)
         prepare_torchvision()
         import torchmetrics.functional  # noqa: F401  (two seconds that are not evaluation's)
+
+        source = open_features(found, extra, table["sample_id"].tolist())
     listener(StageStarted("evaluate"))
     with timers.stage("evaluate"):
-        source = open_features(found, extra, table["sample_id"].tolist())
         outputs = run_head(head, source, problem, device=torch.device("cpu"))
     with timers.stage("score"):
         judged = judge(outputs, problem, seed=_seed(found))

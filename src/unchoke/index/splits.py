@@ -109,7 +109,7 @@ def _place_known(samples: Samples, given: Sequence[str], earlier: dict[str, str]
     yields = bool(set(given) - {""}) and any(side not in given for side in sides)
     index = {side: number for number, side in enumerate(sides)}
     placed: list[int | None] = []
-    for sample, side in zip(samples.frame["sample_id"], given, strict=True):
+    for sample, side in zip(samples.frame["sample_id"].tolist(), given, strict=True):
         if side and not (side == "train" and yields):
             placed.append(index.get(side))
         else:
@@ -169,7 +169,7 @@ def _commonest(names: Iterable[str]) -> str:
 def _strata(samples: Samples) -> list[str]:
     """What is kept in proportion: the class, or the quantile bin of the first target."""
     if samples.task.kind == "classification":
-        return [str(label) for label in samples.frame["label"]]
+        return [str(label) for label in samples.frame["label"].tolist()]
     values = samples.frame[samples.task.names[0]].to_numpy(dtype=np.float64)
     bins = max(1, min(_MOST_BINS, len(values) // _ROWS_PER_BIN))
     edges = np.quantile(values, np.linspace(0, 1, bins + 1)[1:-1])

@@ -46,15 +46,15 @@ ALL = {
 
 EXPECTED: dict[str, dict[str, Any]] = {
     "m1": {"device": "mps", "dtype": "float32", "memory_format": "contiguous", "pin_memory": False, "non_blocking": False,
-           "workers": 4, "engine": ("torch:f32",), "encode_batch": 16, "job_slots": 1},
+           "workers": 4, "engine": ("torch:f32",), "encode_batch": 16, "job_slots": 2},
     "m2 max": {"device": "mps", "dtype": "float32", "memory_format": "contiguous", "pin_memory": False, "workers": 6,
                "engine": ("torch:f32",), "encode_batch": 32},
     "1650": {"device": "cuda", "dtype": "float16", "memory_format": "channels_last", "pin_memory": True, "non_blocking": True,
-             "workers": 7, "engine": ("torch:f16", "torch:f32"), "encode_batch": 16, "job_slots": 1},
+             "workers": 7, "engine": ("torch:f16", "torch:f32"), "encode_batch": 16, "job_slots": 2},
     "h200": {"device": "cuda", "dtype": "bfloat16", "memory_format": "channels_last", "pin_memory": True, "non_blocking": True,
              "workers": 15, "engine": ("torch:bf16", "torch:f32"), "encode_batch": 64},
     "2 cores": {"device": "cpu", "dtype": "float32", "memory_format": "channels_last", "pin_memory": False, "non_blocking": False,
-                "workers": 2, "engine": ("openvino:f32", "torch:f32"), "encode_batch": 8, "job_slots": 1},
+                "workers": 2, "engine": ("openvino:f32", "torch:f32"), "encode_batch": 8, "job_slots": 2, "decode_threads": 0},
     "bf16": {"device": "cpu", "dtype": "bfloat16", "engine": ("openvino:bf16", "openvino:f32", "torch:bf16", "torch:f32")},
     "windows": {"device": "cpu", "dtype": "float32", "engine": ("torch:f32",), "workers": 7, "job_slots": 8},
 }  # fmt: skip
