@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import json
 import resource
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +35,10 @@ def main(nums: list[int]) -> None:
         for threads in (1, 2):
             torch.set_num_threads(threads)
             seconds[f"{threads} threads"] = {str(num): bench(source, problem, num=num) for num in nums}
+        with busy_cores():
+            for threads in (1, 2):
+                torch.set_num_threads(threads)
+                seconds[f"{threads} threads, cores busy"] = {str(nums[0]): bench(source, problem, num=nums[0])}
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     shape = {
         "train": NUM_TRAIN,
@@ -42,6 +49,17 @@ def main(nums: list[int]) -> None:
         "features": "synthetic mixture",
     }
     print(json.dumps({"bench": "heads", **shape, "seconds": seconds, "peak_rss_bytes": peak_bytes}))
+
+
+@contextmanager
+def busy_cores() -> Iterator[None]:
+    """One other program that never rests, as on a machine somebody is using."""
+    other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        yield
+    finally:
+        other.kill()
+        other.wait()
 
 
 def bench(source: ArraySource, problem: Problem, *, num: int) -> float:

@@ -12,7 +12,8 @@ _DEFAULT_DIM = 1280
 _WIDEST_DIM = 4096
 _ENGINE_BYTES = 100_000_000
 _RECORD_BYTES_PER_SAMPLE = 600
-_PROCESS_BYTES = 1_200_000_000
+_PROCESS_BYTES = 850_000_000
+_MEMORY_BYTES_PER_SAMPLE = 1_600
 _LEAST_DESCRIPTORS = 48
 
 
@@ -27,17 +28,23 @@ class Room:
 
 @dataclass(frozen=True)
 class Need:
-    """What a run will take. Features stay on disk and are mapped, so memory does not grow with the number of images."""
+    """What a run will take. Features stay on disk and are mapped, so memory hardly grows with the number of images.
+
+    The memory figures were measured with the default encoder (docs/claims.md); most of it goes into converting the network.
+    """
 
     disk_bytes: int
-    memory_bytes: int = _PROCESS_BYTES
+    memory_bytes: int
     descriptors: int = _LEAST_DESCRIPTORS
 
 
 def estimate_need(num_samples: int, *, num_views: int, default_encoder: bool) -> Need:
     """Float16 features for every view, the engine's file, and a little for each sample's records."""
     dim = _DEFAULT_DIM if default_encoder else _WIDEST_DIM
-    return Need(num_samples * (num_views * dim * 2 + _RECORD_BYTES_PER_SAMPLE) + _ENGINE_BYTES)
+    return Need(
+        disk_bytes=num_samples * (num_views * dim * 2 + _RECORD_BYTES_PER_SAMPLE) + _ENGINE_BYTES,
+        memory_bytes=_PROCESS_BYTES + num_samples * _MEMORY_BYTES_PER_SAMPLE,
+    )
 
 
 def measure_room(folder: Path) -> Room:
@@ -80,7 +87,7 @@ def diagnose_room(room: Room, need: Need, folder: Path) -> list[Finding]:
                 f"about {format_bytes(need.memory_bytes)} of memory will be used, {format_bytes(room.memory_bytes)} are free",
                 stage="extract",
                 evidence={"need_bytes": need.memory_bytes, "available_bytes": room.memory_bytes},
-                fix="close other programs; the run itself does not need more for more images",
+                fix="close other programs; fewer images would change little",
             )
         )
     if room.descriptors < need.descriptors:

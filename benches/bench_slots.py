@@ -1,0 +1,57 @@
+"""How many jobs, decoding threads and pictures per batch keep OpenVINO's streams busiest? The demo's photos, alternating passes.
+
+Usage: python benches/bench_slots.py [FOLDER]
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+
+import torch
+from common import say, work_folder
+from photos import demo_photos
+
+from unchoke.device.backend import keep_freed_memory
+from unchoke.features.encoders import load_encoder
+from unchoke.features.engine_openvino import OpenVinoEngine
+from unchoke.features.extract import Extractor
+from unchoke.features.recipe import Recipe
+from unchoke.jobs.engines import InProcessEngine
+from unchoke.jobs.queue import JobQueue
+from unchoke.jobs.run import run_jobs
+
+STREAMS = 2
+WAYS = ((2, 0, 8), (3, 0, 8), (4, 0, 8), (2, 2, 8), (2, 0, 16))
+"""Jobs at once, further decoding threads for each, pictures per batch."""
+
+
+def main() -> None:
+    work = work_folder()
+    keep_freed_memory()
+    torch.set_num_threads(1)
+    encoder = load_encoder()
+    engines = {
+        batch: OpenVinoEngine(encoder, precision="bf16", streams=STREAMS, batch=batch, keep_in=work / "engines")
+        for batch in {batch for _, _, batch in WAYS}
+    }
+    recipe = Recipe(encoder.spec, "openvino", "bf16")
+    paths = {str(file): str(file) for file in sorted(demo_photos(work).rglob("*.jpg"))}
+    rates: dict[str, list[int]] = {}
+    for _ in range(3):
+        for slots, threads, batch in WAYS:
+            out = work / "slots"
+            shutil.rmtree(out, ignore_errors=True)
+            queue = JobQueue.load(out)
+            plan = queue.plan(
+                [(path, "") for path in paths], fingerprint=recipe.fingerprint, output_pattern=recipe.output_pattern
+            )
+            started = time.perf_counter()
+            run_jobs(queue, plan.pending, Extractor(engines[batch], recipe, paths, out, threads), engine=InProcessEngine(slots))
+            rate = round(len(paths) / (time.perf_counter() - started))
+            rates.setdefault(f"{slots} jobs, {threads} threads, batch {batch}", []).append(rate)
+    say("slots", streams=STREAMS, images_per_s=rates)
+
+
+if __name__ == "__main__":
+    main()
