@@ -12,7 +12,7 @@ import scene
 
 NUM_KILLS = 20
 NUM_JOBS = 40
-LONGER = ("--job-size", "3", "--epochs", "150", "--patience", "0")
+LONGER = ("--job-size", "3", "--epochs", "400", "--patience", "0")
 """Many jobs and many epochs, so that there is something to hit."""
 EARLY = ("index", "check", "worker", "engine", "engine", "engine")
 LATE = ("train", "train", "evaluate", "report", "report")
@@ -66,13 +66,20 @@ def kill_in_stage(args: list[str], stage: str, chance: random.Random) -> list[st
 
 
 def kill_while_extracting(args: list[str], workspace: Path, chance: random.Random) -> list[str]:
-    """When one or two more jobs are done, or a shard is half-written."""
+    """When one or two more jobs are done, or a shard is half-written; in any case before training is over."""
     running = scene.start("fit", *args)
     wanted = len(scene.done_files(workspace)) + chance.choice([0, 1, 1, 2])
-    if chance.random() < 0.4:
-        running.wait_until(lambda: "extract" in running.stderr() and any((workspace / "features").glob("*/.unchoke-*")))
-    else:
-        running.wait_until(lambda: "extract" in running.stderr() and len(scene.done_files(workspace)) >= wanted)
+    half_written = chance.random() < 0.4
+
+    def is_time() -> bool:
+        if "extract" not in running.stderr():
+            return False
+        if half_written and any((workspace / "features").glob("*/.unchoke-*")):
+            return True
+        return len(scene.done_files(workspace)) >= wanted + half_written
+
+    running.wait_until(is_time)
+    if not half_written:
         time.sleep(chance.uniform(0.0, 0.02))
     return kill(running, "extract")
 
