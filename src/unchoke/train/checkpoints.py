@@ -15,6 +15,7 @@ import torch
 
 from unchoke import atomic
 from unchoke.errors import DataError, UsageError
+from unchoke.tensors import NotTensors, load_tensors
 from unchoke.train.data import Standardiser
 from unchoke.train.heads import HeadConfig
 from unchoke.train.trained import TrainedHead
@@ -45,7 +46,7 @@ def save_head(head: TrainedHead, path: Path, *, extra: dict[str, Any]) -> None:
 
 def load_head(path: Path) -> tuple[TrainedHead, dict[str, Any]]:
     """The head in `path`, on the CPU, and the `extra` it was saved with."""
-    content = load_tensors(path)
+    content = load_checkpoint(path)
     if content.get("format") != HEAD_FORMAT:
         raise DataError(
             f"{path} holds no trained head of format {HEAD_FORMAT}",
@@ -84,19 +85,14 @@ def _canonical(value: Any) -> Any:
     return value.detach().contiguous().clone() if isinstance(value, torch.Tensor) else value
 
 
-def load_tensors(path: Path) -> dict[str, Any]:
+def load_checkpoint(path: Path) -> dict[str, Any]:
     """What `save_tensors` wrote. Anything that would need code to load is refused."""
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        return load_tensors(path)
     except FileNotFoundError:
         raise UsageError(f"there is no file {path}", why="weights are read from it", try_="check the path") from None
-    except (OSError, MemoryError):
-        raise
-    except Exception as error:  # a file that is no checkpoint can fail anywhere in the unpickler: KeyError, EOFError, ...
-        raise _not_weights(path, str(error).splitlines()[0] if str(error) else type(error).__name__) from error
-    if not isinstance(content, dict):
-        raise _not_weights(path, f"it holds a {type(content).__name__}")
-    return content
+    except NotTensors as error:
+        raise _not_weights(path, str(error)) from error
 
 
 def _not_weights(path: Path, fact: str) -> DataError:

@@ -14,7 +14,7 @@ from typing import Any
 from unchoke.errors import DataError
 from unchoke.events import Note, OnEvent
 from unchoke.fingerprint import digest, digest_bytes
-from unchoke.train.checkpoints import load_tensors, save_tensors
+from unchoke.train.checkpoints import load_checkpoint, save_tensors
 from unchoke.train.data import FeatureSource, Problem, Standardiser
 from unchoke.train.heads import HeadConfig, Params
 from unchoke.train.stack import Member
@@ -61,7 +61,7 @@ def load_progress(path: Path | None, *, digest: str, configs: Sequence[HeadConfi
 
 def _read(path: Path, *, on_event: OnEvent) -> dict[str, Any] | None:
     try:
-        return load_tensors(path)
+        return load_checkpoint(path)
     except DataError as error:
         on_event(Note(f"{path.name} cannot be read ({error.why}): starting anew", "warning"))
         return None

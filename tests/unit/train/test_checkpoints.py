@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from unchoke.errors import DataError, UsageError
-from unchoke.train.checkpoints import load_head, load_tensors, save_head, save_tensors
+from unchoke.train.checkpoints import load_checkpoint, load_head, save_head, save_tensors
 from unchoke.train.heads import HeadConfig
 
 CPU = torch.device("cpu")
@@ -82,7 +82,7 @@ def test_a_truncated_or_foreign_file_is_refused(tmp_path):
     for name, content in {"cut": whole[: len(whole) // 2], "text": b"hello", "empty": b"", "zip": archive.getvalue()}.items():
         (tmp_path / name).write_bytes(content)
         with pytest.raises(DataError, match="not a weights file"):
-            load_tensors(tmp_path / name)
+            load_checkpoint(tmp_path / name)
 
 
 def test_a_bare_state_dict_is_not_a_head(tmp_path):
