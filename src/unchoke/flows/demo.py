@@ -13,7 +13,8 @@ from pathlib import Path
 from unchoke import atomic
 from unchoke.errors import missing_extra
 from unchoke.events import Note, OnEvent
-from unchoke.flows.fit import FitResult, fit
+from unchoke.flows.fit import fit
+from unchoke.flows.results import FitResult
 from unchoke.flows.session import default_listener
 from unchoke.workspace import safe_name
 

@@ -13,7 +13,8 @@ import pytest
 from unchoke.errors import DataError, MachineError, UsageError
 from unchoke.events import Chosen, Event, StageStarted, ignore
 from unchoke.flows.check import check
-from unchoke.flows.fit import FitResult, Rehearsal, extract, fit, train
+from unchoke.flows.fit import extract, fit, train
+from unchoke.flows.results import FitResult, Rehearsal
 from unchoke.jobs.queue import JobQueue
 from unchoke.settings import load_remembered
 from unchoke.workspace import Workspace
