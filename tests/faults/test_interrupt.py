@@ -59,3 +59,19 @@ def test_where_nothing_can_be_finished_it_stops_at_once(place: scene.Place, chec
     ended = running.end()
     assert ended.code == 130, ended.stderr
     assert ended.says_error("run the same command again")
+
+
+def test_a_second_request_in_the_middle_of_a_job_is_130_too(place: scene.Place, tmp_path: Path) -> None:
+    photos = str(place.photos)
+    running = scene.script(
+        "fit", photos, "--out", str(tmp_path / "out"), "--engine", "openvino", "--precision", "f32", "--workers", "2"
+    )
+    running.wait_until(lambda: "\nextract  " in running.stderr())
+    time.sleep(0.05)
+    running.send(signal.SIGINT)
+    running.wait_until(lambda: "jobs in flight are being finished" in running.stderr())
+    running.send(signal.SIGINT)
+    ended = running.end()
+    assert ended.code == 130, ended.stderr
+    assert "terminate called" not in ended.stderr
+    assert scene.done_files(tmp_path / "out") == {}, "the job was finished: nothing was interrupted"

@@ -6,6 +6,7 @@ import os
 import select
 import shlex
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -324,4 +325,20 @@ def join_expect(arguments: list[str]) -> list[str]:
 
 def main() -> None:
     """The console script."""
-    app(args=join_expect(sys.argv[1:]))
+    try:
+        app(args=join_expect(sys.argv[1:]))
+    except SystemExit as ended:
+        if ended.code == INTERRUPTED:
+            _leave_at_once()
+        raise
+
+
+def _leave_at_once() -> None:
+    """Exit without waiting for threads that were told to be abandoned: ending Python beside them aborts in native code.
+
+    Nothing is lost: every file is written whole or not at all, and the lock goes with the process.
+    """
+    if any(thread.daemon for thread in threading.enumerate()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(INTERRUPTED)
