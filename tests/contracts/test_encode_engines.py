@@ -13,6 +13,7 @@ import torch
 
 from unchoke.decode.image import Pixels
 from unchoke.features.agree import ASKED_FOR_INT8, USUAL, Tolerance, compare
+from unchoke.features.cut import cut_network, frozen_part
 from unchoke.features.encoders import Encoder, load_encoder
 from unchoke.features.engine_openvino import OpenVinoEngine
 from unchoke.features.engines import Engine, TorchEngine
@@ -46,9 +47,16 @@ def one_torch_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture(scope="module", params=["end", "-2"])
+def cut(request: pytest.FixtureRequest) -> str:
+    """The whole network, and the part of it before its last two blocks."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def encoder(tiny_weights: Path) -> Encoder:
-    return load_encoder(TINY, weights=tiny_weights)
+def encoder(tiny_weights: Path, cut: str) -> Encoder:
+    whole = load_encoder(TINY, weights=tiny_weights)
+    return frozen_part(whole, cut_network(whole, cut))
 
 
 @pytest.fixture(scope="module")
@@ -84,9 +92,10 @@ def reference(encoder: Encoder, pixels: Pixels) -> np.ndarray:
         return torch.cat([encoder.module(one[None]) for one in normalised]).numpy()
 
 
-def test_features_are_float32_rows_of_the_encoder_s_width(engine: Engine, encoder: Encoder, pixels: Pixels) -> None:
+def test_features_are_float32_rows_of_the_network_s_shape(engine: Engine, cut: str, pixels: Pixels) -> None:
     features = engine.encode(pixels)
-    assert (features.shape, features.dtype) == ((len(pixels), encoder.spec.dim), np.float32)
+    shape = {"end": (96,), "-2": (48, 20, 20)}[cut]
+    assert (features.shape, features.dtype) == ((len(pixels), *shape), np.float32)
     assert np.isfinite(features).all()
 
 

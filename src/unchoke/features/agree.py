@@ -47,20 +47,23 @@ class Agreement:
 
 
 def compare(reference: Features, candidate: Features) -> Agreement:
-    """Cosines picture by picture, plain and after removing the reference's mean (which hides most differences)."""
-    plain = _cosines(reference, candidate)
+    """Cosines picture by picture, plain and after removing the reference's mean (which hides most differences).
+
+    What a picture became may have any shape; it is compared as one long vector.
+    """
     centre = reference.mean(axis=0)
-    centred = _cosines(reference - centre, candidate - centre)
+    pairs = list(zip(reference, candidate, strict=True))
+    plain = np.array([_cosine(one, other) for one, other in pairs], np.float32)
+    centred = np.array([_cosine(one - centre, other - centre) for one, other in pairs], np.float32)
     return Agreement(float(plain.mean()), float(plain.min()), float(centred.min()))
 
 
-def _cosines(left: Features, right: Features) -> Features:
-    """Cosine of each pair of rows; a row that is (nearly) zero on both sides agrees, on one side does not."""
-    left64, right64 = left.astype(np.float64), right.astype(np.float64)
-    norms = np.linalg.norm(left64, axis=1) * np.linalg.norm(right64, axis=1)
-    dots = (left64 * right64).sum(axis=1)
-    both_zero = np.abs(left64 - right64).max(axis=1) < 1e-6
-    return np.where(both_zero, 1.0, dots / np.maximum(norms, 1e-12)).astype(np.float32)
+def _cosine(left: Features, right: Features) -> float:
+    """Cosine of two sets of numbers; those that are (nearly) zero on both sides agree, on one side they do not."""
+    left64, right64 = left.astype(np.float64).ravel(), right.astype(np.float64).ravel()
+    if np.abs(left64 - right64).max() < 1e-6:
+        return 1.0
+    return float(left64 @ right64 / max(float(np.linalg.norm(left64) * np.linalg.norm(right64)), 1e-12))
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,9 @@ class Candidate:
     tolerance: Tolerance = USUAL
 
 
-def choose_engine(reference: Engine, candidates: Sequence[Candidate], sample: Pixels) -> tuple[Engine, Choice]:
+def choose_engine(
+    reference: Engine, candidates: Sequence[Candidate], sample: Pixels, *, shown: str = "pictures"
+) -> tuple[Engine, Choice]:
     """The first candidate that agrees with `reference` on `sample`; `reference` itself if none does."""
     if len(sample) == 0:
         return reference, Choice("engine", "torch:f32", "no picture could be read to compare a faster engine with")
@@ -89,18 +94,19 @@ def choose_engine(reference: Engine, candidates: Sequence[Candidate], sample: Pi
         agreement = compare(truth, features)
         tried[candidate.label] = {"images_per_s": round(len(sample) / seconds, 1), **_rounded(agreement)}
         if agreement.within(candidate.tolerance):
-            return engine, _accepted(candidate, agreement, reference_s / seconds, len(sample), refused, tried)
+            return engine, _accepted(
+                candidate, agreement, reference_s / seconds, f"{len(sample)} of your {shown}", refused, tried
+            )
         refused.append(f"{candidate.label} disagrees: {_in_words(agreement, candidate.tolerance)}")
     reason = "plain torch in float32" + (f"; not used: {'; '.join(refused)}" if refused else ", which needs no comparison")
     return reference, Choice("engine", "torch:f32", reason, tried)
 
 
 def _accepted(
-    candidate: Candidate, agreement: Agreement, gain: float, num: int, refused: list[str], tried: dict[str, Any]
+    candidate: Candidate, agreement: Agreement, gain: float, sample: str, refused: list[str], tried: dict[str, Any]
 ) -> Choice:
     reason = (
-        f"agrees with float32 torch on {num} of your pictures ({_in_words(agreement, candidate.tolerance)}) "
-        f"and ran {gain:.1f}× as fast on them"
+        f"agrees with float32 torch on {sample} ({_in_words(agreement, candidate.tolerance)}) and ran {gain:.1f}× as fast on them"
     )
     if refused:
         reason += f"; not used: {'; '.join(refused)}"

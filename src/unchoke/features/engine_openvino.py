@@ -106,7 +106,8 @@ def _silence_telemetry() -> None:
 
 def converted(encoder: Encoder, keep_in: Path, *, calibration: Pixels | None = None) -> Path:
     """The model file for `encoder`, converted once and kept; with `calibration` pixels, quantised to int8 by NNCF."""
-    key = digest([encoder.spec.to_dict(), _digest_pixels(calibration)])[:16]
+    cut = [] if encoder.cut == "end" else [encoder.cut]
+    key = digest([encoder.spec.to_dict(), _digest_pixels(calibration), *cut])[:16]
     folder = keep_in / f"openvino-{key}"
     if not (folder / "model.xml").is_file():
         model = _convert_or_refuse(encoder, calibration)

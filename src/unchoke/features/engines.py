@@ -1,6 +1,7 @@
 """The contract every engine keeps, and the torch engine that defines what is right.
 
-An engine turns uint8 pixels (n × H × W × RGB) into float32 features (n × D), normalisation included. It may be called from
+An engine turns uint8 pixels (n × H × W × RGB) into float32 features, normalisation included: n × D from a whole encoder, n × the
+shape of the activations from one that is cut. It may be called from
 several threads. Every batch is padded to the engine's own batch size, so a picture's features never depend on how many
 others came with it. Plain torch in float32 is the reference the others are measured against (`agree.py`).
 """

@@ -16,19 +16,20 @@ from numpy.typing import NDArray
 
 from unchoke.decode.image import DecodeError, Pixels, decode_image, read_bytes
 from unchoke.decode.pipeline import map_ahead
-from unchoke.decode.resize import Preprocess, fit_to_input, resize
-from unchoke.features.engines import Engine, Features
+from unchoke.decode.resize import fit_to_input, resize
+from unchoke.features.engines import Engine
 from unchoke.features.recipe import Recipe
-from unchoke.features.store import POOLED, VIEWS, save_shard, to_half
+from unchoke.features.store import ACTIVATIONS, POOLED, VIEWS, Half, save_shard, to_half
 from unchoke.fingerprint import digest_bytes
 from unchoke.jobs.plan import Job
 from unchoke.jobs.records import JobResult
-from unchoke.views.augment import plan_view
+from unchoke.views.augment import Window, plan_view
+from unchoke.views.tiles import COVER, cover_px, cut_tiles
 
-_COVER = 2.0
-"""A JPEG is decoded smaller only while it keeps this many times the side needed: at just enough, features drift too far."""
 _AUGMENTED_COVER = 3.2
 """Augmented views show parts of the picture, so they need more of it."""
+_SQUARE = 4096
+"""Windows of photos that are tiled are planned on a square of this side and stretched to the photo."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Extractor:
     def __call__(self, job: Job) -> JobResult:
         kept: list[str] = []
         failed: list[tuple[str, str]] = []
-        features: list[Features] = []
+        features: list[Half] = []
         batch: list[Pixels] = []
         for sample_id, views in self._views(job):
             if isinstance(views, DecodeError):
@@ -53,16 +54,20 @@ class Extractor:
             kept.append(sample_id)
             batch.extend(views)
             if len(batch) >= self.engine.batch:
-                features.append(self.engine.encode(np.stack(batch[: self.engine.batch])))
+                features.append(self._encode(batch[: self.engine.batch]))
                 del batch[: self.engine.batch]
         if batch:
-            features.append(self.engine.encode(np.stack(batch)))
+            features.append(self._encode(batch))
         sha256, size_bytes = save_shard(self.folder / job.output, self._arrays(features), kept)
         return JobResult(len(job.items), tuple(failed), sha256, size_bytes, {})
 
+    def _encode(self, batch: list[Pixels]) -> Half:
+        return to_half(self.engine.encode(np.stack(batch)), of=self.recipe.network)
+
     def _views(self, job: Job) -> Iterator[tuple[str, list[Pixels] | DecodeError]]:
         planned = zip(job.items, job.contents, strict=True)
-        return map_ahead(self._load, planned, threads=self.decode_threads, ahead=2 * self.engine.batch)
+        ahead = max(self.decode_threads, 2 * self.engine.batch // self.recipe.tiles.num_tiles, 1)
+        return map_ahead(self._load, planned, threads=self.decode_threads, ahead=ahead)
 
     def _load(self, planned: tuple[str, str]) -> tuple[str, list[Pixels] | DecodeError]:
         sample_id, content = planned
@@ -73,18 +78,21 @@ class Extractor:
         except DecodeError as error:
             return sample_id, error
 
-    def _arrays(self, features: list[Features]) -> dict[str, NDArray[np.float16]]:
-        num_views = 1 + self.recipe.num_augmented
-        flat = np.concatenate(features) if features else np.empty((0, self.recipe.encoder.dim), np.float32)
-        by_view = to_half(flat).reshape(-1, num_views, self.recipe.encoder.dim)
-        arrays = {POOLED: np.ascontiguousarray(by_view[:, 0])}
+    def _arrays(self, features: list[Half]) -> dict[str, NDArray[np.float16]]:
+        recipe, num_views = self.recipe, 1 + self.recipe.num_augmented
+        flat = np.concatenate(features) if features else np.empty((0, *recipe.input_shape), np.float16)
+        by_view = flat.reshape(len(flat) // recipe.num_inputs, num_views, *recipe.row_shape)
+        arrays = {POOLED if recipe.is_plain else ACTIVATIONS: np.ascontiguousarray(by_view[:, 0])}
         if num_views > 1:
             arrays[VIEWS] = np.ascontiguousarray(by_view[:, 1:])
         return arrays
 
 
 def load_views(path: str, sample_id: str, content: str, recipe: Recipe) -> list[Pixels]:
-    """The plain view and the augmented ones, ready for the engine. `content` is the planned SHA-256 ("" to skip the check)."""
+    """The plain view and the augmented ones, each as its tiles, ready for the engine.
+
+    `content` is the planned SHA-256 ("" to skip the check).
+    """
     data = read_bytes(path)
     if content and digest_bytes(data) != content:
         raise DecodeError("changed", "the file changed while the command ran; run it again")
@@ -93,18 +101,39 @@ def load_views(path: str, sample_id: str, content: str, recipe: Recipe) -> list[
 
 def decode_views(data: bytes, sample_id: str, recipe: Recipe) -> list[Pixels]:
     """The same of bytes already read; `sample_id` decides what the augmented views show."""
+    cover = cover_px(recipe.tiles, recipe.encoder.preprocess, times=_AUGMENTED_COVER if recipe.num_augmented else COVER)
+    image = decode_image(data, cover_px=cover)
+    show = _show_whole if recipe.tiles.is_whole else _show_tiles
+    return [shown for number in range(1 + recipe.num_augmented) for shown in show(image, sample_id, number, recipe)]
+
+
+def _show_whole(image: Pixels, sample_id: str, number: int, recipe: Recipe) -> list[Pixels]:
     preprocess = recipe.encoder.preprocess
-    image = decode_image(data, cover_px=_cover_px(preprocess, recipe.num_augmented))
-    augmented = (_augmented(image, sample_id, number, preprocess) for number in range(1, recipe.num_augmented + 1))
-    return [fit_to_input(image, preprocess), *augmented]
-
-
-def _cover_px(preprocess: Preprocess, num_augmented: int) -> int:
-    return int(preprocess.resize_px * (_AUGMENTED_COVER if num_augmented else _COVER))
-
-
-def _augmented(image: Pixels, sample_id: str, number: int, preprocess: Preprocess) -> Pixels:
+    if number == 0:
+        return [fit_to_input(image, preprocess)]
     window = plan_view(sample_id, number, height=image.shape[0], width=image.shape[1])
-    part = np.ascontiguousarray(image[window.top : window.top + window.height, window.left : window.left + window.width])
-    view = resize(part, preprocess.size_px, preprocess.size_px, interpolation="bilinear")
-    return np.ascontiguousarray(view[:, ::-1]) if window.mirrored else view
+    side = preprocess.size_px
+    return [_mirrored(resize(_part(image, window), side, side, interpolation="bilinear"), window)]
+
+
+def _show_tiles(image: Pixels, sample_id: str, number: int, recipe: Recipe) -> list[Pixels]:
+    """The view's window of the photo, mirrored where it says so, and then its tiles: left and right change places too."""
+    height, width = image.shape[:2]
+    square = plan_view(sample_id, number, height=_SQUARE, width=_SQUARE)
+    window = _stretched(square, height, width)
+    return list(cut_tiles(_mirrored(_part(image, window), window), recipe.tiles, recipe.encoder.preprocess))
+
+
+def _stretched(window: Window, height: int, width: int) -> Window:
+    """A window of the square, as the same share of a picture: the crop keeps about the proportions of the photo."""
+    top, bottom = (round(value * height / _SQUARE) for value in (window.top, window.top + window.height))
+    left, right = (round(value * width / _SQUARE) for value in (window.left, window.left + window.width))
+    return Window(top, left, max(1, bottom - top), max(1, right - left), window.mirrored)
+
+
+def _part(image: Pixels, window: Window) -> Pixels:
+    return np.ascontiguousarray(image[window.top : window.top + window.height, window.left : window.left + window.width])
+
+
+def _mirrored(image: Pixels, window: Window) -> Pixels:
+    return np.ascontiguousarray(image[:, ::-1]) if window.mirrored else image

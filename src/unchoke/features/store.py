@@ -1,13 +1,17 @@
 """Features on disk: float16 NPZ shards, written whole, read by memory map.
 
-A shard is an ordinary uncompressed `.npz` that `np.load` opens. Because its members are stored, not compressed, each array lies
-contiguous in the file: `FeatureStore` maps the file and finds the array by its offset, so training reads rows without loading
-shards. Mapping goes through torch, which closes the descriptor again: thousands of shards fit under a limit of 64 open files.
+A row is what one view of a picture became: a vector (member `global_pool`), or the activations at a cut, tile by tile (member
+`activations`); further views are in `views`. A shard is an ordinary uncompressed `.npz` that `np.load` opens.
+
+Because its members are stored, not compressed, each array lies contiguous in the file: `FeatureStore` maps the file and finds the
+array by its offset, so training reads rows without loading shards. Mapping goes through torch, which closes the descriptor again:
+thousands of shards fit under a limit of 64 open files.
 """
 
 from __future__ import annotations
 
 import io
+import math
 import struct
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -25,21 +29,23 @@ from unchoke.fingerprint import digest_bytes
 
 Half = NDArray[np.float16]
 POOLED = "global_pool"
+ACTIVATIONS = "activations"
 VIEWS = "views"
 _LOCAL_HEADER_BYTES = 30
+_LARGE_ROW_BYTES = 16_384
 
 
 class FeatureOverflow(ValueError):  # noqa: N818 (a fact about the numbers)
     """A feature too large for float16; storing infinity would poison training in silence."""
 
 
-def to_half(features: NDArray[np.float32]) -> Half:
+def to_half(features: NDArray[np.float32], *, of: str = "the encoder") -> Half:
     """float16, refused if any value overflows or was not finite to begin with."""
     with np.errstate(over="ignore"):
         half = features.astype(np.float16)
     unfit = features[~np.isfinite(half)]
     if unfit.size:
-        raise FeatureOverflow(f"a feature of {float(unfit.flat[0]):.4g} does not fit float16 (largest is 65504)")
+        raise FeatureOverflow(f"a feature of {float(unfit.flat[0]):.4g} of {of} does not fit float16 (largest is 65504)")
     return half
 
 
@@ -60,6 +66,16 @@ def load_shard_ids(path: Path) -> list[str]:
         with np.load(path, allow_pickle=False) as shard:
             return [str(name) for name in shard["sample_id"]]
     except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
+        raise _not_a_shard(path, error) from error
+
+
+def first_member(path: Path) -> str:
+    """The name of the shard's first array: the plain views, pooled or not."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(_LOCAL_HEADER_BYTES)
+            return file.read(struct.unpack("<H", header[26:28])[0]).decode().removesuffix(".npy")
+    except (OSError, struct.error, UnicodeDecodeError) as error:
         raise _not_a_shard(path, error) from error
 
 
@@ -130,46 +146,72 @@ class Placement:
 
 
 class FeatureStore:
-    """Rows by position, in the order of the samples it was opened for. Implements what training calls a feature source."""
+    """Rows by position, in the order of the samples it was opened for. Implements what training calls a feature source.
 
-    def __init__(self, placement: Placement, *, dim: int, num_augmented: int = 0) -> None:
-        self._placement = placement
-        self._maps: dict[tuple[int, str], Half] = {}
-        self.dim = dim
+    Rows are vectors of `dim` values, or have a `row_shape`. The first array of a shard holds the plain views, whatever its name.
+    """
+
+    def __init__(
+        self, placement: Placement, *, dim: int = 0, row_shape: tuple[int, ...] | None = None, num_augmented: int = 0
+    ) -> None:
+        self.placement = placement
+        self._maps: dict[tuple[int, bool], Half] = {}
+        self.row_shape = row_shape or (dim,)
+        self.dim = math.prod(self.row_shape)
         self.num_views = 1 + num_augmented
         self.num_samples = len(placement.shard_of)
 
-    def rows(self, positions: NDArray[np.int64], views: NDArray[np.int64] | int = 0) -> Half:
-        """(n, dim): view 0 is the plain picture, 1… the augmented ones; one view for all, or one for each row."""
+    def rows(self, positions: NDArray[np.int64], views: NDArray[np.int64] | int = 0, *, out: Half | None = None) -> Half:
+        """(n, *row_shape): view 0 is the plain picture, 1… the augmented ones; one view for all, or one for each row.
+
+        With `out` the rows are put there, each copied once.
+        """
         chosen = np.broadcast_to(np.asarray(views, dtype=np.int64), positions.shape)
-        out = np.empty((len(positions), self.dim), np.float16)
+        if out is None:
+            out = np.empty((len(positions), *self.row_shape), np.float16)
         for shard, where in self._by_shard(positions):
-            rows = self._placement.row_of[positions[where]]
+            rows = self.placement.row_of[positions[where]]
             plain = chosen[where] == 0
-            out[where[plain]] = self._map(shard, POOLED)[rows[plain]]
+            _copy_rows(self._map(shard), (rows[plain],), out, where[plain])
             if not plain.all():
-                out[where[~plain]] = self._map(shard, VIEWS)[rows[~plain], chosen[where[~plain]] - 1]
+                _copy_rows(self._map(shard, augmented=True), (rows[~plain], chosen[where[~plain]] - 1), out, where[~plain])
         return out
 
     def all_views(self, positions: NDArray[np.int64]) -> Half:
-        """(n, num_views, dim): every cached view of each sample, the plain one first."""
-        out = np.empty((len(positions), self.num_views, self.dim), np.float16)
+        """(n, num_views, *row_shape): every cached view of each sample, the plain one first."""
+        out = np.empty((len(positions), self.num_views, *self.row_shape), np.float16)
         for shard, where in self._by_shard(positions):
-            rows = self._placement.row_of[positions[where]]
-            out[where, 0] = self._map(shard, POOLED)[rows]
+            rows = self.placement.row_of[positions[where]]
+            out[where, 0] = self._map(shard)[rows]
             if self.num_views > 1:
-                out[where, 1:] = self._map(shard, VIEWS)[rows]
+                out[where, 1:] = self._map(shard, augmented=True)[rows]
         return out
 
     def _by_shard(self, positions: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
         """The wanted rows grouped by the shard they lie in."""
-        shards = self._placement.shard_of[positions]
+        shards = self.placement.shard_of[positions]
         order = np.argsort(shards, kind="stable")
         firsts = np.flatnonzero(np.diff(shards[order], prepend=-1))
         return [(int(shards[part[0]]), part) for part in np.split(order, firsts[1:]) if len(part)]
 
-    def _map(self, shard: int, name: str) -> Half:
-        key = (shard, name)
+    def _map(self, shard: int, *, augmented: bool = False) -> Half:
+        key = (shard, augmented)
         if key not in self._maps:
-            self._maps[key] = map_member(self._placement.shards[shard], name)
+            self._maps[key] = self._open(self.placement.shards[shard], augmented)
         return self._maps[key]
+
+    def _open(self, path: Path, augmented: bool) -> Half:
+        rows = map_member(path, VIEWS if augmented else first_member(path))
+        shape = (self.num_views - 1, *self.row_shape) if augmented else self.row_shape
+        if rows.shape[1:] != shape:
+            raise _not_a_shard(path, ValueError(f"its rows are {rows.shape[1:]}, not {shape}"))
+        return rows
+
+
+def _copy_rows(source: Half, index: tuple[NDArray[np.int64], ...], out: Half, where: NDArray[np.int64]) -> None:
+    """Put the rows of `source` at `index` into `out` at `where`: large ones one by one, each copied once, small ones together."""
+    if out[:1].nbytes < _LARGE_ROW_BYTES:
+        out[where] = source[index]
+        return
+    for place, row in zip(where.tolist(), zip(*index, strict=True), strict=True):
+        out[place] = source[row]

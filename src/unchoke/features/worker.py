@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from unchoke.errors import UsageError
+from unchoke.features.cut import cut_network, frozen_part
 from unchoke.features.encoders import load_encoder
 from unchoke.features.engines import TorchEngine
 from unchoke.features.extract import Extractor
@@ -23,19 +24,18 @@ _extractor: Extractor | None = None
 
 
 def set_up(recipe: Recipe, weights: Path | None, paths: Mapping[str, str], folder: Path, batch: int, channels_last: bool) -> None:
-    """Build the encoder in this process."""
+    """Build the frozen part in this process."""
     global _extractor
     torch.set_num_threads(1)
-    encoder = load_encoder(recipe.encoder.name, weights=weights)
+    encoder = load_encoder(recipe.encoder.name, weights=weights, input_px=recipe.encoder.input_px)
     if encoder.spec.weights_sha256 != recipe.encoder.weights_sha256:
         raise UsageError(
             f"the weights of {recipe.encoder.name} changed while the command ran",
             why="features of two sets of weights are never mixed",
             try_="run the same command again",
         )
-    engine = TorchEngine(
-        encoder, device=torch.device("cpu"), precision=recipe.precision, batch=batch, channels_last=channels_last
-    )
+    frozen = frozen_part(encoder, cut_network(encoder, recipe.cut, verify=False))
+    engine = TorchEngine(frozen, device=torch.device("cpu"), precision=recipe.precision, batch=batch, channels_last=channels_last)
     _extractor = Extractor(engine, recipe, paths, folder)
 
 

@@ -106,3 +106,15 @@ def test_rows_of_zeros_agree_with_zeros_only() -> None:
     zeros, ones = np.zeros((2, 3), np.float32), np.ones((2, 3), np.float32)
     assert compare(zeros, zeros).within(USUAL)
     assert not compare(zeros, ones).within(USUAL)
+
+
+def test_activations_are_compared_as_one_long_vector_for_each_picture() -> None:
+    random = np.random.default_rng(2)
+    maps = random.normal(size=(6, 4, 3, 3)).astype(np.float32)
+    assert compare(maps, maps).within(USUAL)
+    assert compare(maps, maps).mean_cosine == pytest.approx(compare(maps.reshape(6, -1), maps.reshape(6, -1)).mean_cosine)
+    turned = maps.transpose(0, 1, 3, 2)
+    assert not compare(maps, turned).within(USUAL)
+    assert compare(maps, turned).worst_centred == pytest.approx(
+        compare(maps.reshape(6, -1), turned.reshape(6, -1)).worst_centred, abs=1e-6
+    )

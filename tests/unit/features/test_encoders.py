@@ -12,7 +12,16 @@ import pytest
 import torch
 
 from unchoke.errors import UsageError
-from unchoke.features.encoders import DEFAULT_ENCODER, Encoder, EncoderSpec, load_encoder, load_state
+from unchoke.features.encoders import (
+    DEFAULT_ENCODER,
+    Encoder,
+    EncoderSpec,
+    bare_encoder,
+    digest_state,
+    digest_tensors,
+    load_encoder,
+    load_state,
+)
 
 FETCH = """
 import sys, time
@@ -149,3 +158,73 @@ def test_the_digest_of_weights_sees_every_value(tiny: Encoder, tmp_path: Path) -
     state[name].view(-1)[-1] = float(np.nextafter(np.float32(state[name].view(-1)[-1]), np.float32(9)))
     torch.save(state, tmp_path / "w.pt")
     assert load_encoder("test_resnet", weights=tmp_path / "w.pt").spec.weights_sha256 != tiny.spec.weights_sha256
+
+
+def test_a_convolutional_network_takes_another_size_as_it_is(tiny: Encoder, tiny_weights: Path) -> None:
+    small = load_encoder("test_resnet", weights=tiny_weights, input_px=96)
+    assert (small.spec.input_px, small.spec.preprocess.size_px, small.spec.preprocess.crop_share) == (96, 96, 0.95)
+    assert small.spec.weights_sha256 == tiny.spec.weights_sha256
+    assert EncoderSpec.from_dict(small.spec.to_dict()) == small.spec
+
+
+def test_its_own_size_given_by_hand_changes_nothing(tiny: Encoder, tiny_weights: Path) -> None:
+    same = load_encoder("test_resnet", weights=tiny_weights, input_px=160)
+    assert same.spec == tiny.spec
+    assert "input_px" not in same.spec.to_dict()
+
+
+@pytest.fixture(scope="module")
+def vit_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Weights of a small transformer at its own size, 160 pixels."""
+    file = tmp_path_factory.mktemp("vit") / "vit.pt"
+    torch.save(bare_encoder("test_vit").module.state_dict(), file)
+    return file
+
+
+def test_a_transformer_is_built_for_the_size_and_its_positions_resampled_by_timm(vit_file: Path, tmp_path: Path) -> None:
+    from timm.layers import resample_abs_pos_embed
+
+    state = load_state(vit_file)
+    encoder = load_encoder("test_vit", weights=vit_file, input_px=96)
+    resampled = resample_abs_pos_embed(state["pos_embed"], new_size=[6, 6], num_prefix_tokens=1)
+    found = encoder.module.state_dict()
+    assert torch.equal(found["pos_embed"], resampled)
+    assert all(torch.equal(found[name], state[name]) for name in found if name != "pos_embed")
+    assert encoder.module(torch.zeros(1, 3, 96, 96)).shape == (1, encoder.spec.dim)
+    assert encoder.spec.weights_sha256 != load_encoder("test_vit", weights=vit_file).spec.weights_sha256
+
+
+def test_weights_that_were_resampled_load_as_they_are(vit_file: Path, tmp_path: Path) -> None:
+    encoder = load_encoder("test_vit", weights=vit_file, input_px=96)
+    torch.save(encoder.module.state_dict(), tmp_path / "small.pt")
+    again = load_encoder("test_vit", weights=tmp_path / "small.pt", input_px=96)
+    assert again.spec.weights_sha256 == encoder.spec.weights_sha256
+
+
+def test_only_the_size_of_positions_may_differ(vit_file: Path, tmp_path: Path) -> None:
+    state = load_state(vit_file)
+    state["patch_embed.proj.weight"] = torch.zeros(64, 3, 8, 8)
+    torch.save(state, tmp_path / "patches.pt")
+    with pytest.raises(UsageError, match="do not fit"):
+        load_encoder("test_vit", weights=tmp_path / "patches.pt", input_px=96)
+    odd = {**load_state(vit_file), "pos_embed": torch.zeros(1, 78, 64)}
+    torch.save(odd, tmp_path / "odd.pt")
+    with pytest.raises(UsageError, match="do not fit"):
+        load_encoder("test_vit", weights=tmp_path / "odd.pt", input_px=96)
+
+
+def test_a_size_that_is_no_multiple_of_the_patch_is_refused_with_the_nearest(vit_file: Path) -> None:
+    with pytest.raises(UsageError, match="inputs of 100 pixels") as caught:
+        load_encoder("test_vit", weights=vit_file, input_px=100)
+    assert caught.value.try_ == "--input-px 96"
+
+
+def test_a_bare_encoder_has_the_structure_and_no_identity(tiny: Encoder) -> None:
+    bare = bare_encoder("test_resnet", input_px=96)
+    assert bare.module.state_dict().keys() == tiny.module.state_dict().keys()
+    assert (bare.spec.weights_sha256, bare.spec.dim, bare.spec.preprocess.size_px) == ("", 96, 96)
+
+
+def test_the_identity_of_tensors_is_that_of_their_module(tiny: Encoder) -> None:
+    state = tiny.module.state_dict()
+    assert digest_tensors(dict(reversed(list(state.items())))) == digest_state(tiny.module) == tiny.spec.weights_sha256

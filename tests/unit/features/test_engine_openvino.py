@@ -12,6 +12,7 @@ from torch import nn
 
 from unchoke.errors import MachineError
 from unchoke.features.agree import Candidate, choose_engine
+from unchoke.features.cut import cut_network, frozen_part
 from unchoke.features.encoders import Encoder
 from unchoke.features.engine_openvino import OpenVinoEngine, converted
 from unchoke.features.engines import TorchEngine
@@ -38,6 +39,12 @@ def test_a_model_is_converted_once_and_kept(tiny: Encoder, tmp_path: Path) -> No
     assert first.stat().st_mtime_ns == before
     other = replace(tiny, spec=replace(tiny.spec, weights_sha256="0" * 64))
     assert converted(other, tmp_path) != first
+
+
+def test_another_cut_is_another_model(tiny: Encoder, tmp_path: Path) -> None:
+    parts = [frozen_part(tiny, cut_network(tiny, cut)) for cut in ("end", "-1", "-2")]
+    assert len({converted(part, tmp_path) for part in parts}) == 3
+    assert converted(parts[0], tmp_path) == converted(tiny, tmp_path)
 
 
 def test_a_network_that_cannot_be_converted_is_passed_over_with_the_reason(tiny: Encoder, tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from unchoke.decode.image import read_image
+from unchoke.features.cut import cut_network, frozen_part
 from unchoke.features.encoders import Encoder
 from unchoke.features.engines import TorchEngine
 from unchoke.features.extract import Extractor, load_views
@@ -19,6 +21,7 @@ from unchoke.fingerprint import digest_file
 from unchoke.jobs.engines import ProcessEngine
 from unchoke.jobs.plan import Job, plan_jobs
 from unchoke.jobs.records import JobResult
+from unchoke.views.tiles import TilePlan, cut_tiles
 
 
 @dataclass(frozen=True)
@@ -158,3 +161,109 @@ def test_a_worker_refuses_weights_that_are_not_the_recipe_s(scene: Scene, tiny_w
     other = replace(scene.recipe, encoder=replace(scene.recipe.encoder, weights_sha256="0" * 64))
     with pytest.raises(UsageError, match="changed while"):
         set_up(other, tiny_weights, scene.paths, tmp_path, 4, False)
+
+
+def cut_scene(scene: Scene, encoder: Encoder, cut: str, tiles: TilePlan, *, num_augmented: int = 0) -> Scene:
+    """The same photos through the part of the network before a cut."""
+    parts = cut_network(encoder, cut)
+    engine = TorchEngine(frozen_part(encoder, parts), device=torch.device("cpu"), batch=4)
+    recipe = Recipe(encoder.spec, "torch", "f32", num_augmented, cut, tiles, shape=parts.shape)
+    return replace(scene, recipe=recipe, engine=engine)
+
+
+def test_activations_at_a_cut_are_stored_in_their_own_shape(scene: Scene, tiny: Encoder) -> None:
+    cut = cut_scene(scene, tiny, "-2", TilePlan())
+    job = cut.job()
+    _, shard = cut.run(job)
+    stored = map_member(shard, "activations")
+    assert stored.shape == (7, 1, *cut_network(tiny, "-2").shape)
+    plain = np.stack([load_views(path, "", "", cut.recipe)[0] for path in cut.paths.values()])
+    assert np.array_equal(stored[:, 0], cut.engine.encode(plain).astype(np.float16))
+    assert load_shard_ids(shard) == list(job.items)
+
+
+def test_the_rest_of_the_network_finishes_what_was_stored(scene: Scene, tiny: Encoder) -> None:
+    cut = cut_scene(scene, tiny, "-2", TilePlan())
+    _, shard = cut.run(cut.job())
+    _, pooled = scene.run(scene.job())
+    with torch.inference_mode():
+        finished = cut_network(tiny, "-2").suffix(torch.from_numpy(np.array(map_member(shard, "activations")[:, 0])).float())
+    expected = np.array(map_member(pooled, "global_pool")).astype(np.float32)
+    assert np.abs(finished.numpy() - expected).max() < 0.01 * np.abs(expected).max()
+
+
+def test_tiles_of_a_picture_lie_side_by_side_in_its_row(scene: Scene, tiny: Encoder) -> None:
+    tiles = TilePlan(2, 1, 2)
+    tiled = cut_scene(scene, tiny, "end", tiles)
+    _, shard = tiled.run(tiled.job())
+    stored = map_member(shard, "activations")
+    assert stored.shape == (7, 4, tiny.spec.dim)
+    for row, path in zip(stored, tiled.paths.values(), strict=True):
+        shown = cut_tiles(read_image(path), tiles, tiny.spec.preprocess)
+        assert np.array_equal(row, tiled.engine.encode(shown).astype(np.float16))
+
+
+def test_views_of_tiled_photos_have_every_tile_and_threads_change_nothing(scene: Scene, tiny: Encoder) -> None:
+    tiled = cut_scene(scene, tiny, "-1", TilePlan(2, 2, 1), num_augmented=2)
+    _, shard = tiled.run(tiled.job())
+    assert map_member(shard, "views").shape == (7, 2, 4, *cut_network(tiny, "-1").shape)
+    before = shard.read_bytes()
+    assert tiled.run(tiled.job(), threads=2)[1].read_bytes() == before
+
+
+def test_a_mirrored_view_mirrors_the_photo_before_it_is_tiled(scene: Scene, tiny: Encoder, tmp_path: Path) -> None:
+    from PIL import Image
+
+    from unchoke.views.augment import plan_view
+
+    dark_left = np.zeros((200, 400, 3), np.uint8)
+    dark_left[:, 200:] = 200
+    file = tmp_path / "halves.png"
+    Image.fromarray(dark_left).save(file)
+    recipe = replace(scene.recipe, num_augmented=1, tiles=TilePlan(streams=4))
+    ids = [f"s{number}" for number in range(20)]
+    for sample_id in ids:
+        tiles = np.stack(load_views(str(file), sample_id, "", recipe)).reshape(2, 4, -1).mean(axis=2)
+        assert tiles[0, 0] < tiles[0, 3]
+        mirrored = plan_view(sample_id, 1, height=4096, width=4096).mirrored
+        assert (tiles[1, 0] > tiles[1, 3]) == mirrored
+    assert len({plan_view(sample_id, 1, height=4096, width=4096).mirrored for sample_id in ids}) == 2
+
+
+def test_views_of_tiled_photos_keep_about_their_proportions(scene: Scene) -> None:
+    from unchoke.features.extract import _stretched
+    from unchoke.views.augment import plan_view
+
+    for number in range(1, 40):
+        window = _stretched(plan_view("a", number, height=4096, width=4096), 1000, 2000)
+        assert 0 <= window.top <= window.top + window.height <= 1000
+        assert 0 <= window.left <= window.left + window.width <= 2000
+        assert 1.45 < window.width / window.height < 2.75
+        assert window.width * window.height > 0.34 * 2_000_000
+
+
+def test_a_picture_too_small_for_its_tiles_is_left_out_and_named(scene: Scene, tiny: Encoder) -> None:
+    tiled = cut_scene(scene, tiny, "end", TilePlan(1, 80, 1))
+    result, shard = tiled.run(tiled.job())
+    assert len(result.failed_items) == 7
+    assert result.failed_items[0][1] == "unreadable: 96×72 pixels are too few for 1×(80×1) tiles"
+    assert map_member(shard, "activations").shape == (0, 80, tiny.spec.dim)
+
+
+def test_an_overflow_names_the_network_and_its_cut(scene: Scene, tiny: Encoder) -> None:
+    cut = cut_scene(scene, tiny, "-1", TilePlan())
+    loud = replace(cut, engine=Loud(frozen_part(tiny, cut_network(tiny, "-1")), device=torch.device("cpu"), batch=4))
+    with pytest.raises(FeatureOverflow, match="of test_resnet cut at -1 does not fit float16"):
+        loud.run(loud.job())
+
+
+def test_a_worker_process_makes_the_same_cut_and_tiles(scene: Scene, tiny: Encoder, tiny_weights: Path, tmp_path: Path) -> None:
+    cut = cut_scene(scene, tiny, "-2", TilePlan(2, 1, 1), num_augmented=1)
+    job = cut.job()
+    expected, shard = cut.run(job)
+    others = tmp_path / "others"
+    arguments = (cut.recipe, tiny_weights, cut.paths, others, cut.engine.batch, cut.engine.channels_last)
+    (outcome,) = ProcessEngine(1).map_unordered(run_job, [job], setup=set_up, setup_args=arguments)
+    assert outcome.error is None, outcome.traceback_text
+    assert outcome.value == expected
+    assert (others / job.output).read_bytes() == shard.read_bytes()

@@ -8,6 +8,7 @@ import pytest
 
 from unchoke.features.encoders import Encoder
 from unchoke.features.recipe import Recipe
+from unchoke.views.tiles import TilePlan
 
 
 @pytest.fixture
@@ -36,6 +37,10 @@ def test_every_ingredient_changes_the_fingerprint(recipe: Recipe) -> None:
         replace(recipe, num_augmented=3),
         replace(recipe, num_augmented=0),
         replace(recipe, cut="-4"),
+        replace(recipe, cut="-3"),
+        replace(recipe, tiles=TilePlan(1, 2, 2)),
+        replace(recipe, tiles=TilePlan(2, 2, 1)),
+        replace(recipe, encoder=replace(spec, input_px=96)),
     ]
     assert len({recipe.fingerprint, *(other.fingerprint for other in others)}) == 1 + len(others)
 
@@ -50,3 +55,37 @@ def test_the_folder_carries_name_and_fingerprint_and_stays_inside(recipe: Recipe
     hostile = replace(recipe, encoder=replace(recipe.encoder, name="../{first}/x"))
     assert hostile.output_pattern.format(first=0, last=63).endswith("/img_000000-000063.npz")
     assert hostile.output_pattern.count("/") == 1
+
+
+def test_a_plain_recipe_says_what_it_always_said(recipe: Recipe) -> None:
+    """Caches made before there were cuts and tiles are still found."""
+    described = recipe.to_dict()
+    assert set(described) == {"encoder", "decoding", "views", "cut", "engine", "precision"}
+    assert set(described["encoder"]) == {"name", "weights_sha256", "dim", "preprocess"}
+    assert replace(recipe, shape=(recipe.encoder.dim,)).fingerprint == recipe.fingerprint
+
+
+def test_a_row_is_a_vector_or_has_an_axis_of_tiles(recipe: Recipe) -> None:
+    tiles = TilePlan(2, 1, 2)
+    cut = replace(recipe, cut="-1", shape=(48, 10, 10))
+    assert (recipe.is_plain, recipe.row_shape) == (True, (96,))
+    assert (cut.is_plain, cut.row_shape) == (False, (1, 48, 10, 10))
+    assert replace(cut, tiles=tiles).row_shape == (4, 48, 10, 10)
+    assert replace(recipe, tiles=tiles).row_shape == (4, 96)
+
+
+def test_what_a_picture_takes_counts_every_tile_of_every_view(recipe: Recipe) -> None:
+    cut = replace(recipe, cut="-1", shape=(48, 10, 10), tiles=TilePlan(2, 1, 2), num_augmented=2)
+    assert cut.num_inputs == 12
+    assert cut.picture_bytes == 12 * 48 * 10 * 10 * 2
+    assert replace(recipe, num_augmented=0).picture_bytes == 96 * 2
+
+
+def test_a_cut_without_the_shape_of_its_activations_is_our_mistake(recipe: Recipe) -> None:
+    with pytest.raises(ValueError, match="--cut -4 needs the shape"):
+        _ = replace(recipe, cut="-4").row_shape
+
+
+def test_the_network_is_named_with_its_cut(recipe: Recipe) -> None:
+    assert recipe.network == "test_resnet"
+    assert replace(recipe, cut="-4").network == "test_resnet cut at -4"

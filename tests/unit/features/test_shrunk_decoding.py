@@ -11,7 +11,7 @@ from unchoke.decode.resize import fit_to_input
 from unchoke.features.agree import USUAL, compare
 from unchoke.features.encoders import load_encoder
 from unchoke.features.engines import TorchEngine
-from unchoke.features.extract import _cover_px
+from unchoke.views.tiles import TilePlan, cover_px
 
 
 def large_photo(seed: int) -> bytes:
@@ -32,8 +32,8 @@ def test_features_of_a_shrunk_decode_agree_with_those_of_the_full_one() -> None:
     encoder = load_encoder()
     engine = TorchEngine(encoder, device=torch.device("cpu"))
     photos = [large_photo(seed) for seed in range(6)]
-    cover_px = _cover_px(encoder.spec.preprocess, 0)
-    shrunk = [decode_image(data, cover_px=cover_px) for data in photos]
+    cover = cover_px(TilePlan(), encoder.spec.preprocess)
+    shrunk = [decode_image(data, cover_px=cover) for data in photos]
     assert all(image.shape == (600, 800, 3) for image in shrunk)
     inputs = [[fit_to_input(image, encoder.spec.preprocess) for image in side] for side in (map(decode_image, photos), shrunk)]
     assert compare(engine.encode(np.stack(inputs[0])), engine.encode(np.stack(inputs[1]))).within(USUAL)

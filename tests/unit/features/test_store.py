@@ -38,6 +38,35 @@ def test_a_shard_opens_with_plain_numpy_and_maps_to_the_same_values(tmp_path: Pa
     assert (map_member(tmp_path / "s.npz", "global_pool") == pooled).all()
 
 
+def test_activations_of_any_shape_come_back_as_they_were(tmp_path: Path) -> None:
+    rows, views = half(4, 2, 3, 5, 5), half(4, 3, 2, 3, 5, 5, seed=1)
+    save_shard(tmp_path / "s.npz", {"activations": rows, "views": views}, ["a", "b", "c", "d"])
+    placement = Placement((tmp_path / "s.npz",), np.zeros(3, np.int32), np.array([2, 0, 3], np.int32))
+    store = FeatureStore(placement, row_shape=(2, 3, 5, 5), num_augmented=3)
+    assert (store.row_shape, store.dim, store.num_samples) == ((2, 3, 5, 5), 150, 3)
+    assert (store.rows(np.array([1, 0])) == rows[[0, 2]]).all()
+    assert (store.rows(np.array([0, 1, 2]), np.array([3, 0, 1])) == np.stack([views[2, 2], rows[0], views[3, 0]])).all()
+    assert (store.all_views(np.array([2])) == np.concatenate([rows[3:, None], views[3:]], axis=1)).all()
+
+
+def test_large_rows_are_put_into_the_array_given(tmp_path: Path) -> None:
+    rows, views = half(3, 1, 96, 100), half(3, 2, 1, 96, 100, seed=1)
+    save_shard(tmp_path / "s.npz", {"activations": rows, "views": views}, ["a", "b", "c"])
+    placement = Placement((tmp_path / "s.npz",), np.zeros(3, np.int32), np.arange(3, dtype=np.int32))
+    store = FeatureStore(placement, row_shape=(1, 96, 100), num_augmented=2)
+    out = np.empty((4, 1, 96, 100), np.float16)
+    assert store.rows(np.array([2, 0, 1, 1]), np.array([0, 2, 1, 0]), out=out) is out
+    assert (out == np.stack([rows[2], views[0, 1], views[1, 0], rows[1]])).all()
+
+
+def test_rows_of_another_shape_than_promised_are_refused(tmp_path: Path) -> None:
+    store, _ = store_of(tmp_path, shards=1)
+    with pytest.raises(DataError, match="not a feature shard"):
+        FeatureStore(store.placement, row_shape=(2, 5)).rows(np.array([0]))
+    with pytest.raises(DataError, match="not a feature shard"):
+        FeatureStore(store.placement, dim=4).rows(np.array([0]))
+
+
 def test_the_same_content_gives_the_same_bytes(tmp_path: Path) -> None:
     first = save_shard(tmp_path / "a.npz", {"global_pool": half(3, 4)}, ["a", "ü", "c,d"])
     second = save_shard(tmp_path / "b.npz", {"global_pool": half(3, 4)}, ["a", "ü", "c,d"])
