@@ -8,7 +8,7 @@ whatever the number of samples.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,33 +112,69 @@ def class_figures(sums: Sums, layout: tuple[int, int]) -> Figures:
     }
 
 
+@dataclass(frozen=True, eq=False)
+class ValueLayout:
+    """What the columns of a `ValueTally` are about. `offsets` is each target's mean less the weighted mean of all of them."""
+
+    names: tuple[str, ...]
+    weights: Sums | None
+    offsets: Sums
+
+
 @dataclass(frozen=True)
 class ValueTally:
     """Columns for values: per target the squared and absolute error, the value (less its mean) and its square; and a 1."""
 
     columns: NDArray[np.float32]
-    layout: tuple[str, ...]
+    layout: ValueLayout
 
     @classmethod
-    def of(cls, outputs: NDArray[np.float32], targets: NDArray[Any], *, names: tuple[str, ...]) -> ValueTally:
+    def of(
+        cls,
+        outputs: NDArray[np.float32],
+        targets: NDArray[Any],
+        *,
+        names: tuple[str, ...],
+        weights: Sequence[float] | None = None,
+    ) -> ValueTally:
         truth = targets.astype(np.float64)
-        errors, centred = outputs - truth, truth - truth.mean(axis=0)
+        means = truth.mean(axis=0)
+        errors, centred = outputs - truth, truth - means
         parts = [errors**2, np.abs(errors), centred, centred**2, np.ones((len(truth), 1))]
-        return cls(np.concatenate(parts, axis=1).astype(np.float32), names)
+        shares = None if weights is None else np.array(weights, dtype=np.float64)
+        offsets = means - np.average(means, weights=shares)
+        return cls(np.concatenate(parts, axis=1).astype(np.float32), ValueLayout(names, shares, offsets))
 
 
-def value_figures(sums: Sums, layout: tuple[str, ...]) -> Figures:
-    """R², MAE and RMSE per target and averaged, from the sums of a `ValueTally`; NaN where a resample is constant."""
-    num = len(layout)
+def value_figures(sums: Sums, layout: ValueLayout) -> Figures:
+    """R², MAE and RMSE per target and averaged, and the weighted R² where there are weights, from the sums of a `ValueTally`; NaN
+    where a resample is constant.
+    """
+    num = len(layout.names)
     squares, absolutes, values, value_squares = (sums[:, num * part : num * (part + 1)] for part in range(4))
     total = sums[:, -1:]
-    spread = value_squares - values**2 / total
-    scale = np.maximum(value_squares, np.finfo(np.float64).tiny)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        r2 = np.where(spread > 1e-6 * scale, 1 - squares / spread, np.nan)
+    r2 = _r2(squares, value_squares, value_squares - values**2 / total)
     per_target = {"r2": r2, "mae": absolutes / total, "rmse": np.sqrt(squares / total)}
-    figures = {f"{figure}/{name}": array[:, i] for figure, array in per_target.items() for i, name in enumerate(layout)}
-    return figures | {figure: _row_means(array) for figure, array in per_target.items()}
+    figures = {f"{figure}/{name}": array[:, i] for figure, array in per_target.items() for i, name in enumerate(layout.names)}
+    figures |= {figure: _row_means(array) for figure, array in per_target.items()}
+    if layout.weights is not None:
+        figures["weighted_r2"] = _weighted_r2(squares, values, value_squares, total, layout.weights, layout.offsets)
+    return figures
+
+
+def _r2(squares: Sums, scale: Sums, spread: Sums) -> Sums:
+    """1 − squares / spread; NaN where the spread is rounding only."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(spread > 1e-6 * np.maximum(scale, np.finfo(np.float64).tiny), 1 - squares / spread, np.nan)
+
+
+def _weighted_r2(squares: Sums, values: Sums, value_squares: Sums, total: Sums, weights: Sums, offsets: Sums) -> Sums:
+    """1 − Σ w·(y − ŷ)² / Σ w·(y − ȳ)² over all pairs, ȳ being each resample's own weighted mean. Values come less their target's
+    mean; `offsets` puts them all on one scale.
+    """
+    sum_of_squares = (value_squares + 2 * offsets * values + total * offsets**2) @ weights
+    spread = sum_of_squares - ((values + total * offsets) @ weights) ** 2 / (total[:, 0] * weights.sum())
+    return _r2(squares @ weights, sum_of_squares, spread)
 
 
 def _row_means(array: Sums) -> Sums:

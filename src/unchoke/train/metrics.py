@@ -19,6 +19,7 @@ from unchoke.errors import DataError
 from unchoke.torchvision_ready import prepare_torchvision
 from unchoke.train.bootstrap import ClassTally, Interval, ValueTally, class_figures, intervals, log_losses, value_figures
 from unchoke.train.data import ProblemKind
+from unchoke.train.selection import pair_spread
 
 ECE_BINS = 15
 
@@ -46,16 +47,21 @@ def score(
     *,
     seed: int,
     bootstrap: int = 1000,
+    weights: Sequence[float] | None = None,
 ) -> Scores:
     """Score logits (n, classes) against class numbers (n,), or values (n, T) against values (n, T).
 
     Classes: accuracy, balanced_accuracy (mean recall of the classes that occur), macro_f1, log_loss, ece. Values: r2, mae and
-    rmse, averaged over the targets and for each as `r2/NAME`. `bootstrap=0` leaves the intervals out.
+    rmse, averaged over the targets and for each as `r2/NAME`; with `weights`, one per target, also weighted_r2: over all
+    (sample, target) pairs, 1 − Σ w·(y − ŷ)² / Σ w·(y − ȳ)², ȳ the weighted mean of all pairs. `bootstrap=0` leaves the
+    intervals out.
     """
     _check(names, outputs, targets)
+    if weights is not None and (kind == "classification" or len(weights) != len(names)):
+        raise ValueError(f"{len(weights)} weights for {len(names)} targets of a {kind}")
     if kind == "classification":
         return _score_classes(names, outputs, targets.astype(np.int64), seed=seed, bootstrap=bootstrap)
-    return _score_values(names, outputs, targets, seed=seed, bootstrap=bootstrap)
+    return _score_values(names, outputs, targets, weights, seed=seed, bootstrap=bootstrap)
 
 
 def _check(names: Sequence[str], outputs: NDArray[np.float32], targets: NDArray[Any]) -> None:
@@ -116,8 +122,35 @@ def _score_classes(
 
 
 def _score_values(
-    names: Sequence[str], outputs: NDArray[np.float32], targets: NDArray[Any], *, seed: int, bootstrap: int
+    names: Sequence[str],
+    outputs: NDArray[np.float32],
+    targets: NDArray[Any],
+    weights: Sequence[float] | None,
+    *,
+    seed: int,
+    bootstrap: int,
 ) -> Scores:
+    points, notes = _value_points(names, outputs, targets)
+    if weights is not None:
+        points["weighted_r2"] = weighted_r2(outputs, targets, weights)
+        if points["weighted_r2"] is None:
+            notes.append("the weighted R² is undefined: all samples have the same value in every target that counts")
+    tally = ValueTally.of(outputs, targets, names=tuple(names), weights=weights)
+    values = intervals(points, value_figures, tally.columns, tally.layout, seed=seed, num_resamples=bootstrap)
+    return Scores("regression", len(targets), values, notes=notes)
+
+
+def weighted_r2(outputs: NDArray[np.float32], targets: NDArray[Any], weights: Sequence[float]) -> float | None:
+    """1 − Σ w·(y − ŷ)² / Σ w·(y − ȳ)² over all (sample, target) pairs; None where the truth does not vary."""
+    spread = pair_spread(targets, weights)
+    errors = (targets.astype(np.float64) - outputs) ** 2
+    return 1 - float((errors @ np.array(weights, dtype=np.float64)).sum()) / spread if spread > 0 else None
+
+
+def _value_points(
+    names: Sequence[str], outputs: NDArray[np.float32], targets: NDArray[Any]
+) -> tuple[dict[str, float | None], list[str]]:
+    """R², MAE and RMSE of each target and averaged, and notes on what is undefined."""
     prepare_torchvision()
     from torchmetrics.functional.regression import mean_absolute_error, mean_squared_error, r2_score
 
@@ -136,6 +169,4 @@ def _score_values(
         points[figure] = float(np.mean(known)) if known else None
     if notes and points["r2"] is not None:
         notes.append("the overall R² averages the targets whose R² is defined")
-    tally = ValueTally.of(outputs, targets, names=tuple(names))
-    values = intervals(points, value_figures, tally.columns, tally.layout, seed=seed, num_resamples=bootstrap)
-    return Scores("regression", len(targets), values, notes=notes)
+    return points, notes

@@ -6,7 +6,8 @@ training; the figures a person sees come from `metrics`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,21 +16,19 @@ from torch.nn import functional as F
 
 from unchoke.choices import Choice
 from unchoke.train.data import Positions, Problem
+from unchoke.train.targets import TargetPlan
 from unchoke.train.task import Task
 
 IMBALANCE_FOR_BALANCED = 3.0
 
 
-def choose_metric(problem: Problem) -> Choice:
-    """accuracy, balanced_accuracy, r2 or loss; none without a val split."""
+def choose_metric(problem: Problem, plan: TargetPlan | None = None) -> Choice:
+    """accuracy, balanced_accuracy, r2, weighted_r2 (when `plan` declares weights) or loss; none without a val split."""
     val = problem.positions("val")
     if len(val) == 0:
         return Choice("selection_metric", "none", "there is no val split: the last epoch is kept")
     if problem.kind == "regression":
-        varies = (problem.targets[val] != problem.targets[val][0]).any()
-        if varies:
-            return Choice("selection_metric", "r2", "the mean R² over the targets on the val split; ties go to the lower loss")
-        return Choice("selection_metric", "loss", "R² is undefined: every val target has one value only")
+        return _choose_value_metric(problem.targets[val], plan.weights if plan else None)
     ratio = imbalance(problem.targets[problem.positions("train")])
     evidence = {"largest_to_smallest_class": round(ratio, 2)}
     if ratio >= IMBALANCE_FOR_BALANCED:
@@ -38,14 +37,33 @@ def choose_metric(problem: Problem) -> Choice:
     return Choice("selection_metric", "accuracy", "the classes are of similar size; ties go to the lower loss", evidence)
 
 
+def _choose_value_metric(targets: NDArray[np.float32], weights: tuple[float, ...] | None) -> Choice:
+    """`targets` are those of the val split."""
+    if weights is None and (targets != targets[0]).any():
+        return Choice("selection_metric", "r2", "the mean R² over the targets on the val split; ties go to the lower loss")
+    if weights is not None and pair_spread(targets, weights) > 0:
+        reason = "weights were declared: the weighted R² over all targets on the val split; ties go to the lower loss"
+        return Choice("selection_metric", "weighted_r2", reason)
+    return Choice("selection_metric", "loss", "R² is undefined: every val target has one value only")
+
+
+def pair_spread(targets: NDArray[Any], weights: Sequence[float]) -> float:
+    """Σ w·(y − ȳ)² over all (sample, target) pairs, ȳ their weighted mean: what a weighted R² divides by. 0 if nothing varies."""
+    counted = np.asarray(weights, dtype=np.float64) > 0
+    values, shares = targets[:, counted].astype(np.float64), np.asarray(weights, dtype=np.float64)[counted]
+    if (values == values.flat[0]).all():
+        return 0.0
+    mean = (values @ shares).sum() / (shares.sum() * len(values))
+    return float(((values - mean) ** 2 @ shares).sum())
+
+
 def imbalance(classes: NDArray[np.int64]) -> float:
     """How many times the largest class is the smallest one that occurs."""
     counts = np.bincount(classes)
     return float(counts.max() / counts[counts > 0].min())
 
 
-@dataclass(frozen=True)
-class ValScores:
+class ValScores(NamedTuple):
     """One head's standing: `metric` is what it is judged by (higher is better), `values` go into its curve."""
 
     metric: float
@@ -82,10 +100,13 @@ class ClassVal:
 
 
 class ValueVal:
-    """Sums squared errors per target (in standardised units) over batches."""
+    """Sums squared errors per target over batches. The unit of a target decides how much it counts in the loss.
 
-    def __init__(self, *, num_heads: int, targets: NDArray[np.float32], metric: str) -> None:
-        self._count, self._metric = len(targets), metric
+    `total_spread` is what a weighted R² divides the summed errors of all targets by.
+    """
+
+    def __init__(self, *, num_heads: int, targets: NDArray[np.float32], metric: str, total_spread: float = 0.0) -> None:
+        self._count, self._metric, self._total_spread = len(targets), metric, total_spread
         self._spread = ((targets - targets.mean(axis=0)) ** 2).sum(axis=0, dtype=np.float64)
         self._errors = np.zeros((num_heads, targets.shape[1]))
 
@@ -97,10 +118,12 @@ class ValueVal:
         scores = []
         for errors in self._errors:
             loss = float(errors.mean() / self._count)
-            values = {"val_loss": loss}
+            values, metric = {"val_loss": loss}, -loss
             if self._metric == "r2":
-                values["val_r2"] = float((1 - errors[varies] / self._spread[varies]).mean())
-            scores.append(ValScores(values.get("val_r2", -loss), loss, values))
+                metric = values["val_r2"] = float((1 - errors[varies] / self._spread[varies]).mean())
+            elif self._metric == "weighted_r2":
+                metric = values["val_weighted_r2"] = float(1 - errors.sum() / self._total_spread)
+            scores.append(ValScores(metric, loss, values))
         return scores
 
 

@@ -7,6 +7,7 @@ deviation 1 on the train split, and the scale to map them back. It does not look
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -59,14 +60,14 @@ class Task:
             counts = np.bincount(problem.targets[problem.positions("train")], minlength=count)
             unscaled = Standardiser(np.zeros(count, np.float32), np.ones(count, np.float32))
             return cls("classification", count, classes, counts.astype(np.int64), unscaled)
-        scale = _target_scale(problem)
+        scale = column_scale(problem.targets[problem.positions("train")])
         scaled = ((problem.targets - scale.mean) / scale.std).astype(np.float32)
         return cls("regression", count, torch.from_numpy(scaled).to(device), np.zeros(0, np.int64), scale)
 
 
-def _target_scale(problem: Problem) -> Standardiser:
-    """Mean and deviation of each target on the train split; a target that never varies keeps the deviation 1."""
-    train = problem.targets[problem.positions("train")].astype(np.float64)
-    mean, std = train.mean(axis=0), train.std(axis=0)
+def column_scale(rows: NDArray[Any]) -> Standardiser:
+    """Mean and deviation of each column (pass the train split only); one that never varies keeps the deviation 1."""
+    values = rows.astype(np.float64)
+    mean, std = values.mean(axis=0), values.std(axis=0)
     std[std <= 1e-7 * np.maximum(1.0, np.abs(mean))] = 1.0
     return Standardiser(mean.astype(np.float32), std.astype(np.float32))

@@ -142,3 +142,73 @@ def test_nothing_to_score_is_an_error():
         score("classification", NAMES, np.zeros((0, 4), np.float32), np.zeros(0, np.int64), seed=0)
     with pytest.raises(DataError, match="1 outputs are not finite"):
         score("regression", ("x",), np.array([[np.nan], [1.0]], np.float32), np.zeros((2, 1)), seed=0)
+
+
+WEIGHTS = (0.1, 0.1, 0.1, 0.2, 0.5)
+PASTURE = ("clover", "dead", "green", "gdm", "total")
+
+
+def pasture(count: int, *, seed: int = 0):
+    generator = np.random.default_rng(seed)
+    clover, dead, green = generator.gamma(2.0, [[4.0], [6.0], [12.0]], size=(3, count))
+    truth = np.stack([clover, dead, green, green + clover, green + clover + dead], axis=1)
+    return (truth + generator.normal(size=truth.shape) * 5).astype(np.float32), truth.astype(np.float32)
+
+
+def test_the_weighted_r2_is_the_one_over_all_pairs_of_image_and_target():
+    outputs, targets = pasture(80)
+    found = score("regression", PASTURE, outputs, targets, seed=0, weights=WEIGHTS).values["weighted_r2"]
+    # One long list of pairs, each with its weight, and nothing clever.
+    pairs = [
+        (float(y), float(p), w) for ys, ps in zip(targets, outputs, strict=True) for y, p, w in zip(ys, ps, WEIGHTS, strict=True)
+    ]
+    mean = sum(w * y for y, _, w in pairs) / sum(w for _, _, w in pairs)
+    expected = 1 - sum(w * (y - p) ** 2 for y, p, w in pairs) / sum(w * (y - mean) ** 2 for y, _, w in pairs)
+    assert found.value == pytest.approx(expected, rel=1e-9)
+    assert found.low < expected < found.high
+
+
+def test_the_weighted_r2_by_hand():
+    targets = np.array([[0.0, 4.0], [2.0, 6.0]], dtype=np.float32)
+    outputs = np.array([[1.0, 4.0], [2.0, 4.0]], dtype=np.float32)
+    # Weights 1 and 3: the mean of 0, 2, 4, 6 is (0 + 2 + 12 + 18) / 8 = 4; the spread 16 + 4 + 0 + 3·4 = 32; errors 1 + 3·4 = 13.
+    found = score("regression", ("x", "y"), outputs, targets, seed=0, weights=(1.0, 3.0)).values["weighted_r2"]
+    assert found.value == pytest.approx(1 - 13 / 32)
+    assert (found.low, found.high) == (None, None)
+
+
+def test_the_scale_of_the_weights_does_not_matter_but_the_weights_do():
+    outputs, targets = pasture(60)
+    values = [
+        score("regression", PASTURE, outputs, targets, seed=0, bootstrap=50, weights=weights).values["weighted_r2"]
+        for weights in (WEIGHTS, tuple(7 * weight for weight in WEIGHTS), (1.0, 0, 0, 0, 0))
+    ]
+    assert values[1].value == pytest.approx(values[0].value, rel=1e-12)
+    assert values[1].low == pytest.approx(values[0].low, rel=1e-6)
+    alone = score("regression", ("clover",), outputs[:, :1], targets[:, :1], seed=0, bootstrap=50).values["r2"]
+    assert (values[2].value, values[2].low) == pytest.approx((alone.value, alone.low), rel=1e-4)
+    assert values[2].value != pytest.approx(values[0].value, rel=0.01)
+
+
+def test_the_resampled_weighted_r2_is_that_of_the_resampled_images():
+    outputs, targets = pasture(40)
+    tally = ValueTally.of(outputs, targets, names=PASTURE, weights=WEIGHTS)
+    drawn = np.random.default_rng(3).integers(0, 40, size=(5, 40))
+    sums = np.stack([tally.columns[rows].sum(axis=0, dtype=np.float64) for rows in drawn])
+    for rows, found in zip(drawn, value_figures(sums, tally.layout)["weighted_r2"], strict=True):
+        expected = score("regression", PASTURE, outputs[rows], targets[rows], seed=0, bootstrap=0, weights=WEIGHTS)
+        assert found == pytest.approx(expected.values["weighted_r2"].value, rel=1e-5)
+
+
+def test_weights_leave_every_other_figure_as_it_was():
+    plain, weighted = (score("regression", PASTURE, *pasture(30), seed=0, bootstrap=50, weights=w) for w in (None, WEIGHTS))
+    assert "weighted_r2" not in plain.values
+    assert {name: value for name, value in weighted.values.items() if name != "weighted_r2"} == plain.values
+
+
+def test_the_weighted_r2_of_a_constant_truth_is_none_with_the_reason():
+    targets = np.stack([np.full(20, 3.3), np.arange(20.0)], axis=1).astype(np.float32)
+    scores = score("regression", ("flat", "slope"), targets + 0.5, targets, seed=0, bootstrap=50, weights=(1.0, 0.0))
+    assert scores.values["weighted_r2"].value is None
+    assert "weighted R² is undefined" in scores.notes[-1]
+    json.dumps(scores.to_dict(), allow_nan=False)
