@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unchoke.choices import Choice
 from unchoke.decode.slots import SEGMENT_BYTES, DiskSlots, Pixels, RamSlots, Slots, Stamp
@@ -83,15 +84,26 @@ def _does_not_fit(mode: str, size: str, limits: str) -> MachineError:
 
 
 class PixelCache:
-    """Pictures by position in `sources`, from their slot where it is valid, else from `read`. Threads may share it."""
+    """Pictures by position in `sources`, from their slot where it is valid, else from `read`. Threads may share it.
+
+    With `keep` False nothing is added to the slots.
+    """
 
     def __init__(
-        self, slots: Slots, sources: Sequence[Source], *, height: int, width: int, read: Callable[[int], Pixels]
+        self,
+        slots: Slots,
+        sources: Sequence[Source],
+        *,
+        height: int,
+        width: int,
+        read: Callable[[int], Pixels],
+        keep: bool = True,
     ) -> None:
         self.hits = self.misses = self.damaged = 0
         self._slots = slots
         self._shape = (height, width, 3)
         self._read = read
+        self._keeps = keep
         self._stamps = [source.stamp() for source in sources]
         self._lock = threading.Lock()
         self._busy: set[int] = set()
@@ -117,30 +129,25 @@ class PixelCache:
         """How many pictures are kept now."""
         return int(self._valid.sum())
 
+    def missing(self) -> NDArray[np.int64]:
+        """The positions of the pictures that are not kept now."""
+        return np.flatnonzero(~self._valid)
+
     def rows(self, positions: Sequence[int]) -> Pixels:
         """The pictures at `positions`, n × height × width × RGB."""
         out: Pixels = np.empty((len(positions), *self._shape), np.uint8)
         for place, position in enumerate(positions):
-            self._fill(position, out[place])
+            self.read_into(position, out[place])
         return out
 
     def row(self, position: int) -> Pixels:
         """One picture, height × width × RGB."""
         out: Pixels = np.empty(self._shape, np.uint8)
-        self._fill(position, out)
+        self.read_into(position, out)
         return out
 
-    def close(self) -> None:
-        """Let go of the files; what is stored stays."""
-        self._slots.close()
-
-    def _recognise(self, kept: dict[int, tuple[int, Stamp]]) -> None:
-        for position, stamp in enumerate(self._stamps):
-            if stamp.key in kept:
-                self._slot_of[position], earlier = kept.pop(stamp.key)
-                self._valid[position] = stamp.agrees(earlier)
-
-    def _fill(self, position: int, out: Pixels) -> None:
+    def read_into(self, position: int, out: Pixels) -> None:
+        """Put one picture into `out`."""
         if self._valid[position]:
             if self._slots.read(int(self._slot_of[position]), out):
                 self.hits += 1
@@ -151,8 +158,19 @@ class PixelCache:
         pixels = self._read(position)
         if pixels.shape != self._shape or pixels.dtype != np.uint8:
             raise ValueError(f"read({position}) gave {pixels.dtype} {pixels.shape}, expected uint8 {self._shape}")
-        self._keep(position, pixels)
+        if self._keeps:
+            self._keep(position, pixels)
         out[...] = pixels
+
+    def close(self) -> None:
+        """Let go of the files; what is stored stays."""
+        self._slots.close()
+
+    def _recognise(self, kept: dict[int, tuple[int, Stamp]]) -> None:
+        for position, stamp in enumerate(self._stamps):
+            if stamp.key in kept:
+                self._slot_of[position], earlier = kept.pop(stamp.key)
+                self._valid[position] = stamp.agrees(earlier)
 
     def _keep(self, position: int, pixels: Pixels) -> None:
         """Store the picture if there is a slot for it and no other thread is storing it."""
@@ -182,13 +200,23 @@ def open_cache(
     read: Callable[[int], Pixels],
     recipe: str = "",
     segment_bytes: int = SEGMENT_BYTES,
+    reader: bool = False,
 ) -> PixelCache:
-    """The cache a plan describes. `recipe` names how `read` makes its pixels: pictures made another way are not served."""
+    """The cache a plan describes. `recipe` names how `read` makes its pixels: pictures made another way are not served.
+
+    A `reader` opens a cache on the disk beside the process that fills it, and adds nothing to it.
+    """
     capacity_rows = min(int(plan.evidence["capacity_rows"]), len(sources))
     if plan.value == "disk" and capacity_rows > 0:
-        slots: Slots = DiskSlots(
-            folder, capacity_rows=capacity_rows, height=height, width=width, recipe=recipe, segment_bytes=segment_bytes
+        on_disk = DiskSlots(
+            folder,
+            capacity_rows=capacity_rows,
+            height=height,
+            width=width,
+            recipe=recipe,
+            segment_bytes=segment_bytes,
+            reader=reader,
         )
-    else:
-        slots = RamSlots(capacity_rows if plan.value == "ram" else 0, height, width)
-    return PixelCache(slots, sources, height=height, width=width, read=read)
+        return PixelCache(on_disk, sources, height=height, width=width, read=read, keep=not reader)
+    in_memory = RamSlots(capacity_rows if plan.value == "ram" else 0, height, width)
+    return PixelCache(in_memory, sources, height=height, width=width, read=read)

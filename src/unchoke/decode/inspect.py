@@ -55,6 +55,15 @@ def inspect_file(path: str) -> FileFacts:
     )
 
 
+def read_size(path: str) -> tuple[int, int]:
+    """Width and height of the upright picture, from its header; (0, 0) for a file that is no picture."""
+    try:
+        _, _, width, height = _header(read_bytes(path))
+    except DecodeError:
+        return 0, 0
+    return width, height
+
+
 def _size_and_time(path: str) -> tuple[int, int]:
     try:
         stat = os.stat(path)

@@ -74,9 +74,13 @@ def resize(image_hwc: Pixels, height_px: int, width_px: int, *, interpolation: s
 
 def crop_centre(image_hwc: Pixels, size_px: int) -> Pixels:
     """The central square; both sides must be at least `size_px`."""
-    top = round((image_hwc.shape[0] - size_px) / 2)
-    left = round((image_hwc.shape[1] - size_px) / 2)
+    top, left = centre_offset(image_hwc.shape[0], size_px), centre_offset(image_hwc.shape[1], size_px)
     return image_hwc[top : top + size_px, left : left + size_px]
+
+
+def centre_offset(length_px: int, size_px: int) -> int:
+    """Where a centred window of `size_px` begins, rounded as timm's transform rounds it."""
+    return round((length_px - size_px) / 2)
 
 
 def _fit_with_timm(image_hwc: Pixels, preprocess: Preprocess) -> Pixels:

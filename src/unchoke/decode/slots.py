@@ -93,23 +93,35 @@ class RamSlots:
 
 
 class DiskSlots:
-    """Slots in files below `folder`, read by memory map. One process at a time; its threads may share it.
+    """Slots in files below `folder`, read by memory map. One process at a time may fill them; its threads may share it.
 
-    Slots that an earlier, larger cache filled stay usable: their room is taken already.
+    Slots that an earlier, larger cache filled stay usable: their room is taken already. A `reader` changes nothing: it sees what
+    was filled when it was opened, beside the process that owns the cache.
     """
 
-    def __init__(self, folder: Path, *, capacity_rows: int, height: int, width: int, recipe: str, segment_bytes: int) -> None:
-        self.capacity_rows = capacity_rows
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        capacity_rows: int,
+        height: int,
+        width: int,
+        recipe: str,
+        segment_bytes: int = SEGMENT_BYTES,
+        reader: bool = False,
+    ) -> None:
+        self.capacity_rows = 0 if reader else capacity_rows
         self._folder = folder
+        self._reader = reader
         self._shape = (height, width, 3)
         self._row_bytes = height * width * 3
         self._lock = threading.Lock()
-        self._owner = _own(folder)
+        self._owner = None if reader else _own(folder)
         self._rows_per_segment = self._settle_geometry(recipe, segment_bytes)
         self._maps: dict[int, Pixels] = {}
         self._records = self._load_index()
         self._checked = np.zeros(self.capacity_rows, np.bool_)
-        self._index = (folder / "index.bin").open("r+b", buffering=0)
+        self._index = (folder / "index.bin").open("rb" if reader else "r+b", buffering=0)
 
     def kept(self) -> dict[int, tuple[int, Stamp]]:
         full = self._records[self._records["full"] == 1]
@@ -137,15 +149,22 @@ class DiskSlots:
     def close(self) -> None:
         self._maps.clear()
         self._index.close()
-        self._owner.release()
+        if self._owner is not None:
+            self._owner.release()
 
     def _settle_geometry(self, recipe: str, segment_bytes: int) -> int:
         """Rows per segment: of the cache that is there if it fits this one, else of a new, empty one."""
         wanted = {"schema": SCHEMA, "height": self._shape[0], "width": self._shape[1], "recipe": recipe}
         found = _read_json(self._folder / "cache.json")
         rows = found.pop("rows_per_segment", 0)
-        if found == wanted and isinstance(rows, int) and 0 < self.capacity_rows <= rows * MAX_SEGMENTS:
+        if found == wanted and isinstance(rows, int) and (self._reader or 0 < self.capacity_rows <= rows * MAX_SEGMENTS):
             return rows
+        if self._reader:
+            raise UsageError(
+                f"there is no pixel cache of this kind in {self._folder}",
+                why="a process that only reads expects another to have made it",
+                try_="run the whole command again",
+            )
         for name in [*listing.names(self._folder, prefix="pixels-", suffix=".bin"), "index.bin", "cache.json"]:
             (self._folder / name).unlink(missing_ok=True)
         rows = max(1, segment_bytes // self._row_bytes, -(-self.capacity_rows // MAX_SEGMENTS))
@@ -163,7 +182,7 @@ class DiskSlots:
         records = np.zeros(self.capacity_rows, RECORD)
         records[slots] = newest_first[newest]
         live = records[records["full"] == 1].tobytes()
-        if live != data or not path.exists():
+        if not self._reader and (live != data or not path.exists()):
             atomic.write_bytes(path, live)
         self._index_bytes = len(live)
         return records
@@ -184,18 +203,21 @@ class DiskSlots:
 
     def _sized_segment(self, segment: int) -> Path:
         """The segment's file at its full size; unwritten parts take no room where the file system knows holes."""
-        path = self._folder / f"pixels-{segment:03d}.bin"
+        path = self._segment_path(segment)
         rows = min(self._rows_per_segment, self.capacity_rows - segment * self._rows_per_segment)
         with self._lock, atomic.no_room_explained(path), path.open("ab") as file:
             if file.tell() < rows * self._row_bytes:
                 file.truncate(rows * self._row_bytes)
         return path
 
+    def _segment_path(self, segment: int) -> Path:
+        return self._folder / f"pixels-{segment:03d}.bin"
+
     def _segment(self, segment: int) -> Pixels:
         found = self._maps.get(segment)
         if found is None:
             rows = min(self._rows_per_segment, self.capacity_rows - segment * self._rows_per_segment)
-            path = self._sized_segment(segment)
+            path = self._segment_path(segment) if self._reader else self._sized_segment(segment)
             found = self._maps[segment] = np.memmap(path, np.uint8, "r", shape=(rows, *self._shape))
         return found
 

@@ -7,31 +7,16 @@ float16 rows and one batch of float32 are held at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from unchoke.fingerprint import hash_int
+from unchoke.mixing import Hashes as Hashes
+from unchoke.mixing import hash_ids as hash_ids
+from unchoke.mixing import mix as mix
 from unchoke.train.data import CHUNK_VALUES, FeatureSource, Positions, Standardiser
-
-Hashes = NDArray[np.uint64]
-
-
-def hash_ids(sample_ids: Sequence[str]) -> Hashes:
-    """One 64-bit number per sample id, made once."""
-    return np.fromiter((hash_int("sample", sample_id) for sample_id in sample_ids), dtype=np.uint64, count=len(sample_ids))
-
-
-def mix(hashes: Hashes, *key: object) -> Hashes:
-    """Fresh 64-bit numbers from `hashes` and a key: the splitmix64 finaliser, vectorised."""
-    value = hashes ^ np.uint64(hash_int(*key))
-    value = value + np.uint64(0x9E3779B97F4A7C15)
-    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return value ^ (value >> np.uint64(31))
 
 
 def epoch_order(hashes: Hashes, *, seed: int, epoch: int) -> Positions:

@@ -328,3 +328,36 @@ def test_a_given_mode_that_fits_is_taken() -> None:
     choice = plan(10, ram=GIB, disk=4 * GIB, mode="disk")
     assert (choice.value, choice.evidence["capacity_rows"]) == ("disk", 10)
     assert plan(10, ram=GIB, disk=0, mode="none").value == "none"
+
+
+def test_a_reader_shares_what_another_process_filled_and_adds_nothing(tmp_path: Path) -> None:
+    pictures = Pictures(9)
+    plan = Choice("cache", "disk", "a test", {"capacity_rows": 9})
+    where = {"folder": tmp_path, "height": HEIGHT, "width": WIDTH, "read": pictures.read, "segment_bytes": 3 * ROW_BYTES}
+    with open_cache(plan, pictures.sources, **where) as owner:  # type: ignore[arg-type]
+        owner.rows(range(5))
+        index = (tmp_path / "index.bin").read_bytes()
+        with open_cache(plan, pictures.sources[3:], **where, reader=True) as reader:  # type: ignore[arg-type]
+            assert reader.missing().tolist() == [2, 3, 4, 5]
+            pictures.again()
+            assert np.array_equal(reader.rows([0, 1]), pictures.all()[3:5])
+            assert pictures.decoded == []
+            reader.row(4)
+            reader.row(4)
+            assert (reader.misses, reader.num_valid) == (2, 2)
+        assert (tmp_path / "index.bin").read_bytes() == index
+        assert np.array_equal(owner.rows(range(9)), pictures.all())
+
+
+def test_a_reader_without_a_cache_to_read_is_refused(tmp_path: Path) -> None:
+    pictures = Pictures(2)
+    plan = Choice("cache", "disk", "a test", {"capacity_rows": 2})
+    with pytest.raises(UsageError, match="no pixel cache"):
+        open_cache(plan, pictures.sources, folder=tmp_path, height=HEIGHT, width=WIDTH, read=pictures.read, reader=True)
+
+
+def test_what_is_missing_is_told_by_position(open_disk: Open) -> None:
+    pictures = Pictures(4)
+    with open_disk(pictures) as cache:
+        cache.rows([1, 3])
+        assert cache.missing().tolist() == [0, 2]
