@@ -13,7 +13,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from unchoke.choices import Choice
+from unchoke.device.detect import machine_memory
 from unchoke.device.policy import UNMEASURED, Policy
+from unchoke.errors import MachineError, UsageError
+from unchoke.units import format_bytes
 
 if TYPE_CHECKING:
     import torch
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4
 _LARGEST_ON_HEAP_BYTES = 1 << 30
 _NEVER = -1
+_CONTEXT_BYTES = 600_000_000  # what CUDA's context takes with its kernels, where that cannot be read or is still to come
+_LARGEST_CONTEXT_BYTES = 1_500_000_000
 
 
 def torch_device(policy: Policy | str) -> torch.device:
@@ -61,6 +66,13 @@ def synchronize(device: torch.device) -> None:
         torch.mps.synchronize()
 
 
+def allocate_first(device: torch.device) -> None:
+    """Have the device's context made, if there is to be one, so that what comes after is measured without it."""
+    import torch
+
+    torch.zeros(1, device=device)
+
+
 def reset_peak_memory(device: torch.device) -> None:
     """Begin a new peak, where the device keeps one."""
     import torch
@@ -76,6 +88,128 @@ def peak_memory_bytes(device: torch.device) -> int | None:
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
     return int(torch.mps.driver_allocated_memory()) if device.type == "mps" else None
+
+
+def peak_reserved_bytes(device: torch.device) -> int | None:
+    """The most the allocator took from the device since the last reset, what it merely keeps included: that is what a card must
+    hold. On MPS, which keeps no peak, what it holds now; None on the CPU.
+    """
+    import torch
+
+    return int(torch.cuda.max_memory_reserved(device)) if device.type == "cuda" else held_memory_bytes(device)
+
+
+def held_memory_bytes(device: torch.device) -> int | None:
+    """What the allocator holds of the device now; None on the CPU, where the whole process counts (`measure/memory.py`)."""
+    import torch
+
+    if device.type == "cuda":
+        return int(torch.cuda.memory_reserved(device))
+    return int(torch.mps.driver_allocated_memory()) if device.type == "mps" else None
+
+
+def device_total_bytes(device: torch.device) -> int:
+    """All memory of the device: of the card, of what MPS recommends at most, or of the machine (or its container)."""
+    import torch
+
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return int(torch.mps.recommended_max_memory()) if device.type == "mps" else machine_memory()[0]
+
+
+def device_free_bytes(device: torch.device) -> int:
+    """What this process could hold of the device if it took all that is free, what its allocator holds already included."""
+    import torch
+
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0]) + (held_memory_bytes(device) or 0)
+    return device_total_bytes(device) if device.type == "mps" else machine_memory()[1]
+
+
+def device_room_bytes(device: torch.device) -> int:
+    """What this process could take of the device altogether, its context included: all of it, less what others hold."""
+    context = _CONTEXT_BYTES if device.type == "cuda" else 0
+    return min(device_total_bytes(device), device_free_bytes(device) + context)
+
+
+def context_bytes(device: torch.device, *, others_bytes: int = 0) -> int:
+    """What this process takes of a card besides its tensors: CUDA's context, kernels and handles. Nothing elsewhere.
+
+    The driver tells what is used by everyone; minus our allocator, and `others_bytes` known to belong to others, that is our
+    context. Where more is used than a context takes, somebody else is there too, and a stated figure stands in.
+    """
+    import torch
+
+    if device.type != "cuda":
+        return 0
+    beyond = used_bytes(device) - int(torch.cuda.memory_reserved(device)) - others_bytes
+    return beyond if 0 < beyond <= _LARGEST_CONTEXT_BYTES else _CONTEXT_BYTES
+
+
+def used_bytes(device: torch.device) -> int:
+    """What everyone together uses of a card, this process included; 0 where nobody tells."""
+    import torch
+
+    if device.type != "cuda":
+        return 0
+    free, total = torch.cuda.mem_get_info(device)
+    return int(total - free)
+
+
+def limit_memory(device: torch.device, limit_bytes: int) -> Choice:
+    """Keep this process under `limit_bytes` on `device`: by the allocator on CUDA and MPS; on the CPU it is only watched.
+
+    An allocation past the limit then fails as if the device were no larger.
+    """
+    import torch
+
+    _refuse_odd_limit(device, limit_bytes)
+    shown = format_bytes(limit_bytes)
+    if device.type == "cuda":
+        _grow_segments()
+        context = max(context_bytes(device), _CONTEXT_BYTES)  # it grows as kernels are loaded, and most are not yet
+        fraction = _allocator_fraction(limit_bytes, context_bytes=context, total_bytes=device_total_bytes(device))
+        torch.cuda.set_per_process_memory_fraction(fraction, device.index or 0)
+        reason = f"enforced by the allocator: {shown} less {format_bytes(context)} for CUDA's context"
+        return Choice("memory", shown, reason, {"limit_bytes": limit_bytes, "context_bytes": context, "fraction": fraction})
+    if device.type == "mps":
+        fraction = limit_bytes / device_total_bytes(device)
+        torch.mps.set_per_process_memory_fraction(fraction)
+        reason = f"enforced by MPS: {fraction:.0%} of what it recommends"
+        return Choice("memory", shown, reason, {"limit_bytes": limit_bytes, "fraction": fraction})
+    return Choice("memory", shown, "planned for and watched: nothing on a CPU enforces it", {"limit_bytes": limit_bytes})
+
+
+def _grow_segments() -> None:
+    """Let CUDA's allocator grow what it holds instead of keeping holes, so that what it takes is what tensors need."""
+    import torch
+
+    setting = getattr(torch.cuda.memory, "_set_allocator_settings", None)
+    if setting is not None and sys.platform == "linux" and "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:
+        setting("expandable_segments:True")
+
+
+def _refuse_odd_limit(device: torch.device, limit_bytes: int) -> None:
+    if limit_bytes <= 0:
+        raise UsageError(f"--memory {limit_bytes} leaves nothing", why="a limit is more than nothing", try_="--memory 4GB")
+    total = device_total_bytes(device)
+    if limit_bytes > total:
+        raise MachineError(
+            f"--memory {format_bytes(limit_bytes)} is more than there is",
+            why=f"{device} has {format_bytes(total)}",
+            try_=f"--memory {total * 9 // 10 // 1_000_000}MB, or no --memory: then what is free is used",
+        )
+
+
+def _allocator_fraction(limit_bytes: int, *, context_bytes: int, total_bytes: int) -> float:
+    """The share of the card the allocator may take, so that with the context beside it the limit holds."""
+    if limit_bytes <= context_bytes:
+        raise MachineError(
+            f"--memory {format_bytes(limit_bytes)} is too little for CUDA itself",
+            why=f"its context takes {format_bytes(context_bytes)} before the first tensor",
+            try_=f"--memory {(context_bytes + 1_000_000_000) // 1_000_000}MB, or --device cpu",
+        )
+    return min(1.0, (limit_bytes - context_bytes) / total_bytes)
 
 
 def empty_cache(device: torch.device) -> None:
@@ -94,6 +228,11 @@ def to_device(tensor: torch.Tensor, device: torch.device, *, non_blocking: bool 
     return tensor.to(device, non_blocking=overlap)
 
 
+def send(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A small tensor on `device`. An ordinary copy to CUDA waits until the card has finished everything it was given before."""
+    return to_device(tensor.pin_memory() if device.type == "cuda" else tensor, device, non_blocking=True)
+
+
 def autocast(device: torch.device, dtype: torch.dtype) -> contextlib.AbstractContextManager[Any]:
     """Run matrix work of the block in `dtype`; nothing changes for float32."""
     import torch
@@ -101,6 +240,31 @@ def autocast(device: torch.device, dtype: torch.dtype) -> contextlib.AbstractCon
     if dtype == torch.float32:
         return contextlib.nullcontext()
     return torch.autocast(device_type=device.type, dtype=dtype)
+
+
+def has_fused_adamw(device: torch.device) -> bool:
+    """Whether torch updates all weights in one call there; elsewhere it goes through them one by one."""
+    return device.type in ("cuda", "cpu")
+
+
+def collective_backend() -> str:
+    """What processes exchange tensors through, by the kind of device the tensors are on."""
+    import torch
+
+    return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+
+
+def numbered_device(device: str, number: int) -> str:
+    """The device of process `number` among several: its own card, or the one processor they share."""
+    return f"cuda:{number}" if device.partition(":")[0] == "cuda" else device
+
+
+def device_count(device: str) -> int | None:
+    """How many such devices there are; None where processes may share one."""
+    import torch
+
+    kind = device.partition(":")[0]
+    return torch.cuda.device_count() if kind == "cuda" else 1 if kind == "mps" else None
 
 
 def keep_freed_memory() -> Choice:

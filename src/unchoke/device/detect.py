@@ -78,6 +78,11 @@ def _usable_cores(limits: cgroup.Limits) -> int:
     return max(1, min(cores, int(limits.cpus) if limits.cpus is not None else cores))
 
 
+def machine_memory() -> tuple[int, int]:
+    """Total and available bytes of ordinary memory, a container's limit honoured."""
+    return _memory(_container_limits())
+
+
 def _memory(limits: cgroup.Limits) -> tuple[int, int]:
     total, available = _linux_memory() if platform.system() == "Linux" else _system_memory()
     if limits.memory_bytes is not None:

@@ -49,6 +49,11 @@ class Policy:
         return str(self.value("dtype"))
 
     @property
+    def train_dtype(self) -> str:
+        """What a network is trained in, by the same names."""
+        return str(self.value("train_dtype"))
+
+    @property
     def memory_format(self) -> str:
         return str(self.value("memory_format"))
 
@@ -96,6 +101,7 @@ def choose_policy(facts: MachineFacts, *, overrides: Mapping[str, Any] | None = 
     device = _device(facts, wanted)
     card = _card(facts, device.value)
     dtype = _dtype(facts, card, device.value, wanted)
+    train_dtype = _train_dtype(device.value, dtype.value)
     pin_memory = _pin_memory(device.value, wanted)
     workers = _workers(facts, card, wanted)
     engine = _engine(facts, device.value, dtype.value, wanted)
@@ -103,6 +109,7 @@ def choose_policy(facts: MachineFacts, *, overrides: Mapping[str, Any] | None = 
         (
             device,
             dtype,
+            train_dtype,
             _memory_format(device.value, wanted),
             pin_memory,
             _non_blocking(device.value, pin_memory.value, wanted),
@@ -159,6 +166,16 @@ def _dtype(facts: MachineFacts, card: Accelerator | None, device: str, wanted: d
     if facts.has_bf16_instructions:
         return Choice("dtype", "bfloat16", "this CPU multiplies bfloat16 itself; compared with float32 before use", UNMEASURED)
     return Choice("dtype", "float32", "this CPU has no bfloat16 instructions: emulating them is slower than float32", UNMEASURED)
+
+
+def _train_dtype(device: str, dtype: str) -> Choice:
+    """Training rounds more often than the frozen part, and what it rounds stays."""
+    if device == "cpu":
+        reason = "float32 resumes to the same bytes; --train-precision bf16 is faster where the CPU multiplies it itself"
+        return Choice("train_dtype", "float32", reason, CLAIMED)
+    if dtype == "float16":
+        return Choice("train_dtype", dtype, "with a loss scale, so that small gradients do not vanish", UNMEASURED)
+    return Choice("train_dtype", dtype, f"as the frozen part on {device}", UNMEASURED)
 
 
 def _dtype_on_card(card: Accelerator, capability: tuple[int, int]) -> Choice:

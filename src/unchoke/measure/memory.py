@@ -1,7 +1,8 @@
 """How much memory this process holds, now and at its peak.
 
 Anonymous memory (RssAnon) is what a program asked for itself; mapped files are left out, since the kernel may drop those
-pages whenever it needs room. Only Linux tells the two apart directly; elsewhere the unique set stands in for it.
+pages whenever it needs room. Only Linux tells the two apart directly; elsewhere the unique set stands in for it. The memory of
+a device is not looked at here, but its reader may be handed to a `MemoryWatch`.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-_STATUS = Path("/proc/self/status")
+_CLEAR = Path("/proc/self/clear_refs")
+_CLEAR_PEAK = "5"
 _INTERVAL_S = 0.05
 
 
@@ -47,44 +51,80 @@ def peak_rss_bytes() -> int:
     return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 
-def _linux_status() -> dict[str, int]:
-    """The sizes in /proc/self/status, in bytes."""
-    lines = (line.split() for line in _STATUS.read_text().splitlines())
+def own_bytes(pid: int | None = None) -> int:
+    """Anonymous memory on Linux, the unique set elsewhere: of this process, or of another one; 0 for one that has ended."""
+    if sys.platform == "linux":
+        try:
+            status = _linux_status(pid)
+        except (FileNotFoundError, ProcessLookupError):
+            return 0
+        return status.get("RssAnon", status.get("VmRSS", 0))  # a process that has ended but was not waited for has neither
+    import psutil
+
+    try:
+        return int(psutil.Process(pid).memory_full_info().uss)
+    except psutil.AccessDenied:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.NoSuchProcess:
+        return 0
+
+
+def _linux_status(pid: int | None = None) -> dict[str, int]:
+    """The sizes in /proc/<pid>/status, in bytes."""
+    text = Path(f"/proc/{'self' if pid is None else pid}/status").read_text()
+    lines = (line.split() for line in text.splitlines())
     return {parts[0].rstrip(":"): int(parts[1]) * 1024 for parts in lines if len(parts) == 3 and parts[2] == "kB"}
 
 
-def _own_bytes() -> int:
-    """Anonymous memory on Linux, the unique set elsewhere."""
-    if sys.platform == "linux":
-        memory = process_memory()
-        return memory.rss_bytes if memory.rss_anon_bytes is None else memory.rss_anon_bytes
-    import psutil
+def _begin_new_peak() -> bool:
+    """Have the kernel forget the peak so far (Linux); False where it does not."""
+    with suppress(OSError):
+        _CLEAR.write_text(_CLEAR_PEAK)
+        return True
+    return False
 
-    return int(psutil.Process().memory_full_info().uss)
+
+def _peak_own_bytes() -> int:
+    """The kernel's own peak without the pages of files. Those hardly change while a step runs, so what they are now will do."""
+    status = _linux_status()
+    return status["VmHWM"] - status.get("RssFile", 0) - status.get("RssShmem", 0)
 
 
 class MemoryWatch:
     """`with MemoryWatch() as watch: …; watch.peak_bytes`: the peak of this process's own memory, sampled from a thread.
 
-    A sample every 50 ms: an allocation that comes and goes between two samples is not seen.
+    A sample every 50 ms: an allocation that comes and goes between two samples is not seen. With `exact` the kernel's own record
+    is read at the end (Linux), which misses nothing; `peak_rss_bytes` then counts from here too. `read` watches something else.
+    `on_peak` hears every new peak that is sampled, in the sampling thread.
     """
 
-    def __init__(self, *, interval_s: float = _INTERVAL_S) -> None:
+    def __init__(
+        self,
+        *,
+        interval_s: float = _INTERVAL_S,
+        read: Callable[[], int] = own_bytes,
+        exact: bool = False,
+        on_peak: Callable[[int], None] = lambda _: None,
+    ) -> None:
         self.start_bytes = 0
         self.peak_bytes = 0
         self._interval_s = interval_s
+        self._read = read
+        self._exact = exact and read is own_bytes
+        self._on_peak = on_peak
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="unchoke-memory", daemon=True)
 
     def __enter__(self) -> MemoryWatch:
-        self.start_bytes = self.peak_bytes = _own_bytes()
+        self._exact = self._exact and _begin_new_peak()
+        self.start_bytes = self.peak_bytes = self._read()
         self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._ended.set()
         self._thread.join()
-        self.peak_bytes = max(self.peak_bytes, _own_bytes())
+        self.peak_bytes = max(self.peak_bytes, self._read(), _peak_own_bytes() if self._exact else 0)
 
     @property
     def grown_bytes(self) -> int:
@@ -93,7 +133,9 @@ class MemoryWatch:
 
     def _sample(self) -> None:
         while not self._ended.wait(self._interval_s):
-            self.peak_bytes = max(self.peak_bytes, _own_bytes())
+            if (held := self._read()) > self.peak_bytes:
+                self.peak_bytes = held
+                self._on_peak(held)
 
 
 def return_unused_memory() -> None:

@@ -11,6 +11,7 @@ import torch
 from unchoke.device import backend
 from unchoke.device.detect import detect_machine
 from unchoke.device.policy import choose_policy
+from unchoke.errors import MachineError, UsageError
 
 DEVICES = ["cpu", *(card.kind for card in detect_machine().accelerators[:1])]
 
@@ -71,3 +72,52 @@ assert kept < plain / 10, (kept, plain)
 assert "torch" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_what_is_free_is_part_of_what_there_is(name: str) -> None:
+    device = backend.torch_device(name)
+    assert 0 < backend.device_free_bytes(device) <= backend.device_total_bytes(device)
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_the_allocator_holds_at_least_what_tensors_take(name: str) -> None:
+    device = backend.torch_device(name)
+    backend.reset_peak_memory(device)
+    kept = torch.ones(1_000_000, device=device)
+    peak, held = backend.peak_reserved_bytes(device), backend.held_memory_bytes(device)
+    assert (peak is None) == (held is None) == backend.is_cpu(device)
+    assert peak is None or peak >= kept.numel() * 4
+    assert backend.is_cpu(device) == (backend.context_bytes(device) == 0)
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_a_limit_says_how_it_is_kept(name: str) -> None:
+    device = backend.torch_device(name)
+    limit_bytes = backend.device_total_bytes(device) // 2
+    choice = backend.limit_memory(device, limit_bytes)
+    assert (choice.name, choice.evidence["limit_bytes"]) == ("memory", limit_bytes)
+    assert ("watched" in choice.reason) == backend.is_cpu(device)
+    if not backend.is_cpu(device):
+        with pytest.raises(RuntimeError, match="out of memory"):
+            torch.empty(limit_bytes, dtype=torch.uint8, device=device)
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_a_limit_of_nothing_or_beyond_the_device_is_refused_with_numbers(name: str) -> None:
+    device = backend.torch_device(name)
+    with pytest.raises(UsageError):
+        backend.limit_memory(device, 0)
+    with pytest.raises(MachineError) as caught:
+        backend.limit_memory(device, backend.device_total_bytes(device) * 2)
+    assert "GB" in caught.value.why
+
+
+def test_the_allocators_share_leaves_room_for_the_context() -> None:
+    fraction = backend._allocator_fraction(4_000, context_bytes=500, total_bytes=7_000)
+    assert fraction * 7_000 + 500 == pytest.approx(4_000)
+    assert backend._allocator_fraction(7_000, context_bytes=0, total_bytes=6_999) == 1.0
+    with pytest.raises(MachineError) as caught:
+        backend._allocator_fraction(400_000_000, context_bytes=500_000_000, total_bytes=7_000_000_000)
+    assert "400.0 MB" in caught.value.what
+    assert "500.0 MB" in caught.value.why
