@@ -6,10 +6,9 @@ atomically. A file with code in it is refused, not run. This module does not dec
 
 from __future__ import annotations
 
-import io
 import sys
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 
@@ -69,9 +68,18 @@ def load_head(path: Path) -> tuple[TrainedHead, dict[str, Any]]:
 
 def save_tensors(path: Path, content: dict[str, Any]) -> None:
     """Write tensors and plain containers to `path`, wholly or not at all; the same content gives the same bytes."""
-    buffer = io.BytesIO()
-    torch.save(_canonical(content), buffer)
-    atomic.write_bytes(path, buffer.getvalue())
+    plain = _canonical(content)
+    atomic.write_with(path, lambda file: _write(plain, file))
+
+
+def _write(plain: dict[str, Any], file: IO[bytes]) -> None:
+    """Straight into the file. Where that fails, torch hides the system's own error (a full disk, say) behind one of its own."""
+    try:
+        torch.save(plain, file)
+    except RuntimeError as error:
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from None
+        raise
 
 
 def _canonical(value: Any) -> Any:
@@ -82,7 +90,15 @@ def _canonical(value: Any) -> Any:
         return [_canonical(item) for item in value]
     if isinstance(value, str):
         return sys.intern(str(value))
-    return value.detach().contiguous().clone() if isinstance(value, torch.Tensor) else value
+    if isinstance(value, tuple):
+        return tuple(_canonical(item) for item in value)
+    return _own_storage(value) if isinstance(value, torch.Tensor) else value
+
+
+def _own_storage(value: torch.Tensor) -> torch.Tensor:
+    """On the CPU, and not a part of something larger, which would be written as a whole; copied only where it has to be."""
+    plain = value.detach().cpu().contiguous()
+    return plain if plain.untyped_storage().nbytes() == plain.nbytes else plain.clone()
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from unchoke.train.heads import HeadConfig
 from unchoke.train.loop import train_heads
 from unchoke.train.trained import TrainResult
 
+sys.path.insert(0, str(Path(__file__).parent))  # `small_training.py` can be imported
 prepare_torchvision()  # the tests compare with torchmetrics, which imports torchvision
 
 Made = tuple[ArraySource, Problem]

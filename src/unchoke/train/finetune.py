@@ -1,0 +1,498 @@
+"""Training through a network: the loop, top to bottom.
+
+In: a network, a source of inputs (pixels or cached activations), an objective and a `LoopConfig`. Out: a `Finetuned`, with
+snapshots on the way. An epoch is a list of global batches in an order that follows from (seed, epoch, sample id); a step feeds
+one batch, computes its gradients (`step.py`), sums them over the processes that take part (`parallel.py`), clips, and moves the
+weights. Nothing depends on a random state from before the step, so a killed run that is started again ends with the same weights.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from unchoke.device.backend import empty_cache, torch_dtype, torch_memory_format
+from unchoke.errors import DataError, Interrupted
+from unchoke.events import OnEvent, Progress
+from unchoke.features.cut import set_batch_norm_eval
+from unchoke.features.encoders import digest_state
+from unchoke.fingerprint import digest, digest_bytes, hash_int
+from unchoke.train.adamw import WeightAverage, build_optimizer, load_optimizer, set_lr
+from unchoke.train.data import Positions, Problem
+from unchoke.train.feeding import Begun, Fed, Waits, feed
+from unchoke.train.heads import ClassWeights
+from unchoke.train.network import TiledNetwork
+from unchoke.train.objective import Objective
+from unchoke.train.parallel import ALONE, Ranks
+from unchoke.train.sampling import epoch_order, hash_ids
+from unchoke.train.schedule import lr_factor
+from unchoke.train.selection import ValScores
+from unchoke.train.snapshot import Snapshots, Standing, State
+from unchoke.train.sources import Source
+from unchoke.train.step import Kept, PartSize, Stepper, batch_statistics
+
+_TELL_EVERY_S = 0.5
+_SAVING_SHARE = 0.1
+_EVAL_PARTS = 8
+"""Evaluation is read in at least so many parts, so that one is read while another is computed."""
+
+
+@dataclass(frozen=True)
+class LoopConfig:
+    """How to train, frozen at the start of a run. A step is `batch_size` samples, of which `sub_batch` run at once."""
+
+    epochs: int
+    batch_size: int
+    sub_batch: int
+    eval_batch: int
+    lr: float
+    body_lr: float
+    weight_decay: float = 0.02
+    layer_decay: float = 0.8
+    warmup_epochs: float = 1.0
+    ema_decay: float = 0.0
+    clip: float = 1.0
+    mixup: float = 0.0
+    label_smoothing: float = 0.0
+    class_weights: ClassWeights = "none"
+    dtype: str = "float32"
+    memory_format: str = "contiguous"
+    compile: bool = False
+    grad_ckpt: bool = False
+    batch_norm: str = "frozen"
+    patience: int = 0
+    threads: int = 1
+    seed: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def identity(self) -> dict[str, Any]:
+        """What the resulting weights depend on: everything but how the work is cut up for memory."""
+        cut_up = ("eval_batch", "grad_ckpt", "threads", *(("sub_batch",) if self.batch_norm == "frozen" else ()))
+        return {name: value for name, value in asdict(self).items() if name not in cut_up}
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where the loop runs and whom it tells. None of this changes the result."""
+
+    device: torch.device
+    folder: Path | None
+    on_event: OnEvent
+    workers: int = 0
+    pin: bool = False
+    stop: Callable[[], bool] = lambda: False
+    checkpoint_every_s: float = 60.0
+    ranks: Ranks = ALONE
+
+
+@dataclass(frozen=True, eq=False)
+class Finetuned:
+    """The weights of the best epoch and their outputs for val and test, the learning curve, and what it cost."""
+
+    state: State
+    outputs: dict[str, NDArray[np.float32]]
+    best_epoch: int
+    curve: list[dict[str, float]]
+    metric: str
+    resumed_step: int
+    num_steps: int
+    sub_batch: int
+    eval_batch: int
+    halvings: int
+    seconds: dict[str, float]
+
+    @property
+    def val(self) -> dict[str, float]:
+        reached = self.curve[self.best_epoch - 1]
+        return {name.removeprefix("val_"): value for name, value in reached.items() if name.startswith("val_")}
+
+
+def finetune(
+    network: TiledNetwork,
+    source: Source,
+    problem: Problem,
+    objective: Objective,
+    config: LoopConfig,
+    *,
+    metric: str,
+    where: Where,
+    inputs: NDArray[np.float32] | None = None,
+) -> Finetuned:
+    """Train `network`; the weights returned are those of the epoch that was best on val (of the last one without a val split)."""
+    training = Training(network, source, problem, objective, config, metric=metric, where=where, inputs=inputs)
+    training.restore()
+    resumed_step = training.global_step
+    with torch.random.fork_rng(devices=[]), closing(training):  # steps set torch's random state for networks that drop at random
+        while not training.standing.finished:
+            training.run_epoch()
+    return training.result(resumed_step)
+
+
+class Training:
+    """Everything that changes while a network trains."""
+
+    def __init__(
+        self,
+        network: TiledNetwork,
+        source: Source,
+        problem: Problem,
+        objective: Objective,
+        config: LoopConfig,
+        *,
+        metric: str,
+        where: Where,
+        inputs: NDArray[np.float32] | None,
+    ) -> None:
+        self.config, self.where, self.metric = config, where, metric
+        self.source, self.problem, self.objective = source, problem, objective
+        self.train = problem.positions("train")
+        self.hashes = hash_ids([problem.sample_ids[position] for position in self.train])
+        self.steps_per_epoch = -(-len(self.train) // config.batch_size)
+        self.network = prepare_network(network, config, where.device)
+        self.optimizer = build_optimizer(
+            self.network, lr=config.lr, body_lr=config.body_lr, weight_decay=config.weight_decay, layer_decay=config.layer_decay
+        )
+        self.average = WeightAverage(self.network, config.ema_decay) if config.ema_decay else None
+        dtype = torch_dtype(config.dtype)
+        self.scaler = torch.amp.GradScaler(where.device.type, enabled=dtype is torch.float16)
+        self.eval_size = PartSize(config.eval_batch)
+        self.stepper = Stepper(
+            self.network,
+            torch.compile(self.network) if config.compile else self.network,
+            objective,
+            where.device,
+            dtype,
+            PartSize(config.sub_batch),
+            None if inputs is None else torch.from_numpy(inputs).to(where.device),
+            where.on_event,
+            self.scaler,
+            batch_statistics(self.network),
+        )
+        self.standing = Standing()
+        folder = where.folder if where.ranks.leads else None
+        self.snapshots = Snapshots(folder, digest=self._identity(inputs), on_event=where.on_event)
+        self.waits = Waits()
+        self.seconds: dict[str, float] = {}
+        self.saved_s = self.told_s = self.started_s = time.monotonic()
+        self.num_run = 0
+        self.begun: Begun | None = None
+        self.unread_losses: list[torch.Tensor] = []
+
+    @property
+    def global_step(self) -> int:
+        return self.standing.epoch * self.steps_per_epoch + self.standing.step
+
+    def _identity(self, inputs: NDArray[np.float32] | None) -> str:
+        """Changes with anything the resulting weights depend on, the weights it starts from included."""
+        begun = digest_state(self.network)
+        extra = "" if inputs is None else digest_bytes(inputs.tobytes())
+        plan = self.objective.plan.to_dict() if self.objective.plan else None
+        shape = list(self.source.sample_shape)
+        return digest([self.config.identity(), self.problem.digest(), self.metric, plan, extra, begun, shape])
+
+    def close(self) -> None:
+        """Stop reading ahead, where an epoch that was begun will not be run."""
+        if self.begun is not None:
+            self.begun.close()
+
+    # -- one epoch ---------------------------------------------------------------------------------------------------------------
+
+    def run_epoch(self) -> None:
+        """The rest of the epoch we stand in, then its evaluation."""
+        epoch, first = self.standing.epoch, self.standing.step
+        batches, mixing = self._plan_epoch(epoch, first)
+        training_mode(self.network, self.config)
+        fed_batches = iter(self.begun) if self.begun else self._feed_epoch(epoch, first)
+        self.begun = None
+        for batch, kept, fed in zip(batches, mixing, fed_batches, strict=True):
+            stopping = self._step(fed, len(batch), kept)
+            self._tell()
+            if stopping:
+                fed_batches.close()
+                self._save()
+                raise self._interrupted()
+            if time.monotonic() - self.saved_s >= self.where.checkpoint_every_s:
+                self._save()
+        self._finish_epoch()
+
+    def _step(self, fed: Fed, num_global: int, kept: Kept | None) -> bool:
+        """One optimizer step over a global batch, of which we were fed our share. Whether to stop, as all processes agree."""
+        ranks, stopping = self.where.ranks, self.where.stop()
+        seed = hash_int("step", self.config.seed, self.global_step, ranks.rank)
+        with self._clock("step"):
+            loss = self.stepper.backward(fed, num_global, seed=seed, kept=kept)
+            told = torch.stack([loss, torch.full_like(loss, float(stopping))])
+            told = ranks.sum_gradients(self.network.parameters(), told)
+            ranks.average(self.stepper.statistics)
+            set_lr(self.optimizer, self._lr_factor())
+            if self.config.clip:
+                self.scaler.unscale_(self.optimizer)
+                nn.utils.clip_grad_norm_(self.network.parameters(), self.config.clip)
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+            if self.average is not None:
+                self.average.update(self.global_step)
+        self.unread_losses.append(told[0])
+        self.standing.num_seen += num_global
+        self.standing.step += 1
+        self.num_run += num_global
+        if ranks.world == 1:
+            return stopping
+        self._read_losses()  # the device is waited for anyway, and all processes learn in the same step that training diverged
+        return bool(told[1])
+
+    def _read_losses(self) -> None:
+        """Add what the last steps lost, in their order; only now is the device waited for."""
+        for loss in self.unread_losses:
+            self.standing.loss_sum += float(loss)
+        self.unread_losses.clear()
+        if not np.isfinite(self.standing.loss_sum):
+            raise self._diverged("the loss became infinite or not a number")
+
+    def _refuse_diverged(self) -> None:
+        """Look at the weights as well: a step may break them with a loss that still looks sound."""
+        self._read_losses()
+        if not torch.isfinite(nn.utils.get_total_norm(parameter.detach() for parameter in self.network.parameters())):
+            raise self._diverged("weights became infinite or not a number")
+
+    def _finish_epoch(self) -> None:
+        """Evaluate, keep the best, and begin the next epoch."""
+        self._refuse_diverged()
+        standing = self.standing
+        row = {"epoch": standing.epoch + 1, "train_loss": standing.loss_sum / max(1, standing.num_seen), "lr": self._lr_now()}
+        if self.where.workers and standing.epoch + 1 < self.config.epochs:
+            self.begun = Begun(self._feed_epoch(standing.epoch + 1, 0))  # read while we evaluate
+        with self._clock("evaluate"):
+            found = self._evaluate()
+        if found is not None and not np.isfinite(found.loss):
+            raise self._diverged("the loss on the val split became infinite or not a number")
+        if found is None or standing.is_better(found.metric, found.loss):
+            standing.best_epoch = standing.epoch + 1
+            if found is not None:
+                standing.best_metric, standing.best_loss = found.metric, found.loss
+            keep = self.snapshots.save_best if self._may_save() else self.snapshots.hold_best
+            with self._clock("checkpoint"):
+                keep(standing.best_epoch, self._weights())
+        standing.curve.append(row if found is None else {**row, **found.values})
+        standing.epoch, standing.step, standing.loss_sum, standing.num_seen = standing.epoch + 1, 0, 0.0, 0
+        waited = standing.epoch - standing.best_epoch
+        standing.finished = standing.epoch >= self.config.epochs or bool(self.config.patience and waited >= self.config.patience)
+        if standing.finished or self._may_save():
+            self._save()
+        self._tell(now=True)
+
+    def _evaluate(self) -> ValScores | None:
+        """How it stands on the val split, with the averaged weights where there are any."""
+        val = self.problem.positions("val")
+        if len(val) == 0:
+            return None
+        outputs = self.predict(val)
+        tally = self.objective.start_val(val, self.metric)
+        tally.add(outputs, val)
+        return tally.finish()
+
+    def predict(self, positions: Positions) -> NDArray[np.float32]:
+        """Outputs for `positions`, each process computing its share, with the averaged weights where there are any."""
+        share = self.where.ranks.share(positions)
+        size = min(self.eval_size.value, most_evaluated(len(share)))
+        batches = [share[start : start + size] for start in range(0, len(share), size)]
+        self.network.eval()
+        self.network.zero_grad(set_to_none=True)  # the gradients' memory is free for larger batches
+        empty_cache(self.where.device)  # what the allocator kept is cut to the sizes of steps, which evaluation cannot use
+        if self.average is not None:
+            self.average.swap()
+        try:
+            found = [self.stepper.predict(fed, self.eval_size) for fed in self._feed(batches, None)]
+        finally:
+            if self.average is not None:
+                self.average.swap()
+            empty_cache(self.where.device)
+        mine = np.concatenate(found) if found else np.empty((0, self.problem.num_outputs), np.float32)
+        return np.concatenate(self.where.ranks.gather(mine))
+
+    # -- what a batch is ---------------------------------------------------------------------------------------------------------
+
+    def _plan_epoch(self, epoch: int, first: int) -> tuple[list[Positions], list[Kept | None]]:
+        """The global batches of an epoch from step `first` on, and for mixup how much of each of our samples is kept."""
+        order = self.train[epoch_order(self.hashes, seed=self.config.seed, epoch=epoch)]
+        starts = range(first * self.config.batch_size, len(order), self.config.batch_size)
+        batches = [order[start : start + self.config.batch_size] for start in starts]
+        return batches, [self._mixing(epoch, step, len(batch)) for step, batch in enumerate(batches, start=first)]
+
+    def _feed_epoch(self, epoch: int, first: int) -> Generator[Fed, None, None]:
+        wanted = [self._own(batch, kept) for batch, kept in zip(*self._plan_epoch(epoch, first), strict=True)]
+        return self._feed(wanted, epoch)
+
+    def _mixing(self, epoch: int, step: int, num_global: int) -> Kept | None:
+        """Mixup: how much of each of our samples is kept; the rest is taken from the next one in the global batch."""
+        if not self.config.mixup or num_global < 2:
+            return None
+        random = np.random.Generator(np.random.PCG64(hash_int("mixup", self.config.seed, epoch, step)))
+        kept = random.beta(self.config.mixup, self.config.mixup, size=num_global)
+        return self.where.ranks.share(kept.astype(np.float32))
+
+    def _own(self, batch: Positions, kept: Kept | None) -> Positions:
+        """Our share of a global batch and, for mixup, the one sample more that the last of ours is mixed with."""
+        ranks = self.where.ranks
+        share = ranks.share(batch)
+        return share if kept is None else np.concatenate([share, ranks.share(np.roll(batch, -1))[-1:]])
+
+    def _feed(self, batches: list[Positions], epoch: int | None) -> Generator[Fed, None, None]:
+        where = self.where
+        return feed(
+            self.source, batches, epoch=epoch, device=where.device, workers=where.workers, pin=where.pin, waits=self.waits
+        )
+
+    # -- rates, clocks, files ----------------------------------------------------------------------------------------------------
+
+    def _lr_factor(self) -> float:
+        warmup_steps = round(self.config.warmup_epochs * self.steps_per_epoch)
+        return lr_factor(self.global_step, num_steps=self.config.epochs * self.steps_per_epoch, warmup_steps=warmup_steps)
+
+    def _lr_now(self) -> float:
+        return float(max(group["lr"] for group in self.optimizer.param_groups))
+
+    @contextmanager
+    def _clock(self, stage: str) -> Iterator[None]:
+        """Add the seconds of a block to its stage; on a card they are those of handing the work over, not of doing it."""
+        started_s = time.perf_counter()
+        yield
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - started_s
+
+    def _weights(self) -> State:
+        """The weights worth keeping: the average where there is one."""
+        state = dict(self.network.state_dict())
+        return state if self.average is None else {**state, **self.average.state_dict()}
+
+    def _save(self) -> None:
+        pieces = {
+            "network": self.network.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "average": None if self.average is None else self.average.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "sizes": [[size.value, size.halvings] for size in (self.stepper.size, self.eval_size)],
+        }
+        self._refuse_diverged()
+        with self._clock("checkpoint"):
+            self.snapshots.save(self.standing, pieces)
+        self.saved_s = time.monotonic()
+
+    def _may_save(self) -> bool:
+        """Whether an epoch's end is worth a snapshot: not where epochs are so short that writing would take most of the time."""
+        spent = self.seconds.get("checkpoint", 0.0)
+        return spent <= _SAVING_SHARE * (time.monotonic() - self.started_s)
+
+    def restore(self) -> None:
+        """Go on from the snapshot, if there is one of this training; every process hears the leader's."""
+        standing, pieces = self.where.ranks.gather(self.snapshots.load())[0]
+        self.standing = standing
+        if pieces is None:
+            return
+        self.network.load_state_dict(pieces["network"])
+        load_optimizer(self.optimizer, pieces["optimizer"])
+        if self.average is not None:
+            self.average.load_state_dict(pieces["average"])
+        self.scaler.load_state_dict(pieces["scaler"])
+        for size, (value, halvings) in zip((self.stepper.size, self.eval_size), pieces["sizes"], strict=True):
+            size.value, size.halvings = min(size.value, value), halvings
+
+    def result(self, resumed_step: int) -> Finetuned:
+        """Put the best weights in place and show them val and test."""
+        standing = self.standing
+        state = self.where.ranks.gather(self.snapshots.load_best(standing.best_epoch) if self.where.ranks.leads else {})[0]
+        self.network.load_state_dict(state)
+        self.average = None
+        judged = [split for split in ("val", "test") if len(self.problem.positions(split))]
+        return Finetuned(
+            state=state,
+            outputs={split: self.predict(self.problem.positions(split)) for split in judged},
+            best_epoch=standing.best_epoch,
+            curve=standing.curve,
+            metric=self.metric,
+            resumed_step=resumed_step,
+            num_steps=self.global_step,
+            sub_batch=self.stepper.size.value,
+            eval_batch=self.eval_size.value,
+            halvings=self.stepper.size.halvings + self.eval_size.halvings,
+            seconds={**self.seconds, "waiting for data": self.waits.wait_s, "preparing data": self.waits.prepare_s},
+        )
+
+    def _tell(self, *, now: bool = False) -> None:
+        """Progress in samples, with the loss and the share of time spent waiting for data."""
+        seconds = time.monotonic()
+        if not self.where.ranks.leads or (seconds - self.told_s < _TELL_EVERY_S and not now):
+            return
+        self.told_s = seconds
+        self._read_losses()
+        standing, total = self.standing, self.config.epochs * len(self.train)
+        done = total if standing.finished else standing.epoch * len(self.train) + standing.num_seen
+        elapsed = max(seconds - self.started_s, 1e-9)
+        rate = self.num_run / elapsed
+        extra: dict[str, Any] = {"epoch": min(standing.epoch + 1, self.config.epochs), "waiting_for_data_share": self.waits.share}
+        if standing.num_seen:
+            extra["loss"] = standing.loss_sum / standing.num_seen
+        if standing.best_metric is not None:
+            extra[f"best_val_{self.metric}"] = standing.best_metric
+        self.where.on_event(Progress("train", done, total, "images", rate, (total - done) / rate if rate else None, extra=extra))
+
+    def _interrupted(self) -> Interrupted:
+        kept = "the state is saved" if self.where.folder else "no checkpoint was asked for, so nothing is kept"
+        return Interrupted(
+            f"training stopped in epoch {self.standing.epoch + 1} of {self.config.epochs}, after step {self.standing.step}",
+            why=f"stopped on request; {kept}",
+            try_="run the same command again",
+        )
+
+    def _diverged(self, why: str) -> DataError:
+        return DataError(
+            f"training diverged in epoch {self.standing.epoch + 1}, by step {self.standing.step}",
+            why=why,
+            try_=f"--lr {self.config.lr / 10:g}, or --train-precision f32",
+        )
+
+
+def most_evaluated(num: int) -> int:
+    """How many of `num` samples evaluation reads at once at most, whatever would fit."""
+    return max(1, -(-num // _EVAL_PARTS))
+
+
+def prepare_network(network: TiledNetwork, config: LoopConfig, device: torch.device) -> TiledNetwork:
+    """The network on its device, laid out and in the mode `config` asks for."""
+    network.to(device)
+    memory_format = torch_memory_format(config.memory_format)
+    if memory_format is torch.channels_last:
+        network.to(memory_format=memory_format)  # type: ignore[call-overload]
+        network.suffix.register_forward_pre_hook(_channels_last)
+    if config.grad_ckpt:
+        set_grad_checkpointing(network.suffix)
+    training_mode(network, config)
+    return network
+
+
+def set_grad_checkpointing(suffix: nn.Module) -> None:
+    """Compute activations again in the backward pass instead of keeping them, where timm's network can do that."""
+    switch: Any = getattr(suffix, "set_grad_checkpointing", None)
+    if switch is not None:
+        switch(True)
+
+
+def _channels_last(module: nn.Module, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    return tuple(value.contiguous(memory_format=torch.channels_last) if value.ndim == 4 else value for value in args)
+
+
+def training_mode(network: nn.Module, config: LoopConfig) -> None:
+    """Training mode; batch norm keeps its pretrained statistics unless they are to be trained as well."""
+    network.train()
+    if config.batch_norm == "frozen":
+        set_batch_norm_eval(network)
