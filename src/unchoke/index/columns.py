@@ -16,7 +16,8 @@ from unchoke.choices import Choice
 from unchoke.errors import UsageError
 from unchoke.findings import Finding
 from unchoke.index.files import FileMatcher
-from unchoke.index.samples import FIXED_COLUMNS, DataSource
+from unchoke.index.inputs import refuse_leaks
+from unchoke.index.samples import FIXED_COLUMNS, DataSource, is_reserved
 from unchoke.index.table import is_missing
 
 if TYPE_CHECKING:
@@ -45,6 +46,13 @@ class Columns:
 
 def choose_columns(table: pd.DataFrame, source: DataSource, *, matcher: FileMatcher) -> tuple[Columns, list[Choice]]:
     """Every column's meaning, with the reasons for what the user left open."""
+    columns, choices = _choose(table, source, matcher)
+    learnt = (columns.label, *columns.targets, *(columns.long or ()))
+    refuse_leaks(source.inputs, learnt=learnt, taken=(columns.key, columns.sample_id, source.split))
+    return columns, choices
+
+
+def _choose(table: pd.DataFrame, source: DataSource, matcher: FileMatcher) -> tuple[Columns, list[Choice]]:
     _refuse_contradictions(source)
     long = source.long if source.label is None else None
     require_columns(table, _named(source, long=long))
@@ -70,11 +78,11 @@ def _refuse_contradictions(source: DataSource) -> None:
             why="a label makes it classification, a target regression",
             try_="leave one of the two out",
         )
-    taken = [name for name in source.targets if name in FIXED_COLUMNS]
+    taken = [name for name in source.targets if is_reserved(name)]
     if taken:
         raise UsageError(
             f"a target cannot be called {taken[0]!r}",
-            why=f"the manifest uses these names itself: {', '.join(FIXED_COLUMNS)}",
+            why=f"the manifest uses these names itself: {', '.join(FIXED_COLUMNS)}, and input/…",
             try_="rename that column in the table's header",
         )
 
@@ -82,6 +90,8 @@ def _refuse_contradictions(source: DataSource) -> None:
 def _named(source: DataSource, *, long: tuple[str, str] | None) -> dict[str, list[str]]:
     given = {"--id": source.id, "--path": source.path, "--label": source.label, "--group": source.group, "--split": source.split}
     named = {option: [name] for option, name in given.items() if name is not None}
+    if source.inputs:
+        named["--input"] = list(source.inputs)
     return {**named, "--long": list(long)} if long else named
 
 
@@ -160,7 +170,7 @@ def _choose_long(table: pd.DataFrame, key: str, choices: list[Choice]) -> tuple[
 
 def _choose_value(table: pd.DataFrame, key: str, sample_id: str | None, source: DataSource, choices: list[Choice]) -> Columns:
     """What to learn when neither --label nor --target says."""
-    taken = {key, sample_id, source.group, source.split}
+    taken = {key, sample_id, source.group, source.split, *source.inputs}
     candidates = [name for name in _known(table, LABEL_NAMES) if name not in taken]
     if not candidates:
         raise _unclear("no column is plainly the label", table, option="--label", example="COLUMN")

@@ -30,7 +30,7 @@ def _few(samples: Samples) -> list[Finding]:
             "few-samples",
             f"there are only {format_count(len(samples), 'sample')}: the test figures will be rough",
             evidence={"samples": len(samples), "advised": FEW_SAMPLES},
-            fix="read the intervals, not the figures; or use k-fold division so that every sample is tested once",
+            fix="read the intervals, not the figures; or give --folds 5 --fold all, so that every sample is tested once",
         )
     ]
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from unchoke.errors import DataError, UsageError, list_some
 from unchoke.findings import Finding
 from unchoke.index.columns import Columns
-from unchoke.index.samples import FIXED_COLUMNS
+from unchoke.index.inputs import refuse_leaks, settle_inputs
+from unchoke.index.samples import FIXED_COLUMNS, is_reserved
 from unchoke.index.values import read_numbers
 from unchoke.units import format_count
 
@@ -17,19 +18,25 @@ if TYPE_CHECKING:
 
 
 def widen(
-    table: pd.DataFrame, columns: Columns, *, keep: tuple[str, ...] = (), targets: tuple[str, ...] = ()
+    table: pd.DataFrame,
+    columns: Columns,
+    *,
+    keep: tuple[str, ...] = (),
+    targets: tuple[str, ...] = (),
+    inputs: tuple[str, ...] = (),
 ) -> tuple[pd.DataFrame, tuple[str, ...], list[Finding]]:
     """One row per key with a column for each target, the columns `keep` beside them; the target names; the problems.
 
-    Images that lack a value, or have two different ones, are named in the findings and left out. The index keeps the number of
-    each image's first row.
+    Images that lack a value, or have two different ones, are named in the findings and left out. Extra `inputs` become float
+    columns `input/NAME`, NaN where an image has none. The index keeps the number of each image's first row.
     """
     import pandas as pd
 
     assert columns.long is not None
     name_column, value_column = columns.long
     rows = table.assign(**{name_column: table[name_column].str.strip()})
-    names = _choose_targets(rows, name_column, targets, reserved=(*FIXED_COLUMNS, columns.key, *keep))
+    names = _choose_targets(rows, name_column, targets, reserved=(columns.key, *keep))
+    refuse_leaks(inputs, learnt=names)
     rows = rows[rows[name_column].isin(names)]
     numbers, findings = read_numbers(rows, [value_column])
     rows = rows.assign(**{value_column: numbers[value_column]})
@@ -39,7 +46,8 @@ def widen(
     wide = wide.reindex(columns=list(names))
     findings += _gaps(wide, columns.key, bad_keys)
     beside, clashes = _constant(rows, columns.key, [name for name in keep if name != columns.key])
-    wide = wide[~wide.index.isin(list(bad_keys))].join(beside)
+    measured, faults = settle_inputs(rows, inputs, key=columns.key)
+    wide = wide[~wide.index.isin(list(bad_keys))].join(beside).join(measured)
     if not len(wide):
         raise DataError(
             "no image has a value for every target",
@@ -47,7 +55,7 @@ def widen(
             try_=f"--target {shlex.quote(names[0])}",
         )
     first_rows = pd.Series(rows.index, index=rows[columns.key])[lambda line: ~line.index.duplicated()]
-    return wide.reset_index().set_index(first_rows[wide.index].to_numpy()), names, findings + clashes
+    return wide.reset_index().set_index(first_rows[wide.index].to_numpy()), names, findings + clashes + faults
 
 
 def _choose_targets(
@@ -61,11 +69,11 @@ def _choose_targets(
             why=f"its values are {list_some([repr(name) for name in there], limit=20)}",
             try_=f"--target {shlex.quote(there[0])}",
         )
-    taken = [name for name in (targets or there) if name in reserved]
+    taken = [name for name in (targets or there) if name in reserved or is_reserved(name)]
     if taken:
         raise UsageError(
             f"a target cannot be called {taken[0]!r}",
-            why=f"these names are used for other columns: {', '.join(dict.fromkeys(reserved))}",
+            why=f"these names are used for other columns: {', '.join(dict.fromkeys((*FIXED_COLUMNS, *reserved)))}, and input/…",
             try_=f"rename it in the column {name_column!r}",
         )
     return targets or tuple(there)

@@ -1,4 +1,4 @@
-"""`manifest.csv`: one row per sample with its path, its label or targets, its group and its split.
+"""`manifest.csv`: one row per sample with its path, its label or targets, its extra inputs, its group and its split.
 
 The same samples give the same bytes. Cells are quoted as RFC 4180 says, so that names with commas, quotes and line breaks
 survive; lines end in a line feed.
@@ -34,7 +34,7 @@ def render_manifest(samples: Samples) -> bytes:
     """The manifest's bytes."""
     frame = samples.frame.sort_values("sample_id", kind="stable")
     fold = ["fold"] if "fold" in frame.columns else []
-    names = ["sample_id", "path", *samples.value_columns, "group", "split", *fold]
+    names = ["sample_id", "path", *samples.value_columns, *samples.input_columns, "group", "split", *fold]
     out = io.StringIO()
     out.write(_line(names))
     out.writelines(_line(row) for row in zip(*(frame[name].tolist() for name in names), strict=True))
@@ -52,7 +52,7 @@ def _quote(cell: str) -> str:
 
 
 def load_manifest(file: Path) -> pd.DataFrame | None:
-    """The manifest as a frame (text as text, targets as floats, fold as integer), or None if there is none yet."""
+    """The manifest as a frame (text as text, targets and inputs as floats, fold as integer), or None if there is none yet."""
     import pandas as pd
 
     if not file.exists():

@@ -182,7 +182,7 @@ def _differing(code: str, rows: pd.DataFrame, expected: str, counts: dict[str, i
     kinds = list_some([f"{count:,} are {kind}" for kind, count in counts.items()])
     text = f"{format_count(len(rows), 'image')} not {expected}: {kinds}"
     paths = tuple(rows["path"].tolist())
-    fix = f"convert them to {expected}, remove them, or leave --expect out if they belong"
+    fix = f"convert them to {expected}, remove them, or say --expect any if they belong"
     evidence = {"expected": expected, "count": len(rows), "found": dict(list(counts.items())[:_SIZES_SHOWN])}
     return [Finding(code, text, severity="error", path=paths[0], paths=paths, evidence=evidence, fix=fix)]
 

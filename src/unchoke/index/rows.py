@@ -18,10 +18,11 @@ from unchoke.findings import Finding
 from unchoke.index.columns import Columns, choose_columns, diagnose_ungrouped
 from unchoke.index.files import FileMatcher, Found, find_files, plain, require_folders
 from unchoke.index.folders import SPLIT_WORDS, diagnose_names
+from unchoke.index.inputs import read_inputs
 from unchoke.index.labels import diagnose_labels
 from unchoke.index.long import widen
 from unchoke.index.matching import Matches, diagnose_unused, match_rows
-from unchoke.index.samples import DataSource, Samples, Scan, Task, build_samples
+from unchoke.index.samples import DataSource, Samples, Scan, Task, build_samples, input_column
 from unchoke.index.table import no_rows, read_table
 from unchoke.index.values import name_rows, read_labels, read_numbers
 from unchoke.units import format_count
@@ -32,10 +33,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Values:
-    """What is learnt, per row: columns of labels or numbers, and which rows have them."""
+    """What is learnt and what is given, per row: columns of labels or numbers, extra inputs, and which rows have them all."""
 
     task_kind: str
     columns: dict[str, Any]
+    inputs: pd.DataFrame
     usable: npt.NDArray[np.bool_]
     findings: list[Finding] = field(default_factory=list)
 
@@ -51,10 +53,11 @@ def scan_table(source: DataSource) -> Scan:
     columns, choices = choose_columns(table, source, matcher=matcher)
     if columns.long is not None:
         keep = tuple(name for name in (columns.sample_id, source.group, source.split) if name is not None)
-        table, targets, findings = widen(table, columns, keep=keep, targets=source.targets)
-        values = _Values("regression", {name: table[name] for name in targets}, np.ones(len(table), dtype=bool), findings)
+        table, targets, findings = widen(table, columns, keep=keep, targets=source.targets, inputs=source.inputs)
+        inputs = table[[input_column(name) for name in source.inputs]]
+        values = _Values("regression", {name: table[name] for name in targets}, inputs, _complete(inputs), findings)
     else:
-        values = _read_values(table, columns)
+        values = _read_values(table, columns, source.inputs)
     matches = match_rows(table, columns.key, matcher=matcher)
     _refuse_no_match(source, table, columns.key, matches)
     samples, findings = _assemble(table, source, columns, found, matches, values)
@@ -85,13 +88,20 @@ def _outside_folders(source: DataSource, table: pd.DataFrame) -> list[Path]:
     return sorted(folder for folder in absolute if folder != base and base not in folder.parents and folder.is_dir())
 
 
-def _read_values(table: pd.DataFrame, columns: Columns) -> _Values:
+def _read_values(table: pd.DataFrame, columns: Columns, input_names: tuple[str, ...]) -> _Values:
+    inputs, faults = read_inputs(table, input_names, ids=table[columns.sample_id or columns.key])
     if columns.label is not None:
         labels, findings = read_labels(table, columns.label)
-        return _Values("classification", {"label": labels}, (labels != "").to_numpy(dtype=bool), findings)
+        usable = (labels != "").to_numpy(dtype=bool) & _complete(inputs)
+        return _Values("classification", {"label": labels}, inputs, usable, findings + faults)
     numbers, findings = read_numbers(table, columns.targets)
-    usable = numbers.notna().all(axis=1).to_numpy(dtype=bool)
-    return _Values("regression", {name: numbers[name] for name in columns.targets}, usable, findings)
+    usable = _complete(numbers) & _complete(inputs)
+    return _Values("regression", {name: numbers[name] for name in columns.targets}, inputs, usable, findings + faults)
+
+
+def _complete(numbers: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Which rows have a number in every column."""
+    return numbers.notna().all(axis=1).to_numpy(dtype=bool)
 
 
 def _refuse_no_match(source: DataSource, table: pd.DataFrame, key: str, matches: Matches) -> None:
@@ -128,6 +138,7 @@ def _assemble(
         [found.images[position] for position in matches.positions[keep]],
         sample_ids=[ids[row] for row in keep],
         values={name: column.iloc[keep].to_numpy() for name, column in values.columns.items()},
+        inputs={name: values.inputs[input_column(name)].iloc[keep].to_numpy() for name in source.inputs},
         groups=None if groups is None else groups.iloc[keep].tolist(),
         splits=None if splits is None else [splits[row] for row in keep],
         group_name=source.group or "",

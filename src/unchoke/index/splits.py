@@ -58,6 +58,12 @@ def assign_splits(
     _refuse_shares(val_share, test_share)
     if folds is not None:
         return _assign_folds(samples, folds=folds, fold=fold, seed=seed, previous=previous, content=content)
+    if fold:
+        raise UsageError(
+            f"--fold {fold} was given without a number of folds",
+            why="without folds there is one split, made by shares",
+            try_=f"--folds 5 --fold {fold}",
+        )
     given = samples.frame["split"].tolist()
     earlier = _earlier(previous, "split")
     wanted = {"train": 1 - val_share - test_share, "val": val_share, "test": test_share}

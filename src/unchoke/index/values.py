@@ -59,11 +59,15 @@ def _bad_numbers(table: pd.DataFrame, column: str, numbers: pd.Series[float]) ->
     cells = [str(cell) for cell in table.loc[bad, column].iloc[:5]]
     shown = [f"row {row} {cell!r}" for row, cell in zip(rows, cells, strict=False)]
     more = f" and {len(rows) - len(shown)} more" if len(rows) > len(shown) else ""
-    comma = any(cell.replace(",", ".", 1).strip().replace(".", "", 1).isdigit() and "," in cell for cell in cells)
     return Finding(
         "bad-targets",
         f"{format_count(len(rows), 'row')} of {column!r} without a finite number: {', '.join(shown)}{more}",
         severity="error",
         evidence={"rows": rows[:1000], "count": len(rows)},
-        fix="write decimals with a point, not a comma" if comma else "fill in a number or remove the row",
+        fix="write decimals with a point, not a comma" if has_decimal_comma(cells) else "fill in a number or remove the row",
     )
+
+
+def has_decimal_comma(cells: Sequence[str]) -> bool:
+    """Whether one of these cells would be a number if its comma were a point."""
+    return any(cell.replace(",", ".", 1).strip().replace(".", "", 1).isdigit() and "," in cell for cell in cells)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from unchoke.errors import DataError
-from unchoke.flows.problem import build_problem, summarise
+from unchoke.errors import DataError, UsageError
+from unchoke.flows.problem import build_problem, check_target_names, summarise
 from unchoke.index.samples import Samples, Task
+from unchoke.settings import Settings
 
 IDS = [f"s{number}" for number in range(6)]
 CONTENTS = pd.Series([f"c{number}" for number in range(6)])
@@ -28,6 +30,12 @@ def numbers() -> Samples:
         {"sample_id": IDS, "mass": np.arange(6.0), "height": np.arange(6.0) * 2, "split": ["train"] * 5 + ["test"]}
     )
     return Samples(Task("regression", ("height", "mass")), frame)
+
+
+def with_inputs(ndvi: list[float], name: str = "ndvi") -> Samples:
+    return replace(
+        numbers(), frame=numbers().frame.assign(**{f"input/{name}": ndvi, "input/age": np.arange(6.0)}), inputs=(name, "age")
+    )
 
 
 def test_labels_become_numbers_in_the_order_of_the_names() -> None:
@@ -77,3 +85,51 @@ def test_a_summary_counts_by_split_and_class_or_describes_targets() -> None:
     assert summary["class_counts"]["train"] == {"a": 2, "b": 1, "c": 1}
     described = summarise(build_problem(numbers(), CONTENTS, ALL), source="t.csv", num_quarantined=0)
     assert described["targets_summary"]["height"]["max"] == 10.0
+
+
+def test_inputs_are_rows_of_floats_for_the_kept_samples() -> None:
+    kept = np.array([True, False, True, True, True, True])
+    learnable = build_problem(with_inputs([0.0, 0.1, 0.2, 0.3, 0.4, 0.5]), CONTENTS, kept)
+    assert learnable.inputs is not None
+    assert (learnable.inputs.dtype, learnable.inputs.shape, learnable.input_names) == (np.float32, (5, 2), ("ndvi", "age"))
+    assert learnable.inputs[1].tolist() == [np.float32(0.2), 2.0]
+    assert build_problem(numbers(), CONTENTS, ALL).inputs is None
+    summary = summarise(learnable, source="t.csv", num_quarantined=0)["inputs_summary"]
+    assert summary["age"]["max"] == 5.0
+
+
+def test_the_key_changes_with_the_inputs_and_their_names() -> None:
+    values = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
+    variants = [numbers(), with_inputs(values), with_inputs([*values[:5], 0.6]), with_inputs(values, name="height")]
+    assert len({build_problem(samples, CONTENTS, ALL).key for samples in variants}) == 4
+    assert build_problem(with_inputs(values), CONTENTS, ALL).key == build_problem(with_inputs(values), CONTENTS, ALL).key
+
+
+def test_sums_and_weights_may_name_only_targets_that_exist() -> None:
+    names = ("clover", "dead", "green", "total")
+    sound = {"sums": {"total": ("clover", "dead", "green")}, "target_weights": dict.fromkeys(names, 1.0)}
+    check_target_names(Settings(**sound), names)
+    check_target_names(Settings(), names)
+    for wrong in (
+        {"sums": {"all": ("clover", "dead")}},
+        {"sums": {"total": ("moss", "dead")}},
+        {"target_weights": {"moss": 1.0}},
+    ):
+        with pytest.raises(UsageError) as caught:
+            check_target_names(Settings(**wrong), names)
+        assert any(name in caught.value.what for name in ("'all'", "'moss'"))
+        assert "'clover', 'dead', 'green', 'total'" in caught.value.why
+
+
+def test_what_cannot_be_summed_or_weighted_is_refused_before_anything_is_run() -> None:
+    names = ("a", "b", "c")
+    with pytest.raises(UsageError, match="part of itself"):
+        check_target_names(Settings(sums={"a": ("b",), "b": ("a",)}), names)
+    with pytest.raises(UsageError, match="no weight for 'c'"):
+        check_target_names(Settings(target_weights={"a": 1, "b": 1}), names)
+
+
+@pytest.mark.parametrize("given", [{"sums": {"a": ("b",)}}, {"target_weights": {"a": 1.0}}, {"positive": True}], ids=str)
+def test_classes_have_neither_sums_nor_weights_nor_signs(given: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="classes are learnt"):
+        check_target_names(Settings(**given), ("a", "b"), kind="classification")

@@ -76,3 +76,14 @@ def test_text_columns_are_text_even_when_they_look_like_numbers(tmp_path: Path) 
     loaded = load_manifest(tmp_path / "m.csv")
     assert isinstance(loaded, pd.DataFrame)
     assert loaded["label"].tolist() == ["01", "1"]
+
+
+def test_inputs_keep_every_digit(tmp_path: Path) -> None:
+    entries = [FileEntry(f"/d/{i}", str(i), 1, 1) for i in range(2)]
+    inputs = {"NDVI, mean": [0.1 + 0.2, 1e-300]}
+    samples = build_samples(Task("regression", ("y",)), entries, sample_ids=["b", "a"], values={"y": [1, 2]}, inputs=inputs)
+    save_manifest(samples, tmp_path / "m.csv")
+    assert (tmp_path / "m.csv").read_text().startswith('sample_id,path,y,"input/NDVI, mean",group,split\n')
+    loaded = load_manifest(tmp_path / "m.csv")
+    assert loaded is not None
+    assert loaded["input/NDVI, mean"].tolist() == [1e-300, 0.1 + 0.2]

@@ -120,7 +120,9 @@ def test_a_new_row_of_a_known_group_joins_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"val_share": 0.6, "test_share": 0.4}, {"val_share": -0.1}, {"folds": 2}, {"folds": 5, "fold": 5}], ids=str
+    "wrong",
+    [{"val_share": 0.6, "test_share": 0.4}, {"val_share": -0.1}, {"folds": 2}, {"folds": 5, "fold": 5}, {"fold": 1}],
+    ids=str,
 )
 def test_impossible_divisions_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(UsageError):
