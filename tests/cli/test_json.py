@@ -25,6 +25,8 @@ EVERY_COMMAND = {
     "runs show": ["runs", "show", "1", "--out", "OUT"],
     "runs compare": ["runs", "compare", "1", "latest", "--out", "OUT"],
     "runs best": ["runs", "best", "--out", "OUT"],
+    "presets list": ["presets", "list"],
+    "presets show": ["presets", "show", "biomass"],
     "runs export": ["runs", "export", "1", "EXPORT", "--out", "OUT"],
 }
 

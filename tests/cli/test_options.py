@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from unchoke.cli.main import join_expect
-from unchoke.cli.options import DATA, FEATURES, HEAD
+from unchoke.cli.options import DATA, DEVICE, FEATURES, MACHINE, TRAINED
 from unchoke.settings import Settings, load_remembered
 from unchoke.workspace import Workspace
 
@@ -35,7 +35,7 @@ def table(photos: Path, tmp_path: Path) -> Path:
 
 
 def test_every_setting_has_an_option_and_every_option_a_setting() -> None:
-    assert sorted([*DATA, *FEATURES, *HEAD]) == sorted(Settings.model_fields)
+    assert sorted([*DATA, *FEATURES, *TRAINED, *DEVICE, *MACHINE]) == sorted(Settings.model_fields)
 
 
 def test_all_options_together_reach_the_rehearsal(unchoke: Type, table: Path, photos: Path, tiny_weights: Path) -> None:
@@ -77,6 +77,31 @@ def test_long_tables_targets_and_folds_can_be_typed(unchoke: Type, table: Path, 
     answer = unchoke("check", table, *where, "--folds", "3", "--fold", "1", "--out", table.parent / "out", "--json")
     assert answer.code == 0, answer.stdout
     assert answer.result["num_samples"] == 42
+
+
+@pytest.mark.parametrize("cut", [["--cut", "-4"], ["--cut=-4"]], ids=["apart", "joined"])
+def test_a_negative_cut_is_a_value_and_not_an_option(cut: list[str], unchoke: Type, photos: Path, tmp_path: Path) -> None:
+    assert unchoke("check", photos, "--preset", "leaves-4gb", "--out", tmp_path).code == 0
+    fit = unchoke("extract", *cut, photos, "--encoder", "no_such_network", "--out", tmp_path)
+    assert "no_such_network" in fit.stderr
+    assert "No such option" not in fit.stderr
+
+
+def test_tables_and_switches_can_be_typed_and_are_remembered(unchoke: Type, table: Path, photos: Path) -> None:
+    wide = pd.read_csv(table)
+    wide.assign(half=wide["mass"] / 2, rest=wide["mass"] / 2).to_csv(table, index=False)
+    targets = [word for name in ("mass", "half", "rest") for word in ("--target", name)]
+    sums = ["--sum", "mass=half+rest", "--target-weight", "mass=0.5", "--target-weight", "half=0.25", "--positive"]
+    sums += ["--target-weight", "rest=0.25"]
+    frozen = ["--streams", "2", "--tiles", "2x3", "--input-px", "64", "--cache", "none", "--cut", "end"]
+    where = ["--images", photos, "--path", "where"]
+    assert unchoke("check", table, *where, *targets, *sums, "--out", table.parent / "out").code == 0
+    assert unchoke("fit", table, *where, *frozen, "--streams", "0", "--out", table.parent / "out").code == 2
+    remembered = load_remembered(Workspace(table.parent / "out"))
+    assert (remembered["sums"], remembered["positive"]) == ({"mass": ["half", "rest"]}, True)
+    assert remembered["target_weights"] == {"mass": 0.5, "half": 0.25, "rest": 0.25}
+    assert unchoke("check", "--no-positive", "--out", table.parent / "out").code == 0
+    assert load_remembered(Workspace(table.parent / "out"))["positive"] is False
 
 
 @pytest.mark.parametrize(

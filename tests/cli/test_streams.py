@@ -64,7 +64,7 @@ def test_the_version_is_a_result(unchoke: Type) -> None:
 
 
 def test_help_of_every_command_names_its_options(unchoke: Type) -> None:
-    for command in ("doctor", "check", "fit", "train", "extract", "evaluate", "predict", "report", "demo", "runs"):
+    for command in ("doctor", "check", "fit", "train", "extract", "evaluate", "predict", "report", "demo", "runs", "presets"):
         answer = unchoke(command, "--help")
         assert answer.code == 0
         assert "--help" in answer.stdout

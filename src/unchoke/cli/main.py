@@ -15,8 +15,8 @@ from typing import Annotated, Any
 import typer
 
 from unchoke import __version__
-from unchoke.cli.options import DATA, FEATURES, HEAD, DryRun, Json, Out, Run, Weights, takes
-from unchoke.errors import Interrupted, UnchokeError
+from unchoke.cli.options import BUDGET, DATA, DEVICE, FEATURES, MACHINE, TRAINED, Detach, DryRun, Json, Out, Run, Weights, takes
+from unchoke.errors import Interrupted, UnchokeError, UsageError
 from unchoke.report.console import Console
 
 OUR_BUG = 70
@@ -32,6 +32,8 @@ app = typer.Typer(
 )
 runs_app = typer.Typer(help="What was tried, and what came out.", no_args_is_help=True)
 app.add_typer(runs_app, name="runs")
+presets_app = typer.Typer(help="Settings that belong together, for --preset.", invoke_without_command=True)
+app.add_typer(presets_app, name="presets")
 
 Shown = tuple[dict[str, Any], str, int]
 """What a command shows: the result for --json, the same as text, and the exit code."""
@@ -123,11 +125,13 @@ def check(typed: dict[str, Any], out: Out = None, json: Json = False) -> None:
 
 
 @app.command()
-@takes(*DATA, *FEATURES, *HEAD)
-def fit(typed: dict[str, Any], out: Out = None, dry_run: DryRun = False, json: Json = False) -> None:
+@takes(*DATA, *FEATURES, *TRAINED, *DEVICE, *MACHINE)
+def fit(typed: dict[str, Any], out: Out = None, detach: Detach = False, dry_run: DryRun = False, json: Json = False) -> None:
     """The main job: check, extract features once, train, evaluate, report. Run it again and it goes on, or says it is done."""
 
     def work(console: Console) -> Shown:
+        if detach:
+            return _detach("fit", typed, out, dry_run=dry_run)
         from unchoke.flows.fit import fit as run
 
         result = run(out=out, on_event=console.on_event, dry_run=dry_run, **typed)
@@ -137,11 +141,13 @@ def fit(typed: dict[str, Any], out: Out = None, dry_run: DryRun = False, json: J
 
 
 @app.command()
-@takes(*DATA, *FEATURES, *HEAD)
-def train(typed: dict[str, Any], out: Out = None, json: Json = False) -> None:
-    """Train and evaluate on cached features, without the gate in front; extracts what is missing."""
+@takes(*DATA, *FEATURES, *TRAINED, *DEVICE, *MACHINE)
+def train(typed: dict[str, Any], out: Out = None, detach: Detach = False, json: Json = False) -> None:
+    """Train and evaluate, without the gate in front; extracts what is missing."""
 
     def work(console: Console) -> Shown:
+        if detach:
+            return _detach("train", typed, out)
         from unchoke.flows.fit import train as run
 
         result = run(out=out, on_event=console.on_event, **typed)
@@ -150,8 +156,18 @@ def train(typed: dict[str, Any], out: Out = None, json: Json = False) -> None:
     show("train", json, work)
 
 
+def _detach(command: str, typed: dict[str, Any], out: Path | None, *, dry_run: bool = False) -> Shown:
+    from unchoke.flows.detach import detach
+
+    if dry_run:
+        why = "a rehearsal is over in seconds and changes nothing"
+        raise UsageError("--dry-run and --detach do not go together", why=why, try_="unchoke fit DATA --dry-run")
+    started = detach(command, out=out, **typed)
+    return started.to_dict(), started.to_text(), 0
+
+
 @app.command()
-@takes(*DATA, *FEATURES)
+@takes(*DATA, *FEATURES, *DEVICE)
 def extract(
     typed: dict[str, Any],
     job: Annotated[str | None, typer.Option("--job", help="Run this one job of features/jobs_queue.csv, done or not.")] = None,
@@ -171,8 +187,28 @@ def extract(
 
 
 @app.command()
+@takes(*BUDGET)
+def budget(
+    typed: dict[str, Any],
+    benchmark: Annotated[
+        bool, typer.Option("--benchmark", help="Time every batch size on the way, and name the fastest.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """What batch fits here, and how fast it is: measured in processes of their own, without data. Left out, --cut is none."""
+
+    def work(console: Console) -> Shown:
+        from unchoke.flows.budget import budget as run
+
+        result = run(benchmark=benchmark, on_event=console.on_event, **typed)
+        return result.to_dict(), result.to_text(), 0
+
+    show("budget", json, work)
+
+
+@app.command()
 def evaluate(run: Run = "latest", out: Out = None, json: Json = False) -> None:
-    """Score a run again from its files: cached features and saved head, no training, no images."""
+    """Score a run again from its files: what was cached and the saved weights, no training."""
 
     def work(console: Console) -> Shown:
         from unchoke.flows.evaluate import evaluate as evaluate_run
@@ -188,6 +224,9 @@ def predict(
     run: Run,
     images: Annotated[list[str], typer.Argument(help="Image files or folders.")],
     to: Annotated[Path | None, typer.Option("--to", help="Write the predictions to this CSV file.")] = None,
+    inputs: Annotated[
+        Path | None, typer.Option("--inputs", help="Table with the images' extra columns, for a run trained with --input.")
+    ] = None,
     weights: Weights = None,
     device: Annotated[str | None, typer.Option("--device", help="cpu, cuda or mps.")] = None,
     out: Out = None,
@@ -198,7 +237,9 @@ def predict(
     def work(console: Console) -> Shown:
         from unchoke.flows.predict import predict as predict_images
 
-        result = predict_images(run, images, to=to, weights=weights, device=device, out=out, on_event=console.on_event)
+        result = predict_images(
+            run, images, to=to, inputs=inputs, weights=weights, device=device, out=out, on_event=console.on_event
+        )
         return result.to_dict(), result.to_text(), 1 if result.failed else 0
 
     show("predict", json, work)
@@ -279,6 +320,19 @@ def runs_best(
     show("runs best", json, work)
 
 
+@runs_app.command("watch")
+def runs_watch(out: Out = None, json: Json = False) -> None:
+    """Follow the newest detached run to its end, or show how it ended. Ctrl-C stops the watching, not the run."""
+
+    def work(console: Console) -> Shown:
+        from unchoke.flows.detach import watch_run
+
+        watched = watch_run(out=out, on_event=console.on_event, on_line=console.pass_on if json else None)
+        return watched.to_dict(), watched.to_text(), watched.exit_code
+
+    show("runs watch", json, work)
+
+
 @runs_app.command("export")
 def runs_export(
     run: Run,
@@ -296,6 +350,40 @@ def runs_export(
         return result, f"exported  {to}\nnext      unchoke predict {shlex.quote(str(to))} IMAGES", 0
 
     show("runs export", json, work)
+
+
+@presets_app.callback()
+def presets(context: typer.Context, json: Json = False) -> None:
+    """Settings that belong together, for --preset. Alone, the same as `presets list`."""
+    if context.invoked_subcommand is None:
+        presets_list(json=json)
+
+
+@presets_app.command("list")
+def presets_list(json: Json = False) -> None:
+    """The presets, with what each is for and what it expects of the data."""
+
+    def work(console: Console) -> Shown:
+        from unchoke.presets import list_presets
+        from unchoke.report.presets_text import render_presets
+
+        found = list_presets()
+        return {"presets": [preset.to_dict() for preset in found]}, render_presets(found), 0
+
+    show("presets list", json, work)
+
+
+@presets_app.command("show")
+def presets_show(name: Annotated[str, typer.Argument(help="A preset, or a TOML file.")], json: Json = False) -> None:
+    """A preset as it is written: every setting, and why."""
+
+    def work(console: Console) -> Shown:
+        from unchoke.presets import load_preset
+
+        preset = load_preset(name)
+        return {**preset.to_dict(), "text": preset.text}, preset.text, 0
+
+    show("presets show", json, work)
 
 
 @app.command()

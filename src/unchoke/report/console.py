@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from unchoke.errors import UnchokeError
 from unchoke.events import Chosen, Event, Note, Progress, StageDone, StageStarted
-from unchoke.report.json import SCHEMA, dump_line, to_jsonable
+from unchoke.report.json import SCHEMA, dump_event, dump_line
 from unchoke.report.layout import visible, visible_block
 from unchoke.report.text import format_value
 from unchoke.units import format_seconds
@@ -23,10 +23,10 @@ from unchoke.units import format_seconds
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
-_EVENT_NAMES = {StageStarted: "stage_started", StageDone: "stage_done", Progress: "progress", Chosen: "chosen", Note: "note"}
 _REDRAW_EVERY_S = 0.1
 _JSON_EVERY_S = 0.5
 _PLAIN_EVERY_S = 5.0
+_STAGE_AFTER_FAILURES = "train"  # what cannot be read was set aside before it begins
 _UNITS_THAT_FAIL = {"images", "files", "samples", "jobs", "tiles"}
 
 
@@ -64,9 +64,14 @@ class Console:
                 return
             self._flush_progress()
             if self._json:
-                self._emit_json_event(event)
+                _write(self._stdout, dump_event(event))
             else:
                 self._say(_event_line(event), style=_event_style(event))
+
+    def pass_on(self, line: str) -> None:
+        """A line of JSON that another process wrote, as it is."""
+        with self._lock:
+            _write(self._stdout, line)
 
     def result(self, command: str, result: Mapping[str, Any], text: str, *, ok: bool = True) -> None:
         """The command's result: `text` for people, or `result` as the last JSON line."""
@@ -114,7 +119,7 @@ class Console:
     def _show_progress(self, event: Progress) -> None:
         self._unshown = None
         if self._json:
-            self._emit_json_event(event)
+            _write(self._stdout, dump_event(event))
         elif self._redraws:
             self._redraw(progress_line(event))
         else:
@@ -128,10 +133,6 @@ class Console:
             self._stderr.write("\n")
             self._stderr.flush()
             self._line_open = False
-
-    def _emit_json_event(self, event: Event) -> None:
-        value = to_jsonable(event.choice if isinstance(event, Chosen) else event)
-        _write(self._stdout, dump_line({"schema": SCHEMA, "event": _EVENT_NAMES[type(event)], **value}))
 
     def _say(self, line: str, *, style: str = "") -> None:
         if not self._redraws:
@@ -170,7 +171,7 @@ def progress_line(event: Progress) -> str:
         parts.append(f"{_rate(event.rate_per_s)} {visible(event.unit)}/s")
     if event.left_s is not None and event.done < event.total:
         parts.append(f"{format_seconds(event.left_s)} left")
-    if event.failed or event.unit in _UNITS_THAT_FAIL:
+    if event.failed or (event.unit in _UNITS_THAT_FAIL and event.stage != _STAGE_AFTER_FAILURES):
         parts.append(f"{event.failed:,} failed")
     return "  ".join(parts)
 
@@ -185,9 +186,15 @@ def _extra_parts(extra: Mapping[str, Any]) -> list[str]:
         elif stem != key and f"{stem}_total" in extra:
             parts.append(f"{value:,}/{extra[f'{stem}_total']:,} {stem}")
         elif not (key.endswith("_total") and f"{key.removesuffix('_total')}_done" in extra):
-            shown = f"{value:.3g}" if isinstance(value, float) else format_value(value)
-            parts.append(f"{key.replace('_', ' ')} {shown}")
+            parts.append(f"{key.removesuffix('_share').replace('_', ' ')} {_shown(key, value)}")
     return [visible(part) for part in parts]
+
+
+def _shown(key: str, value: Any) -> str:
+    """A share in per cent, another fraction with three digits."""
+    if not isinstance(value, float):
+        return format_value(value)
+    return f"{100 * value:.0f} %" if key.endswith("_share") else f"{value:.3g}"
 
 
 def _rate(per_s: float) -> str:

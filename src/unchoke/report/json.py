@@ -1,4 +1,4 @@
-"""Values to strict JSON, and a run's `record.json` to and from disk.
+"""Values to strict JSON, events to lines and back, and a run's `record.json` to and from disk.
 
 In comes whatever a flow gathered: dataclasses, paths, numpy scalars and arrays, datetimes, NaN. Out comes what every JSON parser
 reads: text, numbers, booleans, null, lists and objects. What has no JSON form (a function, an open file) is refused, not guessed.
@@ -16,9 +16,19 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from unchoke import atomic
+from unchoke.choices import Choice
 from unchoke.errors import DataError
+from unchoke.events import Chosen, Event, Note, Progress, StageDone, StageStarted
 
 SCHEMA = 1
+_EVENTS: dict[str, type[StageStarted | StageDone | Progress | Choice | Note]] = {
+    "stage_started": StageStarted,
+    "stage_done": StageDone,
+    "progress": Progress,
+    "chosen": Choice,
+    "note": Note,
+}
+_EVENT_NAMES = {kind: name for name, kind in _EVENTS.items()}
 
 
 def to_jsonable(value: Any) -> Any:
@@ -74,6 +84,25 @@ def _valid_text(text: str) -> str:
 def dump_line(value: Any) -> str:
     """`value` as one line of strict JSON in ASCII, so that no encoding and no exotic line end can break it."""
     return json.dumps(to_jsonable(value), ensure_ascii=True, allow_nan=False, separators=(", ", ": "))
+
+
+def dump_event(event: Event) -> str:
+    """An event as one line; a choice lies in it flat, as in a record."""
+    value = event.choice if isinstance(event, Chosen) else event
+    return dump_line({"schema": SCHEMA, "event": _EVENT_NAMES[type(value)], **to_jsonable(value)})
+
+
+def parse_event(line: Mapping[str, Any]) -> Event | None:
+    """The event of a line that `dump_event` wrote; None for any other line and for events this version does not know."""
+    kind = _EVENTS.get(str(line.get("event")))
+    if kind is None:
+        return None
+    known = {field.name for field in dataclasses.fields(kind)}
+    try:
+        value = kind(**{name: item for name, item in line.items() if name in known})
+    except TypeError:  # a field it cannot do without is not there
+        return None
+    return Chosen(value) if isinstance(value, Choice) else value
 
 
 def save_record(path: Path, record: Mapping[str, Any]) -> None:

@@ -1,0 +1,64 @@
+"""`unchoke presets`, and `--preset` on the commands that take it."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from unchoke.presets import preset_names
+from unchoke.settings import load_remembered
+from unchoke.workspace import Workspace
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Type
+
+
+def test_the_presets_are_listed_with_and_without_the_word(unchoke: Type) -> None:
+    bare, listed = unchoke("presets"), unchoke("presets", "list")
+    assert (bare.code, bare.stdout) == (0, listed.stdout)
+    assert all(name in bare.stdout for name in preset_names())
+    assert "unchoke fit DATA --preset NAME" in bare.stdout
+    assert unchoke("presets", "--json").result == unchoke("presets", "list", "--json").result
+
+
+def test_a_preset_is_shown_as_it_is_written(unchoke: Type) -> None:
+    shown = unchoke("presets", "show", "biomass")
+    assert tomllib.loads(shown.stdout)["tiles"] == "2x2"
+    assert "# " in shown.stdout
+    assert unchoke("presets", "show", "nothing").code == 2
+
+
+def test_what_a_preset_expects_is_checked_and_can_be_overridden(unchoke: Type, photos: Path, tmp_path: Path) -> None:
+    files = sorted(photos.rglob("*.jpg"))
+    frame = pd.DataFrame(
+        {
+            "image_id": [file.stem for file in files],
+            "dx": [file.parent.name for file in files],
+            "lesion_id": [file.stem for file in files],
+        }
+    )
+    frame.to_csv(tmp_path / "metadata.csv", index=False)
+    folders = [word for name in ("apple", "leaf", "plum") for word in ("--images", photos / name)]
+    typed = ["check", tmp_path / "metadata.csv", *folders, "--preset", "ham10000", "--out", tmp_path / "out", "--json"]
+    refused = unchoke(*typed)
+    assert refused.code == 1
+    errors = [finding for finding in refused.last["result"]["findings"] if finding["severity"] == "error"]
+    assert [finding["code"] for finding in errors] == ["unexpected-size"]
+    assert "--expect any" in errors[0]["fix"]
+    assert unchoke(*typed, "--expect", "96x72", "rgb").code == 0
+    assert unchoke(*typed, "--expect", "any").code == 0
+    remembered = load_remembered(Workspace(tmp_path / "out"))
+    assert (remembered["preset"], remembered["expect"]) == ("ham10000", "any")
+    again = unchoke("check", "--out", tmp_path / "out", "--json")
+    assert again.code == 0
+    reasons = {line["name"]: line["reason"] for line in again.lines if line.get("event") == "chosen"}
+    assert (reasons["preset"], reasons["group"]) == ("remembered in unchoke.toml", "preset ham10000")
+
+
+def test_an_unknown_preset_is_2_and_lists_them(unchoke: Type, photos: Path, tmp_path: Path) -> None:
+    answer = unchoke("fit", photos, "--preset", "ham1000", "--out", tmp_path / "out")
+    assert answer.code == 2
+    assert "ham10000" in answer.stderr
