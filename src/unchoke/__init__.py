@@ -1,8 +1,8 @@
 """unchoke: train image models fast on the machine you have, and know what holds a run back.
 
 The functions have the names of the commands: `unchoke.fit("photos/")` does what `unchoke fit photos/` does. They are
-imported when first used, so `import unchoke` costs next to nothing. Two of them, `train` and `report`, share their name with a
-package of stages: those packages can be called.
+imported when first used, so `import unchoke` costs next to nothing. Three of them, `train`, `report` and `budget`, share their
+name with a package of stages: those packages can be called.
 """
 
 from __future__ import annotations
@@ -15,17 +15,21 @@ from typing import Any
 __version__ = "0.1.0"
 
 _EXPORTS: dict[str, str] = {
+    "budget": "unchoke.flows.budget",
     "check": "unchoke.flows.check",
     "demo": "unchoke.flows.demo",
+    "detach": "unchoke.flows.detach",
     "doctor": "unchoke.flows.doctor",
     "evaluate": "unchoke.flows.evaluate",
     "export_run": "unchoke.flows.export",
     "extract": "unchoke.flows.fit",
     "fit": "unchoke.flows.fit",
+    "list_presets": "unchoke.presets",
     "list_runs": "unchoke.flows.runs",
     "predict": "unchoke.flows.predict",
     "report": "unchoke.flows.runs",
     "train": "unchoke.flows.fit",
+    "watch_run": "unchoke.flows.detach",
 }
 """Public name to the module that holds it."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ def load_tensors(path: Path) -> dict[str, Any]:
 
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, MemoryError):
+    except (OSError, MemoryError) as error:
+        if getattr(error, "errno", None) == errno.EINVAL:  # torch looks for what a file cut short no longer has
+            raise NotTensors("it is incomplete") from error
         raise
     except Exception as error:  # a file that is no checkpoint can fail anywhere in the unpickler: KeyError, EOFError, ...
         raise NotTensors(first_line(error)) from error

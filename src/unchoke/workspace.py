@@ -63,6 +63,11 @@ class Workspace:
         return self.root / "engines"
 
     @property
+    def logs(self) -> Path:
+        """What detached commands say, one file of JSON lines for each."""
+        return self.root / "logs"
+
+    @property
     def lock_file(self) -> Path:
         return self.root / ".lock"
 
@@ -93,7 +98,7 @@ class Workspace:
             raise UsageError(
                 f"another command is working in {self.root}",
                 why=f"one command owns a workspace at a time{_holder(self.root)}",
-                try_="wait for it, or give this one its own folder with --out DIR",
+                try_=f"unchoke runs watch --out {self.root}, if it was detached; or give this one its own folder with --out DIR",
             ) from None
         try:
             (self.root / ".owner").write_text(str(os.getpid()))

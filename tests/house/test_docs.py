@@ -23,6 +23,7 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md"
 documents = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda file: str(file.relative_to(ROOT)))
 PLACE = re.compile(r"(?P<file>[\w/]+\.py)(?::(?P<name>[A-Za-z_][\w.]*)(?:\(\))?)?")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+BENCH = re.compile(r"(benches/\w+\.py) (.*)")
 
 
 def inline_code(text: str) -> list[str]:
@@ -144,8 +145,15 @@ def test_every_command_line_uses_options_its_command_has(document: Path) -> None
 @documents
 def test_every_option_a_document_names_belongs_to_some_command(document: Path) -> None:
     known = set().union(*(options_of(command) for command in COMMANDS.values())) | options_of(typer.main.get_command(app))
-    named = {option for code in inline_code(document.read_text(encoding="utf-8")) for option in OPTION.findall(code)}
-    assert not named - known
+    codes = [code for code in inline_code(document.read_text(encoding="utf-8")) if not BENCH.match(code)]
+    assert not {option for code in codes for option in OPTION.findall(code)} - known
+
+
+@documents
+def test_every_option_given_to_a_bench_stands_in_its_script(document: Path) -> None:
+    matches = [match for code in inline_code(document.read_text(encoding="utf-8")) if (match := BENCH.match(code))]
+    asked = [(ROOT / match[1], option) for match in matches for option in OPTION.findall(match[2])]
+    assert not [option for script, option in asked if f'"{option}"' not in script.read_text(encoding="utf-8")]
 
 
 def test_the_readme_has_a_row_for_every_command() -> None:

@@ -1,4 +1,4 @@
-"""Both notebooks run from the first cell to the last on small data, in a fresh kernel of this very interpreter."""
+"""The notebooks run from the first cell to the last on small data, in a fresh kernel of this very interpreter."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where both notebooks write, as for a person who runs one after the other; either also works alone."""
+    """Where the notebooks write, as for a person who runs one after the other; each also works alone."""
     return tmp_path_factory.mktemp("notebooks") / "out"
 
 
@@ -57,6 +57,7 @@ def execute(name: str, *, kernel: str, photos: Path, out: Path, monkeypatch: pyt
     """The notebook with the outputs it gave."""
     monkeypatch.setenv("UNCHOKE_NOTEBOOK_DATA", str(photos))
     monkeypatch.setenv("UNCHOKE_NOTEBOOK_OUT", str(out))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # test processes share the cores
     notebook = nbformat.read(ROOT / "notebooks" / name, as_version=4)
     client = nbclient.NotebookClient(
         notebook, timeout=CELL_TIMEOUT_S, kernel_name=kernel, resources={"metadata": {"path": str(out.parent)}}
@@ -69,8 +70,9 @@ def printed(notebook: Any) -> str:
     return "\n".join(output.get("text") or output.get("data", {}).get("text/plain", "") for output in outputs)
 
 
-def test_there_are_two_notebooks_and_they_are_saved_without_outputs() -> None:
-    assert [file.name for file in NOTEBOOKS] == ["02_feature_extract_microjobs.ipynb", "03_train_head_fastloop.ipynb"]
+def test_there_are_three_notebooks_and_they_are_saved_without_outputs() -> None:
+    names = ["02_feature_extract_microjobs.ipynb", "03_train_head_fastloop.ipynb", "colab_training.ipynb"]
+    assert [file.name for file in NOTEBOOKS] == names
     for file in NOTEBOOKS:
         cells = [cell for cell in nbformat.read(file, as_version=4).cells if cell.cell_type == "code"]
         assert 5 <= len(cells) <= 8
@@ -93,3 +95,23 @@ def test_heads_are_trained_compared_and_reported(kernel: str, photos: Path, out:
     assert (runs / "exp_4" / "report.html").is_file()
     assert len(json.loads((runs / "exp_4" / "record.json").read_text())["sweep"]) == 16
     assert json.loads((runs / "exp_2" / "record.json").read_text())["sweep"][0]["config"]["kind"] == "mlp"
+
+
+def test_the_last_blocks_are_trained_here_and_in_the_background_and_run_again_nothing_is(
+    kernel: str, photos: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = out / "training" / "experiments"
+    first = printed(execute("colab_training.ipynb", kernel=kernel, photos=photos, out=out, monkeypatch=monkeypatch))
+    records = [json.loads((runs / name / "record.json").read_text()) for name in ("exp_1", "exp_2")]
+    assert [len(json.loads((runs / name / "history.json").read_text())) for name in ("exp_1", "exp_2")] == [2, 3]
+    assert [record["training"]["cut"] for record in records] == ["-4", "-4"]
+    assert records[0]["memory"]["planned_bytes"] < 4_000_000_000
+    assert "works in the background" in first
+    assert f"report {runs / 'exp_2' / 'report.html'}" in first
+    assert len((out / "predictions.csv").read_text().splitlines()) == 31
+
+    written = {file: file.stat().st_mtime_ns for file in runs.rglob("*.pt")}
+    again = printed(execute("colab_training.ipynb", kernel=kernel, photos=photos, out=out, monkeypatch=monkeypatch))
+    assert {file: file.stat().st_mtime_ns for file in runs.rglob("*.pt")} == written
+    assert "exp_2" in again
+    assert "exp_3" not in again

@@ -10,8 +10,8 @@ import pytest
 
 import unchoke
 
-COMMANDS = ["check", "demo", "doctor", "evaluate", "extract", "fit", "predict", "report", "train"]
-PUBLIC = [*COMMANDS, "export_run", "list_runs"]
+COMMANDS = ["budget", "check", "demo", "doctor", "evaluate", "extract", "fit", "predict", "report", "train"]
+PUBLIC = [*COMMANDS, "detach", "export_run", "list_presets", "list_runs", "watch_run"]
 
 
 def in_a_fresh_interpreter(code: str) -> None:

@@ -19,6 +19,7 @@ from unchoke.events import OnEvent
 from unchoke.findings import Finding, rank
 from unchoke.fingerprint import digest
 from unchoke.flows.inspect import inspect_samples
+from unchoke.flows.problem import check_target_names
 from unchoke.flows.resources import diagnose_room, estimate_need, measure_room
 from unchoke.flows.session import Session, open_session, out_option
 from unchoke.flows.worker_trial import try_worker
@@ -29,7 +30,7 @@ from unchoke.index.scan import scan_samples
 from unchoke.index.splits import assign_splits
 from unchoke.measure.memory import return_unused_memory
 from unchoke.report.text import render_findings
-from unchoke.settings import Settings
+from unchoke.settings import ANYTHING, Settings
 from unchoke.units import format_count
 
 if TYPE_CHECKING:
@@ -123,6 +124,7 @@ def prepare(session: Session) -> Prepared:
     settings = session.settings
     with session.stage("index"):
         scan = scan_samples(data_source(settings))
+        check_target_names(settings, scan.samples.task.names, kind=scan.samples.task.kind)
     for choice in scan.choices:
         session.chose(choice)
     with session.stage("check", format_count(len(scan.samples), "file")):
@@ -133,12 +135,12 @@ def prepare(session: Session) -> Prepared:
             val_share=settings.val_share,
             test_share=settings.test_share,
             folds=settings.folds,
-            fold=settings.fold,
+            fold=settings.test_fold,
             seed=settings.seed,
             previous=load_manifest(session.workspace.manifest_file),
             content=facts["content"].tolist(),
         )
-        expect = parse_expect(settings.expect) if settings.expect else None
+        expect = parse_expect(settings.expect) if settings.expect and settings.expect != ANYTHING else None
         findings = scan.findings + diagnose_files(samples, facts, expect=expect, failure_rate=settings.max_failures)
         findings += _diagnose_room(session, len(samples))
     for choice in choices:
@@ -159,6 +161,7 @@ def data_source(settings: Settings) -> DataSource:
         group=settings.group,
         split=settings.split,
         long=settings.long,
+        inputs=settings.input,
     )
 
 

@@ -1,7 +1,7 @@
-"""Which encoder and which engine: built, compared with plain torch on the user's own pictures, and the choice kept.
+"""Which encoder, where it is cut and which engine runs the frozen part: compared with plain torch on the user's own pictures.
 
-In: a session and the pictures. Out: an encoder and an engine whose features may be used. The choice is written down in the
-workspace and stands from then on, so that a resumed run computes the very same numbers.
+In: a session and the pictures. Out: an encoder, its two parts, and an engine whose features may be used. The choice is written
+down in the workspace and stands from then on, so that a resumed run computes the very same numbers.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from unchoke.decode.image import DecodeError, Pixels
 from unchoke.device.backend import keep_freed_memory, torch_device
 from unchoke.errors import MachineError, UsageError
 from unchoke.features.agree import ASKED_FOR_INT8, USUAL, Candidate, choose_engine
+from unchoke.features.cut import NONE, Cut, cut_network, frozen_part
 from unchoke.features.encoders import Encoder, load_encoder
 from unchoke.features.engine_openvino import OpenVinoEngine
 from unchoke.features.engines import Engine, TorchEngine
@@ -27,6 +28,7 @@ from unchoke.features.extract import load_views
 from unchoke.features.recipe import Recipe
 from unchoke.fingerprint import digest, hash_int
 from unchoke.flows.session import Session
+from unchoke.views.tiles import TilePlan, plan_tiles
 
 _COMPARED = 32
 _CALIBRATED = 128
@@ -42,32 +44,71 @@ class Picture:
     content: str
 
 
-def prepare_engine(session: Session, pictures: Sequence[Picture]) -> tuple[Encoder, Engine]:
-    """The encoder, and the engine that will run it; an earlier choice in this workspace stands, so that resuming is exact."""
-    settings = session.settings
-    if settings.cut != "end":
-        raise UsageError(
-            f"--cut {settings.cut} is not available", why="this version trains on the whole frozen network", try_="--cut end"
+@dataclass(frozen=True)
+class Frozen:
+    """The whole encoder, where it is cut, how pictures are shown to it, and the engine that runs the part before the cut."""
+
+    encoder: Encoder
+    cut: Cut
+    tiles: TilePlan
+    engine: Engine
+
+    def recipe(self, num_augmented: int) -> Recipe:
+        """How a picture becomes what is cached."""
+        engine = self.engine
+        return Recipe(
+            self.encoder.spec, engine.name, engine.precision, num_augmented, self.cut.name, self.tiles, shape=self.cut.shape
         )
+
+
+def open_encoder(session: Session) -> Encoder:
+    """The encoder the settings name, with its weights, for inputs of the size they ask for."""
+    settings = session.settings
+    weights = Path(settings.weights) if settings.weights else None
+    return load_encoder(settings.encoder, weights=weights, input_px=settings.input_px)
+
+
+def prepare_engine(session: Session, pictures: Sequence[Picture]) -> Frozen:
+    """The frozen part and its engine; an earlier choice in this workspace stands, so that resuming is exact."""
+    settings = session.settings
+    _refuse_nothing_frozen(settings.cut)
     _refuse_unknown_pair(settings.engine, settings.precision)
+    tiles = plan_tiles(streams=settings.streams, tiles=settings.tiles)
     session.chose(keep_freed_memory())
-    encoder = load_encoder(settings.encoder, weights=Path(settings.weights) if settings.weights else None)
+    encoder = open_encoder(session)
+    cut = cut_network(encoder, settings.cut)
+    part = frozen_part(encoder, cut)
     kept = session.workspace.engines / "choice.json"
-    key = digest(
-        [encoder.spec.weights_sha256, encoder.spec.preprocess.to_dict(), settings.engine, settings.precision, settings.device]
-    )
-    earlier = _load_choices(kept)
+    earlier, key = _load_choices(kept), _choice_key(session, part)
     if key in earlier:
-        engine = _rebuild(session, encoder, earlier[key], pictures)
+        engine = _rebuild(session, part, earlier[key], pictures, tiles)
         if engine is not None:
-            return encoder, engine
-    reference = TorchEngine(encoder, device=torch_device(session.policy))
-    candidates = _candidates(session, encoder, pictures)
-    engine, choice = choose_engine(reference, candidates, _sample(encoder, pictures, _COMPARED))
+            return Frozen(encoder, cut, tiles, engine)
+    reference = TorchEngine(part, device=torch_device(session.policy))
+    candidates = _candidates(session, part, pictures, tiles)
+    shown = "pictures" if tiles.is_whole else "pictures' tiles"
+    engine, choice = choose_engine(reference, candidates, _sample(part, pictures, tiles, _COMPARED), shown=shown)
     _refuse_unmet_wish(session, choice)
     atomic.write_json(kept, {**earlier, key: choice.to_dict()})
     session.chose(choice)
-    return encoder, engine
+    return Frozen(encoder, cut, tiles, engine)
+
+
+def _refuse_nothing_frozen(cut: str) -> None:
+    if cut == NONE:
+        raise UsageError(
+            "--cut none leaves nothing to extract",
+            why="all of the network trains, from pixels: no part of it is run once and kept",
+            try_="unchoke train DATA --cut none, or unchoke extract DATA --cut -4",
+        )
+
+
+def _choice_key(session: Session, part: Encoder) -> str:
+    """What the choice of an engine depends on."""
+    settings, spec = session.settings, part.spec
+    asked_for = [settings.engine, settings.precision, settings.device]
+    cut = [] if part.cut == "end" else [part.cut]
+    return digest([spec.weights_sha256, spec.preprocess.to_dict(), *asked_for, *cut])
 
 
 def _refuse_unknown_pair(engine: str | None, precision: str | None) -> None:
@@ -86,10 +127,12 @@ def _load_choices(file: Path) -> dict[str, Any]:
     return loaded
 
 
-def _rebuild(session: Session, encoder: Encoder, earlier: dict[str, Any], pictures: Sequence[Picture]) -> Engine | None:
+def _rebuild(
+    session: Session, part: Encoder, earlier: dict[str, Any], pictures: Sequence[Picture], tiles: TilePlan
+) -> Engine | None:
     """The engine chosen before, or None (with a word) where this machine cannot run it."""
     try:
-        engine = _build(session, encoder, earlier["value"], pictures)
+        engine = _build(session, part, earlier["value"], pictures, tiles)
     except MachineError as error:
         session.warn(f"the engine chosen earlier, {earlier['value']}, is not available here ({error.what}); choosing again")
         return None
@@ -110,10 +153,10 @@ def _refuse_unmet_wish(session: Session, choice: Choice) -> None:
         raise MachineError(f"{asked} cannot be used here", why=choice.reason, try_="leave the option out and let it be chosen")
 
 
-def _candidates(session: Session, encoder: Encoder, pictures: Sequence[Picture]) -> list[Candidate]:
+def _candidates(session: Session, part: Encoder, pictures: Sequence[Picture], tiles: TilePlan) -> list[Candidate]:
     def candidate(label: str) -> Candidate:
         tolerance = ASKED_FOR_INT8 if label.endswith(":int8") else USUAL
-        return Candidate(label, lambda: _build(session, encoder, label, pictures), tolerance)
+        return Candidate(label, lambda: _build(session, part, label, pictures, tiles), tolerance)
 
     return [candidate(label) for label in _wanted_labels(session)]
 
@@ -131,18 +174,18 @@ def _wanted_labels(session: Session) -> list[str]:
     return labels
 
 
-def _build(session: Session, encoder: Encoder, label: str, pictures: Sequence[Picture]) -> Engine:
+def _build(session: Session, part: Encoder, label: str, pictures: Sequence[Picture], tiles: TilePlan) -> Engine:
     name, _, precision = label.partition(":")
     if name == "openvino":
         return OpenVinoEngine(
-            encoder,
+            part,
             precision=precision,
             streams=max(1, session.policy.workers),
             keep_in=session.workspace.engines,
-            calibration=_sample(encoder, pictures, _CALIBRATED) if precision == "int8" else None,
+            calibration=_sample(part, pictures, tiles, _CALIBRATED) if precision == "int8" else None,
         )
     return TorchEngine(
-        encoder,
+        part,
         device=torch_device(session.policy),
         precision=precision,
         batch=session.policy.encode_batch,
@@ -150,16 +193,16 @@ def _build(session: Session, encoder: Encoder, label: str, pictures: Sequence[Pi
     )
 
 
-def _sample(encoder: Encoder, pictures: Sequence[Picture], num: int) -> Pixels:
-    """Up to `num` of the user's pictures, spread by hash, as the network would see them; extraction names those that fail."""
-    size_px = encoder.spec.preprocess.size_px
-    recipe = Recipe(encoder.spec, "torch", "f32")
+def _sample(part: Encoder, pictures: Sequence[Picture], tiles: TilePlan, num: int) -> Pixels:
+    """Up to `num` network inputs from the user's pictures, which are spread by hash; extraction names those that fail."""
+    size_px = part.spec.preprocess.size_px
+    recipe = Recipe(part.spec, "torch", "f32", tiles=tiles)
     found: list[Pixels] = []
     for picture in sorted(pictures, key=lambda picture: hash_int("sample", picture.sample_id)):
-        if len(found) == num:
+        if len(found) >= num:
             break
         try:
-            found.append(load_views(picture.path, picture.sample_id, "", recipe)[0])
+            found.extend(load_views(picture.path, picture.sample_id, "", recipe))
         except DecodeError:
             continue
-    return np.stack(found) if found else np.empty((0, size_px, size_px, 3), np.uint8)
+    return np.stack(found[:num]) if found else np.empty((0, size_px, size_px, 3), np.uint8)

@@ -1,12 +1,14 @@
-"""`evaluate`: score a run again from its files, without training and without images.
+"""`evaluate`: score a run again from its files, without training.
 
-The samples, splits and truths are those of `predictions.csv`; the features come from the workspace's cache, or from the run's own
-folder when it was exported.
+The samples, splits, truths and extra inputs are those of `predictions.csv`. Features and activations come from the workspace's
+cache, or from the run's own folder when it was exported. A network of which nothing is frozen has no cache: its pictures are read
+again, or come with the export.
 """
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,22 +18,29 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from unchoke.errors import DataError, list_some
+from unchoke.errors import DataError, UsageError, list_some
 from unchoke.events import OnEvent, StageDone, StageStarted
-from unchoke.features.store import FeatureStore, Placement, load_shard_ids
+from unchoke.features.encoders import EncoderSpec
+from unchoke.features.store import FeatureStore, Placement, first_member, load_shard_ids, map_member
 from unchoke.features.stored import open_stored
+from unchoke.flows.network_runs import GivenRows, open_network, open_pictures
 from unchoke.flows.runs import FoundRun, find_run
-from unchoke.flows.scoring import Judged, judge, metrics_dict, run_head
+from unchoke.flows.scoring import JUDGED, Judged, Outputs, judge, metrics_dict, run_head
 from unchoke.flows.session import default_listener, out_option
+from unchoke.index.samples import input_column
 from unchoke.jobs.queue import JobQueue
 from unchoke.measure.timers import StageTimers
+from unchoke.mixing import hash_ids
 from unchoke.report.text import render_fit_result
 from unchoke.torchvision_ready import prepare_torchvision
 from unchoke.train.checkpoints import load_head
-from unchoke.train.data import FeatureSource, Problem
-from unchoke.train.trained import TrainedHead
+from unchoke.train.data import Problem, ProblemKind
+from unchoke.train.sources import ActivationSource, Source
+from unchoke.train.trained_network import TrainedNetwork, load_network
 
 EXPORTED_FEATURES = "features.npz"
+EXPORTED_PIXELS = "pixels.npz"
+_PIXELS = "pixels"
 
 
 @dataclass(frozen=True)
@@ -55,28 +64,35 @@ class Evaluation:
         }
 
     def to_text(self) -> str:
-        shown = {**self.record, "metrics": metrics_dict(self.judged.scores), "timings": self.timings, "images_per_s": None}
-        return render_fit_result(shown, next_command=self.report_command)
+        fresh = {"metrics": metrics_dict(self.judged.scores), "timings": self.timings, "images_per_s": None}
+        declared = {"training": {"targets": self.record.get("training", {}).get("targets")}}
+        return render_fit_result({**self.record, **fresh, **declared}, next_command=self.report_command)
+
+
+@dataclass(frozen=True, eq=False)
+class Judgeable:
+    """A run opened from its files: what was to be learnt, and a function that gives outputs for val and test."""
+
+    problem: Problem
+    outputs: Callable[[], Outputs]
+    weights: tuple[float, ...] | None = None
 
 
 def evaluate(run: str | Path = "latest", *, out: Path | str | None = None, on_event: OnEvent | None = None) -> Evaluation:
-    """Score val and test of `run` again, from cached features and the saved head."""
+    """Score val and test of `run` again, with the weights it saved."""
     listener = on_event or default_listener()
     timers = StageTimers()
     with timers.stage("load"):
         found = find_run(run, out=out)
-        head, extra = load_head(found.head_file)
-        table = load_predictions(found.folder / "predictions.csv")
-        problem = as_problem(head, table)
         prepare_torchvision()
         import torchmetrics.functional  # noqa: F401  (two seconds that are not evaluation's)
 
-        source = open_features(found, extra, table["sample_id"].tolist())
+        opened = _open_network_run(found, listener) if found.trains_network else _open_head_run(found)
     listener(StageStarted("evaluate"))
     with timers.stage("evaluate"):
-        outputs = run_head(head, source, problem, device=torch.device("cpu"))
+        outputs = opened.outputs()
     with timers.stage("score"):
-        judged = judge(outputs, problem, seed=_seed(found))
+        judged = judge(outputs, opened.problem, seed=_seed(found), weights=opened.weights)
     listener(StageDone("evaluate", timers.seconds["evaluate"] + timers.seconds["score"]))
     return Evaluation(found.record, judged, timers.seconds, _report_command(found))
 
@@ -88,47 +104,117 @@ def _report_command(found: FoundRun) -> str:
     return f"unchoke report {found.record['run']}{out_option(found.workspace.root)}"
 
 
+def _open_head_run(found: FoundRun) -> Judgeable:
+    head, extra = load_head(found.head_file)
+    problem = as_problem(head.kind, head.names, _load_judged(found))
+    placement = place_features(found, extra["fingerprint"], problem.sample_ids)
+    source = FeatureStore(placement, dim=int(extra["encoder"]["dim"]), num_augmented=int(extra["num_augmented"]))
+    return Judgeable(problem, lambda: run_head(head, source, problem, device=torch.device("cpu")))
+
+
+def _open_network_run(found: FoundRun, on_event: OnEvent) -> Judgeable:
+    trained, extra = load_network(found.head_file)
+    table = _load_judged(found)
+    problem = as_problem(trained.kind, trained.names, table)
+    inputs = table[[input_column(name) for name in trained.input_names]].to_numpy(np.float32) if trained.input_names else None
+    source = _network_source(found, trained, extra, problem.sample_ids, on_event)
+    ready = open_network(found, trained, on_event=on_event, as_in_training=True)
+
+    def outputs() -> Outputs:
+        where = {split: problem.positions(split) for split in JUDGED if len(problem.positions(split))}
+        return {split: ready.outputs(source, positions, inputs) for split, positions in where.items()}
+
+    return Judgeable(problem, outputs, trained.targets.weights if trained.targets else None)
+
+
+def _network_source(
+    found: FoundRun, trained: TrainedNetwork, extra: dict[str, Any], sample_ids: Sequence[str], on_event: OnEvent
+) -> Source:
+    """What the network was shown of the judged samples: cached activations, exported pixels, or the pictures themselves."""
+    if not trained.is_whole:
+        store = open_activations(found, extra["fingerprint"], sample_ids)
+        return ActivationSource(store, hash_ids(sample_ids), 0)
+    if found.workspace is not None:
+        return open_pictures(found, trained, extra, sample_ids, on_event=on_event)
+    return GivenRows(_exported_pixels(found, sample_ids), EncoderSpec.from_dict(extra["encoder"]).preprocess)
+
+
+def _exported_pixels(found: FoundRun, sample_ids: Sequence[str]) -> NDArray[np.uint8]:
+    file = found.folder / EXPORTED_PIXELS
+    if not file.exists():
+        raise UsageError(
+            f"{found.folder} cannot be evaluated by itself: its pictures are not in it",
+            why="all of the network was trained, from pixels, and those of the judged samples were too large for the export",
+            try_=f"unchoke evaluate {found.record['run']} in its workspace, or unchoke predict {found.folder} IMAGES here",
+        )
+    place = {sample_id: row for row, sample_id in enumerate(load_shard_ids(file))}
+    _refuse_missing([sample_id for sample_id in sample_ids if sample_id not in place])
+    with np.load(file, allow_pickle=False) as shard:
+        pixels: NDArray[np.uint8] = shard[_PIXELS]
+    return pixels[[place[sample_id] for sample_id in sample_ids]]
+
+
+def _load_judged(found: FoundRun) -> pd.DataFrame:
+    table = load_predictions(found.folder / "predictions.csv")
+    if not len(table):
+        raise UsageError(
+            f"{found.record['run']} has nothing to be judged by",
+            why="all of its samples were trained on: there was neither a val nor a test split",
+            try_="unchoke fit DATA --test-share 0.15, or a split column with val and test",
+        )
+    return table
+
+
 def load_predictions(file: Path) -> pd.DataFrame:
     """`predictions.csv` with text kept as text."""
     text = {"sample_id": "str", "split": "str", "truth": "str", "predicted": "str"}
     return pd.read_csv(file, dtype=text, na_filter=False)
 
 
-def as_problem(head: TrainedHead, table: pd.DataFrame) -> Problem:
+def as_problem(kind: ProblemKind, names: tuple[str, ...], table: pd.DataFrame) -> Problem:
     """The judged samples as a problem again: positions follow the table's rows."""
-    if head.kind == "classification":
-        targets: NDArray[Any] = pd.Categorical(table["truth"], categories=list(head.names)).codes.astype(np.int64)
+    if kind == "classification":
+        targets: NDArray[Any] = pd.Categorical(table["truth"], categories=list(names)).codes.astype(np.int64)
     else:
-        targets = table[[f"truth/{name}" for name in head.names]].to_numpy(dtype=np.float32)
-    splits = {split: np.flatnonzero(table["split"].to_numpy() == split).astype(np.int64) for split in ("train", "val", "test")}
-    return Problem(head.kind, head.names, targets, splits, table["sample_id"].tolist())
+        targets = table[[f"truth/{name}" for name in names]].to_numpy(dtype=np.float32)
+    splits = {split: np.flatnonzero(table["split"].to_numpy() == split).astype(np.int64) for split in ("train", *JUDGED)}
+    return Problem(kind, names, targets, splits, table["sample_id"].tolist())
 
 
-def open_features(found: FoundRun, extra: dict[str, Any], sample_ids: list[str]) -> FeatureSource:
-    """The features of `sample_ids`, from the workspace or from the exported folder."""
-    dim, num_augmented = int(extra["encoder"]["dim"]), int(extra["num_augmented"])
+def open_activations(found: FoundRun, fingerprint: str, sample_ids: Sequence[str]) -> FeatureStore:
+    """The plain views a network was trained on; augmented ones are for training alone."""
+    placement = place_features(found, fingerprint, sample_ids)
+    shapes = [map_member(shard, first_member(shard)).shape[1:] for shard in placement.shards[:1]]
+    return FeatureStore(placement, row_shape=shapes[0] if shapes else (1,))
+
+
+def place_features(found: FoundRun, fingerprint: str, sample_ids: Sequence[str]) -> Placement:
+    """Where the features of `sample_ids` lie: in the workspace, or in the exported folder."""
     exported = found.folder / EXPORTED_FEATURES
     if exported.exists():
         place = {sample_id: row for row, sample_id in enumerate(load_shard_ids(exported))}
         _refuse_missing([sample_id for sample_id in sample_ids if sample_id not in place])
         rows = np.array([place[sample_id] for sample_id in sample_ids], np.int32)
-        return FeatureStore(Placement((exported,), np.zeros(len(rows), np.int32), rows), dim=dim, num_augmented=num_augmented)
+        return Placement((exported,), np.zeros(len(rows), np.int32), rows)
     if found.workspace is None:
-        _refuse_missing(sample_ids)
-        raise AssertionError("unreachable")
+        raise _features_gone(sample_ids)
     queue = JobQueue.load(found.workspace.features)
-    stored = open_stored(queue, extra["fingerprint"], sample_ids, done=queue.state(extra["fingerprint"]).done)
+    stored = open_stored(queue, fingerprint, sample_ids, done=queue.state(fingerprint).done)
     _refuse_missing([sample_id for sample_id, there in zip(sample_ids, stored.present, strict=True) if not there])
-    return FeatureStore(stored.placement, dim=dim, num_augmented=num_augmented)
+    return stored.placement
 
 
 def _refuse_missing(missing: list[str]) -> None:
     if missing:
-        raise DataError(
-            f"the features of {len(missing)} samples are gone or damaged: {list_some(missing)}",
-            why="they are kept in features/ of the workspace, or in features.npz of an exported run",
-            try_="run `unchoke extract` in the workspace, or export the run again",
-        )
+        raise _features_gone(missing)
+
+
+def _features_gone(missing: Sequence[str]) -> DataError:
+    return DataError(
+        f"the features of {len(missing)} samples are gone or damaged: {list_some(missing)}",
+        why="they are kept in features/ of the workspace, or in features.npz of an exported run",
+        try_="run `unchoke extract` in the workspace, or export the run again",
+    )
 
 
 def _seed(found: FoundRun) -> int:

@@ -1,7 +1,8 @@
 """From samples to cached features: plan the jobs, run what is left, open the store.
 
 In: a session and the pictures (with their content hashes). Out: a `FeatureStore` and which pictures it holds. Everything
-already extracted the same way is reused; what was made another way is never touched.
+already extracted the same way is reused; what was made another way is never touched. Where the cache is more than a vector for
+each picture, it is said beforehand what it costs, and refused if the disk cannot hold it.
 """
 
 from __future__ import annotations
@@ -15,16 +16,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from unchoke.choices import Choice
 from unchoke.decode.image import may_pass
-from unchoke.device.backend import is_cpu
-from unchoke.errors import DataError, list_some
+from unchoke.device.backend import empty_cache, is_cpu
+from unchoke.errors import DataError, MachineError, list_some
+from unchoke.features.encoders import Encoder
 from unchoke.features.engines import Engine, TorchEngine
 from unchoke.features.extract import Extractor
 from unchoke.features.recipe import Recipe
-from unchoke.features.store import FeatureStore
+from unchoke.features.store import FeatureStore, Placement
 from unchoke.features.stored import open_stored
 from unchoke.features.worker import run_job, set_up
 from unchoke.flows.engine import Picture, prepare_engine
+from unchoke.flows.resources import measure_room
 from unchoke.flows.session import Session
 from unchoke.jobs.engines import InProcessEngine, ProcessEngine
 from unchoke.jobs.plan import Job
@@ -32,12 +36,20 @@ from unchoke.jobs.queue import JobQueue, QueueState
 from unchoke.jobs.records import DoneRecord, JobResult
 from unchoke.jobs.run import run_jobs
 from unchoke.measure.memory import return_unused_memory
-from unchoke.units import format_count
+from unchoke.units import format_bytes, format_count
+
+_LARGEST_SHARD_BYTES = 64_000_000
+"""A job holds its whole shard in memory before it is written."""
+_MARGIN_BYTES = 2**30
+"""What stays free on the disk."""
 
 
 @dataclass(frozen=True)
 class Extracted:
-    """The cached features: `present[i]` says whether picture i is there; rows of the store follow the pictures that are."""
+    """The cached features: `present[i]` says whether picture i is there; rows of the store follow the pictures that are.
+
+    `encoder` is the whole network they come from, back on the CPU.
+    """
 
     store: FeatureStore
     recipe: Recipe
@@ -46,18 +58,25 @@ class Extracted:
     failed: dict[str, str]
     num_jobs_run: int
     num_images_run: int
+    encoder: Encoder
+
+    @property
+    def placement(self) -> Placement:
+        return self.store.placement
 
 
 def extract_features(session: Session, pictures: Sequence[Picture]) -> Extracted:
     """Run whatever is not yet cached and open the store for `pictures`."""
     with session.stage("engine", session.settings.encoder):
-        encoder, engine = prepare_engine(session, pictures)
+        frozen = prepare_engine(session, pictures)
     session.remember_settings()
     return_unused_memory()  # converting a model takes several times what running it does
-    recipe = Recipe(encoder.spec, engine.name, engine.precision, session.settings.views, session.settings.cut)
+    recipe, engine = frozen.recipe(session.settings.views), frozen.engine
     queue, state = plan_features(session, recipe, pictures)
     for problem in state.problems:
         session.warn(problem)
+    if not recipe.is_plain:
+        tell_cost(session, recipe, num_pictures=len(pictures), num_pending=sum(len(job.items) for job in state.pending))
     if state.pending:
         with session.stage("extract", format_count(len(state.pending), "job")):
             run_extraction(session, queue, state.pending, recipe, engine, pictures, done=list(state.done.values()))
@@ -71,9 +90,46 @@ def extract_features(session: Session, pictures: Sequence[Picture]) -> Extracted
             why="their jobs failed; the .failed files in features/ say why",
             try_="run the same command again to retry them",
         )
-    store = FeatureStore(stored.placement, dim=recipe.encoder.dim, num_augmented=recipe.num_augmented)
+    store = FeatureStore(stored.placement, row_shape=recipe.row_shape, num_augmented=recipe.num_augmented)
     num_images = sum(len(job.items) for job in state.pending)
-    return Extracted(store, recipe, engine.describe(), stored.present, stored.failed, len(state.pending), num_images)
+    leave_device(engine, frozen.encoder)
+    return Extracted(
+        store, recipe, engine.describe(), stored.present, stored.failed, len(state.pending), num_images, frozen.encoder
+    )
+
+
+def leave_device(engine: Engine, encoder: Encoder) -> None:
+    """Bring the frozen weights back, so that training has the device's memory for itself."""
+    if isinstance(engine, TorchEngine) and not is_cpu(engine.device):
+        encoder.module.to("cpu")
+        empty_cache(engine.device)
+
+
+def tell_cost(session: Session, recipe: Recipe, *, num_pictures: int, num_pending: int) -> None:
+    """Say what the cache takes on disk; refuse what would not fit. Only pictures that are not cached yet need room."""
+    free_bytes = measure_room(session.workspace.root).disk_bytes
+    per_picture, total, pending = (num * recipe.picture_bytes for num in (1, num_pictures, num_pending))
+    what = _row_text(recipe)
+    if num_pending and pending + _MARGIN_BYTES > free_bytes:
+        raise MachineError(
+            f"the cache would take {format_bytes(pending)}, and {format_bytes(free_bytes)} are free at {session.workspace.root}",
+            why=f"{format_bytes(per_picture)} for each of {format_count(num_pending, 'image')} ({what}), "
+            f"and {format_bytes(_MARGIN_BYTES)} should stay free",
+            try_="another disk with --out, fewer --views or tiles, --cut end, or --cut none, which keeps pixels instead",
+        )
+    left = f"{format_bytes(pending)} still to be written" if num_pending else "all of it is there already"
+    images = f"{format_count(num_pictures, 'image')} take {format_bytes(total)}"
+    reason = f"{what}; {images}, {left}, {format_bytes(free_bytes)} are free"
+    evidence = {"image_bytes": per_picture, "total_bytes": total, "pending_bytes": pending, "free_bytes": free_bytes}
+    session.chose(Choice("feature_cache", f"{format_bytes(per_picture)} per image", reason, evidence))
+
+
+def _row_text(recipe: Recipe) -> str:
+    """``192×7×7 float16 numbers from tf_efficientnet_lite0 cut at -4, for 8 tiles in 3 views``."""
+    numbers = "×".join(map(str, recipe.input_shape))
+    tiles = "" if recipe.tiles.is_whole else f", for {recipe.tiles.num_tiles} tiles"
+    views = f"{' in' if tiles else ', for'} {1 + recipe.num_augmented} views" if recipe.num_augmented else ""
+    return f"{numbers} float16 numbers from {recipe.network}{tiles}{views}"
 
 
 def plan_features(session: Session, recipe: Recipe, pictures: Sequence[Picture]) -> tuple[JobQueue, QueueState]:
@@ -84,9 +140,15 @@ def plan_features(session: Session, recipe: Recipe, pictures: Sequence[Picture])
     wanted = {picture.sample_id for picture in pictures}
     queue.reopen(recipe.fingerprint, lambda record: any(id_ in wanted and may_pass(why) for id_, why in record.failed_items))
     state = queue.plan(
-        items, fingerprint=recipe.fingerprint, output_pattern=recipe.output_pattern, job_size=session.settings.job_size
+        items, fingerprint=recipe.fingerprint, output_pattern=recipe.output_pattern, job_size=job_size(session, recipe)
     )
     return queue, state
+
+
+def job_size(session: Session, recipe: Recipe) -> int:
+    """Images for each job: as set, but no more than give a shard that may be held in memory."""
+    largest = max(1, _LARGEST_SHARD_BYTES // recipe.picture_bytes)
+    return session.settings.job_size if recipe.is_plain else min(session.settings.job_size, largest)
 
 
 def run_extraction(
@@ -112,24 +174,28 @@ def run_extraction(
         weights = Path(session.settings.weights) if session.settings.weights else None
         body, runner = run_job, ProcessEngine(session.policy.workers)
         setup, setup_args = set_up, (recipe, weights, paths, queue.folder, engine.batch, engine.channels_last)
-    elif engine.name == "openvino":
+    num_threads = torch.get_num_threads()
+    if engine.name == "openvino":
         torch.set_num_threads(1)  # the streams use the cores; torch only resizes single pictures
-    run_jobs(
-        queue,
-        jobs,
-        body,
-        engine=runner,
-        setup=setup,
-        setup_args=setup_args,
-        info={"encoder": recipe.encoder.name, "fingerprint": recipe.fingerprint, **engine.describe()},
-        max_failed_jobs=max(2, len(jobs) // 10),
-        on_event=session.on_event,
-        stage="extract",
-        unit="images",
-        jobs_before=len(done),
-        items_before=sum(record.num_items for record in done),
-        on_result=_failure_watch(session.settings.max_failures, paths, done),
-    )
+    try:
+        run_jobs(
+            queue,
+            jobs,
+            body,
+            engine=runner,
+            setup=setup,
+            setup_args=setup_args,
+            info={"encoder": recipe.encoder.name, "fingerprint": recipe.fingerprint, **engine.describe()},
+            max_failed_jobs=max(2, len(jobs) // 10),
+            on_event=session.on_event,
+            stage="extract",
+            unit="images",
+            jobs_before=len(done),
+            items_before=sum(record.num_items for record in done),
+            on_result=_failure_watch(session.settings.max_failures, paths, done),
+        )
+    finally:
+        torch.set_num_threads(num_threads)  # training counts on them
 
 
 def _failure_watch(max_share: float, wanted: Collection[str], done: Sequence[DoneRecord]) -> Callable[[Job, JobResult], None]:

@@ -16,10 +16,14 @@ import numpy as np
 
 from unchoke.errors import DataError, UsageError, list_some
 from unchoke.events import OnEvent
+from unchoke.features.cut import NONE
 from unchoke.findings import Finding
 from unchoke.flows.check import Prepared, gate, prepare
+from unchoke.flows.distributed import Followed, taking_part
 from unchoke.flows.engine import Picture, prepare_engine
 from unchoke.flows.extract import Extracted, extract_features, plan_features, run_extraction
+from unchoke.flows.folds import FoldsResult, run_all_folds
+from unchoke.flows.inputs import disk_bytes, prepare_inputs, trains_network
 from unchoke.flows.problem import build_problem
 from unchoke.flows.quarantine import Quarantined, save_quarantine
 from unchoke.flows.record import Material
@@ -41,23 +45,38 @@ def fit(
     on_event: OnEvent | None = None,
     dry_run: bool = False,
     **options: Any,
-) -> FitResult | Rehearsal:
+) -> FitResult | FoldsResult | Rehearsal | Followed:
     """Check, extract, train, evaluate, report. `options` are those of the command, with underscores."""
-    with open_session({"data": data, **options}, out=out, on_event=on_event, remembering=not dry_run) as session:
-        prepared = prepare(session)
-        findings = gate(session, prepared)
-        if dry_run:
-            return _rehearse(session, prepared, findings)
-        return _go_on(session, prepared, findings, command="fit")
+    typed = {"data": data, **options}
+    with taking_part() as part:
+        if part.follows:
+            return part.follow()
+        with open_session(typed, out=out, on_event=on_event, remembering=not dry_run, part=part) as session:
+            if dry_run:
+                prepared = prepare(session)
+                return _rehearse(session, prepared, gate(session, prepared))
+            return run_all_folds(session, _fit_once) if session.settings.fold == "all" else _fit_once(session)
 
 
 def train(
     data: str | Path | None = None, *, out: Path | str | None = None, on_event: OnEvent | None = None, **options: Any
-) -> FitResult:
+) -> FitResult | FoldsResult | Followed:
     """`fit` without the gate in front: for the next experiment on data that was checked before."""
-    with open_session({"data": data, **options}, out=out, on_event=on_event) as session:
-        prepared = prepare(session)
-        return _go_on(session, prepared, prepared.findings, command="train")
+    with taking_part() as part:
+        if part.follows:
+            return part.follow()
+        with open_session({"data": data, **options}, out=out, on_event=on_event, part=part) as session:
+            return run_all_folds(session, _train_once) if session.settings.fold == "all" else _train_once(session)
+
+
+def _fit_once(session: Session) -> FitResult:
+    prepared = prepare(session)
+    return _go_on(session, prepared, gate(session, prepared), command="fit")
+
+
+def _train_once(session: Session) -> FitResult:
+    prepared = prepare(session)
+    return _go_on(session, prepared, prepared.findings, command="train")
 
 
 def extract(
@@ -83,14 +102,14 @@ def _go_on(session: Session, prepared: Prepared, findings: list[Finding], *, com
     """Everything after the gate."""
     save_manifest(prepared.samples, session.workspace.manifest_file)
     pictures = sound_pictures(prepared)
-    extracted = extract_features(session, pictures)
-    quarantined = set_aside(session, prepared, extracted.failed)
+    inputs = prepare_inputs(session, pictures)
+    quarantined = set_aside(session, prepared, inputs.failed)
     kept = prepared.sound.to_numpy().copy()
-    kept[np.flatnonzero(kept)] = extracted.present
+    kept[np.flatnonzero(kept)] = inputs.present
     learnable = build_problem(prepared.samples, prepared.facts["content"], kept)
-    material = Material(learnable, extracted, findings, quarantined, command)
+    material = Material(learnable, inputs.encoder, findings, quarantined, command)
     planned_bytes = _need(session, len(prepared.samples)).memory_bytes
-    record, already_done = run_training(session, material, planned_bytes=planned_bytes)
+    record, already_done = run_training(session, material, inputs.trainer(learnable), planned_bytes=planned_bytes)
     return FitResult(record, session.workspace.root, already_done)
 
 
@@ -144,10 +163,8 @@ def _features_folder(session: Session, extracted: Extracted) -> str:
 
 def _extract_some(session: Session, pictures: Sequence[Picture], *, job: str | None, dry_run: bool) -> ExtractResult:
     """One job by hand, or a look at what would be run."""
-    from unchoke.features.recipe import Recipe
-
-    encoder, engine = prepare_engine(session, pictures)
-    recipe = Recipe(encoder.spec, engine.name, engine.precision, session.settings.views, session.settings.cut)
+    frozen = prepare_engine(session, pictures)
+    recipe, engine = frozen.recipe(session.settings.views), frozen.engine
     queue, state = plan_features(session, recipe, pictures)
     chosen = [_planned_job(queue, job, recipe.fingerprint)] if job is not None else state.pending
     started = time.perf_counter()
@@ -198,11 +215,18 @@ def _rehearse(session: Session, prepared: Prepared, findings: list[Finding]) -> 
     return Rehearsal(
         num_samples=len(prepared.samples),
         num_quarantined=len(prepared.samples) - num_sound,
-        num_jobs=math.ceil(num_sound / session.settings.job_size),
-        disk_bytes=_need(session, num_sound).disk_bytes,
+        num_jobs=0 if session.settings.cut == NONE else math.ceil(num_sound / session.settings.job_size),
+        disk_bytes=_disk_bytes(session, prepared),
         choices=session.choices,
         findings=findings,
     )
+
+
+def _disk_bytes(session: Session, prepared: Prepared) -> int:
+    """What `fit` would write: exactly for the caches of a network, roughly for pooled features."""
+    if trains_network(session.settings):
+        return disk_bytes(session, sound_pictures(prepared))
+    return int(_need(session, int(prepared.sound.sum())).disk_bytes)
 
 
 def _need(session: Session, num_samples: int) -> Any:

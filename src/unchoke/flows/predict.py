@@ -1,19 +1,22 @@
-"""`predict`: new images through a run's encoder and head, from its files alone.
+"""`predict`: new images through a run's encoder and head, or its network, from its files alone.
 
 In: a run and image files or folders. Out: one row per image. An image that cannot be read is named with its reason.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unchoke import atomic, listing
 from unchoke.decode.image import DecodeError, Pixels, read_bytes
@@ -21,23 +24,28 @@ from unchoke.decode.pipeline import map_ahead
 from unchoke.device.backend import torch_device
 from unchoke.device.detect import detect_machine
 from unchoke.device.policy import choose_policy
-from unchoke.errors import MachineError, UsageError
+from unchoke.errors import DataError, MachineError, UsageError
 from unchoke.events import Note, OnEvent, Progress
-from unchoke.features.encoders import Encoder
+from unchoke.features.cut import Cut, cut_network, frozen_part
+from unchoke.features.encoders import Encoder, EncoderSpec
 from unchoke.features.engine_openvino import OpenVinoEngine
 from unchoke.features.engines import Engine, TorchEngine
 from unchoke.features.extract import decode_views
 from unchoke.features.recipe import Recipe
+from unchoke.features.store import FeatureOverflow, Half, to_half
 from unchoke.fingerprint import digest_bytes
 from unchoke.flows.export import encoder_of
+from unchoke.flows.given_inputs import read_given_inputs
+from unchoke.flows.network_runs import GivenRows, open_network, pixel_recipe_of
 from unchoke.flows.runs import FoundRun, find_run
 from unchoke.flows.scoring import class_columns, one_thread
 from unchoke.flows.session import default_listener
-from unchoke.report.json import load_record
 from unchoke.train.checkpoints import load_head
+from unchoke.train.trained_network import TrainedNetwork, load_network
 
 _SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".mpo"}
 _CHUNK = 64
+_CHUNK_BYTES = 256_000_000
 _SHOWN = 20
 
 
@@ -72,39 +80,130 @@ class Predictions:
         return "\n".join(lines)
 
 
+@dataclass(frozen=True, eq=False)
+class Model:
+    """What was trained, opened: how pictures are decoded for it (`shown` of a picture's inputs are used), and what answers.
+
+    `answer` is given as many pictures as `chunk` at most: their places among all, and their inputs one after the other.
+    """
+
+    names: tuple[str, ...]
+    kind: str
+    temperature: float
+    recipe: Recipe
+    shown: int
+    chunk: int
+    answer: Callable[[Sequence[int], Pixels], NDArray[np.float32]]
+
+
 def predict(
     run: str | Path,
     images: Sequence[str | Path],
     *,
     to: Path | str | None = None,
+    inputs: Path | str | None = None,
     weights: Path | str | None = None,
     device: str | None = None,
     out: Path | str | None = None,
     on_event: OnEvent | None = None,
 ) -> Predictions:
-    """Predict every image in `images` (files, or folders searched for images)."""
+    """Predict every image in `images` (files, or folders searched for images).
+
+    `inputs` is a table with the extra columns of the images, for runs that were trained with some.
+    """
     listener = on_event or default_listener()
     found = find_run(run, out=out)
     paths = list_images(images)
-    head, extra = load_head(found.head_file)
-    encoder = encoder_of(found, extra, weights=weights)
-    engine = _engine(found, encoder, extra, device, listener)
-    recipe = Recipe(encoder.spec, engine.name, engine.precision, int(extra["num_augmented"]))
+    open_model = _open_network if found.trains_network else _open_head
+    model = open_model(found, paths, _Options(inputs, weights, device, listener))
     rows: list[dict[str, Any]] = []
     failed: dict[str, str] = {}
-    for chunk, pixels, broken in _decoded(paths, recipe, listener):
+    for places, pixels, broken in _decoded(paths, model, listener):
         failed.update(broken)
-        if not chunk:
-            continue
-        views = engine.encode(pixels).reshape(len(chunk), -1, encoder.spec.dim).astype(np.float16)
-        with one_thread():
-            outputs = head.logits(views if head.config.kind == "attention" else views[:, 0])
-        rows.extend(_rows(chunk, outputs, head.names, head.kind, float(extra["temperature"])))
+        if places:
+            chunk = [paths[place] for place in places]
+            rows.extend(_rows(chunk, model.answer(places, pixels), model.names, model.kind, model.temperature))
     saved_to = Path(to) if to is not None else None
     if saved_to is not None:
         _save(saved_to, rows)
-    name = str(load_record(found.folder / "record.json")["run"])
-    return Predictions(name, rows, failed, saved_to)
+    return Predictions(str(found.record["run"]), rows, failed, saved_to)
+
+
+@dataclass(frozen=True)
+class _Options:
+    inputs: Path | str | None
+    weights: Path | str | None
+    device: str | None
+    listener: OnEvent
+
+
+def _open_head(found: FoundRun, paths: Sequence[str], options: _Options) -> Model:
+    """The encoder, then a head on its pooled features."""
+    head, extra = load_head(found.head_file)
+    read_given_inputs(options.inputs, (), paths)
+    encoder = encoder_of(found, extra, weights=options.weights)
+    engine = _engine(found, encoder, extra, options)
+    recipe = Recipe(encoder.spec, engine.name, engine.precision, int(extra["num_augmented"]))
+
+    def answer(places: Sequence[int], pixels: Pixels) -> NDArray[np.float32]:
+        views = engine.encode(pixels).reshape(len(places), -1, encoder.spec.dim).astype(np.float16)
+        with one_thread():
+            return head.logits(views if head.config.kind == "attention" else views[:, 0])
+
+    return Model(head.names, head.kind, float(extra["temperature"]), recipe, recipe.num_inputs, _CHUNK, answer)
+
+
+def _open_network(found: FoundRun, paths: Sequence[str], options: _Options) -> Model:
+    """The frozen part through the engine the run used, rounded as in the cache, then the network; or the network alone."""
+    trained, extra = load_network(found.head_file)
+    inputs = read_given_inputs(options.inputs, trained.input_names, paths)
+    if trained.is_whole:
+        recipe, cut = pixel_recipe_of(trained, extra), None
+        turn: Callable[[Pixels], NDArray[Any]] = _as_they_are
+    else:
+        encoder = encoder_of(found, extra, weights=options.weights)
+        cut = cut_network(encoder, trained.spec.cut)
+        engine = _engine(found, frozen_part(encoder, cut), extra, options)
+        recipe = _recipe(trained, extra, cut, engine)
+        turn = partial(_activations, engine, recipe.network)
+    ready = open_network(found, trained, on_event=options.listener, device=options.device, cut=cut)
+    tiles = trained.spec.tiles.num_tiles
+
+    def answer(places: Sequence[int], pixels: Pixels) -> NDArray[np.float32]:
+        shown = turn(pixels)
+        rows = GivenRows(shown.reshape(len(places), tiles, *shown.shape[1:]), recipe.encoder.preprocess)
+        return ready.outputs(rows, np.arange(len(places)), None if inputs is None else inputs[list(places)])
+
+    chunk = _chunk(recipe, () if trained.is_whole else recipe.input_shape)
+    return Model(trained.names, trained.kind, float(extra["temperature"]), recipe, tiles, chunk, answer)
+
+
+def _recipe(trained: TrainedNetwork, extra: dict[str, Any], cut: Cut, engine: Engine) -> Recipe:
+    """As in extraction: pictures of which augmented views were cached, too, were decoded larger."""
+    spec, num_augmented = EncoderSpec.from_dict(extra["encoder"]), int(extra["num_augmented"])
+    return Recipe(spec, engine.name, engine.precision, num_augmented, cut.name, trained.spec.tiles, shape=cut.shape)
+
+
+def _as_they_are(pixels: Pixels) -> Pixels:
+    return pixels
+
+
+def _activations(engine: Engine, network: str, pixels: Pixels) -> Half:
+    try:
+        return to_half(engine.encode(pixels), of=network)
+    except FeatureOverflow as error:
+        raise DataError(
+            "a picture cannot be predicted",
+            why=str(error),
+            try_="predict the pictures one by one to find it, and leave it out: training would have refused it, too",
+        ) from error
+
+
+def _chunk(recipe: Recipe, activation: tuple[int, ...]) -> int:
+    """Pictures at a time: what they become at the cut may take far more than their pixels."""
+    side, tiles = recipe.encoder.preprocess.size_px, recipe.tiles.num_tiles
+    picture_bytes = tiles * (2 * 3 * side * side + 6 * math.prod(activation))
+    return max(1, min(_CHUNK, _CHUNK_BYTES // picture_bytes))
 
 
 def list_images(images: Sequence[str | Path]) -> list[str]:
@@ -127,42 +226,44 @@ def list_images(images: Sequence[str | Path]) -> list[str]:
     return paths
 
 
-def _decoded(paths: list[str], recipe: Recipe, listener: OnEvent) -> Iterator[tuple[list[str], Pixels, dict[str, str]]]:
-    """Chunks of pictures ready for the engine, with the reasons of those that failed."""
+def _decoded(paths: list[str], model: Model, listener: OnEvent) -> Iterator[tuple[list[int], Pixels, dict[str, str]]]:
+    """Chunks of pictures ready for the model, by their places in `paths`, with the reasons of those that failed."""
 
-    def load(path: str) -> tuple[str, list[Pixels] | DecodeError]:
+    def load(path: str) -> list[Pixels] | DecodeError:
         try:
             data = read_bytes(path)
-            return path, decode_views(data, digest_bytes(data), recipe)  # by content: a path may be spelt in many ways
+            views = decode_views(data, digest_bytes(data), model.recipe)  # by content: a path may be spelt in many ways
+            return views[: model.shown]
         except DecodeError as error:
-            return path, error
+            return error
 
     started = time.monotonic()
-    good: list[str] = []
+    good: list[int] = []
     pixels: list[Pixels] = []
     broken: dict[str, str] = {}
-    for number, (path, views) in enumerate(map_ahead(load, paths, threads=2, ahead=32), start=1):
+    for place, views in enumerate(map_ahead(load, paths, threads=2, ahead=min(32, 2 * model.chunk))):
         if isinstance(views, DecodeError):
-            broken[path] = str(views)
+            broken[paths[place]] = str(views)
         else:
-            good.append(path)
+            good.append(place)
             pixels.extend(views)
-        if len(good) == _CHUNK or number == len(paths):
+        number = place + 1
+        if len(good) == model.chunk or number == len(paths):
             yield good, np.stack(pixels) if pixels else np.empty((0, 0, 0, 3), np.uint8), broken
             rate = number / max(time.monotonic() - started, 1e-6)
             listener(Progress("predict", number, len(paths), "images", rate, (len(paths) - number) / rate, len(broken)))
             good, pixels = [], []
 
 
-def _engine(found: FoundRun, encoder: Encoder, extra: dict[str, Any], device: str | None, listener: OnEvent) -> Engine:
+def _engine(found: FoundRun, encoder: Encoder, extra: dict[str, Any], options: _Options) -> Engine:
     """The engine the run's features were made with, or plain torch (with a word) where it is not to be had."""
-    policy = choose_policy(detect_machine(), overrides={"device": device})
+    policy = choose_policy(detect_machine(), overrides={"device": options.device})
     engine, precision = str(extra["engine"]), str(extra["precision"])
     if engine == "openvino":
         try:
-            return _openvino(found, encoder, precision, device, max(1, policy.workers))
+            return _openvino(found, encoder, precision, options.device, max(1, policy.workers))
         except MachineError as error:
-            listener(Note(f"{error.what}; plain torch is used instead: same model, tiny differences", "warning"))
+            options.listener(Note(f"{error.what}; plain torch is used instead: same model, tiny differences", "warning"))
             precision = "f32"
     return TorchEngine(
         encoder,
@@ -188,7 +289,7 @@ def _openvino(found: FoundRun, encoder: Encoder, precision: str, device: str | N
 
 
 def _rows(
-    paths: list[str], outputs: np.typing.NDArray[np.float32], names: tuple[str, ...], kind: str, temperature: float
+    paths: list[str], outputs: NDArray[np.float32], names: tuple[str, ...], kind: str, temperature: float
 ) -> list[dict[str, Any]]:
     if kind == "classification":
         columns = class_columns(outputs, names, temperature)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import platform
 import shlex
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -17,20 +17,36 @@ from typing import Any
 from unchoke import __version__
 from unchoke.experiments.rows import Artefact, Memory, Metric, RunRow
 from unchoke.experiments.store import ExperimentStore
+from unchoke.features.encoders import EncoderSpec
 from unchoke.findings import Finding
 from unchoke.fingerprint import digest_file
 from unchoke.flows.extract import Extracted
 from unchoke.flows.problem import Learnable, summarise
 from unchoke.flows.quarantine import Quarantined
-from unchoke.flows.scoring import Judged, metrics_dict, scatter, worst_mistakes
+from unchoke.flows.scoring import Judged, Outputs, metrics_dict, scatter, worst_mistakes
 from unchoke.flows.session import Session
 from unchoke.report.html import save_report
 from unchoke.report.json import save_record
-from unchoke.settings import Settings
-from unchoke.train.trained import TrainResult
+from unchoke.settings import Settings, as_options
 
 _CREDITED = ("torch", "torchvision", "timm", "numpy", "openvino", "torchmetrics")
 _FILES = ("checkpoints/best_head.pt", "checkpoints/last.pt", "history.json", "predictions.csv", "record.json", "report.html")
+
+
+@dataclass(frozen=True)
+class EncoderUse:
+    """Which network a run uses and how its inputs were made; `num_images_run` were extracted by this very command."""
+
+    spec: EncoderSpec
+    engine: dict[str, Any]
+    fingerprint: str
+    num_augmented: int = 0
+    num_images_run: int = 0
+
+    @classmethod
+    def of(cls, extracted: Extracted) -> EncoderUse:
+        recipe = extracted.recipe
+        return cls(recipe.encoder, extracted.engine, recipe.fingerprint, recipe.num_augmented, extracted.num_images_run)
 
 
 @dataclass(frozen=True)
@@ -38,17 +54,32 @@ class Material:
     """What a run is made from."""
 
     learnable: Learnable
-    extracted: Extracted
+    encoder: EncoderUse
     findings: list[Finding]
     quarantined: list[Quarantined]
     command: str = "fit"
 
 
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """What a training gives the record: outputs for val and test, what it was steered by, its curve, and its configurations.
+
+    `about` holds further facts by name (the memory plan, what steps cost); `save` writes the weights and what prediction needs.
+    """
+
+    outputs: Outputs
+    metric: str
+    history: list[dict[str, float]]
+    sweep: list[dict[str, Any]]
+    save: Callable[[Path, dict[str, Any]], None]
+    about: dict[str, Any] = field(default_factory=dict)
+
+
 def build_record(
-    session: Session, material: Material, run: RunRow, trained: TrainResult, judged: Judged, planned_bytes: int
+    session: Session, material: Material, run: RunRow, trained: Trained, judged: Judged, planned_bytes: int
 ) -> dict[str, Any]:
     """The run as plain values: what the report shows and other commands read. Timings are filled in when all is written."""
-    problem, extracted = material.learnable.problem, material.extracted
+    problem, encoder = material.learnable.problem, material.encoder
     quarantined = material.quarantined
     test = judged.scores.get("test")
     calibration = judged.calibration
@@ -62,40 +93,43 @@ def build_record(
         "task": {"kind": problem.kind, "names": list(problem.names)},
         "data": summarise(material.learnable, source=session.settings.data, num_quarantined=len(quarantined)),
         "encoder": {
-            **extracted.recipe.encoder.to_dict(),
-            **extracted.engine,
-            "fingerprint": extracted.recipe.fingerprint,
-            "num_augmented": extracted.recipe.num_augmented,
-            "image_px": extracted.recipe.encoder.preprocess.size_px,
+            **encoder.spec.to_dict(),
+            **encoder.engine,
+            "fingerprint": encoder.fingerprint,
+            "num_augmented": encoder.num_augmented,
+            "image_px": encoder.spec.preprocess.size_px,
         },
         "choices": [choice.to_dict() for choice in session.choices],
         "findings": [finding.to_dict() for finding in material.findings],
         "quarantine": [entry.to_dict() for entry in quarantined],
         "timings": dict(session.timers.seconds),
-        "images_per_s": _images_per_s(session, extracted),
-        "memory": {"planned_bytes": planned_bytes, "measured_bytes": session.memory.peak_bytes},
+        "images_per_s": _images_per_s(session, encoder),
+        "memory": {"planned_bytes": planned_bytes, "measured_bytes": None},
         "selection_metric": trained.metric,
         "metrics": metrics_dict(judged.scores),
         "per_class": {"test": test.per_class} if test and test.per_class else {},
         "confusion": {"test": test.confusion} if test and test.confusion else {},
         "calibration": {**calibration.to_dict(), "bins": calibration.bins_after} if calibration else None,
         "history": trained.history,
-        "sweep": [{**row.to_dict(), "picked": index == trained.best_index} for index, row in enumerate(trained.all)],
+        "sweep": trained.sweep,
         "mistakes": worst_mistakes(judged, problem, material.learnable.frame),
         "scatter": scatter(judged, problem),
         "notes": [note for scores in judged.scores.values() for note in scores.notes],
+        **trained.about,
     }
 
 
-def _images_per_s(session: Session, extracted: Extracted) -> float | None:
+def _images_per_s(session: Session, encoder: EncoderUse) -> float | None:
     seconds = session.timers.seconds.get("extract", 0.0)
-    return extracted.num_images_run / seconds if extracted.num_images_run and seconds else None
+    return encoder.num_images_run / seconds if encoder.num_images_run and seconds else None
 
 
 def enter_run(experiments: ExperimentStore, run: RunRow, record: dict[str, Any], session: Session, folder: Path) -> None:
     """Write the record, the report and the rows of the experiments database; only then is the run done."""
     record["timings"] = dict(session.timers.seconds)
-    record["memory"]["measured_bytes"] = session.memory.peak_bytes
+    memory = record["memory"]
+    memory["process_bytes"] = session.memory.peak_bytes  # of all stages; a training may have measured itself, and its device
+    memory["measured_bytes"] = memory["process_bytes"] if memory["measured_bytes"] is None else memory["measured_bytes"]
     save_record(folder / "record.json", record)
     save_report(folder)
     experiments.record_metrics(run, [*_final_metrics(record), *_step_metrics(record)])
@@ -135,12 +169,4 @@ def _versions() -> dict[str, str]:
 
 def as_typed(command: str, settings: Settings) -> str:
     """The command line that gives these settings."""
-    words = ["unchoke", command, settings.data]
-    for name, value in settings.given().items():
-        if name == "data":
-            continue
-        flag = "--" + name.replace("_", "-")
-        values = [",".join(value)] if name == "long" else value if isinstance(value, (list, tuple)) else [value]
-        for item in values:
-            words += [flag, str(item)]
-    return shlex.join(words)
+    return shlex.join(["unchoke", command, settings.data, *as_options(settings)])

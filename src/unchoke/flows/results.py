@@ -53,7 +53,8 @@ class FitResult:
 
     def to_text(self) -> str:
         done = f"{self.run} is done: the same data and settings gave this\n\n" if self.already_done else ""
-        next_command = f"unchoke predict {self.run} PHOTOS{out_option(self.workspace)}"
+        inputs = " --inputs TABLE.csv" if self.record["data"].get("inputs_summary") else ""
+        next_command = f"unchoke predict {self.run} PHOTOS{inputs}{out_option(self.workspace)}"
         return done + render_fit_result(self.record, report=str(self.report), next_command=next_command)
 
 
@@ -95,7 +96,7 @@ class ExtractResult:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What `fit --dry-run` found out without doing it."""
+    """What `fit --dry-run` found out without doing it. Without a frozen part there are no jobs."""
 
     num_samples: int
     num_quarantined: int
@@ -114,12 +115,7 @@ class Rehearsal:
         }
 
     def to_text(self) -> str:
-        return "\n".join(
-            [
-                render_choices(self.choices),
-                "",
-                f"would extract {format_count(self.num_samples - self.num_quarantined, 'image')} in at most "
-                f"{format_count(self.num_jobs, 'job')} ({format_bytes(self.disk_bytes)} on disk), then train",
-                "nothing was run",
-            ]
-        )
+        images = format_count(self.num_samples - self.num_quarantined, "image")
+        how = f"extract {images} in at most {format_count(self.num_jobs, 'job')}" if self.num_jobs else f"decode {images}"
+        last = f"would {how} ({format_bytes(self.disk_bytes)} on disk), then train"
+        return "\n".join([render_choices(self.choices), "", last, "nothing was run"])

@@ -29,7 +29,13 @@ class FoundRun:
 
     @property
     def head_file(self) -> Path:
+        """The trained weights: of a head, or of a network."""
         return self.folder / "checkpoints" / "best_head.pt"
+
+    @property
+    def trains_network(self) -> bool:
+        """Whether more than heads on pooled features was trained."""
+        return "training" in self.record
 
 
 def find_run(run: str | Path, *, out: Path | str | None) -> FoundRun:

@@ -1,4 +1,4 @@
-"""A trained head's outputs judged: scores with intervals, calibration, predictions as a table, the worst mistakes as pictures."""
+"""Outputs judged: scores with intervals, calibration, predictions as a table, the worst mistakes as pictures."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ import torch
 from numpy.typing import NDArray
 
 from unchoke.decode.image import DecodeError, read_image
+from unchoke.index.samples import is_input
 from unchoke.report.thumbnails import make_thumbnail
 from unchoke.train.calibration import Calibration, calibrate
 from unchoke.train.data import FeatureSource, Problem
 from unchoke.train.metrics import Scores, score
 from unchoke.train.trained import TrainedHead
 
+JUDGED = ("val", "test")
+"""The splits that are scored, in this order."""
 _MISTAKES_SHOWN = 24
 _THUMBNAIL_PX = 160
 _SCATTER_POINTS = 2000
@@ -43,16 +46,17 @@ Outputs = dict[str, NDArray[np.float32]]
 
 def run_head(head: TrainedHead, source: FeatureSource, problem: Problem, *, device: torch.device) -> Outputs:
     """The head's outputs for val and test, from features alone."""
-    judged = [split for split in ("val", "test") if len(problem.positions(split))]
+    judged = [split for split in JUDGED if len(problem.positions(split))]
     with one_thread():
         return {split: head.predict(source, problem.positions(split), device=device) for split in judged}
 
 
-def judge(outputs: Outputs, problem: Problem, *, seed: int) -> Judged:
-    """Score outputs, with intervals, and calibrate them on val."""
+def judge(outputs: Outputs, problem: Problem, *, seed: int, weights: tuple[float, ...] | None = None) -> Judged:
+    """Score outputs, with intervals (targets weighted where `weights` are declared), and calibrate them on val."""
     positions = {split: problem.positions(split) for split in outputs}
     targets = {split: problem.targets[where] for split, where in positions.items()}
-    scores = {split: score(problem.kind, problem.names, outputs[split], targets[split], seed=seed) for split in positions}
+    options: dict[str, Any] = {"seed": seed, "weights": weights}
+    scores = {split: score(problem.kind, problem.names, outputs[split], targets[split], **options) for split in positions}
     calibration = None
     if problem.kind == "classification" and {"val", "test"} <= set(positions):
         calibration = calibrate(outputs["val"], targets["val"], outputs["test"], targets["test"])
@@ -71,8 +75,9 @@ def one_thread() -> Iterator[None]:
 
 
 def predictions_table(judged: Judged, problem: Problem, frame: pd.DataFrame) -> pd.DataFrame:
-    """One row per sample of val and test: its truth and what was predicted."""
+    """One row per sample of val and test: its truth, what was predicted, and the extra inputs it was predicted from."""
     parts = []
+    inputs = [name for name in frame.columns if is_input(name)]
     for split, where in judged.positions.items():
         part: dict[str, Any] = {"sample_id": frame["sample_id"].to_numpy()[where], "split": split}
         if problem.kind == "classification":
@@ -82,6 +87,7 @@ def predictions_table(judged: Judged, problem: Problem, frame: pd.DataFrame) -> 
             for index, name in enumerate(problem.names):
                 part[f"truth/{name}"] = problem.targets[where, index]
                 part[f"predicted/{name}"] = judged.outputs[split][:, index]
+        part.update({name: frame[name].to_numpy()[where] for name in inputs})
         parts.append(pd.DataFrame(part))
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame({"sample_id": [], "split": []})
 

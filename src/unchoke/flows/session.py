@@ -21,6 +21,7 @@ from unchoke.workspace import DEFAULT_ROOT, Workspace
 
 if TYPE_CHECKING:
     from unchoke.device.policy import Policy
+    from unchoke.flows.distributed import Part
 
 
 @dataclass
@@ -34,6 +35,8 @@ class Session:
     remembering: bool = True
     timers: StageTimers = field(default_factory=StageTimers)
     choices: list[Choice] = field(default_factory=list)
+    part: Part | None = None
+    """This process's part among several that a launcher started; None when it was started alone."""
 
     @cached_property
     def policy(self) -> Policy:
@@ -70,19 +73,24 @@ class Session:
 
 @contextmanager
 def open_session(
-    typed: dict[str, Any], *, out: Path | str | None, on_event: OnEvent | None, remembering: bool = True
+    typed: dict[str, Any],
+    *,
+    out: Path | str | None,
+    on_event: OnEvent | None,
+    remembering: bool = True,
+    part: Part | None = None,
 ) -> Iterator[Session]:
     """Own the workspace and settle the settings."""
     workspace = Workspace(Path(out) if out is not None else DEFAULT_ROOT)
-    settings, remembered = resolve_settings(workspace, typed)
+    settings, reasons = resolve_settings(workspace, typed)
     refuse_inside_data(workspace, settings)
     listener = on_event or default_listener()
     with workspace.own(), MemoryWatch() as memory:
         for place in (workspace.root, workspace.engines):
             atomic.sweep_temporaries(place)
-        session = Session(workspace, settings, listener, memory, remembering)
-        for name in remembered:
-            session.chose(Choice(name, getattr(settings, name), f"remembered in {workspace.settings_file.name}"))
+        session = Session(workspace, settings, listener, memory, remembering, part=part)
+        for name, reason in reasons.items():
+            session.chose(Choice(name, settings.shown(name), reason))
         yield session
 
 

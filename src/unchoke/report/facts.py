@@ -6,11 +6,13 @@ is nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from unchoke.report import bars, summary
+from markupsafe import Markup
+
+from unchoke.report import bars, summary, training
 from unchoke.report.summary import number
 from unchoke.report.text import count_findings, finding_place, format_value
 from unchoke.units import format_bytes, format_count, format_seconds
@@ -54,29 +56,47 @@ def timings(record: Mapping[str, Any]) -> Model | None:
     if not stages or total <= 0:
         return None
     rate = number(record.get("images_per_s"))
+    shown = _divided([(stage, seconds, seconds / total) for stage, seconds in stages])
+    return {**shown, "total": format_seconds(total), "rate": f"{rate:,.0f}" if rate else None}
+
+
+def _divided(spent: Sequence[tuple[str, float, float]]) -> Model:
+    """What seconds went to (what, seconds, share): one bar of all, and a row for each."""
     rows: list[Model] = [
-        {"stage": stage, "time": format_seconds(seconds), "share": seconds / total, "class": f"s{place % _NUM_COLOURS + 1}"}
-        for place, (stage, seconds) in enumerate(stages)
+        {"stage": what, "time": format_seconds(seconds), "share": share, "class": f"s{place % _NUM_COLOURS + 1}"}
+        for place, (what, seconds, share) in enumerate(spent)
     ]
     parts = [(f"{row['stage']}: {row['time']}", row["share"], row["class"]) for row in rows]
-    return {
-        "bar": bars.stacked_bar(parts, height_px=26, class_="strip rounded"),
-        "rows": rows,
-        "total": format_seconds(total),
-        "rate": f"{rate:,.0f}" if rate else None,
-    }
+    return {"bar": bars.stacked_bar(parts, height_px=26, class_="strip rounded"), "rows": rows}
+
+
+def network(record: Mapping[str, Any]) -> Model | None:
+    """How a network was trained, and where the time of its training went."""
+    said = training.facts(record)
+    spent = training.seconds(record)
+    return {"facts": said, "time": _divided(spent) if spent else None} if said else None
 
 
 def memory(record: Mapping[str, Any]) -> Model | None:
-    """Planned against measured, drawn to one scale."""
+    """Planned against measured, and what was planned for what, all drawn to one scale."""
     held = summary.section(record, "memory")
-    pairs = [("planned", number(held.get("planned_bytes")), "s3"), ("measured", number(held.get("measured_bytes")), "s1")]
+    plan = summary.section(held, "plan")
+    pairs = [
+        ("limit", number(plan.get("limit_bytes")), "s8"),
+        ("planned", number(held.get("planned_bytes")), "s3"),
+        ("measured", number(held.get("measured_bytes")), "s1"),
+    ]
     known = [(word, value, class_) for word, value, class_ in pairs if value is not None and value > 0]
     if not known:
         return None
     largest = max(value for _, value, _ in known)
+
+    def drawn(word: str, value: float, class_: str) -> tuple[str, str, Markup]:
+        return word, format_bytes(value), bars.share_bar(value / largest, class_=class_)
+
     return {
-        "rows": [(word, format_bytes(value), bars.share_bar(value / largest, class_=class_)) for word, value, class_ in known]
+        "rows": [drawn(*one) for one in known],
+        "parts": [drawn(name, value, "s3") for name, value in training.memory_parts(record)],
     }
 
 
@@ -134,13 +154,24 @@ def _facts(held: Mapping[str, Any], *, first: tuple[str, ...]) -> list[tuple[str
 
 def targets(record: Mapping[str, Any]) -> Model | None:
     """For regression: the spread of each target, as the record summarises it."""
-    held = summary.section(summary.section(record, "data"), "targets_summary")
+    return _spread(record, "targets_summary", "target")
+
+
+def inputs(record: Mapping[str, Any]) -> Model | None:
+    """The spread of each number that the network is given beside a picture."""
+    return _spread(record, "inputs_summary", "extra input")
+
+
+def _spread(record: Mapping[str, Any], key: str, word: str) -> Model | None:
+    held = summary.section(summary.section(record, "data"), key)
     rows = [(str(name), summary.section(held, name)) for name in held if isinstance(held[name], Mapping)]
     keys = sorted(
         {key for _, values in rows for key in values}, key=lambda key: summary.in_order(key, ("mean", "std", "min", "max"))
     )
-    body = [[name, *(_number_text(values.get(key)) for key in keys)] for name, values in rows]
-    return {"header": ["target", *keys], "rows": body} if rows else None
+    sums = training.derived(record)
+    names = [f"{name} = {sums[name]}" if name in sums else name for name, _ in rows]
+    body = [[name, *(_number_text(values.get(key)) for key in keys)] for name, (_, values) in zip(names, rows, strict=True)]
+    return {"header": [word, *keys], "rows": body} if rows else None
 
 
 def _number_text(value: Any) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unchoke.report import bars, charts, summary
+from unchoke.report import bars, charts, summary, training
 from unchoke.report.classes import class_counts
 from unchoke.report.layout import visible
 from unchoke.report.summary import number
@@ -18,7 +18,13 @@ from unchoke.report.thumbnails import safe_thumbnail
 
 Model = dict[str, Any]
 _MOST_MISTAKES = 48
-_HISTORY = ("train_loss", "val_loss", "val_accuracy", "val_balanced_accuracy", "val_r2", "lr")
+_JUDGED_BY = {
+    "val_accuracy": "Validation accuracy",
+    "val_balanced_accuracy": "Balanced accuracy",
+    "val_weighted_r2": "Validation weighted R²",
+    "val_r2": "Validation R²",
+}
+_HISTORY = ("train_loss", "val_loss", *_JUDGED_BY, "lr")
 
 
 def result(record: Mapping[str, Any]) -> Model | None:
@@ -31,8 +37,32 @@ def result(record: Mapping[str, Any]) -> Model | None:
         "caption": f"{metric.label}, {summary.SPLIT_WORDS.get(metric.split, metric.split)} images",
         "sentences": _sentences(record, metric),
         "bar": bars.interval_bar(metric.value, metric.low, metric.high) if 0 <= metric.value <= 1 else None,
-        "metrics": [_metric_row(one) for split in ("test", "val") for one in summary.metrics_of(record, split)],
+        "metrics": [_metric_row(one) for split in ("test", "val") for one in summary.overall_metrics(record, split)],
     }
+
+
+def per_target(record: Mapping[str, Any]) -> list[Model] | None:
+    """The figures target by target, one table for each split that has some."""
+    found = [_target_table(record, split) for split in ("test", "val")]
+    return [table for table in found if table["rows"]] or None
+
+
+def _target_table(record: Mapping[str, Any], split: str) -> Model:
+    stems, targets = summary.target_metrics(record, split)
+    sums = training.derived(record)
+    return {
+        "split": summary.SPLIT_WORDS[split],
+        "header": [summary.metric_label(stem) for stem in stems],
+        "has_sums": bool(sums),
+        "rows": [
+            {"name": one.target, "sum": sums.get(one.target, ""), "cells": [_target_cell(metric) for metric in one.metrics]}
+            for one in targets
+        ],
+    }
+
+
+def _target_cell(metric: summary.Metric | None) -> tuple[str, str]:
+    return ("", "") if metric is None else (metric.text, metric.interval)
 
 
 def _metric_row(metric: summary.Metric) -> Model:
@@ -60,12 +90,16 @@ def _first_sentence(record: Mapping[str, Any], metric: summary.Metric) -> str:
     images = f"{size:,} {split} images" if size else f"the {split} images"
     if metric.name == "accuracy":
         return f"Of {images} the model was not trained on, it named {metric.text} correctly."
-    if metric.name == "r2" and metric.value > 0:
-        share = f"{metric.value * 100:.0f} %"
-        return f"On {images} it was not trained on, the model explains {share} of the variation (R² {metric.text})."
-    if metric.name == "r2":
-        return f"On {images} it was not trained on, the model does no better than always answering the mean (R² {metric.text})."
+    if metric.name in ("r2", "weighted_r2"):
+        return f"On {images} it was not trained on, the model {_explains(metric)} ({metric.label} {metric.text})."
     return f"On {images} the model was not trained on, its {metric.label} is {metric.text}."
+
+
+def _explains(metric: summary.Metric) -> str:
+    if metric.value <= 0:
+        return "does no better than always answering the mean"
+    of = "the variation" if metric.name == "r2" else "the weighted variation of all targets together"
+    return f"explains {metric.value * 100:.0f} % of {of}"
 
 
 def _interval_sentence(metric: summary.Metric) -> str:
@@ -90,19 +124,15 @@ def curves(record: Mapping[str, Any]) -> Model | None:
     history = [row for row in summary.rows(record, "history") if number(row.get("epoch")) is not None]
     if not history:
         return None
-    best = _picked_epoch(record) or _best_epoch(history)
+    best = summary.picked_epoch(record) or _best_epoch(history)
     drawn = []
     losses = _series(history, {"train_loss": ("training", "s1"), "val_loss": ("validation", "s2")})
     if losses:
         drawn.append(("Loss (lower is better)", _curve("loss", "Loss by epoch", losses, best)))
-    for key, label in (
-        ("val_accuracy", "Validation accuracy"),
-        ("val_balanced_accuracy", "Balanced accuracy"),
-        ("val_r2", "Validation R²"),
-    ):
+    for key, label in _JUDGED_BY.items():
         found = _series(history, {key: ("validation", "s2")})
         if found:
-            drawn.append((label, _curve(key, f"{label} by epoch", found, best, percent=key != "val_r2")))
+            drawn.append((label, _curve(key, f"{label} by epoch", found, best, percent=key.endswith("accuracy"))))
     return {"charts": drawn, "table": _history_table(history)} if drawn else None
 
 
@@ -122,14 +152,9 @@ def _series(history: Sequence[Mapping[str, Any]], wanted: Mapping[str, tuple[str
     return found
 
 
-def _picked_epoch(record: Mapping[str, Any]) -> float | None:
-    """The epoch that was kept, where the record says so."""
-    return next((number(row.get("best_epoch")) for row in summary.rows(record, "sweep") if row.get("picked")), None)
-
-
 def _best_epoch(history: Sequence[Mapping[str, Any]]) -> float | None:
     """The epoch with the highest validation metric, the lower loss deciding between equals."""
-    for key in ("val_balanced_accuracy", "val_accuracy", "val_r2"):
+    for key in ("val_balanced_accuracy", "val_accuracy", "val_weighted_r2", "val_r2"):
         rated = [(number(row.get(key)), -(number(row.get("val_loss")) or 0.0), number(row["epoch"])) for row in history]
         known = [(value, loss, epoch) for value, loss, epoch in rated if value is not None and epoch is not None]
         if known:
@@ -174,6 +199,7 @@ def _mistake(item: Mapping[str, Any]) -> Model:
 def scatter(record: Mapping[str, Any]) -> list[Model] | None:
     """For regression: predicted against true values, one drawing a target."""
     found = []
+    sums = training.derived(record)
     for place, row in enumerate(summary.rows(record, "scatter")):
         truth, predicted = row.get("truth"), row.get("predicted")
         if not isinstance(truth, list) or not isinstance(predicted, list):
@@ -183,14 +209,15 @@ def scatter(record: Mapping[str, Any]) -> list[Model] | None:
         name = str(row.get("target", f"target {place + 1}"))
         if known:
             drawing = charts.scatter_chart(f"scatter-{place}", name, [t for t, _ in known], [p for _, p in known])
-            found.append({"name": name, "chart": drawing, "num": len(known), "num_left_out": len(pairs) - len(known)})
+            left_out = len(pairs) - len(known)
+            found.append({"name": name, "sum": sums.get(name, ""), "chart": drawing, "num_left_out": left_out})
     return found or None
 
 
 def sweep(record: Mapping[str, Any]) -> Model | None:
-    """Every configuration tried, best first; settings that never varied are said once."""
+    """Every configuration tried, best first; settings that never varied are said once. A network is told of elsewhere."""
     tried = summary.rows(record, "sweep")
-    if not tried:
+    if not tried or training.facts(record):
         return None
     configs = [summary.section(row, "config") for row in tried]
     keys = sorted({key for config in configs for key in config}, key=lambda key: summary.in_order(key, ("kind", "hidden", "lr")))

@@ -18,15 +18,16 @@ METRIC_LABELS = {
     "top5_accuracy": "top-5 accuracy",
     "log_loss": "log loss",
     "ece": "calibration error",
+    "weighted_r2": "weighted R²",
     "r2": "R²",
     "mae": "mean absolute error",
     "rmse": "root mean squared error",
 }
 _SHARES = {"accuracy", "balanced_accuracy", "macro_f1", "top5_accuracy", "ece"}
 _LOWER_IS_BETTER = {"log_loss", "ece", "mae", "rmse"}
-_LEADING = ("accuracy", "r2", "balanced_accuracy", "macro_f1", "mae")
+_LEADING = ("accuracy", "weighted_r2", "r2", "balanced_accuracy", "macro_f1", "mae")
 _SPLITS = ("test", "val")
-STAGES = ("index", "check", "worker", "engine", "extract", "train", "load", "evaluate", "score", "report")
+STAGES = ("index", "check", "worker", "engine", "extract", "pixels", "train", "load", "evaluate", "score", "report")
 SPLIT_WORDS = {"test": "test", "val": "validation", "train": "training"}
 
 
@@ -43,6 +44,11 @@ class Metric:
     @property
     def label(self) -> str:
         return metric_label(self.name)
+
+    @property
+    def target(self) -> str:
+        """The target a figure is about; nothing for one over everything."""
+        return self.name.partition("/")[2]
 
     @property
     def text(self) -> str:
@@ -116,7 +122,36 @@ def metrics_of(record: Mapping[str, Any], split: str) -> list[Metric]:
         if value is not None:
             bounds = entry if isinstance(entry, Mapping) else {}
             found.append(Metric(split, name, value, number(bounds.get("low")), number(bounds.get("high"))))
-    return sorted(found, key=lambda metric: in_order(metric.name, tuple(METRIC_LABELS)))
+    targets = texts(section(record, "task"), "names")
+    return sorted(found, key=lambda metric: _metric_order(metric.name, targets))
+
+
+def overall_metrics(record: Mapping[str, Any], split: str) -> list[Metric]:
+    """The figures over everything."""
+    return [metric for metric in metrics_of(record, split) if not metric.target]
+
+
+@dataclass(frozen=True)
+class TargetMetrics:
+    """The figures of one target, in the order of the names they are given under; None where there is none."""
+
+    target: str
+    metrics: list[Metric | None]
+
+
+def target_metrics(record: Mapping[str, Any], split: str) -> tuple[list[str], list[TargetMetrics]]:
+    """The names of the figures that single targets have, and each target's."""
+    found = [metric for metric in metrics_of(record, split) if metric.target]
+    stems = list(dict.fromkeys(metric.name.partition("/")[0] for metric in found))
+    by_name = {metric.name: metric for metric in found}
+    targets = dict.fromkeys(metric.target for metric in found)
+    return stems, [TargetMetrics(target, [by_name.get(f"{stem}/{target}") for stem in stems]) for target in targets]
+
+
+def _metric_order(name: str, targets: Sequence[str]) -> tuple[bool, tuple[int, str], tuple[int, str]]:
+    """Figures over everything first, then those of single targets: one figure after the other, targets in their own order."""
+    stem, _, target = name.partition("/")
+    return bool(target), in_order(stem, tuple(METRIC_LABELS)), in_order(target, targets)
 
 
 def in_order(name: str, known: Sequence[str]) -> tuple[int, str]:
@@ -133,6 +168,11 @@ def leading_metric(record: Mapping[str, Any]) -> Metric | None:
             if name in by_name:
                 return by_name[name]
     return None
+
+
+def picked_epoch(record: Mapping[str, Any]) -> float | None:
+    """The epoch that was kept, where the record says so."""
+    return next((number(row.get("best_epoch")) for row in rows(record, "sweep") if row.get("picked")), None)
 
 
 def split_size(record: Mapping[str, Any], split: str) -> int | None:

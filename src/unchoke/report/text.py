@@ -13,10 +13,10 @@ from typing import Any
 from unchoke.choices import Choice
 from unchoke.errors import list_some
 from unchoke.findings import Finding
-from unchoke.report import summary
+from unchoke.report import summary, training
 from unchoke.report.json import to_jsonable
 from unchoke.report.layout import columns, shorten, visible, wrap
-from unchoke.units import format_bytes, format_count, format_seconds
+from unchoke.units import format_count, format_seconds
 
 _SEVERITIES = ("error", "warning", "info")
 _SHOWN_PATHS = 3
@@ -128,7 +128,7 @@ def _encoder_name(run: Mapping[str, Any]) -> str:
 
 def render_fit_result(record: Mapping[str, Any], *, report: str = "", next_command: str = "") -> str:
     """How a `fit` ends: the result with its interval, where the time went, the report, the next command."""
-    parts = [render_headline(record), render_metrics(record), render_timings(record)]
+    parts = [render_headline(record), render_metrics(record), render_training(record), render_timings(record)]
     tail = [("report", report or record.get("report")), ("next", next_command or record.get("next_command"))]
     parts.append("\n".join(f"{word:<8}{visible(text)}" for word, text in tail if text))
     return "\n\n".join(part for part in parts if part)
@@ -147,10 +147,33 @@ def render_headline(record: Mapping[str, Any]) -> str:
 
 
 def render_metrics(record: Mapping[str, Any]) -> str:
-    """Every metric of test and validation with its interval."""
-    found = [metric for split in ("test", "val") for metric in summary.metrics_of(record, split)]
+    """Every metric of test and validation with its interval; those of single targets as a table of their own."""
+    found = [metric for split in ("test", "val") for metric in summary.overall_metrics(record, split)]
     table = [(summary.SPLIT_WORDS[metric.split], metric.label, metric.text, metric.interval) for metric in found]
-    return columns(table, header=("split", "metric", "value", "95 % interval"), right=(2,)) if table else ""
+    overall = columns(table, header=("split", "metric", "value", "95 % interval"), right=(2,)) if table else ""
+    tables = [overall, *(_target_table(record, split) for split in ("test", "val"))]
+    return "\n\n".join(table for table in tables if table)
+
+
+def _target_table(record: Mapping[str, Any], split: str) -> str:
+    """Figures target by target; one that follows from others is shown with what it is the sum of."""
+    stems, targets = summary.target_metrics(record, split)
+    sums = training.derived(record)
+    header = (f"{summary.SPLIT_WORDS[split]} target", *(summary.metric_label(stem) for stem in stems))
+    rows = [
+        (f"{one.target} = {sums[one.target]}" if one.target in sums else one.target, *(_cell(metric) for metric in one.metrics))
+        for one in targets
+    ]
+    return columns(rows, header=header, right=range(1, len(header))) if rows else ""
+
+
+def render_training(record: Mapping[str, Any], *, in_full: bool = False) -> str:
+    """How a network was trained, where its time went and what memory it took; nothing for heads on features."""
+    said = training.facts(record) if in_full else training.main_facts(record)
+    if not said:
+        return ""
+    further = [("time of training", training.shares_text(record)), ("memory", training.memory_text(record))]
+    return columns([(word, text) for word, text in [*said, *further] if text])
 
 
 def render_timings(record: Mapping[str, Any]) -> str:
@@ -178,10 +201,10 @@ def render_run(record: Mapping[str, Any]) -> str:
         ("data", data.get("source")),
         ("samples", f"{data.get('num_samples', '?')} ({splits})" if splits else data.get("num_samples")),
         ("encoder", format_value(encoder) if encoder else _encoder_name(record)),
-        ("memory", _memory(record)),
+        ("memory", "" if training.facts(record) else training.memory_text(record)),
     ]
     parts = [render_headline(record), columns([(word, value) for word, value in facts if value]), render_metrics(record)]
-    parts.append(render_timings(record))
+    parts += [render_training(record, in_full=True), render_timings(record)]
     parts.append(render_choices(summary.rows(record, "choices")) if record.get("choices") else "")
     parts.append(render_findings(summary.rows(record, "findings")) if record.get("findings") else "")
     parts += [wrap(note, indent="") for note in summary.texts(record, "notes")]
@@ -190,14 +213,6 @@ def render_run(record: Mapping[str, Any]) -> str:
 
 def _split_rank(item: tuple[str, Any]) -> tuple[int, str]:
     return summary.in_order(item[0], ("train", "val", "test"))
-
-
-def _memory(record: Mapping[str, Any]) -> str:
-    memory = summary.section(record, "memory")
-    planned, measured = summary.number(memory.get("planned_bytes")), summary.number(memory.get("measured_bytes"))
-    words = [f"{format_bytes(planned)} planned"] if planned else []
-    words += [f"{format_bytes(measured)} measured"] if measured else []
-    return ", ".join(words)
 
 
 def render_comparison(records: Sequence[Mapping[str, Any]]) -> str:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 
-from unchoke.errors import DataError
+from unchoke.errors import DataError, UsageError
 from unchoke.events import ignore
 from unchoke.flows.evaluate import evaluate, load_predictions
+from unchoke.flows.fit import train
 
 
 def test_an_evaluation_equals_the_record_to_the_last_bit(finished: Path) -> None:
@@ -37,6 +39,14 @@ def test_features_that_are_gone_are_named(workspace: Path) -> None:
         shard.unlink()
     with pytest.raises(DataError, match="features of 12 samples are gone"):
         evaluate(out=workspace, on_event=ignore)
+
+
+def test_a_run_that_was_judged_on_nothing_says_so(own_photos: Path, tiny_weights: Path, tmp_path: Path) -> None:
+    common: dict[str, Any] = {"encoder": "test_resnet", "weights": str(tiny_weights), "workers": 1, "engine": "torch"}
+    shares = {"val_share": 0.0, "test_share": 0.0, "epochs": 1}
+    train(str(own_photos), out=tmp_path / "out", on_event=ignore, **common, **shares)
+    with pytest.raises(UsageError, match="nothing to be judged by"):
+        evaluate(out=tmp_path / "out", on_event=ignore)
 
 
 def test_predictions_hold_every_judged_sample_with_text_kept_as_text(finished: Path) -> None:

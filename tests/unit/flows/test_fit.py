@@ -168,7 +168,7 @@ def test_a_second_check_asks_no_worker_again_and_names_the_next_command(photos: 
 @pytest.mark.parametrize(
     ("options", "kind", "words"),
     [
-        ({"cut": "-4"}, UsageError, "--cut -4"),
+        ({"cut": "-5"}, UsageError, "--cut -5"),
         ({"engine": "torch", "precision": "int8"}, UsageError, "--engine torch does not run --precision int8"),
         ({"engine": "openvino", "precision": "f16"}, UsageError, "--engine openvino does not run --precision f16"),
         ({"encoder": "resnet_50"}, UsageError, "resnet_50"),

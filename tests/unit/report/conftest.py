@@ -1,4 +1,4 @@
-"""Realistic records to render: classification with any number of classes, regression with three targets. Seeded."""
+"""Realistic records to render: classification with any number of classes, regression with three targets, a network. Seeded."""
 
 from __future__ import annotations
 
@@ -247,6 +247,75 @@ def build_regression(*, seed: int = 7) -> dict[str, Any]:
             for n, t in truths.items()
         ],
     }
+
+
+def build_network() -> dict[str, Any]:
+    """A tiled network with a target that follows from the others, trained under a memory limit it once ran into."""
+    record = build_regression()
+    names = ["green", "dead", "total"]
+    record["task"]["names"] = names
+    record["data"]["inputs_summary"] = {"NDVI": {"mean": 0.7, "std": 0.1, "min": 0.5, "max": 0.9}}
+    record["data"]["targets_summary"] = {name: {"mean": 3.0, "std": 1.0} for name in names}
+    figures = {f"{figure}/{name}": {"value": 0.5, "low": 0.4, "high": 0.6} for figure in ("mae", "r2") for name in names}
+    overall = {"r2": {"value": 0.5, "low": 0.4, "high": 0.6}, "weighted_r2": {"value": 0.61, "low": 0.55, "high": 0.66}}
+    parts = {"weights": 90e6, "gradients": 90e6, "optimizer": 180e6, "activations": 2.1e9, "cache": 0, "overhead": 540e6}
+    loop = {
+        "batch_size": 16,
+        "sub_batch": 16,
+        "eval_batch": 64,
+        "lr": 1e-3,
+        "body_lr": 1e-4,
+        "layer_decay": 0.8,
+        "warmup_epochs": 1.0,
+        "weight_decay": 0.02,
+        "ema_decay": 0.999,
+        "clip": 1.0,
+        "mixup": 0.0,
+        "label_smoothing": 0.0,
+        "class_weights": "none",
+        "dtype": "bfloat16",
+        "memory_format": "channels_last",
+        "compile": False,
+        "grad_ckpt": True,
+        "batch_norm": "frozen",
+    }
+    return record | {
+        "selection_metric": "weighted_r2",
+        "metrics": {"test": {**overall, **figures}, "val": {**overall, **figures}},
+        "history": build_history("val_weighted_r2", np.random.default_rng(1)),
+        "scatter": [{"target": name, "truth": [1.0, 2.0, 3.0], "predicted": [1.1, 1.9, 3.2]} for name in names],
+        "sweep": [{"config": {"kind": "network"}, "val_metric": 0.61, "val_loss": 0.4, "best_epoch": 31, "picked": True}],
+        "timings": {"index": 0.2, "extract": 40.0, "pixels": 2.0, "train": 100.0, "report": 0.3},
+        "memory": {
+            "planned_bytes": 3_000_000_000,
+            "measured_bytes": 2_900_000_000,
+            "plan": {"limit_bytes": 4_000_000_000, "parts": parts},
+        },
+        "training": {
+            "cut": "-4",
+            "num_blocks": 12,
+            "tiles": "2×(2×2)",
+            "fusion": "film",
+            "loop": loop,
+            "num_steps": 1520,
+            "resumed_step": 300,
+            "seconds": {"step": 60.0, "evaluate": 10.0, "checkpoint": 5.0, "waiting for data": 15.0, "preparing data": 20.0},
+            "out_of_memory_halvings": 2,
+            "sub_batch_at_the_end": 4,
+            "targets": {
+                "names": names,
+                "learned": ["green", "dead"],
+                "sums": {"total": ["green", "dead"]},
+                "weights": [0.1, 0.2, 0.7],
+                "positive": True,
+            },
+        },
+    }
+
+
+@pytest.fixture
+def network() -> dict[str, Any]:
+    return build_network()
 
 
 @pytest.fixture

@@ -135,6 +135,27 @@ def test_regression_has_scatters_and_no_confusions(pasture: dict[str, Any]) -> N
     assert "confusion matrix" not in page.all_text()
 
 
+def test_a_network_shows_how_it_was_trained_and_what_that_cost(network: dict[str, Any]) -> None:
+    page = Page(render_report(network))
+    wanted = ["result", "curves", "per-target", "scatter", "data", "network", "time", "choices", "check", "reproduce"]
+    assert [attributes["id"] for attributes in page.found("section")] == wanted
+    assert "This record holds no" not in page.all_text()
+    assert "explains 61 % of the weighted variation of all targets together (weighted R² 0.610)" in page.text("result")
+    assert "R² of green" not in page.text("result"), "single targets have a table of their own"
+    assert "Validation weighted R²" in page.text("curves")
+    for section, words in {
+        "per-target": "total = green + dead 0.500 (0.400 to 0.600)",
+        "scatter": "total = green + dead",
+        "data": "extra input",
+        "network": "the last 4 of 12 blocks trained",
+        "time": "What was planned is made of: weights 90.0 MB gradients 90.0 MB optimizer 180.0 MB activations 2.1 GB",
+    }.items():
+        assert words in page.text(section), section
+    assert "steps 40.0 s 40 %" in page.text("network")
+    assert "limit 4.0 GB" in page.text("time")
+    assert_harmless(page)
+
+
 def test_validation_alone_is_said_to_be_optimistic(groceries: dict[str, Any]) -> None:
     groceries["metrics"].pop("test")
     assert "There was no test split" in Page(render_report(groceries)).text("result")
@@ -167,10 +188,10 @@ def poisoned(value: Any) -> Any:
     return " ".join(HOSTILE) if isinstance(value, str) and not value.startswith("data:") else value
 
 
-@pytest.mark.parametrize("kind", ["groceries", "pasture"])
+@pytest.mark.parametrize("kind", ["groceries", "pasture", "network"])
 def test_hostile_text_everywhere_stays_text(kind: str, request: pytest.FixtureRequest) -> None:
     record = poisoned(to_jsonable(request.getfixturevalue(kind)))
-    record["task"]["kind"] = {"groceries": "classification", "pasture": "regression"}[kind]
+    record["task"]["kind"] = "classification" if kind == "groceries" else "regression"
     for section in ("evidence", "versions", "encoder"):
         record[section] = dict.fromkeys(HOSTILE, HOSTILE[0])
     record["metrics"]["test"][HOSTILE[0]] = {"value": 0.5}
@@ -209,7 +230,7 @@ def all_places(value: Any, before: tuple[Any, ...] = ()) -> list[tuple[Any, ...]
     return [place for key, item in items for place in [(*before, key), *all_places(item, (*before, key))]]
 
 
-@pytest.mark.parametrize("kind", ["groceries", "pasture"])
+@pytest.mark.parametrize("kind", ["groceries", "pasture", "network"])
 def test_no_damage_to_a_record_crashes_the_page(kind: str, request: pytest.FixtureRequest) -> None:
     whole = to_jsonable(request.getfixturevalue(kind))
     places = all_places(whole)

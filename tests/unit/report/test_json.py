@@ -6,14 +6,15 @@ import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path, PureWindowsPath
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
 from unchoke.choices import Choice
 from unchoke.errors import DataError
-from unchoke.report.json import dump_line, load_record, save_record, to_jsonable
+from unchoke.events import Chosen, Event, Note, Progress, StageDone, StageStarted
+from unchoke.report.json import dump_event, dump_line, load_record, parse_event, save_record, to_jsonable
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,46 @@ def test_a_line_stays_one_line_whatever_the_names_hold() -> None:
     line = dump_line({"path": "a\nb\u2028c\x85d\udcff", "value": np.nan})
     assert len(line.splitlines()) == 1
     assert json.loads(line) == {"path": "a\nb\u2028c\x85d\\udcff", "value": None}
+
+
+EVENTS: list[Event] = [
+    StageStarted("extract"),
+    StageStarted("train", "3 heads, 20 epochs"),
+    StageDone("train", 1.25, "early"),
+    Progress("extract", 3, 10, "images"),
+    Progress("train", 3, 10, "steps", rate_per_s=7.5, left_s=0.9, failed=1, extra={"jobs": [1, 2], "loss": 0.5, "wait": "3 %"}),
+    Chosen(Choice("device", "cpu", "no other", {"cores": 2})),
+    Chosen(Choice("sums", {"a": "b + c"}, "preset biomass")),
+    Note("line one\nline two \u00fc"),
+    Note("careful", "warning"),
+]
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
+def test_an_event_comes_back_from_its_line(event: Event) -> None:
+    line = dump_event(event)
+    assert len(line.splitlines()) == 1
+    assert parse_event(json.loads(line)) == event
+
+
+def test_every_kind_of_event_is_among_them() -> None:
+    assert {type(event) for event in EVENTS} == set(get_args(Event))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"schema": 1, "command": "fit", "ok": True, "result": {}},
+        {"schema": 1, "event": "danced", "steps": 3},
+        {"schema": 1, "event": "progress", "stage": "extract"},
+    ],
+)
+def test_a_line_that_is_no_event_of_ours_is_none(line: dict[str, Any]) -> None:
+    assert parse_event(line) is None
+
+
+def test_what_a_later_version_adds_to_an_event_is_passed_over() -> None:
+    assert parse_event({"event": "note", "text": "so", "level": "info", "colour": "blue"}) == Note("so")
 
 
 def test_a_record_comes_back_as_saved(tmp_path: Path) -> None:

@@ -50,3 +50,10 @@ def test_the_most_frequent_confusion_comes_first() -> None:
     pairs = summary.confused_pairs([[8, 2, 0], [5, 5, 0], [0, 1, 0]], ["a", "b", "c"])
     assert [(pair.truth, pair.predicted, pair.count) for pair in pairs] == [("b", "a", 5), ("a", "b", 2), ("c", "b", 1)]
     assert pairs[0].share == 0.5
+
+
+def test_the_weighted_r2_leads_where_there_is_one() -> None:
+    record = {"metrics": {"test": {"r2": {"value": 0.5}, "weighted_r2": {"value": 0.6}}}}
+    leading = summary.leading_metric(record) or pytest.fail()
+    assert (leading.label, leading.text) == ("weighted R²", "0.600")
+    assert [metric.name for metric in summary.metrics_of(record, "test")] == ["weighted_r2", "r2"]

@@ -80,6 +80,28 @@ def test_a_run_shows_what_it_was_made_of(groceries: dict[str, Any]) -> None:
         assert words in text
 
 
+def test_a_trained_network_is_told_of_under_its_result(network: dict[str, Any]) -> None:
+    lines = render_fit_result(network).splitlines()
+    said = {line[:16].strip(): line[16:].strip() for line in lines}
+    assert lines[0].startswith("exp_2: test weighted R² 0.610")
+    assert said["network"] == "tf_efficientnet_lite0, the last 4 of 12 blocks trained"
+    assert said["step"] == "16 samples, 4 at once; 64 at once in evaluation"
+    assert said["time of training"].startswith("steps 40 %, preparing data 20 %, waiting for data 15 %")
+    assert said["out of memory"].startswith("2 times")
+    assert "3.0 GB planned of a limit of 4.0 GB, 2.9 GB measured (planned: weights 90.0 MB, " in said["memory"]
+    assert "averaging" not in said
+    assert "weights are averaged over steps, decay 0.999" in render_run(network)
+
+
+def test_targets_stand_in_a_table_with_their_sums(network: dict[str, Any]) -> None:
+    lines = [line.split("  ") for line in render_fit_result(network).splitlines()]
+    rows = {cells[0]: [cell.strip() for cell in cells[1:] if cell.strip()] for cells in lines}
+    assert rows["test target"] == ["R²", "mean absolute error"]
+    assert rows["total = green + dead"] == ["0.500 (0.400 to 0.600)", "0.500 (0.400 to 0.600)"]
+    order = [cells[0] for cells in lines]
+    assert order.index("green") < order.index("dead") < order.index("total = green + dead")
+
+
 def test_runs_stand_in_one_table(groceries: dict[str, Any], pasture: dict[str, Any]) -> None:
     stored = {"name": "exp_3", "status": "running", "created_at": "2026-11-15T10:00:00+00:00", "encoder": "resnet50"}
     lines = render_runs_table([groceries, pasture, stored]).splitlines()

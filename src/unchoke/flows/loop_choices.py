@@ -1,0 +1,120 @@
+"""How a network is trained here: every setting of the loop that was not typed, chosen with its reason.
+
+In: a session, what is learnt, and how much of the backbone trains. Out: a `LoopConfig`, each of its values told as a `Choice`.
+What fits in memory is decided after this (`flows/memory.py`) and changes none of the numbers that training computes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from unchoke.choices import Choice
+from unchoke.device.policy import UNMEASURED
+from unchoke.flows.session import Session
+from unchoke.train.data import Problem
+from unchoke.train.finetune import LoopConfig
+from unchoke.train.selection import IMBALANCE_FOR_BALANCED, imbalance
+
+_DTYPES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
+_SHORT = {long: short for short, long in _DTYPES.items()}
+_BODY_SHARE = 0.3
+_EVAL_FACTOR = 4
+_FEWEST_STEPS_TO_AVERAGE = 100
+
+
+class _Chooser:
+    """Takes what was typed, or tells what was chosen instead."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def __call__(self, name: str, value: Any, reason: str, **evidence: Any) -> Any:
+        typed = getattr(self._session.settings, name, None)
+        if typed is not None:
+            return typed
+        self._session.chose(Choice(name, value, reason, evidence))
+        return value
+
+
+def choose_loop(session: Session, problem: Problem, *, cut: str, has_batch_norm: bool, has_convolutions: bool) -> LoopConfig:
+    """The loop for this problem and cut on this machine."""
+    settings, policy, choose = session.settings, session.policy, _Chooser(session)
+    num_train = len(problem.positions("train"))
+    batch_size = choose("batch_size", *_batch_size(num_train))
+    num_steps = settings.epochs * -(-num_train // batch_size)
+    lr = choose("lr", 1e-3, "the head's; a common rate for AdamW on a new linear layer", **UNMEASURED)
+    body_lr = 0.0 if cut == "end" else lr * _BODY_SHARE
+    if body_lr:
+        session.chose(Choice("body_lr", body_lr, "pretrained blocks move more slowly than the new head", UNMEASURED))
+    return LoopConfig(
+        epochs=settings.epochs,
+        batch_size=batch_size,
+        sub_batch=min(settings.sub_batch or batch_size, batch_size),
+        eval_batch=choose("eval_batch", _EVAL_FACTOR * batch_size, "without gradients a larger batch fits"),
+        lr=lr,
+        body_lr=body_lr,
+        weight_decay=choose("weight_decay", 0.02, "mild: the pretrained weights are near a good place", **UNMEASURED),
+        layer_decay=choose("layer_decay", 0.8, "early layers are general and move less", **UNMEASURED) if body_lr else 1.0,
+        warmup_epochs=choose("warmup", min(1.0, settings.epochs / 10), "a tenth of the epochs, at most one"),
+        ema_decay=choose("ema", *_average(num_steps)),
+        clip=choose("clip", 1.0, "one odd batch cannot undo what was learnt"),
+        mixup=choose("mixup", 0.0, "off: few epochs rarely need it"),
+        label_smoothing=_for_classes(problem, choose, "label_smoothing", 0.05, "keeps the network from being too sure"),
+        class_weights=_class_weights(problem, choose),
+        dtype=_DTYPES[choose("train_precision", _SHORT[policy.train_dtype], policy.choice("train_dtype").reason)],
+        memory_format=_memory_format(session, has_convolutions),
+        compile=bool(choose("compile", policy.compile, policy.choice("compile").reason, **UNMEASURED)),
+        grad_ckpt=bool(choose("grad_ckpt", False, "activations are kept unless memory is too small for them")),
+        batch_norm=_batch_norm(choose) if has_batch_norm else "frozen",
+        patience=settings.patience or 0,
+        threads=_threads(session),
+        seed=settings.seed,
+    )
+
+
+def _batch_size(num_train: int) -> tuple[int, str]:
+    size = next((size for size, least in ((32, 640), (16, 160), (8, 0)) if num_train >= least), 8)
+    return size, f"{num_train:,} training samples: about {-(-num_train // size):,} steps an epoch"
+
+
+def _average(num_steps: int) -> tuple[float, str]:
+    """An average over the last tenth of the steps."""
+    if num_steps < _FEWEST_STEPS_TO_AVERAGE:
+        return 0.0, f"{num_steps} steps are too few to average weights over"
+    return round(1 - 10 / num_steps, 5), f"the weights are averaged over about a tenth of {num_steps:,} steps"
+
+
+def _for_classes(problem: Problem, choose: _Chooser, name: str, value: float, reason: str) -> float:
+    return float(choose(name, value, reason, **UNMEASURED)) if problem.kind == "classification" else 0.0
+
+
+def _class_weights(problem: Problem, choose: _Chooser) -> Any:
+    if problem.kind == "regression":
+        return "none"
+    ratio = imbalance(problem.targets[problem.positions("train")])
+    if ratio >= IMBALANCE_FOR_BALANCED:
+        return choose("class_weights", "tempered", f"the largest class is {ratio:.1f} times the smallest")
+    return choose("class_weights", "none", "the classes are of similar size")
+
+
+def _memory_format(session: Session, has_convolutions: bool) -> str:
+    wanted = session.settings.channels_last
+    if wanted is not None:
+        return "channels_last" if wanted else "contiguous"
+    if not has_convolutions:
+        return "contiguous"
+    choice = session.policy.choice("memory_format")
+    session.chose(Choice("channels_last", choice.value == "channels_last", choice.reason, choice.evidence))
+    return str(choice.value)
+
+
+def _batch_norm(choose: _Chooser) -> str:
+    reason = "pretrained statistics are kept: small batches estimate them badly, and parts of a batch then give equal gradients"
+    return str(choose("batch_norm", "frozen", reason, **UNMEASURED))
+
+
+def _threads(session: Session) -> int:
+    """torch's threads: all usable cores. Kept by a run, because sums split over other numbers of threads round differently."""
+    import torch
+
+    return int(torch.get_num_threads())

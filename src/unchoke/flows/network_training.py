@@ -1,0 +1,241 @@
+"""Training through a network as a `Trainer`: settle how, plan its memory, run it here or in several processes.
+
+In: a session, what is learnt, the network and where its inputs come from. Out: what a run's record needs. What was chosen is
+written to `loop.json` in the run's folder when training begins and stands from then on, so that a run continued on a busier
+machine, or with another memory limit, computes the same numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from unchoke import atomic
+from unchoke.choices import Choice
+from unchoke.device.backend import keep_freed_memory
+from unchoke.errors import MachineError, UsageError
+from unchoke.events import OnEvent, ignore
+from unchoke.features.cut import count_blocks
+from unchoke.features.encoders import Encoder, digest_tensors
+from unchoke.fingerprint import digest
+from unchoke.flows.distributed import Part, run_on_devices
+from unchoke.flows.head_training import keeping_choices
+from unchoke.flows.loop_choices import choose_loop
+from unchoke.flows.memory import FILE as MEMORY_FILE
+from unchoke.flows.memory import Planned, plan_memory, remember_memory
+from unchoke.flows.problem import Learnable
+from unchoke.flows.record import Trained
+from unchoke.flows.session import Session
+from unchoke.jobs.signals import stop_requests
+from unchoke.settings import TRAINED_PART
+from unchoke.train.finetune import Finetuned, LoopConfig
+from unchoke.train.job import NetworkSpec, SourceSpec, TrainingJob
+from unchoke.train.network import NetworkConfig
+from unchoke.train.selection import choose_metric
+from unchoke.train.targets import TargetPlan, plan_targets
+from unchoke.train.trained_network import TrainedNetwork, save_network
+from unchoke.units import format_count
+from unchoke.views.tiles import plan_tiles
+
+_HOW_FAST = {"memory", "sub_batch", "eval_batch", "grad_ckpt", "devices", "checkpoint_every"}
+_THE_RESULT = {*TRAINED_PART, "seed", "cut", "sums", "target_weights", "positive", "input"} - _HOW_FAST
+"""Settings that the weights depend on, beside the data and how it is shown, which have digests of their own."""
+LOOP_FILE = "loop.json"
+_HEADS_ONLY = ("head", "sweep")
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the loop's choices look at in a network."""
+
+    has_batch_norm: bool
+    has_convolutions: bool
+
+
+class NetworkTrainer:
+    """One network, its suffix, fusion and head trained together."""
+
+    def __init__(self, session: Session, learnable: Learnable, encoder: Encoder, source: SourceSpec) -> None:
+        settings = session.settings
+        refuse_head_options(session)
+        self._session, self._learnable, self._source = session, learnable, source
+        self._encoder = encoder.spec
+        self._num_blocks = count_blocks(encoder.module)
+        self._parts = Parts(_has(encoder, "BatchNorm"), _has(encoder, "Conv"))
+        self._spec = NetworkSpec(
+            encoder=settings.encoder,
+            cut=settings.cut,
+            weights=settings.weights,
+            weights_sha256=encoder.spec.weights_sha256,
+            input_px=settings.input_px,
+            tiles=plan_tiles(streams=settings.streams, tiles=settings.tiles),
+            fusion=settings.fusion,
+        )
+        self._targets = targets_of(session, learnable)
+        self.weights = self._targets.weights if self._targets else None
+        wanted = {name: value for name, value in settings.given().items() if name in _THE_RESULT}
+        self.key = digest(["network", wanted, encoder.spec.weights_sha256])
+        self.detail = f"{self._spec.encoder}, --cut {settings.cut}, {format_count(settings.epochs, 'epoch')}"
+
+    def train(self, folder: Path) -> Trained:
+        session, problem = self._session, self._learnable.problem
+        session.chose(keep_freed_memory())
+        metric = choose_metric(problem, self._targets)
+        session.chose(metric)
+        loop = self._settle(folder / LOOP_FILE)
+        job = TrainingJob(
+            network=self._spec,
+            source=self._source,
+            problem=problem,
+            targets=self._targets,
+            inputs=self._learnable.inputs,
+            loop=loop,
+            metric=str(metric.value),
+            device=session.policy.device,
+            folder=folder / "checkpoints",
+            workers=session.policy.workers,
+            pin=session.policy.pin_memory,
+            checkpoint_every_s=session.settings.checkpoint_every,
+        )
+        planned, job = self._plan(job, folder)
+        done = self._run(job)
+        if planned:
+            done = replace(done, seconds={**done.seconds, "planning memory": planned.seconds})
+        return self._trained(job, done, remember_memory(session, planned, job))
+
+    def _plan(self, job: TrainingJob, folder: Path) -> tuple[Planned | None, TrainingJob]:
+        """The job with sizes that fit. Where not even one sample fits, an average of the weights nobody asked for is given up."""
+        session = self._session
+        try:
+            planned = plan_memory(session, job, folder / MEMORY_FILE)
+        except MachineError as error:
+            begun = (folder / "checkpoints" / "last.pt").exists()
+            if begun or not job.loop.ema_decay or session.settings.ema is not None:
+                raise
+            session.chose(Choice("ema", 0.0, f"weights are not averaged after all: {error.why}"))
+            job = replace(job, loop=replace(job.loop, ema_decay=0.0))
+            planned = plan_memory(session, job, folder / MEMORY_FILE)
+            atomic.write_json(folder / LOOP_FILE, job.loop.to_dict())
+        return planned, planned.applied_to(job) if planned else job
+
+    def _run(self, job: TrainingJob) -> Finetuned:
+        session = self._session
+        listen = keeping_choices(session)
+        if session.settings.devices > 1:
+            return self._run_on_devices(job, listen)
+        part = session.part or Part()
+        with stop_requests(lambda: session.warn("stopping after this step; the same command goes on from there")) as requests:
+            return part.run(job, on_event=listen, stop=lambda: requests.requested)
+
+    def _run_on_devices(self, job: TrainingJob, listen: OnEvent) -> Finetuned:
+        """Train in several processes, then judge here: this process finds the training finished."""
+        started_s = time.monotonic()
+        job = run_on_devices(job, self._session.settings.devices, on_event=listen)
+        seconds = {"step": time.monotonic() - started_s}
+        return replace(Part().run(job, on_event=ignore, stop=lambda: False), resumed_step=0, seconds=seconds)
+
+    def _settle(self, file: Path) -> LoopConfig:
+        """The loop this run began with, or the one chosen now, which is then written down."""
+        if file.exists():
+            kept = LoopConfig(**json.loads(file.read_text(encoding="utf-8")))
+            self._session.chose(Choice("loop", "as begun", f"this run's choices are kept in {file.name}", kept.to_dict()))
+            return kept
+        problem, parts = self._learnable.problem, self._parts
+        loop = choose_loop(
+            self._session,
+            problem,
+            cut=self._spec.cut,
+            has_batch_norm=parts.has_batch_norm,
+            has_convolutions=parts.has_convolutions,
+        )
+        atomic.write_json(file, loop.to_dict())
+        return loop
+
+    def _trained(self, job: TrainingJob, done: Finetuned, memory: dict[str, Any]) -> Trained:
+        problem = self._learnable.problem
+        network = TrainedNetwork(
+            spec=replace(self._spec, weights=None),
+            config=self._network_config(job),
+            state=done.state,
+            kind=problem.kind,
+            names=problem.names,
+            targets=self._targets,
+            input_names=self._learnable.input_names,
+            best_epoch=done.best_epoch,
+            val=done.val,
+        )
+        reached = done.val.get(done.metric)
+        config = {**job.loop.to_dict(), "kind": "network", "cut": self._spec.cut, "fusion": self._spec.fusion}
+        row = {
+            "config": config,
+            "val_metric": reached,
+            "val_loss": done.val.get("loss"),
+            "best_epoch": done.best_epoch,
+            "num_epochs": len(done.curve),
+            "diverged": False,
+            "picked": True,
+        }
+        return Trained(
+            outputs=done.outputs,
+            metric=done.metric,
+            history=done.curve,
+            sweep=[row],
+            save=lambda path, extra: save_network(network, path, extra=extra),
+            about={"training": self._about(job, done), **memory},
+        )
+
+    def _network_config(self, job: TrainingJob) -> NetworkConfig:
+        plan, problem = self._targets, self._learnable.problem
+        return NetworkConfig(
+            tiles=self._spec.tiles,
+            dim=self._encoder.dim,
+            fusion=self._spec.fusion,
+            num_inputs=len(self._learnable.input_names),
+            kind=problem.kind,
+            num_outputs=len(plan.learned) if plan else problem.num_outputs,
+            positive=plan.positive if plan else False,
+            num_derived=len(plan.sums) if plan else 0,
+        )
+
+    def _about(self, job: TrainingJob, done: Finetuned) -> dict[str, Any]:
+        """What a reader of the record may want to know of the training itself."""
+        return {
+            "cut": self._spec.cut,
+            "num_blocks": self._num_blocks,
+            "tiles": self._spec.tiles.text,
+            "fusion": self._spec.fusion,
+            "loop": job.loop.to_dict(),
+            "num_steps": done.num_steps,
+            "resumed_step": done.resumed_step,
+            "seconds": done.seconds,
+            "out_of_memory_halvings": done.halvings,
+            "sub_batch_at_the_end": done.sub_batch,
+            "weights_sha256": digest_tensors(done.state),
+            "targets": self._targets.to_dict() if self._targets else None,
+        }
+
+
+def targets_of(session: Session, learnable: Learnable) -> TargetPlan | None:
+    """What was declared about the targets (`flows/problem.py` has checked it); None for classes."""
+    settings, problem = session.settings, learnable.problem
+    if problem.kind == "classification":
+        return None
+    return plan_targets(problem.names, sums=settings.sums, weights=settings.target_weights, positive=settings.positive)
+
+
+def refuse_head_options(session: Session) -> None:
+    """Options that only concern heads on pooled features are refused here, not ignored."""
+    given = [f"--{name}" for name in _HEADS_ONLY if getattr(session.settings, name)]
+    if given:
+        raise UsageError(
+            f"{' and '.join(given)} cannot be combined with --cut {session.settings.cut} or tiles",
+            why="the network's own head is trained with it; kinds of heads and sweeps are for --cut end without tiles",
+            try_="leave it out",
+        )
+
+
+def _has(encoder: Encoder, kind: str) -> bool:
+    return any(type(module).__name__.startswith(kind) for module in encoder.module.modules())
