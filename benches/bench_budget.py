@@ -1,0 +1,255 @@
+"""Memory plans held against what happens: planned and measured peak at batches that were not probed, and a 4 GB card rehearsed.
+
+Each case is planned as a run plans it (probes in processes of their own, a line, a choice under the limit). Then batches that no
+probe saw are run, each in a fresh process, and their peak is compared with the line. Last, 20 optimizer steps and an evaluation
+run at the planned sizes under the limit; out-of-memory halvings are counted, and there should be none.
+
+On CUDA the limit is the allocator's (a card of 4 GB less CUDA's context), arithmetic is float16 and flash attention is off, as on
+cards of that size. Larger batches than fit are compared without the limit. On a CPU the process's own memory is what counts.
+
+Usage: python benches/bench_budget.py [--limit 2GB] [--only NAME ...] [--smoke]
+       PYTHONPATH=src python benches/bench_budget.py --device cuda --limit 4GB
+
+Needs torch, timm and numpy beside `src/`. Weights are random and inputs noise: memory does not depend on either.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from unchoke.budget.line import fit_line
+from unchoke.budget.plan import MemoryPlan, Room, Wanted
+from unchoke.budget.probe import Measured, Probed, probe
+from unchoke.budget.search import Way, plan_memory
+from unchoke.device.backend import is_cpu
+from unchoke.errors import MachineError
+from unchoke.features.encoders import bare_encoder
+from unchoke.report.budget_text import render_plan, render_probes
+from unchoke.train.finetune import LoopConfig
+from unchoke.train.job import NetworkSpec
+from unchoke.train.trial import Trial, build_rehearsal, gauge_of, run_trial
+from unchoke.units import format_bytes, parse_bytes
+from unchoke.views.canvas import Canvas
+from unchoke.views.tiles import TilePlan
+
+STEPS = 20
+TIMEOUT_S = 180.0
+NUM_UNSEEN = 3
+AMPLE_BYTES = 64 * 2**30
+
+
+WHOLE, TWO_STREAMS = TilePlan(), TilePlan(2, 2, 2)
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    encoder: str
+    cut: str
+    batch: int
+    input_px: int = 224
+    tiles: TilePlan = WHOLE
+    grad_ckpt: bool | None = None
+    ema: float = 0.99
+
+
+ON_CPU = (
+    Case("lite0 -4", "tf_efficientnet_lite0", "-4", 48),
+    Case("lite0 none", "tf_efficientnet_lite0", "none", 16),
+    Case("lite0 none, checkpointed", "tf_efficientnet_lite0", "none", 16, grad_ckpt=True),
+    Case("ViT-S/14 -4", "vit_small_patch14_dinov2", "-4", 16),
+    Case("lite0 -4, two streams", "tf_efficientnet_lite0", "-4", 8, tiles=TWO_STREAMS),
+)
+ON_CARD = (
+    Case("B0 -4", "efficientnet_b0", "-4", 256),
+    Case("ViT-S/14 -4", "vit_small_patch14_dinov2", "-4", 128),
+    Case("two streams ViT-B/14 518 px -4", "vit_base_patch14_dinov2", "-4", 4, 518, TWO_STREAMS),
+    Case("two streams ViT-B/14 518 px none", "vit_base_patch14_dinov2", "none", 4, 518, TWO_STREAMS, grad_ckpt=True, ema=0.0),
+)
+SMOKE = (
+    Case("tiny ViT -2, two streams", "test_vit", "-2", 24, 160, TWO_STREAMS),
+    Case("tiny EfficientNet none, checkpointed", "test_efficientnet", "none", 16, 160, grad_ckpt=True),
+)
+
+
+def trial_of(case: Case, device: str, limit_bytes: int, *, on_cpu: bool) -> Trial:
+    loop = LoopConfig(
+        epochs=1,
+        batch_size=case.batch,
+        sub_batch=case.batch,
+        eval_batch=case.batch,
+        lr=1e-3,
+        body_lr=1e-4,
+        ema_decay=case.ema,
+        dtype="float32" if on_cpu else "float16",
+        memory_format="channels_last",
+        threads=os.cpu_count() or 1 if not on_cpu else torch.get_num_threads(),
+    )
+    preprocess = bare_encoder(case.encoder, input_px=case.input_px).spec.preprocess
+    canvas = Canvas(case.tiles, preprocess) if case.cut == "none" else None
+    return Trial(
+        network=NetworkSpec(case.encoder, case.cut, input_px=case.input_px, tiles=case.tiles, fusion="film"),
+        loop=loop,
+        device=device,
+        names=tuple(f"class {number}" for number in range(8)),
+        canvas=canvas,
+        augment="light" if case.tiles.is_whole else "none",
+        limit_bytes=None if on_cpu else limit_bytes,
+    )
+
+
+def as_on_a_small_card() -> None:
+    """Kernels that cards of 4 GB have: no flash attention, in either library's form."""
+    torch.backends.cuda.enable_flash_sdp(False)
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
+def try_once(trial: Trial, batch: int) -> Measured:
+    """The body of a probe."""
+    as_on_a_small_card()
+    return run_trial(trial, batch)
+
+
+def rehearse(asked: tuple[Trial, LoopConfig], _: int) -> Measured:
+    """20 steps at the planned sizes and an evaluation, as a run does them; how often memory ran out is among the parts."""
+    as_on_a_small_card()
+    trial, loop = asked
+    with gauge_of(trial) as gauge:
+        rehearsal = build_rehearsal(trial, loop)
+        seconds = rehearsal.train_steps(STEPS)
+        rehearsal.evaluate(loop.eval_batch, 2)
+    halvings = rehearsal.stepper.size.halvings + rehearsal.eval_size.halvings
+    return Measured(gauge.peak_bytes, seconds, {"halvings": halvings, "steps": STEPS})
+
+
+def measure_with(trial: Trial, limit_bytes: int | None) -> Callable[[Way, Sequence[int]], list[Probed]]:
+    def measure(way: Way, batches: Sequence[int]) -> list[Probed]:
+        loop = replace(trial.loop, grad_ckpt=way == "train_ckpt")
+        asked = replace(trial, loop=loop, evaluation=way == "evaluation")
+        return probe("bench_budget:try_once", asked, batches, timeout_s=TIMEOUT_S, limit_bytes=limit_bytes)
+
+    return measure
+
+
+def run_case(case: Case, device: str, limit_bytes: int, *, steps: bool) -> dict[str, Any]:
+    on_cpu = is_cpu(torch.device(device))
+    trial = trial_of(case, device, limit_bytes, on_cpu=on_cpu)
+    started_s = time.monotonic()
+    measure = measure_with(trial, limit_bytes if on_cpu else None)
+    wanted = Wanted(batch=case.batch, grad_ckpt=case.grad_ckpt)
+    plan = plan_memory(measure, Room(limit_bytes), wanted, num_samples=1000, can_checkpoint=True)
+    planned_s = time.monotonic() - started_s
+    print(f"\n== {case.name} ({case.encoder}, --cut {case.cut}, {case.input_px} px, {case.tiles.text})")
+    print(render_plan(plan) + render_probes(plan), end="", flush=True)
+    unseen = compare_unseen(trial, plan)
+    if not steps:
+        return {"case": case.name, "unseen": unseen}
+    run = rehearse_plan(trial, plan)
+    off = (run.peak_bytes - plan.planned_bytes) / plan.planned_bytes
+    print(f"{STEPS} steps   {format_bytes(run.peak_bytes)} measured, {format_bytes(plan.planned_bytes)} planned ({off:+.1%}), "
+          f"{run.parts['halvings']} halvings", flush=True)  # fmt: skip
+    return {
+        "case": case.name,
+        "limit_bytes": limit_bytes,
+        "plan": {name: getattr(plan, name) for name in ("batch", "sub_batch", "eval_batch", "grad_ckpt", "planned_bytes")},
+        "parts": dict(plan.parts),
+        "probed": [one.batch for one in (plan.probes.train_ckpt if plan.grad_ckpt else plan.probes.train) if one.fits],
+        "unseen": unseen,
+        "steps": {"num": STEPS, "peak_bytes": run.peak_bytes, "off": round(off, 4), "halvings": run.parts["halvings"]},
+        "images_per_s": round(plan.sub_batch / run.seconds_per_step, 1),
+        "plan_s": round(planned_s, 1),
+        "all_s": round(time.monotonic() - started_s, 1),
+    }
+
+
+def compare_unseen(trial: Trial, plan: MemoryPlan) -> list[dict[str, Any]]:
+    """Batches no probe saw, spread over what fits. Where too few fit, all of it is done with room for more: a line through
+    1 and 4 samples, held against others.
+    """
+    loop = replace(trial.loop, grad_ckpt=plan.grad_ckpt)
+    free = replace(trial, limit_bytes=None if trial.limit_bytes is None else AMPLE_BYTES, loop=loop)
+    probed = {one.batch for one in (plan.probes.train_ckpt if plan.grad_ckpt else plan.probes.train)}
+    inside = [batch for batch in range(2, plan.sub_batch) if batch not in probed]
+    line, chosen = plan.line, {inside[len(inside) * share // 4] for share in (1, 2, 3)} if len(inside) >= NUM_UNSEEN else set()
+    if not chosen:
+        line, chosen = (
+            fit_line(_points(probe("bench_budget:try_once", _part_of(free, 8), [1, 4], timeout_s=TIMEOUT_S))),
+            {2, 3, 6},
+        )
+        print("with room for more, a line through 1 and 4 samples:")
+    found = []
+    for one in probe("bench_budget:try_once", _part_of(free, max(chosen) + 1), sorted(chosen), timeout_s=TIMEOUT_S):
+        if one.measured is None:
+            print(f"{one.batch} samples  {one.fact}", flush=True)
+            continue
+        expected, peak = line.at(one.batch), one.measured.peak_bytes
+        found.append({"batch": one.batch, "planned_bytes": round(expected), "measured_bytes": peak, "off": peak / expected - 1})
+        held = f"{format_bytes(peak)} measured, {format_bytes(expected)} planned"
+        print(f"{one.batch} samples  {held} ({peak / expected - 1:+.1%})", flush=True)
+    return found
+
+
+def _part_of(trial: Trial, batch: int) -> Trial:
+    """The same trial with steps of `batch`, of which fewer run at once."""
+    return replace(trial, loop=replace(trial.loop, batch_size=batch))
+
+
+def _points(probed: Sequence[Probed]) -> list[tuple[int, int]]:
+    return [(one.batch, one.measured.peak_bytes) for one in probed if one.measured is not None]
+
+
+def rehearse_plan(trial: Trial, plan: MemoryPlan) -> Measured:
+    loop = replace(
+        trial.loop, batch_size=plan.batch, sub_batch=plan.sub_batch, eval_batch=plan.eval_batch, grad_ckpt=plan.grad_ckpt
+    )
+    (run,) = probe("bench_budget:rehearse", (trial, loop), [plan.batch], timeout_s=TIMEOUT_S)
+    if run.measured is None:
+        raise SystemExit(f"the rehearsal failed: {run.outcome}, {run.fact}")
+    return run.measured
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--limit", type=parse_bytes)
+    parser.add_argument("--only", nargs="*", help="cases whose name contains one of these")
+    parser.add_argument("--smoke", action="store_true", help="two tiny networks: does it run at all")
+    parser.add_argument("--no-steps", action="store_true", help="compare unseen batches only; leave the 20 steps out")
+    args = parser.parse_args()
+    on_cpu = is_cpu(torch.device(args.device))
+    cases = SMOKE if args.smoke else ON_CPU if on_cpu else ON_CARD
+    limit_bytes = args.limit or (2_000_000_000 if on_cpu else 4_000_000_000)
+    found = []
+    for case in cases:
+        if args.only and not any(word in case.name for word in args.only):
+            continue
+        try:
+            found.append(run_case(case, args.device, limit_bytes, steps=not args.no_steps))
+        except MachineError as error:
+            print(f"\n== {case.name}: {error.what}\n   {error.why}", flush=True)
+            found.append({"case": case.name, "refused": error.what, "why": error.why})
+        print(json.dumps(found[-1]), flush=True)
+    offs = [abs(one["off"]) for case_found in found for one in case_found.get("unseen", [])]
+    runs = [case_found["steps"] for case_found in found if "steps" in case_found]
+    name = f"{torch.get_num_threads()} CPU threads" if on_cpu else torch.cuda.get_device_name()
+    print(json.dumps({
+        "bench": "budget",
+        "device": name,
+        "torch": torch.__version__,
+        "worst_off_at_unseen_batches": round(max(offs, default=0.0), 4),
+        "worst_off_of_runs": round(max((abs(run["off"]) for run in runs), default=0.0), 4),
+        "halvings": sum(run["halvings"] for run in runs),
+        "refused": [case_found["case"] for case_found in found if "refused" in case_found],
+    }))  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
