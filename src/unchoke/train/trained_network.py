@@ -107,8 +107,3 @@ def load_network(path: Path) -> tuple[TrainedNetwork, dict[str, Any]]:
         val=content["val"],
     )
     return trained, content["extra"]
-
-
-def is_network(path: Path) -> bool:
-    """Whether `path` was written by `save_network`, as opposed to a head on pooled features."""
-    return load_checkpoint(path).get("format") == NETWORK_FORMAT
