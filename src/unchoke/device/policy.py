@@ -21,7 +21,9 @@ UNMEASURED = {"measured": "unmeasured on this machine"}
 CLAIMED = {"measured": "measured: see docs/claims.md"}
 _SMALL_CARD_BYTES = 6 * GIB
 _BYTES_PER_JOB_PROCESS = 1 * GIB
-_SHORT = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
+SHORT = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
+LONG = {short: long for long, short in SHORT.items()}
+"""The names of precisions: as torch says them, and as they are typed."""
 
 
 @dataclass(frozen=True)
@@ -292,10 +294,10 @@ def _engine(facts: MachineFacts, device: str, dtype: str, wanted: dict[str, Any]
     if "engine" in wanted:
         return given.choice("engine", _checked_engines(facts, device, dtype, wanted["engine"]))
     if "dtype" in wanted:
-        kept = tuple(f"{name}:{_SHORT[dtype]}" for name in _engine_names(facts, device, dtype))
+        kept = tuple(f"{name}:{SHORT[dtype]}" for name in _engine_names(facts, device, dtype))
         return Choice("engine", kept, f"those that compute in {dtype}, as given on the command line")
     names = _engine_names(facts, device, dtype)
-    precisions = dict.fromkeys([_SHORT[dtype], "f32"])
+    precisions = dict.fromkeys([SHORT[dtype], "f32"])
     candidates = tuple(f"{name}:{precision}" for name in names for precision in precisions)
     if names[0] == "openvino":
         reason = "OpenVINO runs the frozen part fastest on this kind of CPU; int8 must be earned per model, so it is not tried"
@@ -325,7 +327,7 @@ def _checked_engines(facts: MachineFacts, device: str, dtype: str, engine: str) 
         raise MachineError(f"engine {engine!r} on {device}", why="OpenVINO is used on the CPU only", try_="--device cpu")
     if precision:
         return (engine,)
-    return tuple(f"{name}:{short}" for short in dict.fromkeys([_SHORT[dtype], "f32"]))
+    return tuple(f"{name}:{short}" for short in dict.fromkeys([SHORT[dtype], "f32"]))
 
 
 def _encode_batch(card: Accelerator | None, device: str, engines: tuple[str, ...], wanted: dict[str, Any]) -> Choice:

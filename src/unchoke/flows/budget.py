@@ -33,7 +33,6 @@ _LONGEST_STEP_S = 4.0
 _TIMED_STEPS = 6
 _CLASSES = 10
 _PICTURE = (4, 3)
-_DTYPES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 _WAYS: tuple[Way, ...] = ("train", "train_ckpt", "evaluation")
 
 
@@ -185,6 +184,7 @@ class _Inquiry:
         """The loop as a run would have it; averaging is on, as it is in all but the shortest runs."""
         import torch
 
+        from unchoke.device.policy import LONG
         from unchoke.train.finetune import LoopConfig
 
         settings = self._settings
@@ -199,7 +199,7 @@ class _Inquiry:
             lr=1e-3,
             body_lr=1e-4,
             ema_decay=0.99,
-            dtype=policy.train_dtype if precision is None else _DTYPES[precision],
+            dtype=policy.train_dtype if precision is None else LONG[precision],
             memory_format=formats[channels_last],
             threads=torch.get_num_threads(),
         )

@@ -6,17 +6,20 @@ What fits in memory is decided after this (`flows/memory.py`) and changes none o
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+from torch import nn
+
 from unchoke.choices import Choice
-from unchoke.device.policy import UNMEASURED
+from unchoke.device.policy import LONG, SHORT, UNMEASURED
+from unchoke.features.cut import NONE, cut_network
+from unchoke.features.encoders import Encoder
 from unchoke.flows.session import Session
 from unchoke.train.data import Problem
 from unchoke.train.finetune import LoopConfig
 from unchoke.train.selection import IMBALANCE_FOR_BALANCED, imbalance
 
-_DTYPES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
-_SHORT = {long: short for short, long in _DTYPES.items()}
 _BODY_SHARE = 0.3
 _EVAL_FACTOR = 4
 _FEWEST_STEPS_TO_AVERAGE = 100
@@ -36,14 +39,37 @@ class _Chooser:
         return value
 
 
-def choose_loop(session: Session, problem: Problem, *, cut: str, has_batch_norm: bool, has_convolutions: bool) -> LoopConfig:
-    """The loop for this problem and cut on this machine."""
+@dataclass(frozen=True)
+class TrainedPart:
+    """What the choices look at in the part of a backbone that trains; nothing of it does when all is frozen."""
+
+    anything: bool
+    batch_norm: bool
+    convolutions: bool
+
+    @classmethod
+    def of(cls, encoder: Encoder, cut: str) -> TrainedPart:
+        part = encoder.module if cut == NONE else cut_network(encoder, cut, verify=False).suffix
+        return cls(
+            anything=any(True for _ in part.parameters()),
+            batch_norm=any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in part.modules()),
+            convolutions=any(isinstance(module, nn.Conv2d) and not _cuts_patches(module) for module in part.modules()),
+        )
+
+
+def _cuts_patches(convolution: nn.Conv2d) -> bool:
+    """Whether it only embeds patches side by side, as a transformer begins."""
+    return convolution.stride == convolution.kernel_size != (1, 1)
+
+
+def choose_loop(session: Session, problem: Problem, part: TrainedPart) -> LoopConfig:
+    """The loop for this problem and trained part on this machine."""
     settings, policy, choose = session.settings, session.policy, _Chooser(session)
     num_train = len(problem.positions("train"))
     batch_size = choose("batch_size", *_batch_size(num_train))
     num_steps = settings.epochs * -(-num_train // batch_size)
     lr = choose("lr", 1e-3, "the head's; a common rate for AdamW on a new linear layer", **UNMEASURED)
-    body_lr = 0.0 if cut == "end" else lr * _BODY_SHARE
+    body_lr = lr * _BODY_SHARE if part.anything else 0.0
     if body_lr:
         session.chose(Choice("body_lr", body_lr, "pretrained blocks move more slowly than the new head", UNMEASURED))
     return LoopConfig(
@@ -61,13 +87,13 @@ def choose_loop(session: Session, problem: Problem, *, cut: str, has_batch_norm:
         mixup=choose("mixup", 0.0, "off: few epochs rarely need it"),
         label_smoothing=_for_classes(problem, choose, "label_smoothing", 0.05, "keeps the network from being too sure"),
         class_weights=_class_weights(problem, choose),
-        dtype=_DTYPES[choose("train_precision", _SHORT[policy.train_dtype], policy.choice("train_dtype").reason)],
-        memory_format=_memory_format(session, has_convolutions),
+        dtype=LONG[choose("train_precision", SHORT[policy.train_dtype], policy.choice("train_dtype").reason)],
+        memory_format=_memory_format(session, part.convolutions),
         compile=bool(choose("compile", policy.compile, policy.choice("compile").reason, **UNMEASURED)),
         grad_ckpt=bool(choose("grad_ckpt", False, "activations are kept unless memory is too small for them")),
-        batch_norm=_batch_norm(choose) if has_batch_norm else "frozen",
+        batch_norm=_batch_norm(choose) if part.batch_norm else "frozen",
         patience=settings.patience or 0,
-        threads=_threads(session),
+        threads=_threads(),
         seed=settings.seed,
     )
 
@@ -113,7 +139,7 @@ def _batch_norm(choose: _Chooser) -> str:
     return str(choose("batch_norm", "frozen", reason, **UNMEASURED))
 
 
-def _threads(session: Session) -> int:
+def _threads() -> int:
     """torch's threads: all usable cores. Kept by a run, because sums split over other numbers of threads round differently."""
     import torch
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from unchoke.features.encoders import Encoder, digest_tensors
 from unchoke.fingerprint import digest
 from unchoke.flows.distributed import Part, run_on_devices
 from unchoke.flows.head_training import keeping_choices
-from unchoke.flows.loop_choices import choose_loop
+from unchoke.flows.loop_choices import TrainedPart, choose_loop
 from unchoke.flows.memory import FILE as MEMORY_FILE
 from unchoke.flows.memory import Planned, plan_memory, remember_memory
 from unchoke.flows.problem import Learnable
@@ -47,14 +47,6 @@ LOOP_FILE = "loop.json"
 _HEADS_ONLY = ("head", "sweep")
 
 
-@dataclass(frozen=True)
-class Parts:
-    """What the loop's choices look at in a network."""
-
-    has_batch_norm: bool
-    has_convolutions: bool
-
-
 class NetworkTrainer:
     """One network, its suffix, fusion and head trained together."""
 
@@ -64,7 +56,7 @@ class NetworkTrainer:
         self._session, self._learnable, self._source = session, learnable, source
         self._encoder = encoder.spec
         self._num_blocks = count_blocks(encoder.module)
-        self._parts = Parts(_has(encoder, "BatchNorm"), _has(encoder, "Conv"))
+        self._part = TrainedPart.of(encoder, settings.cut)
         self._spec = NetworkSpec(
             encoder=settings.encoder,
             cut=settings.cut,
@@ -143,14 +135,7 @@ class NetworkTrainer:
             kept = LoopConfig(**json.loads(file.read_text(encoding="utf-8")))
             self._session.chose(Choice("loop", "as begun", f"this run's choices are kept in {file.name}", kept.to_dict()))
             return kept
-        problem, parts = self._learnable.problem, self._parts
-        loop = choose_loop(
-            self._session,
-            problem,
-            cut=self._spec.cut,
-            has_batch_norm=parts.has_batch_norm,
-            has_convolutions=parts.has_convolutions,
-        )
+        loop = choose_loop(self._session, self._learnable.problem, self._part)
         atomic.write_json(file, loop.to_dict())
         return loop
 
@@ -231,11 +216,7 @@ def refuse_head_options(session: Session) -> None:
     given = [f"--{name}" for name in _HEADS_ONLY if getattr(session.settings, name)]
     if given:
         raise UsageError(
-            f"{' and '.join(given)} cannot be combined with --cut {session.settings.cut} or tiles",
-            why="the network's own head is trained with it; kinds of heads and sweeps are for --cut end without tiles",
+            f"{' and '.join(given)} cannot be combined with training through a network",
+            why="its own head is trained with it: kinds of heads and sweeps are for --cut end of whole photos, nothing declared",
             try_="leave it out",
         )
-
-
-def _has(encoder: Encoder, kind: str) -> bool:
-    return any(type(module).__name__.startswith(kind) for module in encoder.module.modules())

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from unchoke.events import Chosen
-from unchoke.flows.loop_choices import choose_loop
+from unchoke.features.encoders import bare_encoder
+from unchoke.flows.loop_choices import TrainedPart, choose_loop
 from unchoke.flows.session import Session
 from unchoke.measure.memory import MemoryWatch
 from unchoke.settings import Settings
@@ -33,8 +34,8 @@ def chosen(given: dict[str, object], what: Problem, folder: Path, **network: obj
             told[event.choice.name] = event.choice.value
 
     session = Session(Workspace(folder), Settings(device="cpu", **given), listen, MemoryWatch())
-    about = {"cut": session.settings.cut, "has_batch_norm": True, "has_convolutions": True, **network}
-    return choose_loop(session, what, **about), told
+    part = {"anything": session.settings.cut != "end", "batch_norm": True, "convolutions": True, **network}
+    return choose_loop(session, what, TrainedPart(**part)), told
 
 
 @pytest.mark.parametrize(("num_train", "batch_size"), [(20, 8), (200, 16), (2000, 32)])
@@ -78,10 +79,24 @@ def test_a_frozen_backbone_has_no_rate_of_its_own(tmp_path):
 
 
 def test_a_network_without_convolutions_stays_contiguous_and_a_cpu_trains_in_float32(tmp_path):
-    loop, told = chosen({"cut": "-4"}, problem(200), tmp_path, has_convolutions=False, has_batch_norm=False)
+    loop, told = chosen({"cut": "-4"}, problem(200), tmp_path, convolutions=False, batch_norm=False)
     assert (loop.memory_format, loop.dtype, told["train_precision"]) == ("contiguous", "float32", "f32")
     assert "batch_norm" not in told
 
 
 def test_choosing_twice_gives_the_same_loop(tmp_path):
     assert chosen({"cut": "-4"}, problem(200), tmp_path)[0] == chosen({"cut": "-4"}, problem(200), tmp_path)[0]
+
+
+@pytest.mark.parametrize(
+    ("encoder", "cut", "part"),
+    [
+        ("test_efficientnet", "-1", TrainedPart(True, True, True)),
+        ("test_efficientnet", "end", TrainedPart(False, False, False)),
+        ("test_vit", "-1", TrainedPart(True, False, False)),
+        ("test_vit", "none", TrainedPart(True, False, False)),
+        ("test_convnext", "-1", TrainedPart(True, False, True)),
+    ],
+)
+def test_only_what_trains_is_looked_at(encoder, cut, part):
+    assert TrainedPart.of(bare_encoder(encoder), cut) == part
