@@ -99,11 +99,13 @@ def test_a_plan_from_real_processes_is_kept_by_a_real_process(monkeypatch: pytes
 
 
 def test_a_step_of_torch_takes_what_its_neighbours_foretell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within a quarter: a convolution's scratch memory and what the allocator keeps move each peak by up to a tenth."""
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     found = probe("probe_bodies:train", {"px": 128}, [2, 8, 12], timeout_s=120)
     peaks = {one.batch: float(one.measured.peak_bytes) for one in found if one.measured}
-    assert peaks[12] == pytest.approx(fit_line([(2, peaks[2]), (8, peaks[8])]).at(12), rel=0.1)
-    assert peaks[8] == pytest.approx(fit_line([(2, peaks[2]), (12, peaks[12])]).at(8), rel=0.1)
+    assert peaks[2] < peaks[8] < peaks[12]
+    assert peaks[12] == pytest.approx(fit_line([(2, peaks[2]), (8, peaks[8])]).at(12), rel=0.25)
+    assert peaks[8] == pytest.approx(fit_line([(2, peaks[2]), (12, peaks[12])]).at(8), rel=0.25)
 
 
 def test_the_largest_batch_is_looked_for_from_small_ones_and_measured_itself(machine: FakeMachine) -> None:
