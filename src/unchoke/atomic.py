@@ -28,8 +28,11 @@ _umask_lock = threading.Lock()
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
-def write_with(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Create or replace `path` with what `write` puts into the binary file it is handed."""
+def write_with(path: Path, write: Callable[[IO[bytes]], object], *, durable: bool = True) -> None:
+    """Create or replace `path` with what `write` puts into the binary file it is handed.
+
+    Not `durable`, it is not flushed to disk: for one of many small files whose sizes and digests stand in a record that is.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with no_room_explained(path):
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=TEMPORARY_PREFIX, suffix=TEMPORARY_SUFFIX)
@@ -37,14 +40,16 @@ def write_with(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         try:
             with os.fdopen(handle, "wb") as file:
                 write(file)
-                file.flush()
-                os.fsync(file.fileno())
+                if durable:
+                    file.flush()
+                    os.fsync(file.fileno())
             temporary.chmod(0o666 & ~_current_umask())
             temporary.replace(path)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-        _sync_folder(path.parent)
+        if durable:
+            _sync_folder(path.parent)
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -76,6 +81,16 @@ def build_folder(target: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(built, ignore_errors=True)
         raise
+
+
+def adopt(built: Path, target: Path) -> None:
+    """Make a finished file, written by someone else on the same disk, become `target`."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with no_room_explained(target):
+        with built.open("rb+") as file:
+            os.fsync(file.fileno())
+        built.replace(target)
+    _sync_folder(target.parent)
 
 
 @contextmanager

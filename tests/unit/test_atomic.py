@@ -52,6 +52,14 @@ def test_bytes_text_and_json_arrive_and_folders_are_made(tmp_path: Path) -> None
     assert list(json.loads((tmp_path / "v.json").read_text())) == ["a", "b"]
 
 
+def test_what_need_not_be_durable_still_arrives_whole_or_not_at_all(tmp_path: Path) -> None:
+    atomic.write_with(tmp_path / "tile.npz", lambda file: file.write(b"whole"), durable=False)
+    with pytest.raises(MachineError, match=r"no room left to write tile\.npz"):
+        atomic.write_with(tmp_path / "tile.npz", failing(errno.ENOSPC), durable=False)
+    assert (tmp_path / "tile.npz").read_bytes() == b"whole"
+    assert everything(tmp_path) == ["tile.npz"]
+
+
 def test_a_kill_in_the_middle_leaves_the_old_file_and_a_stray_that_is_swept(tmp_path: Path) -> None:
     file = tmp_path / "kept.txt"
     file.write_text("old")
@@ -122,3 +130,10 @@ def test_sweeping_takes_only_our_own_temporaries(tmp_path: Path) -> None:
     assert atomic.sweep_temporaries(tmp_path) == 2
     assert everything(tmp_path) == [".unchoke-notes", "data.csv", "notes.tmp"]
     assert atomic.sweep_temporaries(tmp_path / "nowhere") == 0
+
+
+def test_a_file_built_by_someone_else_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
+    (tmp_path / "built.tmp").write_bytes(b"new")
+    (tmp_path / "target").write_bytes(b"old")
+    atomic.adopt(tmp_path / "built.tmp", tmp_path / "target")
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("target", b"new")]

@@ -1,0 +1,97 @@
+"""Small scenes, one GeoTIFF per band, generated the same on every run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import rasterio
+from numpy.typing import NDArray
+from rasterio.transform import Affine
+
+from unchoke.decode.raster import HandlePool, SceneFacts, inspect_scene
+from unchoke.index.scene_list import BandFile, Scene
+
+PLACE = Affine(30, 0, 500_000, 0, -30, 4_000_000)
+MakeScene = Callable[..., SceneFacts]
+
+
+def write_raster(file: Path, pixels: NDArray[Any], **options: Any) -> str:
+    """One band as a GeoTIFF; `options` go to rasterio."""
+    profile = {"driver": "GTiff", "count": 1, "dtype": pixels.dtype, "crs": "EPSG:32633", "transform": PLACE, **options}
+    with rasterio.open(file, "w", height=pixels.shape[0], width=pixels.shape[1], **profile) as target:
+        target.write(pixels, 1)
+    return str(file)
+
+
+@pytest.fixture
+def write_band() -> Callable[..., str]:
+    return write_raster
+
+
+@pytest.fixture
+def pool() -> HandlePool:
+    return HandlePool()
+
+
+class _Counted:
+    """A dataset that notes which of its blocks each read asks for."""
+
+    def __init__(self, dataset: Any, path: str, blocks: list[tuple[str, int, int]]) -> None:
+        self._dataset, self._path, self._blocks = dataset, path, blocks
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._dataset, name)
+
+    def read(self, *args: Any, window: Any, **options: Any) -> Any:
+        rows, columns = self._dataset.block_shapes[0]
+        top, left = int(window.row_off), int(window.col_off)
+        self._blocks += [
+            (Path(self._path).name, row, column)
+            for row in range(top // rows, -(-(top + int(window.height)) // rows))
+            for column in range(left // columns, -(-(left + int(window.width)) // columns))
+        ]
+        return self._dataset.read(*args, window=window, **options)
+
+
+class CountingPool(HandlePool):
+    """A real pool; `blocks` holds every block that was asked for, as (file, row, column), again for every time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks: list[tuple[str, int, int]] = []
+
+    @contextmanager
+    def open(self, path: str, **options: Any) -> Iterator[Any]:
+        with super().open(path, **options) as dataset:
+            yield _Counted(dataset, path, self.blocks)
+
+
+@pytest.fixture
+def counting_pool() -> CountingPool:
+    return CountingPool()
+
+
+@pytest.fixture
+def make_scene(tmp_path: Path, pool: HandlePool) -> MakeScene:
+    """A scene of uint16 noise, or of given pixels (B, h, w); band names B2, B3, …; `label` is an array of classes."""
+
+    def make(
+        pixels: NDArray[Any] | tuple[int, int, int], *, name: str = "scene", label: NDArray[Any] | None = None, **options: Any
+    ) -> SceneFacts:
+        folder = tmp_path / "scenes" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        if isinstance(pixels, tuple):
+            pixels = np.random.default_rng(7).integers(1, 3000, pixels, dtype=np.uint16)
+        bands = tuple(
+            BandFile(f"B{number}", write_raster(folder / f"B{number}.tif", plane, **options))
+            for number, plane in enumerate(pixels, start=2)
+        )
+        file = None if label is None else write_raster(folder / "label.tif", label)
+        return inspect_scene(Scene(name, bands, label=file), pool=pool)
+
+    return make
