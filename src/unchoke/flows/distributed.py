@@ -1,8 +1,9 @@
 """One training in several processes: started by us (`--devices 2`), or by a launcher such as torchrun around the whole command.
 
-In: a `TrainingJob`. The processes we start run it together, their leader tells what happens through a file of JSON lines, and
-when they are done the job's folder holds the result; the caller then finds the training finished. Under a launcher, every process
-runs the whole command: the leader prepares everything alone and hands the job to the others, who do nothing else.
+In: a training as a value (`train/job.py`). The processes we start run it together, their leader tells what happens through a
+file of JSON lines, and when they are done the job's folder holds the result; the caller then finds the training finished. Under a
+launcher, every process runs the whole command: the leader prepares everything alone and hands the job to the others, who do
+nothing else.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from unchoke import atomic
 from unchoke.budget.oom import out_of_memory
@@ -24,16 +25,17 @@ from unchoke.events import OnEvent, ignore
 from unchoke.jobs.signals import stop_requests
 from unchoke.report.json import dump_event, parse_event
 from unchoke.train.finetune import Finetuned
-from unchoke.train.job import TrainingJob, run_job
+from unchoke.train.job import Job, run_job
 from unchoke.train.parallel import ALONE, Ranks, joined
 from unchoke.units import format_count
 
+J = TypeVar("J", bound=Job)
 _RESTARTS = 3
 _LOOK_EVERY_S = 0.2
 _ENDED = "ended.json"
 
 
-def run_on_devices(job: TrainingJob, num: int, *, on_event: OnEvent) -> TrainingJob:
+def run_on_devices(job: J, num: int, *, on_event: OnEvent) -> J:
     """Run `job` in `num` processes; return it as the caller should go on with it: alone, its training finished in its folder."""
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -71,7 +73,7 @@ def run_on_devices(job: TrainingJob, num: int, *, on_event: OnEvent) -> Training
     return job
 
 
-def take_part(job: TrainingJob, lines: str) -> None:
+def take_part(job: Job, lines: str) -> None:
     """What each process we started runs. Only the leader tells what happens.
 
     An error of ours would come again after a restart: it is left in a file for the process that waits, and not tried again.
@@ -104,11 +106,11 @@ def _told_end(folder: Path) -> UnchokeError | None:
     return kinds[kind](what, why=why, try_=try_)
 
 
-def _on_own_device(job: TrainingJob) -> TrainingJob:
+def _on_own_device(job: J) -> J:
     return replace(job, device=numbered_device(job.device, int(os.environ.get("LOCAL_RANK", "0"))))
 
 
-def _refuse_too_many(job: TrainingJob, num: int) -> None:
+def _refuse_too_many(job: Job, num: int) -> None:
     there = device_count(job.device)
     if there is not None and num > there:
         raise MachineError(
@@ -190,7 +192,7 @@ class Part:
     def follows(self) -> bool:
         return not self.ranks.leads
 
-    def run(self, job: TrainingJob, *, on_event: OnEvent, stop: Callable[[], bool]) -> Finetuned:
+    def run(self, job: Job, *, on_event: OnEvent, stop: Callable[[], bool]) -> Finetuned:
         """The leader's call: hand the job to everyone and train together."""
         if self.ranks.world == 1:
             return run_job(job, on_event=on_event, stop=stop)
@@ -210,7 +212,7 @@ class Part:
                 run_job(_on_own_device(job), on_event=ignore, stop=lambda: requests.requested, ranks=self.ranks)
         return Followed(self.ranks.rank)
 
-    def _send(self, job: TrainingJob | None) -> None:
+    def _send(self, job: Job | None) -> None:
         self.ranks.gather(job)
 
 

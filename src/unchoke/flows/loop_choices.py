@@ -115,7 +115,7 @@ def _for_classes(problem: Problem, choose: _Chooser, name: str, value: float, re
 
 
 def _class_weights(problem: Problem, choose: _Chooser) -> Any:
-    if problem.kind == "regression":
+    if problem.kind != "classification":
         return "none"
     ratio = imbalance(problem.targets[problem.positions("train")])
     if ratio >= IMBALANCE_FOR_BALANCED:

@@ -1,9 +1,9 @@
 """What fits in memory: settled before a training begins, compared with what was used when it is over.
 
-In: a session and a `TrainingJob`. Out: the job with sizes that fit its limit, and figures for the record. Steps are measured in
-processes of their own where a limit was given (`--memory`) or where the device is an accelerator; on a CPU without a limit
-nothing is planned, and that is said. The plan is kept in `memory.json` of the run and stands when the run goes on, unless the
-limit, the device or the versions changed. The effective batch is never touched.
+In: a session and a training as a value. Out: the job with sizes that fit its limit, and figures for the record. Steps are
+measured in processes of their own where a limit was given (`--memory`) or where the device is an accelerator; on a CPU without a
+limit nothing is planned, and that is said. The plan is kept in `memory.json` of the run and stands when the run goes on, unless
+the limit, the device or the versions changed. The effective batch is never touched.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from unchoke import __version__, atomic
 from unchoke.budget.plan import MemoryPlan, Room, Wanted
@@ -30,12 +30,13 @@ from unchoke.report.budget_text import render_outcome, render_parts
 from unchoke.settings import Settings
 from unchoke.train.feeding import num_ahead
 from unchoke.train.finetune import most_evaluated
-from unchoke.train.job import StoredActivations, TrainingJob, kept_peak
+from unchoke.train.job import Job, TrainingJob, kept_peak
 from unchoke.train.stored_pixels import StoredPixels
-from unchoke.train.trial import Trial, can_checkpoint
+from unchoke.train.trial import AnyTrial
 from unchoke.units import format_bytes
 
 FILE = "memory.json"
+J = TypeVar("J", bound=Job)
 
 
 @dataclass(frozen=True)
@@ -46,19 +47,19 @@ class Planned:
     limit_bytes: int | None
     seconds: float = 0.0
 
-    def applied_to(self, job: TrainingJob) -> TrainingJob:
+    def applied_to(self, job: J) -> J:
         plan = self.plan
         loop = replace(job.loop, sub_batch=plan.sub_batch, eval_batch=plan.eval_batch, grad_ckpt=plan.grad_ckpt)
         return replace(job, loop=loop, limit_bytes=self.limit_bytes)
 
 
-def plan_memory(session: Session, job: TrainingJob, file: Path) -> Planned | None:
+def plan_memory(session: Session, job: Job, file: Path, *, trial: AnyTrial) -> Planned | None:
     """The plan this run began with, or one made now and written to `file`; None where nothing is planned."""
     started_s = time.monotonic()
     limit = _limit(session, job)
     if limit is None:
         return None
-    trial = _trial(session, job)
+    trial = _share(session, job, trial)
     made_for = _made_for(trial, limit, session.settings)
     kept = _kept(file, made_for, limit, job)
     plan = kept or _search(session, job, trial, limit)
@@ -80,7 +81,7 @@ def _tell(session: Session, plan: MemoryPlan, *, why: str) -> None:
     session.on_event(Note(render_parts(plan)))
 
 
-def remember_memory(session: Session, planned: Planned | None, job: TrainingJob) -> dict[str, Any]:
+def remember_memory(session: Session, planned: Planned | None, job: Job) -> dict[str, Any]:
     """For the record: planned against measured. What was measured is one process's peak, on its device where it has memory."""
     measured = kept_peak(job.folder)
     kept: dict[str, Any] = {"planned_bytes": None, "measured_bytes": measured, "device": job.device}
@@ -91,7 +92,7 @@ def remember_memory(session: Session, planned: Planned | None, job: TrainingJob)
     return {"memory": {**kept, "planned_bytes": planned.plan.planned_bytes, "plan": planned.plan.to_dict()}}
 
 
-def _limit(session: Session, job: TrainingJob) -> Limit | None:
+def _limit(session: Session, job: Job) -> Limit | None:
     device, asked = torch_device(job.device), session.settings.memory_bytes
     if asked is None and is_cpu(device):
         reason = "not planned: on a CPU steps are measured beforehand only to keep to a limit, such as --memory 4GB"
@@ -102,7 +103,7 @@ def _limit(session: Session, job: TrainingJob) -> Limit | None:
     return _shared(session, limit, num=_num_sharing(session, job))
 
 
-def _num_sharing(session: Session, job: TrainingJob) -> int:
+def _num_sharing(session: Session, job: Job) -> int:
     """Processes that train side by side in the same memory; cards have one each."""
     return _num_processes(session) if is_cpu(torch_device(job.device)) else 1
 
@@ -123,15 +124,14 @@ def _shared(session: Session, limit: Limit, *, num: int) -> Limit:
     return replace(limit, num_bytes=each)
 
 
-def _trial(session: Session, job: TrainingJob) -> Trial:
+def _share(session: Session, job: Job, trial: AnyTrial) -> AnyTrial:
     """What a process of this training does: its share of each batch, with its share of the threads."""
     num = _num_processes(session)
     share, threads = math.ceil(job.loop.batch_size / num), max(1, job.loop.threads // _num_sharing(session, job))
-    trial = Trial.of(job)
     return replace(trial, loop=replace(job.loop, batch_size=share, sub_batch=share, threads=threads))
 
 
-def _made_for(trial: Trial, limit: Limit, settings: Settings) -> dict[str, Any]:
+def _made_for(trial: AnyTrial, limit: Limit, settings: Settings) -> dict[str, Any]:
     """What a plan holds for. What happens to be free is not part of it: a plan is kept as long as it fits."""
     return {
         "limit_bytes": limit.num_bytes if limit.given else None,
@@ -142,7 +142,7 @@ def _made_for(trial: Trial, limit: Limit, settings: Settings) -> dict[str, Any]:
     }
 
 
-def _kept(file: Path, made_for: dict[str, Any], limit: Limit, job: TrainingJob) -> MemoryPlan | None:
+def _kept(file: Path, made_for: dict[str, Any], limit: Limit, job: Job) -> MemoryPlan | None:
     """The plan in `file`, if it still holds. Where batch statistics are trained, results depend on it, so it always does."""
     if not file.exists():
         return None
@@ -152,7 +152,7 @@ def _kept(file: Path, made_for: dict[str, Any], limit: Limit, job: TrainingJob) 
     return plan if holds or job.loop.batch_norm == "train" else None
 
 
-def _search(session: Session, job: TrainingJob, trial: Trial, limit: Limit) -> MemoryPlan:
+def _search(session: Session, job: Job, trial: AnyTrial, limit: Limit) -> MemoryPlan:
     settings, device = session.settings, torch_device(job.device)
     return_unused_memory()
     empty_cache(device)
@@ -160,7 +160,7 @@ def _search(session: Session, job: TrainingJob, trial: Trial, limit: Limit) -> M
     most = most_evaluated(math.ceil(judged / _num_processes(session)))
     wanted = Wanted(trial.loop.batch_size, settings.sub_batch, settings.eval_batch, settings.grad_ckpt, most)
     prober = Prober(replace(trial, others_bytes=used_bytes(device)), limit=limit, on_event=session.on_event)
-    can = can_checkpoint(trial.network)
+    can = trial.can_checkpoint()
     room = _room(session, job, prober, limit, checkpointed=can and bool(wanted.grad_ckpt))
     num_train = len(job.problem.positions("train"))
     plan = search_plan(prober, room, wanted, num_samples=num_train, can_checkpoint=can, with_evaluation=judged > 0)
@@ -168,7 +168,7 @@ def _search(session: Session, job: TrainingJob, trial: Trial, limit: Limit) -> M
     return plan
 
 
-def _room(session: Session, job: TrainingJob, prober: Prober, limit: Limit, *, checkpointed: bool) -> Room:
+def _room(session: Session, job: Job, prober: Prober, limit: Limit, *, checkpointed: bool) -> Room:
     """The limit, less what this run holds and a probe does not. The first probe tells what a bare process takes."""
     device = torch_device(job.device)
     if not is_cpu(device):
@@ -182,18 +182,10 @@ def _room(session: Session, job: TrainingJob, prober: Prober, limit: Limit, *, c
     return replace(room, beside_bytes=max(0, own_bytes() - cached_already - bare_bytes)) if bare_bytes else room
 
 
-def _cache_bytes(job: TrainingJob, *, started_by_us: bool) -> tuple[int, int]:
+def _cache_bytes(job: Job, *, started_by_us: bool) -> tuple[int, int]:
     """Decoded pictures and batches read ahead, in ordinary memory; and how much of it this process holds already."""
-    source = job.source
+    source = job.source if isinstance(job, TrainingJob) else None
     pictures = source.ram_bytes if isinstance(source, StoredPixels) else 0
     filled = pictures if isinstance(source, StoredPixels) and source.filled is not None and not started_by_us else 0
-    batch_bytes = _sample_bytes(job) * job.loop.batch_size
+    batch_bytes = job.sample_bytes * job.loop.batch_size
     return pictures + (num_ahead(batch_bytes, job.workers) + 1) * batch_bytes, filled
-
-
-def _sample_bytes(job: TrainingJob) -> int:
-    """Of one sample as it is read."""
-    source = job.source
-    if isinstance(source, StoredPixels):
-        return math.prod(source.canvas.raw_shape)
-    return 2 * math.prod(source.row_shape) if isinstance(source, StoredActivations) else 0

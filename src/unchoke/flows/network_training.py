@@ -37,6 +37,7 @@ from unchoke.train.network import NetworkConfig
 from unchoke.train.selection import choose_metric
 from unchoke.train.targets import TargetPlan, plan_targets
 from unchoke.train.trained_network import TrainedNetwork, save_network
+from unchoke.train.trial import Trial
 from unchoke.units import format_count
 from unchoke.views.tiles import plan_tiles
 
@@ -102,14 +103,14 @@ class NetworkTrainer:
         """The job with sizes that fit. Where not even one sample fits, an average of the weights nobody asked for is given up."""
         session = self._session
         try:
-            planned = plan_memory(session, job, folder / MEMORY_FILE)
+            planned = plan_memory(session, job, folder / MEMORY_FILE, trial=Trial.of(job))
         except MachineError as error:
             begun = (folder / "checkpoints" / "last.pt").exists()
             if begun or not job.loop.ema_decay or session.settings.ema is not None:
                 raise
             session.chose(Choice("ema", 0.0, f"weights are not averaged after all: {error.why}"))
             job = replace(job, loop=replace(job.loop, ema_decay=0.0))
-            planned = plan_memory(session, job, folder / MEMORY_FILE)
+            planned = plan_memory(session, job, folder / MEMORY_FILE, trial=Trial.of(job))
             atomic.write_json(folder / LOOP_FILE, job.loop.to_dict())
         return planned, planned.applied_to(job) if planned else job
 

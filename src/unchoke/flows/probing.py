@@ -1,7 +1,7 @@
 """Measuring steps in processes of their own, told as it goes: what planning a run and `unchoke budget` share.
 
-In: a `Trial` and how much memory there may be. Out: a callable that measures batch sizes (what `budget/search.py` asks for), and
-limits with their reasons. What is chosen from the measurements is decided elsewhere.
+In: a trial (`train/trial.py`) and how much memory there may be. Out: a callable that measures batch sizes (what
+`budget/search.py` asks for), and limits with their reasons. What is chosen from the measurements is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from unchoke.choices import Choice
 from unchoke.device.backend import device_room_bytes, is_cpu, limit_memory, torch_device
 from unchoke.errors import MachineError
 from unchoke.events import OnEvent, Progress
-from unchoke.train.trial import TARGET, Trial
+from unchoke.train.trial import TARGET, AnyTrial
 from unchoke.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def limit_elsewhere(device: torch.device, asked: int | None) -> Limit:
 class Prober:
     """`prober(way, batches)`: each size once, from small to large up to the first that does not fit. Answers are remembered."""
 
-    def __init__(self, trial: Trial, *, limit: Limit, on_event: OnEvent, usual: int = _USUAL_PROBES) -> None:
+    def __init__(self, trial: AnyTrial, *, limit: Limit, on_event: OnEvent, usual: int = _USUAL_PROBES) -> None:
         on_cpu = is_cpu(torch_device(trial.device))
         self._trial = replace(trial, limit_bytes=limit.num_bytes if limit.given and not on_cpu else None)
         self._process_bytes = limit.num_bytes if on_cpu else None

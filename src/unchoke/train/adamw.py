@@ -1,6 +1,6 @@
 """AdamW with a learning rate that falls layer by layer towards the input, and an average of the weights.
 
-In: a `TiledNetwork` and the rates. Out: an optimizer whose groups know their base rate, with its moments allocated already: a
+In: a network and the rates. Out: an optimizer whose groups know their base rate, with its moments allocated already: a
 step then needs no memory it does not have yet, so running out of it cannot leave half of the weights updated.
 """
 
@@ -14,7 +14,7 @@ from torch import nn
 
 from unchoke.device.backend import has_fused_adamw
 from unchoke.features.cut import layer_numbers
-from unchoke.train.network import TiledNetwork
+from unchoke.train.network import Trainable
 
 _EMA_WARMUP = 10
 _EPS = 1e-6
@@ -24,7 +24,7 @@ rounding, and two runs that add up in another order would drift apart there.
 
 
 def build_optimizer(
-    network: TiledNetwork, *, lr: float, body_lr: float, weight_decay: float, layer_decay: float
+    network: Trainable, *, lr: float, body_lr: float, weight_decay: float, layer_decay: float
 ) -> torch.optim.AdamW:
     """One group per layer and kind of parameter. The head learns at `lr`, the suffix's last layer at `body_lr`, each one before
     at `layer_decay` times the next. Biases and norms (one-dimensional parameters) are not decayed.

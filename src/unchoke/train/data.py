@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from unchoke.errors import DataError, list_some
 from unchoke.fingerprint import digest, digest_bytes
 
-ProblemKind = Literal["classification", "regression"]
+ProblemKind = Literal["classification", "regression", "segmentation"]
 Positions = NDArray[np.int64]
 CHUNK_VALUES = 4096 * 1280
 """How many feature values are read at a time: 10 MB of float16."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -30,8 +30,8 @@ from unchoke.train.adamw import WeightAverage, build_optimizer, load_optimizer, 
 from unchoke.train.data import Positions, Problem
 from unchoke.train.feeding import Begun, Fed, Waits, feed
 from unchoke.train.heads import ClassWeights
-from unchoke.train.network import TiledNetwork
-from unchoke.train.objective import Objective
+from unchoke.train.network import Trainable
+from unchoke.train.objective import Aim
 from unchoke.train.parallel import ALONE, Ranks
 from unchoke.train.sampling import epoch_order, hash_ids
 from unchoke.train.schedule import lr_factor
@@ -40,6 +40,7 @@ from unchoke.train.snapshot import Snapshots, Standing, State
 from unchoke.train.sources import Source
 from unchoke.train.step import Kept, PartSize, Stepper, batch_statistics
 
+N = TypeVar("N", bound=Trainable)
 _TELL_EVERY_S = 0.5
 _SAVING_SHARE = 0.1
 _EVAL_PARTS = 8
@@ -94,6 +95,7 @@ class Where:
     stop: Callable[[], bool] = lambda: False
     checkpoint_every_s: float = 60.0
     ranks: Ranks = ALONE
+    unit: str = "images"
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,10 +121,10 @@ class Finetuned:
 
 
 def finetune(
-    network: TiledNetwork,
+    network: Trainable,
     source: Source,
     problem: Problem,
-    objective: Objective,
+    objective: Aim,
     config: LoopConfig,
     *,
     metric: str,
@@ -144,10 +146,10 @@ class Training:
 
     def __init__(
         self,
-        network: TiledNetwork,
+        network: Trainable,
         source: Source,
         problem: Problem,
-        objective: Objective,
+        objective: Aim,
         config: LoopConfig,
         *,
         metric: str,
@@ -197,7 +199,7 @@ class Training:
         """Changes with anything the resulting weights depend on, the weights it starts from included."""
         begun = digest_state(self.network)
         extra = "" if inputs is None else digest_bytes(inputs.tobytes())
-        plan = self.objective.plan.to_dict() if self.objective.plan else None
+        plan = self.objective.identity()
         shape = list(self.source.sample_shape)
         return digest([self.config.identity(), self.problem.digest(), self.metric, plan, extra, begun, shape])
 
@@ -303,7 +305,7 @@ class Training:
         return tally.finish()
 
     def predict(self, positions: Positions) -> NDArray[np.float32]:
-        """Outputs for `positions`, each process computing its share, with the averaged weights where there are any."""
+        """What is kept of the outputs for `positions`: each process its share, with averaged weights where there are any."""
         share = self.where.ranks.share(positions)
         size = min(self.eval_size.value, most_evaluated(len(share)))
         batches = [share[start : start + size] for start in range(0, len(share), size)]
@@ -318,7 +320,7 @@ class Training:
             if self.average is not None:
                 self.average.swap()
             empty_cache(self.where.device)
-        mine = np.concatenate(found) if found else np.empty((0, self.problem.num_outputs), np.float32)
+        mine = np.concatenate(found) if found else np.empty((0, self.objective.num_judged), np.float32)
         return np.concatenate(self.where.ranks.gather(mine))
 
     # -- what a batch is ---------------------------------------------------------------------------------------------------------
@@ -444,7 +446,9 @@ class Training:
             extra["loss"] = standing.loss_sum / standing.num_seen
         if standing.best_metric is not None:
             extra[f"best_val_{self.metric}"] = standing.best_metric
-        self.where.on_event(Progress("train", done, total, "images", rate, (total - done) / rate if rate else None, extra=extra))
+        self.where.on_event(
+            Progress("train", done, total, self.where.unit, rate, (total - done) / rate if rate else None, extra=extra)
+        )
 
     def _interrupted(self) -> Interrupted:
         kept = "the state is saved" if self.where.folder else "no checkpoint was asked for, so nothing is kept"
@@ -467,7 +471,7 @@ def most_evaluated(num: int) -> int:
     return max(1, -(-num // _EVAL_PARTS))
 
 
-def prepare_network(network: TiledNetwork, config: LoopConfig, device: torch.device) -> TiledNetwork:
+def prepare_network(network: N, config: LoopConfig, device: torch.device) -> N:
     """The network on its device, laid out and in the mode `config` asks for."""
     network.to(device)
     memory_format = torch_memory_format(config.memory_format)

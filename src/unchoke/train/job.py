@@ -7,11 +7,12 @@ is built here from the job, the same way everywhere, so that two processes that 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -28,8 +29,8 @@ from unchoke.features.store import FeatureStore, Placement
 from unchoke.mixing import hash_ids
 from unchoke.train.data import Problem, Standardiser
 from unchoke.train.finetune import Finetuned, LoopConfig, Where, finetune
-from unchoke.train.network import Fusion, TiledNetwork
-from unchoke.train.objective import Objective
+from unchoke.train.network import Fusion, TiledNetwork, Trainable
+from unchoke.train.objective import Aim, Objective
 from unchoke.train.parallel import ALONE, Ranks
 from unchoke.train.sources import ActivationSource, Source
 from unchoke.train.targets import TargetPlan
@@ -68,6 +69,11 @@ class NetworkSpec:
 class SourceSpec(Protocol):
     """Where inputs come from, as a plain value."""
 
+    @property
+    def sample_bytes(self) -> int:
+        """Of one sample as it is read."""
+        ...
+
     def open(self, sample_ids: Sequence[str], seed: int) -> Source: ...
 
 
@@ -79,9 +85,50 @@ class StoredActivations:
     row_shape: tuple[int, ...]
     num_augmented: int
 
+    @property
+    def sample_bytes(self) -> int:
+        return 2 * math.prod(self.row_shape)
+
     def open(self, sample_ids: Sequence[str], seed: int) -> Source:
         store = FeatureStore(self.placement, row_shape=self.row_shape, num_augmented=self.num_augmented)
         return ActivationSource(store, hash_ids(sample_ids), seed)
+
+
+class Job(Protocol):
+    """A training that any process can run: a frozen dataclass of plain values that knows how to build what it is about."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def problem(self) -> Problem: ...
+    @property
+    def inputs(self) -> NDArray[np.float32] | None: ...
+    @property
+    def loop(self) -> LoopConfig: ...
+    @property
+    def metric(self) -> str: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def folder(self) -> Path | None: ...
+    @property
+    def workers(self) -> int: ...
+    @property
+    def pin(self) -> bool: ...
+    @property
+    def checkpoint_every_s(self) -> float: ...
+    @property
+    def limit_bytes(self) -> int | None: ...
+    @property
+    def sample_bytes(self) -> int: ...
+    @property
+    def unit(self) -> str:
+        """What samples are called when progress is told."""
+        ...
+
+    def build(self, device: torch.device) -> tuple[Trainable, Source, Aim]:
+        """The network before its first step, where its inputs come from, and what it is trained for."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,17 +150,27 @@ class TrainingJob:
     limit_bytes: int | None = None
     """What this process may take: enforced by the allocator of a card, watched on a CPU."""
 
+    @property
+    def sample_bytes(self) -> int:
+        return self.source.sample_bytes
 
-def run_job(job: TrainingJob, *, on_event: OnEvent, stop: Callable[[], bool] = lambda: False, ranks: Ranks = ALONE) -> Finetuned:
+    @property
+    def unit(self) -> str:
+        return "images"
+
+    def build(self, device: torch.device) -> tuple[TiledNetwork, Source, Objective]:
+        objective = build_objective(self, device)
+        return build_network(self, objective), self.source.open(self.problem.sample_ids, self.loop.seed), objective
+
+
+def run_job(job: Job, *, on_event: OnEvent, stop: Callable[[], bool] = lambda: False, ranks: Ranks = ALONE) -> Finetuned:
     """Train from scratch, or from where the job's folder says an earlier process was."""
     keep_freed_memory()
     torch.set_num_threads(job.loop.threads)
     device = torch.device(job.device)
-    where = Where(device, job.folder, on_event, job.workers, job.pin, stop, job.checkpoint_every_s, ranks)
+    where = Where(device, job.folder, on_event, job.workers, job.pin, stop, job.checkpoint_every_s, ranks, job.unit)
     with measured_peak(job, device, on_event, leads=ranks.leads) as work:
-        objective = build_objective(job, device)
-        network = build_network(job, objective)
-        source = job.source.open(job.problem.sample_ids, job.loop.seed)
+        network, source, objective = job.build(device)
         done = finetune(network, source, job.problem, objective, job.loop, metric=job.metric, where=where, inputs=job.inputs)
         work.trained = done.num_steps > done.resumed_step
     return done
@@ -127,7 +184,7 @@ class Work:
 
 
 @contextmanager
-def measured_peak(job: TrainingJob, device: torch.device, on_event: OnEvent, *, leads: bool) -> Iterator[Work]:
+def measured_peak(job: Job, device: torch.device, on_event: OnEvent, *, leads: bool) -> Iterator[Work]:
     """Keep to the job's limit, and write down the most that training took, however it ends."""
     before, work = kept_peak(job.folder), Work()
 
@@ -151,7 +208,7 @@ def kept_peak(folder: Path | None) -> int | None:
     return int(json.loads((folder / PEAK_FILE).read_text(encoding="utf-8"))["peak_bytes"])
 
 
-def _over_limit(held_bytes: int, job: TrainingJob) -> str:
+def _over_limit(held_bytes: int, job: Job) -> str:
     limit = format_bytes(job.limit_bytes or 0)
     half = max(1, job.loop.sub_batch // 2)
     return f"training holds {format_bytes(held_bytes)}, more than the {limit} of --memory; --sub-batch {half} would take less"

@@ -109,7 +109,13 @@ class AttentionFusion(TileFusion):
         nn.init.zeros_(self.query.weight)
 
 
-class TiledNetwork(nn.Module):
+class Trainable(nn.Module):
+    """What the loop trains: a pretrained `suffix`, whose layers learn at rates of their own, and new parts around it."""
+
+    suffix: nn.Module
+
+
+class TiledNetwork(Trainable):
     """`suffix`, one fusion per stream, and a linear head; everything but the suffix computes in full precision."""
 
     target_mean: torch.Tensor

@@ -11,6 +11,7 @@ over all (sample, target) pairs, with one common denominator; without, the mean 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -27,6 +28,43 @@ from unchoke.train.task import Task, column_scale
 
 _LEAST_START = 1e-4
 """A positive output that should begin at zero begins at this share of its scale: softplus never reaches zero."""
+
+
+class Tally(Protocol):
+    """Judges what is kept of outputs, batch by batch."""
+
+    def add(self, outputs: NDArray[np.float32], positions: Positions) -> None: ...
+
+    def finish(self) -> ValScores: ...
+
+
+class Aim(Protocol):
+    """What the loop asks of an objective, whatever is learnt."""
+
+    @property
+    def num_judged(self) -> int:
+        """How many numbers `judged` keeps of a sample."""
+        ...
+
+    def identity(self) -> Any:
+        """Plain values that change with anything about it that the problem does not hold."""
+        ...
+
+    def target_rows(self, positions: Positions, *, soft: bool = False, epoch: int | None = None) -> torch.Tensor:
+        """The targets at `positions` on the device, as they are shown in `epoch`."""
+        ...
+
+    def losses(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """One loss per sample."""
+        ...
+
+    def judged(self, outputs: torch.Tensor, positions: Positions) -> torch.Tensor:
+        """What is worth keeping of a sample's outputs to judge them: (n, num_judged)."""
+        ...
+
+    def start_val(self, positions: Positions, metric: str) -> Tally:
+        """An empty tally for the samples at `positions`."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +119,22 @@ class Objective:
         """How many outputs are learned."""
         return len(self.scale.bias)
 
-    def target_rows(self, positions: Positions, *, soft: bool = False) -> torch.Tensor:
-        """The targets at `positions`; `soft` gives classes as rows of shares (n, C), which can be mixed like values."""
+    @property
+    def num_judged(self) -> int:
+        return len(self.plan.names) if self.plan else self.num_outputs
+
+    def identity(self) -> Any:
+        return self.plan.to_dict() if self.plan else None
+
+    def judged(self, outputs: torch.Tensor, positions: Positions) -> torch.Tensor:
+        """All of them: a few numbers per sample."""
+        return outputs
+
+    def target_rows(self, positions: Positions, *, soft: bool = False, epoch: int | None = None) -> torch.Tensor:
+        """The targets at `positions`, the same in every epoch.
+
+        `soft` gives classes as rows of shares (n, C), which can be mixed like values.
+        """
         rows = self.targets[send(torch.from_numpy(positions), self.device)]
         return F.one_hot(rows, self.num_outputs).float() if soft and self.kind == "classification" else rows
 

@@ -22,8 +22,8 @@ from unchoke.events import Note, OnEvent
 from unchoke.fingerprint import hash_int
 from unchoke.train.data import Positions
 from unchoke.train.feeding import Fed
-from unchoke.train.network import TiledNetwork
-from unchoke.train.objective import Objective
+from unchoke.train.network import Trainable
+from unchoke.train.objective import Aim
 
 Kept = NDArray[np.float32]
 """Mixup: how much of each sample is kept; the rest is taken from the one after it."""
@@ -88,9 +88,9 @@ def _try_parts(num: int, size: int, run: Callable[[int, int], None]) -> str | No
 class Stepper:
     """What a step needs to know; it changes nothing but gradients (and batch statistics, where those are trained)."""
 
-    network: TiledNetwork
+    network: Trainable
     run_network: Callable[..., torch.Tensor]
-    objective: Objective
+    objective: Aim
     device: torch.device
     dtype: torch.dtype
     size: PartSize
@@ -132,11 +132,11 @@ class Stepper:
         """Network input, extra columns and targets of some samples; for mixup, all three mixed with those of the next sample."""
         if kept is None:
             positions = fed.positions[start:stop]
-            return fed.part(start, stop), self._extra(positions), self.objective.target_rows(positions)
+            return fed.part(start, stop), self._extra(positions), self.objective.target_rows(positions, epoch=fed.epoch)
         positions = fed.positions[start : stop + 1]
         share = send(torch.from_numpy(kept[start:stop]), self.device)
         extra = self._extra(positions)
-        targets = self.objective.target_rows(positions, soft=True)
+        targets = self.objective.target_rows(positions, soft=True, epoch=fed.epoch)
         return _mixed(fed.part(start, stop + 1), share), None if extra is None else _mixed(extra, share), _mixed(targets, share)
 
     def _extra(self, positions: Positions) -> torch.Tensor | None:
@@ -147,13 +147,14 @@ class Stepper:
             return self.run_network(x, extra)
 
     def predict(self, fed: Fed, size: PartSize) -> NDArray[np.float32]:
-        """Outputs for the fed samples, without gradients."""
+        """What is kept of the outputs for the fed samples, without gradients."""
         found: list[torch.Tensor] = []
 
         def run(start: int, stop: int) -> None:
             with torch.inference_mode():
-                outputs = self._outputs(fed.part(start, stop), self._extra(fed.positions[start:stop]))
-                found.append(outputs.float().cpu())
+                positions = fed.positions[start:stop]
+                outputs = self._outputs(fed.part(start, stop), self._extra(positions)).float()
+                found.append(self.objective.judged(outputs, positions).cpu())
 
         def forget() -> None:
             found.clear()

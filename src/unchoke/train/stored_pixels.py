@@ -7,6 +7,7 @@ the planned one is refused. Filling the cache beforehand, and setting bad files 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +45,10 @@ class StoredPixels:
     def ram_bytes(self) -> int:
         """What the pictures take of this process's memory."""
         return int(self.cache.evidence["bytes"]) if self.cache.value == "ram" else 0
+
+    @property
+    def sample_bytes(self) -> int:
+        return math.prod(self.canvas.raw_shape)
 
     def open(self, sample_ids: Sequence[str], seed: int) -> PixelSource:
         """What training reads, in the order of `sample_ids`."""

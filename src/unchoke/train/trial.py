@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -45,6 +45,35 @@ _SETTLING = 2
 """The heap of a CPU still grows for some steps when they run in parts: what is freed does not fit what is asked for next."""
 _LONG_ENOUGH_S = 60.0
 _PICTURE_PX = 3, 4
+
+
+class AnyTrial(Protocol):
+    """What `run_trial` needs of a trial: a frozen dataclass that crosses to another process and rehearses there."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def loop(self) -> LoopConfig: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def evaluation(self) -> bool: ...
+    @property
+    def limit_bytes(self) -> int | None: ...
+    @property
+    def others_bytes(self) -> int: ...
+    @property
+    def steps(self) -> int: ...
+    @property
+    def workers(self) -> int: ...
+
+    def rehearse(self, loop: LoopConfig) -> Rehearsal:
+        """The loop as `loop` has it, over noise, everything allocated that is there before the first step."""
+        ...
+
+    def can_checkpoint(self) -> bool:
+        """Whether the part that trains can compute activations again instead of keeping them."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -87,8 +116,14 @@ class Trial:
             workers=job.workers,
         )
 
+    def rehearse(self, loop: LoopConfig) -> Rehearsal:
+        return build_rehearsal(self, loop)
 
-def run_trial(trial: Trial, batch: int) -> Measured:
+    def can_checkpoint(self) -> bool:
+        return can_checkpoint(self.network)
+
+
+def run_trial(trial: AnyTrial, batch: int) -> Measured:
     """Run `batch` samples at once, a few times over, in this process."""
     prepare_torchvision()
     import timm  # noqa: F401 (part of every run, and so of what this process takes before the network)
@@ -96,7 +131,7 @@ def run_trial(trial: Trial, batch: int) -> Measured:
     keep_freed_memory()
     torch.set_num_threads(trial.loop.threads)
     with gauge_of(trial) as gauge:
-        rehearsal = build_rehearsal(trial, _loop(trial, batch))
+        rehearsal = trial.rehearse(_loop(trial, batch))
         rehearsal.stepper.size = rehearsal.eval_size = _Unyielding(batch)
         if trial.evaluation:
             seconds = rehearsal.evaluate(batch, trial.steps)
@@ -122,13 +157,13 @@ def can_checkpoint(spec: NetworkSpec) -> bool:
     return True
 
 
-def gauge_of(trial: Trial) -> Gauge:
+def gauge_of(trial: AnyTrial) -> Gauge:
     """What measures a trial, with its limit in force where the device enforces one."""
     limit_bytes = None if is_cpu(torch.device(trial.device)) else trial.limit_bytes
     return Gauge(torch.device(trial.device), limit_bytes=limit_bytes, others_bytes=trial.others_bytes)
 
 
-def _loop(trial: Trial, batch: int) -> LoopConfig:
+def _loop(trial: AnyTrial, batch: int) -> LoopConfig:
     """The run's loop with `batch` samples at once: the whole step, or one of two parts."""
     num_parts = 1 if trial.evaluation or batch >= trial.loop.batch_size else 2
     return replace(trial.loop, batch_size=num_parts * batch, sub_batch=batch, eval_batch=batch)
@@ -236,13 +271,13 @@ def _problem(trial: Trial, num: int) -> Problem:
 def _source(trial: Trial, cut: Cut, sample_ids: Sequence[str]) -> Source:
     if trial.canvas is None:
         shape = (trial.network.tiles.num_tiles, *cut.shape)
-        return ActivationSource(_NoiseRows(len(sample_ids), shape), hash_ids(sample_ids), trial.loop.seed)
+        return ActivationSource(NoiseRows(len(sample_ids), shape), hash_ids(sample_ids), trial.loop.seed)
     cache: Any = _NoiseCache(trial.canvas)
     return PixelSource(cache, trial.canvas, sample_ids, seed=trial.loop.seed, augment=augment_spec(trial.augment))
 
 
 @dataclass(frozen=True, eq=False)
-class _NoiseRows:
+class NoiseRows:
     """Cached activations of no meaning: the same row for every sample."""
 
     num_samples: int

@@ -14,7 +14,7 @@ from unchoke.errors import MachineError
 from unchoke.events import Chosen, Event, Note, Progress
 from unchoke.features.store import Placement
 from unchoke.flows.fit import train
-from unchoke.flows.memory import FILE, plan_memory, remember_memory
+from unchoke.flows.memory import FILE, Planned, plan_memory, remember_memory
 from unchoke.flows.results import FitResult
 from unchoke.flows.session import Session
 from unchoke.measure.memory import MemoryWatch, own_bytes, return_unused_memory
@@ -22,6 +22,7 @@ from unchoke.settings import Settings
 from unchoke.train.data import Problem
 from unchoke.train.finetune import LoopConfig
 from unchoke.train.job import NetworkSpec, StoredActivations, TrainingJob, kept_peak, measured_peak
+from unchoke.train.trial import Trial
 from unchoke.units import format_bytes, parse_bytes
 from unchoke.workspace import Workspace
 
@@ -31,6 +32,10 @@ ROW_SHAPE = (1, 101, 64)
 
 def open_session(folder: Path, heard: list[Event], **settings: Any) -> Session:
     return Session(Workspace(folder), Settings(data="photos", **settings), heard.append, MemoryWatch())
+
+
+def planned_for(session: Session, training: TrainingJob, file: Path) -> Planned | None:
+    return plan_memory(session, training, file, trial=Trial.of(training))
 
 
 def job(folder: Path, *, batch: int = 2, batch_norm: str = "frozen") -> TrainingJob:
@@ -55,7 +60,7 @@ def chosen(heard: list[Event]) -> dict[str, Any]:
 def test_a_plan_stays_below_its_limit_and_is_kept_until_the_limit_changes(tmp_path: Path) -> None:
     heard: list[Event] = []
     file = tmp_path / FILE
-    planned = plan_memory(open_session(tmp_path, heard, memory=LIMIT), job(tmp_path), file)
+    planned = planned_for(open_session(tmp_path, heard, memory=LIMIT), job(tmp_path), file)
     assert planned is not None
     plan = planned.plan
     assert (plan.batch, plan.sub_batch, plan.limit_bytes) == (2, 2, parse_bytes(LIMIT))
@@ -68,14 +73,14 @@ def test_a_plan_stays_below_its_limit_and_is_kept_until_the_limit_changes(tmp_pa
     assert {"memory", "sub_batch", "grad_ckpt"} <= set(chosen(heard))
 
     heard.clear()
-    again = plan_memory(open_session(tmp_path, heard, memory=LIMIT), job(tmp_path), file)
+    again = planned_for(open_session(tmp_path, heard, memory=LIMIT), job(tmp_path), file)
     assert again is not None
     assert (probes(heard), again.plan) == (0, plan)
     assert "kept in memory.json" in chosen(heard)["memory_plan"].reason
     assert chosen(heard)["memory_plan"].evidence["parts"] == plan.parts
 
     heard.clear()
-    other = plan_memory(open_session(tmp_path, heard, memory="5GB"), job(tmp_path), file)
+    other = planned_for(open_session(tmp_path, heard, memory="5GB"), job(tmp_path), file)
     assert other is not None
     assert probes(heard) == 2
     assert other.plan.limit_bytes == parse_bytes("5GB")
@@ -85,9 +90,9 @@ def test_a_plan_stays_below_its_limit_and_is_kept_until_the_limit_changes(tmp_pa
 def test_where_batch_statistics_are_trained_the_plan_stands_whatever_changes(tmp_path: Path) -> None:
     heard: list[Event] = []
     file, trained = tmp_path / FILE, job(tmp_path, batch=1, batch_norm="train")
-    first = plan_memory(open_session(tmp_path, heard, memory=LIMIT), trained, file)
+    first = planned_for(open_session(tmp_path, heard, memory=LIMIT), trained, file)
     heard.clear()
-    second = plan_memory(open_session(tmp_path, heard, memory="5GB"), trained, file)
+    second = planned_for(open_session(tmp_path, heard, memory="5GB"), trained, file)
     assert first is not None
     assert second is not None
     assert (second.plan, probes(heard)) == (first.plan, 0)
@@ -96,7 +101,7 @@ def test_where_batch_statistics_are_trained_the_plan_stands_whatever_changes(tmp
 def test_a_plan_changes_how_a_step_is_cut_up_and_nothing_that_counts(tmp_path: Path) -> None:
     heard: list[Event] = []
     asked = job(tmp_path, batch=4)
-    planned = plan_memory(open_session(tmp_path, heard, memory=LIMIT, sub_batch=1, eval_batch=3), asked, tmp_path / FILE)
+    planned = planned_for(open_session(tmp_path, heard, memory=LIMIT, sub_batch=1, eval_batch=3), asked, tmp_path / FILE)
     assert planned is not None
     applied = planned.applied_to(asked)
     assert (applied.loop.sub_batch, applied.loop.eval_batch, applied.loop.batch_size) == (1, 3, 4)
@@ -106,7 +111,7 @@ def test_a_plan_changes_how_a_step_is_cut_up_and_nothing_that_counts(tmp_path: P
 
 def test_what_cannot_fit_is_refused_with_numbers(tmp_path: Path) -> None:
     with pytest.raises(MachineError) as caught:
-        plan_memory(open_session(tmp_path, [], memory="100MB"), job(tmp_path, batch=1), tmp_path / FILE)
+        planned_for(open_session(tmp_path, [], memory="100MB"), job(tmp_path, batch=1), tmp_path / FILE)
     assert "100.0 MB" in caught.value.what
     assert "MB" in caught.value.why
     assert not (tmp_path / FILE).exists()
@@ -115,7 +120,7 @@ def test_what_cannot_fit_is_refused_with_numbers(tmp_path: Path) -> None:
 def test_processes_on_one_cpu_share_the_limit_with_the_one_that_waits(tmp_path: Path) -> None:
     heard: list[Event] = []
     total = own_bytes() + 2 * parse_bytes("700MB")
-    planned = plan_memory(open_session(tmp_path, heard, memory=f"{total}B", devices=2), job(tmp_path, batch=2), tmp_path / FILE)
+    planned = planned_for(open_session(tmp_path, heard, memory=f"{total}B", devices=2), job(tmp_path, batch=2), tmp_path / FILE)
     assert planned is not None
     assert planned.plan.batch == 1  # each takes half of every batch
     assert planned.limit_bytes == pytest.approx(parse_bytes("700MB"), rel=0.1)
@@ -125,7 +130,7 @@ def test_processes_on_one_cpu_share_the_limit_with_the_one_that_waits(tmp_path: 
 def test_without_a_limit_nothing_is_measured_on_a_cpu_and_that_is_said(tmp_path: Path) -> None:
     heard: list[Event] = []
     session = open_session(tmp_path, heard)
-    assert plan_memory(session, job(tmp_path), tmp_path / FILE) is None
+    assert planned_for(session, job(tmp_path), tmp_path / FILE) is None
     assert probes(heard) == 0
     assert "--memory" in chosen(heard)["memory"].reason
     kept = remember_memory(session, None, job(tmp_path))["memory"]
