@@ -27,7 +27,11 @@ _EXPORTS: dict[str, str] = {
     "list_presets": "unchoke.presets",
     "list_runs": "unchoke.flows.runs",
     "predict": "unchoke.flows.predict",
+    "profile_tile": "unchoke.flows.profile_tile",
     "report": "unchoke.flows.runs",
+    "segment_predict": "unchoke.flows.segment_predict",
+    "segment_train": "unchoke.flows.segment_train",
+    "tile": "unchoke.flows.tile",
     "train": "unchoke.flows.fit",
     "watch_run": "unchoke.flows.detach",
 }

@@ -34,11 +34,13 @@ NO_PRESET = "none"
 ANYTHING = "any"
 """The word for no expectation: what a preset expects of the images is dropped by typing it."""
 TRAINED_PART = (
-    *("head", "fusion", "epochs", "batch_size", "lr", "weight_decay", "layer_decay", "warmup", "ema", "clip"),
+    *("head", "fusion", "decoder", "dice", "epochs", "batch_size", "lr", "weight_decay", "layer_decay", "warmup", "ema", "clip"),
     *("label_smoothing", "mixup", "augment", "class_weights", "batch_norm", "patience", "sweep"),
     *("memory", "sub_batch", "eval_batch", "grad_ckpt", "train_precision", "compile", "channels_last"),
     *("devices", "checkpoint_every"),
 )
+NOT_REMEMBERED = (*TRAINED_PART, "overlap", "baseline")
+"""What experiments vary; and how far windows overlap, which means one thing for tiles and another for patches."""
 
 
 def _fold(value: Any) -> Any:
@@ -50,9 +52,9 @@ def _fold(value: Any) -> Any:
 
 
 def _cut(value: Any) -> str:
-    """`end`, `none` or a negative number, which a file may hold as a number."""
+    """`end`, `none` or a negative number, which a file may hold as a number; for masks `pyramid`, which is their `end`."""
     text = str(value).strip().lower()
-    if not re.fullmatch(r"end|none|-[1-9][0-9]*", text):
+    if not re.fullmatch(r"end|pyramid|none|-[1-9][0-9]*", text):
         raise ValueError("should be end, none, or -k to train the last k blocks, for instance -4")
     return text
 
@@ -102,6 +104,38 @@ def _pair(text: str, form: str, *, last: bool) -> tuple[str, str]:
     return name.strip(), rest.strip()
 
 
+def _tile_size(value: Any) -> Any:
+    """A number of pixels, or the word `auto`."""
+    text = str(value).strip().lower()
+    if text != "auto" and not re.fullmatch(r"[0-9]+", text):
+        raise ValueError("should be a number of pixels, or the word auto")
+    return text if text == "auto" else int(text)
+
+
+def _names(value: Any) -> Any:
+    """``B2,B3`` typed once, or once for each."""
+    return tuple(part.strip() for text in _texts(value) for part in text.split(",") if part.strip())
+
+
+def _strides(value: Any) -> Any:
+    """``4,8,16,32``, or a list of numbers: ascending powers of two."""
+    parts = value.replace("/", ",").split(",") if isinstance(value, str) else list(value)
+    strides = tuple(int(part) for part in parts if str(part).strip().isdigit())
+    if len(strides) != len(parts) or sorted(set(strides)) != list(strides) or any(one < 1 or one & (one - 1) for one in strides):
+        raise ValueError("should be ascending powers of two, for instance 4,8,16,32")
+    return strides
+
+
+def _normalise(value: Any) -> str:
+    """`none`, `max`, `percentile`, `percentile:LOW,HIGH`, a number, or NAME=NUMBER for each band."""
+    text = str(value).strip()
+    number = r"[0-9]+(?:\.[0-9]+)?"
+    forms = rf"none|max|percentile(?::{number},{number})?|{number}|[^=,]+={number}(?:,[^=,]+={number})*"
+    if not re.fullmatch(forms, text):
+        raise ValueError("should be none, max, percentile, percentile:2,98, a number like 10000, or B2=10000,B3=9000")
+    return text
+
+
 Share = Annotated[float, Field(ge=0, lt=1)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -133,6 +167,27 @@ class Settings(BaseModel):
     sums: Annotated[dict[str, tuple[str, ...]], BeforeValidator(_sums)] = Field(default_factory=dict)
     target_weights: Annotated[dict[str, Weight], BeforeValidator(_weights)] = Field(default_factory=dict)
 
+    bands: Annotated[tuple[str, ...], BeforeValidator(_names)] = ()
+    grid: str = "finest"
+    resampling: Literal["nearest", "bilinear", "cubic", "average"] = "bilinear"
+    tile_size: Annotated[Annotated[int, Field(ge=16, le=16384)] | Literal["auto"], BeforeValidator(_tile_size)] = 512
+    overlap: int | None = Field(default=None, ge=0)
+    edges: Literal["smaller", "padded"] = "smaller"
+    normalise: Annotated[str, BeforeValidator(_normalise)] | None = None
+    mask: str | None = None
+    polygons: str | None = None
+    polygon_class: str | None = None
+    min_valid: float = Field(default=0.0, ge=0, le=1)
+    compress: Literal["isal", "zlib", "none"] | None = None
+    store: Literal["float32", "raw"] = "float32"
+    parallel: Literal["threads", "processes"] | None = None
+    block_px: int | None = Field(default=None, ge=1)
+    patch_size: int | None = Field(default=None, ge=32, le=4096)
+    strides: Annotated[tuple[int, ...], BeforeValidator(_strides)] = (4, 8, 16, 32)
+    classes: Annotated[tuple[str, ...], BeforeValidator(_names)] = ()
+    ignore: int | None = Field(default=None, ge=0, le=65535)
+    baseline: str | None = None
+
     encoder: str = "tf_efficientnet_lite0"
     weights: str | None = None
     cut: Annotated[str, BeforeValidator(_cut)] = "end"
@@ -149,6 +204,8 @@ class Settings(BaseModel):
 
     head: HeadKind | None = None
     fusion: FusionKind = "mean"
+    decoder: Literal["unet", "fpn"] | None = None
+    dice: float | None = Field(default=None, ge=0, le=1)
     epochs: int = Field(default=20, ge=1)
     batch_size: int | None = Field(default=None, ge=1)
     lr: float | None = Field(default=None, gt=0)
@@ -352,9 +409,9 @@ def remember(workspace: Workspace, settings: Settings) -> None:
     differing = _differing(settings)
     current = settings.model_dump(mode="json", exclude_none=True)
     kept = {
-        name: before[name] if name in TRAINED_PART else value
+        name: before[name] if name in NOT_REMEMBERED else value
         for name, value in current.items()
-        if name in before or (name in differing and name not in TRAINED_PART)
+        if name in before or (name in differing and name not in NOT_REMEMBERED)
     }
     if before and kept == _plain(before):
         return
@@ -365,4 +422,4 @@ def remember(workspace: Workspace, settings: Settings) -> None:
 def _plain(written: dict[str, Any]) -> dict[str, Any]:
     """Values of a file in the form `remember` would write them; those of the trained part are written as they were."""
     read = validate(written).model_dump(mode="json")
-    return {name: value if name in TRAINED_PART else read[name] for name, value in written.items()}
+    return {name: value if name in NOT_REMEMBERED else read[name] for name, value in written.items()}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import typer
 
-from unchoke.cli.main import Shown, show
+from unchoke.cli.showing import Shown, show
 from unchoke.report.console import Console
 
 if TYPE_CHECKING:

@@ -168,8 +168,8 @@ def test_the_readme_names_every_function_of_the_python_interface() -> None:
 
 def test_the_readme_explains_every_exit_code() -> None:
     from unchoke import errors
-    from unchoke.cli import main
+    from unchoke.cli import showing
 
     kinds = [errors.UsageError, errors.DataError, errors.MachineError, errors.Interrupted]
-    codes = {0, main.OUR_BUG, *(kind.exit_code for kind in kinds)}
+    codes = {0, showing.OUR_BUG, *(kind.exit_code for kind in kinds)}
     assert {int(code) for code in re.findall(r"^\| (\d+) \|", README, re.MULTILINE)} == codes

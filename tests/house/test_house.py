@@ -12,8 +12,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src" / "unchoke"
 LAYERS = [
-    {"cli", "web"}, {"flows"}, {"report"}, {"lint"}, {"segment"}, {"train"}, {"features"}, {"views"}, {"decode"}, {"index"},
-    {"jobs"}, {"experiments"}, {"budget"}, {"measure"}, {"device"},
+    {"cli", "web"}, {"flows"}, {"report"}, {"lint"}, {"segment"}, {"train"}, {"features"}, {"views"}, {"scenes"}, {"decode"},
+    {"index"}, {"jobs"}, {"experiments"}, {"budget"}, {"measure"}, {"device"},
 ]  # fmt: skip
 RANK = {package: rank for rank, layer in enumerate(LAYERS) for package in layer}
 SMALL_FILE = len(LAYERS)

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import os
-import select
 import shlex
 import sys
 import threading
-import traceback
-from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from unchoke import __version__
+from unchoke.cli import scenes
 from unchoke.cli.options import BUDGET, DATA, DEVICE, FEATURES, MACHINE, TRAINED, Detach, DryRun, Json, Out, Run, Weights, takes
-from unchoke.errors import Interrupted, UnchokeError, UsageError
+from unchoke.cli.showing import INTERRUPTED, Shown, show
+from unchoke.errors import UsageError
 from unchoke.report.console import Console
 
-OUR_BUG = 70
-INTERRUPTED = 130
 _COLOUR_WORDS = {"rgb", "rgba", "l", "grey", "gray", "cmyk"}
 
 app = typer.Typer(
@@ -34,52 +32,8 @@ runs_app = typer.Typer(help="What was tried, and what came out.", no_args_is_hel
 app.add_typer(runs_app, name="runs")
 presets_app = typer.Typer(help="Settings that belong together, for --preset.", invoke_without_command=True)
 app.add_typer(presets_app, name="presets")
-
-Shown = tuple[dict[str, Any], str, int]
-"""What a command shows: the result for --json, the same as text, and the exit code."""
-
-
-def show(command: str, as_json: bool, work: Callable[[Console], Shown]) -> None:
-    """Run `work`, show what it returns, and exit as the house rules say."""
-    console = Console(json=as_json)
-    try:
-        result, text, code = work(console)
-        console.result(command, result, text, ok=code == 0)
-    except UnchokeError as error:
-        console.error(command, error)
-        raise typer.Exit(error.exit_code) from None
-    except KeyboardInterrupt:
-        console.error(command, _interrupted())
-        raise typer.Exit(INTERRUPTED) from None
-    except Exception as error:
-        if isinstance(error, BrokenPipeError) and _reader_left():
-            raise typer.Exit(INTERRUPTED) from None
-        console.bug(command, f"{traceback.format_exc()}\nthis is a bug in unchoke {__version__}: please report the lines above")
-        raise typer.Exit(OUR_BUG) from None
-    if code:
-        raise typer.Exit(code)
-
-
-def _reader_left() -> bool:
-    """Whether whoever read our stdout is gone (`| head`); if so, nothing more is written there, not even at exit."""
-    try:
-        stdout = sys.stdout.fileno()
-        poll = select.poll()
-    except (OSError, AttributeError):  # no real stream, or no such call on this system
-        return False
-    poll.register(stdout, select.POLLOUT)
-    left = any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
-    if left:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stdout)
-    return left
-
-
-def _interrupted() -> Interrupted:
-    return Interrupted(
-        "stopped at once, on request",
-        why="a second Ctrl-C, or one outside a stage that can finish its work first",
-        try_="run the same command again: it goes on from here",
-    )
+app.add_typer(scenes.segment_app, name="segment")
+app.add_typer(scenes.profile_app, name="profile")
 
 
 def _version(wanted: bool) -> None:
@@ -347,7 +301,8 @@ def runs_export(
         from unchoke.flows.export import export_run
 
         result = export_run(run, to, weights=weights, out=out, on_event=console.on_event)
-        return result, f"exported  {to}\nnext      unchoke predict {shlex.quote(str(to))} IMAGES", 0
+        given = "segment predict {} SCENES" if result["masks"] else "predict {} IMAGES"
+        return result, f"exported  {to}\nnext      unchoke {given.format(shlex.quote(str(to)))}", 0
 
     show("runs export", json, work)
 
@@ -386,14 +341,30 @@ def presets_show(name: Annotated[str, typer.Argument(help="A preset, or a TOML f
     show("presets show", json, work)
 
 
+app.command("tile")(scenes.tile)
+
+
+class Demo(StrEnum):
+    """What a demo is about."""
+
+    photos = "photos"
+    scenes = "scenes"
+
+
 @app.command()
-def demo(out: Out = None, json: Json = False) -> None:
-    """All of it on 1,393 real grocery photos that come with a package: offline, a couple of minutes on two cores."""
+def demo(
+    what: Annotated[
+        Demo, typer.Argument(help="photos: grocery photos to classes; scenes: Landsat bands to a cloud mask.")
+    ] = Demo.photos,
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """All of it on real data that comes with a package: offline, a couple of minutes on two cores."""
 
     def work(console: Console) -> Shown:
         from unchoke.flows.demo import demo as run
 
-        result = run(out=out, on_event=console.on_event)
+        result = run(what.value, out=out, on_event=console.on_event)
         return result.to_dict(), result.to_text(), 0
 
     show("demo", json, work)

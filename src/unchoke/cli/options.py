@@ -30,6 +30,33 @@ MACHINE = (
     *("memory", "sub_batch", "eval_batch", "grad_ckpt", "train_precision", "compile", "channels_last"),
     *("devices", "checkpoint_every"),
 )
+SCENES = (
+    *(
+        "data",
+        "preset",
+        "images",
+        "id",
+        "path",
+        "group",
+        "split",
+        "bands",
+        "label",
+        "mask",
+        "polygons",
+        "polygon_class",
+        "grid",
+        "resampling",
+        "normalise",
+    ),
+    *("ignore", "classes", "overlap", "block_px", "val_share", "test_share", "max_failures", "seed"),
+)
+TILES = ("tile_size", "edges", "min_valid", "compress", "store", "parallel")
+PATCHES = ("patch_size", "strides", "encoder", "weights", "cut", "views", "engine", "precision", "job_size")
+DECODER = (
+    *("decoder", "dice", "baseline", "epochs", "batch_size", "lr", "weight_decay", "layer_decay", "warmup", "ema", "clip"),
+    *("augment", "class_weights", "batch_norm", "patience"),
+)
+"""What `unchoke segment train` trains; its cut is pyramid where nothing is typed."""
 BUDGET = (
     *("encoder", "cut", "input_px", "streams", "tiles", "fusion", "batch_size", "augment", "device", "memory"),
     *("grad_ckpt", "train_precision", "channels_last"),
@@ -37,6 +64,9 @@ BUDGET = (
 """What `unchoke budget` looks at; its cut is none where nothing is typed."""
 
 _PANELS = {
+    **dict.fromkeys((*SCENES, *TILES), "Scenes"),
+    **dict.fromkeys(("decoder", "dice", "baseline"), "Trained part"),
+    **dict.fromkeys(("patch_size", "strides"), "Frozen part"),
     **dict.fromkeys(DATA, "Data"),
     **dict.fromkeys(FEATURES, "Frozen part"),
     **dict.fromkeys(TRAINED, "Trained part"),
@@ -63,6 +93,28 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
     "positive": (bool, "Targets are never negative: the outputs cannot be either (default no)."),
     "expect": (str, "What every image should be, for instance '600x450 rgb'; 'any' drops what a preset expects."),
     "max_failures": (float, "Share of unreadable images above which the run stops (default 0.05)."),
+    "bands": (list[str], "Bands to use, in this order: B2,B3,B4, or repeat it. Left out, all bands every scene has."),
+    "mask": (str, "Expression over bands that is true inside the mask, for instance '(B3-B5)/(B3+B5) > 0'."),
+    "polygons": (str, "Vector file (GeoJSON, GeoPackage, shapefile) whose polygons are the mask."),
+    "polygon_class": (str, "Field of the polygons that holds their class number. Left out, every polygon is class 1."),
+    "grid": (str, "Pixels to work on: finest, coarsest, the name of a band, or a pixel size (default finest)."),
+    "resampling": (str, "nearest, bilinear, cubic or average: how bands come onto the grid (default bilinear)."),
+    "normalise": (str, "none, max, percentile, percentile:2,98, a number, or B2=10000,B3=9000: what bands are divided by."),
+    "ignore": (int, "Label value that counts as unlabelled."),
+    "classes": (list[str], "Names of the classes 0, 1, …: clear,cloud, or repeat it."),
+    "overlap": (int, "Pixels that neighbouring windows share (default 0 for tiles, 64 for patches)."),
+    "block_px": (int, "Side of the blocks that go to train, val or test as a whole. Left out, chosen from the scenes."),
+    "tile_size": (str, "Side of a tile in pixels (default 512), or auto: measured on your scenes."),
+    "edges": (str, "smaller or padded: what becomes of windows at the right and lower edge (default smaller)."),
+    "min_valid": (float, "Skip tiles with a smaller share of valid pixels (default 0: none are skipped)."),
+    "compress": (str, "isal, zlib or none: how NPZ files are written. Left out, measured on your scenes."),
+    "store": (str, "float32, normalised; or raw: as the files have it, with the constants beside it (default float32)."),
+    "parallel": (str, "threads or processes. Left out, threads, unless processes measure faster."),
+    "patch_size": (int, "Side of a patch in pixels (default 256)."),
+    "strides": (str, "Levels of the encoder's pyramid that are kept (default 4,8,16,32)."),
+    "decoder": (str, "unet or fpn, from segmentation-models-pytorch (default unet)."),
+    "baseline": (str, "Expression to compare with on the test pixels, true for class 1: '(b3-b6)/(b3+b6) > 0'."),
+    "dice": (float, "Share of the Dice loss; the rest is cross-entropy (default 0.5)."),
     "encoder": (str, "Network: any timm model name (default tf_efficientnet_lite0)."),
     "weights": (str, "Weights file for the encoder: safetensors, or a .pt with nothing but tensors."),
     "cut": (str, "Where the frozen part ends: end (all of it), -4 (the last 4 blocks train), none (everything trains)."),

@@ -1,0 +1,65 @@
+"""How every command ends: its result shown, its errors told in three lines, its exit code."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import typer
+
+from unchoke import __version__
+from unchoke.errors import Interrupted, UnchokeError
+from unchoke.report.console import Console
+
+OUR_BUG = 70
+INTERRUPTED = 130
+
+Shown = tuple[dict[str, Any], str, int]
+"""What a command shows: the result for --json, the same as text, and the exit code."""
+
+
+def show(command: str, as_json: bool, work: Callable[[Console], Shown]) -> None:
+    """Run `work`, show what it returns, and exit as the house rules say."""
+    console = Console(json=as_json)
+    try:
+        result, text, code = work(console)
+        console.result(command, result, text, ok=code == 0)
+    except UnchokeError as error:
+        console.error(command, error)
+        raise typer.Exit(error.exit_code) from None
+    except KeyboardInterrupt:
+        console.error(command, _interrupted())
+        raise typer.Exit(INTERRUPTED) from None
+    except Exception as error:
+        if isinstance(error, BrokenPipeError) and _reader_left():
+            raise typer.Exit(INTERRUPTED) from None
+        console.bug(command, f"{traceback.format_exc()}\nthis is a bug in unchoke {__version__}: please report the lines above")
+        raise typer.Exit(OUR_BUG) from None
+    if code:
+        raise typer.Exit(code)
+
+
+def _reader_left() -> bool:
+    """Whether whoever read our stdout is gone (`| head`); if so, nothing more is written there, not even at exit."""
+    try:
+        stdout = sys.stdout.fileno()
+        poll = select.poll()
+    except (OSError, AttributeError):  # no real stream, or no such call on this system
+        return False
+    poll.register(stdout, select.POLLOUT)
+    left = any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+    if left:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stdout)
+    return left
+
+
+def _interrupted() -> Interrupted:
+    return Interrupted(
+        "stopped at once, on request",
+        why="a second Ctrl-C, or one outside a stage that can finish its work first",
+        try_="run the same command again: it goes on from here",
+    )

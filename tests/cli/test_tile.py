@@ -1,0 +1,100 @@
+"""`unchoke tile` as it is typed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import rasterio
+from rasterio.transform import from_origin
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Type
+
+
+@pytest.fixture
+def scenes(tmp_path: Path) -> Path:
+    """One scene of two bands."""
+    folder = tmp_path / "scenes"
+    folder.mkdir()
+    noise = np.random.default_rng(0)
+    shape = {"height": 100, "width": 90, "count": 1, "dtype": "uint16", "nodata": 0}
+    place = {"crs": "EPSG:32633", "transform": from_origin(5e5, 4e6, 30, 30)}
+    for band in ("B3", "B5"):
+        with rasterio.open(folder / f"LC08_x_{band}.TIF", "w", driver="GTiff", **shape, **place) as file:
+            file.write(noise.integers(1, 9000, (100, 90), dtype=np.uint16), 1)
+    return folder
+
+
+def test_the_answer_is_one_json_object(unchoke: Type, scenes: Path, tmp_path: Path) -> None:
+    typed = ["--mask", "(B3-B5)/(B3+B5) > 0", "--tile-size", "64", "--workers", "1"]
+    answer = unchoke("tile", scenes, "--out", tmp_path / "work", *typed, "--json")
+    assert answer.code == 0, answer.stdout
+    result = answer.result
+    assert (answer.last["command"], result["tiles"], result["skipped"], result["already_done"]) == ("tile", 4, 0, False)
+    assert Path(result["manifest"]).is_file()
+    assert result["workspace"] == str(tmp_path / "work")
+    assert [row["stage"] for row in result["stages"]] == ["open", "read", "normalise", "mask", "write"]
+    assert {"findings", "timings", "choices", "scenes", "splits", "set_aside"} <= result.keys()
+    chosen = {line["name"] for line in answer.lines[:-1] if line.get("event") == "chosen"}
+    assert {"grid", "normalise", "compress", "parallel", "block_px"} <= chosen or chosen == set()
+
+
+def test_people_get_choices_on_stderr_and_the_result_on_stdout(unchoke: Type, scenes: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    answer = unchoke("tile", scenes, "--out", work, "--mask", "B3 > B5", "--tile-size", "64", "--workers", "1")
+    assert answer.code == 0, answer.stderr
+    assert all(f"{name} = " in answer.stderr for name in ("grid", "normalise", "compress", "parallel", "block_px"))
+    assert "4 tiles of 1 scene" in answer.stdout
+    assert f"unchoke segment train {scenes} --out {work}" in answer.stdout
+    again = unchoke("tile", "--out", work)
+    assert (again.code, again.stdout.count("done already")) == (0, 1), again.stderr
+
+
+def test_a_rehearsal_says_what_would_be_done(unchoke: Type, scenes: Path, tmp_path: Path) -> None:
+    answer = unchoke("tile", scenes, "--out", tmp_path / "work", "--tile-size", "64", "--dry-run")
+    assert answer.code == 0, answer.stderr
+    assert "would write 4 tiles" in answer.stdout
+    assert not (tmp_path / "work" / "tiles").exists()
+
+
+def test_a_scene_that_cannot_be_read_exits_1_with_the_others_done(unchoke: Type, scenes: Path, tmp_path: Path) -> None:
+    for band in ("B3", "B5"):
+        (scenes / f"LC08_bad_{band}.TIF").write_bytes(b"not a picture")
+    answer = unchoke("tile", scenes, "--out", tmp_path / "work", "--tile-size", "64", "--workers", "1", "--compress", "isal")
+    assert answer.code == 1
+    assert "LC08_bad" in answer.stdout
+    assert "4 tiles of 1 scene" in answer.stdout
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (["--mask", "B3 > > B5"], "--mask"),
+        (["--mask", "B9 > 0"], "B9"),
+        (["--overlap", "64"], "overlap"),
+        (["--tile-size", "big"], "tile_size"),
+        (["--compress", "gzip"], "compress"),
+        (["--normalise", "B3=10"], "B5"),
+    ],
+)
+def test_what_is_mistyped_is_explained(unchoke: Type, scenes: Path, tmp_path: Path, typed: list[str], said: str) -> None:
+    size = [] if "--tile-size" in typed else ["--tile-size", "64"]
+    answer = unchoke("tile", scenes, "--out", tmp_path / "work", *size, *typed)
+    assert answer.code == 2, answer.stderr
+    assert said in answer.stderr
+
+
+def test_an_empty_folder_is_explained(unchoke: Type, tmp_path: Path) -> None:
+    (tmp_path / "nothing").mkdir()
+    answer = unchoke("tile", tmp_path / "nothing", "--out", tmp_path / "work")
+    assert answer.code in {1, 2}
+    assert "nothing" in answer.stderr
+
+
+def test_its_help_names_what_it_takes(unchoke: Type) -> None:
+    shown = unchoke("tile", "--help").stdout
+    assert all(word in shown for word in ("--tile-size", "--mask", "--polygons", "--min-valid", "--compress", "--dry-run"))
+    assert "--epochs" not in shown
