@@ -134,6 +134,26 @@ def test_the_page_never_scrolls_sideways(
     assert int(content) <= int(window)
 
 
+@pytest.mark.parametrize("width_px", [500, 1200])
+def test_the_masks_of_a_sample_stand_side_by_side_and_fit_the_window(
+    chromium: str, records: ModuleType, tmp_path: Path, width_px: int
+) -> None:
+    record = records.build_segmentation()
+    record["gallery"][0]["title"] = "a scene with a very long name " + "x" * 200
+    tops = """<script>
+    const shown = [...document.querySelectorAll(".samples li")].map(one => [...one.querySelectorAll("img")]);
+    root.setAttribute("data-rows", shown.map(row => new Set(row.map(one => one.getBoundingClientRect().top)).size).join());
+    </script>"""
+    page = loosen(write_page(tmp_path, record, before_end=PROBE + tops))
+    document, said = open_page(chromium, page, "--dump-dom", f"--window-size={width_px},900")
+    content, window = re.findall(r'data-width="(\d+)/(\d+)"', document)[0]
+    assert int(content) <= int(window)
+    rows = re.findall(r'data-rows="([\d,]+)"', document)[0].split(",")
+    assert len(rows) == len(record["gallery"])
+    assert set(rows) == {"1"} if width_px == 1200 else "1" not in rows
+    assert said == ""
+
+
 def test_light_and_dark_are_both_drawn(chromium: str, records: ModuleType, tmp_path: Path) -> None:
     page = write_page(tmp_path, records.build_classification(records.GROCERIES))
     brightness = []

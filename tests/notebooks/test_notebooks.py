@@ -70,8 +70,9 @@ def printed(notebook: Any) -> str:
     return "\n".join(output.get("text") or output.get("data", {}).get("text/plain", "") for output in outputs)
 
 
-def test_there_are_three_notebooks_and_they_are_saved_without_outputs() -> None:
-    names = ["02_feature_extract_microjobs.ipynb", "03_train_head_fastloop.ipynb", "colab_training.ipynb"]
+def test_there_are_four_notebooks_and_they_are_saved_without_outputs() -> None:
+    patches = "05_seg_patch_from_features.ipynb"
+    names = ["02_feature_extract_microjobs.ipynb", "03_train_head_fastloop.ipynb", patches, "colab_training.ipynb"]
     assert [file.name for file in NOTEBOOKS] == names
     for file in NOTEBOOKS:
         cells = [cell for cell in nbformat.read(file, as_version=4).cells if cell.cell_type == "code"]
@@ -115,3 +116,39 @@ def test_the_last_blocks_are_trained_here_and_in_the_background_and_run_again_no
     assert {file: file.stat().st_mtime_ns for file in runs.rglob("*.pt")} == written
     assert "exp_2" in again
     assert "exp_3" not in again
+
+
+@pytest.fixture(scope="module")
+def clouds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One scene, one file for each of three bands, with bright clouds; `label.tif` beside it knows where they are."""
+    rasterio = pytest.importorskip("rasterio")
+    folder = tmp_path_factory.mktemp("clouds")
+    (folder / "scenes").mkdir()
+    rows, columns = np.mgrid[0:352, 0:352]
+    shade = np.sin(rows / 23) + np.cos(columns / 31) + np.sin((rows + columns) / 47)
+    label = np.digitize(shade, [0.6, 1.5]).astype(np.uint8)
+    random = np.random.default_rng(0)
+    profile = {"driver": "GTiff", "width": 352, "height": 352, "count": 1, "crs": "EPSG:32616"}
+    profile["transform"] = rasterio.Affine(30, 0, 452475, 0, -30, 3408645)
+    for number in (2, 3, 4):
+        band = (8000 + 3000.0 * label + random.normal(0, 400, label.shape)).astype(np.uint16)
+        with rasterio.open(folder / "scenes" / f"l8_B{number}.tif", "w", dtype="uint16", **profile) as file:
+            file.write(band, 1)
+    with rasterio.open(folder / "label.tif", "w", dtype="uint8", **profile) as file:
+        file.write(label, 1)
+    return folder
+
+
+def test_a_decoder_learns_from_the_features_of_patches_and_stitches_the_mask_of_a_scene(
+    kernel: str, clouds: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNCHOKE_NOTEBOOK_LABEL", str(clouds / "label.tif"))
+    monkeypatch.setenv("UNCHOKE_NOTEBOOK_EPOCHS", "2")
+    name = "05_seg_patch_from_features.ipynb"
+    text = printed(execute(name, kernel=kernel, photos=clouds / "scenes", out=out, monkeypatch=monkeypatch))
+    record = json.loads((out / "masks" / "experiments" / "exp_1" / "record.json").read_text())
+    assert record["task"] == {"kind": "segmentation", "names": ["clear", "cirrus", "cloud"]}
+    assert len(record["gallery"]) >= 20
+    assert "stitched samples, all in" in text
+    assert "stride_32" in text
+    assert "352 x 352 pixels, EPSG:32616" in text

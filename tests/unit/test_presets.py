@@ -26,7 +26,7 @@ def in_force(workspace: Workspace, **typed: object) -> Settings:
 
 
 def test_there_is_one_for_each_system() -> None:
-    assert preset_names() == ["biomass", "ham10000", "leaves-4gb", "produce"]
+    assert preset_names() == ["biomass", "ham10000", "leaves-4gb", "produce", "satellite"]
 
 
 @every_preset
@@ -51,10 +51,11 @@ def test_each_holds_settings_that_exist_and_runs_offline(name: str) -> None:
 def test_options_in_the_comments_exist(name: str) -> None:
     import re
 
-    from unchoke.cli.options import DATA, DEVICE, FEATURES, MACHINE, TRAINED
+    from unchoke.cli.options import DATA, DECODER, DEVICE, FEATURES, MACHINE, PATCHES, SCENES, TILES, TRAINED
     from unchoke.flags import option, switched_off
 
-    known = {form(name) for name in (*DATA, *FEATURES, *TRAINED, *DEVICE, *MACHINE) for form in (option, switched_off)}
+    names = {*DATA, *FEATURES, *TRAINED, *DEVICE, *MACHINE, *SCENES, *TILES, *PATCHES, *DECODER}
+    known = {form(name) for name in names for form in (option, switched_off)}
     assert not set(re.findall(r"--[a-z][a-z-]+", load_preset(name).text)) - known
 
 
@@ -81,6 +82,16 @@ def test_biomass_declares_the_five_targets_as_they_are_scored() -> None:
 def test_leaves_stay_below_four_gigabytes() -> None:
     settings = validate(load_preset("leaves-4gb").values)
     assert (settings.memory_bytes, settings.cut, settings.job_size) == (4_000_000_000, "-4", 64)
+
+
+def test_satellite_holds_for_tiles_and_for_patches() -> None:
+    from unchoke.cli.options import DECODER, PATCHES, SCENES, TILES
+
+    preset = load_preset("satellite")
+    settings = validate(preset.values)
+    assert set(preset.values) <= {*SCENES, *TILES, *PATCHES, *DECODER}
+    assert (settings.tile_size, settings.patch_size, settings.overlap) == (512, 256, None)
+    assert (settings.strides, settings.decoder, settings.class_weights) == ((4, 8, 16, 32), "unet", "tempered")
 
 
 def test_what_is_typed_wins_over_the_preset_and_the_rest_is_said(workspace: Workspace) -> None:

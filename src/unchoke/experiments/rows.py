@@ -10,7 +10,10 @@ Status = Literal["running", "done", "failed", "interrupted"]
 FINAL = -1
 """The step of a value that belongs to the run as a whole."""
 
-BEST_BY = (("balanced_accuracy", True), ("accuracy", True), ("weighted_r2", True), ("r2", True), ("mae", False), ("loss", False))
+BEST_BY = (
+    *(("balanced_accuracy", True), ("accuracy", True), ("mean_iou", True)),
+    *(("weighted_r2", True), ("r2", True), ("mae", False), ("loss", False)),
+)
 """What `best` means when nobody says: the first of these that was recorded, and whether more is better."""
 
 

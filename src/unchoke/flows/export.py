@@ -57,11 +57,11 @@ def export_run(
         for relative in _COPIED:
             (built / relative).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(found.folder / relative, built / relative)
-        export = _export_network if found.trains_network else _export_head
+        export = _export_masks if found.draws_masks else _export_network if found.trains_network else _export_head
         names, told = export(found, built, weights, listener)
     size_bytes = sum((to / name).stat().st_size for name in (*_COPIED, *names))
     listener(Note(f"{found.record['run']} {told}"))
-    return {"folder": str(to), "run": found.record["run"], "size_bytes": size_bytes}
+    return {"folder": str(to), "run": found.record["run"], "size_bytes": size_bytes, "masks": found.draws_masks}
 
 
 def _export_head(found: FoundRun, built: Path, weights: Path | str | None, listener: OnEvent) -> tuple[list[str], str]:
@@ -93,6 +93,21 @@ def _export_network(found: FoundRun, built: Path, weights: Path | str | None, li
     size = _save_rows(built / EXPORTED_FEATURES, name, chunks, (len(sample_ids), *store.row_shape), sample_ids, np.float16)
     held = f"the activations it was judged on ({format_bytes(size)} for {format_count(len(sample_ids), 'image')})"
     return [EXPORTED_FEATURES, ENCODER_FILE], f"with its encoder's weights and {held}"
+
+
+def _export_masks(found: FoundRun, built: Path, weights: Path | str | None, listener: OnEvent) -> tuple[list[str], str]:
+    """What drawing masks of other scenes needs: of a frozen backbone, its weights; one that was trained is in the run's own."""
+    from unchoke.segment.network import WHOLE
+    from unchoke.segment.trained import load_segmenter
+
+    trained = load_segmenter(found.folder)
+    if trained.cut == WHOLE:
+        return [], "with all its weights"
+    spec = trained.spec
+    encoder = load_encoder(spec.encoder, weights=weights_of(found, weights))
+    _refuse_other_weights(encoder, spec.encoder, spec.weights_sha256)
+    _save_encoder(encoder, built)
+    return [ENCODER_FILE], "with its encoder's weights"
 
 
 def _save_pixels(
@@ -159,16 +174,24 @@ def _save_encoder(encoder: Encoder, built: Path) -> None:
 def encoder_of(found: FoundRun, extra: dict[str, Any], *, weights: Path | str | None = None) -> Encoder:
     """The very encoder a run was trained with, refused if its weights are not the same ones."""
     spec = EncoderSpec.from_dict(extra["encoder"])
+    encoder = load_encoder(spec.name, weights=weights_of(found, weights), input_px=spec.input_px)
+    _refuse_other_weights(encoder, spec.name, spec.weights_sha256)
+    return encoder
+
+
+def weights_of(found: FoundRun, weights: Path | str | None = None) -> Path | None:
+    """The file with a run's encoder: the one named, the one that was exported with it, or the one its workspace remembers."""
     exported = found.folder / ENCODER_FILE
-    file = Path(weights) if weights else exported if exported.exists() else _weights_setting(found)
-    encoder = load_encoder(spec.name, weights=file, input_px=spec.input_px)
-    if encoder.spec.weights_sha256 != spec.weights_sha256:
+    return Path(weights) if weights else exported if exported.exists() else _weights_setting(found)
+
+
+def _refuse_other_weights(encoder: Encoder, name: str, sha256: str) -> None:
+    if encoder.spec.weights_sha256 != sha256:
         raise UsageError(
-            f"the weights of {spec.name} here are not those the run was trained with",
-            why=f"their hash is {encoder.spec.weights_sha256[:12]}, the run's is {spec.weights_sha256[:12]}",
+            f"the weights of {name} here are not those the run was trained with",
+            why=f"their hash is {encoder.spec.weights_sha256[:12]}, the run's is {sha256[:12]}",
             try_="pass the original file with --weights, or use an exported run, which carries its weights",
         )
-    return encoder
 
 
 def _weights_setting(found: FoundRun) -> Path | None:

@@ -111,6 +111,12 @@ def unheeded_options(settings: Settings) -> list[str]:
 
 def refuse_unused(settings: Settings) -> None:
     """An option that this kind of training would ignore is refused."""
+    if settings.cut == "pyramid":
+        raise UsageError(
+            "--cut pyramid is for masks",
+            why="maps at several strides are what a decoder draws from; classes and values come from the network's end",
+            try_="--cut end, or `unchoke segment train` for masks",
+        )
     if settings.augment is not None and settings.cut != NONE:
         raise UsageError(
             f"--augment {settings.augment} has no effect with --cut {settings.cut}",

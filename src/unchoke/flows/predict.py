@@ -113,6 +113,7 @@ def predict(
     """
     listener = on_event or default_listener()
     found = find_run(run, out=out)
+    found.refuse_masks("predict")
     paths = list_images(images)
     open_model = _open_network if found.trains_network else _open_head
     model = open_model(found, paths, _Options(inputs, weights, device, listener))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import platform
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -29,7 +29,7 @@ from unchoke.report.html import save_report
 from unchoke.report.json import save_record
 from unchoke.settings import Settings, as_options
 
-_CREDITED = ("torch", "torchvision", "timm", "numpy", "openvino", "torchmetrics")
+_CREDITED = ("torch", "torchvision", "timm", "numpy", "openvino", "torchmetrics", "segmentation-models-pytorch", "rasterio")
 _FILES = ("checkpoints/best_head.pt", "checkpoints/last.pt", "history.json", "predictions.csv", "record.json", "report.html")
 
 
@@ -89,7 +89,7 @@ def build_record(
         "title": Path(session.settings.data).name or session.settings.data,
         "created_at": run.created_at,
         "command": run.command,
-        "versions": _versions(),
+        "versions": versions(),
         "task": {"kind": problem.kind, "names": list(problem.names)},
         "data": summarise(material.learnable, source=session.settings.data, num_quarantined=len(quarantined)),
         "encoder": {
@@ -157,7 +157,7 @@ def _artefact(folder: Path, name: str) -> Artefact:
     return Artefact(name, digest_file(file), file.stat().st_size)
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
     found = {"python": platform.python_version(), "unchoke": __version__}
     for name in _CREDITED:
         try:
@@ -167,6 +167,7 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def as_typed(command: str, settings: Settings) -> str:
-    """The command line that gives these settings."""
-    return shlex.join(["unchoke", command, settings.data, *as_options(settings)])
+def as_typed(command: str, settings: Settings, *, without: Collection[str] = ()) -> str:
+    """The command line that gives these settings; those in `without` are of other commands, and only remembered."""
+    unset = {name: value for name, value in Settings().model_dump().items() if name in without}
+    return shlex.join(["unchoke", *command.split(), settings.data, *as_options(settings.model_copy(update=unset))])

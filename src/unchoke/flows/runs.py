@@ -33,6 +33,20 @@ class FoundRun:
         return self.folder / "checkpoints" / "best_head.pt"
 
     @property
+    def draws_masks(self) -> bool:
+        """Whether it was made by `unchoke segment train`."""
+        return bool(self.record.get("task", {}).get("kind") == "segmentation")
+
+    def refuse_masks(self, command: str) -> None:
+        """For commands about classes and values: a run that draws masks has its own."""
+        if self.draws_masks:
+            raise UsageError(
+                f"{self.record['run']} draws masks, and `unchoke {command}` is for classes and values",
+                why="it was made by `unchoke segment train`",
+                try_=f"unchoke segment predict {self.record['run']} SCENES, or `unchoke report` for its figures",
+            )
+
+    @property
     def trains_network(self) -> bool:
         """Whether more than heads on pooled features was trained."""
         return "training" in self.record
@@ -77,7 +91,7 @@ def list_runs(*, out: Path | str | None = None) -> list[dict[str, Any]]:
 def show_run(run: str | Path, *, out: Path | str | None = None) -> dict[str, Any]:
     """The record of a run, without its pictures."""
     found = find_run(run, out=out)
-    record = {name: value for name, value in found.record.items() if name not in ("mistakes", "scatter")}
+    record = {name: value for name, value in found.record.items() if name not in ("mistakes", "scatter", "gallery")}
     return {**record, "report": str(found.folder / "report.html")}
 
 

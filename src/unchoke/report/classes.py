@@ -6,7 +6,7 @@ there is nothing to show.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unchoke.report import bars, charts, matrix, summary
@@ -49,7 +49,8 @@ def confusion(record: Mapping[str, Any]) -> Model | None:
             names = class_names(record, len(counts))
             return {
                 "split": summary.SPLIT_WORDS[split],
-                "chart": matrix.confusion_chart("confusion", counts, names),
+                "noun": "pixel" if summary.is_segmentation(record) else "image",
+                "chart": matrix.confusion_chart("confusion", counts, names, in_percent=summary.is_segmentation(record)),
                 "num_classes": len(counts),
                 "num_drawn": len(matrix.most_mistaken(counts)),
                 "pairs": [(pair, f"{pair.share * 100:.0f} %") for pair in summary.confused_pairs(counts, names)],
@@ -61,27 +62,37 @@ def confusion(record: Mapping[str, Any]) -> Model | None:
 
 
 def per_class(record: Mapping[str, Any]) -> Model | None:
-    """Precision, recall, F1 and support of each class; hardest classes can be sorted to the top."""
+    """Precision, recall, F1 (for masks IoU as well) and support of each class; hardest classes can be sorted to the top."""
     held = summary.section(record, "per_class")
+    masks = summary.is_segmentation(record)
+    keys = ("iou", "f1", "precision", "recall") if masks else ("precision", "recall", "f1")
+    leading = "iou" if masks else "f1"
     for split in ("test", "val"):
-        rows = [_class_row(row) for row in summary.rows(held, split)]
+        rows = [_class_row(row, keys, leading) for row in summary.rows(held, split)]
         if rows:
-            return {"split": summary.SPLIT_WORDS[split], "rows": rows}
+            return {
+                "split": summary.SPLIT_WORDS[split],
+                "noun": "pixels" if masks else "images",
+                "header": [summary.metric_label(key) for key in keys],
+                "leading": summary.metric_label(leading),
+                "rows": rows,
+            }
     return None
 
 
-def _class_row(row: Mapping[str, Any]) -> Model:
-    shares = [number(row.get(key)) for key in ("precision", "recall", "f1")]
+def _class_row(row: Mapping[str, Any], keys: Sequence[str], leading: str) -> Model:
+    shares = {key: number(row.get(key)) for key in keys}
+    drawn = shares[leading]
     return {
         "name": str(row.get("name", "")),
-        "shares": [(share, "" if share is None else f"{share * 100:.1f} %") for share in shares],
-        "bar": bars.share_bar(shares[2]) if shares[2] is not None else None,
+        "shares": [(share, "" if share is None else f"{share * 100:.1f} %") for share in shares.values()],
+        "bar": bars.share_bar(drawn) if drawn is not None else None,
         "support": number(row.get("support")),
     }
 
 
 def balance(record: Mapping[str, Any]) -> Model | None:
-    """How many images of each class each split holds."""
+    """How many images (for masks pixels) of each class each split holds."""
     counts = class_counts(record)
     splits = [split for split in _SPLIT_ORDER if split in counts] + [split for split in counts if split not in _SPLIT_ORDER]
     names = list(dict.fromkeys(name for split in splits for name in counts[split]))
@@ -95,7 +106,10 @@ def balance(record: Mapping[str, Any]) -> Model | None:
         parts = [(f"{splits[place]}: {count:,}", count / largest, f"s{place + 1}") for place, count in enumerate(own)]
         rows.append({"name": name, "counts": own, "total": totals[name], "bar": bars.stacked_bar(parts)})
     labels = [(summary.SPLIT_WORDS.get(split, split), f"s{place + 1}") for place, split in enumerate(splits)]
-    return {"splits": labels, "rows": rows, "ratio": largest / max(1, min(totals.values()))}
+    masks = summary.is_segmentation(record)
+    judged = "mean IoU" if masks else "balanced accuracy"
+    words = {"noun": "pixels" if masks else "images", "judged": f"{judged} and macro F1"}
+    return {**words, "splits": labels, "rows": rows, "ratio": largest / max(1, min(totals.values()))}
 
 
 def class_counts(record: Mapping[str, Any]) -> dict[str, dict[str, int]]:

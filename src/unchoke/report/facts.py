@@ -29,7 +29,7 @@ def heading(record: Mapping[str, Any]) -> Model:
     size = number(data.get("num_samples"))
     noun = ("target", "targets") if task.get("kind") == "regression" else ("class", "classes")
     parts = [str(record["run"])] if record.get("run") else []
-    parts += [format_count(int(size), "image")] if size is not None else []
+    parts += [format_count(int(size), *summary.sample_words(record))] if size is not None else []
     parts += [format_count(len(names), *noun)] if isinstance(names, list) and names else []
     parts += [moment(record["created_at"])] if record.get("created_at") else []
     return {
@@ -57,7 +57,7 @@ def timings(record: Mapping[str, Any]) -> Model | None:
         return None
     rate = number(record.get("images_per_s"))
     shown = _divided([(stage, seconds, seconds / total) for stage, seconds in stages])
-    return {**shown, "total": format_seconds(total), "rate": f"{rate:,.0f}" if rate else None}
+    return {**shown, "total": format_seconds(total), "rate": f"{rate:,.0f} {summary.sample_words(record)[1]}/s" if rate else None}
 
 
 def _divided(spent: Sequence[tuple[str, float, float]]) -> Model:

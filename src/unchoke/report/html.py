@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unchoke import atomic
-from unchoke.report import classes, facts, sections, summary
+from unchoke.report import classes, facts, masks, sections, summary
 from unchoke.report.json import load_record, to_jsonable
 from unchoke.report.layout import visible
 
@@ -27,6 +27,7 @@ _TEMPLATES = Path(__file__).parent / "templates"
 _BUILDERS = {
     "result": sections.result,
     "curves": sections.curves,
+    "gallery": masks.gallery,
     "confusion": classes.confusion,
     "per_class": classes.per_class,
     "per_target": sections.per_target,
@@ -48,6 +49,7 @@ _BUILDERS = {
 _EXPECTED = {
     "result": "metrics",
     "curves": "learning curves",
+    "gallery": "masks beside the truth",
     "confusion": "confusion matrix",
     "per_class": "per-class figures",
     "scatter": "predictions of the targets",
@@ -60,7 +62,10 @@ _EXPECTED = {
     "reproduce": "command and versions",
 }
 _ONLY_CLASSIFICATION = {"confusion", "per_class", "calibration", "balance"}
-_ONLY_REGRESSION = {"scatter"}
+_IRRELEVANT = {
+    "regression": {*_ONLY_CLASSIFICATION, "gallery"},
+    "segmentation": {"scatter", "calibration", "balance"},
+}
 
 
 def render_report(record: Mapping[str, Any]) -> str:
@@ -74,6 +79,7 @@ def render_report(record: Mapping[str, Any]) -> str:
             **shown,
             **_page_parts(),
             heading=facts.heading(plain),
+            samples=summary.sample_words(plain)[1],
             missing=_missing(plain, shown),
             notes=summary.texts(plain, "notes"),
         )
@@ -89,7 +95,7 @@ def save_report(run_folder: Path) -> Path:
 
 def _missing(record: Mapping[str, Any], shown: Mapping[str, Any]) -> list[str]:
     kind = summary.section(record, "task").get("kind")
-    irrelevant = _ONLY_CLASSIFICATION if kind == "regression" else _ONLY_REGRESSION
+    irrelevant = _IRRELEVANT.get(str(kind), {"scatter", "gallery"})
     return [words for name, words in _EXPECTED.items() if shown[name] is None and name not in irrelevant]
 
 

@@ -28,8 +28,11 @@ def most_mistaken(matrix: Sequence[Sequence[int]], *, limit: int = MOST_CLASSES)
     return sorted(worst)
 
 
-def confusion_chart(ident: str, matrix: Sequence[Sequence[int]], names: Sequence[str]) -> Markup:
-    """`matrix[truth][answer]` counts; shares are of whole rows, also when only some classes are drawn."""
+def confusion_chart(ident: str, matrix: Sequence[Sequence[int]], names: Sequence[str], *, in_percent: bool = False) -> Markup:
+    """`matrix[truth][answer]` counts; shares are of whole rows, also when only some classes are drawn.
+
+    In the cells stand the counts, or the shares `in_percent`, where counts (of pixels) would be too long.
+    """
     chosen = most_mistaken(matrix)
     cell = cell_px(len(chosen))
     margin = 14 + _CHARACTER_PX * max(min(len(names[place]), _LONGEST_NAME) for place in chosen)
@@ -37,7 +40,7 @@ def confusion_chart(ident: str, matrix: Sequence[Sequence[int]], names: Sequence
     body = [
         *_grid(len(chosen), cell, margin, top),
         *_names(chosen, names, cell, margin, top),
-        *_cells(matrix, chosen, names, cell, margin, top),
+        *_cells(matrix, chosen, names, cell, margin, top, in_percent=in_percent),
     ]
     body.append(label("answer", margin + size, 12, anchor="end", class_="label soft"))
     body.append(label("truth", margin - 8, top - 8, anchor="end", class_="label soft"))
@@ -71,7 +74,14 @@ def _names(chosen: Sequence[int], names: Sequence[str], cell: float, left: float
 
 
 def _cells(
-    matrix: Sequence[Sequence[int]], chosen: Sequence[int], names: Sequence[str], cell: float, left: float, top: float
+    matrix: Sequence[Sequence[int]],
+    chosen: Sequence[int],
+    names: Sequence[str],
+    cell: float,
+    left: float,
+    top: float,
+    *,
+    in_percent: bool,
 ) -> Iterator[Markup]:
     for row, truth in enumerate(chosen):
         total = sum(matrix[truth])
@@ -79,7 +89,8 @@ def _cells(
             count = matrix[truth][answer]
             if count > 0:
                 told = _told(names[truth], names[answer], count, total)
-                yield _cell(left + column * cell, top + row * cell, cell, count, count / total, told, hit=truth == answer)
+                shown = f"{count / total * 100:.0f} %" if in_percent else f"{count:,}"
+                yield _cell(left + column * cell, top + row * cell, cell, shown, count / total, told, hit=truth == answer)
 
 
 def _told(truth: str, answer: str, count: int, total: int) -> str:
@@ -87,12 +98,12 @@ def _told(truth: str, answer: str, count: int, total: int) -> str:
     return f"{shorten(truth, 60)} {verb}: {count:,} of {total:,} ({count / total:.0%})"
 
 
-def _cell(x: float, y: float, side: float, count: int, share: float, told: str, *, hit: bool) -> Markup:
+def _cell(x: float, y: float, side: float, shown: str, share: float, told: str, *, hit: bool) -> Markup:
     class_ = "hit" if hit else "miss"
     rect = tag("rect", x=x + 1, y=y + 1, width=side - 2, height=side - 2, rx=2, class_=class_, fill_opacity=0.12 + 0.88 * share)
     inside = [tag("title", told), rect]
     if side >= _ROOM_FOR_COUNTS_PX:
         inside.append(
-            label(f"{count:,}", x + side / 2, y + side / 2 + 4, anchor="middle", class_="count on" if share > 0.45 else "count")
+            label(shown, x + side / 2, y + side / 2 + 4, anchor="middle", class_="count on" if share > 0.45 else "count")
         )
     return tag("g", *inside, class_="cell")

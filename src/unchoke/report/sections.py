@@ -19,6 +19,7 @@ from unchoke.report.thumbnails import safe_thumbnail
 Model = dict[str, Any]
 _MOST_MISTAKES = 48
 _JUDGED_BY = {
+    "val_mean_iou": "Validation mean IoU",
     "val_accuracy": "Validation accuracy",
     "val_balanced_accuracy": "Balanced accuracy",
     "val_weighted_r2": "Validation weighted R²",
@@ -34,7 +35,8 @@ def result(record: Mapping[str, Any]) -> Model | None:
         return None
     return {
         "figure": metric.text,
-        "caption": f"{metric.label}, {summary.SPLIT_WORDS.get(metric.split, metric.split)} images",
+        "caption": f"{metric.label}, {summary.SPLIT_WORDS.get(metric.split, metric.split)} {summary.sample_words(record)[1]}",
+        "samples": summary.sample_words(record)[1],
         "sentences": _sentences(record, metric),
         "bar": bars.interval_bar(metric.value, metric.low, metric.high) if 0 <= metric.value <= 1 else None,
         "metrics": [_metric_row(one) for split in ("test", "val") for one in summary.overall_metrics(record, split)],
@@ -42,7 +44,9 @@ def result(record: Mapping[str, Any]) -> Model | None:
 
 
 def per_target(record: Mapping[str, Any]) -> list[Model] | None:
-    """The figures target by target, one table for each split that has some."""
+    """The figures target by target, one table for each split that has some. Those of classes stand in the per-class table."""
+    if summary.is_segmentation(record):
+        return None
     found = [_target_table(record, split) for split in ("test", "val")]
     return [table for table in found if table["rows"]] or None
 
@@ -78,16 +82,19 @@ def _metric_row(metric: summary.Metric) -> Model:
 
 
 def _sentences(record: Mapping[str, Any], metric: summary.Metric) -> list[str]:
-    found = [_first_sentence(record, metric), _interval_sentence(metric), _baseline_sentence(record, metric)]
+    found = [_first_sentence(record, metric), _interval_sentence(record, metric), _baseline_sentence(record, metric)]
+    found.append(summary.baseline_sentence(record))
     if metric.split == "val":
-        found.append("There was no test split: these images also helped to pick the model, so expect a little less on new ones.")
+        noun = summary.sample_words(record)[1]
+        found.append(f"There was no test split: these {noun} also helped to pick the model, so expect a little less on new ones.")
     return [sentence for sentence in found if sentence]
 
 
 def _first_sentence(record: Mapping[str, Any], metric: summary.Metric) -> str:
     size = summary.split_size(record, metric.split)
     split = summary.SPLIT_WORDS.get(metric.split, metric.split)
-    images = f"{size:,} {split} images" if size else f"the {split} images"
+    noun = summary.sample_words(record)[1]
+    images = f"{size:,} {split} {noun}" if size else f"the {split} {noun}"
     if metric.name == "accuracy":
         return f"Of {images} the model was not trained on, it named {metric.text} correctly."
     if metric.name in ("r2", "weighted_r2"):
@@ -102,10 +109,10 @@ def _explains(metric: summary.Metric) -> str:
     return f"explains {metric.value * 100:.0f} % of {of}"
 
 
-def _interval_sentence(metric: summary.Metric) -> str:
+def _interval_sentence(record: Mapping[str, Any], metric: summary.Metric) -> str:
     if not metric.interval:
         return "No interval was computed, so how far chance plays a part is unknown."
-    return f"With this many images the figure is uncertain: its 95 % interval is {metric.interval}."
+    return f"With this many {summary.sample_words(record)[1]} the figure is uncertain: its 95 % interval is {metric.interval}."
 
 
 def _baseline_sentence(record: Mapping[str, Any], metric: summary.Metric) -> str:
@@ -132,7 +139,7 @@ def curves(record: Mapping[str, Any]) -> Model | None:
     for key, label in _JUDGED_BY.items():
         found = _series(history, {key: ("validation", "s2")})
         if found:
-            drawn.append((label, _curve(key, f"{label} by epoch", found, best, percent=key.endswith("accuracy"))))
+            drawn.append((label, _curve(key, f"{label} by epoch", found, best, percent=key.endswith(("accuracy", "iou")))))
     return {"charts": drawn, "table": _history_table(history)} if drawn else None
 
 
@@ -154,7 +161,7 @@ def _series(history: Sequence[Mapping[str, Any]], wanted: Mapping[str, tuple[str
 
 def _best_epoch(history: Sequence[Mapping[str, Any]]) -> float | None:
     """The epoch with the highest validation metric, the lower loss deciding between equals."""
-    for key in ("val_balanced_accuracy", "val_accuracy", "val_weighted_r2", "val_r2"):
+    for key in ("val_mean_iou", "val_balanced_accuracy", "val_accuracy", "val_weighted_r2", "val_r2"):
         rated = [(number(row.get(key)), -(number(row.get("val_loss")) or 0.0), number(row["epoch"])) for row in history]
         known = [(value, loss, epoch) for value, loss, epoch in rated if value is not None and epoch is not None]
         if known:

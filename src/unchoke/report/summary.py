@@ -11,10 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from unchoke.report.layout import visible
+
 METRIC_LABELS = {
     "accuracy": "accuracy",
     "balanced_accuracy": "balanced accuracy",
+    "mean_iou": "mean IoU",
     "macro_f1": "macro F1",
+    "pixel_accuracy": "pixel accuracy",
+    "iou": "IoU",
+    "f1": "F1",
     "top5_accuracy": "top-5 accuracy",
     "log_loss": "log loss",
     "ece": "calibration error",
@@ -23,11 +29,17 @@ METRIC_LABELS = {
     "mae": "mean absolute error",
     "rmse": "root mean squared error",
 }
-_SHARES = {"accuracy", "balanced_accuracy", "macro_f1", "top5_accuracy", "ece"}
+_SHARES = {
+    *("accuracy", "balanced_accuracy", "macro_f1", "top5_accuracy", "ece"),
+    *("mean_iou", "pixel_accuracy", "iou", "f1"),
+}
 _LOWER_IS_BETTER = {"log_loss", "ece", "mae", "rmse"}
-_LEADING = ("accuracy", "weighted_r2", "r2", "balanced_accuracy", "macro_f1", "mae")
+_LEADING = ("mean_iou", "accuracy", "weighted_r2", "r2", "balanced_accuracy", "macro_f1", "mae")
 _SPLITS = ("test", "val")
-STAGES = ("index", "check", "worker", "engine", "extract", "pixels", "train", "load", "evaluate", "score", "report")
+STAGES = (
+    *("index", "check", "scenes", "worker", "encoder", "masks", "engine", "extract", "pixels", "train"),
+    *("load", "evaluate", "score", "report"),
+)
 SPLIT_WORDS = {"test": "test", "val": "validation", "train": "training"}
 
 
@@ -170,9 +182,32 @@ def leading_metric(record: Mapping[str, Any]) -> Metric | None:
     return None
 
 
+def baseline_sentence(record: Mapping[str, Any]) -> str:
+    """What a rule without any training reaches (`baseline` of the record), so that the network can be judged; else nothing."""
+    held = section(record, "baseline")
+    split = next((split for split in _SPLITS if number(section(held, split).get("iou")) is not None), "")
+    iou, name = number(section(held, split).get("iou")), section(held, split).get("class")
+    if iou is None or not held.get("name"):
+        return ""
+    own = next((metric.text for metric in metrics_of(record, split) if metric.name == f"iou/{name}"), "")
+    against = f"; the network reaches {own}" if own else ""
+    reached = f"an IoU of {format_metric('iou', iou)} for {visible(name)} on the {SPLIT_WORDS[split]} patches"
+    return f"Without any training, {visible(held['name'])} reaches {reached}{against}."
+
+
 def picked_epoch(record: Mapping[str, Any]) -> float | None:
     """The epoch that was kept, where the record says so."""
     return next((number(row.get("best_epoch")) for row in rows(record, "sweep") if row.get("picked")), None)
+
+
+def is_segmentation(record: Mapping[str, Any]) -> bool:
+    """Whether the run names the class of each pixel."""
+    return section(record, "task").get("kind") == "segmentation"
+
+
+def sample_words(record: Mapping[str, Any]) -> tuple[str, str]:
+    """What the splits count, one and several: patches of scenes, or images."""
+    return ("patch", "patches") if is_segmentation(record) else ("image", "images")
 
 
 def split_size(record: Mapping[str, Any], split: str) -> int | None:

@@ -128,7 +128,8 @@ def _encoder_name(run: Mapping[str, Any]) -> str:
 
 def render_fit_result(record: Mapping[str, Any], *, report: str = "", next_command: str = "") -> str:
     """How a `fit` ends: the result with its interval, where the time went, the report, the next command."""
-    parts = [render_headline(record), render_metrics(record), render_training(record), render_timings(record)]
+    parts = [render_headline(record), render_metrics(record), summary.baseline_sentence(record)]
+    parts += [render_training(record), render_timings(record)]
     tail = [("report", report or record.get("report")), ("next", next_command or record.get("next_command"))]
     parts.append("\n".join(f"{word:<8}{visible(text)}" for word, text in tail if text))
     return "\n\n".join(part for part in parts if part)
@@ -140,7 +141,7 @@ def render_headline(record: Mapping[str, Any]) -> str:
     if metric is None:
         return f"{visible(_run_name(record))}: no metrics recorded"
     size = summary.split_size(record, metric.split)
-    on = f" on {format_count(size, 'image')} it was not trained on" if size else ""
+    on = f" on {format_count(size, *summary.sample_words(record))} it was not trained on" if size else ""
     interval = f" (95 % interval {metric.interval})" if metric.interval else ""
     split = summary.SPLIT_WORDS.get(metric.split, metric.split)
     return f"{visible(_run_name(record))}: {split} {metric.label} {metric.text}{interval}{on}"
@@ -159,7 +160,8 @@ def _target_table(record: Mapping[str, Any], split: str) -> str:
     """Figures target by target; one that follows from others is shown with what it is the sum of."""
     stems, targets = summary.target_metrics(record, split)
     sums = training.derived(record)
-    header = (f"{summary.SPLIT_WORDS[split]} target", *(summary.metric_label(stem) for stem in stems))
+    word = "class" if summary.is_segmentation(record) else "target"
+    header = (f"{summary.SPLIT_WORDS[split]} {word}", *(summary.metric_label(stem) for stem in stems))
     rows = [
         (f"{one.target} = {sums[one.target]}" if one.target in sums else one.target, *(_cell(metric) for metric in one.metrics))
         for one in targets
@@ -185,7 +187,7 @@ def render_timings(record: Mapping[str, Any]) -> str:
     table = [(stage, format_seconds(seconds), f"{seconds / total * 100:.0f} %") for stage, seconds in stages]
     table.append(("total", format_seconds(total), ""))
     rate = summary.number(record.get("images_per_s"))
-    speed = f"\nfeatures were made at {rate:,.0f} images/s" if rate else ""
+    speed = f"\nfeatures were made at {rate:,.0f} {summary.sample_words(record)[1]}/s" if rate else ""
     return columns(table, header=("stage", "time", "share"), right=(1, 2)) + speed
 
 
@@ -204,7 +206,7 @@ def render_run(record: Mapping[str, Any]) -> str:
         ("memory", "" if training.facts(record) else training.memory_text(record)),
     ]
     parts = [render_headline(record), columns([(word, value) for word, value in facts if value]), render_metrics(record)]
-    parts += [render_training(record, in_full=True), render_timings(record)]
+    parts += [summary.baseline_sentence(record), render_training(record, in_full=True), render_timings(record)]
     parts.append(render_choices(summary.rows(record, "choices")) if record.get("choices") else "")
     parts.append(render_findings(summary.rows(record, "findings")) if record.get("findings") else "")
     parts += [wrap(note, indent="") for note in summary.texts(record, "notes")]

@@ -27,6 +27,15 @@ def make_thumbnail(image_hwc: NDArray[np.uint8], *, side_px: int = 160) -> str:
     return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
 
 
+def make_sharp_thumbnail(image_hwc: NDArray[np.uint8]) -> str:
+    """An RGB picture of few colours (a painted mask), pixel for pixel, as a PNG data URI."""
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.fromarray(image_hwc).save(buffer, "PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+
+
 def safe_thumbnail(value: Any) -> str | None:
     """`value` if it is a JPEG or PNG data URI and nothing else, otherwise None."""
     return value if isinstance(value, str) and _DATA_URI.fullmatch(value) else None

@@ -63,6 +63,8 @@ def _network(record: Mapping[str, Any], training: Mapping[str, Any]) -> str:
     cut, num_blocks = str(training.get("cut", "")), number(training.get("num_blocks"))
     if cut == "end":
         return f"{name}, all of it frozen"
+    if cut == "pyramid":
+        return f"{name}, all of it frozen; a decoder on its pyramid trained ({training.get('decoder', 'unet')})"
     if cut == "none":
         return f"{name}, all of it trained, from pixels"
     last = "last" if cut == "-1" else f"last {cut.removeprefix('-')}"

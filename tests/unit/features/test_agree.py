@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,3 +119,21 @@ def test_activations_are_compared_as_one_long_vector_for_each_picture() -> None:
     assert compare(maps, turned).worst_centred == pytest.approx(
         compare(maps.reshape(6, -1), turned.reshape(6, -1)).worst_centred, abs=1e-6
     )
+
+
+class Slow(Wrong):
+    """Gives the right features, late."""
+
+    def encode(self, pixels_nhwc: Pixels) -> Features:
+        time.sleep(0.3)
+        return self.inner.encode(pixels_nhwc)
+
+
+def test_an_engine_that_agrees_but_is_clearly_slower_is_passed_over_unless_it_is_wanted(
+    reference: TorchEngine, sample: Pixels
+) -> None:
+    slow = [Candidate("slow:f32", lambda: Slow(reference, ""))]
+    engine, choice = choose_engine(reference, slow, sample, even_slower=False)
+    assert engine is reference
+    assert "slow:f32 agrees but ran" in choice.reason
+    assert choose_engine(reference, slow, sample)[1].value == "slow:f32"

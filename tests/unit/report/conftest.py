@@ -313,6 +313,56 @@ def build_network() -> dict[str, Any]:
     }
 
 
+def build_segmentation(*, num_samples: int = 24, seed: int = 7) -> dict[str, Any]:
+    """A decoder trained on scenes, with a gallery of stitched samples."""
+    rng = np.random.default_rng(seed)
+    names = ["clear", "cirrus", "cloud"]
+    confusion = build_confusion(rng, np.array([900_000, 210_000, 150_000]))
+    rows = build_per_class(names, np.array(confusion))
+    for row in rows:
+        row["iou"] = row["f1"] / (2 - row["f1"])
+    means = {"mean_iou": "iou", "macro_f1": "f1"}
+    figures = {name: {"value": float(np.mean([row[key] for row in rows]))} for name, key in means.items()}
+    figures |= {f"{key}/{row['name']}": {"value": row[key]} for key in ("iou", "f1") for row in rows}
+    figures["pixel_accuracy"] = {"value": 0.91, "low": 0.88, "high": 0.94}
+    words = ("image", "overlay", "prediction", "truth", "error")
+    return common("exp_3") | {
+        "title": "Clouds",
+        "task": {"kind": "segmentation", "names": names},
+        "selection_metric": "mean_iou",
+        "data": {
+            "source": "/data/scenes",
+            "num_samples": 90,
+            "num_quarantined": 0,
+            "splits": {"train": 60, "val": 14, "test": 16},
+            "class_counts": {"train": {"clear": 4_000_000, "cirrus": 900_000, "cloud": 600_000}},
+        },
+        "findings": [],
+        "quarantine": [],
+        "metrics": {"test": figures, "val": figures},
+        "per_class": {"test": rows},
+        "confusion": {"test": confusion},
+        "baseline": {"name": "B2 > 9000", "test": {"mean_iou": 0.5, "iou": 0.41, "class": "cloud"}},
+        "history": build_history("val_mean_iou", rng),
+        "legend": [
+            {"name": name, "colour": colour} for name, colour in zip(names, ("#e8e4da", "#0072b2", "#d55e00"), strict=True)
+        ],
+        "gallery": [
+            {
+                "title": f"l8, rows {k * 64}–{k * 64 + 63}, test",
+                "note": "mean IoU 81.2 %",
+                **{word: picture(rng) for word in words},
+            }
+            for k in range(num_samples)
+        ],
+    }
+
+
+@pytest.fixture
+def clouds() -> dict[str, Any]:
+    return build_segmentation()
+
+
 @pytest.fixture
 def network() -> dict[str, Any]:
     return build_network()

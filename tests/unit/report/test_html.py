@@ -188,10 +188,10 @@ def poisoned(value: Any) -> Any:
     return " ".join(HOSTILE) if isinstance(value, str) and not value.startswith("data:") else value
 
 
-@pytest.mark.parametrize("kind", ["groceries", "pasture", "network"])
+@pytest.mark.parametrize("kind", ["groceries", "pasture", "network", "clouds"])
 def test_hostile_text_everywhere_stays_text(kind: str, request: pytest.FixtureRequest) -> None:
     record = poisoned(to_jsonable(request.getfixturevalue(kind)))
-    record["task"]["kind"] = "classification" if kind == "groceries" else "regression"
+    record["task"]["kind"] = {"groceries": "classification", "clouds": "segmentation"}.get(kind, "regression")
     for section in ("evidence", "versions", "encoder"):
         record[section] = dict.fromkeys(HOSTILE, HOSTILE[0])
     record["metrics"]["test"][HOSTILE[0]] = {"value": 0.5}
@@ -230,7 +230,7 @@ def all_places(value: Any, before: tuple[Any, ...] = ()) -> list[tuple[Any, ...]
     return [place for key, item in items for place in [(*before, key), *all_places(item, (*before, key))]]
 
 
-@pytest.mark.parametrize("kind", ["groceries", "pasture", "network"])
+@pytest.mark.parametrize("kind", ["groceries", "pasture", "network", "clouds"])
 def test_no_damage_to_a_record_crashes_the_page(kind: str, request: pytest.FixtureRequest) -> None:
     whole = to_jsonable(request.getfixturevalue(kind))
     places = all_places(whole)

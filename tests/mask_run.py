@@ -1,0 +1,80 @@
+"""Scenes of three bands and a run that draws masks of them, made by hand in a second: its weights are begun, not trained."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import rasterio
+from numpy.typing import NDArray
+
+NAMES = ("land", "water", "cloud")
+BANDS = ("red", "green", "blue")
+PATCH_PX, OVERLAP_PX = 64, 16
+PLACE = rasterio.Affine(10, 0, 500_000, 0, -10, 5_200_000)
+
+
+def make_scene(file: Path, *, seed: int = 0, height: int = 150, width: int = 220, on_map: bool = True) -> Path:
+    """Blobs in three bands; without data in its upper left corner, where it lies on a map. A `.png` is a photo."""
+    random = np.random.default_rng(seed)
+    coarse = random.integers(500, 3000, (3, 1 + height // 16, 1 + width // 16))
+    pixels = np.kron(coarse, np.ones((1, 16, 16), np.int64))[:, :height, :width] + random.integers(1, 100, (3, height, width))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if file.suffix == ".png":
+        from PIL import Image
+
+        Image.fromarray((pixels // 16).astype(np.uint8).transpose(1, 2, 0)).save(file)
+        return file
+    pixels[:, : height // 3, : width // 3] = 0
+    place: dict[str, Any] = {"crs": "EPSG:32633", "transform": PLACE} if on_map else {}
+    profile = {"driver": "GTiff", "dtype": "uint16", "count": 3, "height": height, "width": width, "nodata": 0, **place}
+    with rasterio.open(file, "w", **profile) as scene:
+        scene.write(pixels.astype(np.uint16))
+        scene.descriptions = BANDS
+    return file
+
+
+@cache
+def _pyramid() -> Any:
+    from unchoke.segment.pyramid import load_pyramid
+
+    return load_pyramid("tf_efficientnet_lite0", num_bands=3, patch_px=PATCH_PX, strides=(4, 8, 16, 32))
+
+
+def make_run(folder: Path, *, cut: str = "pyramid", bands: tuple[str, ...] = BANDS, engine: dict[str, Any] | None = None) -> Path:
+    """The folder of a run of `segment train`, with a decoder that was begun and never trained."""
+    from unchoke.segment.network import Segmenter, SegmenterConfig
+    from unchoke.segment.standard import BandStandard
+    from unchoke.segment.trained import HEAD_FILE, TrainedSegmenter, save_segmenter
+
+    module, spec = _pyramid()
+    config = SegmenterConfig(spec, len(NAMES), cut=cut)
+    network = Segmenter(config, backbone=module if cut == "none" else None, seed=3)
+    frozen = {"engine": "torch", "precision": "f32", "batch": 4, "channels_last": False}
+    trained = TrainedSegmenter(
+        config=config,
+        state=dict(network.state_dict()),
+        class_names=NAMES,
+        bands=bands,
+        normalise="none",
+        standard=BandStandard((1500.0,) * 3, (700.0,) * 3),
+        overlap_px=OVERLAP_PX,
+        grid="finest",
+        resampling="bilinear",
+        engine={} if cut == "none" else engine or frozen,
+        best_epoch=1,
+        val={},
+    )
+    save_segmenter(trained, folder / HEAD_FILE, extra={})
+    record = {"schema": 1, "run": folder.name, "task": {"kind": "segmentation", "names": list(NAMES)}}
+    (folder / "record.json").write_text(json.dumps(record))
+    return folder
+
+
+def read(file: Path | str) -> NDArray[Any]:
+    with rasterio.open(file) as opened:
+        pixels: NDArray[Any] = opened.read()
+    return pixels
