@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -126,29 +125,6 @@ def test_a_label_raster_of_another_layout_is_decoded_once_as_well(
     assert len(counting_pool.blocks) == len(set(counting_pool.blocks))
 
 
-def test_low_windows_are_joined_until_a_strip_ends_with_a_block(make_scene: MakeScene, pool: HandlePool, tmp_path: Path) -> None:
-    facts = make_scene((1, 100, 64), tiled=True, blockxsize=64, blockysize=64)
-    strips = plan_strips(facts, spec_of(facts, tmp_path, pool=pool, size_px=32, mask=None))
-    assert [strip.box for strip in strips] == [Box(0, 0, 64, 64), Box(64, 0, 36, 64)]
-
-
-def test_a_strip_over_large_blocks_is_made_of_them_where_a_whole_row_does_not_fit(
-    make_scene: MakeScene, pool: HandlePool, tmp_path: Path
-) -> None:
-    facts = make_scene((1, 128, 256), tiled=True, blockxsize=64, blockysize=64)
-    strips = plan_strips(facts, spec_of(facts, tmp_path, pool=pool, size_px=16, mask=None), limit_bytes=64 * 130 * 6)
-    assert [strip.box for strip in strips] == [Box(row, column, 64, 128) for row in (0, 64) for column in (0, 128)]
-
-
-def test_files_that_store_whole_rows_are_given_more_room_before_they_are_cut(
-    make_scene: MakeScene, pool: HandlePool, tmp_path: Path
-) -> None:
-    facts = make_scene((1, 64, 200), blockysize=1)
-    spec = spec_of(facts, tmp_path, pool=pool, size_px=32, mask=None)
-    assert len(plan_strips(facts, spec, limit_bytes=32 * 60 * 6)) == 2
-    assert len(plan_strips(facts, spec, limit_bytes=32 * 32 * 6)) == 14
-
-
 def test_a_tile_knows_its_place_on_the_map(make_scene: MakeScene, pool: HandlePool, tmp_path: Path) -> None:
     facts = make_scene((2, 50, 50))
     record = run_all(spec_of(facts, tmp_path, pool=pool, size_px=20), pool)[5]
@@ -243,13 +219,6 @@ def test_the_same_strip_gives_the_same_bytes_in_any_order_with_or_without_neighb
     alone = [record for strip in plan_strips(facts, spec) for record in run_strip(strip, spec).records]
     shared = run_all(spec_of(facts, tmp_path / "b", **options), pool, order=-1)
     assert sorted(record.sha256 for record in alone) == sorted(record.sha256 for record in shared)
-
-
-def test_the_plan_crosses_to_another_process(make_scene: MakeScene, pool: HandlePool, tmp_path: Path) -> None:
-    facts = make_scene((2, 40, 40))
-    spec = spec_of(facts, tmp_path, pool=pool, size_px=32)
-    strips = plan_strips(facts, spec)
-    assert pickle.loads(pickle.dumps((spec, strips))) == (spec, strips)
 
 
 def test_stages_are_clocked_and_add_up(make_scene: MakeScene, pool: HandlePool, tmp_path: Path) -> None:
