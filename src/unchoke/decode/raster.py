@@ -168,7 +168,7 @@ def _read_plain(bands: Sequence[BandFacts], box: Box, pool: HandlePool, out: NDA
 
 def _compare_nodata(bands: Sequence[BandFacts], stored: NDArray[Any], valid: NDArray[np.bool_]) -> None:
     for band, pixels in zip(bands, stored, strict=True):
-        if pixels.dtype.kind in "fc":
+        if np.dtype(band.dtype).kind in "fc":  # integers are finite, also where they were read as floats
             valid &= np.isfinite(pixels)
         if band.nodata is not None and not math.isnan(band.nodata):
             valid &= pixels != _as_stored(band.nodata, pixels.dtype)

@@ -35,7 +35,7 @@ STAGES = ("open", "read", "normalise", "mask", "write")
 
 @dataclass(frozen=True)
 class TileRecord:
-    """What became of one window. A skipped one has no file: `size_bytes` is 0, `file` and `sha256` are empty."""
+    """What became of one window. A skipped one has no file: `size_bytes` is 0, `file` and `digest` are empty."""
 
     tile_id: str
     file: str
@@ -44,7 +44,7 @@ class TileRecord:
     box: Box
     valid_share: float
     class_counts: dict[int, int]
-    sha256: str
+    digest: str
     size_bytes: int
     skipped: bool = False
 
@@ -225,8 +225,8 @@ class _Cutting:
         with self.clock.stage("write"):
             arrays = _arrays(values, _padded(valid, box, fill=False), classes, box, spec)
             file = f"{window.tile_id}.npz"
-            sha256, size_bytes = write_npz(Path(spec.folder) / file, arrays, compress=spec.compress, durable=False)
-        return TileRecord(window.tile_id, file, window.row, window.col, box, valid_share, counts, sha256, size_bytes)
+            digest, size_bytes = write_npz(Path(spec.folder) / file, arrays, compress=spec.compress, durable=False)
+        return TileRecord(window.tile_id, file, window.row, window.col, box, valid_share, counts, digest, size_bytes)
 
     def _classes(self, inside: Box, bands: NDArray[Any], valid: NDArray[np.bool_]) -> NDArray[np.uint8] | None:
         if self.pixels.classes is not None:
