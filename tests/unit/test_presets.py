@@ -91,7 +91,7 @@ def test_satellite_holds_for_tiles_and_for_patches() -> None:
     settings = validate(preset.values)
     assert set(preset.values) <= {*SCENES, *TILES, *PATCHES, *DECODER}
     assert (settings.tile_size, settings.patch_size, settings.overlap) == (512, 256, None)
-    assert (settings.strides, settings.decoder, settings.class_weights) == ((4, 8, 16, 32), "unet", "tempered")
+    assert (settings.strides, settings.decoder, settings.class_weights) == ((4, 8, 16, 32), "fpn", "tempered")
 
 
 def test_what_is_typed_wins_over_the_preset_and_the_rest_is_said(workspace: Workspace) -> None:

@@ -112,7 +112,7 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
     "parallel": (str, "threads or processes. Left out, threads, unless processes measure faster."),
     "patch_size": (int, "Side of a patch in pixels (default 256)."),
     "strides": (str, "Levels of the encoder's pyramid that are kept (default 4,8,16,32)."),
-    "decoder": (str, "unet or fpn, from segmentation-models-pytorch (default unet)."),
+    "decoder": (str, "unet or fpn, from segmentation-models-pytorch (default fpn; unet for other strides than 4,8,16,32)."),
     "baseline": (str, "Expression to compare with on the test pixels, true for class 1: '(b3-b6)/(b3+b6) > 0'."),
     "dice": (float, "Share of the Dice loss; the rest is cross-entropy (default 0.5)."),
     "encoder": (str, "Network: any timm model name (default tf_efficientnet_lite0)."),

@@ -7,7 +7,7 @@ side by side. Whether its numbers may be used is decided elsewhere (`agree.py`),
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -108,9 +108,13 @@ def converted(encoder: Encoder, keep_in: Path, *, calibration: Pixels | None = N
     """The model file for `encoder`, converted once and kept; with `calibration` pixels, quantised to int8 by NNCF."""
     cut = [] if encoder.cut == "end" else [encoder.cut]
     key = digest([encoder.spec.to_dict(), _digest_pixels(calibration), *cut])[:16]
-    folder = keep_in / f"openvino-{key}"
+    return keep_model(keep_in / f"openvino-{key}", lambda: _convert_or_refuse(encoder, calibration))
+
+
+def keep_model(folder: Path, convert: Callable[[], Any]) -> Path:
+    """The model file in `folder`; if there is none yet, what `convert` gives, written whole or not at all."""
     if not (folder / "model.xml").is_file():
-        model = _convert_or_refuse(encoder, calibration)
+        model = convert()
         with atomic.build_folder(folder) as built:
             _save(model, built / "model.xml")
     return folder / "model.xml"

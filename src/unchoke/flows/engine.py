@@ -6,19 +6,16 @@ down in the workspace and stands from then on, so that a resumed run computes th
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from unchoke import atomic
-from unchoke.choices import Choice
 from unchoke.decode.image import DecodeError, Pixels
 from unchoke.device.backend import keep_freed_memory, torch_device
-from unchoke.errors import MachineError, UsageError
+from unchoke.errors import UsageError
 from unchoke.features.agree import ASKED_FOR_INT8, USUAL, Candidate, choose_engine
 from unchoke.features.cut import NONE, Cut, cut_network, frozen_part
 from unchoke.features.encoders import Encoder, load_encoder
@@ -27,6 +24,7 @@ from unchoke.features.engines import Engine, TorchEngine
 from unchoke.features.extract import load_views
 from unchoke.features.recipe import Recipe
 from unchoke.fingerprint import digest, hash_int
+from unchoke.flows.engine_choice import load_choices, rebuild, refuse_unmet_wish
 from unchoke.flows.session import Session
 from unchoke.views.tiles import TilePlan, plan_tiles
 
@@ -79,16 +77,16 @@ def prepare_engine(session: Session, pictures: Sequence[Picture]) -> Frozen:
     cut = cut_network(encoder, settings.cut)
     part = frozen_part(encoder, cut)
     kept = session.workspace.engines / "choice.json"
-    earlier, key = _load_choices(kept), _choice_key(session, part)
+    earlier, key = load_choices(kept), _choice_key(session, part)
     if key in earlier:
-        engine = _rebuild(session, part, earlier[key], pictures, tiles)
+        engine = rebuild(session, earlier[key], lambda label: _build(session, part, label, pictures, tiles))
         if engine is not None:
             return Frozen(encoder, cut, tiles, engine)
     reference = TorchEngine(part, device=torch_device(session.policy))
     candidates = _candidates(session, part, pictures, tiles)
     shown = "pictures" if tiles.is_whole else "pictures' tiles"
     engine, choice = choose_engine(reference, candidates, _sample(part, pictures, tiles, _COMPARED), shown=shown)
-    _refuse_unmet_wish(session, choice)
+    refuse_unmet_wish(session, choice)
     atomic.write_json(kept, {**earlier, key: choice.to_dict()})
     session.chose(choice)
     return Frozen(encoder, cut, tiles, engine)
@@ -118,39 +116,6 @@ def _refuse_unknown_pair(engine: str | None, precision: str | None) -> None:
             why=f"it runs {', '.join(_PRECISIONS[engine])}",
             try_=f"--precision {precision} alone picks the engine that does",
         )
-
-
-def _load_choices(file: Path) -> dict[str, Any]:
-    if not file.exists():
-        return {}
-    loaded: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return loaded
-
-
-def _rebuild(
-    session: Session, part: Encoder, earlier: dict[str, Any], pictures: Sequence[Picture], tiles: TilePlan
-) -> Engine | None:
-    """The engine chosen before, or None (with a word) where this machine cannot run it."""
-    try:
-        engine = _build(session, part, earlier["value"], pictures, tiles)
-    except MachineError as error:
-        session.warn(f"the engine chosen earlier, {earlier['value']}, is not available here ({error.what}); choosing again")
-        return None
-    session.chose(
-        Choice("engine", earlier["value"], f"chosen when this workspace began: {earlier['reason']}", earlier["evidence"])
-    )
-    return engine
-
-
-def _refuse_unmet_wish(session: Session, choice: Choice) -> None:
-    """An engine or precision asked for by name is used or refused, never silently replaced."""
-    name, _, precision = str(choice.value).partition(":")
-    wanted = session.settings
-    if wanted.engine not in (None, name) or wanted.precision not in (None, precision):
-        asked = " ".join(
-            f"--{key} {value}" for key, value in (("engine", wanted.engine), ("precision", wanted.precision)) if value
-        )
-        raise MachineError(f"{asked} cannot be used here", why=choice.reason, try_="leave the option out and let it be chosen")
 
 
 def _candidates(session: Session, part: Encoder, pictures: Sequence[Picture], tiles: TilePlan) -> list[Candidate]:

@@ -6,20 +6,18 @@ run computes the very same numbers.
 
 from __future__ import annotations
 
-import json
 from itertools import takewhile
-from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 from torch import nn
 
 from unchoke import atomic
-from unchoke.choices import Choice
 from unchoke.device.backend import keep_freed_memory, torch_device
-from unchoke.errors import MachineError, UsageError
+from unchoke.errors import UsageError
 from unchoke.features.agree import Candidate, choose_engine
 from unchoke.fingerprint import digest
+from unchoke.flows.engine_choice import load_choices, rebuild, refuse_unmet_wish
 from unchoke.flows.session import Session
 from unchoke.segment.dihedral import NUM_TURNS
 from unchoke.segment.pyramid import PyramidEngine, PyramidSpec, TorchPyramidEngine
@@ -37,9 +35,9 @@ def choose_pyramid_engine(session: Session, module: nn.Module, spec: PyramidSpec
     refuse_impossible(session.settings)
     session.chose(keep_freed_memory())
     kept = session.workspace.engines / "pyramid_choice.json"
-    earlier, key = _load_choices(kept), _choice_key(session, spec)
+    earlier, key = load_choices(kept), _choice_key(session, spec)
     if key in earlier:
-        engine = _rebuild(session, module, spec, earlier[key])
+        engine = rebuild(session, earlier[key], lambda label: _build(session, module, spec, label))
         if engine is not None:
             return engine
 
@@ -51,7 +49,7 @@ def choose_pyramid_engine(session: Session, module: nn.Module, spec: PyramidSpec
     engine, choice = choose_engine(
         reference, candidates, sample, shown="patches", even_slower=bool(session.settings.engine or session.settings.precision)
     )
-    _refuse_unmet_wish(session, choice)
+    refuse_unmet_wish(session, choice)
     atomic.write_json(kept, {**earlier, key: choice.to_dict()})
     session.chose(choice)
     return engine
@@ -60,26 +58,6 @@ def choose_pyramid_engine(session: Session, module: nn.Module, spec: PyramidSpec
 def _choice_key(session: Session, spec: PyramidSpec) -> str:
     settings = session.settings
     return digest([spec.to_dict(), settings.engine, settings.precision, settings.device])
-
-
-def _load_choices(file: Path) -> dict[str, Any]:
-    if not file.exists():
-        return {}
-    loaded: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return loaded
-
-
-def _rebuild(session: Session, module: nn.Module, spec: PyramidSpec, earlier: dict[str, Any]) -> PyramidEngine | None:
-    """The engine chosen before, or None (with a word) where this machine cannot run it."""
-    try:
-        engine = _build(session, module, spec, earlier["value"])
-    except MachineError as error:
-        session.warn(f"the engine chosen earlier, {earlier['value']}, is not available here ({error.what}); choosing again")
-        return None
-    session.chose(
-        Choice("engine", earlier["value"], f"chosen when this workspace began: {earlier['reason']}", earlier["evidence"])
-    )
-    return engine
 
 
 def refuse_impossible(settings: Settings) -> None:
@@ -114,17 +92,6 @@ def _wanted_labels(session: Session) -> list[str]:
     if settings.engine:
         return [label for label in labels if label.startswith(f"{settings.engine}:")] or [f"{settings.engine}:f32"]
     return labels
-
-
-def _refuse_unmet_wish(session: Session, choice: Choice) -> None:
-    """An engine or precision asked for by name is used or refused, never silently replaced."""
-    name, _, precision = str(choice.value).partition(":")
-    wanted = session.settings
-    if wanted.engine not in (None, name) or wanted.precision not in (None, precision):
-        asked = " ".join(
-            f"--{key} {value}" for key, value in (("engine", wanted.engine), ("precision", wanted.precision)) if value
-        )
-        raise MachineError(f"{asked} cannot be used here", why=choice.reason, try_="leave the option out and let it be chosen")
 
 
 def _build(session: Session, module: nn.Module, spec: PyramidSpec, label: str) -> PyramidEngine:

@@ -31,7 +31,7 @@ PYRAMID, WHOLE = "pyramid", "none"
 _WIDTHS = (128, 64, 48, 32, 16)
 """Channels of the U-Net's blocks, coarse to fine: about a million weights, which two cores train in minutes."""
 _FPN_CHANNELS, _FPN_SEGMENTATION = 128, 64
-_FPN_STRIDES = (4, 8, 16, 32)
+FPN_STRIDES = (4, 8, 16, 32)
 _GROUPS = 8
 
 
@@ -48,11 +48,11 @@ class SegmenterConfig:
         if self.decoder not in get_args(Decoder):
             known = " and ".join(get_args(Decoder))
             raise UsageError(f"unknown decoder: {self.decoder!r}", why=f"there are {known}", try_="--decoder unet")
-        if self.decoder == "fpn" and self.spec.strides != _FPN_STRIDES:
+        if self.decoder == "fpn" and self.spec.strides != FPN_STRIDES:
             raise UsageError(
                 f"the decoder fpn cannot be given the strides {','.join(map(str, self.spec.strides))}",
                 why="it adds four levels, each twice as fine as the one before",
-                try_=f"--strides {','.join(map(str, _FPN_STRIDES))}, or --decoder unet",
+                try_=f"--strides {','.join(map(str, FPN_STRIDES))}, or --decoder unet",
             )
 
     def to_dict(self) -> dict[str, Any]:

@@ -15,9 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from unchoke import atomic
 from unchoke.errors import MachineError
-from unchoke.features.engine_openvino import import_openvino
+from unchoke.features.engine_openvino import import_openvino, keep_model
 from unchoke.fingerprint import digest
 from unchoke.segment.pyramid import FlatPyramid, PyramidSpec, Rows, in_padded_batches
 from unchoke.tensors import first_line
@@ -74,21 +73,7 @@ class OpenVinoPyramidEngine:
 def converted(module: nn.Module, spec: PyramidSpec, keep_in: Path) -> Path:
     """The model file of a pyramid, converted once and kept."""
     folder = keep_in / f"openvino-pyramid-{digest(spec.to_dict())[:16]}"
-    if not (folder / "model.xml").is_file():
-        model = _convert_or_refuse(module, spec)
-        with atomic.build_folder(folder) as built:
-            _save(model, built / "model.xml")
-    return folder / "model.xml"
-
-
-def _save(model: Any, file: Path) -> None:
-    """Write the model and read it back: OpenVINO does not say so when the disk was too full for all of it."""
-    ov = import_openvino()
-    try:
-        ov.save_model(model, file, compress_to_fp16=False)
-        ov.Core().read_model(file)
-    except RuntimeError as error:
-        raise atomic.no_room(file) from error
+    return keep_model(folder, lambda: _convert_or_refuse(module, spec))
 
 
 def _convert_or_refuse(module: nn.Module, spec: PyramidSpec) -> Any:

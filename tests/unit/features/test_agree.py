@@ -125,7 +125,7 @@ class Slow(Wrong):
     """Gives the right features, late."""
 
     def encode(self, pixels_nhwc: Pixels) -> Features:
-        time.sleep(0.3)
+        time.sleep(0.1)
         return self.inner.encode(pixels_nhwc)
 
 
