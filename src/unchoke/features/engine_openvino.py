@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ class OpenVinoEngine:
         self.precision = precision
         self.batch = batch
         self.slots = streams
-        model = ov.Core().read_model(converted(encoder, keep_in, calibration=calibration if precision == "int8" else None))
+        model = shared_core().read_model(converted(encoder, keep_in, calibration=calibration if precision == "int8" else None))
         side = encoder.spec.preprocess.size_px
         model.reshape([batch, side, side, 3])
         config = {
@@ -52,7 +53,7 @@ class OpenVinoEngine:
             "INFERENCE_NUM_THREADS": str(streams),
             "PERFORMANCE_HINT": "THROUGHPUT",
         }
-        self._compiled = ov.Core().compile_model(model, "CPU", config)
+        self._compiled = shared_core().compile_model(model, "CPU", config)
         self._local = threading.local()
         self._version = str(ov.__version__)
         self._encode_batch(
@@ -87,6 +88,16 @@ def import_openvino() -> Any:
     except ImportError as error:
         raise missing_extra("openvino", extra="openvino", purpose="the OpenVINO engine") from error
     return openvino
+
+
+@cache
+def shared_core() -> Any:
+    """One core for the whole process, never let go of.
+
+    Its CPU plugin gives the thread that first uses it a stack for signal handlers, and frees that stack when the last model and
+    core are gone, in whichever thread that happens. Freed from another thread, the next signal (a Ctrl-C) ends the process.
+    """
+    return import_openvino().Core()
 
 
 def _silence_telemetry() -> None:
@@ -125,7 +136,7 @@ def _save(model: Any, file: Path) -> None:
     ov = import_openvino()
     try:
         ov.save_model(model, file, compress_to_fp16=False)
-        ov.Core().read_model(file)
+        shared_core().read_model(file)
     except RuntimeError as error:
         raise atomic.no_room(file) from error
 

@@ -24,6 +24,7 @@ from unchoke.flows.tile_run import run_work
 from unchoke.flows.tile_scenes import FoundScenes, find_scenes, measure_scales
 from unchoke.jobs.queue import JobQueue
 from unchoke.scenes.manifest import MANIFEST_NAME
+from unchoke.scenes.masks import MaskSource
 from unchoke.scenes.scale import SceneScale
 from unchoke.scenes.tiles import TileSpec
 from unchoke.scenes.trial import DEFAULT_TILE_PX
@@ -57,13 +58,15 @@ def tiles_folder(session: Session) -> Path:
 
 def _tile_all(session: Session, found: FoundScenes, *, pool: HandlePool, workers: int) -> TileResult:
     """Everything after the scenes are known."""
+    masks = choose_masks(session, found.facts)  # one that cannot be made is refused before anything is measured or remembered
+    session.remember_settings()
     root = tiles_folder(session)
     root.mkdir(parents=True, exist_ok=True)
     scales = measure_scales(session, found, pool=pool, threads=workers, file=root / "scales.json")
     recipe = choose_recipe(session, found.facts, scales, pool=pool, workers=workers, root=root)
     fingerprint = digest([asdict(recipe), session.settings.edges, session.settings.store])[:32]
     with session.stage("plan"):
-        plans = plan_scenes(session, found.facts, scales, recipe, root=root)
+        plans = plan_scenes(session, found.facts, scales, recipe, masks, root=root)
         work = plan_work(plans, fingerprint=fingerprint)
         jobs = [one.job for one in work.values()]
         queue = JobQueue.load(root)
@@ -82,11 +85,16 @@ def _tile_all(session: Session, found: FoundScenes, *, pool: HandlePool, workers
 
 
 def plan_scenes(
-    session: Session, facts: Sequence[SceneFacts], scales: Mapping[str, SceneScale], recipe: Recipe, *, root: Path
+    session: Session,
+    facts: Sequence[SceneFacts],
+    scales: Mapping[str, SceneScale],
+    recipe: Recipe,
+    masks: Mapping[str, MaskSource | None],
+    *,
+    root: Path,
 ) -> list[ScenePlan]:
     """How each scene's tiles are made, and in which strips; nothing is read."""
     settings = session.settings
-    masks = choose_masks(session, facts)
     specs = (
         TileSpec(
             facts=one,

@@ -66,7 +66,6 @@ def find_scenes(session: Session, *, pool: HandlePool, threads: int) -> FoundSce
     with session.stage("inspect", format_count(len(scenes), "scene")):
         _inspect(session, scenes, found, pool=pool, threads=threads)
     refuse_none(found, settings.data or "")
-    session.remember_settings()
     _tell_grid(session, found.facts)
     found.findings += _differing_bands(found.facts)
     return found

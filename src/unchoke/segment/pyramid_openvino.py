@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from unchoke.errors import MachineError
-from unchoke.features.engine_openvino import import_openvino, keep_model
+from unchoke.features.engine_openvino import import_openvino, keep_model, shared_core
 from unchoke.fingerprint import digest
 from unchoke.segment.pyramid import FlatPyramid, PyramidSpec, Rows, in_padded_batches
 from unchoke.tensors import first_line
@@ -35,7 +35,7 @@ class OpenVinoPyramidEngine:
         self.precision = precision
         self.batch = batch
         self.slots = streams
-        model = ov.Core().read_model(converted(module, spec, keep_in))
+        model = shared_core().read_model(converted(module, spec, keep_in))
         shape = (batch, spec.num_bands, spec.patch_px, spec.patch_px)
         model.reshape(list(shape))
         config = {
@@ -44,7 +44,7 @@ class OpenVinoPyramidEngine:
             "INFERENCE_NUM_THREADS": str(streams),
             "PERFORMANCE_HINT": "THROUGHPUT",
         }
-        self._compiled = ov.Core().compile_model(model, "CPU", config)
+        self._compiled = shared_core().compile_model(model, "CPU", config)
         self._local = threading.local()
         self._version = str(ov.__version__)
         self._encode_batch(np.zeros(shape, np.float32))  # its bindings deadlock if two threads are the first to use them

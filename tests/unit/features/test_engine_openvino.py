@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -61,3 +63,35 @@ def test_a_network_that_cannot_be_converted_is_passed_over_with_the_reason(tiny:
         candidate.build()
     assert "converting it failed" in caught.value.why
     assert caught.value.try_ == "--engine torch"
+
+
+SURVIVES = """
+import os, signal, sys, threading
+from pathlib import Path
+import numpy as np
+from unchoke.features.encoders import bare_encoder
+from unchoke.features.engine_openvino import OpenVinoEngine
+
+received = []
+signal.signal(signal.SIGINT, lambda *_: received.append(1))
+engine = OpenVinoEngine(bare_encoder("test_resnet"), precision="f32", streams=1, batch=1, keep_in=Path(sys.argv[1]))
+held, go_on = [engine], threading.Event()
+
+def use_and_let_go():
+    held[0].encode(np.zeros((1, 160, 160, 3), np.uint8))
+    go_on.wait()
+    held.clear()
+
+thread = threading.Thread(target=use_and_let_go)
+thread.start()
+del engine
+go_on.set()
+thread.join()
+os.kill(os.getpid(), signal.SIGINT)
+sys.exit(0 if received else 5)
+"""
+
+
+def test_a_signal_does_no_harm_after_an_engine_was_let_go_of_in_another_thread(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", SURVIVES, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (done.returncode, done.stderr)
