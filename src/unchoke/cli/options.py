@@ -78,7 +78,7 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
     "images": (list[str], "Folder that holds the images of a table; repeat it for several folders."),
     "id": (str, "Column with image ids (file names with or without ending), looked up in the image folders."),
     "path": (str, "Column with image paths, relative to the image folders or to the table."),
-    "label": (str, "Column with the class of each image."),
+    "label": (str, "Column with the class of each image. For scenes: a label raster, a folder of them, or a column."),
     "target": (list[str], "Numeric column to predict; repeat it for several. For long tables: a target name to keep."),
     "long": (str, "NAME,VALUE columns of a table with one row per image and target."),
     "input": (list[str], "Numeric column the network sees beside the image (NDVI, height); repeat it for several."),
@@ -117,7 +117,10 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
     "dice": (float, "Share of the Dice loss; the rest is cross-entropy (default 0.5)."),
     "encoder": (str, "Network: any timm model name (default tf_efficientnet_lite0)."),
     "weights": (str, "Weights file for the encoder: safetensors, or a .pt with nothing but tensors."),
-    "cut": (str, "Where the frozen part ends: end (all of it), -4 (the last 4 blocks train), none (everything trains)."),
+    "cut": (
+        str,
+        "Where the frozen part ends: end (all; for masks, pyramid), -4 (the last 4 blocks train), none (everything trains).",
+    ),
     "input_px": (int, "Side of the square the network sees, in pixels. Left out, the one it was made for."),
     "streams": (int, "Split each image side by side into this many streams (default 1)."),
     "tiles": (str, "ROWSxCOLUMNS grid on each stream, every tile seen at full input size (default 1x1)."),
@@ -158,8 +161,17 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
 }
 
 
-def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give the decorated command these options; it receives what was typed as its first argument, a dictionary."""
+PHOTOS_ARGUMENT = "Class folders, or a CSV or Parquet table. Left out, what this workspace was made for."
+SCENES_ARGUMENT = (
+    "Band files or multi-band files in folders, a large image, or a table. Left out, what this workspace was made for."
+)
+
+
+def takes(*names: str, data: str = PHOTOS_ARGUMENT) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give the decorated command these options; it receives what was typed as its first argument, a dictionary.
+
+    `data` is what the help says of DATA.
+    """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = [
@@ -171,7 +183,7 @@ def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
             typed = {name: _plain(name, values.pop(name)) for name in names}
             command(typed, **values)
 
-        parameters = [_parameter(name) for name in names] + [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+        parameters = [_parameter(name, data) for name in names] + [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
         signature = inspect.Signature(parameters)
         wrapped.__signature__ = signature  # type: ignore[attr-defined]
         wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -180,10 +192,9 @@ def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     return decorate
 
 
-def _parameter(name: str) -> inspect.Parameter:
+def _parameter(name: str, data: str) -> inspect.Parameter:
     if name == "data":
-        about = "Class folders, or a CSV or Parquet table. Left out, what this workspace was made for."
-        annotation: Any = Annotated[str | None, typer.Argument(help=about, show_default=False)]
+        annotation: Any = Annotated[str | None, typer.Argument(help=data, show_default=False)]
     else:
         kind, about = _OPTIONS[name]
         flags = f"{option(name)}/{switched_off(name)}" if kind is bool else option(name)

@@ -7,7 +7,21 @@ from typing import Annotated, Any
 
 import typer
 
-from unchoke.cli.options import DECODER, DEVICE, MACHINE, PATCHES, SCENES, TILES, DryRun, Json, Out, Run, Weights, takes
+from unchoke.cli.options import (
+    DECODER,
+    DEVICE,
+    MACHINE,
+    PATCHES,
+    SCENES,
+    SCENES_ARGUMENT,
+    TILES,
+    DryRun,
+    Json,
+    Out,
+    Run,
+    Weights,
+    takes,
+)
 from unchoke.cli.showing import Shown, show
 from unchoke.report.console import Console
 
@@ -17,7 +31,7 @@ segment_app = typer.Typer(
 profile_app = typer.Typer(help="Where the time goes.", no_args_is_help=True)
 
 
-@takes(*SCENES, *TILES, "workers")
+@takes(*SCENES, *TILES, "workers", data=SCENES_ARGUMENT)
 def tile(typed: dict[str, Any], out: Out = None, dry_run: DryRun = False, json: Json = False) -> None:
     """Scenes to training tiles: band files, multi-band files or large images, cut into NPZ windows with masks and a manifest.
 
@@ -34,7 +48,7 @@ def tile(typed: dict[str, Any], out: Out = None, dry_run: DryRun = False, json: 
 
 
 @segment_app.command("train")
-@takes(*SCENES, *PATCHES, *DECODER, *DEVICE, *MACHINE)
+@takes(*SCENES, *PATCHES, *DECODER, *DEVICE, *(name for name in MACHINE if name != "grad_ckpt"), data=SCENES_ARGUMENT)
 def segment_train(typed: dict[str, Any], out: Out = None, json: Json = False) -> None:
     """Train a decoder on the encoder's cached pyramids of patches (or, with --cut none, the whole network)."""
 
@@ -84,7 +98,7 @@ def segment_predict(
 
 
 @profile_app.command("tile")
-@takes(*SCENES, *TILES, "workers")
+@takes(*SCENES, *TILES, "workers", data=SCENES_ARGUMENT)
 def profile_tile(
     typed: dict[str, Any],
     windows: Annotated[int, typer.Option("--windows", min=1, help="How many windows to measure.")] = 24,

@@ -22,6 +22,7 @@ from unchoke.events import OnEvent
 from unchoke.experiments.rows import RunRow
 from unchoke.experiments.store import ExperimentStore
 from unchoke.features.cut import END, NONE
+from unchoke.flags import option
 from unchoke.flows.distributed import Followed, taking_part
 from unchoke.flows.quarantine import save_quarantine
 from unchoke.flows.record import as_typed, enter_run, versions
@@ -79,6 +80,7 @@ def segment_train(
 
 
 def _train(session: Session, notes: Sequence[str]) -> SegmentResult:
+    _refuse_unused(session)
     whole = _trains_whole(session)
     material = prepare_patches(session)
     kept = save_quarantine(session.workspace.quarantine_file, material.quarantined)
@@ -89,6 +91,18 @@ def _train(session: Session, notes: Sequence[str]) -> SegmentResult:
     trainer = SegmentTrainer(session, material, features)
     record, already_done = _run(session, material, features, trainer, notes)
     return SegmentResult(record, session.workspace.root, already_done)
+
+
+def _refuse_unused(session: Session) -> None:
+    """Options that this training would ignore, from a preset or from Python, are refused."""
+    settings = session.settings
+    unused = [name for name in ("mixup", "label_smoothing", "grad_ckpt", "sweep", "head", "folds") if getattr(settings, name)]
+    if unused:
+        raise UsageError(
+            f"{' and '.join(map(option, unused))} cannot be used for masks",
+            why="masks are not mixed or smoothed, decoders keep what they computed, and splits are spatial",
+            try_=f"leave {'it' if len(unused) == 1 else 'them'} out",
+        )
 
 
 def _trains_whole(session: Session) -> bool:

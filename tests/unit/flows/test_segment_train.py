@@ -187,6 +187,14 @@ def test_a_cut_in_between_is_refused(data: Path, tmp_path: Path, tiny_weights: P
         run(data, tmp_path / "out", tiny_weights, cut="-2")
 
 
+@pytest.mark.parametrize("unused", [{"mixup": 0.2}, {"grad_ckpt": True}, {"folds": 3}])
+def test_an_option_that_masks_have_no_use_for_is_refused(
+    data: Path, tmp_path: Path, tiny_weights: Path, unused: dict[str, Any]
+) -> None:
+    with pytest.raises(UsageError, match="cannot be used for masks"):
+        run(data, tmp_path / "out", tiny_weights, **unused)
+
+
 def test_no_labels_at_all_is_said_before_anything_is_trained(data: Path, tmp_path: Path, tiny_weights: Path) -> None:
     with pytest.raises((UsageError, DataError)) as caught:
         run(data, tmp_path / "out", tiny_weights, label=None)
