@@ -128,7 +128,7 @@ def test_the_parts_give_the_whole_network_s_features_bit_for_bit(model: Model, e
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["plain", "checkpointed"])
 def test_the_suffix_s_gradients_are_those_of_freezing_without_a_cut(model: Model, encoder: Encoder, checkpointing: bool) -> None:
     images = images_for(encoder)
-    for k in ks(model):
+    for k in list(ks(model))[-1 if checkpointing else 0 :]:  # checkpointed: the deepest cut alone
         cut = cut_network(encoder, f"-{k}", verify=False)
         assert cut.prefix is not None
         if checkpointing:
