@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from unchoke import atomic
 from unchoke.decode.image import Pixels
@@ -23,6 +24,31 @@ from unchoke.features.engines import Features, FromPixels, in_padded_batches
 from unchoke.fingerprint import digest
 
 _HINTS = {"f32": "f32", "bf16": "bf16", "int8": "f32"}
+
+
+class OpenVinoModel:
+    """A compiled model of one input and one output, with one infer request per calling thread."""
+
+    def __init__(self, file: Path, shape: tuple[int, ...], dtype: type[np.generic], *, hint: str, streams: int) -> None:
+        self.version = str(import_openvino().__version__)
+        model = shared_core().read_model(file)
+        model.reshape(list(shape))
+        config = {
+            "INFERENCE_PRECISION_HINT": hint,
+            "NUM_STREAMS": str(streams),
+            "INFERENCE_NUM_THREADS": str(streams),
+            "PERFORMANCE_HINT": "THROUGHPUT",
+        }
+        self._compiled = shared_core().compile_model(model, "CPU", config)
+        self._local = threading.local()
+        self.run(np.zeros(shape, dtype))  # its bindings deadlock if two threads are the first to use them
+
+    def run(self, inputs: NDArray[Any]) -> Features:
+        request = getattr(self._local, "request", None)
+        if request is None:
+            request = self._local.request = self._compiled.create_infer_request()
+        request.infer({0: inputs}, share_inputs=True)
+        return np.array(request.get_output_tensor(0).data, dtype=np.float32)
 
 
 class OpenVinoEngine:
@@ -40,35 +66,15 @@ class OpenVinoEngine:
         keep_in: Path,
         calibration: Pixels | None = None,
     ) -> None:
-        ov = import_openvino()
         self.precision = precision
         self.batch = batch
         self.slots = streams
-        model = shared_core().read_model(converted(encoder, keep_in, calibration=calibration if precision == "int8" else None))
         side = encoder.spec.preprocess.size_px
-        model.reshape([batch, side, side, 3])
-        config = {
-            "INFERENCE_PRECISION_HINT": _HINTS[precision],
-            "NUM_STREAMS": str(streams),
-            "INFERENCE_NUM_THREADS": str(streams),
-            "PERFORMANCE_HINT": "THROUGHPUT",
-        }
-        self._compiled = shared_core().compile_model(model, "CPU", config)
-        self._local = threading.local()
-        self._version = str(ov.__version__)
-        self._encode_batch(
-            np.zeros((batch, side, side, 3), np.uint8)
-        )  # its bindings deadlock if two threads are the first to use them
+        file = converted(encoder, keep_in, calibration=calibration if precision == "int8" else None)
+        self._model = OpenVinoModel(file, (batch, side, side, 3), np.uint8, hint=_HINTS[precision], streams=streams)
 
     def encode(self, pixels_nhwc: Pixels) -> Features:
-        return in_padded_batches(pixels_nhwc, self.batch, self._encode_batch)
-
-    def _encode_batch(self, pixels_nhwc: Pixels) -> Features:
-        request = getattr(self._local, "request", None)
-        if request is None:
-            request = self._local.request = self._compiled.create_infer_request()
-        request.infer({0: pixels_nhwc}, share_inputs=True)
-        return np.array(request.get_output_tensor(0).data, dtype=np.float32)
+        return in_padded_batches(pixels_nhwc, self.batch, self._model.run)
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -76,7 +82,7 @@ class OpenVinoEngine:
             "precision": self.precision,
             "batch": self.batch,
             "streams": self.slots,
-            "version": self._version,
+            "version": self._model.version,
         }
 
 

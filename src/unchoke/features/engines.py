@@ -59,8 +59,30 @@ class FromPixels(nn.Module):
         return features
 
 
+class TorchModel:
+    """A network on its device, from arrays to float32 arrays. One batch at a time: torch itself uses all cores."""
+
+    def __init__(self, network: nn.Module, *, device: torch.device, precision: str, channels_last: bool) -> None:
+        self.device = device
+        self.channels_last = channels_last
+        self._precision = precision
+        self._lock = threading.Lock()
+        model = network.eval().to(device)
+        self._model = model.to(memory_format=torch.channels_last) if channels_last else model  # type: ignore[call-overload]
+
+    def run(self, inputs: NDArray[Any]) -> Features:
+        dtype = _DTYPES[self._precision]
+        lower = dtype is not torch.float32
+        with self._lock, torch.inference_mode(), torch.autocast(self.device.type, dtype=dtype, enabled=lower):
+            found: Features = self._model(torch.from_numpy(inputs).to(self.device)).float().cpu().numpy()
+        return found
+
+    def describe(self) -> dict[str, Any]:
+        return {"device": str(self.device), "channels_last": self.channels_last, "version": torch.__version__}
+
+
 class TorchEngine:
-    """Plain PyTorch on any device. One batch at a time: torch spreads a batch over the cores by itself."""
+    """Plain PyTorch on any device."""
 
     name = "torch"
     slots = 1
@@ -72,39 +94,24 @@ class TorchEngine:
         self.batch = batch
         self.device = device
         self.channels_last = channels_last
-        self._lock = threading.Lock()
-        model = FromPixels(encoder.module, encoder.spec.preprocess).eval().to(device)
-        self._model = model.to(memory_format=torch.channels_last) if channels_last else model  # type: ignore[call-overload]
+        network = FromPixels(encoder.module, encoder.spec.preprocess)
+        self._model = TorchModel(network, device=device, precision=precision, channels_last=channels_last)
 
     def encode(self, pixels_nhwc: Pixels) -> Features:
-        return in_padded_batches(pixels_nhwc, self.batch, self._encode_batch)
-
-    def _encode_batch(self, pixels_nhwc: Pixels) -> Features:
-        dtype = _DTYPES[self.precision]
-        lower = dtype is not torch.float32
-        with self._lock, torch.inference_mode(), torch.autocast(self.device.type, dtype=dtype, enabled=lower):
-            features: Features = self._model(torch.from_numpy(pixels_nhwc).to(self.device)).float().cpu().numpy()
-        return features
+        return in_padded_batches(pixels_nhwc, self.batch, self._model.run)
 
     def describe(self) -> dict[str, Any]:
-        return {
-            "engine": self.name,
-            "precision": self.precision,
-            "batch": self.batch,
-            "device": str(self.device),
-            "channels_last": self.channels_last,
-            "version": torch.__version__,
-        }
+        return {"engine": self.name, "precision": self.precision, "batch": self.batch, **self._model.describe()}
 
 
-def in_padded_batches(pixels_nhwc: Pixels, batch: int, run: Callable[[Pixels], Features]) -> Features:
+def in_padded_batches(inputs: NDArray[Any], batch: int, run: Callable[[NDArray[Any]], Features]) -> Features:
     """Call `run` on batches of exactly `batch`; what is missing in the last is filled with zeros and cut off again."""
     parts: list[Features] = []
-    for start in range(0, len(pixels_nhwc), batch):
-        part = pixels_nhwc[start : start + batch]
+    for start in range(0, max(1, len(inputs)), batch):
+        part = inputs[start : start + batch]
         padded = part
         if len(part) < batch:
-            padded = np.zeros((batch, *part.shape[1:]), np.uint8)
+            padded = np.zeros((batch, *part.shape[1:]), part.dtype)
             padded[: len(part)] = part
         parts.append(run(np.ascontiguousarray(padded))[: len(part)])
-    return np.concatenate(parts)
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -8,8 +8,6 @@ Reading patches and keeping rows is done elsewhere.
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,11 +19,11 @@ from torch import nn
 
 from unchoke.errors import UsageError, list_some
 from unchoke.features.encoders import StateDict, load_encoder
+from unchoke.features.engines import TorchModel, in_padded_batches
 from unchoke.tensors import first_line
 from unchoke.torchvision_ready import prepare_torchvision
 
 Rows = NDArray[np.float32]
-_DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 
 
 @dataclass(frozen=True)
@@ -207,7 +205,7 @@ class FlatPyramid(nn.Module):
 
 
 class TorchPyramidEngine:
-    """Plain PyTorch on any device. One batch at a time: torch spreads a batch over the cores by itself."""
+    """Plain PyTorch on any device."""
 
     name = "torch"
     slots = 1
@@ -226,40 +224,10 @@ class TorchPyramidEngine:
         self.precision = precision
         self.batch = batch
         self.device = device
-        self.channels_last = channels_last
-        self._lock = threading.Lock()
-        model = FlatPyramid(module).eval().to(device)
-        self._model = model.to(memory_format=torch.channels_last) if channels_last else model  # type: ignore[call-overload]
+        self._model = TorchModel(FlatPyramid(module), device=device, precision=precision, channels_last=channels_last)
 
     def encode(self, patches_nchw: NDArray[Any]) -> Rows:
-        return in_padded_batches(patches_nchw, self.batch, self._encode_batch, row_length=self.spec.row_length)
-
-    def _encode_batch(self, patches_nchw: NDArray[Any]) -> Rows:
-        dtype = _DTYPES[self.precision]
-        lower = dtype is not torch.float32
-        with self._lock, torch.inference_mode(), torch.autocast(self.device.type, dtype=dtype, enabled=lower):
-            rows: Rows = self._model(torch.from_numpy(patches_nchw).to(self.device)).float().cpu().numpy()
-        return rows
+        return in_padded_batches(patches_nchw, self.batch, self._model.run)
 
     def describe(self) -> dict[str, Any]:
-        return {
-            "engine": self.name,
-            "precision": self.precision,
-            "batch": self.batch,
-            "device": str(self.device),
-            "channels_last": self.channels_last,
-            "version": torch.__version__,
-        }
-
-
-def in_padded_batches(patches_nchw: NDArray[Any], batch: int, run: Callable[[NDArray[Any]], Rows], *, row_length: int) -> Rows:
-    """Call `run` on batches of exactly `batch`; what is missing in the last is filled with zeros and cut off again."""
-    rows = np.empty((len(patches_nchw), row_length), np.float32)
-    for start in range(0, len(patches_nchw), batch):
-        part = patches_nchw[start : start + batch]
-        padded = part
-        if len(part) < batch:
-            padded = np.zeros((batch, *part.shape[1:]), part.dtype)
-            padded[: len(part)] = part
-        rows[start : start + len(part)] = run(np.ascontiguousarray(padded))[: len(part)]
-    return rows
+        return {"engine": self.name, "precision": self.precision, "batch": self.batch, **self._model.describe()}

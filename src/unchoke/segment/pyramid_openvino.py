@@ -6,7 +6,6 @@ on the user's own patches.
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from unchoke.errors import MachineError
-from unchoke.features.engine_openvino import import_openvino, keep_model, shared_core
+from unchoke.features.engine_openvino import OpenVinoModel, import_openvino, keep_model
+from unchoke.features.engines import in_padded_batches
 from unchoke.fingerprint import digest
-from unchoke.segment.pyramid import FlatPyramid, PyramidSpec, Rows, in_padded_batches
+from unchoke.segment.pyramid import FlatPyramid, PyramidSpec, Rows
 from unchoke.tensors import first_line
 
 
@@ -30,35 +30,15 @@ class OpenVinoPyramidEngine:
     def __init__(
         self, module: nn.Module, spec: PyramidSpec, *, precision: str, streams: int, batch: int = 4, keep_in: Path
     ) -> None:
-        ov = import_openvino()
         self.spec = spec
         self.precision = precision
         self.batch = batch
         self.slots = streams
-        model = shared_core().read_model(converted(module, spec, keep_in))
         shape = (batch, spec.num_bands, spec.patch_px, spec.patch_px)
-        model.reshape(list(shape))
-        config = {
-            "INFERENCE_PRECISION_HINT": precision,
-            "NUM_STREAMS": str(streams),
-            "INFERENCE_NUM_THREADS": str(streams),
-            "PERFORMANCE_HINT": "THROUGHPUT",
-        }
-        self._compiled = shared_core().compile_model(model, "CPU", config)
-        self._local = threading.local()
-        self._version = str(ov.__version__)
-        self._encode_batch(np.zeros(shape, np.float32))  # its bindings deadlock if two threads are the first to use them
+        self._model = OpenVinoModel(converted(module, spec, keep_in), shape, np.float32, hint=precision, streams=streams)
 
     def encode(self, patches_nchw: NDArray[Any]) -> Rows:
-        return in_padded_batches(patches_nchw, self.batch, self._encode_batch, row_length=self.spec.row_length)
-
-    def _encode_batch(self, patches_nchw: NDArray[Any]) -> Rows:
-        request = getattr(self._local, "request", None)
-        if request is None:
-            request = self._local.request = self._compiled.create_infer_request()
-        request.infer({0: patches_nchw.astype(np.float32, copy=False)}, share_inputs=True)
-        rows: Rows = request.get_output_tensor(0).data  # its memory is the request's own; the caller copies it out
-        return rows
+        return in_padded_batches(patches_nchw.astype(np.float32, copy=False), self.batch, self._model.run)
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -66,7 +46,7 @@ class OpenVinoPyramidEngine:
             "precision": self.precision,
             "batch": self.batch,
             "streams": self.slots,
-            "version": self._version,
+            "version": self._model.version,
         }
 
 
