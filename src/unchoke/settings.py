@@ -31,6 +31,13 @@ from unchoke.workspace import Workspace
 HeadKind = Literal["linear", "mlp", "attention"]
 FusionKind = Literal["mean", "film", "attention"]
 NO_PRESET = "none"
+SMALLEST_TILE_PX, LARGEST_TILE_PX = 16, 16384
+OF_TILES = ("tile_size", "edges", "min_valid", "compress", "store", "parallel")
+OF_SCENES = (
+    *("bands", "grid", "resampling", "overlap", "normalise", "mask", "polygons", "polygon_class", "block_px"),
+    *("patch_size", "strides", "classes", "ignore", "baseline", "decoder", "dice"),
+)
+"""Settings that only `tile`, and only commands about scenes, have."""
 ANYTHING = "any"
 """The word for no expectation: what a preset expects of the images is dropped by typing it."""
 TRAINED_PART = (
@@ -107,9 +114,11 @@ def _pair(text: str, form: str, *, last: bool) -> tuple[str, str]:
 def _tile_size(value: Any) -> Any:
     """A number of pixels, or the word `auto`."""
     text = str(value).strip().lower()
-    if text != "auto" and not re.fullmatch(r"[0-9]+", text):
-        raise ValueError("should be a number of pixels, or the word auto")
-    return text if text == "auto" else int(text)
+    if text == "auto":
+        return text
+    if not re.fullmatch(r"[0-9]+", text) or not SMALLEST_TILE_PX <= int(text) <= LARGEST_TILE_PX:
+        raise ValueError(f"should be a number of pixels from {SMALLEST_TILE_PX} to {LARGEST_TILE_PX}, or the word auto")
+    return int(text)
 
 
 def _names(value: Any) -> Any:
@@ -170,7 +179,7 @@ class Settings(BaseModel):
     bands: Annotated[tuple[str, ...], BeforeValidator(_names)] = ()
     grid: str = "finest"
     resampling: Literal["nearest", "bilinear", "cubic", "average"] = "bilinear"
-    tile_size: Annotated[Annotated[int, Field(ge=16, le=16384)] | Literal["auto"], BeforeValidator(_tile_size)] = 512
+    tile_size: Annotated[int | Literal["auto"], BeforeValidator(_tile_size)] = 512
     overlap: int | None = Field(default=None, ge=0)
     edges: Literal["smaller", "padded"] = "smaller"
     normalise: Annotated[str, BeforeValidator(_normalise)] | None = None
@@ -317,13 +326,21 @@ def validate(values: dict[str, Any]) -> Settings:
         raise UsageError(
             f"{format_count(len(problems), 'setting')} cannot be used: {'; '.join(problems)}",
             why="each option has a range that makes sense",
-            try_=f"unchoke fit --help, which explains {_named(error)}",
+            try_=f"unchoke {_explaining(error)} --help, which explains {_named(error)}",
         ) from error
 
 
 def _sentence(message: str) -> str:
     own = message.removeprefix("Value error, ")
     return own if own != message else message.lower()
+
+
+def _explaining(error: ValidationError) -> str:
+    """The command whose help has the options concerned."""
+    names = {str(item["loc"][0]) for item in error.errors()}
+    if names & set(OF_TILES):
+        return "tile"
+    return "segment train" if names & set(OF_SCENES) else "fit"
 
 
 def _named(error: ValidationError) -> str:

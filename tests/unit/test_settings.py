@@ -265,3 +265,21 @@ def test_options_show_only_what_differs() -> None:
     assert as_options(Settings(data="photos", epochs=20)) == []
     settings = Settings(cut="-4", grad_ckpt=False, positive=True, sums={"a": ("b", "c")}, long=("n", "v"))
     assert as_options(settings) == ["--long", "n,v", "--positive", "--sum", "a=b+c", "--cut", "-4", "--no-grad-ckpt"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "command"), [({"tile_size": 8}, "tile"), ({"decoder": "deeplab"}, "segment train"), ({"epochs": 0}, "fit")]
+)
+def test_a_wrong_value_is_told_once_and_names_a_command_that_has_the_option(wrong: dict[str, Any], command: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        validate(wrong)
+    assert caught.value.what.startswith("1 setting cannot be used")
+    assert caught.value.try_.startswith(f"unchoke {command} --help")
+
+
+def test_settings_of_tiles_are_those_the_command_has() -> None:
+    from unchoke.cli.options import DECODER, PATCHES, SCENES, TILES
+    from unchoke.settings import OF_SCENES, OF_TILES
+
+    assert OF_TILES == TILES
+    assert set(OF_SCENES) <= {*SCENES, *PATCHES, *DECODER}

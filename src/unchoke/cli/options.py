@@ -50,7 +50,7 @@ SCENES = (
     ),
     *("ignore", "classes", "overlap", "block_px", "val_share", "test_share", "max_failures", "seed"),
 )
-TILES = ("tile_size", "edges", "min_valid", "compress", "store", "parallel")
+TILES = ("tile_size", "edges", "min_valid", "compress", "store", "parallel")  # as settings.OF_TILES, without loading it
 PATCHES = ("patch_size", "strides", "encoder", "weights", "cut", "views", "engine", "precision", "job_size")
 DECODER = (
     *("decoder", "dice", "baseline", "epochs", "batch_size", "lr", "weight_decay", "layer_decay", "warmup", "ema", "clip"),

@@ -38,11 +38,11 @@ from unchoke.segment.judge import MaskMeter, MaskScores, Predict, judge_masks, s
 from unchoke.segment.network import PYRAMID, WHOLE
 from unchoke.segment.objective import IGNORE, ious
 from unchoke.segment.trained import HEAD_FILE, TrainedSegmenter, save_segmenter
+from unchoke.settings import OF_TILES
 from unchoke.train.finetune import Finetuned
 from unchoke.units import format_count
 
 JUDGED = ("val", "test")
-_OF_TILES = ("tile_size", "edges", "min_valid", "compress", "store", "parallel")
 _BATCH = 8
 """Patches that are judged at once."""
 
@@ -124,7 +124,7 @@ def _run(
     with ExperimentStore.open(session.workspace.experiments_file) as experiments:
         run = experiments.start_run(
             key=trainer.key,
-            command=as_typed("segment train", settings, without=_OF_TILES),
+            command=as_typed("segment train", settings, without=OF_TILES),
             settings=settings.given(),
             data={"source": settings.data, "num_samples": len(material.patches)},
             encoder=settings.encoder,

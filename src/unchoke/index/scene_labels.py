@@ -32,7 +32,7 @@ def label_place(label: str | None, *, data: Path) -> Path | None:
     raise UsageError(
         f"no such label raster or folder: {label}",
         why="--label takes a raster file, a folder of them, or a column of a table of scenes",
-        try_=f"ls {shlex.quote(str(folder))}",
+        try_=f"ls {shlex.quote(str(Path(label).parent))}",
     )
 
 
