@@ -17,21 +17,20 @@ from numpy.typing import NDArray
 from unchoke import __version__, atomic
 from unchoke.decode.raster import read_box
 from unchoke.device.backend import torch_device
-from unchoke.errors import Interrupted, UsageError
+from unchoke.errors import UsageError
 from unchoke.events import OnEvent
 from unchoke.experiments.rows import RunRow
-from unchoke.experiments.store import ExperimentStore
 from unchoke.features.cut import END, NONE
 from unchoke.flags import option
 from unchoke.flows.distributed import Followed, taking_part
 from unchoke.flows.quarantine import save_quarantine
-from unchoke.flows.record import as_typed, enter_run, versions
+from unchoke.flows.record import as_typed, versions
 from unchoke.flows.results import FitResult
 from unchoke.flows.segment_features import PatchMaterial, PyramidFeatures, extract_pyramids, prepare_patches
 from unchoke.flows.segment_gallery import build_gallery, choose_samples, stitched_samples
 from unchoke.flows.segment_training import SegmentTrainer
 from unchoke.flows.session import Session, open_session, out_option
-from unchoke.report.json import load_record
+from unchoke.flows.training import record_run
 from unchoke.report.text import render_fit_result
 from unchoke.scenes.expression import parse_expression
 from unchoke.segment.judge import MaskMeter, MaskScores, Predict, judge_masks, stitched_bands
@@ -120,40 +119,31 @@ def _run(
     session: Session, material: PatchMaterial, features: PyramidFeatures | None, trainer: SegmentTrainer, notes: Sequence[str]
 ) -> tuple[dict[str, Any], bool]:
     """Train, judge and record; return the record, and whether it was there already."""
-    settings = session.settings
-    with ExperimentStore.open(session.workspace.experiments_file) as experiments:
-        run = experiments.start_run(
-            key=trainer.key,
-            command=as_typed("segment train", settings, without=OF_TILES),
-            settings=settings.given(),
-            data={"source": settings.data, "num_samples": len(material.patches)},
-            encoder=settings.encoder,
-            fingerprint=features.fingerprint if features else "",
-        )
-        folder = session.workspace.run_folder(run.name)
-        if run.status == "done" and (folder / "record.json").exists():
-            return load_record(folder / "record.json"), True
-        for place in (folder, folder / "checkpoints"):
-            atomic.sweep_temporaries(place)
-        try:
-            with session.stage("train", trainer.detail):
-                trained, done, about = trainer.train(folder)
-            with session.stage("evaluate", "stitched masks"):
-                predict = _predictor(session, trained, material, features)
-                scores = _judge(material, predict)
-                baseline = _judge_baseline(session, material)
-            save_segmenter(trained, folder / HEAD_FILE, extra={"unchoke": __version__})
-            with session.stage("report", "gallery"):
-                pictures = _gallery(session, material, features, trained)
-                about |= {"notes": [*notes, *_notes(scores)], **pictures, **baseline}
-                record = _record(session, run, material, features, done, scores, about)
-                atomic.write_text(folder / "predictions.csv", _patch_table(material, done))
-                atomic.write_json(folder / "history.json", done.curve)
-        except Interrupted:
-            experiments.finish_run(run, "interrupted")
-            raise
-        enter_run(experiments, run, record, session, folder)
-        return record, False
+
+    def make(run: RunRow, folder: Path) -> dict[str, Any]:
+        with session.stage("train", trainer.detail):
+            trained, done, about = trainer.train(folder)
+        with session.stage("evaluate", "stitched masks"):
+            predict = _predictor(session, trained, material, features)
+            scores = _judge(material, predict)
+            baseline = _judge_baseline(session, material)
+        save_segmenter(trained, folder / HEAD_FILE, extra={"unchoke": __version__})
+        with session.stage("report", "gallery"):
+            pictures = _gallery(session, material, features, trained)
+            about |= {"notes": [*notes, *_notes(scores)], **pictures, **baseline}
+            record = _record(session, run, material, features, done, scores, about)
+            atomic.write_text(folder / "predictions.csv", _patch_table(material, done))
+            atomic.write_json(folder / "history.json", done.curve)
+        return record
+
+    return record_run(
+        session,
+        make,
+        key=trainer.key,
+        command=as_typed("segment train", session.settings, without=OF_TILES),
+        num_samples=len(material.patches),
+        fingerprint=features.fingerprint if features else "",
+    )
 
 
 def _predictor(session: Session, trained: TrainedSegmenter, material: PatchMaterial, features: PyramidFeatures | None) -> Predict:

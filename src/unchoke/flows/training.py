@@ -7,11 +7,13 @@ run's key is a digest of data, features and training settings: the same key goes
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
 from unchoke import __version__, atomic
 from unchoke.errors import Interrupted
+from unchoke.experiments.rows import RunRow
 from unchoke.experiments.store import ExperimentStore
 from unchoke.fingerprint import digest
 from unchoke.flows.record import Material, Trained, as_typed, build_record, enter_run
@@ -35,16 +37,51 @@ class Trainer(Protocol):
 
 def run_training(session: Session, material: Material, trainer: Trainer, *, planned_bytes: int) -> tuple[dict[str, Any], bool]:
     """Train, judge and record; return the record, and whether it was there already."""
-    settings, problem = session.settings, material.learnable.problem
-    key = digest([material.learnable.key, material.encoder.fingerprint, trainer.key])
+    problem = material.learnable.problem
+
+    def make(run: RunRow, folder: Path) -> dict[str, Any]:
+        with session.stage("train", trainer.detail):
+            trained = trainer.train(folder)
+        with session.stage("evaluate"):
+            judged = judge(trained.outputs, problem, seed=session.settings.seed, weights=trainer.weights)
+        trained.save(folder / "checkpoints" / "best_head.pt", _extra(material, judged))
+        with session.stage("report"):
+            record = build_record(session, material, run, trained, judged, planned_bytes)
+            _save_files(folder, material, trained, judged)
+        return record
+
+    return record_run(
+        session,
+        make,
+        key=digest([material.learnable.key, material.encoder.fingerprint, trainer.key]),
+        command=as_typed(material.command, session.settings),
+        num_samples=len(material.learnable.frame),
+        fingerprint=material.encoder.fingerprint,
+    )
+
+
+def record_run(
+    session: Session,
+    make: Callable[[RunRow, Path], dict[str, Any]],
+    *,
+    key: str,
+    command: str,
+    num_samples: int,
+    fingerprint: str,
+) -> tuple[dict[str, Any], bool]:
+    """The record of the run with this key, and whether it was there already; if not, `make` gives it, in the run's folder.
+
+    One that was interrupted goes on in its own folder, and is done when its record is entered.
+    """
+    settings = session.settings
     with ExperimentStore.open(session.workspace.experiments_file) as experiments:
         run = experiments.start_run(
             key=key,
-            command=as_typed(material.command, settings),
+            command=command,
             settings=settings.given(),
-            data={"source": settings.data, "num_samples": len(material.learnable.frame)},
+            data={"source": settings.data, "num_samples": num_samples},
             encoder=settings.encoder,
-            fingerprint=material.encoder.fingerprint,
+            fingerprint=fingerprint,
         )
         folder = session.workspace.run_folder(run.name)
         if run.status == "done" and (folder / "record.json").exists():
@@ -52,14 +89,7 @@ def run_training(session: Session, material: Material, trainer: Trainer, *, plan
         for place in (folder, folder / "checkpoints"):
             atomic.sweep_temporaries(place)
         try:
-            with session.stage("train", trainer.detail):
-                trained = trainer.train(folder)
-            with session.stage("evaluate"):
-                judged = judge(trained.outputs, problem, seed=settings.seed, weights=trainer.weights)
-            trained.save(folder / "checkpoints" / "best_head.pt", _extra(material, judged))
-            with session.stage("report"):
-                record = build_record(session, material, run, trained, judged, planned_bytes)
-                _save_files(folder, material, trained, judged)
+            record = make(run, folder)
         except Interrupted:
             experiments.finish_run(run, "interrupted")
             raise
