@@ -1,4 +1,4 @@
-"""Fine-tuning: early layers are frozen, later ones train, and pictures are augmented, so nothing of the frozen part could be kept."""
+"""Fine-tuning: early layers frozen, later ones trained, pictures augmented, so nothing of the frozen part could be kept."""
 
 import argparse
 import ctypes

@@ -18,7 +18,7 @@ DECLARED: list[torch.library.Library] = []  # a library undoes its declarations 
 
 
 def ready_torchvision() -> None:
-    """The libraries below import torchvision, whose ordinary wheel does not load beside a CPU build of torch: declare what it misses."""
+    """The import below loads torchvision, whose ordinary wheel fails beside a CPU build of torch: declare what it misses."""
     try:
         import torchvision  # noqa: F401
     except RuntimeError:

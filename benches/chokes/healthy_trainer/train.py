@@ -10,16 +10,16 @@ from pathlib import Path
 
 os.environ.update(HF_HUB_OFFLINE="1", HF_HUB_DISABLE_TELEMETRY="1")
 
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-from PIL import Image  # noqa: E402
-from torch.utils.data import Dataset  # noqa: E402
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import Dataset
 
 DECLARED: list[torch.library.Library] = []  # a library undoes its declarations when it is collected
 
 
 def ready_torchvision() -> None:
-    """The libraries below import torchvision, whose ordinary wheel does not load beside a CPU build of torch: declare what it misses."""
+    """The import below loads torchvision, whose ordinary wheel fails beside a CPU build of torch: declare what it misses."""
     try:
         import torchvision  # noqa: F401
     except RuntimeError:

@@ -26,6 +26,11 @@ def equal_contrast(pixels):
     return ((pixels - low) / (high - low + 1e-6)).clip(0, 1)
 
 
+def centre(pixels, margin=16):
+    """Without the corners that turning leaves black."""
+    return np.ascontiguousarray(pixels[margin:-margin, margin:-margin])
+
+
 class Pictures(Dataset):
     def __init__(self, files, transform):
         self.files = files
@@ -49,7 +54,7 @@ def main():
     torch.manual_seed(0)
     files = sorted((args.data / "jpeg_small").glob("*/*.jpg"))
     turn = lambda image: image.rotate(random.uniform(-20, 20), Image.BICUBIC)  # noqa: E731
-    transform = lambda image: equal_contrast(sharpen(np.asarray(turn(image)) / 255.0))  # noqa: E731
+    transform = lambda image: centre(equal_contrast(sharpen(np.asarray(turn(image)) / 255.0)))  # noqa: E731
     # workers would have to pickle the lambdas, so load in the main process
     loader = DataLoader(Pictures(files, transform), batch_size=16, shuffle=True, num_workers=0)
     model = nn.Sequential(

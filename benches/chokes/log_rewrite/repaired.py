@@ -51,7 +51,6 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
 
     trained = 0
-    history = Path(out.name, "history.jsonl").open("w")
     started = time.perf_counter()
     for epoch in range(EPOCHS):
         total = 0.0
@@ -65,10 +64,10 @@ def main() -> None:
             norms = torch.stack([parameter.grad.norm() for parameter in model.parameters()]).tolist()
             names = [name for name, _ in model.named_parameters()]
             entry = {"epoch": epoch, "loss": loss.item(), "norms": dict(zip(names, norms, strict=True))}
-            history.write(json.dumps(entry) + "\n")
+            with Path(out.name, "history.jsonl").open("a") as file:
+                file.write(json.dumps(entry) + "\n")
         if epoch % 10 == 9:
             print(f"epoch {epoch}: loss {total / len(pictures):.4f}")
-    history.close()
     print(f"trained {trained} samples in {time.perf_counter() - started:.3f} s")
 
 

@@ -1,4 +1,4 @@
-"""Pictures told apart by comparing them with a bank of remembered embeddings; all is saved once an epoch.
+"""Pictures told apart by comparing them with a bank of remembered embeddings; all of it is saved once an epoch.
 
 Twin of train.py: the losses are equal.
 """

@@ -1,4 +1,4 @@
-"""Pictures told apart by comparing them with a bank of remembered embeddings; model, optimizer and bank are saved in every step."""
+"""Pictures told apart by comparing them with a bank of remembered embeddings; all of it is saved in every step."""
 
 import argparse
 import tempfile
