@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src" / "unchoke"
 LAYERS = [
     {"cli", "web"}, {"flows"}, {"report"}, {"lint"}, {"segment"}, {"train"}, {"features"}, {"views"}, {"scenes"}, {"decode"},
-    {"index"}, {"jobs"}, {"experiments"}, {"budget"}, {"measure"}, {"device"},
+    {"index"}, {"jobs"}, {"experiments"}, {"budget"}, {"measure"}, {"watch"}, {"device"},
 ]  # fmt: skip
 RANK = {package: rank for rank, layer in enumerate(LAYERS) for package in layer}
 SMALL_FILE = len(LAYERS)

@@ -1,0 +1,229 @@
+"""What a trace says, as plain data: where it was recorded, steps, operators, kernels, the strip of events, memory over time.
+
+Frozen dataclasses, made by the other modules of this package and shown by `report`; times in µs, starts relative to the first
+event. Nothing is read or computed here, except sums that several of them need.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+STAGES = {
+    "wait": "the training thread waited for the next batch",
+    "copy": "it copied the batch to the device, or queued the copy",
+    "prepare": "it prepared the batch: augmenting, normalising",
+    "forward": "it ran the network and the loss, or queued them on the device",
+    "backward": "gradients were computed, or queued on the device",
+    "exchange": "processes that train together exchanged gradients",
+    "optimizer": "the optimizer changed the weights, or cleared the gradients",
+    "evaluate": "it evaluated, all of it: loading, forward and metrics",
+    "checkpoint": "it saved a checkpoint",
+    "synchronise": "it stood still until the device had finished: .item(), .cpu(), printing a tensor",
+    "other": "everything else on that thread: Python between the stages, logging, metrics",
+}
+"""The parts of a step, in the order they are shown, and what each means."""
+
+
+@dataclass(frozen=True)
+class About:
+    """Where the trace comes from and what was recorded. Empty where the file does not say."""
+
+    file: str
+    duration_us: float
+    num_events: int
+    devices: tuple[str, ...]
+    torch: str
+    schedule: str
+    shapes: bool
+    memory: bool
+    split_by: str
+    """How steps were split: "marks" the program set, "names" of well-known events, or nothing to split."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Step:
+    """One ProfilerStep. The stages add up to `wall_us`; `device_busy_us` runs beside them, on the device."""
+
+    name: str
+    start_us: float
+    wall_us: float
+    stages: dict[str, float]
+    device_busy_us: float
+
+
+@dataclass(frozen=True)
+class Operator:
+    """All calls of one name with the same input shapes. `kind` is operator, annotation or runtime (calls of the driver)."""
+
+    name: str
+    kind: str
+    shapes: str
+    calls: int
+    self_cpu_us: float
+    total_cpu_us: float
+    self_device_us: float
+    total_device_us: float
+    self_cpu_bytes: int
+    self_device_bytes: int
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """All runs of one kernel, copy or fill on a device. Grid, block and operator are those of most runs."""
+
+    name: str
+    kind: str
+    calls: int
+    total_us: float
+    mean_us: float
+    min_us: float
+    max_us: float
+    share: float
+    launched_by: str
+    grid: str
+    block: str
+    registers: int | None
+    shared_bytes: int | None
+    occupancy_percent: float | None
+    """Estimated by the profiler from the launch, weighed by time; not measured on the device."""
+    moved_bytes: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thread or stream of the strip: the same place in every tuple is one event. `names` and `details` are numbers in the
+    strip's tables; an event with `merged` above 0 stands for so many small ones."""
+
+    name: str
+    kind: str
+    starts_us: tuple[float, ...]
+    durations_us: tuple[float, ...]
+    depths: tuple[int, ...]
+    names: tuple[int, ...]
+    details: tuple[int, ...]
+    merged: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Strip:
+    """Everything that was recorded, thread by thread; `merged` counts the small events that were drawn together."""
+
+    rows: tuple[Row, ...]
+    names: tuple[str, ...]
+    details: tuple[str, ...]
+    merged: int
+
+    def __len__(self) -> int:
+        return sum(len(row.starts_us) for row in self.rows)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes over time on one device. `reserved` is what the allocator holds, 0 throughout where it holds nothing back."""
+
+    device: str
+    at_us: tuple[float, ...]
+    allocated: tuple[int, ...]
+    reserved: tuple[int, ...]
+    peak_bytes: int
+    peak_at_us: float
+    whole: bool
+    """False where the total counts only from the start of the recording."""
+
+
+@dataclass(frozen=True)
+class TraceRecord:
+    """One trace file."""
+
+    about: About
+    steps: tuple[Step, ...]
+    operators: tuple[Operator, ...]
+    kernels: tuple[Kernel, ...]
+    strip: Strip
+    memory: tuple[Memory, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def mean_stages(self) -> dict[str, float]:
+        """Mean µs of each stage over the steps, in order, those that never occur left out."""
+        steps = [step for step in self.steps if step.wall_us > 0]
+        sums = {stage: sum(step.stages.get(stage, 0.0) for step in steps) for stage in STAGES}
+        return {stage: total / len(steps) for stage, total in sums.items() if total > 0}
+
+    def by_name(self) -> list[Operator]:
+        """Operators with their shapes put together, most self time first."""
+        sums: dict[tuple[str, str], Operator] = {}
+        for row in self.operators:
+            key = (row.kind, row.name)
+            sums[key] = _added(sums[key], row) if key in sums else replace(row, shapes="")
+        return sorted(sums.values(), key=lambda row: -row.self_cpu_us)
+
+
+def _added(one: Operator, other: Operator) -> Operator:
+    summed = ("calls", "self_cpu_us", "total_cpu_us", "self_device_us", "total_device_us", "self_cpu_bytes", "self_device_bytes")
+    return replace(one, **{name: getattr(one, name) + getattr(other, name) for name in summed})
+
+
+@dataclass(frozen=True)
+class StageChange:
+    """A stage's mean time in a step, in both traces."""
+
+    stage: str
+    before_us: float
+    after_us: float
+
+    @property
+    def change_us(self) -> float:
+        return self.after_us - self.before_us
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "change_us": self.change_us}
+
+
+@dataclass(frozen=True)
+class OperatorChange:
+    """An operator in both traces; what one of them lacks is 0 there. `state` is both, new or gone."""
+
+    name: str
+    kind: str
+    state: str
+    before_calls: float
+    after_calls: float
+    before_cpu_us: float
+    after_cpu_us: float
+    before_device_us: float
+    after_device_us: float
+
+    @property
+    def cpu_change_us(self) -> float:
+        return self.after_cpu_us - self.before_cpu_us
+
+    @property
+    def device_change_us(self) -> float:
+        return self.after_device_us - self.before_device_us
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "cpu_change_us": self.cpu_change_us, "device_change_us": self.device_change_us}
+
+
+@dataclass(frozen=True)
+class TraceDiff:
+    """Two traces side by side. Everything is for one step where both have steps, else for the whole recording."""
+
+    before: About
+    after: About
+    per_step: bool
+    stages: tuple[StageChange, ...] = ()
+    operators: tuple[OperatorChange, ...] = field(default=())
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "before": asdict(self.before),
+            "after": asdict(self.after),
+            "per_step": self.per_step,
+            "stages": [change.to_dict() for change in self.stages],
+            "operators": [change.to_dict() for change in self.operators],
+        }
