@@ -33,8 +33,8 @@ from unchoke.device.backend import is_cpu
 from unchoke.errors import MachineError
 from unchoke.features.encoders import bare_encoder
 from unchoke.report.budget_text import render_plan, render_probes
-from unchoke.train.finetune import LoopConfig
 from unchoke.train.job import NetworkSpec
+from unchoke.train.settled import LoopConfig
 from unchoke.train.trial import Trial, build_rehearsal, gauge_of, run_trial
 from unchoke.units import format_bytes, parse_bytes
 from unchoke.views.canvas import Canvas

@@ -48,6 +48,7 @@ class Row:
 
     name: str
     cause: str
+    lines: list[int] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     found: list[dict[str, Any]] = field(default_factory=list)
     overhead_share: float | None = None
@@ -64,6 +65,11 @@ class Row:
     @property
     def right(self) -> bool:
         return self.first == self.cause
+
+    @property
+    def right_line(self) -> bool:
+        """Whether the first finding points at one of the lines where the choke stands."""
+        return self.right and bool(self.found) and self.found[0]["line"] in self.lines
 
     @property
     def headroom_share(self) -> float:
@@ -102,8 +108,8 @@ def profiled(file: Path, data: Path) -> tuple[list[dict[str, Any]], float]:
     return found, trained_s(done.stderr, done.stdout, file)
 
 
-def look_at(name: str, cause: str, data: Path, *, passes: int, others: bool) -> Row:
-    row = Row(name, cause)
+def look_at(name: str, planted: dict[str, Any], data: Path, *, passes: int, others: bool) -> Row:
+    row = Row(name, planted.get("cause", ""), planted.get("lines", []))
     files = [file for way in ("train", "repaired", "followed") if (file := CHOKES / name / f"{way}.py").exists()]
     took: dict[str, list[float]] = {file.stem: [] for file in files}
     profiled_s = []
@@ -183,7 +189,7 @@ def main() -> None:
     for name, planted in expected.items():
         if typed.only and name not in typed.only:
             continue
-        rows.append(look_at(name, planted.get("cause", ""), data, passes=typed.passes, others=typed.others))
+        rows.append(look_at(name, planted, data, passes=typed.passes, others=typed.others))
         show(rows[-1])
     summarise(rows)
 
@@ -198,6 +204,7 @@ def summarise(rows: list[Row]) -> None:
         "chokes",
         choked=len(choked),
         named_first=right,
+        line_right=sum(row.right_line for row in choked),
         recall=right / max(1, len(choked)),
         precision=right / max(1, len(accused)),
         healthy=len(healthy),

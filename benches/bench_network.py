@@ -38,9 +38,10 @@ from unchoke.features.engines import TorchEngine
 from unchoke.features.store import ACTIVATIONS, FeatureStore, Placement, save_shard, to_half
 from unchoke.mixing import hash_ids
 from unchoke.train.data import Problem
-from unchoke.train.finetune import LoopConfig, Training, Where
+from unchoke.train.finetune import Training
 from unchoke.train.network import TiledNetwork
 from unchoke.train.objective import Objective
+from unchoke.train.settled import LoopConfig, Where
 from unchoke.train.sources import ActivationSource, PixelSource
 from unchoke.views.batch import augment_spec
 from unchoke.views.canvas import Canvas
@@ -178,13 +179,9 @@ def measure_cut(args: argparse.Namespace, device: torch.device) -> dict[str, Any
         "ratio": round(plain_s / cached_s, 2),
         "extract_s": round(extract_s, 2),
         "val_accuracy": {name: round(one.standing.curve[-1]["val_accuracy"], 4) for name, one in both.items()},
-        "waiting_share": {name: round(one.waits.share, 3) for name, one in both.items()},
+        "waiting_share": {name: round(one.clock.share("wait"), 3) for name, one in both.items()},
         "spent_s": {
-            name: {
-                stage: round(spent, 2)
-                for stage, spent in {**one.seconds, "wait": one.waits.wait_s, "prepare": one.waits.prepare_s}.items()
-            }
-            for name, one in both.items()
+            name: {stage: round(spent, 2) for stage, (spent, _) in one.clock.tally().items()} for name, one in both.items()
         },
     }
 

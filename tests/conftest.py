@@ -13,7 +13,17 @@ import pytest
 from PIL import Image
 
 TINY = "test_resnet"
+NO_BROWSER = "no chromium on this machine"
 CLASSES = {"apple": (200, 60, 50), "leaf": (60, 170, 70), "plum": (90, 60, 160)}
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Skipped tests are easily overlooked; a page that no browser has opened is not tested."""
+    skipped = [report for report in terminalreporter.stats.get("skipped", []) if NO_BROWSER in str(report.longrepr)]
+    if skipped:
+        told = f"BROWSER TESTS DID NOT RUN: {len(skipped)} skipped, {NO_BROWSER} (apt-get install chromium)"
+        terminalreporter.write_line(told, red=True, bold=True)
 
 
 def make_photo(file: Path, *, seed: int, colour: tuple[int, int, int], width: int = 96, height: int = 72) -> None:

@@ -17,6 +17,7 @@ __version__ = "0.1.0"
 _EXPORTS: dict[str, str] = {
     "budget": "unchoke.flows.budget",
     "check": "unchoke.flows.check",
+    "claims_run": "unchoke.flows.claims.run",
     "demo": "unchoke.flows.demo",
     "detach": "unchoke.flows.detach",
     "doctor": "unchoke.flows.doctor",
@@ -24,15 +25,20 @@ _EXPORTS: dict[str, str] = {
     "export_run": "unchoke.flows.export",
     "extract": "unchoke.flows.fit",
     "fit": "unchoke.flows.fit",
+    "list_claims": "unchoke.flows.claims.run",
     "list_presets": "unchoke.presets",
     "list_runs": "unchoke.flows.runs",
     "predict": "unchoke.flows.predict",
+    "profile": "unchoke.flows.profile_script",
     "profile_tile": "unchoke.flows.profile_tile",
+    "profile_train": "unchoke.flows.profile_train",
+    "profile_view": "unchoke.flows.profile_view",
     "report": "unchoke.flows.runs",
     "segment_predict": "unchoke.flows.segment_predict",
     "segment_train": "unchoke.flows.segment_train",
     "tile": "unchoke.flows.tile",
     "train": "unchoke.flows.fit",
+    "tune": "unchoke.flows.tune",
     "watch_run": "unchoke.flows.detach",
 }
 """Public name to the module that holds it."""

@@ -1,7 +1,8 @@
 """What the user asked for, remembered in `unchoke.toml` of the workspace.
 
 In: what was typed, a preset, and what the workspace remembers. Out: one frozen `Settings`. A field that is None is chosen
-automatically, with its reason, when it is needed. Reading and writing the file is all the disk work done here.
+automatically, with its reason, when it is needed. Reading and writing the file is all the disk work done here. What `tune` found
+stands in the same file, in the table `[tuned]`: it is no setting, is kept when settings change, and is read by `tuned.py`.
 
 What wins: typed, then a preset typed with it, then what is remembered, then a preset that is remembered, then the default. What
 describes the data (columns, inputs, sums, weights, splits) and the frozen part (encoder, cut, tiles, views, cache) is remembered,
@@ -46,8 +47,13 @@ TRAINED_PART = (
     *("memory", "sub_batch", "eval_batch", "grad_ckpt", "train_precision", "compile", "channels_last"),
     *("devices", "checkpoint_every"),
 )
-NOT_REMEMBERED = (*TRAINED_PART, "overlap", "baseline")
-"""What experiments vary; and how far windows overlap, which means one thing for tiles and another for patches."""
+_ABOUT = "# What this workspace remembers of its data and frozen part; typed options override it.\n"
+TUNED = "tuned"
+_TUNED_ABOUT = "# What `unchoke tune` tried on this machine, and what came of it; typed options override it.\n"
+PROFILED = ("profile", "profile_wait", "profile_warmup", "profile_active", "profile_repeat")
+"""What is recorded of a training by the way: neither the result nor which run it is depends on these."""
+NOT_REMEMBERED = (*TRAINED_PART, *PROFILED, "overlap", "baseline")
+"""What experiments vary, what is recorded by the way, and how far windows overlap: one thing for tiles, another for patches."""
 
 
 def _fold(value: Any) -> Any:
@@ -242,6 +248,12 @@ class Settings(BaseModel):
     devices: int = Field(default=1, ge=1)
     checkpoint_every: float = Field(default=60.0, ge=0)
 
+    profile: bool = False
+    profile_wait: int = Field(default=1, ge=0)
+    profile_warmup: int = Field(default=1, ge=0)
+    profile_active: int = Field(default=3, ge=1)
+    profile_repeat: int = Field(default=1, ge=1)
+
     @property
     def test_fold(self) -> int:
         """The fold that is the test set now; with `--fold all` each becomes it in turn, beginning with the first."""
@@ -387,7 +399,44 @@ def _differing(settings: Settings) -> dict[str, Any]:
 
 
 def load_remembered(workspace: Workspace) -> dict[str, Any]:
-    """The content of `unchoke.toml`, or nothing if the workspace is new."""
+    """The settings in `unchoke.toml`, or nothing if the workspace is new."""
+    return {name: value for name, value in _load_file(workspace).items() if name != TUNED}
+
+
+def load_tuned(workspace: Workspace) -> dict[str, Any]:
+    """The table `[tuned]` of `unchoke.toml`, as it is written; empty where nothing was tuned."""
+    found: dict[str, Any] = _load_file(workspace).get(TUNED, {})
+    return found
+
+
+def save_tuned(workspace: Workspace, table: dict[str, Any]) -> None:
+    """Put `table` in the place of `[tuned]`; what stands before it stays as it is, with its comments."""
+    atomic.write_text(workspace.settings_file, _settings_text(workspace) + _tuned_text(table))
+
+
+def _settings_text(workspace: Workspace) -> str:
+    """The file as far as it is about settings: as it was written, where `[tuned]` comes last in it, as we write it."""
+    import tomli_w
+
+    settings = load_remembered(workspace)
+    file = workspace.settings_file
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    head = re.split(rf"^(?:\[{TUNED}\b|{re.escape(_TUNED_ABOUT)})", text, maxsplit=1, flags=re.MULTILINE)[0].rstrip()
+    try:
+        unchanged = tomllib.loads(head) == settings
+    except tomllib.TOMLDecodeError:
+        unchanged = False
+    return (head if unchanged else _ABOUT + tomli_w.dumps(settings).rstrip()) + "\n"
+
+
+def _tuned_text(table: dict[str, Any]) -> str:
+    import tomli_w
+
+    return f"\n{_TUNED_ABOUT}{tomli_w.dumps({TUNED: table})}" if table else ""
+
+
+def _load_file(workspace: Workspace) -> dict[str, Any]:
+    """Everything in `unchoke.toml`; what nobody knows is refused."""
     file = workspace.settings_file
     try:
         loaded = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -395,7 +444,9 @@ def load_remembered(workspace: Workspace) -> dict[str, Any]:
         return {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{file} cannot be read", why=str(error), try_=f"mend the line, or delete {file.name}") from error
-    _refuse_unknown(str(file), set(loaded) - set(Settings.model_fields))
+    _refuse_unknown(str(file), set(loaded) - {*Settings.model_fields, TUNED})
+    if not isinstance(loaded.get(TUNED, {}), dict):
+        raise UsageError(f"{TUNED} in {file} is not a table", why="`unchoke tune` writes one", try_=f"remove the line of {TUNED}")
     return loaded
 
 
@@ -432,8 +483,7 @@ def remember(workspace: Workspace, settings: Settings) -> None:
     }
     if before and kept == _plain(before):
         return
-    about = "# What this workspace remembers of its data and frozen part; typed options override it.\n"
-    atomic.write_text(workspace.settings_file, about + tomli_w.dumps(kept))
+    atomic.write_text(workspace.settings_file, _ABOUT + tomli_w.dumps(kept) + _tuned_text(load_tuned(workspace)))
 
 
 def _plain(written: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,11 @@ from pathlib import Path
 from unchoke.errors import UsageError
 
 DEFAULT_ROOT = Path("unchoke-out")
+
+
+def out_option(workspace: Path) -> str:
+    """What a next command needs to find this workspace: nothing for the default one."""
+    return "" if workspace == DEFAULT_ROOT else f" --out {shlex.quote(str(workspace))}"
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,11 @@ class Workspace:
     def logs(self) -> Path:
         """What detached commands say, one file of JSON lines for each."""
         return self.root / "logs"
+
+    @property
+    def profiler_logs(self) -> Path:
+        """Traces of torch.profiler, and pages made of them."""
+        return self.logs / "profiler"
 
     @property
     def lock_file(self) -> Path:

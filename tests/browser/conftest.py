@@ -14,10 +14,10 @@ _RECORDS = Path(__file__).parents[1] / "unit" / "report" / "conftest.py"
 
 @pytest.fixture(scope="session")
 def chromium() -> str:
-    """The browser's command; without one these tests are skipped, and say so."""
+    """The browser's command; without one these tests are skipped, and the end of the whole run says so (tests/conftest.py)."""
     found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if found is None:
-        pytest.skip("no chromium on this machine: the report is not looked at in a browser (apt-get install chromium)")
+        pytest.skip("no chromium on this machine (apt-get install chromium)")
     return found
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from unchoke.cli.main import join_expect
-from unchoke.cli.options import DATA, DECODER, DEVICE, FEATURES, MACHINE, PATCHES, SCENES, TILES, TRAINED
+from unchoke.cli.options import DATA, DECODER, DEVICE, FEATURES, MACHINE, PATCHES, PROFILED, SCENES, TILES, TRAINED
 from unchoke.settings import Settings, load_remembered
 from unchoke.workspace import Workspace
 
@@ -36,7 +36,7 @@ def table(photos: Path, tmp_path: Path) -> Path:
 
 def test_every_setting_has_an_option_and_every_option_a_setting() -> None:
     of_scenes = {*SCENES, *TILES, *PATCHES, *DECODER}
-    assert {*DATA, *FEATURES, *TRAINED, *DEVICE, *MACHINE, *of_scenes} == set(Settings.model_fields)
+    assert {*DATA, *FEATURES, *TRAINED, *DEVICE, *MACHINE, *PROFILED, *of_scenes} == set(Settings.model_fields)
 
 
 def test_all_options_together_reach_the_rehearsal(unchoke: Type, table: Path, photos: Path, tiny_weights: Path) -> None:

@@ -13,9 +13,24 @@ from typing import Annotated, Any
 import typer
 
 from unchoke import __version__
-from unchoke.cli import scenes
-from unchoke.cli.options import BUDGET, DATA, DEVICE, FEATURES, MACHINE, TRAINED, Detach, DryRun, Json, Out, Run, Weights, takes
-from unchoke.cli.showing import INTERRUPTED, Shown, show
+from unchoke.cli import claims, profiling, scenes, tuning
+from unchoke.cli.options import (
+    BUDGET,
+    DATA,
+    DEVICE,
+    FEATURES,
+    MACHINE,
+    PROFILED,
+    TRAINED,
+    Detach,
+    DryRun,
+    Json,
+    Out,
+    Run,
+    Weights,
+    takes,
+)
+from unchoke.cli.showing import INTERRUPTED, Shown, hush_profiler, show
 from unchoke.errors import UsageError
 from unchoke.report.console import Console
 
@@ -33,7 +48,8 @@ app.add_typer(runs_app, name="runs")
 presets_app = typer.Typer(help="Settings that belong together, for --preset.", invoke_without_command=True)
 app.add_typer(presets_app, name="presets")
 app.add_typer(scenes.segment_app, name="segment")
-app.add_typer(scenes.profile_app, name="profile")
+app.add_typer(profiling.profile_app, name="profile")
+app.add_typer(claims.claims_app, name="claims")
 
 
 def _version(wanted: bool) -> None:
@@ -79,13 +95,14 @@ def check(typed: dict[str, Any], out: Out = None, json: Json = False) -> None:
 
 
 @app.command()
-@takes(*DATA, *FEATURES, *TRAINED, *DEVICE, *MACHINE)
+@takes(*DATA, *FEATURES, *TRAINED, *DEVICE, *MACHINE, *PROFILED)
 def fit(typed: dict[str, Any], out: Out = None, detach: Detach = False, dry_run: DryRun = False, json: Json = False) -> None:
     """The main job: check, extract features once, train, evaluate, report. Run it again and it goes on, or says it is done."""
 
     def work(console: Console) -> Shown:
         if detach:
             return _detach("fit", typed, out, dry_run=dry_run)
+        hush_profiler(typed["profile"])
         from unchoke.flows.fit import fit as run
 
         result = run(out=out, on_event=console.on_event, dry_run=dry_run, **typed)
@@ -95,13 +112,14 @@ def fit(typed: dict[str, Any], out: Out = None, detach: Detach = False, dry_run:
 
 
 @app.command()
-@takes(*DATA, *FEATURES, *TRAINED, *DEVICE, *MACHINE)
+@takes(*DATA, *FEATURES, *TRAINED, *DEVICE, *MACHINE, *PROFILED)
 def train(typed: dict[str, Any], out: Out = None, detach: Detach = False, json: Json = False) -> None:
     """Train and evaluate, without the gate in front; extracts what is missing."""
 
     def work(console: Console) -> Shown:
         if detach:
             return _detach("train", typed, out)
+        hush_profiler(typed["profile"])
         from unchoke.flows.fit import train as run
 
         result = run(out=out, on_event=console.on_event, **typed)
@@ -342,6 +360,7 @@ def presets_show(name: Annotated[str, typer.Argument(help="A preset, or a TOML f
 
 
 app.command("tile")(scenes.tile)
+app.command("tune")(tuning.tune)
 
 
 class Demo(StrEnum):
@@ -385,7 +404,7 @@ def join_expect(arguments: list[str]) -> list[str]:
 def main() -> None:
     """The console script."""
     try:
-        app(args=join_expect(sys.argv[1:]))
+        app(args=join_expect(profiling.name_script(sys.argv[1:])))
     except SystemExit as ended:
         if ended.code == INTERRUPTED:
             _leave_at_once()

@@ -30,6 +30,8 @@ MACHINE = (
     *("memory", "sub_batch", "eval_batch", "grad_ckpt", "train_precision", "compile", "channels_last"),
     *("devices", "checkpoint_every"),
 )
+SCHEDULE = ("profile_wait", "profile_warmup", "profile_active", "profile_repeat")
+PROFILED = ("profile", *SCHEDULE)
 SCENES = (
     *(
         "data",
@@ -71,6 +73,7 @@ _PANELS = {
     **dict.fromkeys(FEATURES, "Frozen part"),
     **dict.fromkeys(TRAINED, "Trained part"),
     **dict.fromkeys((*DEVICE, *MACHINE), "Machine"),
+    **dict.fromkeys(PROFILED, "Profile"),
 }
 
 _OPTIONS: dict[str, tuple[Any, str]] = {
@@ -158,6 +161,11 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
     "channels_last": (bool, "Channels-last memory layout. Left out, only where it is safe and faster."),
     "devices": (int, "Processes that train together, one for each device (default 1)."),
     "checkpoint_every": (float, "Seconds between checkpoints within an epoch (default 60)."),
+    "profile": (bool, "Record the first steps with torch.profiler, into logs/profiler: traces, a page, the top operators."),
+    "profile_wait": (int, "Steps to let pass before the profiler begins (default 1)."),
+    "profile_warmup": (int, "Steps in which it runs and keeps nothing (default 1)."),
+    "profile_active": (int, "Steps that are recorded (default 3)."),
+    "profile_repeat": (int, "How often, one trace each (default 1)."),
 }
 
 

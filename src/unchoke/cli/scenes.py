@@ -1,4 +1,4 @@
-"""The commands about scenes and masks: `tile`, `segment train`, `segment predict`, `profile tile`."""
+"""The commands about scenes and masks: `tile`, `segment train`, `segment predict`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from unchoke.cli.options import (
     DEVICE,
     MACHINE,
     PATCHES,
+    PROFILED,
     SCENES,
     SCENES_ARGUMENT,
     TILES,
@@ -22,13 +23,12 @@ from unchoke.cli.options import (
     Weights,
     takes,
 )
-from unchoke.cli.showing import Shown, show
+from unchoke.cli.showing import Shown, hush_profiler, show
 from unchoke.report.console import Console
 
 segment_app = typer.Typer(
     help="Patches to full-size masks: train a decoder, then stitch masks of any size.", no_args_is_help=True
 )
-profile_app = typer.Typer(help="Where the time goes.", no_args_is_help=True)
 
 
 @takes(*SCENES, *TILES, "workers", data=SCENES_ARGUMENT)
@@ -48,11 +48,12 @@ def tile(typed: dict[str, Any], out: Out = None, dry_run: DryRun = False, json: 
 
 
 @segment_app.command("train")
-@takes(*SCENES, *PATCHES, *DECODER, *DEVICE, *(name for name in MACHINE if name != "grad_ckpt"), data=SCENES_ARGUMENT)
+@takes(*SCENES, *PATCHES, *DECODER, *DEVICE, *(name for name in MACHINE if name != "grad_ckpt"), *PROFILED, data=SCENES_ARGUMENT)
 def segment_train(typed: dict[str, Any], out: Out = None, json: Json = False) -> None:
     """Train a decoder on the encoder's cached pyramids of patches (or, with --cut none, the whole network)."""
 
     def work(console: Console) -> Shown:
+        hush_profiler(typed["profile"])
         from unchoke.flows.segment_train import segment_train as run
 
         result = run(out=out, on_event=console.on_event, **typed)
@@ -95,22 +96,3 @@ def segment_predict(
         return result.to_dict(), result.to_text(), 0 if result.ok else 1
 
     show("segment predict", json, work)
-
-
-@profile_app.command("tile")
-@takes(*SCENES, *TILES, "workers", data=SCENES_ARGUMENT)
-def profile_tile(
-    typed: dict[str, Any],
-    windows: Annotated[int, typer.Option("--windows", min=1, help="How many windows to measure.")] = 24,
-    out: Out = None,
-    json: Json = False,
-) -> None:
-    """Where tiling your scenes spends its time, the plain way and this one: a real profile, with .prof files for snakeviz."""
-
-    def work(console: Console) -> Shown:
-        from unchoke.flows.profile_tile import profile_tile as run
-
-        result = run(out=out, windows=windows, on_event=console.on_event, **typed)
-        return result.to_dict(), result.to_text(), 0
-
-    show("profile tile", json, work)

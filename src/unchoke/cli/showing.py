@@ -43,6 +43,14 @@ def show(command: str, as_json: bool, work: Callable[[Console], Shown]) -> None:
         raise typer.Exit(code)
 
 
+def hush_profiler(wanted: bool | None) -> None:
+    """Where a profile is wanted, and before torch is loaded: what its profiler would write to stderr is not for people."""
+    if wanted:
+        from unchoke.device.backend import quiet_profiler
+
+        quiet_profiler()
+
+
 def _reader_left() -> bool:
     """Whether whoever read our stdout is gone (`| head`); if so, nothing more is written there, not even at exit."""
     try:

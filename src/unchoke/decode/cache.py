@@ -21,6 +21,7 @@ from unchoke.choices import Choice
 from unchoke.decode.slots import SEGMENT_BYTES, DiskSlots, Pixels, RamSlots, Slots, Stamp
 from unchoke.errors import MachineError
 from unchoke.fingerprint import hash_int
+from unchoke.measure.clock import during
 from unchoke.units import format_bytes, format_count
 
 Mode = Literal["ram", "disk", "none"]
@@ -149,7 +150,9 @@ class PixelCache:
     def read_into(self, position: int, out: Pixels) -> None:
         """Put one picture into `out`."""
         if self._valid[position]:
-            if self._slots.read(int(self._slot_of[position]), out):
+            with during("read"):
+                sound = self._slots.read(int(self._slot_of[position]), out)
+            if sound:
                 self.hits += 1
                 return
             self.damaged += 1
@@ -183,7 +186,8 @@ class PixelCache:
                 self._slot_of[position] = self._free.pop()
             self._busy.add(position)
         try:
-            self._slots.write(int(self._slot_of[position]), self._stamps[position], pixels)
+            with during("write"):
+                self._slots.write(int(self._slot_of[position]), self._stamps[position], pixels)
             self._valid[position] = True
         finally:
             with self._lock:

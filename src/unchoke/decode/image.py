@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import io
 import warnings
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from unchoke.measure.clock import during
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -48,7 +51,11 @@ def may_pass(reason: str) -> bool:
 def read_bytes(path: str) -> bytes:
     """The file's content; a missing or empty file is a `DecodeError` like any other."""
     try:
-        data = Path(path).read_bytes()
+        with ExitStack() as stack:
+            with during("open"):
+                file = stack.enter_context(Path(path).open("rb"))
+            with during("read"):
+                data = file.read()
     except FileNotFoundError as error:
         raise DecodeError("missing", "the file is gone") from error
     except (PermissionError, IsADirectoryError) as error:
@@ -69,11 +76,9 @@ def decode_image(data: bytes, *, cover_px: int | None = None) -> Pixels:
     With `cover_px` a JPEG may come out smaller, by 2, 4 or 8 (cheap in the DCT domain), as long as its shorter side still
     covers that many pixels. Other factors are not used: they decode slower than the full picture.
     """
-    if is_jpeg(data):
-        pixels = _decode_turbo(data, cover_px)
-        if pixels is not None:
-            return pixels
-    return _decode_pillow(data, cover_px)
+    with during("decode"):
+        pixels = _decode_turbo(data, cover_px) if is_jpeg(data) else None
+        return pixels if pixels is not None else _decode_pillow(data, cover_px)
 
 
 def is_jpeg(data: bytes) -> bool:
@@ -124,7 +129,7 @@ def _decode_turbo(data: bytes, cover_px: int | None) -> Pixels | None:
     refuse_bombs(width, height)
     if colorspace not in ("YCbCr", "RGB", "Gray", "GRAY"):
         return None
-    factor = _shrink_factor(min(height, width), cover_px)
+    factor = shrink_factor(min(height, width), cover_px)
     try:
         pixels: Pixels = simplejpeg.decode_jpeg(data, "RGB", min_height=-(-height // factor), min_width=-(-width // factor))
     except ValueError:
@@ -132,7 +137,8 @@ def _decode_turbo(data: bytes, cover_px: int | None) -> Pixels | None:
     return _turn_upright(pixels, orientation(data))
 
 
-def _shrink_factor(short_side_px: int, cover_px: int | None) -> int:
+def shrink_factor(short_side_px: int, cover_px: int | None) -> int:
+    """By how much a JPEG of that short side is decoded smaller: 1, 2, 4 or 8."""
     if cover_px is None:
         return 1
     return next((factor for factor in (8, 4, 2) if short_side_px // factor >= cover_px), 1)
@@ -143,7 +149,7 @@ def _decode_pillow(data: bytes, cover_px: int | None) -> Pixels:
 
     with open_pillow(data) as image:
         if image.format in ("JPEG", "MPO"):
-            factor = _shrink_factor(min(image.size), cover_px)
+            factor = shrink_factor(min(image.size), cover_px)
             image.draft(None, (image.width // factor, image.height // factor))
         try:
             upright = ImageOps.exif_transpose(image)

@@ -12,6 +12,7 @@ from pathlib import Path
 from unchoke.decode.image import DecodeError, decode_image, is_jpeg, open_pillow, orientation, read_bytes
 from unchoke.fingerprint import digest_bytes
 from unchoke.index.preflight import FileFacts
+from unchoke.measure.clock import during
 
 _SUFFIXES = {
     "JPEG": {".jpg", ".jpeg", ".jpe", ".jfif", ".jif"},
@@ -34,7 +35,8 @@ def inspect_file(path: str) -> FileFacts:
     try:
         size_bytes, mtime_ns = _size_and_time(path)
         data = read_bytes(path)
-        content = digest_bytes(data)
+        with during("verify"):
+            content = digest_bytes(data)
         kind, mode, width, height = _header(data)
         decode_image(data, cover_px=1)
         if Path(path).suffix.lower() not in _SUFFIXES.get(kind, {Path(path).suffix.lower()}):
@@ -66,7 +68,8 @@ def read_size(path: str) -> tuple[int, int]:
 
 def _size_and_time(path: str) -> tuple[int, int]:
     try:
-        stat = os.stat(path)
+        with during("stat"):
+            stat = os.stat(path)
     except FileNotFoundError as error:
         raise DecodeError("missing", "the file is gone") from error
     return stat.st_size, stat.st_mtime_ns

@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import os
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from unchoke.choices import Choice
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4
 _LARGEST_ON_HEAP_BYTES = 1 << 30
 _NEVER = -1
+_USUAL_ON_HEAP_BYTES, _USUAL_TRIM_BYTES, _USUAL_MAPPED = 32 << 20, 64 << 20, 65_536
+"""Where glibc's own thresholds end up once tensors come and go."""
 _CONTEXT_BYTES = 600_000_000  # what CUDA's context takes with its kernels, where that cannot be read or is still to come
 _LARGEST_CONTEXT_BYTES = 1_500_000_000
 
@@ -242,6 +245,46 @@ def autocast(device: torch.device, dtype: torch.dtype) -> contextlib.AbstractCon
     return torch.autocast(device_type=device.type, dtype=dtype)
 
 
+def profiled_activities(device: torch.device) -> list[Any]:
+    """What torch.profiler can watch of a training on `device`: the CPU always, and a card where it is one of NVIDIA's."""
+    from torch.profiler import ProfilerActivity
+
+    return [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
+
+
+def is_operator_row(row: Any) -> bool:
+    """Whether a row of torch.profiler's averages is about what ran on the CPU, not about a kernel it launched."""
+    return bool(row.device_type.name == "CPU")
+
+
+def quiet_profiler() -> None:
+    """Keep torch.profiler from writing lines of its own to stderr. Must be said before torch is first imported."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+
+
+def rounding_of(device: torch.device, dtype: torch.dtype) -> str:
+    """What multiplications are rounded to there: "f32", "tf32" (float32 on a card that shortens it), "bf16" or "f16"."""
+    import torch
+
+    if dtype is torch.float32:
+        return "tf32" if device.type == "cuda" and torch.backends.cudnn.allow_tf32 else "f32"
+    return "bf16" if dtype is torch.bfloat16 else "f16"
+
+
+@contextlib.contextmanager
+def unshortened() -> Iterator[None]:
+    """Float32 in full within the block, on cards that would shorten it: what other ways of computing are compared with."""
+    import torch
+
+    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
+
+
 def has_fused_adamw(device: torch.device) -> bool:
     """Whether torch updates all weights in one call there; elsewhere it goes through them one by one."""
     return device.type in ("cuda", "cpu")
@@ -267,15 +310,20 @@ def device_count(device: str) -> int | None:
     return torch.cuda.device_count() if kind == "cuda" else 1 if kind == "mps" else None
 
 
-def keep_freed_memory() -> Choice:
+def keep_freed_memory(keep: bool = True) -> Choice:
     """Keep glibc from handing every freed tensor back to the kernel, only to fault it in again page by page.
 
     Large tensors then come from the heap and stay there when freed. Results do not change. Harmless to repeat; elsewhere than on
-    Linux with glibc nothing is done.
+    Linux with glibc nothing is done. `keep` False puts glibc's own ways back.
     """
-    if not _has_glibc():
+    if not has_glibc():
         return Choice("keep_freed_memory", False, "only glibc on Linux hands freed tensors back page by page")
     mallopt = ctypes.CDLL(None).mallopt
+    if not keep:
+        mallopt(_M_MMAP_THRESHOLD, _USUAL_ON_HEAP_BYTES)
+        mallopt(_M_MMAP_MAX, _USUAL_MAPPED)
+        mallopt(_M_TRIM_THRESHOLD, _USUAL_TRIM_BYTES)
+        return Choice("keep_freed_memory", False, "glibc's own thresholds, as asked for")
     kept = bool(mallopt(_M_MMAP_THRESHOLD, _LARGEST_ON_HEAP_BYTES)) or bool(mallopt(_M_MMAP_MAX, 0))
     kept = bool(mallopt(_M_TRIM_THRESHOLD, _NEVER)) and kept
     if not kept:
@@ -284,7 +332,8 @@ def keep_freed_memory() -> Choice:
     return Choice("keep_freed_memory", True, reason, UNMEASURED)
 
 
-def _has_glibc() -> bool:
+def has_glibc() -> bool:
+    """Whether the C library is the one whose ways with freed memory `keep_freed_memory` can change."""
     if sys.platform != "linux":
         return False
     try:

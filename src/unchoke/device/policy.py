@@ -158,6 +158,14 @@ def _card(facts: MachineFacts, device: str) -> Accelerator | None:
     return cards[int(index or 0)] if cards else None
 
 
+def describe_device(facts: MachineFacts, device: str) -> dict[str, str]:
+    """What `device` is called, and the driver behind it ("" where there is none): what figures of speed hold for."""
+    card = _card(facts, device)
+    if card is None:
+        return {"device": f"{facts.cpu_name}, {format_count(facts.cores, 'core')}", "driver": ""}
+    return {"device": card.name, "driver": card.driver}
+
+
 def _dtype(facts: MachineFacts, card: Accelerator | None, device: str, wanted: dict[str, Any]) -> Choice:
     if "dtype" in wanted:
         return given.choice("dtype", _checked_dtype(card, wanted["dtype"]))

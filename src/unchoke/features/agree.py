@@ -49,6 +49,12 @@ class Agreement:
     def within(self, tolerance: Tolerance) -> bool:
         return self.mean_cosine >= tolerance.mean_cosine and self.worst_centred >= tolerance.worst_centred
 
+    def in_words(self, tolerance: Tolerance) -> str:
+        return (
+            f"mean cosine {self.mean_cosine:.4f}, at least {tolerance.mean_cosine} wanted; "
+            f"worst after centring {self.worst_centred:.4f}, at least {tolerance.worst_centred}"
+        )
+
 
 def compare(reference: Features, candidate: Features) -> Agreement:
     """Cosines picture by picture, plain and after removing the reference's mean (which hides most differences).
@@ -102,7 +108,7 @@ def choose_engine(
         tried[candidate.label] = {"images_per_s": round(len(sample) / seconds, 1), **_rounded(agreement)}
         gain = reference_s / seconds
         if not agreement.within(candidate.tolerance):
-            refused.append(f"{candidate.label} disagrees: {_in_words(agreement, candidate.tolerance)}")
+            refused.append(f"{candidate.label} disagrees: {agreement.in_words(candidate.tolerance)}")
         elif gain < _SLOWER and not even_slower:
             refused.append(f"{candidate.label} agrees but ran {gain:.1f}× as fast as torch")
         else:
@@ -115,18 +121,11 @@ def _accepted(
     candidate: Candidate, agreement: Agreement, gain: float, sample: str, refused: list[str], tried: dict[str, Any]
 ) -> Choice:
     reason = (
-        f"agrees with float32 torch on {sample} ({_in_words(agreement, candidate.tolerance)}) and ran {gain:.1f}× as fast on them"
+        f"agrees with float32 torch on {sample} ({agreement.in_words(candidate.tolerance)}) and ran {gain:.1f}× as fast on them"
     )
     if refused:
         reason += f"; not used: {'; '.join(refused)}"
     return Choice("engine", candidate.label, reason, tried)
-
-
-def _in_words(agreement: Agreement, tolerance: Tolerance) -> str:
-    return (
-        f"mean cosine {agreement.mean_cosine:.4f}, at least {tolerance.mean_cosine} wanted; "
-        f"worst after centring {agreement.worst_centred:.4f}, at least {tolerance.worst_centred}"
-    )
 
 
 def _timed(engine: Engine, sample: Pixels) -> tuple[Features, float]:

@@ -23,6 +23,8 @@ from unchoke.features.encoders import Encoder
 from unchoke.features.engines import Features, FromPixels, in_padded_batches
 from unchoke.fingerprint import digest
 
+OPENVINO_BATCH = 8
+"""Pictures for each stream at once: their activations stay in the cache."""
 _HINTS = {"f32": "f32", "bf16": "bf16", "int8": "f32"}
 
 
@@ -62,7 +64,7 @@ class OpenVinoEngine:
         *,
         precision: str,
         streams: int,
-        batch: int = 8,
+        batch: int = OPENVINO_BATCH,
         keep_in: Path,
         calibration: Pixels | None = None,
     ) -> None:

@@ -23,8 +23,10 @@ from unchoke.features.store import ACTIVATIONS, POOLED, VIEWS, Half, save_shard,
 from unchoke.fingerprint import digest_bytes
 from unchoke.jobs.plan import Job
 from unchoke.jobs.records import JobResult
+from unchoke.measure.clock import Clock, Loading, during
+from unchoke.measure.timeline import EXTRACTION, job_clocks
 from unchoke.views.augment import Window, plan_view
-from unchoke.views.tiles import COVER, cover_px, cut_tiles
+from unchoke.views.tiles import cover_px, cut_tiles
 
 _AUGMENTED_COVER = 3.2
 """Augmented views show parts of the picture, so they need more of it."""
@@ -47,30 +49,38 @@ class Extractor:
         failed: list[tuple[str, str]] = []
         features: list[Half] = []
         batch: list[Pixels] = []
-        for sample_id, views in self._views(job):
+        clock, loading = Clock(EXTRACTION), Loading()
+        for sample_id, views in clock.each("load", self._views(job, loading)):
             if isinstance(views, DecodeError):
                 failed.append((sample_id, str(views)))
                 continue
             kept.append(sample_id)
             batch.extend(views)
             if len(batch) >= self.engine.batch:
-                features.append(self._encode(batch[: self.engine.batch]))
+                features.append(self._encode(batch[: self.engine.batch], clock))
                 del batch[: self.engine.batch]
         if batch:
-            features.append(self._encode(batch))
-        sha256, size_bytes = save_shard(self.folder / job.output, self._arrays(features), kept)
-        return JobResult(len(job.items), tuple(failed), sha256, size_bytes, {})
+            features.append(self._encode(batch, clock))
+        with clock.stage("write"):
+            sha256, size_bytes = save_shard(self.folder / job.output, self._arrays(features), kept)
+        return JobResult(len(job.items), tuple(failed), sha256, size_bytes, job_clocks(clock, loading))
 
-    def _encode(self, batch: list[Pixels]) -> Half:
-        return to_half(self.engine.encode(np.stack(batch)), of=self.recipe.network)
+    def _encode(self, batch: list[Pixels], clock: Clock) -> Half:
+        with clock.stage("collate"):
+            pixels_nhwc = np.stack(batch)
+        with clock.stage("encode"):
+            return to_half(self.engine.encode(pixels_nhwc), of=self.recipe.network)
 
-    def _views(self, job: Job) -> Iterator[tuple[str, list[Pixels] | DecodeError]]:
+    def _views(self, job: Job, loading: Loading) -> Iterator[tuple[str, list[Pixels] | DecodeError]]:
+        def load(planned: tuple[str, str]) -> tuple[str, list[Pixels] | DecodeError]:
+            with loading.here():
+                return self._load(*planned)
+
         planned = zip(job.items, job.contents, strict=True)
         ahead = max(self.decode_threads, 2 * self.engine.batch // self.recipe.tiles.num_tiles, 1)
-        return map_ahead(self._load, planned, threads=self.decode_threads, ahead=ahead)
+        return map_ahead(load, planned, threads=self.decode_threads, ahead=ahead)
 
-    def _load(self, planned: tuple[str, str]) -> tuple[str, list[Pixels] | DecodeError]:
-        sample_id, content = planned
+    def _load(self, sample_id: str, content: str) -> tuple[str, list[Pixels] | DecodeError]:
         try:
             if sample_id not in self.paths:
                 raise DecodeError("missing", "it is no longer among the samples")
@@ -94,17 +104,26 @@ def load_views(path: str, sample_id: str, content: str, recipe: Recipe) -> list[
     `content` is the planned SHA-256 ("" to skip the check).
     """
     data = read_bytes(path)
-    if content and digest_bytes(data) != content:
-        raise DecodeError("changed", "the file changed while the command ran; run it again")
+    if content:
+        with during("verify"):
+            found = digest_bytes(data)
+        if found != content:
+            raise DecodeError("changed", "the file changed while the command ran; run it again")
     return decode_views(data, sample_id, recipe)
 
 
 def decode_views(data: bytes, sample_id: str, recipe: Recipe) -> list[Pixels]:
     """The same of bytes already read; `sample_id` decides what the augmented views show."""
-    cover = cover_px(recipe.tiles, recipe.encoder.preprocess, times=_AUGMENTED_COVER if recipe.num_augmented else COVER)
-    image = decode_image(data, cover_px=cover)
+    image = decode_image(data, cover_px=_cover_px(recipe))
     show = _show_whole if recipe.tiles.is_whole else _show_tiles
-    return [shown for number in range(1 + recipe.num_augmented) for shown in show(image, sample_id, number, recipe)]
+    with during("transform"):
+        return [shown for number in range(1 + recipe.num_augmented) for shown in show(image, sample_id, number, recipe)]
+
+
+def _cover_px(recipe: Recipe) -> int | None:
+    """The short side to keep when a file is decoded smaller; None where it must not be."""
+    times = _AUGMENTED_COVER if recipe.num_augmented and recipe.cover is not None else recipe.cover
+    return None if times is None else cover_px(recipe.tiles, recipe.encoder.preprocess, times=times)
 
 
 def _show_whole(image: Pixels, sample_id: str, number: int, recipe: Recipe) -> list[Pixels]:

@@ -13,6 +13,8 @@ from unchoke.views.tiles import TilePlan
 from unchoke.workspace import safe_name
 
 DECODING = "libjpeg-turbo or Pillow, upright RGB, halved while it covers twice the input, antialiased uint8 resize; version 1"
+TWICE, FULL = "2", "full"
+"""How small a JPEG may be decoded: while it still covers so many times the side needed, or not at all."""
 _WHOLE = TilePlan()
 TILING = "tiles resized whole; views of a photo keep its proportions within 3:4 and 4:3, then are tiled; version 1"
 
@@ -31,6 +33,12 @@ class Recipe:
     cut: str = "end"
     tiles: TilePlan = _WHOLE
     shape: tuple[int, ...] | None = None
+    decode_scale: str = TWICE
+
+    @property
+    def cover(self) -> float | None:
+        """How many times the side needed a picture must keep when it is decoded smaller; None where it never is."""
+        return None if self.decode_scale == FULL else float(self.decode_scale)
 
     @property
     def is_plain(self) -> bool:
@@ -82,8 +90,10 @@ class Recipe:
         del encoder["weights_from"]  # the same weights from another place are the same weights
         views = {"augmented": self.num_augmented, "how": VIEW_RECIPE if self.num_augmented else ""}
         tiles = {} if self.tiles.is_whole else {"tiles": {**self.tiles.to_dict(), "how": TILING}}
+        scale = {} if self.decode_scale == TWICE else {"decode_scale": self.decode_scale}
         return {
             **tiles,
+            **scale,
             "encoder": encoder,
             "decoding": DECODING,
             "views": views,

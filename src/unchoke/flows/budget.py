@@ -23,7 +23,7 @@ from unchoke.settings import Settings, validate
 if TYPE_CHECKING:
     from unchoke.device.policy import Policy
     from unchoke.flows.probing import Limit, Prober
-    from unchoke.train.finetune import LoopConfig
+    from unchoke.train.settled import LoopConfig
     from unchoke.train.trial import Trial
 
 _DEFAULT_CUT = "none"
@@ -185,7 +185,7 @@ class _Inquiry:
         import torch
 
         from unchoke.device.policy import LONG
-        from unchoke.train.finetune import LoopConfig
+        from unchoke.train.settled import LoopConfig
 
         settings = self._settings
         precision, channels_last = settings.train_precision, settings.channels_last

@@ -21,17 +21,20 @@ from unchoke.fingerprint import digest
 from unchoke.flows.inspect import inspect_samples
 from unchoke.flows.problem import check_target_names
 from unchoke.flows.resources import diagnose_room, estimate_need, measure_room
-from unchoke.flows.session import Session, open_session, out_option
+from unchoke.flows.session import Session, open_session
 from unchoke.flows.worker_trial import try_worker
 from unchoke.index.manifest import load_manifest
 from unchoke.index.preflight import FATAL_PROBLEMS, diagnose_files, parse_expect
 from unchoke.index.samples import DataSource, Samples
 from unchoke.index.scan import scan_samples
 from unchoke.index.splits import assign_splits
+from unchoke.measure.clock import Loading
 from unchoke.measure.memory import return_unused_memory
+from unchoke.measure.timeline import Timeline
 from unchoke.report.text import render_findings
 from unchoke.settings import ANYTHING, Settings
 from unchoke.units import format_count
+from unchoke.workspace import out_option
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -121,15 +124,15 @@ def prepare(session: Session) -> Prepared:
     import pandas  # noqa: F401  (loading it is not part of a stage)
     import pyarrow.parquet  # noqa: F401
 
-    settings = session.settings
-    with session.stage("index"):
+    settings, loading = session.settings, Loading()
+    with session.stage("index"), loading.here():
         scan = scan_samples(data_source(settings))
         check_target_names(settings, scan.samples.task.names, kind=scan.samples.task.kind)
     for choice in scan.choices:
         session.chose(choice)
     with session.stage("check", format_count(len(scan.samples), "file")):
         threads = settings.workers if settings.workers is not None else _usable_cores()
-        facts = inspect_samples(scan.samples, session.workspace, threads=threads, on_event=session.on_event)
+        facts = inspect_samples(scan.samples, session.workspace, threads=threads, on_event=session.on_event, loading=loading)
         samples, choices = assign_splits(
             scan.samples,
             val_share=settings.val_share,
@@ -143,6 +146,7 @@ def prepare(session: Session) -> Prepared:
         expect = parse_expect(settings.expect) if settings.expect and settings.expect != ANYTHING else None
         findings = scan.findings + diagnose_files(samples, facts, expect=expect, failure_rate=settings.max_failures)
         findings += _diagnose_room(session, len(samples))
+    session.timelines["check"] = Timeline.of(None, loading)
     for choice in choices:
         session.chose(choice)
     return_unused_memory()

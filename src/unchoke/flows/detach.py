@@ -24,11 +24,11 @@ from unchoke import atomic, listing
 from unchoke.errors import DataError, Interrupted, MachineError, UnchokeError, UsageError
 from unchoke.events import OnEvent
 from unchoke.flows.results import FitResult
-from unchoke.flows.session import default_listener, out_option, refuse_inside_data
+from unchoke.flows.session import default_listener, refuse_inside_data
 from unchoke.report.json import load_record, parse_event
 from unchoke.report.text import render_fit_result
 from unchoke.settings import resolve_settings, typed_options
-from unchoke.workspace import DEFAULT_ROOT, Workspace
+from unchoke.workspace import DEFAULT_ROOT, Workspace, out_option
 
 COMMANDS = ("fit", "train")
 _STARTED = ".json"

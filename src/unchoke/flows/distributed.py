@@ -1,7 +1,8 @@
 """One training in several processes: started by us (`--devices 2`), or by a launcher such as torchrun around the whole command.
 
 In: a training as a value (`train/job.py`). The processes we start run it together, their leader tells what happens through a
-file of JSON lines, and when they are done the job's folder holds the result; the caller then finds the training finished. Under a
+file of JSON lines, and when they are done the job's folder holds the result, and where the leader's time went; the caller then
+finds the training finished. Under a
 launcher, every process runs the whole command: the leader prepares everything alone and hands the job to the others, who do
 nothing else.
 """
@@ -23,16 +24,19 @@ from unchoke.device.backend import device_count, numbered_device
 from unchoke.errors import DataError, Interrupted, MachineError, UnchokeError, UsageError
 from unchoke.events import OnEvent, ignore
 from unchoke.jobs.signals import stop_requests
+from unchoke.measure.timeline import Timeline
 from unchoke.report.json import dump_event, parse_event
-from unchoke.train.finetune import Finetuned
 from unchoke.train.job import Job, run_job
 from unchoke.train.parallel import ALONE, Ranks, joined
+from unchoke.train.profiling import UNPROFILED, Unprofiled
+from unchoke.train.settled import Finetuned
 from unchoke.units import format_count
 
 J = TypeVar("J", bound=Job)
 _RESTARTS = 3
 _LOOK_EVERY_S = 0.2
 _ENDED = "ended.json"
+_TIMELINE = "timeline.json"
 
 
 def run_on_devices(job: J, num: int, *, on_event: OnEvent) -> J:
@@ -88,11 +92,24 @@ def take_part(job: Job, lines: str) -> None:
             file.flush()
 
         try:
-            run_job(_on_own_device(job), on_event=tell if ranks.leads else ignore, stop=lambda: requests.requested, ranks=ranks)
+            done = run_job(
+                _on_own_device(job), on_event=tell if ranks.leads else ignore, stop=lambda: requests.requested, ranks=ranks
+            )
+            if ranks.leads:
+                atomic.write_json(ended.with_name(_TIMELINE), done.timeline.to_dict())
         except UnchokeError as error:
             atomic.write_json(ended, [type(error).__name__, error.what, error.why, error.try_])
             if not isinstance(error, Interrupted):
                 raise
+
+
+def take_timeline(job: Job) -> Timeline:
+    """Where the time of the leader went that has just finished `job`; the file it left goes."""
+    assert job.folder is not None, "processes that train together meet in a folder"
+    file = job.folder / _TIMELINE
+    found = Timeline.from_dict(json.loads(file.read_text(encoding="utf-8")))
+    file.unlink()
+    return found
 
 
 def _told_end(folder: Path) -> UnchokeError | None:
@@ -192,13 +209,15 @@ class Part:
     def follows(self) -> bool:
         return not self.ranks.leads
 
-    def run(self, job: Job, *, on_event: OnEvent, stop: Callable[[], bool]) -> Finetuned:
-        """The leader's call: hand the job to everyone and train together."""
+    def run(
+        self, job: Job, *, on_event: OnEvent, stop: Callable[[], bool] = lambda: False, profiler: Unprofiled = UNPROFILED
+    ) -> Finetuned:
+        """The leader's call: hand the job to everyone and train together. Only the leader is profiled."""
         if self.ranks.world == 1:
-            return run_job(job, on_event=on_event, stop=stop)
+            return run_job(job, on_event=on_event, stop=stop, profiler=profiler)
         job = replace(job, loop=replace(job.loop, threads=max(1, job.loop.threads // self._neighbours)))
         self._send(job)
-        return run_job(_on_own_device(job), on_event=on_event, stop=stop, ranks=self.ranks)
+        return run_job(_on_own_device(job), on_event=on_event, stop=stop, ranks=self.ranks, profiler=profiler)
 
     @property
     def _neighbours(self) -> int:

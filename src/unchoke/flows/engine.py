@@ -7,8 +7,9 @@ down in the workspace and stands from then on, so that a resumed run computes th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,10 +20,10 @@ from unchoke.errors import UsageError
 from unchoke.features.agree import ASKED_FOR_INT8, USUAL, Candidate, choose_engine
 from unchoke.features.cut import NONE, Cut, cut_network, frozen_part
 from unchoke.features.encoders import Encoder, load_encoder
-from unchoke.features.engine_openvino import OpenVinoEngine
+from unchoke.features.engine_openvino import OPENVINO_BATCH, OpenVinoEngine
 from unchoke.features.engines import Engine, TorchEngine
 from unchoke.features.extract import load_views
-from unchoke.features.recipe import Recipe
+from unchoke.features.recipe import TWICE, Recipe
 from unchoke.fingerprint import digest, hash_int
 from unchoke.flows.engine_choice import load_choices, rebuild, refuse_unmet_wish
 from unchoke.flows.session import Session
@@ -43,6 +44,19 @@ class Picture:
 
 
 @dataclass(frozen=True)
+class HowRun:
+    """How an engine is run: pictures at once, batches side by side, and how small files are decoded. None: as the policy says."""
+
+    encode_batch: int | None = None
+    engine_streams: int | None = None
+    decode_scale: str = TWICE
+
+    def given(self) -> dict[str, Any]:
+        """What differs from the usual."""
+        return {name: value for name, value in asdict(self).items() if value != getattr(HowRun(), name)}
+
+
+@dataclass(frozen=True)
 class Frozen:
     """The whole encoder, where it is cut, how pictures are shown to it, and the engine that runs the part before the cut."""
 
@@ -50,13 +64,17 @@ class Frozen:
     cut: Cut
     tiles: TilePlan
     engine: Engine
+    how: HowRun = field(default_factory=HowRun)
 
     def recipe(self, num_augmented: int) -> Recipe:
         """How a picture becomes what is cached."""
-        engine = self.engine
-        return Recipe(
-            self.encoder.spec, engine.name, engine.precision, num_augmented, self.cut.name, self.tiles, shape=self.cut.shape
-        )
+        engine, scale = self.engine, self.how.decode_scale
+        named = (engine.name, engine.precision, num_augmented, self.cut.name)
+        return Recipe(self.encoder.spec, *named, self.tiles, shape=self.cut.shape, decode_scale=scale)
+
+    def describe(self) -> dict[str, Any]:
+        """The engine and how files are decoded for it, for the record and for prediction."""
+        return {**self.engine.describe(), "decode_scale": self.how.decode_scale}
 
 
 def open_encoder(session: Session) -> Encoder:
@@ -77,19 +95,32 @@ def prepare_engine(session: Session, pictures: Sequence[Picture]) -> Frozen:
     cut = cut_network(encoder, settings.cut)
     part = frozen_part(encoder, cut)
     kept = session.workspace.engines / "choice.json"
-    earlier, key = load_choices(kept), _choice_key(session, part)
+    earlier, key = load_choices(kept), choice_key(session, part)
+    how = HowRun(**earlier[key].get("how", {})) if key in earlier else _tuned_how(session)
     if key in earlier:
-        engine = rebuild(session, earlier[key], lambda label: _build(session, part, label, pictures, tiles))
+        engine = rebuild(session, earlier[key], lambda label: build_engine(session, part, label, pictures, tiles, how))
         if engine is not None:
-            return Frozen(encoder, cut, tiles, engine)
+            return Frozen(encoder, cut, tiles, engine, how)
     reference = TorchEngine(part, device=torch_device(session.policy))
-    candidates = _candidates(session, part, pictures, tiles)
+    candidates = engine_candidates(session, part, pictures, tiles, how)
     shown = "pictures" if tiles.is_whole else "pictures' tiles"
     engine, choice = choose_engine(reference, candidates, _sample(part, pictures, tiles, _COMPARED), shown=shown)
     refuse_unmet_wish(session, choice)
-    atomic.write_json(kept, {**earlier, key: choice.to_dict()})
+    atomic.write_json(kept, {**earlier, key: {**choice.to_dict(), "how": how.given()}})
     session.chose(choice)
-    return Frozen(encoder, cut, tiles, engine)
+    return Frozen(encoder, cut, tiles, engine, how)
+
+
+def _tuned_how(session: Session) -> HowRun:
+    """As `unchoke tune` found best, for the engine it found that with; as usual where another one is asked for by name."""
+    settings, names = session.settings, ["encode_batch", "decode_scale"]
+    if settings.engine or settings.precision:
+        return HowRun()
+    names += ["engine_streams"] if settings.workers is None else []
+    choices = [choice for name in names if (choice := session.tuned.choice(name)) is not None]
+    for choice in choices:
+        session.chose(choice)
+    return HowRun(**{choice.name: choice.value for choice in choices})
 
 
 def _refuse_nothing_frozen(cut: str) -> None:
@@ -101,7 +132,7 @@ def _refuse_nothing_frozen(cut: str) -> None:
         )
 
 
-def _choice_key(session: Session, part: Encoder) -> str:
+def choice_key(session: Session, part: Encoder) -> str:
     """What the choice of an engine depends on."""
     settings, spec = session.settings, part.spec
     asked_for = [settings.engine, settings.precision, settings.device]
@@ -118,18 +149,23 @@ def _refuse_unknown_pair(engine: str | None, precision: str | None) -> None:
         )
 
 
-def _candidates(session: Session, part: Encoder, pictures: Sequence[Picture], tiles: TilePlan) -> list[Candidate]:
+def engine_candidates(
+    session: Session, part: Encoder, pictures: Sequence[Picture], tiles: TilePlan, how: HowRun
+) -> list[Candidate]:
+    """Engines that may be used here, best first; each has to agree with plain torch before it is."""
+
     def candidate(label: str) -> Candidate:
         tolerance = ASKED_FOR_INT8 if label.endswith(":int8") else USUAL
-        return Candidate(label, lambda: _build(session, part, label, pictures, tiles), tolerance)
+        return Candidate(label, lambda: build_engine(session, part, label, pictures, tiles, how), tolerance)
 
-    return [candidate(label) for label in _wanted_labels(session)]
+    return [candidate(label) for label in wanted_labels(session)]
 
 
-def _wanted_labels(session: Session) -> list[str]:
-    """The policy's candidates, narrowed to the engine and precision asked for."""
+def wanted_labels(session: Session) -> list[str]:
+    """The policy's candidates, what was tuned first among them, narrowed to the engine and precision asked for."""
     wanted = session.settings
-    labels = list(session.policy.engine)
+    tuned = session.tuned.choice("engine")
+    labels = list(dict.fromkeys([*([str(tuned.value)] if tuned else []), *session.policy.engine]))
     if wanted.precision:
         engines = dict.fromkeys([*(label.partition(":")[0] for label in labels), *_PRECISIONS])
         labels = [f"{engine}:{wanted.precision}" for engine in engines if wanted.precision in _PRECISIONS[engine]]
@@ -139,13 +175,17 @@ def _wanted_labels(session: Session) -> list[str]:
     return labels
 
 
-def _build(session: Session, part: Encoder, label: str, pictures: Sequence[Picture], tiles: TilePlan) -> Engine:
+def build_engine(
+    session: Session, part: Encoder, label: str, pictures: Sequence[Picture], tiles: TilePlan, how: HowRun
+) -> Engine:
+    """The engine of that label (``openvino:bf16``), run as `how` says."""
     name, _, precision = label.partition(":")
     if name == "openvino":
         return OpenVinoEngine(
             part,
             precision=precision,
-            streams=max(1, session.policy.workers),
+            streams=how.engine_streams or max(1, session.policy.workers),
+            batch=how.encode_batch or OPENVINO_BATCH,
             keep_in=session.workspace.engines,
             calibration=_sample(part, pictures, tiles, _CALIBRATED) if precision == "int8" else None,
         )
@@ -153,7 +193,7 @@ def _build(session: Session, part: Encoder, label: str, pictures: Sequence[Pictu
         part,
         device=torch_device(session.policy),
         precision=precision,
-        batch=session.policy.encode_batch,
+        batch=how.encode_batch or session.policy.encode_batch,
         channels_last=session.policy.memory_format == "channels_last",
     )
 

@@ -26,7 +26,7 @@ from unchoke.features.stored import open_stored
 from unchoke.flows.network_runs import GivenRows, open_network, open_pictures
 from unchoke.flows.runs import FoundRun, find_run
 from unchoke.flows.scoring import JUDGED, Judged, Outputs, judge, metrics_dict, run_head
-from unchoke.flows.session import default_listener, out_option
+from unchoke.flows.session import default_listener
 from unchoke.index.samples import input_column
 from unchoke.jobs.queue import JobQueue
 from unchoke.measure.timers import StageTimers
@@ -37,6 +37,7 @@ from unchoke.train.checkpoints import load_head
 from unchoke.train.data import Problem, ProblemKind
 from unchoke.train.sources import ActivationSource, Source
 from unchoke.train.trained_network import TrainedNetwork, load_network
+from unchoke.workspace import out_option
 
 EXPORTED_FEATURES = "features.npz"
 EXPORTED_PIXELS = "pixels.npz"

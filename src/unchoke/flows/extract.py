@@ -36,6 +36,7 @@ from unchoke.jobs.queue import JobQueue, QueueState
 from unchoke.jobs.records import DoneRecord, JobResult
 from unchoke.jobs.run import run_jobs
 from unchoke.measure.memory import return_unused_memory
+from unchoke.measure.timeline import JobTimes
 from unchoke.units import format_bytes, format_count
 
 _LARGEST_SHARD_BYTES = 64_000_000
@@ -94,7 +95,7 @@ def extract_features(session: Session, pictures: Sequence[Picture]) -> Extracted
     num_images = sum(len(job.items) for job in state.pending)
     leave_device(engine, frozen.encoder)
     return Extracted(
-        store, recipe, engine.describe(), stored.present, stored.failed, len(state.pending), num_images, frozen.encoder
+        store, recipe, frozen.describe(), stored.present, stored.failed, len(state.pending), num_images, frozen.encoder
     )
 
 
@@ -168,12 +169,19 @@ def run_extraction(
     paths = {picture.sample_id: picture.path for picture in pictures}
     body: Callable[[Job], JobResult] = Extractor(engine, recipe, paths, queue.folder, _decode_threads(session, engine))
     runner: InProcessEngine | ProcessEngine = InProcessEngine(slots=_slots(engine))
+    readers = _slots(engine) * max(1, _decode_threads(session, engine))
     setup: Callable[..., None] | None = None
     setup_args: tuple[Any, ...] = ()
     if isinstance(engine, TorchEngine) and is_cpu(engine.device) and len(jobs) > session.policy.workers > 1:
         weights = Path(session.settings.weights) if session.settings.weights else None
-        body, runner = run_job, ProcessEngine(session.policy.workers)
+        body, runner, readers = run_job, ProcessEngine(session.policy.workers), session.policy.workers
         setup, setup_args = set_up, (recipe, weights, paths, queue.folder, engine.batch, engine.channels_last)
+    times, watch = JobTimes(), _failure_watch(session.settings.max_failures, paths, done)
+
+    def heed(job: Job, result: JobResult) -> None:
+        times.add(result.info)
+        watch(job, result)
+
     num_threads = torch.get_num_threads()
     if engine.name == "openvino":
         torch.set_num_threads(1)  # the streams use the cores; torch only resizes single pictures
@@ -192,10 +200,12 @@ def run_extraction(
             unit="images",
             jobs_before=len(done),
             items_before=sum(record.num_items for record in done),
-            on_result=_failure_watch(session.settings.max_failures, paths, done),
+            on_result=heed,
+            extra=times.progress,
         )
     finally:
         torch.set_num_threads(num_threads)  # training counts on them
+    session.timelines["extract"] = times.timeline(readers=readers)
 
 
 def _failure_watch(max_share: float, wanted: Collection[str], done: Sequence[DoneRecord]) -> Callable[[Job, JobResult], None]:
@@ -221,5 +231,9 @@ def _slots(engine: Engine) -> int:
 
 
 def _decode_threads(session: Session, engine: Engine) -> int:
-    """Streams on every core decode their own pictures; a device wants threads that decode ahead of it."""
+    """Streams on every core decode their own pictures; a device wants threads that decode ahead of it; tuning may know better."""
+    tuned = session.tuned.choice("decode_threads")
+    if tuned is not None and session.settings.workers is None:
+        session.chose(tuned)
+        return int(tuned.value)
     return 0 if engine.name == "openvino" else session.policy.decode_threads

@@ -30,7 +30,7 @@ from unchoke.flows.record import Material
 from unchoke.flows.resources import estimate_need
 from unchoke.flows.results import ExtractResult, FitResult, Rehearsal
 from unchoke.flows.session import Session, open_session
-from unchoke.flows.training import run_training
+from unchoke.flows.training import Trainer, run_training
 from unchoke.index.manifest import save_manifest
 from unchoke.jobs.plan import Job
 from unchoke.jobs.queue import JobQueue
@@ -100,6 +100,14 @@ def extract(
 
 def _go_on(session: Session, prepared: Prepared, findings: list[Finding], *, command: str) -> FitResult:
     """Everything after the gate."""
+    material, trainer = prepare_training(session, prepared, findings, command=command)
+    planned_bytes = _need(session, len(prepared.samples)).memory_bytes
+    record, already_done = run_training(session, material, trainer, planned_bytes=planned_bytes)
+    return FitResult(record, session.workspace.root, already_done)
+
+
+def prepare_training(session: Session, prepared: Prepared, findings: list[Finding], *, command: str) -> tuple[Material, Trainer]:
+    """Make sure that everything training reads is there; what the run is made from, and what will train it."""
     save_manifest(prepared.samples, session.workspace.manifest_file)
     pictures = sound_pictures(prepared)
     inputs = prepare_inputs(session, pictures)
@@ -107,10 +115,7 @@ def _go_on(session: Session, prepared: Prepared, findings: list[Finding], *, com
     kept = prepared.sound.to_numpy().copy()
     kept[np.flatnonzero(kept)] = inputs.present
     learnable = build_problem(prepared.samples, prepared.facts["content"], kept)
-    material = Material(learnable, inputs.encoder, findings, quarantined, command)
-    planned_bytes = _need(session, len(prepared.samples)).memory_bytes
-    record, already_done = run_training(session, material, inputs.trainer(learnable), planned_bytes=planned_bytes)
-    return FitResult(record, session.workspace.root, already_done)
+    return Material(learnable, inputs.encoder, findings, quarantined, command), inputs.trainer(learnable)
 
 
 def sound_pictures(prepared: Prepared) -> list[Picture]:

@@ -25,7 +25,7 @@ from unchoke.experiments.store import ExperimentStore
 from unchoke.fingerprint import digest
 from unchoke.flows.evaluate import load_predictions
 from unchoke.flows.results import FitResult
-from unchoke.flows.session import Session, out_option
+from unchoke.flows.session import Session
 from unchoke.index.manifest import load_manifest
 from unchoke.measure.timers import StageTimers
 from unchoke.report.json import to_jsonable
@@ -36,7 +36,7 @@ from unchoke.train.data import ProblemKind
 from unchoke.train.metrics import Scores, score
 from unchoke.train.targets import plan_targets
 from unchoke.units import format_count
-from unchoke.workspace import Workspace
+from unchoke.workspace import Workspace, out_option
 
 OOF_FILE = "oof.csv"
 FOLDS_FILE = "folds.json"
@@ -81,7 +81,7 @@ def fold_session(session: Session, fold: int, *, on_event: OnEvent) -> FoldSessi
     """The same workspace and settings with `fold` as the test set, and clocks and choices of its own."""
     same = {one.name: getattr(session, one.name) for one in fields(Session)}
     settings = session.settings.model_copy(update={"fold": fold})
-    own = {"settings": settings, "timers": StageTimers(), "choices": [*session.choices], "on_event": on_event}
+    own = {"settings": settings, "timers": StageTimers(), "timelines": {}, "choices": [*session.choices], "on_event": on_event}
     return FoldSession(**same | own, whole=session.settings)
 
 

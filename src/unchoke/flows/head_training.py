@@ -18,6 +18,7 @@ from unchoke.train.checkpoints import save_head
 from unchoke.train.data import Problem
 from unchoke.train.heads import HeadConfig
 from unchoke.train.loop import train_heads
+from unchoke.train.profiling import UNPROFILED
 from unchoke.train.sweep import choose_batch_size, default_sweep
 from unchoke.units import format_count
 
@@ -39,6 +40,7 @@ class HeadTrainer:
 
     def train(self, folder: Path) -> Trained:
         session, device = self._session, torch_device(self._session.policy)
+        profiler = session.profiler or UNPROFILED
         session.chose(
             Choice("head_threads", 1, "heads are small: threads that wait for one another cost more than they gain", _CLAIMED)
         )
@@ -53,8 +55,10 @@ class HeadTrainer:
                 device=device,
                 checkpoint=folder / "checkpoints" / "last.pt",
                 on_event=keeping_choices(session),
-                stop=lambda: requests.requested,
+                stop=lambda: requests.requested or profiler.wants_stop,
+                profiler=profiler,
             )
+        session.timelines["train"] = result.timeline
         return Trained(
             outputs=run_head(result.best, self._store, self._problem, device=device),
             metric=result.metric,

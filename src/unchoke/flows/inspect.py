@@ -16,6 +16,7 @@ from unchoke.decode.pipeline import map_ahead
 from unchoke.events import Note, OnEvent, Progress
 from unchoke.index.preflight import FATAL_PROBLEMS, FileFacts, facts_frame
 from unchoke.index.samples import Samples
+from unchoke.measure.clock import Loading
 from unchoke.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -26,8 +27,10 @@ _TELL_EVERY_S = 0.2
 _KEY = ["path", "size_bytes", "mtime_ns"]
 
 
-def inspect_samples(samples: Samples, workspace: Workspace, *, threads: int, on_event: OnEvent) -> pd.DataFrame:
-    """Facts of every sample's file, old ones from `checked.parquet`, new ones by reading."""
+def inspect_samples(
+    samples: Samples, workspace: Workspace, *, threads: int, on_event: OnEvent, loading: Loading | None = None
+) -> pd.DataFrame:
+    """Facts of every sample's file, old ones from `checked.parquet`, new ones by reading, which `loading` keeps account of."""
     import pandas as pd
 
     known = load_facts(workspace, on_event)
@@ -37,17 +40,25 @@ def inspect_samples(samples: Samples, workspace: Workspace, *, threads: int, on_
     if len(unseen) == 0:
         return facts.reset_index(drop=True)
     paths = [str(path) for path in wanted["path"].to_numpy()[unseen]]
-    learnt = _inspect_all(paths, known, workspace, threads=threads, on_event=on_event)
+    account = Loading() if loading is None else loading
+    learnt = _inspect_all(paths, known, workspace, threads=threads, on_event=on_event, loading=account)
     by_path = pd.concat([known, learnt]).drop_duplicates("path", keep="last").set_index("path")
     return by_path.loc[list(wanted["path"])].reset_index()[list(FileFacts.__dataclass_fields__)]
 
 
-def _inspect_all(paths: list[str], known: pd.DataFrame, workspace: Workspace, *, threads: int, on_event: OnEvent) -> pd.DataFrame:
+def _inspect_all(
+    paths: list[str], known: pd.DataFrame, workspace: Workspace, *, threads: int, on_event: OnEvent, loading: Loading
+) -> pd.DataFrame:
     """Facts of `paths`, gathered column by column: objects for tens of thousands of files would stay in memory for good."""
+
+    def inspect(path: str) -> FileFacts:
+        with loading.here():
+            return inspect_file(path)
+
     seen: dict[str, list[Any]] = {name: [] for name in FileFacts.__dataclass_fields__}
     started = saved = told = time.monotonic()
     failed = 0
-    for done, facts in enumerate(map_ahead(inspect_file, paths, threads=threads, ahead=16 * max(1, threads)), start=1):
+    for done, facts in enumerate(map_ahead(inspect, paths, threads=threads, ahead=16 * max(1, threads)), start=1):
         for name, column in seen.items():
             column.append(getattr(facts, name))
         failed += facts.problem in FATAL_PROBLEMS

@@ -17,8 +17,8 @@ from unchoke.features.cut import NONE, cut_network
 from unchoke.features.encoders import Encoder
 from unchoke.flows.session import Session
 from unchoke.train.data import Problem
-from unchoke.train.finetune import LoopConfig
 from unchoke.train.selection import IMBALANCE_FOR_BALANCED, imbalance
+from unchoke.train.settled import LoopConfig
 
 _BODY_SHARE = 0.3
 _EVAL_FACTOR = 4
@@ -26,17 +26,27 @@ _FEWEST_STEPS_TO_AVERAGE = 100
 
 
 class _Chooser:
-    """Takes what was typed, or tells what was chosen instead."""
+    """Takes what was typed, or tells what was tuned or chosen instead."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, *, num_samples: int) -> None:
         self._session = session
+        self._num_samples = num_samples  # that the run will go through: some of what was tuned must first repay its set-up
 
     def __call__(self, name: str, value: Any, reason: str, **evidence: Any) -> Any:
         typed = getattr(self._session.settings, name, None)
         if typed is not None:
             return typed
-        self._session.chose(Choice(name, value, reason, evidence))
-        return value
+        choice = self._session.tuned.choice(name, num_samples=self._num_samples) or Choice(name, value, reason, evidence)
+        self._session.chose(choice)
+        return choice.value
+
+    def tuned(self, name: str, otherwise: Any) -> Any:
+        """What was tuned, told; else `otherwise`, of which nothing need be said."""
+        choice = self._session.tuned.choice(name)
+        if choice is None:
+            return otherwise
+        self._session.chose(choice)
+        return choice.value
 
 
 @dataclass(frozen=True)
@@ -64,8 +74,9 @@ def _cuts_patches(convolution: nn.Conv2d) -> bool:
 
 def choose_loop(session: Session, problem: Problem, part: TrainedPart) -> LoopConfig:
     """The loop for this problem and trained part on this machine."""
-    settings, policy, choose = session.settings, session.policy, _Chooser(session)
+    settings, policy = session.settings, session.policy
     num_train = len(problem.positions("train"))
+    choose = _Chooser(session, num_samples=settings.epochs * num_train)
     batch_size = choose("batch_size", *_batch_size(num_train))
     num_steps = settings.epochs * -(-num_train // batch_size)
     lr = choose("lr", 1e-3, "the head's; a common rate for AdamW on a new linear layer", **UNMEASURED)
@@ -75,7 +86,7 @@ def choose_loop(session: Session, problem: Problem, part: TrainedPart) -> LoopCo
     return LoopConfig(
         epochs=settings.epochs,
         batch_size=batch_size,
-        sub_batch=min(settings.sub_batch or batch_size, batch_size),
+        sub_batch=min(settings.sub_batch or choose.tuned("sub_batch", batch_size), batch_size),
         eval_batch=choose("eval_batch", _EVAL_FACTOR * batch_size, "without gradients a larger batch fits"),
         lr=lr,
         body_lr=body_lr,
@@ -88,14 +99,25 @@ def choose_loop(session: Session, problem: Problem, part: TrainedPart) -> LoopCo
         label_smoothing=_for_classes(problem, choose, "label_smoothing", 0.05, "keeps the network from being too sure"),
         class_weights=_class_weights(problem, choose),
         dtype=LONG[choose("train_precision", SHORT[policy.train_dtype], policy.choice("train_dtype").reason)],
-        memory_format=_memory_format(session, part.convolutions),
+        memory_format=_memory_format(session, choose, part.convolutions),
         compile=bool(choose("compile", policy.compile, policy.choice("compile").reason, **UNMEASURED)),
         grad_ckpt=bool(choose("grad_ckpt", False, "activations are kept unless memory is too small for them")),
         batch_norm=_batch_norm(choose) if part.batch_norm else "frozen",
         patience=settings.patience or 0,
-        threads=_threads(),
+        threads=choose.tuned("threads", _threads()),
         seed=settings.seed,
+        keep_freed=choose.tuned("keep_freed_memory", True),
     )
+
+
+def choose_feeding(session: Session) -> tuple[int, bool]:
+    """How many threads read ahead of training, and whether into pinned memory. Neither changes a number."""
+    workers = session.tuned.choice("workers") if session.settings.workers is None else None
+    pin = session.tuned.choice("pin_memory")
+    for choice in (workers, pin):
+        if choice is not None:
+            session.chose(choice)
+    return int(workers.value if workers else session.policy.workers), bool(pin.value if pin else session.policy.pin_memory)
 
 
 def _batch_size(num_train: int) -> tuple[int, str]:
@@ -123,15 +145,12 @@ def _class_weights(problem: Problem, choose: _Chooser) -> Any:
     return choose("class_weights", "none", "the classes are of similar size")
 
 
-def _memory_format(session: Session, has_convolutions: bool) -> str:
-    wanted = session.settings.channels_last
-    if wanted is not None:
-        return "channels_last" if wanted else "contiguous"
-    if not has_convolutions:
+def _memory_format(session: Session, choose: _Chooser, has_convolutions: bool) -> str:
+    if session.settings.channels_last is None and not has_convolutions:
         return "contiguous"
     choice = session.policy.choice("memory_format")
-    session.chose(Choice("channels_last", choice.value == "channels_last", choice.reason, choice.evidence))
-    return str(choice.value)
+    wanted = choose("channels_last", choice.value == "channels_last", choice.reason, **choice.evidence)
+    return "channels_last" if wanted else "contiguous"
 
 
 def _batch_norm(choose: _Chooser) -> str:

@@ -34,8 +34,9 @@ from unchoke.flows.runs import FoundRun
 from unchoke.index.manifest import load_manifest
 from unchoke.train.data import Positions
 from unchoke.train.feeding import Fed, feed
-from unchoke.train.finetune import LoopConfig, prepare_network
+from unchoke.train.modes import prepare_network
 from unchoke.train.network import TiledNetwork
+from unchoke.train.settled import LoopConfig
 from unchoke.train.sources import Source
 from unchoke.train.step import PartSize, in_parts
 from unchoke.train.trained_network import TrainedNetwork

@@ -8,7 +8,6 @@ machine, or with another memory limit, computes the same numbers.
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,24 +16,21 @@ from unchoke import atomic
 from unchoke.choices import Choice
 from unchoke.device.backend import keep_freed_memory
 from unchoke.errors import MachineError, UsageError
-from unchoke.events import OnEvent, ignore
 from unchoke.features.cut import count_blocks
 from unchoke.features.encoders import Encoder, digest_tensors
 from unchoke.fingerprint import digest
-from unchoke.flows.distributed import Part, run_on_devices
-from unchoke.flows.head_training import keeping_choices
-from unchoke.flows.loop_choices import TrainedPart, choose_loop
+from unchoke.flows.loop_choices import TrainedPart, choose_feeding, choose_loop
 from unchoke.flows.memory import FILE as MEMORY_FILE
 from unchoke.flows.memory import Planned, plan_memory, remember_memory
 from unchoke.flows.problem import Learnable
 from unchoke.flows.record import Trained
+from unchoke.flows.running import run_training_job
 from unchoke.flows.session import Session
-from unchoke.jobs.signals import stop_requests
-from unchoke.settings import TRAINED_PART
-from unchoke.train.finetune import Finetuned, LoopConfig
+from unchoke.settings import TRAINED_PART, Settings
 from unchoke.train.job import NetworkSpec, SourceSpec, TrainingJob
 from unchoke.train.network import NetworkConfig
 from unchoke.train.selection import choose_metric
+from unchoke.train.settled import Finetuned, LoopConfig
 from unchoke.train.targets import TargetPlan, plan_targets
 from unchoke.train.trained_network import TrainedNetwork, save_network
 from unchoke.train.trial import Trial
@@ -58,15 +54,7 @@ class NetworkTrainer:
         self._encoder = encoder.spec
         self._num_blocks = count_blocks(encoder.module)
         self._part = TrainedPart.of(encoder, settings.cut)
-        self._spec = NetworkSpec(
-            encoder=settings.encoder,
-            cut=settings.cut,
-            weights=settings.weights,
-            weights_sha256=encoder.spec.weights_sha256,
-            input_px=settings.input_px,
-            tiles=plan_tiles(streams=settings.streams, tiles=settings.tiles),
-            fusion=settings.fusion,
-        )
+        self._spec = network_spec(settings, encoder)
         self._targets = targets_of(session, learnable)
         self.weights = self._targets.weights if self._targets else None
         wanted = {name: value for name, value in settings.given().items() if name in _THE_RESULT}
@@ -75,10 +63,11 @@ class NetworkTrainer:
 
     def train(self, folder: Path) -> Trained:
         session, problem = self._session, self._learnable.problem
-        session.chose(keep_freed_memory())
         metric = choose_metric(problem, self._targets)
         session.chose(metric)
         loop = self._settle(folder / LOOP_FILE)
+        session.chose(keep_freed_memory(loop.keep_freed))
+        workers, pin = choose_feeding(session)
         job = TrainingJob(
             network=self._spec,
             source=self._source,
@@ -89,15 +78,13 @@ class NetworkTrainer:
             metric=str(metric.value),
             device=session.policy.device,
             folder=folder / "checkpoints",
-            workers=session.policy.workers,
-            pin=session.policy.pin_memory,
+            workers=workers,
+            pin=pin,
             checkpoint_every_s=session.settings.checkpoint_every,
         )
         planned, job = self._plan(job, folder)
-        done = self._run(job)
-        if planned:
-            done = replace(done, seconds={**done.seconds, "planning memory": planned.seconds})
-        return self._trained(job, done, remember_memory(session, planned, job))
+        done = run_training_job(session, job)
+        return self._trained(job, done, planned, remember_memory(session, planned, job))
 
     def _plan(self, job: TrainingJob, folder: Path) -> tuple[Planned | None, TrainingJob]:
         """The job with sizes that fit. Where not even one sample fits, an average of the weights nobody asked for is given up."""
@@ -114,22 +101,6 @@ class NetworkTrainer:
             atomic.write_json(folder / LOOP_FILE, job.loop.to_dict())
         return planned, planned.applied_to(job) if planned else job
 
-    def _run(self, job: TrainingJob) -> Finetuned:
-        session = self._session
-        listen = keeping_choices(session)
-        if session.settings.devices > 1:
-            return self._run_on_devices(job, listen)
-        part = session.part or Part()
-        with stop_requests(lambda: session.warn("stopping after this step; the same command goes on from there")) as requests:
-            return part.run(job, on_event=listen, stop=lambda: requests.requested)
-
-    def _run_on_devices(self, job: TrainingJob, listen: OnEvent) -> Finetuned:
-        """Train in several processes, then judge here: this process finds the training finished."""
-        started_s = time.monotonic()
-        job = run_on_devices(job, self._session.settings.devices, on_event=listen)
-        seconds = {"step": time.monotonic() - started_s}
-        return replace(Part().run(job, on_event=ignore, stop=lambda: False), resumed_step=0, seconds=seconds)
-
     def _settle(self, file: Path) -> LoopConfig:
         """The loop this run began with, or the one chosen now, which is then written down."""
         if file.exists():
@@ -140,7 +111,7 @@ class NetworkTrainer:
         atomic.write_json(file, loop.to_dict())
         return loop
 
-    def _trained(self, job: TrainingJob, done: Finetuned, memory: dict[str, Any]) -> Trained:
+    def _trained(self, job: TrainingJob, done: Finetuned, planned: Planned | None, memory: dict[str, Any]) -> Trained:
         problem = self._learnable.problem
         network = TrainedNetwork(
             spec=replace(self._spec, weights=None),
@@ -170,7 +141,7 @@ class NetworkTrainer:
             history=done.curve,
             sweep=[row],
             save=lambda path, extra: save_network(network, path, extra=extra),
-            about={"training": self._about(job, done), **memory},
+            about={"training": self._about(job, done, planned), **memory},
         )
 
     def _network_config(self, job: TrainingJob) -> NetworkConfig:
@@ -186,7 +157,7 @@ class NetworkTrainer:
             num_derived=len(plan.sums) if plan else 0,
         )
 
-    def _about(self, job: TrainingJob, done: Finetuned) -> dict[str, Any]:
+    def _about(self, job: TrainingJob, done: Finetuned, planned: Planned | None) -> dict[str, Any]:
         """What a reader of the record may want to know of the training itself."""
         return {
             "cut": self._spec.cut,
@@ -196,12 +167,25 @@ class NetworkTrainer:
             "loop": job.loop.to_dict(),
             "num_steps": done.num_steps,
             "resumed_step": done.resumed_step,
-            "seconds": done.seconds,
+            "seconds": {**done.seconds, **({"planning memory": planned.seconds} if planned else {})},
             "out_of_memory_halvings": done.halvings,
             "sub_batch_at_the_end": done.sub_batch,
             "weights_sha256": digest_tensors(done.state),
             "targets": self._targets.to_dict() if self._targets else None,
         }
+
+
+def network_spec(settings: Settings, encoder: Encoder) -> NetworkSpec:
+    """The network that trains, as a plain value."""
+    return NetworkSpec(
+        encoder=settings.encoder,
+        cut=settings.cut,
+        weights=settings.weights,
+        weights_sha256=encoder.spec.weights_sha256,
+        input_px=settings.input_px,
+        tiles=plan_tiles(streams=settings.streams, tiles=settings.tiles),
+        fusion=settings.fusion,
+    )
 
 
 def targets_of(session: Session, learnable: Learnable) -> TargetPlan | None:

@@ -27,7 +27,7 @@ from unchoke.decode.pipeline import map_ahead
 from unchoke.decode.slots import held_bytes
 from unchoke.device.backend import is_cpu, torch_device
 from unchoke.device.detect import detect_machine
-from unchoke.errors import DataError, list_some
+from unchoke.errors import DataError, MachineError, list_some
 from unchoke.events import Progress
 from unchoke.features.encoders import Encoder, load_encoder
 from unchoke.fingerprint import digest
@@ -35,6 +35,8 @@ from unchoke.flows.engine import Picture
 from unchoke.flows.inspect import load_facts
 from unchoke.flows.record import EncoderUse
 from unchoke.flows.session import Session
+from unchoke.measure.clock import Loading
+from unchoke.measure.timeline import Timeline
 from unchoke.train.stored_pixels import StoredPixels, pixel_recipe
 from unchoke.units import format_bytes, format_count
 from unchoke.views.batch import augment_spec
@@ -65,7 +67,7 @@ def prepare_pixels(session: Session, pictures: Sequence[Picture]) -> PreparedPix
         encoder = load_encoder(settings.encoder, weights=weights, input_px=settings.input_px)
     session.remember_settings()
     augment = _choose_augment(session)
-    stored = replace(plan_pixels(session, pictures, encoder, mode=settings.cache), augment=augment)
+    stored = replace(_plan_kept(session, pictures, encoder), augment=augment)
     session.chose(stored.cache)
     stored, failed, num_decoded = fill_pixels(session, stored)
     present = np.array([picture.sample_id not in failed for picture in pictures])
@@ -86,13 +88,26 @@ def plan_pixels(session: Session, pictures: Sequence[Picture], encoder: Encoder,
     tiles = plan_tiles(streams=settings.streams, tiles=settings.tiles)
     canvas = plan_canvas(tiles, encoder.spec.preprocess, picture_sizes(session, pictures))
     folder = session.workspace.root / "pixels" / pixel_recipe(canvas)[:8]
-    cache = _choose_cache(session, canvas, len(pictures), folder, mode)
+    cache = choose_cache(session, canvas, len(pictures), folder, mode)
     columns = zip(*((picture.sample_id, picture.path, picture.content) for picture in pictures), strict=True)
     ids, paths, contents = columns if pictures else ((), (), ())
     return StoredPixels(ids, paths, contents, canvas, cache, folder)
 
 
-def _choose_cache(session: Session, canvas: Canvas, num_images: int, folder: Path, mode: Mode | None) -> Choice:
+def _plan_kept(session: Session, pictures: Sequence[Picture], encoder: Encoder) -> StoredPixels:
+    """Kept where the user says; else where that was tuned, as long as it fits; else where it suits."""
+    typed, tuned = session.settings.cache, session.tuned.choice("cache")
+    if typed is not None or tuned is None:
+        return plan_pixels(session, pictures, encoder, mode=typed)
+    try:
+        stored = plan_pixels(session, pictures, encoder, mode=tuned.value)
+    except MachineError as error:
+        session.warn(f"pictures are not kept as was tuned on {session.tuned.date} ({tuned.value}): {error.why}")
+        return plan_pixels(session, pictures, encoder)
+    return replace(stored, cache=replace(stored.cache, reason=tuned.reason))
+
+
+def choose_cache(session: Session, canvas: Canvas, num_images: int, folder: Path, mode: Mode | None) -> Choice:
     """Left to itself: the disk where all pictures fit, because the next run finds them there; else as `plan_cache` says."""
     session.workspace.root.mkdir(parents=True, exist_ok=True)
     free_bytes = shutil.disk_usage(session.workspace.root).free + held_bytes(folder)
@@ -134,9 +149,12 @@ def fill_pixels(session: Session, stored: StoredPixels) -> tuple[StoredPixels, d
 def _fill(session: Session, stored: StoredPixels, cache: PixelCache, wanted: list[int], failed: dict[str, str]) -> None:
     """Decode the pictures at `wanted`, adding to `failed`; what failed is remembered even if this is stopped on the way."""
 
+    loading = Loading()
+
     def decode(position: int) -> tuple[int, str]:
         try:
-            cache.row(position)
+            with loading.here():
+                cache.row(position)
         except DecodeError as error:
             return position, str(error)
         return position, ""
@@ -155,6 +173,7 @@ def _fill(session: Session, stored: StoredPixels, cache: PixelCache, wanted: lis
                 told = now
     finally:
         _save_failed(stored, failed)
+    session.timelines["pixels"] = Timeline.of(None, loading)
 
 
 def _refuse_too_many(session: Session, stored: StoredPixels, failed: dict[str, str]) -> None:

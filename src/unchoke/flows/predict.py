@@ -31,7 +31,7 @@ from unchoke.features.encoders import Encoder, EncoderSpec
 from unchoke.features.engine_openvino import OpenVinoEngine
 from unchoke.features.engines import Engine, TorchEngine
 from unchoke.features.extract import decode_views
-from unchoke.features.recipe import Recipe
+from unchoke.features.recipe import TWICE, Recipe
 from unchoke.features.store import FeatureOverflow, Half, to_half
 from unchoke.fingerprint import digest_bytes
 from unchoke.flows.export import encoder_of
@@ -144,7 +144,8 @@ def _open_head(found: FoundRun, paths: Sequence[str], options: _Options) -> Mode
     read_given_inputs(options.inputs, (), paths)
     encoder = encoder_of(found, extra, weights=options.weights)
     engine = _engine(found, encoder, extra, options)
-    recipe = Recipe(encoder.spec, engine.name, engine.precision, int(extra["num_augmented"]))
+    scale = str(extra.get("decode_scale", TWICE))
+    recipe = Recipe(encoder.spec, engine.name, engine.precision, int(extra["num_augmented"]), decode_scale=scale)
 
     def answer(places: Sequence[int], pixels: Pixels) -> NDArray[np.float32]:
         views = engine.encode(pixels).reshape(len(places), -1, encoder.spec.dim).astype(np.float16)
@@ -182,7 +183,8 @@ def _open_network(found: FoundRun, paths: Sequence[str], options: _Options) -> M
 def _recipe(trained: TrainedNetwork, extra: dict[str, Any], cut: Cut, engine: Engine) -> Recipe:
     """As in extraction: pictures of which augmented views were cached, too, were decoded larger."""
     spec, num_augmented = EncoderSpec.from_dict(extra["encoder"]), int(extra["num_augmented"])
-    return Recipe(spec, engine.name, engine.precision, num_augmented, cut.name, trained.spec.tiles, shape=cut.shape)
+    scale, tiles = str(extra.get("decode_scale", TWICE)), trained.spec.tiles
+    return Recipe(spec, engine.name, engine.precision, num_augmented, cut.name, tiles, shape=cut.shape, decode_scale=scale)
 
 
 def _as_they_are(pixels: Pixels) -> Pixels:

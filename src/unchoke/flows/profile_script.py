@@ -23,11 +23,10 @@ from unchoke.findings import Finding
 from unchoke.flows.script_run import replay as run_replay
 from unchoke.flows.script_run import run_watched
 from unchoke.flows.script_trials import try_remedies
-from unchoke.flows.session import out_option
 from unchoke.measure import breakdown
 from unchoke.measure.recording import Recording, Replay, load_recording
 from unchoke.report.script_profile import render_script_profile
-from unchoke.workspace import DEFAULT_ROOT, Workspace
+from unchoke.workspace import DEFAULT_ROOT, Workspace, out_option
 
 Diagnose = Callable[[Recording], Iterable[Finding]]
 

@@ -27,7 +27,7 @@ from unchoke.decode.handles import HandlePool
 from unchoke.events import OnEvent
 from unchoke.findings import Finding, rank
 from unchoke.flows.plain_tile import PLAIN_MARKERS, PlainTiler
-from unchoke.flows.session import Session, open_session, out_option
+from unchoke.flows.session import Session, open_session
 from unchoke.flows.tile_choices import choose_workers
 from unchoke.flows.tile_findings import Measured, diagnose_tiling
 from unchoke.flows.tile_sample import Sampled, sample_windows
@@ -37,6 +37,7 @@ from unchoke.report.tile_profile import render_tile_profile
 from unchoke.scenes.rows import SharedRows
 from unchoke.scenes.tiles import Strip, TileSpec, run_strip, shared_rows
 from unchoke.settings import typed_options
+from unchoke.workspace import out_option
 
 WINDOWS = 24
 _TILES = "scenes/tiles.py"

@@ -127,17 +127,27 @@ def _images_per_s(session: Session, encoder: EncoderUse) -> float | None:
 def enter_run(experiments: ExperimentStore, run: RunRow, record: dict[str, Any], session: Session, folder: Path) -> None:
     """Write the record, the report and the rows of the experiments database; only then is the run done."""
     record["timings"] = dict(session.timers.seconds)
+    record["timeline"] = {name: one.to_dict() for name, one in session.timelines.items()}
     memory = record["memory"]
     memory["process_bytes"] = session.memory.peak_bytes  # of all stages; a training may have measured itself, and its device
     memory["measured_bytes"] = memory["process_bytes"] if memory["measured_bytes"] is None else memory["measured_bytes"]
     save_record(folder / "record.json", record)
     save_report(folder)
     experiments.record_metrics(run, [*_final_metrics(record), *_step_metrics(record)])
-    experiments.record_timings(run, record["timings"])
+    experiments.record_timings(run, {**record["timings"], **_inner_seconds(session)})
     experiments.record_memory(run, [Memory("process", record["memory"]["planned_bytes"], record["memory"]["measured_bytes"])])
     experiments.record_choices(run, session.choices)
     experiments.record_artefacts(run, [_artefact(folder, name) for name in _FILES if (folder / name).exists()])
     experiments.finish_run(run, "done")
+
+
+def _inner_seconds(session: Session) -> dict[str, float]:
+    """The seconds inside a stage as `train/forward`, and those of its readers as `train/loading/decode`."""
+    found: dict[str, float] = {}
+    for name, one in session.timelines.items():
+        found |= {f"{name}/{row.stage}": row.seconds for row in one.stages}
+        found |= {f"{name}/loading/{row.stage}": row.seconds for row in one.loading}
+    return found
 
 
 def _final_metrics(record: dict[str, Any]) -> Iterator[Metric]:

@@ -8,9 +8,10 @@ from typing import Any
 
 from unchoke.choices import Choice
 from unchoke.findings import Finding
-from unchoke.flows.session import out_option
+from unchoke.report.profile_top import render_profile
 from unchoke.report.text import render_choices, render_fit_result
 from unchoke.units import format_bytes, format_count, format_seconds
+from unchoke.workspace import out_option
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class FitResult:
                 split: {name: [one["low"], one["high"]] for name, one in found.items()} for split, found in metrics.items()
             },
             "timings": self.record["timings"],
+            "timeline": self.record.get("timeline", {}),
+            "profile": self.record.get("profile"),
             "images_per_s": self.record["images_per_s"],
             "memory": self.record["memory"],
             "num_quarantined": len(self.record["quarantine"]),
@@ -55,7 +58,12 @@ class FitResult:
         done = f"{self.run} is done: the same data and settings gave this\n\n" if self.already_done else ""
         inputs = " --inputs TABLE.csv" if self.record["data"].get("inputs_summary") else ""
         next_command = f"unchoke predict {self.run} PHOTOS{inputs}{out_option(self.workspace)}"
-        return done + render_fit_result(self.record, report=str(self.report), next_command=next_command)
+        return done + self.profile_text() + render_fit_result(self.record, report=str(self.report), next_command=next_command)
+
+    def profile_text(self) -> str:
+        """What was profiled on the way, by this very command."""
+        profile = None if self.already_done else self.record.get("profile")
+        return f"{render_profile(profile, root=self.workspace)}\n\n" if profile else ""
 
 
 @dataclass(frozen=True)

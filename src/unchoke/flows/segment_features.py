@@ -30,6 +30,7 @@ from unchoke.jobs.engines import InProcessEngine
 from unchoke.jobs.queue import JobQueue, QueueState
 from unchoke.jobs.run import run_jobs
 from unchoke.measure.memory import return_unused_memory
+from unchoke.measure.timeline import JobTimes
 from unchoke.segment.extract import PyramidExtractor
 from unchoke.segment.patches import save_patch_manifest
 from unchoke.segment.pyramid import PyramidEngine
@@ -158,6 +159,9 @@ def _run(
 ) -> None:
     """Run the pending jobs in threads of this process: streams read their own patches, a device has them read ahead."""
     streams = engine.name == "openvino"
+    slots = engine.slots if streams else 2
+    read_threads = 0 if streams else session.policy.decode_threads
+    times = JobTimes()
     body = PyramidExtractor(
         engine,
         material.spec,
@@ -165,14 +169,14 @@ def _run(
         {patch.patch_id: patch for patch in material.patches},
         queue.folder,
         num_augmented,
-        read_threads=0 if streams else session.policy.decode_threads,
+        read_threads=read_threads,
     )
     done = list(state.done.values())
     run_jobs(
         queue,
         state.pending,
         body,
-        engine=InProcessEngine(slots=engine.slots if streams else 2),
+        engine=InProcessEngine(slots=slots),
         info={"encoder": material.spec.encoder, "fingerprint": fingerprint, **engine.describe()},
         max_failed_jobs=max(2, len(state.pending) // 10),
         on_event=session.on_event,
@@ -180,7 +184,10 @@ def _run(
         unit="patches",
         jobs_before=len(done),
         items_before=sum(record.num_items for record in done),
+        on_result=lambda _, result: times.add(result.info),
+        extra=times.progress,
     )
+    session.timelines["extract"] = times.timeline(readers=slots * max(1, read_threads))
 
 
 def _set_aside(session: Session, material: PatchMaterial, stored: Stored) -> None:

@@ -23,13 +23,14 @@ from unchoke.experiments.rows import RunRow
 from unchoke.features.cut import END, NONE
 from unchoke.flags import option
 from unchoke.flows.distributed import Followed, taking_part
+from unchoke.flows.profiled import profiled_if_asked
 from unchoke.flows.quarantine import save_quarantine
 from unchoke.flows.record import as_typed, versions
 from unchoke.flows.results import FitResult
 from unchoke.flows.segment_features import PatchMaterial, PyramidFeatures, extract_pyramids, prepare_patches
 from unchoke.flows.segment_gallery import build_gallery, choose_samples, stitched_samples
 from unchoke.flows.segment_training import SegmentTrainer
-from unchoke.flows.session import Session, open_session, out_option
+from unchoke.flows.session import Session, open_session
 from unchoke.flows.training import record_run
 from unchoke.report.text import render_fit_result
 from unchoke.scenes.expression import parse_expression
@@ -38,8 +39,9 @@ from unchoke.segment.network import PYRAMID, WHOLE
 from unchoke.segment.objective import IGNORE, ious
 from unchoke.segment.trained import HEAD_FILE, TrainedSegmenter, save_segmenter
 from unchoke.settings import OF_TILES
-from unchoke.train.finetune import Finetuned
+from unchoke.train.settled import Finetuned
 from unchoke.units import format_count
+from unchoke.workspace import out_option
 
 JUDGED = ("val", "test")
 _BATCH = 8
@@ -56,7 +58,7 @@ class SegmentResult(FitResult):
     def to_text(self) -> str:
         done = f"{self.run} is done: the same data and settings gave this\n\n" if self.already_done else ""
         next_command = f"unchoke segment predict {self.run} SCENES{out_option(self.workspace)}"
-        return done + render_fit_result(self.record, report=str(self.report), next_command=next_command)
+        return done + self.profile_text() + render_fit_result(self.record, report=str(self.report), next_command=next_command)
 
 
 def segment_train(
@@ -121,7 +123,7 @@ def _run(
     """Train, judge and record; return the record, and whether it was there already."""
 
     def make(run: RunRow, folder: Path) -> dict[str, Any]:
-        with session.stage("train", trainer.detail):
+        with profiled_if_asked(session, run.name) as profiled, session.stage("train", trainer.detail):
             trained, done, about = trainer.train(folder)
         with session.stage("evaluate", "stitched masks"):
             predict = _predictor(session, trained, material, features)
@@ -130,7 +132,7 @@ def _run(
         save_segmenter(trained, folder / HEAD_FILE, extra={"unchoke": __version__})
         with session.stage("report", "gallery"):
             pictures = _gallery(session, material, features, trained)
-            about |= {"notes": [*notes, *_notes(scores)], **pictures, **baseline}
+            about |= {"notes": [*notes, *_notes(scores)], **pictures, **baseline, **profiled.about()}
             record = _record(session, run, material, features, done, scores, about)
             atomic.write_text(folder / "predictions.csv", _patch_table(material, done))
             atomic.write_json(folder / "history.json", done.curve)

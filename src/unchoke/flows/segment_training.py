@@ -7,9 +7,8 @@ segmenter. As with other networks, what was chosen is written to `loop.json` whe
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +19,14 @@ from unchoke.choices import Choice
 from unchoke.device.backend import keep_freed_memory
 from unchoke.device.policy import UNMEASURED
 from unchoke.errors import DataError
-from unchoke.events import ignore
 from unchoke.features.encoders import digest_tensors
 from unchoke.fingerprint import digest, hash_int
-from unchoke.flows.distributed import Part, run_on_devices
-from unchoke.flows.head_training import keeping_choices
 from unchoke.flows.loop_choices import TrainedPart, choose_loop
 from unchoke.flows.memory import FILE as MEMORY_FILE
-from unchoke.flows.memory import plan_memory, remember_memory
+from unchoke.flows.memory import Planned, plan_memory, remember_memory
+from unchoke.flows.running import run_training_job
 from unchoke.flows.segment_features import PatchMaterial, PyramidFeatures
 from unchoke.flows.session import Session
-from unchoke.jobs.signals import stop_requests
 from unchoke.segment.dihedral import NUM_TURNS
 from unchoke.segment.job import SegmentJob
 from unchoke.segment.network import FPN_STRIDES, PYRAMID, WHOLE, SegmenterConfig
@@ -39,8 +35,8 @@ from unchoke.segment.trained import TrainedSegmenter
 from unchoke.segment.trial import SegmentTrial
 from unchoke.settings import TRAINED_PART
 from unchoke.train.data import Problem
-from unchoke.train.finetune import Finetuned, LoopConfig
 from unchoke.train.selection import IMBALANCE_FOR_BALANCED
+from unchoke.train.settled import Finetuned, LoopConfig
 from unchoke.units import format_count
 
 _HOW_FAST = {"memory", "sub_batch", "eval_batch", "grad_ckpt", "devices", "checkpoint_every"}
@@ -112,10 +108,8 @@ class SegmentTrainer:
         planned = plan_memory(session, job, folder / MEMORY_FILE, trial=SegmentTrial.of(job))
         if planned:
             job = planned.applied_to(job)
-        done = self._run(job)
-        if planned:
-            done = replace(done, seconds={**done.seconds, "planning memory": planned.seconds})
-        about = {"training": self._about(how, done), **remember_memory(session, planned, job)}
+        done = run_training_job(session, job)
+        about = {"training": self._about(how, done, planned), **remember_memory(session, planned, job)}
         return self._trained(job, done), done, about
 
     def _settle(self, file: Path) -> How:
@@ -170,18 +164,6 @@ class SegmentTrainer:
             wanted = self._chose("augment", "light", "patches are mirrored and turned: a scene has no upright", UNMEASURED)
         return 1 if wanted == "none" else NUM_TURNS
 
-    def _run(self, job: SegmentJob) -> Finetuned:
-        session = self._session
-        listen = keeping_choices(session)
-        if session.settings.devices > 1:
-            started_s = time.monotonic()
-            job = run_on_devices(job, session.settings.devices, on_event=listen)
-            seconds = {"step": time.monotonic() - started_s}
-            return replace(Part().run(job, on_event=ignore, stop=lambda: False), resumed_step=0, seconds=seconds)
-        part = session.part or Part()
-        with stop_requests(lambda: session.warn("stopping after this step; the same command goes on from there")) as requests:
-            return part.run(job, on_event=listen, stop=lambda: requests.requested)
-
     def _trained(self, job: SegmentJob, done: Finetuned) -> TrainedSegmenter:
         material, settings = self._material, self._session.settings
         return TrainedSegmenter(
@@ -200,7 +182,7 @@ class SegmentTrainer:
             dtype=job.loop.dtype,
         )
 
-    def _about(self, how: How, done: Finetuned) -> dict[str, Any]:
+    def _about(self, how: How, done: Finetuned, planned: Planned | None) -> dict[str, Any]:
         """What a reader of the record may want to know of the training itself."""
         return {
             "cut": self.cut,
@@ -211,7 +193,7 @@ class SegmentTrainer:
             "loop": how.loop.to_dict(),
             "num_steps": done.num_steps,
             "resumed_step": done.resumed_step,
-            "seconds": done.seconds,
+            "seconds": {**done.seconds, **({"planning memory": planned.seconds} if planned else {})},
             "out_of_memory_halvings": done.halvings,
             "sub_batch_at_the_end": done.sub_batch,
             "weights_sha256": digest_tensors(done.state),

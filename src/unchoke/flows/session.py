@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,18 +9,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unchoke import atomic
+from unchoke import __version__, atomic
 from unchoke.choices import Choice
 from unchoke.errors import UsageError
 from unchoke.events import Chosen, Note, OnEvent, StageDone, StageStarted
 from unchoke.measure.memory import MemoryWatch
+from unchoke.measure.timeline import Timeline
 from unchoke.measure.timers import StageTimers
 from unchoke.settings import Settings, remember, resolve_settings
+from unchoke.tuned import Tuned, load_verdicts, model_name
 from unchoke.workspace import DEFAULT_ROOT, Workspace
 
 if TYPE_CHECKING:
+    from unchoke.device.facts import MachineFacts
     from unchoke.device.policy import Policy
     from unchoke.flows.distributed import Part
+    from unchoke.train.profiling import Unprofiled
 
 
 @dataclass
@@ -33,20 +36,51 @@ class Session:
     on_event: OnEvent
     memory: MemoryWatch
     remembering: bool = True
+    heeds_tuned: bool = True
+    """Whether what `unchoke tune` found is used."""
     timers: StageTimers = field(default_factory=StageTimers)
     choices: list[Choice] = field(default_factory=list)
+    timelines: dict[str, Timeline] = field(default_factory=dict)
+    """What the stages of `timers` were made of, for those that have clocks inside."""
     part: Part | None = None
     """This process's part among several that a launcher started; None when it was started alone."""
+    profiler: Unprofiled | None = None
+    """What records the training that runs now, where that is wanted."""
+
+    @cached_property
+    def machine(self) -> MachineFacts:
+        """The facts of this machine, looked at on first use because that loads torch."""
+        from unchoke.device.detect import detect_machine
+
+        return detect_machine(self.workspace.root)
 
     @cached_property
     def policy(self) -> Policy:
-        """What suits this machine, with the user's overrides; detected on first use because it loads torch."""
-        from unchoke.device.detect import detect_machine
+        """What suits this machine, with the user's overrides."""
         from unchoke.device.policy import choose_policy
 
         settings = self.settings
-        overrides = {"device": settings.device, "workers": settings.workers}
-        return choose_policy(detect_machine(self.workspace.root), overrides=overrides)
+        return choose_policy(self.machine, overrides={"device": settings.device, "workers": settings.workers})
+
+    @cached_property
+    def tuned(self) -> Tuned:
+        """What `unchoke tune` keeps for this model here; nothing, with a word, where it was found under other circumstances."""
+        found = load_verdicts(self.workspace, self.settings) if self.heeds_tuned else None
+        if found is None:
+            return Tuned(model_name(self.settings))
+        if changed := found.outdated(self.found_on, self.settings.data):
+            self.warn(f"what was tuned on {found.date} is not used: {changed}. `unchoke tune` tries it again")
+            return Tuned(found.model)
+        return found
+
+    @property
+    def found_on(self) -> dict[str, str]:
+        """What figures measured now hold for: the device, its driver, and versions."""
+        from unchoke.device.policy import describe_device
+
+        facts = self.machine
+        versions = {"torch": facts.torch_version, "openvino": facts.openvino_version, "unchoke": __version__}
+        return {**describe_device(facts, self.policy.device), **versions}
 
     @contextmanager
     def stage(self, name: str, detail: str = "") -> Iterator[None]:
@@ -99,11 +133,6 @@ def default_listener() -> OnEvent:
     from unchoke.report.console import Console
 
     return Console().on_event
-
-
-def out_option(workspace: Path) -> str:
-    """What a next command needs to find this workspace: nothing for the default one."""
-    return "" if workspace == DEFAULT_ROOT else f" --out {shlex.quote(str(workspace))}"
 
 
 def refuse_inside_data(workspace: Workspace, settings: Settings) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 from unchoke.choices import Choice
 from unchoke.findings import Finding, rank
 from unchoke.flows.quarantine import Quarantined
-from unchoke.flows.session import out_option
 from unchoke.report.layout import columns
 from unchoke.report.text import render_findings
 from unchoke.scenes.tiles import STAGES
 from unchoke.units import format_bytes, format_count, format_seconds
+from unchoke.workspace import out_option
 
 _SHOWN_SCENES = 12
 

@@ -15,7 +15,9 @@ from unchoke import __version__, atomic
 from unchoke.errors import Interrupted
 from unchoke.experiments.rows import RunRow
 from unchoke.experiments.store import ExperimentStore
+from unchoke.features.recipe import TWICE
 from unchoke.fingerprint import digest
+from unchoke.flows.profiled import profiled_if_asked, tell_if_done
 from unchoke.flows.record import Material, Trained, as_typed, build_record, enter_run
 from unchoke.flows.scoring import Judged, judge, predictions_table
 from unchoke.flows.session import Session
@@ -40,13 +42,13 @@ def run_training(session: Session, material: Material, trainer: Trainer, *, plan
     problem = material.learnable.problem
 
     def make(run: RunRow, folder: Path) -> dict[str, Any]:
-        with session.stage("train", trainer.detail):
+        with profiled_if_asked(session, run.name) as profiled, session.stage("train", trainer.detail):
             trained = trainer.train(folder)
         with session.stage("evaluate"):
             judged = judge(trained.outputs, problem, seed=session.settings.seed, weights=trainer.weights)
         trained.save(folder / "checkpoints" / "best_head.pt", _extra(material, judged))
         with session.stage("report"):
-            record = build_record(session, material, run, trained, judged, planned_bytes)
+            record = build_record(session, material, run, trained, judged, planned_bytes) | profiled.about()
             _save_files(folder, material, trained, judged)
         return record
 
@@ -85,6 +87,7 @@ def record_run(
         )
         folder = session.workspace.run_folder(run.name)
         if run.status == "done" and (folder / "record.json").exists():
+            tell_if_done(session, run.name)
             return load_record(folder / "record.json"), True
         for place in (folder, folder / "checkpoints"):
             atomic.sweep_temporaries(place)
@@ -105,6 +108,7 @@ def _extra(material: Material, judged: Judged) -> dict[str, Any]:
         "engine": encoder.engine["engine"],
         "precision": encoder.engine["precision"],
         "num_augmented": encoder.num_augmented,
+        "decode_scale": encoder.engine.get("decode_scale", TWICE),
         "fingerprint": encoder.fingerprint,
         "temperature": judged.temperature,
         "unchoke": __version__,

@@ -16,6 +16,7 @@ from pathlib import Path
 from unchoke import listing
 from unchoke.errors import UsageError, list_some
 from unchoke.listing import FileEntry
+from unchoke.measure.clock import during
 
 IMAGE_SUFFIXES = frozenset(
     {".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".bmp", ".dib", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm",
@@ -45,7 +46,9 @@ def find_files(roots: Iterable[Path]) -> Found:
     """Everything below `roots`, each file once, leaving out workspaces of our own."""
     found = Found([], [], [])
     for root in outermost(roots):
-        for entry in _outside_workspaces(list(_walk(root))):
+        with during("list"):
+            entries = list(_walk(root))
+        for entry in _outside_workspaces(entries):
             if not _is_text(entry.path):
                 found.unnameable.append(ascii(entry.relative))
             elif suffix_of(entry.relative) in IMAGE_SUFFIXES:

@@ -124,7 +124,7 @@ class WorkerPool(Generic[T, R]):
             ours, theirs = context.Pipe(duplex=True)
             try:
                 process = context.Process(target=serve, args=(theirs, self._parcel, os.getpid(), tied), daemon=True)
-                with _stop_signals_held_back(), nullcontext() if self._import_main else _main_script_hidden():
+                with _stop_signals_held_back(), nullcontext() if self._import_main else main_script_hidden():
                     process.start()
             except BaseException:
                 ours.close()
@@ -247,7 +247,7 @@ def _descriptors_explained(num_workers: int) -> Iterator[None]:
 
 
 @contextmanager
-def _main_script_hidden() -> Iterator[None]:
+def main_script_hidden() -> Iterator[None]:
     """Let a child start without importing the caller's main script, which may lack a guard and would run all over again."""
     script = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")

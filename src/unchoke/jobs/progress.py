@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from unchoke.events import OnEvent, Progress
 
@@ -25,9 +26,10 @@ class ProgressMeter:
         num_items: int,
         jobs_before: int = 0,
         items_before: int = 0,
+        extra: Callable[[], Mapping[str, Any]] = dict,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._on_event, self._stage, self._unit, self._clock = on_event, stage, unit, clock
+        self._on_event, self._stage, self._unit, self._extra, self._clock = on_event, stage, unit, extra, clock
         self._jobs_done, self._jobs_total = jobs_before, jobs_before + num_jobs
         self._items_done, self._items_total = items_before, items_before + num_items
         self._failed = 0
@@ -59,7 +61,7 @@ class ProgressMeter:
                 rate_per_s=rate_per_s,
                 left_s=left_items / rate_per_s if rate_per_s else None,
                 failed=self._failed,
-                extra={"jobs_done": self._jobs_done, "jobs_total": self._jobs_total},
+                extra={"jobs_done": self._jobs_done, "jobs_total": self._jobs_total, **self._extra()},
             )
         )
 

@@ -60,13 +60,14 @@ def run_jobs(
     setup_args: tuple[Any, ...] = (),
     jobs_before: int = 0,
     items_before: int = 0,
+    extra: Callable[[], Mapping[str, Any]] = dict,
 ) -> RunSummary:
     """Run `body` on every job and record how each went.
 
     A job that fails goes to the end, up to `max_attempts` times; when more than `max_failed_jobs` are given up, a `DataError`
     stops the run. `MachineError`, such as a full disk, stops it at once. On the first Ctrl-C or SIGTERM the jobs in flight
     finish and `Interrupted` is raised; on the second nothing is waited for. `on_result` is called after the record is in place.
-    `jobs_before` and `items_before` were done earlier and count in the progress.
+    `jobs_before` and `items_before` were done earlier and count in the progress, which tells of `extra` too.
     """
     meter = ProgressMeter(
         on_event,
@@ -76,6 +77,7 @@ def run_jobs(
         num_items=sum(len(job.items) for job in jobs),
         jobs_before=jobs_before,
         items_before=items_before,
+        extra=extra,
     )
     ledger = _Ledger(queue, info or {}, max_attempts, max_failed_jobs, on_event, on_result, meter)
     ledger.waiting = list(jobs)

@@ -17,7 +17,7 @@ _SUMMED = (
     *("fetch_user_s", "fetch_system_s", "fetch_minor_faults", "fetch_read_bytes"),
 )
 _NOTHING = "nothing was watched: the command ran no Python 3.11 or newer, or one that ignores PYTHONPATH (python -I, python -E)"
-_OF_THE_MACHINE = ("python", "torch", "device", "cores", "torch_threads")
+_OF_THE_MACHINE = ("python", "torch", "device", "cores", "memory_bytes", "torch_threads")
 
 
 def gather(folder: Path) -> dict[str, Any]:

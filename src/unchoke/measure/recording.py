@@ -91,6 +91,8 @@ class Loader:
     dataset: str = ""
     dataset_file: str = ""
     dataset_line: int = 0
+    made_file: str = ""
+    made_line: int = 0
     collate: str = ""
     collate_file: str = ""
     collate_line: int = 0

@@ -12,7 +12,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from unchoke.report import bars, summary, training
+from unchoke.report import bars, summary, timeline, training
 from unchoke.report.summary import number
 from unchoke.report.text import count_findings, finding_place, format_value
 from unchoke.units import format_bytes, format_count, format_seconds
@@ -71,9 +71,9 @@ def _divided(spent: Sequence[tuple[str, float, float]]) -> Model:
 
 
 def network(record: Mapping[str, Any]) -> Model | None:
-    """How a network was trained, and where the time of its training went."""
+    """How a network was trained, and for older records where the time went: newer ones have a picture of their own for that."""
     said = training.facts(record)
-    spent = training.seconds(record)
+    spent = [] if timeline.stages(record) else training.seconds(record)
     return {"facts": said, "time": _divided(spent) if spent else None} if said else None
 
 

@@ -7,23 +7,16 @@ with missing parts gives a page that says which parts are missing.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from unchoke import atomic
-from unchoke.report import classes, facts, masks, sections, summary
+from unchoke.report import classes, facts, masks, sections, summary, timeline
 from unchoke.report.json import load_record, to_jsonable
-from unchoke.report.layout import visible
+from unchoke.report.page import environment, page_parts
 
-if TYPE_CHECKING:
-    from jinja2 import Environment
-
-_TEMPLATES = Path(__file__).parent / "templates"
 _BUILDERS = {
     "result": sections.result,
     "curves": sections.curves,
@@ -40,6 +33,7 @@ _BUILDERS = {
     "sweep": sections.sweep,
     "network": facts.network,
     "timings": facts.timings,
+    "timeline": timeline.picture,
     "memory": facts.memory,
     "choices": facts.choices,
     "findings": facts.findings,
@@ -73,11 +67,11 @@ def render_report(record: Mapping[str, Any]) -> str:
     plain = json.loads(json.dumps(to_jsonable(record), sort_keys=True))  # as if read back: files keep their keys sorted
     shown: dict[str, Any] = {name: build(plain) for name, build in _BUILDERS.items()}
     return (
-        _environment()
+        environment()
         .get_template("report.html.j2")
         .render(
             **shown,
-            **_page_parts(),
+            **page_parts(styles=("report.css",), scripts=("report.js",)),
             heading=facts.heading(plain),
             samples=summary.sample_words(plain)[1],
             missing=_missing(plain, shown),
@@ -97,29 +91,3 @@ def _missing(record: Mapping[str, Any], shown: Mapping[str, Any]) -> list[str]:
     kind = summary.section(record, "task").get("kind")
     irrelevant = _IRRELEVANT.get(str(kind), {"scatter", "gallery"})
     return [words for name, words in _EXPECTED.items() if shown[name] is None and name not in irrelevant]
-
-
-@cache
-def _environment() -> Environment:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["visible"] = visible
-    return environment
-
-
-@cache
-def _page_parts() -> dict[str, Any]:
-    """The style sheet, the script, and the policy that allows these two and nothing else."""
-    from markupsafe import Markup
-
-    style, script = ((_TEMPLATES / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
-    allowed = f"style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:"
-    policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
-    return {"style": Markup(style), "script": Markup(script), "policy": Markup(policy)}
-
-
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")

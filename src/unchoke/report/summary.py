@@ -216,8 +216,9 @@ def split_size(record: Mapping[str, Any], split: str) -> int | None:
 
 
 def stage_seconds(record: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """Stages and their seconds, in the order they ran; `total` (if someone recorded it) is not a stage."""
-    timed = [(stage, number(seconds)) for stage, seconds in section(record, "timings").items() if stage != "total"]
+    """Stages and their seconds, in the order they ran; `total` is no stage, nor is what one is made of (`train/forward`)."""
+    timings = section(record, "timings")
+    timed = [(stage, number(timings[stage])) for stage in timings if stage != "total" and "/" not in stage]
     known = [(stage, seconds) for stage, seconds in timed if seconds is not None and seconds >= 0]
     return sorted(known, key=lambda item: in_order(item[0], STAGES))
 

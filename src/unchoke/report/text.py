@@ -6,6 +6,7 @@ are made visible, never effective. Nothing here prints.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -13,13 +14,15 @@ from typing import Any
 from unchoke.choices import Choice
 from unchoke.errors import list_some
 from unchoke.findings import Finding
-from unchoke.report import summary, training
+from unchoke.report import summary, timeline, training
 from unchoke.report.json import to_jsonable
 from unchoke.report.layout import columns, shorten, visible, wrap
 from unchoke.units import format_count, format_seconds
 
 _SEVERITIES = ("error", "warning", "info")
 _SHOWN_PATHS = 3
+_IS_COMMAND = re.compile(r"([A-Z_]+=\S* )*(unchoke|python|pip|make|apt|ulimit|/)")
+"""A finding's command is either something to type or something to write; this is how the former begins."""
 _CODE_INDENT = " " * 9
 
 
@@ -50,7 +53,8 @@ def _render_finding(finding: Mapping[str, Any]) -> str:
     severity = "note" if finding.get("severity") == "info" else str(finding.get("severity", "warning"))
     lines = [f"{visible(severity):<7}  {visible(finding.get('code', ''))}: {visible(finding.get('message', ''))}"]
     lines += [_CODE_INDENT + place for place in [finding_place(finding)] if place]
-    for word, key in (("gain", "expected_gain"), ("fix", "fix"), ("run", "command")):
+    last = "run" if _IS_COMMAND.match(str(finding.get("command", ""))) else "edit"
+    for word, key in (("gain", "expected_gain"), ("fix", "fix"), (last, "command")):
         if finding.get(key):
             lines.append(f"{_CODE_INDENT}{word:<4}  {visible(finding[key])}")
     return "\n".join(lines)
@@ -204,9 +208,11 @@ def render_run(record: Mapping[str, Any]) -> str:
         ("samples", f"{data.get('num_samples', '?')} ({splits})" if splits else data.get("num_samples")),
         ("encoder", format_value(encoder) if encoder else _encoder_name(record)),
         ("memory", "" if training.facts(record) else training.memory_text(record)),
+        ("profile", ", ".join(summary.texts(summary.section(record, "profile"), "pages"))),
     ]
     parts = [render_headline(record), columns([(word, value) for word, value in facts if value]), render_metrics(record)]
     parts += [summary.baseline_sentence(record), render_training(record, in_full=True), render_timings(record)]
+    parts.append(timeline.render_timeline(record))
     parts.append(render_choices(summary.rows(record, "choices")) if record.get("choices") else "")
     parts.append(render_findings(summary.rows(record, "findings")) if record.get("findings") else "")
     parts += [wrap(note, indent="") for note in summary.texts(record, "notes")]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from unchoke.report import summary
+from unchoke.report import summary, timeline
 from unchoke.report.summary import number, section
 from unchoke.units import format_bytes, format_count
 
@@ -19,6 +19,7 @@ _FUSIONS = {"mean": "averaged", "film": "fused by FiLM", "attention": "fused by 
 _MAIN = ("network", "pictures", "targets", "step", "precision", "course", "out of memory")
 _PARTS = ("weights", "gradients", "optimizer", "activations", "cache", "overhead")
 _ONE_TILE = "1×(1×1)"
+_WORTH_SAYING = 0.005
 
 
 class Spent(NamedTuple):
@@ -199,8 +200,10 @@ def seconds(record: Mapping[str, Any]) -> list[Spent]:
 
 
 def shares_text(record: Mapping[str, Any]) -> str:
-    """``steps 84 %, evaluation 5 %``: the time of training in one line."""
-    return ", ".join(f"{spent.what} {spent.share * 100:.0f} %" for spent in seconds(record))
+    """``forward 31 %, backward 53 %, evaluation 5 %``: the time of training in one line."""
+    parts = [(part.label, part.share) for part in timeline.stages(record)]
+    known = parts or [(spent.what, spent.share) for spent in seconds(record)]
+    return ", ".join(f"{what} {share * 100:.0f} %" for what, share in known if not parts or share >= _WORTH_SAYING)
 
 
 def memory_parts(record: Mapping[str, Any]) -> list[tuple[str, float]]:

@@ -7,7 +7,6 @@ those who call.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 from unchoke.boxes import Box
 from unchoke.decode.handles import HandlePool
 from unchoke.decode.raster import IGNORE, Grid, SceneFacts, raster_env, raw_dtype, read_box
+from unchoke.measure.clock import Clock
 from unchoke.scenes.npz import write_npz
 from unchoke.scenes.rows import Pixels, SharedRows
 from unchoke.scenes.scale import apply_scale, to_physical
@@ -70,7 +70,7 @@ def run_strip(strip: Strip, spec: TileSpec, *, pool: HandlePool | None = None, s
     gives the same bytes again. Tiles are not flushed to disk one by one: whoever records the strip has their sizes and digests.
     A file that breaks or changed raises a `SceneError` that names it; a full disk a `MachineError`.
     """
-    clock = _StageClock()
+    clock = Clock(STAGES)
     with raster_env():
         sources = None if shared is None else shared.sources
         clocked = _ClockedPool(pool if pool is not None else _pool_of_process(), clock, _stray_files(spec.facts), sources)
@@ -78,40 +78,14 @@ def run_strip(strip: Strip, spec: TileSpec, *, pool: HandlePool | None = None, s
         scratch = np.empty(spec.facts.num_bands * spec.size_px**2, pixels.bands.dtype)
         cutting = _Cutting(strip.box, spec, pixels, scratch, clocked, clock)
         records = tuple(cutting.make_tile(window) for window in strip.windows)
-    return StripResult(records, clock.seconds, clock.calls)
-
-
-class _StageClock:
-    """Seconds and calls by stage. A stage within another takes its time from it, so that the seconds add up."""
-
-    def __init__(self) -> None:
-        self.seconds = dict.fromkeys(STAGES, 0.0)
-        self.calls = dict.fromkeys(STAGES, 0)
-        self._running: list[str] = []
-        self._since_s = 0.0
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        self._turn()
-        self._running.append(name)
-        try:
-            yield
-        finally:
-            self._turn()
-            self._running.pop()
-            self.calls[name] += 1
-
-    def _turn(self) -> None:
-        now_s = time.perf_counter()
-        if self._running:
-            self.seconds[self._running[-1]] += now_s - self._since_s
-        self._since_s = now_s
+    tally = clock.tally()
+    return StripResult(records, {name: tally[name][0] for name in STAGES}, {name: tally[name][1] for name in STAGES})
 
 
 class _ClockedPool(HandlePool):
     """Another pool, seen through: the time to hand out a file counts as `open`, and blocks of `stray` files are shared."""
 
-    def __init__(self, pool: HandlePool, clock: _StageClock, stray: Collection[str], sources: SourceBlocks | None) -> None:
+    def __init__(self, pool: HandlePool, clock: Clock, stray: Collection[str], sources: SourceBlocks | None) -> None:
         # Not the pool's own start: this one opens nothing itself.
         self._pool = pool
         self._clock = clock
@@ -144,7 +118,7 @@ def _pool_of_process() -> HandlePool:
     return HandlePool()
 
 
-def _read_strip(strip: Strip, spec: TileSpec, pool: HandlePool, clock: _StageClock, shared: SharedRows | None) -> Pixels:
+def _read_strip(strip: Strip, spec: TileSpec, pool: HandlePool, clock: Clock, shared: SharedRows | None) -> Pixels:
     """The whole strip, piece by piece where neighbours need some of it too."""
     facts, box = spec.facts, strip.box
     dtype = raw_dtype(facts) if spec.store == "raw" else np.dtype(np.float32)
@@ -179,7 +153,7 @@ def _read_strip(strip: Strip, spec: TileSpec, pool: HandlePool, clock: _StageClo
 
 
 def _read_classes(
-    spec: TileSpec, box: Box, bands: NDArray[Any], valid: NDArray[np.bool_], pool: HandlePool, clock: _StageClock
+    spec: TileSpec, box: Box, bands: NDArray[Any], valid: NDArray[np.bool_], pool: HandlePool, clock: Clock
 ) -> NDArray[np.uint8] | None:
     if spec.mask is None or not spec.mask.reads_file:
         return None
@@ -207,7 +181,7 @@ class _Cutting:
     pixels: Pixels
     scratch: NDArray[Any]
     pool: HandlePool
-    clock: _StageClock
+    clock: Clock
 
     def make_tile(self, window: TileWindow) -> TileRecord:
         """Mask, normalise and write one window; or skip it, where too little of it is valid."""

@@ -19,6 +19,8 @@ from unchoke.decode.raster import SceneError
 from unchoke.features.store import Half, to_half
 from unchoke.jobs.plan import Job
 from unchoke.jobs.records import JobResult
+from unchoke.measure.clock import Clock, Loading, during
+from unchoke.measure.timeline import EXTRACTION, job_clocks
 from unchoke.segment.dihedral import turn
 from unchoke.segment.patches import Patch, PatchReader
 from unchoke.segment.pyramid import PyramidEngine, PyramidSpec
@@ -46,29 +48,38 @@ class PyramidExtractor:
         failed: list[tuple[str, str]] = []
         num_encoded = 0
         batch: list[Pixels] = []
-        for patch_id, pixels in self._read(job):
+        clock, loading = Clock(EXTRACTION), Loading()
+        for patch_id, pixels in clock.each("load", self._read(job, loading)):
             if isinstance(pixels, str):
                 failed.append((patch_id, pixels))
                 continue
             kept.append(patch_id)
             batch.extend(turn(pixels, view) for view in range(num_views))
             while len(batch) >= self.engine.batch:
-                num_encoded += self._encode(batch[: self.engine.batch], rows[num_encoded:])
+                num_encoded += self._encode(batch[: self.engine.batch], rows[num_encoded:], clock)
                 del batch[: self.engine.batch]
         if batch:
-            num_encoded += self._encode(batch, rows[num_encoded:])
+            num_encoded += self._encode(batch, rows[num_encoded:], clock)
         by_view = rows[:num_encoded].reshape(len(kept), num_views, self.spec.row_length)
-        sha256, size_bytes = save_pyramids(self.folder / job.output, by_view, kept, spec=self.spec)
-        return JobResult(len(job.items), tuple(failed), sha256, size_bytes, {})
+        with clock.stage("write"):
+            sha256, size_bytes = save_pyramids(self.folder / job.output, by_view, kept, spec=self.spec)
+        return JobResult(len(job.items), tuple(failed), sha256, size_bytes, job_clocks(clock, loading))
 
-    def _encode(self, batch: list[Pixels], out: Half) -> int:
+    def _encode(self, batch: list[Pixels], out: Half, clock: Clock) -> int:
         """Put the rows of `batch` at the beginning of `out`; return how many."""
-        out[: len(batch)] = to_half(self.engine.encode(np.stack(batch)), of=self.spec.encoder)
+        with clock.stage("collate"):
+            pixels = np.stack(batch)
+        with clock.stage("encode"):
+            out[: len(batch)] = to_half(self.engine.encode(pixels), of=self.spec.encoder)
         return len(batch)
 
-    def _read(self, job: Job) -> Iterator[tuple[str, Pixels | str]]:
+    def _read(self, job: Job, loading: Loading) -> Iterator[tuple[str, Pixels | str]]:
+        def load(patch_id: str) -> tuple[str, Pixels | str]:
+            with loading.here(), during("read"):
+                return self._load(patch_id)
+
         ahead = max(self.read_threads, 2 * self.engine.batch)
-        return map_ahead(self._load, job.items, threads=self.read_threads, ahead=ahead)
+        return map_ahead(load, job.items, threads=self.read_threads, ahead=ahead)
 
     def _load(self, patch_id: str) -> tuple[str, Pixels | str]:
         """The patch's pixels, or the reason why there are none."""

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from torch import nn
 
 from unchoke.errors import UsageError
+from unchoke.measure.clock import during
 from unchoke.mixing import hash_ids
 from unchoke.segment.network import WHOLE, Segmenter, SegmenterConfig
 from unchoke.segment.objective import MaskObjective, Masks, Turns, turn_each
 from unchoke.segment.pyramid import load_pyramid
 from unchoke.train.data import Positions, Problem
-from unchoke.train.finetune import LoopConfig
+from unchoke.train.settled import LoopConfig
 from unchoke.train.sources import ActivationSource, Rows, Source
 
 
@@ -111,7 +112,8 @@ class PatchSource:
         self.sample_bytes = 2 * int(np.prod(self.sample_shape))
 
     def read(self, positions: Positions, epoch: int | None, *, pin: bool = False) -> torch.Tensor:
-        pixels = torch.from_numpy(self._rows.pixels(positions))
+        with during("read"):
+            pixels = torch.from_numpy(self._rows.pixels(positions))
         return pixels.pin_memory() if pin else pixels
 
     def prepare(self, raw: torch.Tensor, positions: Positions, epoch: int | None) -> torch.Tensor:

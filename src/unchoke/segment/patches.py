@@ -20,6 +20,7 @@ from unchoke import atomic, listing
 from unchoke.boxes import Box, plan_boxes
 from unchoke.decode.handles import HandlePool
 from unchoke.decode.raster import IGNORE, SceneFacts, read_box
+from unchoke.measure.clock import during
 from unchoke.scenes.masks import MaskSource
 from unchoke.scenes.scale import SceneScale, apply_scale
 from unchoke.segment.standard import BandStandard
@@ -114,7 +115,8 @@ class PatchReader:
     def read(self, scene_id: str, box: Box) -> tuple[NDArray[np.float16], NDArray[np.bool_]]:
         """Standardised bands (B, h, w), 0 where not valid, and which pixels (h, w) are valid. A broken file is a `SceneError`."""
         bands, valid = read_scaled(self.facts[scene_id], box, pool=self.pool, scale=self.scales[scene_id])
-        return self.standard.apply(bands, valid), valid
+        with during("transform"):
+            return self.standard.apply(bands, valid), valid
 
     def mask(self, scene_id: str, box: Box) -> NDArray[np.uint8]:
         """The class of each pixel; 255 where none is known, the pixel is not valid, or it lies outside the scene."""

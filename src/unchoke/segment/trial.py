@@ -14,7 +14,7 @@ from unchoke.segment.job import PatchSource, SegmentJob
 from unchoke.segment.network import WHOLE, Segmenter, SegmenterConfig
 from unchoke.segment.objective import MaskObjective, Turns
 from unchoke.train.data import Positions, Problem
-from unchoke.train.finetune import LoopConfig, Where
+from unchoke.train.settled import LoopConfig, Where
 from unchoke.train.sources import ActivationSource, Source
 from unchoke.train.trial import NoiseRows, Rehearsal
 

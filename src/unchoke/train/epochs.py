@@ -13,9 +13,12 @@ from dataclasses import dataclass
 import torch
 
 from unchoke.events import Note, OnEvent
+from unchoke.measure.clock import Clock, Loading
+from unchoke.measure.timeline import TRAINING, Timeline
 from unchoke.train.data import FeatureSource, Problem, Standardiser
 from unchoke.train.heads import Params
 from unchoke.train.optim import scheduled_lr
+from unchoke.train.profiling import UNPROFILED, Unprofiled
 from unchoke.train.sampling import Scaler, batches, epoch_order, epoch_views, hash_ids
 from unchoke.train.selection import ValScores, start_val
 from unchoke.train.stack import Member, Stack
@@ -47,8 +50,12 @@ class Training:
         metric: str,
         members: list[Member],
         states: dict[int, dict[str, Params]],
+        profiler: Unprofiled = UNPROFILED,
     ) -> None:
         self.source, self.metric, self.members = source, metric, members
+        self._profiler = profiler
+        self.clock, self._loading = Clock(TRAINING, mark=profiler.mark), Loading()
+        self._epoch_seconds: list[dict[str, float]] = []
         self._task = task
         self._scaler = Scaler.on(task.device, standardiser)
         self._train, self._val = problem.positions("train"), problem.positions("val")
@@ -63,14 +70,19 @@ class Training:
                 shape = (config.kind, 0 if config.kind == "linear" else config.hidden)
                 shapes = grouped.setdefault((config.seed, config.batch_size, config.kind == "attention"), {})
                 shapes.setdefault(shape, []).append(member)
-        return [
-            Cohort(*key, [Stack(group, task=self._task, dim=self.source.dim, saved=states) for group in shapes.values()])
-            for key, shapes in grouped.items()
-        ]
+
+        def stack(group: list[Member]) -> Stack:
+            return Stack(group, task=self._task, dim=self.source.dim, saved=states, clock=self.clock)
+
+        return [Cohort(*key, [stack(group) for group in shapes.values()]) for key, shapes in grouped.items()]
 
     @property
     def finished(self) -> bool:
         return all(member.done for member in self.members)
+
+    def timeline(self) -> Timeline:
+        """Where the time went so far, in this process."""
+        return Timeline.of(self.clock, self._loading, epochs=self._epoch_seconds)
 
     def states(self) -> dict[int, dict[str, Params]]:
         """What a checkpoint needs of the heads still in training, by index."""
@@ -82,14 +94,14 @@ class Training:
 
     def run_epoch(self, epoch: int, *, on_event: OnEvent) -> None:
         """Train every head still in training for one epoch, judge it, and let go of those that are done."""
-        for cohort in self._cohorts:
-            num_batches = self._train_epoch(cohort, epoch)
-            scores = self._validate(cohort)
-            for stack, stack_scores in zip(cohort.stacks, scores, strict=True):
-                self._take_stock(stack, stack_scores, epoch=epoch, num_batches=num_batches, on_event=on_event)
-                stack.shrink()
-            cohort.stacks = [stack for stack in cohort.stacks if stack.members]
+        with self._loading.here():
+            for cohort in self._cohorts:
+                num_batches = self._train_epoch(cohort, epoch)
+                with self.clock.stage("evaluate"):
+                    self._judge(cohort, epoch=epoch, num_batches=num_batches, on_event=on_event)
+                cohort.stacks = [stack for stack in cohort.stacks if stack.members]
         self._cohorts = [cohort for cohort in self._cohorts if cohort.stacks]
+        self._epoch_seconds.append({"epoch": epoch + 1, **self.clock.lap()})
 
     def _train_epoch(self, cohort: Cohort, epoch: int) -> int:
         num_batches = math.ceil(len(self._train) / cohort.batch_size)
@@ -100,11 +112,18 @@ class Training:
         if not cohort.all_views:
             views = epoch_views(self._hashes, seed=cohort.seed, epoch=epoch, num_views=self.source.num_views)[order]
         stream = batches(self.source, self._train[order], views=views, batch_size=cohort.batch_size, scaler=self._scaler)
-        for number, batch in enumerate(stream):
-            positions = torch.from_numpy(batch.positions).to(self._task.device)
+        for number, batch in enumerate(self.clock.each("wait", stream)):
+            with self.clock.stage("copy"):
+                positions = torch.from_numpy(batch.positions).to(self._task.device)
             for stack in cohort.stacks:
                 stack.train_batch(batch.feats, positions, epoch=epoch, batch=number, num_batches=num_batches)
+            self._profiler.step(self.clock)
         return num_batches
+
+    def _judge(self, cohort: Cohort, *, epoch: int, num_batches: int, on_event: OnEvent) -> None:
+        for stack, scores in zip(cohort.stacks, self._validate(cohort), strict=True):
+            self._take_stock(stack, scores, epoch=epoch, num_batches=num_batches, on_event=on_event)
+            stack.shrink()
 
     def _validate(self, cohort: Cohort) -> list[list[ValScores]] | list[None]:
         if self.metric == "none":

@@ -1,8 +1,9 @@
-"""From a source to the device: read ahead in threads, copied when asked for, with a clock on the waiting.
+"""From a source to the device: read ahead in threads, copied when asked for, with clocks on the reading and the copying.
 
 In: a source and the batches of an epoch. Out: the batches in order, each still in ordinary (perhaps pinned) memory; `Fed.part`
 copies a part of one to the device and prepares it there. A batch too large for the device can so be shown in parts, as often as
 needed. What is read depends on positions and epoch alone, never on the number of threads. It trains nothing and chooses nothing.
+How long the caller waits for a batch is the caller's to measure (`Clock.each`).
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
 
 from unchoke.decode.pipeline import map_ahead
 from unchoke.device.backend import is_cpu, to_device
+from unchoke.measure.clock import Clock, Loading, during
 from unchoke.train.data import Positions
 from unchoke.train.sources import Source
 
@@ -23,46 +26,29 @@ AHEAD_BYTES = 512 * 2**20
 """How much may be read ahead: many threads and large samples would otherwise fill memory."""
 
 
-@dataclass
-class Waits:
-    """Seconds spent waiting for data, copying and preparing it, and all seconds of the epochs fed."""
-
-    wait_s: float = 0.0
-    prepare_s: float = 0.0
-    total_s: float = 0.0
-
-    @property
-    def share(self) -> float:
-        """The share of time in which there was nothing to compute on."""
-        return self.wait_s / self.total_s if self.total_s > 0 else 0.0
-
-    @property
-    def prepare_share(self) -> float:
-        """The share of time spent copying and preparing. On an accelerator this is what the CPU spends on asking for it."""
-        return self.prepare_s / self.total_s if self.total_s > 0 else 0.0
-
-
 @dataclass(frozen=True, eq=False)
 class Fed:
-    """One batch as it was read. `raw` stays in ordinary memory for as long as the batch lives."""
+    """One batch as it was read, at `ready_s`. `raw` stays in ordinary memory for as long as the batch lives.
+
+    `clock` is that of the thread that asks for parts, or None where nobody counts.
+    """
 
     positions: Positions
     raw: torch.Tensor
     source: Source
     epoch: int | None
     device: torch.device
-    waits: Waits
+    ready_s: float = 0.0
+    clock: Clock | None = None
 
     def __len__(self) -> int:
         return len(self.positions)
 
     def part(self, start: int, stop: int) -> torch.Tensor:
         """Samples `start` to `stop` as float32 network input on the device."""
-        started_s = time.perf_counter()
-        raw = to_device(self.raw[start:stop], self.device, non_blocking=True)
-        prepared = self.source.prepare(raw, self.positions[start:stop], self.epoch)
-        self.waits.prepare_s += time.perf_counter() - started_s
-        return prepared
+        with nullcontext() if self.clock is None else self.clock.stage("copy"):
+            raw = to_device(self.raw[start:stop], self.device, non_blocking=True)
+        return self.source.prepare(raw, self.positions[start:stop], self.epoch)
 
     def whole(self) -> torch.Tensor:
         """Every sample of the batch."""
@@ -77,16 +63,22 @@ def feed(
     device: torch.device,
     workers: int,
     pin: bool = False,
-    waits: Waits | None = None,
+    clock: Clock | None = None,
+    loading: Loading | None = None,
 ) -> Generator[Fed, None, None]:
-    """The batches, in order, read ahead by `workers` threads (0: by the caller's own, when it asks)."""
-    clock = waits if waits is not None else Waits()
+    """The batches, in order, read ahead by `workers` threads (0: by the caller's own, when it asks).
+
+    `clock` counts what the caller does with a batch, `loading` what the readers do for it.
+    """
+    account = Loading() if loading is None else loading
     pinned = pin and not is_cpu(device)
 
     def read(positions: Positions) -> Fed:
-        return Fed(positions, source.read(positions, epoch, pin=pinned), source, epoch, device, clock)
+        with account.here(), during("collate"):
+            raw = source.read(positions, epoch, pin=pinned)
+        return Fed(positions, raw, source, epoch, device, time.perf_counter(), clock)
 
-    return _timed(map_ahead(read, batches, threads=workers, ahead=_ahead(source, batches, workers)), clock)
+    return _handed_over(map_ahead(read, batches, threads=workers, ahead=_ahead(source, batches, workers)), account)
 
 
 def _ahead(source: Source, batches: Sequence[Positions], workers: int) -> int:
@@ -99,19 +91,16 @@ def num_ahead(batch_bytes: int, workers: int) -> int:
     return max(2, min(workers + 1, AHEAD_BYTES // max(1, batch_bytes))) if workers else 0
 
 
-def _timed(found: Generator[Fed, None, None], waits: Waits) -> Generator[Fed, None, None]:
-    asked_s = time.perf_counter()
+def _handed_over(found: Generator[Fed, None, None], account: Loading) -> Generator[Fed, None, None]:
+    """The same batches. What passes between a batch being both ready and asked for, and being here, is the hand-over."""
     try:
         while True:
+            asked_s = time.perf_counter()
             fed = next(found, None)
-            given_s = time.perf_counter()
-            waits.wait_s += given_s - asked_s
-            waits.total_s += given_s - asked_s
             if fed is None:
                 return
+            account.add("hand over", time.perf_counter() - max(asked_s, fed.ready_s))
             yield fed
-            asked_s = time.perf_counter()
-            waits.total_s += asked_s - given_s
     finally:
         found.close()
 
@@ -125,7 +114,7 @@ class Begun:
         self._first: Future[Fed | None] | None = self._thread.submit(next, fed, None)
 
     def __iter__(self) -> Generator[Fed, None, None]:
-        """The batches. What waiting for the first costs is not told apart from whatever the caller did meanwhile."""
+        """The batches, the first as soon as it is there."""
         try:
             first = self._take()
             if first is not None:

@@ -9,115 +9,41 @@ weights. Nothing depends on a random state from before the step, so a killed run
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Generator
+from contextlib import closing
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from unchoke.device.backend import empty_cache, torch_dtype, torch_memory_format
+from unchoke.device.backend import empty_cache, torch_dtype
 from unchoke.errors import DataError, Interrupted
-from unchoke.events import OnEvent, Progress
-from unchoke.features.cut import set_batch_norm_eval
+from unchoke.events import Progress
 from unchoke.features.encoders import digest_state
 from unchoke.fingerprint import digest, digest_bytes, hash_int
+from unchoke.measure.clock import Clock, Loading
+from unchoke.measure.timeline import TRAINING, Timeline
 from unchoke.train.adamw import WeightAverage, build_optimizer, load_optimizer, set_lr
+from unchoke.train.batches import Batches
 from unchoke.train.data import Positions, Problem
-from unchoke.train.feeding import Begun, Fed, Waits, feed
-from unchoke.train.heads import ClassWeights
+from unchoke.train.feeding import Begun, Fed, feed
+from unchoke.train.modes import prepare_network, training_mode
 from unchoke.train.network import Trainable
 from unchoke.train.objective import Aim
-from unchoke.train.parallel import ALONE, Ranks
-from unchoke.train.sampling import epoch_order, hash_ids
+from unchoke.train.sampling import hash_ids
 from unchoke.train.schedule import lr_factor
 from unchoke.train.selection import ValScores
+from unchoke.train.settled import Finetuned, LoopConfig, Where
 from unchoke.train.snapshot import Snapshots, Standing, State
 from unchoke.train.sources import Source
 from unchoke.train.step import Kept, PartSize, Stepper, batch_statistics
 
-N = TypeVar("N", bound=Trainable)
 _TELL_EVERY_S = 0.5
 _SAVING_SHARE = 0.1
 _EVAL_PARTS = 8
 """Evaluation is read in at least so many parts, so that one is read while another is computed."""
-
-
-@dataclass(frozen=True)
-class LoopConfig:
-    """How to train, frozen at the start of a run. A step is `batch_size` samples, of which `sub_batch` run at once."""
-
-    epochs: int
-    batch_size: int
-    sub_batch: int
-    eval_batch: int
-    lr: float
-    body_lr: float
-    weight_decay: float = 0.02
-    layer_decay: float = 0.8
-    warmup_epochs: float = 1.0
-    ema_decay: float = 0.0
-    clip: float = 1.0
-    mixup: float = 0.0
-    label_smoothing: float = 0.0
-    class_weights: ClassWeights = "none"
-    dtype: str = "float32"
-    memory_format: str = "contiguous"
-    compile: bool = False
-    grad_ckpt: bool = False
-    batch_norm: str = "frozen"
-    patience: int = 0
-    threads: int = 1
-    seed: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def identity(self) -> dict[str, Any]:
-        """What the resulting weights depend on: everything but how the work is cut up for memory."""
-        cut_up = ("eval_batch", "grad_ckpt", "threads", *(("sub_batch",) if self.batch_norm == "frozen" else ()))
-        return {name: value for name, value in asdict(self).items() if name not in cut_up}
-
-
-@dataclass(frozen=True)
-class Where:
-    """Where the loop runs and whom it tells. None of this changes the result."""
-
-    device: torch.device
-    folder: Path | None
-    on_event: OnEvent
-    workers: int = 0
-    pin: bool = False
-    stop: Callable[[], bool] = lambda: False
-    checkpoint_every_s: float = 60.0
-    ranks: Ranks = ALONE
-    unit: str = "images"
-
-
-@dataclass(frozen=True, eq=False)
-class Finetuned:
-    """The weights of the best epoch and their outputs for val and test, the learning curve, and what it cost."""
-
-    state: State
-    outputs: dict[str, NDArray[np.float32]]
-    best_epoch: int
-    curve: list[dict[str, float]]
-    metric: str
-    resumed_step: int
-    num_steps: int
-    sub_batch: int
-    eval_batch: int
-    halvings: int
-    seconds: dict[str, float]
-
-    @property
-    def val(self) -> dict[str, float]:
-        reached = self.curve[self.best_epoch - 1]
-        return {name.removeprefix("val_"): value for name, value in reached.items() if name.startswith("val_")}
 
 
 def finetune(
@@ -135,7 +61,8 @@ def finetune(
     training = Training(network, source, problem, objective, config, metric=metric, where=where, inputs=inputs)
     training.restore()
     resumed_step = training.global_step
-    with torch.random.fork_rng(devices=[]), closing(training):  # steps set torch's random state for networks that drop at random
+    # steps set torch's random state for networks that drop at random
+    with torch.random.fork_rng(devices=[]), closing(training), where.profiler.on(where.device):
         while not training.standing.finished:
             training.run_epoch()
     return training.result(resumed_step)
@@ -159,8 +86,11 @@ class Training:
         self.config, self.where, self.metric = config, where, metric
         self.source, self.problem, self.objective = source, problem, objective
         self.train = problem.positions("train")
-        self.hashes = hash_ids([problem.sample_ids[position] for position in self.train])
-        self.steps_per_epoch = -(-len(self.train) // config.batch_size)
+        hashes = hash_ids([problem.sample_ids[position] for position in self.train])
+        self.batches = Batches(self.train, hashes, config.batch_size, config.mixup, config.seed, where.ranks)
+        self.clock = Clock(TRAINING, mark=where.profiler.mark)
+        self.loading = Loading()
+        self.epoch_seconds: list[dict[str, float]] = []
         self.network = prepare_network(network, config, where.device)
         self.optimizer = build_optimizer(
             self.network, lr=config.lr, body_lr=config.body_lr, weight_decay=config.weight_decay, layer_decay=config.layer_decay
@@ -180,12 +110,11 @@ class Training:
             where.on_event,
             self.scaler,
             batch_statistics(self.network),
+            self.clock,
         )
         self.standing = Standing()
         folder = where.folder if where.ranks.leads else None
         self.snapshots = Snapshots(folder, digest=self._identity(inputs), on_event=where.on_event)
-        self.waits = Waits()
-        self.seconds: dict[str, float] = {}
         self.saved_s = self.told_s = self.started_s = time.monotonic()
         self.num_run = 0
         self.begun: Begun | None = None
@@ -193,7 +122,7 @@ class Training:
 
     @property
     def global_step(self) -> int:
-        return self.standing.epoch * self.steps_per_epoch + self.standing.step
+        return self.standing.epoch * self.batches.per_epoch + self.standing.step
 
     def _identity(self, inputs: NDArray[np.float32] | None) -> str:
         """Changes with anything the resulting weights depend on, the weights it starts from included."""
@@ -213,12 +142,13 @@ class Training:
     def run_epoch(self) -> None:
         """The rest of the epoch we stand in, then its evaluation."""
         epoch, first = self.standing.epoch, self.standing.step
-        batches, mixing = self._plan_epoch(epoch, first)
+        batches, mixing = self.batches.plan(epoch, first)
         training_mode(self.network, self.config)
-        fed_batches = iter(self.begun) if self.begun else self._feed_epoch(epoch, first)
+        fed_batches = self.clock.each("wait", self.begun or self._feed_epoch(epoch, first))
         self.begun = None
         for batch, kept, fed in zip(batches, mixing, fed_batches, strict=True):
             stopping = self._step(fed, len(batch), kept)
+            self.where.profiler.step(self.clock)
             self._tell()
             if stopping:
                 fed_batches.close()
@@ -232,11 +162,12 @@ class Training:
         """One optimizer step over a global batch, of which we were fed our share. Whether to stop, as all processes agree."""
         ranks, stopping = self.where.ranks, self.where.stop()
         seed = hash_int("step", self.config.seed, self.global_step, ranks.rank)
-        with self._clock("step"):
-            loss = self.stepper.backward(fed, num_global, seed=seed, kept=kept)
+        loss = self.stepper.backward(fed, num_global, seed=seed, kept=kept)
+        with self.clock.stage("exchange"):
             told = torch.stack([loss, torch.full_like(loss, float(stopping))])
             told = ranks.sum_gradients(self.network.parameters(), told)
             ranks.average(self.stepper.statistics)
+        with self.clock.stage("optimizer"):
             set_lr(self.optimizer, self._lr_factor())
             if self.config.clip:
                 self.scaler.unscale_(self.optimizer)
@@ -256,8 +187,9 @@ class Training:
 
     def _read_losses(self) -> None:
         """Add what the last steps lost, in their order; only now is the device waited for."""
-        for loss in self.unread_losses:
-            self.standing.loss_sum += float(loss)
+        with self.clock.stage("device"):
+            for loss in self.unread_losses:
+                self.standing.loss_sum += float(loss)
         self.unread_losses.clear()
         if not np.isfinite(self.standing.loss_sum):
             raise self._diverged("the loss became infinite or not a number")
@@ -275,7 +207,7 @@ class Training:
         row = {"epoch": standing.epoch + 1, "train_loss": standing.loss_sum / max(1, standing.num_seen), "lr": self._lr_now()}
         if self.where.workers and standing.epoch + 1 < self.config.epochs:
             self.begun = Begun(self._feed_epoch(standing.epoch + 1, 0))  # read while we evaluate
-        with self._clock("evaluate"):
+        with self.clock.stage("evaluate"):
             found = self._evaluate()
         if found is not None and not np.isfinite(found.loss):
             raise self._diverged("the loss on the val split became infinite or not a number")
@@ -284,7 +216,7 @@ class Training:
             if found is not None:
                 standing.best_metric, standing.best_loss = found.metric, found.loss
             keep = self.snapshots.save_best if self._may_save() else self.snapshots.hold_best
-            with self._clock("checkpoint"):
+            with self.clock.stage("checkpoint"):
                 keep(standing.best_epoch, self._weights())
         standing.curve.append(row if found is None else {**row, **found.values})
         standing.epoch, standing.step, standing.loss_sum, standing.num_seen = standing.epoch + 1, 0, 0.0, 0
@@ -292,6 +224,7 @@ class Training:
         standing.finished = standing.epoch >= self.config.epochs or bool(self.config.patience and waited >= self.config.patience)
         if standing.finished or self._may_save():
             self._save()
+        self.epoch_seconds.append({"epoch": standing.epoch, **self.clock.lap()})
         self._tell(now=True)
 
     def _evaluate(self) -> ValScores | None:
@@ -323,54 +256,32 @@ class Training:
         mine = np.concatenate(found) if found else np.empty((0, self.objective.num_judged), np.float32)
         return np.concatenate(self.where.ranks.gather(mine))
 
-    # -- what a batch is ---------------------------------------------------------------------------------------------------------
-
-    def _plan_epoch(self, epoch: int, first: int) -> tuple[list[Positions], list[Kept | None]]:
-        """The global batches of an epoch from step `first` on, and for mixup how much of each of our samples is kept."""
-        order = self.train[epoch_order(self.hashes, seed=self.config.seed, epoch=epoch)]
-        starts = range(first * self.config.batch_size, len(order), self.config.batch_size)
-        batches = [order[start : start + self.config.batch_size] for start in starts]
-        return batches, [self._mixing(epoch, step, len(batch)) for step, batch in enumerate(batches, start=first)]
-
     def _feed_epoch(self, epoch: int, first: int) -> Generator[Fed, None, None]:
-        wanted = [self._own(batch, kept) for batch, kept in zip(*self._plan_epoch(epoch, first), strict=True)]
+        wanted = [self.batches.own(batch, kept) for batch, kept in zip(*self.batches.plan(epoch, first), strict=True)]
         return self._feed(wanted, epoch)
 
-    def _mixing(self, epoch: int, step: int, num_global: int) -> Kept | None:
-        """Mixup: how much of each of our samples is kept; the rest is taken from the next one in the global batch."""
-        if not self.config.mixup or num_global < 2:
-            return None
-        random = np.random.Generator(np.random.PCG64(hash_int("mixup", self.config.seed, epoch, step)))
-        kept = random.beta(self.config.mixup, self.config.mixup, size=num_global)
-        return self.where.ranks.share(kept.astype(np.float32))
-
-    def _own(self, batch: Positions, kept: Kept | None) -> Positions:
-        """Our share of a global batch and, for mixup, the one sample more that the last of ours is mixed with."""
-        ranks = self.where.ranks
-        share = ranks.share(batch)
-        return share if kept is None else np.concatenate([share, ranks.share(np.roll(batch, -1))[-1:]])
-
     def _feed(self, batches: list[Positions], epoch: int | None) -> Generator[Fed, None, None]:
-        where = self.where
+        """The batches; what is done with those of evaluation (which have no epoch) counts as evaluation, and not in parts."""
+        where, clock = self.where, None if epoch is None else self.clock
         return feed(
-            self.source, batches, epoch=epoch, device=where.device, workers=where.workers, pin=where.pin, waits=self.waits
+            self.source,
+            batches,
+            epoch=epoch,
+            device=where.device,
+            workers=where.workers,
+            pin=where.pin,
+            clock=clock,
+            loading=self.loading,
         )
 
-    # -- rates, clocks, files ----------------------------------------------------------------------------------------------------
+    # -- rates, files, words -----------------------------------------------------------------------------------------------------
 
     def _lr_factor(self) -> float:
-        warmup_steps = round(self.config.warmup_epochs * self.steps_per_epoch)
-        return lr_factor(self.global_step, num_steps=self.config.epochs * self.steps_per_epoch, warmup_steps=warmup_steps)
+        warmup_steps = round(self.config.warmup_epochs * self.batches.per_epoch)
+        return lr_factor(self.global_step, num_steps=self.config.epochs * self.batches.per_epoch, warmup_steps=warmup_steps)
 
     def _lr_now(self) -> float:
         return float(max(group["lr"] for group in self.optimizer.param_groups))
-
-    @contextmanager
-    def _clock(self, stage: str) -> Iterator[None]:
-        """Add the seconds of a block to its stage; on a card they are those of handing the work over, not of doing it."""
-        started_s = time.perf_counter()
-        yield
-        self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - started_s
 
     def _weights(self) -> State:
         """The weights worth keeping: the average where there is one."""
@@ -386,14 +297,13 @@ class Training:
             "sizes": [[size.value, size.halvings] for size in (self.stepper.size, self.eval_size)],
         }
         self._refuse_diverged()
-        with self._clock("checkpoint"):
+        with self.clock.stage("checkpoint"):
             self.snapshots.save(self.standing, pieces)
         self.saved_s = time.monotonic()
 
     def _may_save(self) -> bool:
         """Whether an epoch's end is worth a snapshot: not where epochs are so short that writing would take most of the time."""
-        spent = self.seconds.get("checkpoint", 0.0)
-        return spent <= _SAVING_SHARE * (time.monotonic() - self.started_s)
+        return self.clock.seconds("checkpoint") <= _SAVING_SHARE * (time.monotonic() - self.started_s)
 
     def restore(self) -> None:
         """Go on from the snapshot, if there is one of this training; every process hears the leader's."""
@@ -416,9 +326,11 @@ class Training:
         self.network.load_state_dict(state)
         self.average = None
         judged = [split for split in ("val", "test") if len(self.problem.positions(split))]
+        with self.clock.stage("evaluate"):
+            outputs = {split: self.predict(self.problem.positions(split)) for split in judged}
         return Finetuned(
             state=state,
-            outputs={split: self.predict(self.problem.positions(split)) for split in judged},
+            outputs=outputs,
             best_epoch=standing.best_epoch,
             curve=standing.curve,
             metric=self.metric,
@@ -427,7 +339,7 @@ class Training:
             sub_batch=self.stepper.size.value,
             eval_batch=self.eval_size.value,
             halvings=self.stepper.size.halvings + self.eval_size.halvings,
-            seconds={**self.seconds, "waiting for data": self.waits.wait_s, "preparing data": self.waits.prepare_s},
+            timeline=Timeline.of(self.clock, self.loading, epochs=self.epoch_seconds),
         )
 
     def _tell(self, *, now: bool = False) -> None:
@@ -441,7 +353,10 @@ class Training:
         done = total if standing.finished else standing.epoch * len(self.train) + standing.num_seen
         elapsed = max(seconds - self.started_s, 1e-9)
         rate = self.num_run / elapsed
-        extra: dict[str, Any] = {"epoch": min(standing.epoch + 1, self.config.epochs), "waiting_for_data_share": self.waits.share}
+        extra: dict[str, Any] = {
+            "epoch": min(standing.epoch + 1, self.config.epochs),
+            "waiting_for_data_share": self.clock.share("wait"),
+        }
         if standing.num_seen:
             extra["loss"] = standing.loss_sum / standing.num_seen
         if standing.best_metric is not None:
@@ -469,34 +384,3 @@ class Training:
 def most_evaluated(num: int) -> int:
     """How many of `num` samples evaluation reads at once at most, whatever would fit."""
     return max(1, -(-num // _EVAL_PARTS))
-
-
-def prepare_network(network: N, config: LoopConfig, device: torch.device) -> N:
-    """The network on its device, laid out and in the mode `config` asks for."""
-    network.to(device)
-    memory_format = torch_memory_format(config.memory_format)
-    if memory_format is torch.channels_last:
-        network.to(memory_format=memory_format)  # type: ignore[call-overload]
-        network.suffix.register_forward_pre_hook(_channels_last)
-    if config.grad_ckpt:
-        set_grad_checkpointing(network.suffix)
-    training_mode(network, config)
-    return network
-
-
-def set_grad_checkpointing(suffix: nn.Module) -> None:
-    """Compute activations again in the backward pass instead of keeping them, where timm's network can do that."""
-    switch: Any = getattr(suffix, "set_grad_checkpointing", None)
-    if switch is not None:
-        switch(True)
-
-
-def _channels_last(module: nn.Module, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-    return tuple(value.contiguous(memory_format=torch.channels_last) if value.ndim == 4 else value for value in args)
-
-
-def training_mode(network: nn.Module, config: LoopConfig) -> None:
-    """Training mode; batch norm keeps its pretrained statistics unless they are to be trained as well."""
-    network.train()
-    if config.batch_norm == "frozen":
-        set_batch_norm_eval(network)

@@ -28,10 +28,12 @@ from unchoke.features.encoders import Encoder, load_encoder
 from unchoke.features.store import FeatureStore, Placement
 from unchoke.mixing import hash_ids
 from unchoke.train.data import Problem, Standardiser
-from unchoke.train.finetune import Finetuned, LoopConfig, Where, finetune
+from unchoke.train.finetune import finetune
 from unchoke.train.network import Fusion, TiledNetwork, Trainable
 from unchoke.train.objective import Aim, Objective
 from unchoke.train.parallel import ALONE, Ranks
+from unchoke.train.profiling import UNPROFILED, Unprofiled
+from unchoke.train.settled import Finetuned, LoopConfig, Where
 from unchoke.train.sources import ActivationSource, Source
 from unchoke.train.targets import TargetPlan
 from unchoke.train.task import column_scale
@@ -163,12 +165,19 @@ class TrainingJob:
         return build_network(self, objective), self.source.open(self.problem.sample_ids, self.loop.seed), objective
 
 
-def run_job(job: Job, *, on_event: OnEvent, stop: Callable[[], bool] = lambda: False, ranks: Ranks = ALONE) -> Finetuned:
+def run_job(
+    job: Job,
+    *,
+    on_event: OnEvent,
+    stop: Callable[[], bool] = lambda: False,
+    ranks: Ranks = ALONE,
+    profiler: Unprofiled = UNPROFILED,
+) -> Finetuned:
     """Train from scratch, or from where the job's folder says an earlier process was."""
-    keep_freed_memory()
+    keep_freed_memory(job.loop.keep_freed)
     torch.set_num_threads(job.loop.threads)
     device = torch.device(job.device)
-    where = Where(device, job.folder, on_event, job.workers, job.pin, stop, job.checkpoint_every_s, ranks, job.unit)
+    where = Where(device, job.folder, on_event, job.workers, job.pin, stop, job.checkpoint_every_s, ranks, job.unit, profiler)
     with measured_peak(job, device, on_event, leads=ranks.leads) as work:
         network, source, objective = job.build(device)
         done = finetune(network, source, job.problem, objective, job.loop, metric=job.metric, where=where, inputs=job.inputs)

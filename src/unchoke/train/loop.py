@@ -18,7 +18,8 @@ from unchoke.errors import DataError, Interrupted, UsageError, list_some
 from unchoke.events import Chosen, OnEvent, Progress
 from unchoke.train.data import FeatureSource, Problem, Standardiser, check_problem, fit_standardiser
 from unchoke.train.epochs import Training
-from unchoke.train.heads import HeadConfig
+from unchoke.train.heads import HeadConfig, Params
+from unchoke.train.profiling import UNPROFILED, Unprofiled
 from unchoke.train.progress import load_progress, save_progress, training_digest
 from unchoke.train.selection import choose_metric
 from unchoke.train.stack import Member
@@ -36,6 +37,7 @@ def train_heads(
     checkpoint_every_s: float = 10.0,
     on_event: OnEvent,
     stop: Callable[[], bool] | None = None,
+    profiler: Unprofiled = UNPROFILED,
 ) -> TrainResult:
     """Train every configuration and pick the best by the val split.
 
@@ -52,25 +54,47 @@ def train_heads(
     digest = training_digest(problem, configs, standardiser, source)
     saved = load_progress(checkpoint, digest=digest, configs=configs, on_event=on_event)
     task = Task.of(problem, device=device)
-    training = Training(source, problem, task, standardiser, metric=metric.value, members=saved.members, states=saved.states)
-    last_saved_s = started_s = time.monotonic()
+    training = Training(
+        source,
+        problem,
+        task,
+        standardiser,
+        metric=metric.value,
+        members=saved.members,
+        states=saved.states,
+        profiler=profiler,
+    )
+
+    def save(file: Path, epoch: int, states: dict[int, dict[str, Params]]) -> None:
+        with training.clock.stage("checkpoint"):
+            save_progress(file, digest=digest, epoch=epoch, members=training.members, states=states)
+
+    last_saved_s = time.monotonic()
     num_epochs = max(config.epochs for config in configs)
-    for epoch in range(saved.epoch, num_epochs):
-        if training.finished:
-            break
-        training.run_epoch(epoch, on_event=on_event)
-        on_event(_progress(training, epoch, num_epochs=num_epochs, first=saved.epoch, started_s=started_s))
-        stopping = stop is not None and stop() and not training.finished
-        if checkpoint and not training.finished and (stopping or time.monotonic() - last_saved_s >= checkpoint_every_s):
-            save_progress(checkpoint, digest=digest, epoch=epoch + 1, members=training.members, states=training.states())
-            last_saved_s = time.monotonic()
-        if stopping:
-            raise _interrupted(epoch + 1, num_epochs, kept=checkpoint is not None)
+    with profiler.on(device):
+        for epoch in range(saved.epoch, num_epochs):
+            if training.finished:
+                break
+            training.run_epoch(epoch, on_event=on_event)
+            on_event(_progress(training, epoch, num_epochs=num_epochs, first=saved.epoch))
+            stopping = stop is not None and stop() and not training.finished
+            if checkpoint and not training.finished and (stopping or time.monotonic() - last_saved_s >= checkpoint_every_s):
+                save(checkpoint, epoch + 1, training.states())
+                last_saved_s = time.monotonic()
+            if stopping:
+                raise _interrupted(epoch + 1, num_epochs, kept=checkpoint is not None)
     winner = _winner(training.members)
     if checkpoint and saved.epoch < num_epochs:
         _forget_losers(training.members, winner)
-        save_progress(checkpoint, digest=digest, epoch=num_epochs, members=training.members, states={})
-    return _result(training.members, winner, problem, standardiser, task.scale, metric=metric.value, resumed_epoch=saved.epoch)
+        save(checkpoint, num_epochs, {})
+    return TrainResult(
+        best=_best_head(winner, problem, standardiser, task.scale),
+        best_index=winner.index,
+        all=[_outcome(member) for member in training.members],
+        metric=metric.value,
+        resumed_epoch=saved.epoch,
+        timeline=training.timeline(),
+    )
 
 
 def _check_configs(configs: Sequence[HeadConfig], problem: Problem) -> None:
@@ -110,11 +134,12 @@ def _forget_losers(members: list[Member], winner: Member) -> None:
             member.best_params = None
 
 
-def _progress(training: Training, epoch: int, *, num_epochs: int, first: int, started_s: float) -> Progress:
-    rate = (epoch + 1 - first) / max(time.monotonic() - started_s, 1e-9)
+def _progress(training: Training, epoch: int, *, num_epochs: int, first: int) -> Progress:
+    clock = training.clock
+    rate = (epoch + 1 - first) / max(clock.wall_s, 1e-9)
     active = sum(not member.done for member in training.members)
     best = max((member.best_metric for member in training.members if member.best_metric is not None), default=None)
-    extra = {"configs_active": active, f"best_val_{training.metric}": best}
+    extra = {"configs_active": active, "waiting_for_data_share": clock.share("wait"), f"best_val_{training.metric}": best}
     done = num_epochs if training.finished else epoch + 1
     return Progress("train", done, num_epochs, "epochs", rate, (num_epochs - done) / rate, extra=extra)
 
@@ -128,19 +153,10 @@ def _interrupted(epoch: int, num_epochs: int, *, kept: bool) -> Interrupted:
     )
 
 
-def _result(
-    members: list[Member],
-    winner: Member,
-    problem: Problem,
-    standardiser: Standardiser,
-    scale: Standardiser,
-    *,
-    metric: str,
-    resumed_epoch: int,
-) -> TrainResult:
+def _best_head(winner: Member, problem: Problem, standardiser: Standardiser, scale: Standardiser) -> TrainedHead:
     assert winner.best_params is not None
     reached = winner.curve[winner.best_epoch - 1]
-    best = TrainedHead(
+    return TrainedHead(
         config=winner.config,
         params=winner.best_params,
         standardiser=standardiser,
@@ -151,7 +167,6 @@ def _result(
         best_epoch=winner.best_epoch,
         val={name.removeprefix("val_"): value for name, value in reached.items() if name.startswith("val_")},
     )
-    return TrainResult(best, winner.index, [_outcome(member) for member in members], metric, resumed_epoch)
 
 
 def _outcome(member: Member) -> ConfigResult:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from unchoke.measure.clock import during
 from unchoke.mixing import Hashes as Hashes
 from unchoke.mixing import hash_ids as hash_ids
 from unchoke.mixing import mix as mix
@@ -67,10 +68,12 @@ def batches(
     for start in range(0, len(positions), chunk):
         here = positions[start : start + chunk]
         shown = views[start : start + chunk] if isinstance(views, np.ndarray) else views
-        rows, place = _read_chunk(source, here, views=shown, device=scaler.mean.device)
+        with during("read"):
+            rows, place = _read_chunk(source, here, views=shown, device=scaler.mean.device)
         for first in range(0, len(here), batch_size):
-            picked = rows.index_select(0, place[first : first + batch_size])
-            yield Batch(here[first : first + batch_size], scaler(picked))
+            with during("collate"):
+                scaled = scaler(rows.index_select(0, place[first : first + batch_size]))
+            yield Batch(here[first : first + batch_size], scaled)
 
 
 def _read_chunk(

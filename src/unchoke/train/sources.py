@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from unchoke.decode.cache import PixelCache
 from unchoke.decode.image import DecodeError, Pixels
 from unchoke.errors import DataError
+from unchoke.measure.clock import during
 from unchoke.mixing import Hashes, hash_ids
 from unchoke.train.data import Positions
 from unchoke.train.sampling import epoch_views
@@ -83,9 +84,11 @@ class ActivationSource:
     def read(self, positions: Positions, epoch: int | None, *, pin: bool = False) -> torch.Tensor:
         views = self._views(positions, epoch)
         if not pin:
-            return torch.from_numpy(self._store.rows(positions, views))
+            with during("read"):
+                return torch.from_numpy(self._store.rows(positions, views))
         rows = torch.empty((len(positions), *self._store.row_shape), dtype=torch.float16, pin_memory=True)
-        self._store.rows(positions, views, out=rows.numpy())
+        with during("read"):
+            self._store.rows(positions, views, out=rows.numpy())
         return rows
 
     def prepare(self, raw: torch.Tensor, positions: Positions, epoch: int | None) -> torch.Tensor:
@@ -125,8 +128,10 @@ class PixelSource:
     def read(self, positions: Positions, epoch: int | None, *, pin: bool = False) -> torch.Tensor:
         shape = (len(positions), *self._canvas.row_shape, 3)
         rows = self._read_rows(positions, torch.empty(shape, dtype=torch.uint8, pin_memory=pin).numpy())
-        shown = self._canvas.inputs(rows) if self._plain(epoch) else rows.reshape(len(rows), *self._canvas.raw_shape)
-        return torch.from_numpy(shown)
+        if not self._plain(epoch):
+            return torch.from_numpy(rows.reshape(len(rows), *self._canvas.raw_shape))
+        with during("transform"):
+            return torch.from_numpy(self._canvas.inputs(rows))
 
     def prepare(self, raw: torch.Tensor, positions: Positions, epoch: int | None) -> torch.Tensor:
         preprocess = self._canvas.preprocess

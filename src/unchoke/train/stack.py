@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from unchoke.fingerprint import hash_int
+from unchoke.measure.clock import Clock
 from unchoke.train.heads import HeadConfig, Noise, Params, forward, init_params, stack_params, unstack_params
 from unchoke.train.optim import StackedAdamW, scheduled_lr
 from unchoke.train.selection import ValScores
@@ -45,8 +46,10 @@ class Member:
 class Stack:
     """The heads of one shape still in training, as tensors with a leading K."""
 
-    def __init__(self, members: Sequence[Member], *, task: Task, dim: int, saved: dict[int, dict[str, Params]]) -> None:
-        self.task = task
+    def __init__(
+        self, members: Sequence[Member], *, task: Task, dim: int, saved: dict[int, dict[str, Params]], clock: Clock
+    ) -> None:
+        self.task, self._clock = task, clock
         self.kind = members[0].config.kind
         self._adopt(members)
         params = [saved[m.index]["params"] if saved else _begin(m.config, task=task, dim=dim) for m in members]
@@ -82,15 +85,18 @@ class Stack:
 
     def train_batch(self, feats: torch.Tensor, positions: torch.Tensor, *, epoch: int, batch: int, num_batches: int) -> None:
         """One update of every head; epochs and batches count from 0."""
-        noise = self._noise(len(feats), epoch=epoch, batch=batch)
-        outputs = forward(self.kind, self.optimiser.params, feats, noise=noise)
-        losses = self._batch_losses(outputs, self.task.targets[positions], noise.mix)
-        names = list(self.optimiser.params)
-        grads = torch.autograd.grad(losses.sum(), [self.optimiser.params[name] for name in names])
-        step = epoch * num_batches + batch
-        rates = [scheduled_lr(m.config, step=step, num_steps=m.config.epochs * num_batches) for m in self.members]
-        self.optimiser.step(dict(zip(names, grads, strict=True)), step=step, lr=rates)
-        self._losses += losses.detach() * len(feats)
+        with self._clock.stage("forward"):
+            noise = self._noise(len(feats), epoch=epoch, batch=batch)
+            outputs = forward(self.kind, self.optimiser.params, feats, noise=noise)
+            losses = self._batch_losses(outputs, self.task.targets[positions], noise.mix)
+        with self._clock.stage("backward"):
+            names = list(self.optimiser.params)
+            grads = torch.autograd.grad(losses.sum(), [self.optimiser.params[name] for name in names])
+        with self._clock.stage("optimizer"):
+            step = epoch * num_batches + batch
+            rates = [scheduled_lr(m.config, step=step, num_steps=m.config.epochs * num_batches) for m in self.members]
+            self.optimiser.step(dict(zip(names, grads, strict=True)), step=step, lr=rates)
+            self._losses += losses.detach() * len(feats)
 
     def _noise(self, num_rows: int, *, epoch: int, batch: int) -> Noise:
         config = self.members[0].config

@@ -20,6 +20,7 @@ from unchoke.device.backend import autocast, empty_cache, send
 from unchoke.errors import MachineError
 from unchoke.events import Note, OnEvent
 from unchoke.fingerprint import hash_int
+from unchoke.measure.clock import Clock
 from unchoke.train.data import Positions
 from unchoke.train.feeding import Fed
 from unchoke.train.network import Trainable
@@ -99,6 +100,7 @@ class Stepper:
     scaler: torch.amp.GradScaler
     statistics: Sequence[torch.Tensor] = field(default_factory=list)
     """Buffers a forward pass changes (batch statistics in training): put back before a step is repeated."""
+    clock: Clock = field(default_factory=Clock)
 
     def backward(self, fed: Fed, num_global: int, *, seed: int, kept: Kept | None = None) -> torch.Tensor:
         """Gradients of the mean loss over the global batch, as far as these samples contribute; return their summed loss.
@@ -118,9 +120,12 @@ class Stepper:
 
         def run(start: int, stop: int) -> None:
             torch.manual_seed(hash_int(seed, start))
-            x, extra, targets = self._part(fed, start, stop, kept)
-            summed = self.objective.losses(self._outputs(x, extra).float(), targets).sum()
-            torch.autograd.backward(self.scaler.scale(summed / num_global))
+            with self.clock.stage("prepare"):
+                x, extra, targets = self._part(fed, start, stop, kept)
+            with self.clock.stage("forward"):
+                summed = self.objective.losses(self._outputs(x, extra).float(), targets).sum()
+            with self.clock.stage("backward"):
+                torch.autograd.backward(self.scaler.scale(summed / num_global))
             losses.append(summed.detach())
 
         self.network.zero_grad(set_to_none=True)

@@ -20,6 +20,7 @@ from unchoke.decode.cache import PixelCache, Source, open_cache
 from unchoke.decode.image import DecodeError, Pixels, decode_image, read_bytes
 from unchoke.features.recipe import DECODING
 from unchoke.fingerprint import digest, digest_bytes
+from unchoke.measure.clock import during
 from unchoke.train.sources import PixelSource
 from unchoke.views.batch import augment_spec
 from unchoke.views.canvas import Canvas
@@ -75,9 +76,14 @@ class StoredPixels:
     def draw(self, position: int) -> Pixels:
         """The row of one picture, decoded now."""
         data = read_bytes(self.paths[position])
-        if self.contents[position] and digest_bytes(data) != self.contents[position]:
-            raise DecodeError("changed", "the file changed while the command ran; run it again")
-        return self.canvas.draw(decode_image(data, cover_px=self.canvas.cover_px))
+        if self.contents[position]:
+            with during("verify"):
+                content = digest_bytes(data)
+            if content != self.contents[position]:
+                raise DecodeError("changed", "the file changed while the command ran; run it again")
+        image = decode_image(data, cover_px=self.canvas.cover_px)
+        with during("transform"):
+            return self.canvas.draw(image)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "filled": None}
@@ -93,7 +99,8 @@ def _stamped(sample_id: str, path: str, content: str) -> Source:
     if content:
         return Source(sample_id, 0, 0, content)
     try:
-        stat = Path(path).stat()
+        with during("stat"):
+            stat = Path(path).stat()
     except OSError:
         return Source(sample_id, 0, 0)  # reading it will say what is wrong
     return Source(sample_id, stat.st_size, stat.st_mtime_ns)

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from unchoke.errors import DataError
+from unchoke.measure.timeline import Timeline
 from unchoke.train.data import FeatureSource, Positions, ProblemKind, Standardiser
 from unchoke.train.heads import HeadConfig, Params, forward, stack_params
 from unchoke.train.sampling import Scaler, batches
@@ -122,6 +123,7 @@ class TrainResult:
     all: list[ConfigResult]
     metric: str
     resumed_epoch: int
+    timeline: Timeline
 
     @property
     def history(self) -> list[dict[str, float]]:

@@ -28,10 +28,12 @@ from unchoke.features.encoders import bare_encoder
 from unchoke.mixing import hash_ids
 from unchoke.torchvision_ready import prepare_torchvision
 from unchoke.train.data import Positions, Problem, ProblemKind, Standardiser
-from unchoke.train.finetune import LoopConfig, Training, Where, training_mode
+from unchoke.train.finetune import Training
 from unchoke.train.job import NetworkSpec, TrainingJob
+from unchoke.train.modes import training_mode
 from unchoke.train.network import TiledNetwork
 from unchoke.train.objective import Objective
+from unchoke.train.settled import LoopConfig, Where
 from unchoke.train.sources import ActivationSource, PixelSource, Source
 from unchoke.train.step import PartSize
 from unchoke.train.stored_pixels import StoredPixels
@@ -128,7 +130,7 @@ def run_trial(trial: AnyTrial, batch: int) -> Measured:
     prepare_torchvision()
     import timm  # noqa: F401 (part of every run, and so of what this process takes before the network)
 
-    keep_freed_memory()
+    keep_freed_memory(trial.loop.keep_freed)
     torch.set_num_threads(trial.loop.threads)
     with gauge_of(trial) as gauge:
         rehearsal = trial.rehearse(_loop(trial, batch))
@@ -189,8 +191,8 @@ class Rehearsal(Training):
         return min(seconds[1:] or seconds) / num_parts
 
     def _timed_step(self, number: int) -> float:
-        kept = self._mixing(0, number, len(self.train))
-        for fed in self._feed([self._own(self.train, kept)], 0):
+        kept = self.batches.mixing(0, number, len(self.train))
+        for fed in self._feed([self.batches.own(self.train, kept)], 0):
             started_s = time.perf_counter()
             self._step(fed, len(self.train), kept)
             self.unread_losses.clear()  # random weights may well diverge, which says nothing about memory

@@ -15,6 +15,7 @@ from typing import Any
 from unchoke.watch import fetching, hooks
 from unchoke.watch.account import Iteration
 from unchoke.watch.described import describe_loader
+from unchoke.watch.places import user_place
 from unchoke.watch.record import Recorder
 
 Wrapped = Callable[..., Any]
@@ -86,11 +87,14 @@ class Loaders:
     def __init__(self) -> None:
         self._rows: list[Loader] = []
         self._by_object: weakref.WeakKeyDictionary[Any, Loader] = weakref.WeakKeyDictionary()
+        self.made_at: weakref.WeakKeyDictionary[Any, tuple[str, int]] = weakref.WeakKeyDictionary()
+        """The line that made each of them."""
 
     def of(self, loader: Any) -> Loader:
         found = self._by_object.get(loader)
         if found is None:
-            found = Loader(len(self._rows), describe_loader(loader))
+            file, line = self.made_at.get(loader, ("", 0))
+            found = Loader(len(self._rows), {**describe_loader(loader), "made_file": file, "made_line": line})
             self._by_object[loader] = found
             self._rows.append(found)
         return found
@@ -126,9 +130,18 @@ def install(recorder: Recorder) -> None:
 def _watch_loaders(recorder: Recorder) -> None:
     import torch.utils.data.dataloader as dataloader
 
+    hooks.replace(dataloader.DataLoader, "__init__", lambda original, patch: _placed_init(original))
     hooks.replace(dataloader.DataLoader, "__iter__", lambda original, patch: _timed_iter(recorder, original))
     hooks.replace(dataloader._BaseDataLoaderIter, "__next__", lambda original, patch: _timed_next(recorder, original))
     hooks.replace(dataloader._BaseDataLoaderIter, "_next_index", lambda original, patch: _counted_index(original))
+
+
+def _placed_init(original: Wrapped) -> Wrapped:
+    def make(self: Any, *args: Any, **options: Any) -> None:
+        original(self, *args, **options)
+        loaders.made_at[self] = user_place()[:2]
+
+    return make
 
 
 def _timed_iter(recorder: Recorder, original: Wrapped) -> Wrapped:

@@ -186,6 +186,7 @@ class Recorder:
             "python": ".".join(map(str, sys.version_info[:3])),
             "device": self.device,
             "cores": usage.num_cores(),
+            "memory_bytes": usage.memory_bytes(),
             "started_at": self._started_at,
             "elapsed_s": self.elapsed_s,
             "usage": usage.snapshot(self.proc),

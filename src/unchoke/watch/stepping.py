@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from unchoke.watch import hooks
+from unchoke.watch.places import user_place
 from unchoke.watch.record import Recorder
 
 STEPS = "UNCHOKE_WATCH_STEPS"
@@ -36,6 +37,7 @@ def install(recorder: Recorder) -> None:
     hooks.when_imported("torch.autograd", lambda: _watch_backward(recorder))
     hooks.when_imported("torch.optim.optimizer", lambda: _watch_optimizers(recorder))
     hooks.when_imported("torch", lambda: _describe(recorder))
+    hooks.when_imported("torch.autograd.anomaly_mode", lambda: _watch_anomaly(recorder))
     stop_at = Stop.asked_for()
     if stop_at is not None:
         stop_at.watch(recorder)
@@ -52,6 +54,21 @@ def _describe(recorder: Recorder) -> None:
 
     recorder.register("torch", version)
     recorder.register("torch_threads", torch.get_num_threads)
+
+
+def _watch_anomaly(recorder: Recorder) -> None:
+    """The line that switches anomaly detection on."""
+    import torch.autograd.anomaly_mode as anomaly
+
+    def make(original: Wrapped, patch: hooks.Patch) -> Wrapped:
+        def begin(self: Any, *args: Any, **options: Any) -> None:
+            original(self, *args, **options)
+            recorder.fact("anomaly_at", user_place()[:2])
+
+        return begin
+
+    for switch in (anomaly.set_detect_anomaly, anomaly.detect_anomaly):
+        hooks.replace(switch, "__init__", make)
 
 
 def _watch_networks(recorder: Recorder) -> None:

@@ -97,6 +97,14 @@ def snapshot(files: ProcFiles) -> dict[str, Any]:
     }
 
 
+def memory_bytes() -> int | None:
+    """What this machine has; None where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
 def num_cores() -> int:
     """Cores this process may run on."""
     affinity = getattr(os, "sched_getaffinity", None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -52,7 +53,7 @@ def test_a_policy_names_real_torch_things() -> None:
     assert backend.torch_memory_format("contiguous") is torch.contiguous_format
 
 
-@pytest.mark.skipif(not backend._has_glibc(), reason="glibc on Linux only")
+@pytest.mark.skipif(not backend.has_glibc(), reason="glibc on Linux only")
 def test_freed_memory_is_kept_so_that_using_it_again_faults_no_pages() -> None:
     code = """
 import resource, sys
@@ -121,3 +122,17 @@ def test_the_allocators_share_leaves_room_for_the_context() -> None:
         backend._allocator_fraction(400_000_000, context_bytes=500_000_000, total_bytes=7_000_000_000)
     assert "400.0 MB" in caught.value.what
     assert "500.0 MB" in caught.value.why
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_the_cpu_is_always_profiled_and_a_card_beside_it(name: str) -> None:
+    found = backend.profiled_activities(backend.torch_device(name))
+    assert found[0] is torch.profiler.ProfilerActivity.CPU
+    assert len(found) == (2 if name == "cuda" else 1)
+
+
+def test_the_profiler_is_hushed_unless_someone_set_it_up_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KINETO_LOG_LEVEL", "1")
+    monkeypatch.delenv("TORCH_CPP_LOG_LEVEL", raising=False)
+    backend.quiet_profiler()
+    assert (os.environ["KINETO_LOG_LEVEL"], os.environ.pop("TORCH_CPP_LOG_LEVEL")) == ("1", "ERROR")

@@ -52,7 +52,10 @@ def test_two_processes_end_as_one_does(photos, weights, tmp_path):
         assert theirs == pytest.approx(ours, rel=1e-5)
     assert any(getattr(event, "stage", "") == "train" and getattr(event, "done", 0) for event in told)
     left = {file.name for file in (two.folder / "checkpoints").iterdir()}
-    assert not left & {"events.jsonl", "ended.json"}
+    assert not left & {"events.jsonl", "ended.json", "timeline.json"}
+    leader = two.record["timeline"]["train"]
+    assert {"forward", "backward", "exchange", "optimizer"} <= {row["stage"] for row in leader["stages"]}
+    assert [row["epoch"] for row in leader["epochs"]] == [row["epoch"] for row in history(two)]
 
 
 def test_an_error_in_a_process_is_told_once_and_as_what_it_is(photos, weights, tmp_path):

@@ -14,7 +14,7 @@ from unchoke.flows.session import Session
 from unchoke.measure.memory import MemoryWatch
 from unchoke.settings import Settings
 from unchoke.train.data import Problem
-from unchoke.train.finetune import LoopConfig
+from unchoke.train.settled import LoopConfig
 from unchoke.workspace import Workspace
 
 

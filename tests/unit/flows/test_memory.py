@@ -20,8 +20,8 @@ from unchoke.flows.session import Session
 from unchoke.measure.memory import MemoryWatch, own_bytes, return_unused_memory
 from unchoke.settings import Settings
 from unchoke.train.data import Problem
-from unchoke.train.finetune import LoopConfig
 from unchoke.train.job import NetworkSpec, StoredActivations, TrainingJob, kept_peak, measured_peak
+from unchoke.train.settled import LoopConfig
 from unchoke.train.trial import Trial
 from unchoke.units import format_bytes, parse_bytes
 from unchoke.workspace import Workspace

@@ -86,6 +86,34 @@ def common(run: str) -> dict[str, Any]:
             {"name": "batch_size", "value": 256, "reason": "the default for heads on cached features", "evidence": {}},
         ],
         "timings": {"check": 2.31, "index": 0.18, "extract": 4.47, "train": 1.62, "evaluate": 0.41, "report": 0.22},
+        "timeline": {
+            "train": {
+                "wall_s": 1.5,
+                "stages": [
+                    {"stage": "wait", "seconds": 0.15, "share": 0.1, "calls": 90},
+                    {"stage": "forward", "seconds": 0.45, "share": 0.3, "calls": 80},
+                    {"stage": "backward", "seconds": 0.75, "share": 0.5, "calls": 80},
+                    {"stage": "exchange", "seconds": 0.0001, "share": 0.0001, "calls": 80},
+                    {"stage": "other", "seconds": 0.15, "share": 0.1, "calls": 0},
+                ],
+                "loading": [{"stage": "read", "seconds": 0.1, "share": 1.0, "calls": 10}],
+                "readers": 1,
+                "epochs": [{"epoch": 1, "wait": 0.1, "forward": 0.3}, {"epoch": 2, "wait": 0.05, "forward": 0.15}],
+            },
+            "extract": {
+                "wall_s": 8.0,
+                "stages": [
+                    {"stage": "load", "seconds": 2.0, "share": 0.25, "calls": 1393},
+                    {"stage": "encode", "seconds": 6.0, "share": 0.75, "calls": 180},
+                ],
+                "loading": [
+                    {"stage": "open", "seconds": 0.5, "share": 0.25, "calls": 1393},
+                    {"stage": "decode", "seconds": 1.5, "share": 0.75, "calls": 1393},
+                ],
+                "readers": 2,
+                "epochs": [],
+            },
+        },
         "images_per_s": 311.7,
         "memory": {"planned_bytes": 1_150_000_000, "measured_bytes": 812_000_000},
         "quarantine": [
@@ -286,6 +314,7 @@ def build_network() -> dict[str, Any]:
         "scatter": [{"target": name, "truth": [1.0, 2.0, 3.0], "predicted": [1.1, 1.9, 3.2]} for name in names],
         "sweep": [{"config": {"kind": "network"}, "val_metric": 0.61, "val_loss": 0.4, "best_epoch": 31, "picked": True}],
         "timings": {"index": 0.2, "extract": 40.0, "pixels": 2.0, "train": 100.0, "report": 0.3},
+        "timeline": {},
         "memory": {
             "planned_bytes": 3_000_000_000,
             "measured_bytes": 2_900_000_000,

@@ -20,8 +20,8 @@ from unchoke.segment.trained import HEAD_FILE, TrainedSegmenter, load_segmenter,
 from unchoke.segment.trial import SegmentTrial
 from unchoke.train.checkpoints import save_tensors
 from unchoke.train.data import Problem
-from unchoke.train.finetune import Finetuned, LoopConfig
 from unchoke.train.job import run_job
+from unchoke.train.settled import Finetuned, LoopConfig
 from unchoke.train.trial import run_trial
 
 NUM, TRAIN = 12, 8

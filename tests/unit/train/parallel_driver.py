@@ -19,8 +19,8 @@ from small_training import NO_MEMORY, Shortage, after, small
 
 from unchoke.errors import DataError, Interrupted
 from unchoke.features.encoders import digest_tensors
-from unchoke.train.finetune import Finetuned
 from unchoke.train.parallel import Ranks, joined
+from unchoke.train.settled import Finetuned
 
 Scene = Callable[[Ranks, Path], Finetuned]
 FIFTY: dict[str, Any] = {"epochs": 50, "batch_size": 23, "sub_batch": 23, "warmup_epochs": 5.0}

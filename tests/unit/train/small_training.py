@@ -20,11 +20,12 @@ from unchoke.features.encoders import Encoder, EncoderSpec, digest_tensors
 from unchoke.mixing import hash_ids
 from unchoke.torchvision_ready import prepare_torchvision
 from unchoke.train.data import Positions, Problem
-from unchoke.train.finetune import Finetuned, LoopConfig, Where, finetune
+from unchoke.train.finetune import finetune
 from unchoke.train.network import TiledNetwork
 from unchoke.train.objective import Objective
 from unchoke.train.parallel import ALONE, Ranks
 from unchoke.train.selection import choose_metric
+from unchoke.train.settled import Finetuned, LoopConfig, Where
 from unchoke.train.sources import ActivationSource
 from unchoke.train.targets import TargetPlan, plan_targets
 from unchoke.train.task import column_scale

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from unchoke.train.feeding import AHEAD_BYTES, Fed, Waits, feed
+from unchoke.measure.clock import Clock, Loading
+from unchoke.train.feeding import AHEAD_BYTES, Fed, feed
 
 CPU = torch.device("cpu")
 
@@ -107,18 +108,28 @@ def test_large_samples_are_not_read_far_ahead() -> None:
     found.close()
 
 
-def test_waiting_is_told_apart_from_computing() -> None:
-    slow, quick = Waits(), Waits()
-    for _ in feed(Counting(delay_s=0.02), in_batches(30, 5), epoch=0, device=CPU, workers=0, waits=slow):
+def test_waiting_is_told_apart_from_copying_and_computing() -> None:
+    slow = Clock()
+    for _ in slow.each("wait", feed(Counting(delay_s=0.02), in_batches(30, 5), epoch=0, device=CPU, workers=0, clock=slow)):
         pass
-    for batch in feed(Counting(), in_batches(30, 5), epoch=0, device=CPU, workers=1, waits=quick):
+    assert slow.share("wait") > 0.9
+    quick = Clock()
+    for batch in quick.each("wait", feed(Counting(), in_batches(30, 5), epoch=0, device=CPU, workers=1, clock=quick)):
         batch.whole()
         time.sleep(0.02)
-    assert slow.share > 0.9
-    assert quick.share < 0.5
-    assert quick.total_s >= 0.12
-    assert 0 < quick.prepare_share < 0.5
-    assert Waits().share == 0
+    assert quick.share("wait") < 0.5
+    assert quick.tally()["copy"][1] == 6
+    assert quick.wall_s >= 0.12
+
+
+def test_what_readers_do_is_summed_over_their_threads_and_handing_over_is_counted() -> None:
+    loading = Loading()
+    for _ in feed(Counting(delay_s=0.01), in_batches(30, 5), epoch=0, device=CPU, workers=3, loading=loading):
+        pass
+    tally = loading.tally()
+    assert {name: calls for name, (_, calls) in tally.items()} == {"collate": 6, "hand over": 6}
+    assert tally["collate"][0] >= 0.06
+    assert 1 <= loading.num_threads <= 3
 
 
 def test_on_a_cpu_nothing_is_pinned() -> None:

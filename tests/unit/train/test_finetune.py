@@ -31,7 +31,7 @@ from unchoke.errors import DataError, Interrupted
 from unchoke.events import Event, Note, Progress
 from unchoke.features.encoders import digest_tensors
 from unchoke.fingerprint import digest_file
-from unchoke.train.finetune import Finetuned
+from unchoke.train.settled import Finetuned
 from unchoke.views.tiles import TilePlan
 
 KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

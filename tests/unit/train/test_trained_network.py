@@ -11,8 +11,8 @@ from small_training import NAMES, SIZE_PX, Small, encoder, small
 from unchoke.errors import DataError
 from unchoke.features.cut import cut_network
 from unchoke.train.checkpoints import save_tensors
-from unchoke.train.finetune import Finetuned
 from unchoke.train.job import NetworkSpec
+from unchoke.train.settled import Finetuned
 from unchoke.train.trained_network import TrainedNetwork, load_network, save_network
 from unchoke.views.tiles import TilePlan
 

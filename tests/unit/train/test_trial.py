@@ -18,9 +18,9 @@ from unchoke.choices import Choice
 from unchoke.decode.resize import Preprocess
 from unchoke.features.store import Placement
 from unchoke.train.data import Problem
-from unchoke.train.finetune import LoopConfig
 from unchoke.train.job import NetworkSpec, StoredActivations, TrainingJob
 from unchoke.train.network import TiledNetwork
+from unchoke.train.settled import LoopConfig
 from unchoke.train.stored_pixels import StoredPixels
 from unchoke.train.targets import plan_targets
 from unchoke.train.trial import TARGET, Trial, can_checkpoint, run_trial

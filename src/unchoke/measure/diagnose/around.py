@@ -59,7 +59,7 @@ def slow_checkpoint(look: Look) -> Iterator[Cause]:
         "save once an epoch, or every few minutes, and only what resuming needs",
         Place.of(rows[0]),
         {"saves": saves, "checkpoint_s": spent_s, "bytes": written},
-        "if time.monotonic() - saved > 300: save()",
+        "save()  # after each epoch, not after each step; in long epochs: if time.monotonic() - saved_at > 300",
     )
 
 
@@ -85,7 +85,7 @@ def slow_evaluation(look: Look) -> Iterator[Cause]:
         return
     said = [
         f"runs {times:.1f} times an epoch" if often else "",
-        f"shows {loader.batch_size} samples at a time" if small else "",
+        f"shows {format_count(loader.batch_size or 1, 'sample')} at a time" if small else "",
         "keeps what gradients need" if keeps else "",
     ]
     yield Cause(
@@ -102,7 +102,7 @@ def slow_evaluation(look: Look) -> Iterator[Cause]:
             "gradients": bool(keeps),
             "remedy": "inference-mode",
         },
-        f"DataLoader(val, batch_size={4 * trained}); with torch.inference_mode(): …",
+        f"with torch.inference_mode(): …  # after each epoch, over DataLoader(val, batch_size={4 * trained})",
     )
 
 
@@ -135,7 +135,7 @@ def slow_logging(look: Look) -> Iterator[Cause]:
         "append one line instead of writing the whole history again, and draw or write tables once an epoch",
         place,
         {"log_s": spent_s, "writes": count},
-        'log.write(json.dumps(row) + "\\n")  # to a file opened once, in append mode',
+        'log.write(json.dumps(row) + "\\n")  # a line a step (JSON Lines), to a file that is opened once and closed at the end',
     )
 
 

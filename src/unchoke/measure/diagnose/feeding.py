@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from unchoke.measure.diagnose.look import MAKING, Cause, Look, Place, loader_place, per
+from unchoke.measure.diagnose.look import MAKING, Cause, Look, Place, loader_place, made_at, per
 from unchoke.units import format_bytes, format_seconds
 
 _LOADING_STAGES = {"stat", "list", "open", "read", "decode", "transform", "collate", "load"}
@@ -28,7 +28,7 @@ def worker_startup(look: Look) -> Iterator[Cause]:
             f"{loader.num_workers} workers are started {loader.iterators} times, once an epoch, and take "
             f"{format_seconds(each_s)} each time ({loader.start_method})",
             "keep them between epochs",
-            loader_place(loader),
+            made_at(loader),
             {
                 "startup_s": loader.startup_s,
                 "iterators": loader.iterators,
@@ -53,7 +53,7 @@ def slow_collate(look: Look) -> Iterator[Cause]:
             "stack tensors or arrays as a whole, without going through Python lists of numbers",
             _collate_place(look, loader.collate_file, loader.collate_line),
             {"collate_s": loader.collate_s, "fetch_s": loader.fetch_s, "batches": loader.fetches},
-            "images = torch.stack([image for image, _ in samples])",
+            "images = torch.stack([sample[0] for sample in samples])  # whatever holds a sample's tensor; no .tolist()",
         )
 
 
@@ -79,7 +79,8 @@ def fat_handover(look: Look) -> Iterator[Cause]:
         "handover",
         share * (look.on_path_s(loader.handover_s + 0.5 * loader.fetch_s) + shrinking_s),
         f"workers hand over {format_bytes(each)} a sample, {each / seen:.0f} times what the network sees ({format_bytes(seen)})",
-        "shrink the sample in the Dataset, before it leaves the worker, and hand over uint8 or float32",
+        "move what shrinks the sample out of the loop into the Dataset, so that it is small when it leaves the worker, as uint8 "
+        "or float32",
         loader_place(loader),
         {"handed_bytes": each, "seen_bytes": seen, "handover_s": loader.handover_s, "shrinking_s": shrinking_s},
         "return resize(image, size).astype(np.float32), label  # in __getitem__",
@@ -102,7 +103,6 @@ def no_workers(look: Look, found: Sequence[Cause]) -> Iterator[Cause]:
     left_s = loader.fetch_s - explained_s
     spare = max(0.0, look.cores - look.busy_cores)
     saved_s = left_s * min(1.0, spare)
-    slowest = next((row for row, _ in look.sampled(*MAKING) if row.file), None)
     workers = min(look.cores, 4)
     yield Cause(
         "no-workers",
@@ -112,8 +112,8 @@ def no_workers(look: Look, found: Sequence[Cause]) -> Iterator[Cause]:
         f"{format_seconds(per(loader.fetch_s, loader.batches))} a batch, while {look.busy_cores:.1f} of {look.cores} cores "
         "are busy",
         "load in workers beside the step; a lambda or an open file that stands in the way of sending the Dataset to them can "
-        "become a function of the module, or be opened on first use",
-        Place.of(slowest) if slowest is not None else loader_place(loader),
+        "become a function of the module, or be opened on first use (augmentation then draws other random numbers)",
+        made_at(loader),
         {"fetch_s": loader.fetch_s, "busy_cores": look.busy_cores, "cores": look.cores, "remedy": f"workers:{workers}"},
         f"DataLoader(…, num_workers={workers}, persistent_workers=True)",
     )

@@ -13,9 +13,9 @@ from unchoke.measure.recording import Calls
 from unchoke.units import format_bytes, format_seconds
 
 _OVERSIZED = 4
-"""From how many times the pixels used on a picture counts as decoded too large."""
-_DRAFT_SAVES = 0.75
-"""Of decoding and shrinking, by decoding JPEGs at an eighth to a half of their size: an estimate, see docs/claims.md."""
+"""From how many times the pixels used on a picture counts as too large."""
+_DRAFT_SAVES = {2: 0.5, 4: 0.7, 8: 0.75}
+"""Of decoding and shrinking, by decoding JPEGs at a half, a quarter or an eighth of their size: estimates for ranking."""
 _ROOM_SHARE = 0.3
 _AGAIN = 1.4
 _RESIZING = ("resize", "crop", "to_array")
@@ -37,7 +37,7 @@ def stat_per_sample(look: Look) -> Iterator[Cause]:
         "look the paths up once, in __init__: list each folder once, keep a dictionary from name to path, and use that",
         Place.of(row),
         {"checks_per_sample": each, "checks": count, "example": row.example, "remedy": "cached-stat"},
-        "self.paths = {entry.name: entry.path for folder in folders for entry in os.scandir(folder)}  # in __init__",
+        "self.paths = {entry.name: entry.path for folder in reversed(folders) for entry in os.scandir(folder)}  # in __init__",
     )
 
 
@@ -54,7 +54,7 @@ def list_per_sample(look: Look) -> Iterator[Cause]:
         sum(look.around_s(one) for one in rows if one.function == row.function),
         f"a folder is listed {per(count, look.made_samples):.1f} times for every sample "
         f"({per(row.amount, row.count):,.0f} entries each time)",
-        "list the folder once, in __init__, and keep the result as a dictionary from sample to path",
+        "list the folder once, in __init__, and keep a dictionary from what is looked up (an id, a stem) to the path",
         Place.of(row),
         {"listings_per_sample": per(count, look.made_samples), "entries": per(row.amount, row.count), "remedy": "cached-stat"},
         "self.files = {path.stem: path for path in Path(folder).iterdir()}  # in __init__",
@@ -67,27 +67,27 @@ def oversized_decode(look: Look) -> Iterator[Cause]:
         ratio = _oversize(look, row)
         resizing_s = look.on_path_s(sum(one.seconds for one in _shrinking(look, row)))
         px = row.detail.get("width_px", 0), row.detail.get("height_px", 0)
-        size = look.trained.sample_shape[-1] if look.trained and look.trained.sample_shape else 0
+        divisor, side = _draft(look, row)
         yield Cause(
             "oversized-decode",
             "decode",
-            _DRAFT_SAVES * (look.cost_s(row) + resizing_s),
+            _DRAFT_SAVES[divisor] * (look.cost_s(row) + resizing_s),
             f"JPEGs of {px[0]}×{px[1]} are decoded in full, {ratio:.0f} times the {look.used_px:,} pixels that are used",
             "decode them smaller at once: JPEG can be decoded at a half, a quarter or an eighth of its size, which Pillow does "
-            "with draft() before the pixels are loaded",
+            "with draft() before the pixels are loaded (they change a little by it)",
             Place.of(row),
-            {"decoded_to_used": ratio, "decode_s": row.seconds, "decodes": row.count, "remedy": "draft-jpeg"},
-            f'image = Image.open(path); image.draft("RGB", ({2 * size}, {2 * size}))  # then convert and resize as before',
+            {"decoded_to_used": ratio, "divisor": divisor, "decode_s": row.seconds, "decodes": row.count, "remedy": "draft-jpeg"},
+            f'image = Image.open(path); image.draft("RGB", ({side}, {side}))  # then convert and resize as before',
         )
 
 
 def repeated_decode(look: Look) -> Iterator[Cause]:
     """Pictures decoded again in every epoch that would fit in memory once they are small."""
-    large = {id(row) for row in _oversized(look)}
+    large = {(row.phase, row.file, row.line) for row in _oversized(look)}
     for row in look.calls("decode"):
-        if id(row) in large or per(row.count, row.distinct) < _AGAIN or look.used_px is None:
+        if (row.phase, row.file, row.line) in large or per(row.count, row.distinct) < _AGAIN or look.used_px is None:
             continue
-        files = row.distinct
+        files = min(row.distinct, look.trained.num_samples or row.distinct) if look.trained else row.distinct
         room = files * look.used_px * 3
         if room > _ROOM_SHARE * float(look.recording.machine.get("memory_bytes") or 8e9):
             continue
@@ -98,12 +98,12 @@ def repeated_decode(look: Look) -> Iterator[Cause]:
             "repeated-decode",
             "decode",
             again * (look.cost_s(row) + look.on_path_s(opening_s)),
-            f"{files:,} {kind} files were decoded {per(row.count, files):.1f} times each; shrunk to what is used they take "
+            f"{files:,} {kind} files were decoded {per(row.count, files):.1f} times each; in the size that is used they take "
             f"{format_bytes(room)} of memory",
-            "decode and shrink every picture once, keep the result as a uint8 array, and augment what is kept",
+            "decode every picture once (and shrink it to what is used), keep it as a uint8 array, and augment what is kept",
             Place.of(row),
             {"files": files, "decodes": row.count, "decode_s": row.seconds, "kept_bytes": room, "remedy": "cached-decode"},
-            "self.pictures = [load(path) for path in self.paths]  # in __init__: decoded and shrunk, uint8",
+            "self.pictures = [load(path) for path in self.paths]  # in __init__: decoded, in the size that is used, uint8",
         )
 
 
@@ -162,10 +162,10 @@ def parsed_per_sample(look: Look) -> Iterator[Cause]:
             look.around_s(row),
             f"{Path(row.example).name or 'a table'} is parsed {row.count:,} times, "
             f"{per(row.count, look.made_samples):.1f} times a sample ({format_seconds(per(row.seconds, row.count))} each)",
-            "parse it once, in __init__, and keep what samples need as plain lists or arrays",
+            "parse it once, in __init__, and keep what samples need as plain lists, arrays or dictionaries",
             Place.of(row),
             {"parses": row.count, "parse_s": row.seconds, "remedy": "cached-tables"},
-            "self.table = pd.read_csv(path)  # in __init__",
+            'table = pd.read_csv(path); self.labels = dict(zip(table["path"], table["label"]))  # in __init__',
         )
 
 
@@ -211,15 +211,28 @@ def transform_at_full_size(look: Look) -> Iterator[Cause]:
         "transform",
         sum(look.cost_s(row) for row in large) * (1 - per(look.used_px, px)),
         f"{', '.join(names)} on {px:,.0f} pixels, {px / look.used_px:.0f} times as many as are used",
-        "shrink the picture first, then filter and change colours (with a radius that is scaled by the same factor)",
+        "shrink the picture first, by the filter you use now, then blur and change colours, with a radius that shrinks alike",
         Place.of(large[0]),
         {"transformed_to_used": px / look.used_px, "transform_s": sum(row.seconds for row in large), "names": names},
-        "image = image.resize((size, size)).filter(ImageFilter.GaussianBlur(radius * size / width))",
+        "image = image.resize((size, size), Image.BILINEAR)  # then the filters; their radius times size / the width it had",
     )
 
 
 def _oversized(look: Look) -> list[Calls]:
-    return [row for row in look.calls("decode") if row.detail.get("format") == "JPEG" and _oversize(look, row) >= _OVERSIZED]
+    return [row for row in look.calls("decode") if _oversize(look, row) >= _OVERSIZED and _draft(look, row)[0] > 1]
+
+
+def _draft(look: Look, row: Calls) -> tuple[int, int]:
+    """By how much a JPEG could be shrunk while it is decoded, and the side to ask for: twice what is used, or just that."""
+    if row.detail.get("format") != "JPEG" or not look.used_px:
+        return 1, 0
+    short_px = min(row.detail.get("width_px", 0), row.detail.get("height_px", 0))
+    side = round(look.used_px**0.5)
+    for wanted in (2 * side, side):
+        for divisor in (8, 4, 2):
+            if short_px // divisor >= wanted:
+                return divisor, wanted
+    return 1, 0
 
 
 def _oversize(look: Look, row: Calls) -> float:

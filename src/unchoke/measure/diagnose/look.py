@@ -182,6 +182,11 @@ class Look:
         return statistics.median(values) if values else 0.0
 
 
+def made_at(loader: Loader) -> Place:
+    """The line that made the loader itself; where it is unknown, that of its samples."""
+    return Place(loader.made_file, loader.made_line, "DataLoader") if loader.made_file else loader_place(loader)
+
+
 def loader_place(loader: Loader) -> Place:
     """Where a loader's samples are made."""
     return Place(loader.dataset_file, loader.dataset_line, f"{loader.dataset}.__getitem__")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from unchoke.measure.diagnose.look import Cause, Look, Place, per
+from unchoke.measure.diagnose.look import Cause, Look, Place, made_at, per
 from unchoke.measure.recording import Module
 from unchoke.units import format_bytes, format_count, format_seconds
 from unchoke.watch.remedies.memory import ENVIRONMENT
@@ -16,21 +16,23 @@ _TINY = 4
 _TINY_STEP_S = 0.05
 _MANY_CALLS = 4
 _FAULT_BYTES = 4096
+_MANY_FAULTS = 2000
 
 
 def anomaly_mode(look: Look) -> Iterator[Cause]:
     """Autograd's anomaly detection left on: every operation keeps a traceback and every gradient is looked through."""
     if not look.facts.get("anomaly"):
         return
+    at = look.facts.get("anomaly_at")
     yield Cause(
         "anomaly-mode",
         "backward",
         0.5 * (look.total_s("forward_s") + look.total_s("backward_s")),
         "autograd's anomaly detection is on: each operation keeps a traceback, and each gradient is searched for NaN",
         "take it out; it is for finding where a NaN comes from, not for training",
-        look.step_place,
+        Place(str(at[0]), int(at[1]), "") if at else look.step_place,
         {"forward_s": look.total_s("forward_s"), "backward_s": look.total_s("backward_s"), "remedy": "anomaly-off"},
-        "torch.autograd.set_detect_anomaly(False)",
+        "torch.autograd.set_detect_anomaly(True)  # remove this line",
     )
 
 
@@ -40,7 +42,7 @@ def allocator_faults(look: Look) -> Iterator[Cause]:
     faults_in_loading = sum(loader.fetch_minor_faults for loader in look.loaders if not loader.num_workers)
     system_s = max(0.0, look.steps.total("system_s") - in_loading_s)
     faults = max(0.0, look.steps.total("minor_faults") - faults_in_loading)
-    if look.recording.main.usage.get("rss_bytes", 0) and faults / max(1, look.num_steps) < 500:
+    if look.recording.machine.get("device") or per(faults, look.num_steps) < _MANY_FAULTS:
         return
     saved_s = min(system_s / max(1.0, look.busy_cores), 0.6 * look.compute_s)
     each = per(faults, look.num_steps)
@@ -68,9 +70,10 @@ def tiny_batches(look: Look) -> Iterator[Cause]:
         "tiny-batches",
         "step",
         0.75 * look.compute_s * (1 - samples / 16) + 0.5 * max(0.0, look.total_s("wait_s") - look.loading_s),
-        f"{samples:.0f} samples a step, {format_seconds(compute_s)} each time: most of it is the price of a step of any size",
-        "use batches of 16 to 64 samples (with the learning rate scaled), or accumulate nothing smaller",
-        look.step_place,
+        f"{format_count(round(samples), 'sample')} a step, {format_seconds(compute_s)} each time: most of it is what a step "
+        "costs anyway",
+        "use batches of 16 to 64 samples, and a larger learning rate (for Adam, by the square root of the factor)",
+        made_at(loader),
         {"batch": samples, "compute_s_per_step": compute_s, "steps": look.num_steps},
         "DataLoader(…, batch_size=32)",
     )
@@ -95,7 +98,7 @@ def tile_loop(look: Look) -> Iterator[Cause]:
         "its tiles back",
         _module_place(look, module),
         {"calls_per_step": module.calls_per_step, "batch": module.batch, "share_of_forward": share},
-        "features = backbone(tiles.flatten(0, 1)).unflatten(0, (batch, num_tiles))",
+        "tiles = torch.stack(tiles, dim=1); features = backbone(tiles.flatten(0, 1)).unflatten(0, tiles.shape[:2])",
     )
 
 
@@ -119,7 +122,7 @@ def frozen_recomputed(look: Look) -> Iterator[Cause]:
                 "seconds_per_step": module.seconds_per_step,
                 "epochs": look.epochs,
             },
-            "features = torch.cat([encoder(images) for images, _ in loader])  # once, under no_grad; then a TensorDataset",
+            "features = torch.cat([encoder(x) for x, _ in DataLoader(dataset, batch_size=64)])  # once, under no_grad, in order",
         )
 
 
@@ -134,7 +137,8 @@ def frozen_gradients(look: Look) -> Iterator[Cause]:
     module = max(outermost, key=lambda one: one.seconds_per_step, default=None)
     if module is None:
         return
-    share = min(1.0, per(sum(part.seconds_per_step for part in outermost) * look.num_steps, look.total_s("forward_s")))
+    part = module.name.partition(".")[2] or "backbone"
+    share = min(1.0, per(sum(one.seconds_per_step for one in outermost) * look.num_steps, look.total_s("forward_s")))
     yield Cause(
         "frozen-gradients",
         "backward",
@@ -149,7 +153,7 @@ def frozen_gradients(look: Look) -> Iterator[Cause]:
             "backward_s": look.total_s("backward_s"),
             "remedy": "frozen-no-grad",
         },
-        f"model.{module.name.partition('.')[2] or 'backbone'}.requires_grad_(False)",
+        f"model.{part}.requires_grad_(False); with torch.no_grad(): features = model.{part}(images)",
     )
 
 
@@ -163,6 +167,7 @@ def graph_kept(look: Look) -> Iterator[Cause]:
     grown_s = sum(max(0.0, wall - usual_s) for wall in walls[2:])
     grown_bytes = look.typical("rss_bytes", slice(-3, None)) - look.typical("rss_bytes", slice(2, 5))
     lately_s = look.typical("wall_s", slice(-5, None))
+    grown = f", and a step from {format_seconds(usual_s)} to {format_seconds(lately_s)}" if lately_s > 1.2 * usual_s else ""
     holder = kept[-1].get("holder") or {}
     name = holder.get("name") or "a variable"
     yield Cause(
@@ -170,8 +175,9 @@ def graph_kept(look: Look) -> Iterator[Cause]:
         "step",
         grown_s,
         f"{name} keeps {kept[-1]['tensors']:,} results together with the graphs that made them; memory grew by "
-        f"{format_bytes(max(0, grown_bytes))} and a step from {format_seconds(usual_s)} to {format_seconds(lately_s)}",
-        "keep numbers, not tensors with a graph: loss.detach(), or loss.item() once an epoch",
+        f"{format_bytes(max(0, grown_bytes))}{grown}",
+        "keep numbers, not tensors with a graph, in everything that grows with the steps: loss.detach(), or loss.item() once an "
+        "epoch",
         Place(holder.get("file", ""), holder.get("line", 0), name) if holder else look.step_place,
         {"kept": kept, "grown_bytes": grown_bytes, "grown_s": grown_s},
         f"{name}.append(loss.detach())" if holder else "total += loss.detach()",

@@ -1,0 +1,210 @@
+"""Clocks that are always on: which stage each second of a thread went to, at well under a microsecond a mark.
+
+In: `with clock.stage("forward"): …`, in the one thread that owns the clock; and for what runs in any number of threads at once, a
+`Loading`, whose stages are marked deep inside the readers by `during`. Out: seconds and calls by stage (`timeline.py` makes a
+record of them). No lock is taken, nothing is printed, and no device is waited for: work that was handed to a card is counted as
+the time it took to hand it over.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+Tally = dict[str, tuple[float, int]]
+"""Seconds and calls by stage."""
+Mark = Callable[[str], AbstractContextManager[Any]]
+OTHER = "other"
+_END: Any = object()
+
+
+class Clock:
+    """Seconds and calls by stage of one thread. A stage within another takes its time from it, so that all add up to the wall.
+
+    What is in no stage is `other`. `mark`, where there is one, is entered with each stage: the annotations of a profiler.
+    """
+
+    def __init__(self, stages: Iterable[str] = (), *, mark: Mark | None = None, now: Callable[[], float] = time.perf_counter):
+        self._now, self._mark = now, mark
+        self._began_s = self._since_s = now()
+        self._running = _Stage(self, OTHER)
+        self._stages: dict[str, _Stage] = {OTHER: self._running}
+        self._outer: list[_Stage] = []
+        self._told: dict[str, float] = {}
+        for name in stages:
+            self.stage(name)
+
+    def stage(self, name: str) -> AbstractContextManager[None]:
+        """What to enter and leave; also left when an exception passes through."""
+        found = self._stages.get(name)
+        if found is None:
+            found = self._stages[name] = _Stage(self, name) if self._mark is None else _MarkedStage(self, name, self._mark)
+        return found
+
+    def each(self, name: str, items: Iterable[T]) -> Generator[T, None, None]:
+        """The same items; the time until each is there counts as `name`. Closed early, it closes a generator it was given."""
+        waiting, found = self.stage(name), iter(items)
+        try:
+            while True:
+                with waiting:
+                    item = next(found, _END)
+                if item is _END:
+                    return
+                yield item
+        finally:
+            if isinstance(found, Generator):
+                found.close()
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds since the clock was made."""
+        return self._now() - self._began_s
+
+    def seconds(self, name: str) -> float:
+        """What has gone to one stage by now."""
+        self._turn()
+        return self._stages[name].seconds if name in self._stages else 0.0
+
+    def share(self, name: str) -> float:
+        """The same as a share of all."""
+        return self.seconds(name) / max(self.wall_s, 1e-9)
+
+    def tally(self) -> Tally:
+        """Every stage by now, in the order they were first entered; what was in none of them comes last."""
+        self._turn()
+        named = {name: (stage.seconds, stage.calls) for name, stage in self._stages.items() if name != OTHER}
+        return {**named, OTHER: (self._stages[OTHER].seconds, 0)}
+
+    def lap(self) -> dict[str, float]:
+        """Seconds by stage since the lap before."""
+        now = {name: seconds for name, (seconds, _) in self.tally().items()}
+        spent = {name: seconds - self._told.get(name, 0.0) for name, seconds in now.items()}
+        self._told = now
+        return spent
+
+    def _turn(self) -> None:
+        """Give the running stage its time up to now."""
+        now_s = self._now()
+        self._running.seconds += now_s - self._since_s
+        self._since_s = now_s
+
+
+class _Stage:
+    """One stage of a clock. Written out flat: this is what runs many times a step."""
+
+    __slots__ = ("_clock", "calls", "name", "seconds")
+
+    def __init__(self, clock: Clock, name: str) -> None:
+        self._clock, self.name = clock, name
+        self.seconds, self.calls = 0.0, 0
+
+    def __enter__(self) -> None:
+        clock = self._clock
+        now_s = clock._now()
+        clock._running.seconds += now_s - clock._since_s
+        clock._since_s = now_s
+        clock._outer.append(clock._running)
+        clock._running = self
+        self.calls += 1
+
+    def __exit__(self, *_: object) -> None:
+        clock = self._clock
+        now_s = clock._now()
+        self.seconds += now_s - clock._since_s
+        clock._since_s = now_s
+        clock._running = clock._outer.pop()
+
+
+class _MarkedStage(_Stage):
+    """A stage that a profiler hears of too."""
+
+    __slots__ = ("_entered", "_mark")
+
+    def __init__(self, clock: Clock, name: str, mark: Mark) -> None:
+        super().__init__(clock, name)
+        self._mark = mark
+        self._entered: list[AbstractContextManager[Any]] = []
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        told = self._mark(self.name)
+        told.__enter__()
+        self._entered.append(told)
+
+    def __exit__(self, *_: object) -> None:
+        self._entered.pop().__exit__(None, None, None)
+        super().__exit__()
+
+
+_thread = threading.local()
+_NOTHING = nullcontext()
+
+
+def during(stage: str) -> AbstractContextManager[None]:
+    """Count what follows as `stage`, if this thread is reading for someone who keeps an account of it; else nothing happens."""
+    clock: Clock | None = getattr(_thread, "clock", None)
+    return _NOTHING if clock is None else clock.stage(stage)
+
+
+class Loading:
+    """An account of what readers do, summed over the threads they run in.
+
+    `with loading.here(): …` in a thread makes `during` count for this account there. Only what happens within a stage counts.
+    """
+
+    def __init__(self) -> None:
+        self._clocks: list[Clock] = []
+        self._idle: list[Clock] = []
+        self._added = Clock()
+
+    @contextmanager
+    def here(self) -> Iterator[None]:
+        """Have this thread count for this account, whatever it counted for before."""
+        before = getattr(_thread, "clock", None)
+        _thread.clock = clock = self._take()
+        try:
+            yield
+        finally:
+            _thread.clock = before
+            self._idle.append(clock)
+
+    @property
+    def num_threads(self) -> int:
+        """How many threads read at the same time, at most."""
+        return len(self._clocks)
+
+    def add(self, stage: str, seconds: float) -> None:
+        """Count time that was measured elsewhere, by the one thread that is read for."""
+        found = self._added.stage(stage)
+        assert isinstance(found, _Stage)
+        found.seconds += seconds
+        found.calls += 1
+
+    def tally(self) -> Tally:
+        """Every stage so far; what a thread is in the middle of is not in it yet."""
+        clocks = [*self._clocks, self._added]
+        parts = [{name: (one.seconds, one.calls) for name, one in clock._stages.items() if name != OTHER} for clock in clocks]
+        return sum_tallies(parts)
+
+    def _take(self) -> Clock:
+        """A clock that no thread uses now. Taking from a list and adding to one are single steps, so no lock is needed."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            clock = Clock()
+            self._clocks.append(clock)
+            return clock
+
+
+def sum_tallies(parts: Iterable[Tally]) -> Tally:
+    """Seconds and calls added up by stage, in the order the stages first appear."""
+    total: Tally = {}
+    for part in parts:
+        for name, (seconds, calls) in part.items():
+            before_s, before = total.get(name, (0.0, 0))
+            total[name] = (before_s + seconds, before + calls)
+    return total

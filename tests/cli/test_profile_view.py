@@ -1,0 +1,35 @@
+"""`unchoke profile view` as it is typed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import traces
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Type
+
+
+def test_the_answer_holds_the_page_and_what_it_shows(unchoke: Type, tmp_path: Path) -> None:
+    before = traces.training_on_a_card().save(tmp_path / "before.pt.trace.json")
+    after = traces.training_on_a_card(convolution_us=100).save(tmp_path / "after.pt.trace.json")
+    page = tmp_path / "page.html"
+    result = unchoke("profile", "view", after, "--against", before, "--to", page, "--json").result
+    assert page.is_file()
+    assert result["html"] == str(page)
+    assert result["mean_stages_us"]["backward"] == 250
+    assert [row["name"] for row in result["operators"]][:1] == ["ProfilerStep*"]
+    assert result["diff"]["operators"][0]["device_change_us"] == -200
+
+
+def test_a_file_that_is_no_trace_ends_with_three_lines(unchoke: Type, tmp_path: Path) -> None:
+    file = tmp_path / "odd.json"
+    file.write_text('{"traceEvents": [{"ph": "X", "na')
+    answer = unchoke("profile", "view", file)
+    assert answer.code == 1
+    assert [line.split()[0] for line in answer.stderr.splitlines()] == ["error", "why", "try"]
+    assert not (tmp_path / "odd.html").exists()
