@@ -10,13 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from tests.conftest import TINY
 
 import unchoke
 from unchoke.errors import UsageError
 from unchoke.events import Event, Note, StageStarted, ignore
-from unchoke.flows.fit import extract, train
+from unchoke.flows.engine import Picture
+from unchoke.flows.fit import extract
 from unchoke.flows.loop_choices import TrainedPart, choose_feeding, choose_loop
+from unchoke.flows.pixels import prepare_pixels
 from unchoke.flows.session import Session
 from unchoke.flows.tune_result import HeadRoom, TuneResult
 from unchoke.measure.memory import MemoryWatch
@@ -31,8 +34,10 @@ SMALL = {"encoder": TINY, "cut": "-1", "device": "cpu", "input_px": 64, "engine"
 @pytest.fixture(scope="module")
 def tuned(photos: Path, tiny_weights: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[TuneResult, list[Event], Path]:
     """A frozen part and a part that trains, tuned for a few seconds."""
-    out, heard = tmp_path_factory.mktemp("tuned") / "out", list[Event]()
+    out, heard, threads = tmp_path_factory.mktemp("tuned") / "out", list[Event](), torch.get_num_threads()
+    torch.set_num_threads(1)  # a busy machine would spend the time waiting for the second
     found = unchoke.tune(photos, minutes=0.05, out=out, on_event=heard.append, weights=str(tiny_weights), **SMALL)
+    torch.set_num_threads(threads)
     assert isinstance(found, TuneResult)
     return found, heard, out
 
@@ -116,14 +121,14 @@ KEPT = {
 }
 
 
-def session_with(kept: Mapping[str, Any], folder: Path, heard: list[Event], *, torch: str | None = None, **typed: Any) -> Session:
+def session_with(kept: Mapping[str, Any], folder: Path, heard: list[Event], *, found_with: str = "", **typed: Any) -> Session:
     settings = Settings(device="cpu", cut="-4", **typed)
     session = Session(Workspace(folder), settings, heard.append, MemoryWatch())
     verdicts = {
         name: Verdict(name, "kept", "1.3× as fast", None, value, 1.3, (1.2, 1.4), worth_from=1000 if name == "compile" else 0)
         for name, value in kept.items()
     }
-    found_on = {**session.found_on, **({"torch": torch} if torch else {})}
+    found_on = {**session.found_on, **({"torch": found_with} if found_with else {})}
     save_verdicts(session.workspace, Tuned(model_name(settings), settings.data, "2026-11-15", found_on, verdicts))
     return session
 
@@ -148,7 +153,7 @@ def test_what_was_typed_wins_and_compiling_must_repay_itself(tmp_path: Path) -> 
 
 def test_verdicts_of_another_torch_are_ignored_with_a_word(tmp_path: Path) -> None:
     heard: list[Event] = []
-    session = session_with(KEPT, tmp_path, heard, torch="1.0")
+    session = session_with(KEPT, tmp_path, heard, found_with="1.0")
     assert choose_loop(session, PROBLEM, TrainedPart(True, True, True)).dtype == "float32"
     (note,) = [event for event in heard if isinstance(event, Note)]
     assert "torch was 1.0" in note.text
@@ -180,6 +185,6 @@ def test_training_on_pixels_keeps_pictures_where_that_was_faster(photos: Path, t
     session.workspace.root.mkdir()
     verdicts = {"cache": Verdict("cache", "kept", "1.3× as fast", "disk", "ram")}
     save_verdicts(session.workspace, Tuned(model_name(settings), str(photos), "2026-11-15", session.found_on, verdicts))
-    result = train(photos, out=session.workspace.root, on_event=ignore, epochs=1, **usual)
-    (cache,) = [choice for choice in result.record["choices"] if choice["name"] == "cache"]
-    assert (cache["value"], cache["reason"]) == ("ram", "tuned on 2026-11-15: 1.3× as fast")
+    pictures = [Picture(file.name, str(file), "") for file in sorted(photos.rglob("*.jpg"))[:6]]
+    prepared = prepare_pixels(session, pictures)
+    assert (prepared.source.cache.value, prepared.source.cache.reason) == ("ram", "tuned on 2026-11-15: 1.3× as fast")
