@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -27,7 +27,22 @@ def module_name(file: Path) -> str:
 
 
 FILES = {module_name(file): file for file in sorted(SRC.rglob("*.py"))}
-modules = pytest.mark.parametrize("module", FILES)
+
+
+def modules(check: Callable[[str], None]) -> Callable[[], None]:
+    """A test of every module in one: hundreds of them for each rule would take minutes to hand out and report."""
+
+    def test() -> None:
+        broken = []
+        for module in FILES:
+            try:
+                check(module)
+            except AssertionError as error:
+                broken.append(f"{module}: {error}")
+        assert not broken, "\n".join(broken)
+
+    test.__name__, test.__doc__ = check.__name__, check.__doc__
+    return test
 
 
 @cache
