@@ -57,6 +57,7 @@ def main():
 
     random.seed(0)
     torch.manual_seed(0)
+    torch.set_num_threads(1)
     files = sorted((args.data / "jpeg_small").glob("*/*.jpg"))
     loader = DataLoader(Pictures(files, augment), batch_size=16, shuffle=True, num_workers=2, persistent_workers=True)
     model = nn.Sequential(

@@ -52,6 +52,7 @@ def main():
 
     random.seed(0)
     torch.manual_seed(0)
+    torch.set_num_threads(1)
     files = sorted((args.data / "jpeg_small").glob("*/*.jpg"))
     turn = lambda image: image.rotate(random.uniform(-20, 20), Image.BICUBIC)  # noqa: E731
     transform = lambda image: centre(equal_contrast(sharpen(np.asarray(turn(image)) / 255.0)))  # noqa: E731

@@ -69,7 +69,7 @@ def _main_of(records: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _num_steps(record: dict[str, Any]) -> int:
-    return len((record.get("steps") or {}).get("rows") or [])
+    return sum(row[-1] for row in (record.get("steps") or {}).get("rows") or [])
 
 
 def _loaders(main: dict[str, Any], workers: list[dict[str, Any]]) -> list[dict[str, Any]]:

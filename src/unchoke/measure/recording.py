@@ -186,6 +186,10 @@ class Steps:
         place = self.columns.index(name)
         return [row[place] for row in self.rows]
 
+    def each(self, name: str) -> list[float]:
+        """A column of seconds or counts, per step of each row; a row may sum up several."""
+        return [(value or 0) / max(1, steps) for value, steps in zip(self.column(name), self.column("steps"), strict=True)]
+
     def total(self, name: str) -> float:
         return float(sum(value or 0 for value in self.column(name)))
 

@@ -22,6 +22,7 @@ COLUMNS = ("end_s", "wall_s", *REGIONS, *COUNTS, *USED, "rss_bytes", "loss", "st
 """`steps`: how many optimizer steps a row sums up; more than one once there are very many."""
 
 _NOTHING: dict[str, float] = {**dict.fromkeys(REGIONS, 0.0), **dict.fromkeys(COUNTS, 0)}
+_WATCHED_ALWAYS = ("wait_s", "evaluate_s", "checkpoint_s")
 _RSS_EVERY_S = 0.05
 _LATEST = {COLUMNS.index(name) for name in ("end_s", "rss_bytes", "loss")}
 _MAX_ROWS = 4_000
@@ -55,6 +56,9 @@ class Account:
         self.within = 0
         """How many networks inside others were called, as far as it can be told without counting each."""
         self.num_steps = 0
+        self.num_watched = 0
+        """Steps that were split into their parts; of the others only how many they were, and how long."""
+        self.resting = False
         self.began_s: float | None = None
         self.on_step: Callable[[], None] | None = None
         self._rss_bytes = rss_bytes
@@ -74,6 +78,8 @@ class Account:
         self._mark: tuple[float, dict[str, float]] | None = None
         self._evaluating: Iteration | None = None
         self._undecided: list[Iteration] = []
+        self._rested_steps = 0
+        self._rested_until: tuple[float, dict[str, float]] = (0.0, {})
 
     def enter(self, region: str) -> None:
         """From now on time belongs to `region`, until `leave`."""
@@ -170,6 +176,10 @@ class Account:
 
     def step(self, optimizer: int) -> None:
         """An optimizer has stepped; a second one that steps on the same batch belongs to the same step."""
+        if self.resting:
+            self._step_resting(optimizer)
+            return
+        self.num_watched += 1
         now_s, used = self._clock(), usage.of_process()
         if now_s - self._rss_at_s > _RSS_EVERY_S:
             self._rss, self._rss_at_s = self._rss_bytes(), now_s
@@ -187,10 +197,59 @@ class Account:
         if self.on_step is not None:
             self.on_step()
 
-    def _row(self, now_s: float, used: usage.Used, sums: dict[str, float]) -> Row:
+    def _step_resting(self, optimizer: int) -> None:
+        """Counted, no more than that: the steps of a rest become one row."""
+        if self._sums["batches"] != self._rested_until[1]["batches"] or optimizer in self._taking_part:
+            self._taking_part = set()
+            self.num_steps += 1
+            self._rested_steps += 1
+        self._taking_part.add(optimizer)
+        self._rested_until = self._clock(), self._sums.copy()
+        if self.on_step is not None:
+            self.on_step()
+
+    def rest(self) -> None:
+        """From now on steps are counted only."""
+        self.resting = True
+        self._rested_steps, self._rested_until = 0, (self._last_end_s, self._sums.copy())
+
+    def wake(self) -> None:
+        """Steps are split again. What is not known of those meanwhile is split as the steps before them were."""
+        self.resting = False
+        if not self._rested_steps:
+            return
+        used = usage.of_process()
+        row, self._sums = self._rested_row(used), self._since_rest(self._sums)
+        self._append(row)
+        self._last_end_s, self._used, self.loss = self._rested_until[0], used, None
+
+    def _rested_row(self, used: usage.Used) -> Row:
+        """The steps of a rest as one row, up to the last of them."""
+        self._rss = self._rss_bytes()
+        end_s, sums = self._rested_until
+        row = self._row(end_s, used, self._completed(sums, end_s - self._last_end_s))
+        return [*row[:-1], self._rested_steps]
+
+    def _since_rest(self, sums: dict[str, float]) -> dict[str, float]:
+        """What came after the last step of a rest."""
+        return {name: value - self._rested_until[1][name] for name, value in sums.items()}
+
+    def _completed(self, sums: dict[str, float], wall_s: float) -> dict[str, float]:
+        """Regions that rest get their shares of what is left, and readings their number."""
+        left_s = wall_s - sum(sums[region] for region in _WATCHED_ALWAYS)
+        before_s = {region: sum(row[COLUMNS.index(region)] for row in self._rows) for region in ("wall_s", *REGIONS)}
+        known_s = before_s["wall_s"] - sum(before_s[region] for region in _WATCHED_ALWAYS)
+        shares = {
+            region: before_s[region] / known_s if known_s > 0 else 0.0 for region in REGIONS if region not in _WATCHED_ALWAYS
+        }
+        steps = sum(row[-1] for row in self._rows)
+        items = sum(row[COLUMNS.index("items")] for row in self._rows) / steps * self._rested_steps if steps else 0
+        return {**sums, **{region: max(0.0, left_s) * share for region, share in shares.items()}, "items": round(items)}
+
+    def _row(self, now_s: float, used: usage.Used, sums: dict[str, float], since_s: float | None = None) -> Row:
         before = self._used
         spent = (used.minor_faults - before.minor_faults, used.user_s - before.user_s, used.system_s - before.system_s)
-        times = (now_s - self._clock_began_s, now_s - self._last_end_s)
+        times = (now_s - self._clock_began_s, now_s - (self._last_end_s if since_s is None else since_s))
         return [*times, *sums.values(), *spent, self._rss, self.loss, 1]
 
     def _append(self, row: Row) -> None:
@@ -208,9 +267,13 @@ class Account:
             return {"columns": list(COLUMNS), "rows": [], "tail": None}
         now_s = self._clock()
         sums = self._sums if self._evaluating is None else self._as_evaluation(now_s)
-        tail = self._row(now_s, usage.of_process(), sums)
+        rows, used, since_s = self._rounded_rows(), usage.of_process(), self._last_end_s
+        if self.resting and self._rested_steps:
+            rows.append(_rounded(self._rested_row(used)))
+            sums, since_s = self._since_rest(sums), self._rested_until[0]
+        tail = self._row(now_s, used, sums, since_s)
         tail[-1] = 0
-        return {"columns": list(COLUMNS), "rows": self._rounded_rows(), "tail": _rounded(tail)}
+        return {"columns": list(COLUMNS), "rows": rows, "tail": _rounded(tail)}
 
     def _rounded_rows(self) -> list[Row]:
         """Rounding waits until a record is written, and is done once for each row."""

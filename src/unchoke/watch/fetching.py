@@ -1,7 +1,8 @@
 """Hooks on the side of a DataLoader that makes batches, in whichever process: samples, collating, handing over.
 
 In come torch's fetchers and its worker loop, once the script has imported them; out go sums over fetches, for the loader that is
-being asked in this process, or for the worker that this process is. What a fetch reads is counted by the system, not here.
+being asked in this process, or for the worker that this process is. What a fetch uses and reads is counted by the system, not
+here; where fetches are short only some of them ask, and stand for the others.
 """
 
 from __future__ import annotations
@@ -16,6 +17,12 @@ from unchoke.watch.record import Recorder
 Wrapped = Callable[..., Any]
 
 _clock = time.perf_counter
+_ASKING_S = 30e-6  # to ask the system twice, with cold caches
+_MAX_SHARE = 0.01
+_LEARNT_AFTER = 32
+_MOST = 32
+
+Counters = tuple[usage.Used, int]
 
 
 class Fetches:
@@ -31,19 +38,31 @@ class Fetches:
         self.fetch_system_s = 0.0
         self.fetch_minor_faults = 0
         self.fetch_read_bytes = 0
+        self._every = 1
 
-    def add(self, took_s: float, samples: int, before: tuple[usage.Used, int], after: tuple[usage.Used, int]) -> None:
-        (used_before, read_before), (used, read) = before, after
+    @property
+    def asks(self) -> bool:
+        """Whether the next fetch asks the system what it used."""
+        return self.fetches % self._every == 0
+
+    def add(self, took_s: float, samples: int) -> None:
         self.fetches += 1
         self.fetched_samples += samples
         self.fetch_s += took_s
-        self.fetch_user_s += used.user_s - used_before.user_s
-        self.fetch_system_s += used.system_s - used_before.system_s
-        self.fetch_minor_faults += used.minor_faults - used_before.minor_faults
-        self.fetch_read_bytes += max(0, read - read_before - usage.ProcFiles.LINE_BYTES)
+
+    def used(self, before: Counters, after: Counters) -> None:
+        """What a fetch used, for as many fetches as it stands for."""
+        (used_before, read_before), (used, read) = before, after
+        self.fetch_user_s += self._every * (used.user_s - used_before.user_s)
+        self.fetch_system_s += self._every * (used.system_s - used_before.system_s)
+        self.fetch_minor_faults += self._every * (used.minor_faults - used_before.minor_faults)
+        self.fetch_read_bytes += self._every * max(0, read - read_before - usage.ProcFiles.LINE_BYTES)
+        if self.fetches == _LEARNT_AFTER - 1 and self.fetch_s > 0:
+            self._every = max(1, min(_MOST, round(_ASKING_S / (_MAX_SHARE * self.fetch_s / self.fetches))))
 
     def to_dict(self) -> dict[str, Any]:
-        return {**vars(self), "getitem_s": self.fetch_s - self.collate_s}
+        counted = {name: value for name, value in vars(self).items() if not name.startswith("_")}
+        return {**counted, "getitem_s": self.fetch_s - self.collate_s}
 
 
 class Makers:
@@ -101,7 +120,8 @@ def _watch_fetchers(recorder: Recorder) -> None:
                 return original(self, index)
             if not isinstance(self.collate_fn, _TimedCollate):
                 self.collate_fn = _TimedCollate(self.collate_fn, recorder)
-            before = usage.of_thread(), recorder.proc.read_bytes()
+            row = makers.now
+            before = _counters(recorder) if row.asks else None
             recorder.phase = "getitem"
             began_s = _clock()
             try:
@@ -110,13 +130,19 @@ def _watch_fetchers(recorder: Recorder) -> None:
                 took_s = _clock() - began_s
                 recorder.phase = phase
                 samples = len(index) if self.auto_collation else 1
-                recorder.num_fetches += 1
-                makers.now.add(took_s, samples, before, (usage.of_thread(), recorder.proc.read_bytes()))
+                if before is not None:
+                    recorder.num_fetches += 1
+                    row.used(before, _counters(recorder))
+                row.add(took_s, samples)
 
         return fetch
 
     for fetcher in (fetchers._MapDatasetFetcher, fetchers._IterableDatasetFetcher):
         hooks.replace(fetcher, "fetch", make)
+
+
+def _counters(recorder: Recorder) -> Counters:
+    return usage.of_thread(), recorder.proc.read_bytes()
 
 
 def _watch_worker(recorder: Recorder) -> None:

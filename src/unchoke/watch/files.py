@@ -37,7 +37,7 @@ def install(recorder: Recorder) -> None:
     _wrappings.append(wrappings)
     ration = Ration(recorder)
     for name in ("stat", "lstat", "access"):
-        wrappings.put(os, name, partial(_watch_stat, recorder, ration))
+        wrappings.put(os, name, partial(_watch_stat, recorder, ration), rests=True)
         ration.switch(os, name)
     hooks.when_imported("torch.utils.data._utils.fetch", partial(_watch_fetches, wrappings, ration))
     wrappings.put(os, "listdir", partial(_watch_listing, recorder))

@@ -118,6 +118,16 @@ class Patch:
         else:
             delattr(self._owner, self._name)
 
+    def rest(self) -> None:
+        """Put the original back for a while, unless somebody else has replaced it meanwhile."""
+        if vars(self._owner).get(self._name) is self.replacement:
+            setattr(self._owner, self._name, self.original)
+
+    def wake(self) -> None:
+        """Watch again after `rest`."""
+        if vars(self._owner).get(self._name) is self.original:
+            setattr(self._owner, self._name, self.replacement)
+
     def fail(self, error: BaseException) -> None:
         """Our side of the hook went wrong: take it away and say so in the record."""
         self.undo()

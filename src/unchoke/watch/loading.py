@@ -194,6 +194,10 @@ def _timed_next(recorder: Recorder, original: Wrapped) -> Wrapped:
         if watch is None or _ident() != account.thread:
             return original(self)
         iteration, loader = watch.iteration, watch.loader
+        if not account.region:
+            recorder.duty.tick()
+        if account.resting and loader.trained and torch.is_grad_enabled():
+            iteration.trained = True  # backward, which would tell, rests too
         account.ask(iteration, gradients=torch.is_grad_enabled())
         asked, fetching.makers.asked = fetching.makers.asked, loader.fetches
         try:

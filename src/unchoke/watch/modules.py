@@ -73,6 +73,11 @@ class Modules:
         except Exception as error:
             self.stop(f"stopped looking at modules: {type(error).__name__}: {error}")
 
+    @property
+    def is_done(self) -> bool:
+        """Whether steps tell nothing new: all looks at the training are over, and none at an evaluation is going on."""
+        return self._num_steps > _KEPT_AT[-1] and self._look is None and self._evaluating is None
+
     def stepped(self, optimizer: Any) -> None:
         """After each optimizer step."""
         if not self._wanted:
@@ -240,7 +245,8 @@ def _watch_steps(modules: Modules, handles: list[Any]) -> None:
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     def after(optimizer: Any, args: Any, options: Any) -> None:
-        modules.safely(partial(modules.stepped, optimizer))
+        if not modules.is_done:
+            modules.safely(partial(modules.stepped, optimizer))
 
     handles.append(register_optimizer_step_post_hook(after))
 

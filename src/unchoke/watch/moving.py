@@ -32,9 +32,9 @@ def _watch_torch(recorder: Recorder) -> None:
     import torch.serialization
 
     for name in ("to", "cuda"):
-        hooks.replace(torch.Tensor, name, lambda original, patch: _timed_copy(recorder, original))
+        recorder.duty.may_rest(hooks.replace(torch.Tensor, name, lambda original, patch: _timed_copy(recorder, original)))
     for name in _TO_NUMBERS:
-        hooks.replace(torch.Tensor, name, lambda original, patch: _timed_reading(recorder, original))
+        recorder.duty.may_rest(hooks.replace(torch.Tensor, name, lambda original, patch: _timed_reading(recorder, original)))
     for name, kind, at in (("save", "save", 1), ("load", "load", 0)):
         patch = hooks.replace(torch.serialization, name, _file_timer(recorder, kind, at))
         if patch is not None and getattr(torch, name) is patch.original:

@@ -49,7 +49,7 @@ class Ration:
             return
         self._thread = threading.get_ident()
         self._depth += 1
-        if self._depth > 1:
+        if self._depth > 1 or self._recorder.duty.resting:
             return
         if self._to_pass:
             self._put(counting=False)
@@ -68,7 +68,7 @@ class Ration:
         if self._thread != threading.get_ident():
             return
         self._depth -= 1
-        if self._depth:
+        if self._depth or self._recorder.duty.resting:
             return
         self._to_pass -= 1
         if self._began_s:

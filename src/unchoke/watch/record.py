@@ -18,6 +18,7 @@ from typing import Any
 from unchoke.watch import usage
 from unchoke.watch.account import Account
 from unchoke.watch.cost import Costs, measure_costs
+from unchoke.watch.duty import Duty
 from unchoke.watch.lines import Lines
 from unchoke.watch.places import user_place
 
@@ -25,6 +26,8 @@ SCHEMA = 1
 WATCHER = "watcher"
 """The phase of our own threads: what they do is not counted."""
 
+RESTING_KINDS = frozenset({"item", "stat", "to_device"})
+"""Calls that are counted only while hooks do not rest (`duty.py`)."""
 _FLUSH_EVERY_S = 1.0
 _FLUSH_SHARE = 0.004  # a long record is written more seldom: this much of the time at most
 _MAX_KEYS = 4_096
@@ -68,6 +71,8 @@ class Recorder:
         self._snapshots: dict[str, Callable[[], Any]] = {}
         self._after_fork: list[Callable[[], None]] = []
         self._costs: Costs | None = None
+        self.duty = Duty(self._hooks_s)
+        self.duty.may_rest(self)
         self._clear()
 
     def _clear(self) -> None:
@@ -99,6 +104,13 @@ class Recorder:
     def phase_of(self, thread_id: int) -> str:
         """What another thread is busy with."""
         return str(self._threads.get(thread_id, {}).get("phase", "outside"))
+
+    def rest(self) -> None:
+        """Hooks rest, and so does the account, whichever it is now."""
+        self.account.rest()
+
+    def wake(self) -> None:
+        self.account.wake()
 
     @property
     def num_calls(self) -> int:
@@ -167,6 +179,7 @@ class Recorder:
         self._local = _Local(self._threads)
         self._local.phase = phase
         self._clear()
+        self.duty.begin_again()
         for callback in self._after_fork:
             try:
                 callback()
@@ -190,7 +203,7 @@ class Recorder:
             "started_at": self._started_at,
             "elapsed_s": self.elapsed_s,
             "usage": usage.snapshot(self.proc),
-            "calls": [_call_dict(key, row) for key, row in list(self._calls.items())],
+            "calls": self._calls_counted(),
             "torch": None,
             "torch_threads": None,
             **self._snapshots_taken(),
@@ -198,6 +211,12 @@ class Recorder:
             "watcher": {"hooks_s": self._hooks_s(), "flush_s": self.flush_s},
             "notes": list(self._notes),
         }
+
+    def _calls_counted(self) -> list[dict[str, Any]]:
+        """One for each place; what was counted only part of the time stands for all of it."""
+        factor = self.duty.factor
+        found = [_call_dict(key, row) for key, row in list(self._calls.items())]
+        return [_times(row, factor) if factor > 1 and _rests(row) else row for row in found]
 
     def _snapshots_taken(self) -> dict[str, Any]:
         taken: dict[str, Any] = {}
@@ -215,7 +234,7 @@ class Recorder:
             self._costs = measure_costs(lambda: told.call("cost", 0.0, key="cost"), told.proc)
             told.proc.close()
         account = self.account
-        return self._costs.of(calls=self.num_calls, steps=account.num_steps, fetches=self.num_fetches, within=account.within)
+        return self._costs.of(calls=self.num_calls, steps=account.num_watched, fetches=self.num_fetches, within=account.within)
 
     def flush(self) -> float:
         """Write the record so far; how long that took."""
@@ -238,6 +257,15 @@ def _call_dict(key: tuple[str, str, str, int], row: _Row) -> dict[str, Any]:
     found = {"kind": kind, "phase": phase, "file": file, "line": line, "function": row.function, "count": row.count}
     found |= {"seconds": row.seconds, "amount": row.amount, "distinct": len(row.keys), "example": row.example}
     return found if row.detail is None else {**found, "detail": dict(row.detail)}
+
+
+def _rests(row: dict[str, Any]) -> bool:
+    return row["kind"] in RESTING_KINDS and row["phase"] != "outside"
+
+
+def _times(row: dict[str, Any], factor: float) -> dict[str, Any]:
+    more = {name: row[name] * factor for name in ("seconds", "amount")}
+    return {**row, **more, "count": round(row["count"] * factor)}
 
 
 _current: Recorder | None = None

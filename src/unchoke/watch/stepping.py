@@ -92,7 +92,7 @@ def _watch_networks(recorder: Recorder) -> None:
 
     parts: dict[int, int] = {}
     gradients = sys.modules["torch"].is_grad_enabled
-    hooks.replace(module.Module, "__call__", make)
+    recorder.duty.may_rest(hooks.replace(module.Module, "__call__", make))
 
 
 def _count_parts(network: Any, parts: dict[int, int]) -> int:
@@ -133,7 +133,7 @@ def _watch_backward(recorder: Recorder) -> None:
         return backward
 
     for name in ("backward", "grad"):
-        hooks.replace(autograd, name, make)
+        recorder.duty.may_rest(hooks.replace(autograd, name, make))
 
 
 def _loss(tensors: Any) -> float | None:
@@ -155,15 +155,21 @@ def _watch_optimizers(recorder: Recorder) -> None:
         if _ident() != account.thread:
             return None
         account.begin()
+        if account.resting:
+            return None
         account.enter("optimizer_s")
         return _with_closure_apart(recorder, args, kwargs)
 
     def after(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         account = recorder.account
-        if _ident() == account.thread and account.region == "optimizer_s":
+        if _ident() != account.thread or not (account.resting or account.region == "optimizer_s"):
+            return
+        if not account.resting:
             account.leave()
-            account.trained()
-            account.step(id(optimizer))
+        account.trained()
+        account.step(id(optimizer))
+        if not account.region:
+            recorder.duty.tick()
 
     optim.register_optimizer_step_pre_hook(before)
     optim.register_optimizer_step_post_hook(after)

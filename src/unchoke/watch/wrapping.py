@@ -58,8 +58,11 @@ class Wrappings:
         self._patches: list[hooks.Patch] = []
         self._removed = False
 
-    def put(self, owner: Any, name: str, make: Callable[[Function, Fail], Function]) -> Function | None:
-        """Replace `owner.name` by `make(original, fail)`, with its name and documentation; None where there is no such thing."""
+    def put(self, owner: Any, name: str, make: Callable[[Function, Fail], Function], *, rests: bool = False) -> Function | None:
+        """Replace `owner.name` by `make(original, fail)`, with its name and documentation; None where there is no such thing.
+
+        `rests`: not watched while the recorder's hooks rest.
+        """
 
         def wrapped(original: Function, patch: hooks.Patch) -> Function:
             function = make(original, patch.fail)
@@ -70,6 +73,8 @@ class Wrappings:
         if patch is None:
             return None
         self._patches.append(patch)
+        if rests:
+            self.recorder.duty.may_rest(patch)
         return patch.replacement  # type: ignore[no-any-return]
 
     def time(self, owner: Any, name: str, kind: str, describe: Describe) -> None:

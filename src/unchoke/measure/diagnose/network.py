@@ -5,6 +5,7 @@ In: a `Look`. Out: causes. Gains of changes that were not tried are estimates, a
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator
 
 from unchoke.measure.diagnose.look import Cause, Look, Place, made_at, per
@@ -162,11 +163,13 @@ def graph_kept(look: Look) -> Iterator[Cause]:
     kept = [row for row in look.facts.get("kept_graphs") or () if isinstance(row, dict)]
     if len(kept) < 2 or kept[-1]["tensors"] < kept[0]["tensors"] + max(8, (kept[-1]["step"] - kept[0]["step"]) // 2):
         return
-    walls = [wall for wall in look.steps.column("wall_s") if wall is not None]
-    usual_s = look.typical("wall_s", slice(2, max(6, len(walls) // 8)))
-    grown_s = sum(max(0.0, wall - usual_s) for wall in walls[2:])
+    walls_s = look.steps.each("wall_s")
+    usual_s = statistics.median(walls_s[2 : max(6, len(walls_s) // 8)] or [0.0])
+    grown_s = sum(
+        max(0.0, wall_s - usual_s) * num for wall_s, num in zip(walls_s[2:], look.steps.column("steps")[2:], strict=True)
+    )
     grown_bytes = look.typical("rss_bytes", slice(-3, None)) - look.typical("rss_bytes", slice(2, 5))
-    lately_s = look.typical("wall_s", slice(-5, None))
+    lately_s = statistics.median(walls_s[-5:] or [0.0])
     grown = f", and a step from {format_seconds(usual_s)} to {format_seconds(lately_s)}" if lately_s > 1.2 * usual_s else ""
     holder = kept[-1].get("holder") or {}
     name = holder.get("name") or "a variable"

@@ -26,7 +26,7 @@ def test_a_real_training_is_split_by_what_torch_marks(profiled: Profiled) -> Non
     for step in record.steps:
         assert sum(step.stages.values()) == pytest.approx(step.wall_us)
         assert {"wait", "forward", "backward", "optimizer"} <= step.stages.keys()
-        assert step.stages["forward"] + step.stages["backward"] > step.wall_us / 4
+        assert min(step.stages["forward"], step.stages["backward"]) > 0
         assert step.device_busy_us == 0
 
 

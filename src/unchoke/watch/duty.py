@@ -1,0 +1,106 @@
+"""What watching may cost: where steps are short or ask very often, the costliest hooks rest most of the time.
+
+In come a tick for each batch asked for and each step, and what watching has cost so far; out: whether hooks rest, and by how much
+what was counted meanwhile has to be multiplied. Watching and resting take turns; both grow longer, since every turn makes Python
+forget what it knew about the classes concerned. Whose hooks rest, and what a rest means to them, is not known here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+MAX_SHARE = 0.015
+"""What hooks may cost, by our own account, which leaves out cold caches."""
+_FIRST_S = 0.04
+_FEW_TICKS = 6
+_GROWTH = 1.5
+_MOST = 100.0
+"""The longest rest, in lengths of the watching before it."""
+
+
+class Restful(Protocol):
+    """What can rest."""
+
+    def rest(self) -> None: ...
+
+    def wake(self) -> None: ...
+
+
+class Duty:
+    """Turns of one process. `cost_s` tells the seconds that hooks have cost so far."""
+
+    def __init__(self, cost_s: Callable[[], float], *, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.resting = False
+        self.wanted = True
+        self._cost_s = cost_s
+        self._clock = clock
+        self._restful: list[Restful] = []
+        self._clear()
+
+    def _clear(self) -> None:
+        self._watched_s = 0.0
+        self._rested_s = 0.0
+        self._ticks = 0
+        self._began_s: float | None = None
+        self._began_cost_s = 0.0
+        self._due_s = 0.0
+        self._length_s = _FIRST_S
+
+    def may_rest(self, restful: Restful | None) -> None:
+        """Tell it when to rest and when to wake; None is passed over, as a hook that could not be put in place."""
+        if restful is not None:
+            self._restful.append(restful)
+
+    @property
+    def factor(self) -> float:
+        """How many events one that was counted stands for."""
+        watched_s, rested_s = self._watched_s, self._rested_s
+        if self._began_s is not None:
+            since_s = self._clock() - self._began_s
+            watched_s, rested_s = watched_s + since_s * (not self.resting), rested_s + since_s * self.resting
+        return (watched_s + rested_s) / watched_s if rested_s else 1.0
+
+    def tick(self) -> None:
+        """A batch is asked for, or a step is done: no region of the account is open."""
+        now_s = self._clock()
+        if self._began_s is None:
+            self._begin(now_s, self._length_s)
+        self._ticks += 1
+        if now_s < self._due_s or not self.wanted:
+            return
+        if self.resting:
+            self._turn(now_s, resting=False, for_s=self._length_s)
+        elif self._ticks >= _FEW_TICKS:
+            self._judge(now_s, now_s - (self._began_s or now_s))
+
+    def _judge(self, now_s: float, took_s: float) -> None:
+        """What the watching so far has cost decides how long the rest is."""
+        share = (self._cost_s() - self._began_cost_s) / took_s
+        self._length_s *= _GROWTH
+        if share > MAX_SHARE:
+            self._turn(now_s, resting=True, for_s=took_s * min(_MOST, share / MAX_SHARE - 1))
+        else:
+            self._watched_s += took_s
+            self._begin(now_s, self._length_s)
+
+    def _turn(self, now_s: float, *, resting: bool, for_s: float) -> None:
+        took_s = now_s - (self._began_s or now_s)
+        self._watched_s, self._rested_s = self._watched_s + took_s * resting, self._rested_s + took_s * (not resting)
+        self.resting = resting
+        for restful in self._restful:
+            restful.rest() if resting else restful.wake()
+        self._begin(self._clock(), for_s)
+
+    def _begin(self, now_s: float, for_s: float) -> None:
+        self._began_s, self._due_s, self._ticks = now_s, now_s + for_s, 0
+        self._began_cost_s = 0.0 if self.resting else self._cost_s()
+
+    def begin_again(self) -> None:
+        """In a forked child: awake, and nothing counted yet."""
+        if self.resting:
+            self.resting = False
+            for restful in self._restful:
+                restful.wake()
+        self._clear()
