@@ -242,8 +242,10 @@ class Account:
         shares = {
             region: before_s[region] / known_s if known_s > 0 else 0.0 for region in REGIONS if region not in _WATCHED_ALWAYS
         }
-        steps = sum(row[-1] for row in self._rows)
-        items = sum(row[COLUMNS.index("items")] for row in self._rows) / steps * self._rested_steps if steps else 0
+        rows = (
+            self._rows[1:] or self._rows
+        )  # what is read after a step counts for the next one, and there is none before the first
+        items = sum(row[COLUMNS.index("items")] for row in rows) / max(1, sum(row[-1] for row in rows)) * self._rested_steps
         return {**sums, **{region: max(0.0, left_s) * share for region, share in shares.items()}, "items": round(items)}
 
     def _row(self, now_s: float, used: usage.Used, sums: dict[str, float], since_s: float | None = None) -> Row:

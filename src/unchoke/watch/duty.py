@@ -1,8 +1,9 @@
 """What watching may cost: where steps are short or ask very often, the costliest hooks rest most of the time.
 
 In come a tick for each batch asked for and each step, and what watching has cost so far; out: whether hooks rest, and by how much
-what was counted meanwhile has to be multiplied. Watching and resting take turns; both grow longer, since every turn makes Python
-forget what it knew about the classes concerned. Whose hooks rest, and what a rest means to them, is not known here.
+what was counted while watching has to be multiplied. Watching and resting take turns at the ends of steps, so that what was counted
+belongs to whole steps; where no step comes, as in an evaluation, at batches. Both grow longer: each turn makes Python forget what
+it knew about the classes concerned. Whose hooks rest, and what a rest means to them, is not known here.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ MAX_SHARE = 0.015
 """What hooks may cost, by our own account, which leaves out cold caches."""
 _FIRST_S = 0.04
 _FEW_TICKS = 6
+_NO_STEP_AFTER = 8  # batches asked for without a step
 _GROWTH = 1.5
 _MOST = 100.0
 """The longest rest, in lengths of the watching before it."""
@@ -40,9 +42,10 @@ class Duty:
         self._clear()
 
     def _clear(self) -> None:
-        self._watched_s = 0.0
-        self._rested_s = 0.0
+        self._watched = 0
+        self._rested = 0
         self._ticks = 0
+        self._since_step = 0
         self._began_s: float | None = None
         self._began_cost_s = 0.0
         self._due_s = 0.0
@@ -56,22 +59,20 @@ class Duty:
     @property
     def factor(self) -> float:
         """How many events one that was counted stands for."""
-        watched_s, rested_s = self._watched_s, self._rested_s
-        if self._began_s is not None:
-            since_s = self._clock() - self._began_s
-            watched_s, rested_s = watched_s + since_s * (not self.resting), rested_s + since_s * self.resting
-        return (watched_s + rested_s) / watched_s if rested_s else 1.0
+        watched = self._watched + self._ticks * (not self.resting)
+        return (watched + self._rested + self._ticks * self.resting) / watched if watched else 1.0
 
-    def tick(self) -> None:
-        """A batch is asked for, or a step is done: no region of the account is open."""
+    def tick(self, *, step: bool) -> None:
+        """A step is done, or a batch is asked for: no region of the account is open."""
         now_s = self._clock()
         if self._began_s is None:
             self._begin(now_s, self._length_s)
         self._ticks += 1
-        if now_s < self._due_s or not self.wanted:
+        self._since_step = 0 if step else self._since_step + 1
+        if now_s < self._due_s or not self.wanted or 0 < self._since_step < _NO_STEP_AFTER:
             return
         if self.resting:
-            self._turn(now_s, resting=False, for_s=self._length_s)
+            self._turn(resting=False, for_s=self._length_s)
         elif self._ticks >= _FEW_TICKS:
             self._judge(now_s, now_s - (self._began_s or now_s))
 
@@ -80,14 +81,13 @@ class Duty:
         share = (self._cost_s() - self._began_cost_s) / took_s
         self._length_s *= _GROWTH
         if share > MAX_SHARE:
-            self._turn(now_s, resting=True, for_s=took_s * min(_MOST, share / MAX_SHARE - 1))
+            self._turn(resting=True, for_s=took_s * min(_MOST, share / MAX_SHARE - 1))
         else:
-            self._watched_s += took_s
+            self._watched += self._ticks
             self._begin(now_s, self._length_s)
 
-    def _turn(self, now_s: float, *, resting: bool, for_s: float) -> None:
-        took_s = now_s - (self._began_s or now_s)
-        self._watched_s, self._rested_s = self._watched_s + took_s * resting, self._rested_s + took_s * (not resting)
+    def _turn(self, *, resting: bool, for_s: float) -> None:
+        self._watched, self._rested = self._watched + self._ticks * resting, self._rested + self._ticks * (not resting)
         self.resting = resting
         for restful in self._restful:
             restful.rest() if resting else restful.wake()

@@ -195,7 +195,7 @@ def _timed_next(recorder: Recorder, original: Wrapped) -> Wrapped:
             return original(self)
         iteration, loader = watch.iteration, watch.loader
         if not account.region:
-            recorder.duty.tick()
+            recorder.duty.tick(step=False)
         if account.resting and loader.trained and torch.is_grad_enabled():
             iteration.trained = True  # backward, which would tell, rests too
         account.ask(iteration, gradients=torch.is_grad_enabled())

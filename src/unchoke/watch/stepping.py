@@ -169,7 +169,7 @@ def _watch_optimizers(recorder: Recorder) -> None:
         account.trained()
         account.step(id(optimizer))
         if not account.region:
-            recorder.duty.tick()
+            recorder.duty.tick(step=True)
 
     optim.register_optimizer_step_pre_hook(before)
     optim.register_optimizer_step_post_hook(after)

@@ -43,7 +43,7 @@ def watched(share: float, *, seconds: float = 60.0, step_s: float = 0.01) -> tup
         if hook.awake:
             cost_s += share * step_s
             seen += 1
-        duty.tick()
+        duty.tick(step=True)
     return duty, hook, cost_s, seen
 
 
@@ -65,6 +65,30 @@ def test_what_was_counted_times_the_factor_is_what_there_was() -> None:
     assert abs(seen * duty.factor - 6000) < 300
 
 
+def test_where_no_step_comes_turns_are_at_batches() -> None:
+    clock, hook = Clock(), Hook()
+    duty = Duty(lambda: 0.5 * clock.now_s, clock=clock)
+    duty.may_rest(hook)
+    for _ in range(100):
+        clock.now_s += 0.1
+        duty.tick(step=False)
+    assert hook.turns > 0
+
+
+def test_between_two_steps_nothing_turns() -> None:
+    clock, hook, turned_at = Clock(), Hook(), []
+    duty = Duty(lambda: 0.5 * clock.now_s, clock=clock)
+    duty.may_rest(hook)
+    for _ in range(100):
+        for step in (False, True):
+            clock.now_s += 0.1
+            before = hook.turns
+            duty.tick(step=step)
+            turned_at += [step] * (hook.turns - before)
+    assert turned_at
+    assert all(turned_at)
+
+
 def test_turns_grow_longer_since_each_costs_something_too() -> None:
     _, hook, _, _ = watched(0.6, seconds=600)
     assert hook.turns < 40
@@ -73,7 +97,7 @@ def test_turns_grow_longer_since_each_costs_something_too() -> None:
 def test_a_forked_child_is_awake_and_has_counted_nothing() -> None:
     duty, hook, _, _ = watched(0.6)
     while not duty.resting:
-        duty.tick()
+        duty.tick(step=True)
         duty._clock.now_s += 0.01  # type: ignore[attr-defined]
     duty.begin_again()
     assert hook.awake
@@ -157,7 +181,7 @@ def test_calls_that_rest_are_counted_for_all_of_the_time() -> None:
     recorder.phase = "step"
     for _ in range(2_000):
         clock.now_s += 0.01
-        recorder.duty.tick()
+        recorder.duty.tick(step=True)
         if not recorder.duty.resting:
             recorder.call("item", 0.001, place=("a.py", 3, "train"))
         recorder.call("save", 0.001, place=("a.py", 4, "train"))
