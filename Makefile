@@ -35,7 +35,7 @@ lint: setup
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/pytest -n $(PROCESSES)
+	$(BIN)/pytest -n $(PROCESSES) --dist worksteal
 
 bench: setup
 	@set -e; for bench in benches/bench_*.py; do echo "== $$bench" >&2; $(BIN)/python "$$bench"; done

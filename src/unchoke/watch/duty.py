@@ -1,9 +1,9 @@
 """What watching may cost: where steps are short or ask very often, the costliest hooks rest most of the time.
 
 In come a tick for each batch asked for and each step, and what watching has cost so far; out: whether hooks rest, and by how much
-what was counted while watching has to be multiplied. Watching and resting take turns at the ends of steps, so that what was counted
-belongs to whole steps; where no step comes, as in an evaluation, at batches. Both grow longer: each turn makes Python forget what
-it knew about the classes concerned. Whose hooks rest, and what a rest means to them, is not known here.
+what was counted has to be multiplied. Watching and resting take turns at the ends of steps, so that whole steps are counted, and
+where no step comes, as in an evaluation, at batches. Both grow longer: each turn makes Python forget what it knew about the
+classes concerned. Whose hooks rest, and what a rest means to them, is not known here.
 """
 
 from __future__ import annotations
