@@ -1,8 +1,8 @@
 """unchoke: train image models fast on the machine you have, and know what holds a run back.
 
 The functions have the names of the commands: `unchoke.fit("photos/")` does what `unchoke fit photos/` does. They are
-imported when first used, so `import unchoke` costs next to nothing. Three of them, `train`, `report` and `budget`, share their
-name with a package of stages: those packages can be called.
+imported when first used, so `import unchoke` costs next to nothing. Four of them, `train`, `report`, `budget` and `lint`, share
+their name with a package of stages: those packages can be called.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ _EXPORTS: dict[str, str] = {
     "export_run": "unchoke.flows.export",
     "extract": "unchoke.flows.fit",
     "fit": "unchoke.flows.fit",
+    "lint": "unchoke.lint.engine",
     "list_claims": "unchoke.flows.claims.run",
     "list_presets": "unchoke.presets",
     "list_runs": "unchoke.flows.runs",
+    "notebook": "unchoke.flows.notebook",
     "predict": "unchoke.flows.predict",
     "profile": "unchoke.flows.profile_script",
     "profile_tile": "unchoke.flows.profile_tile",
@@ -72,6 +74,11 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'unchoke' has no attribute {name!r}")
     function = _exported(name)
     return globals().get(name, function)  # the import may have brought a package of that name
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext unchoke`: gives a notebook the cell magic `%%choke`."""
+    import_module("unchoke.cli.magic").register(shell)
 
 
 def __dir__() -> list[str]:

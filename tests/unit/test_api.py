@@ -10,7 +10,10 @@ import pytest
 
 import unchoke
 
-COMMANDS = ["budget", "check", "demo", "doctor", "evaluate", "extract", "fit", "predict", "report", "tile", "train", "tune"]
+COMMANDS = [
+    *("budget", "check", "demo", "doctor", "evaluate", "extract", "fit", "lint", "notebook", "predict", "report"),
+    *("tile", "train", "tune"),
+]
 OF_TWO_WORDS = ["claims_run", "profile_tile", "profile_train", "profile_view", "segment_predict", "segment_train"]
 PUBLIC = [*COMMANDS, *OF_TWO_WORDS, "detach", "export_run", "list_claims", "list_presets", "list_runs", "profile", "watch_run"]
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from unchoke import __version__
-from unchoke.cli import claims, profiling, scenes, tuning
+from unchoke.cli import claims, linting, notebooks, profiling, scenes, tuning
 from unchoke.cli.options import (
     BUDGET,
     DATA,
@@ -361,6 +361,8 @@ def presets_show(name: Annotated[str, typer.Argument(help="A preset, or a TOML f
 
 app.command("tile")(scenes.tile)
 app.command("tune")(tuning.tune)
+app.command("lint")(linting.lint)
+app.command("notebook")(notebooks.notebook)
 
 
 class Demo(StrEnum):

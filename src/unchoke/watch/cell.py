@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 EVERY_S = 0.05
+EVERY_EXACT_S = 0.25
 TELL_EVERY_S = 0.5
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
@@ -24,7 +25,7 @@ _MOST_CHILDREN = 64
 
 
 class Meter:
-    """Measures one stretch of work of this process at a time; `on_sample` hears how far it is, twice a second."""
+    """Measures one stretch of work of this process at a time; `on_sample` hears how far it is, about twice a second."""
 
     def __init__(self, on_sample: Callable[[dict[str, Any]], None] | None = None) -> None:
         self._on_sample = on_sample
@@ -83,8 +84,10 @@ class Meter:
         self._children_bytes = max(self._children_bytes, sum(_rss_of(child) for child in children()))
 
     def _sample(self, ended: threading.Event) -> None:
+        """Look now and then: seldom where the system keeps the peak itself, and only child processes may be missed."""
         told_s = time.perf_counter()
-        while not ended.wait(EVERY_S):
+        every_s = EVERY_EXACT_S if self._start["exact"] else EVERY_S
+        while not ended.wait(every_s):
             self._look()
             now_s = time.perf_counter()
             if self._on_sample is not None and "wall" in self._start and now_s - told_s >= TELL_EVERY_S:

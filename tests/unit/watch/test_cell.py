@@ -43,9 +43,9 @@ def test_seconds_and_cpu_seconds_are_those_of_the_work() -> None:
 
 @linux
 def test_cpu_seconds_of_a_child_process_count() -> None:
-    code = "import time\nwhile time.process_time() < 0.3: pass"
+    code = "import time\nwhile time.process_time() < 0.7: pass"
     figures = measured(lambda: subprocess.run([sys.executable, "-c", code], check=True))
-    assert figures["cpu_s"] >= 0.29
+    assert figures["cpu_s"] >= 0.69
     assert figures["children_peak_bytes"] > 1_000_000
 
 

@@ -1,0 +1,112 @@
+"""`unchoke notebook` as it is typed: what goes where, exit codes, Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Type
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import books
+
+CELLS = ["#: Leaves", "import time", "time.sleep(0.2)\nprint('theirs')"]
+
+
+@pytest.fixture
+def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    books.own_kernel(tmp_path, monkeypatch)
+    return books.write_book(tmp_path / "leaves.ipynb", CELLS)
+
+
+def test_it_is_a_table_on_stdout_and_says_what_to_do_next(unchoke: Type, book: Path) -> None:
+    answer = unchoke("notebook", book)
+    assert (answer.code, answer.stderr) == (0, "")
+    assert "what it does" in answer.stdout
+    assert answer.stdout.splitlines()[-1] == f"next     unchoke notebook {book} --run"
+
+
+def test_json_has_every_cell_and_markdown_the_table(unchoke: Type, book: Path) -> None:
+    result = unchoke("notebook", book, "--json").result
+    assert [cell["cell"] for cell in result["cells"]] == [2, 3]
+    assert result["cells"][0]["run"] is None
+    assert "| cell | what it does |" in unchoke("notebook", book, "--markdown").stdout
+    refused = unchoke("notebook", book, "--markdown", "--json")
+    assert (refused.code, refused.last["ok"]) == (2, False)
+
+
+def test_a_run_measures_and_keeps_its_figures(unchoke: Type, book: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ipykernel")
+    page = tmp_path / "leaves.html"
+    answer = unchoke("notebook", book, "--run", "--html", page, "--out", tmp_path / "out", "--json")
+    assert answer.code == 0, answer.stdout
+    result = answer.result
+    assert result["cells"][1]["run"]["wall_s"] >= 0.2
+    assert result["cells"][1]["run"]["output_bytes"] == len("theirs\n")
+    assert Path(result["file"]).is_relative_to(tmp_path / "out" / "logs" / "notebook")
+    assert page.is_file()
+    assert all("theirs" not in line.get("text", "") for line in answer.lines[:-1])
+
+
+def test_a_cell_over_its_time_gives_1(unchoke: Type, tmp_path: Path, book: Path) -> None:
+    pytest.importorskip("ipykernel")
+    slow = books.write_book(tmp_path / "slow.ipynb", ["import time\ntime.sleep(60)", "a = 1"])
+    answer = unchoke("notebook", slow, "--run", "--timeout", "1", "--out", tmp_path / "out")
+    assert answer.code == 1
+    assert "cell 1 ran over its time: the cells after it were not run" in answer.stdout
+
+
+def test_wrong_usage_gives_2_and_broken_files_1(unchoke: Type, tmp_path: Path, book: Path) -> None:
+    assert unchoke("notebook", tmp_path / "none.ipynb").code == 2
+    assert unchoke("notebook", tmp_path / "train.py").code == 2
+    assert unchoke("notebook", book, "--run", "--kernel", "fortran").code == 2
+    assert unchoke("notebook", book, "--run", "--cwd", tmp_path / "nowhere").code == 2
+    (tmp_path / "half.ipynb").write_text("{")
+    assert unchoke("notebook", tmp_path / "half.ipynb").code == 1
+
+
+def test_ctrl_c_ends_the_kernel_keeps_what_was_measured_and_gives_130(tmp_path: Path, book: Path) -> None:
+    pytest.importorskip("ipykernel")
+    mark = tmp_path / "running"
+    cells = ["a = 1", f"import os, time\nopen({str(mark)!r}, 'w').write(str(os.getpid()))\ntime.sleep(120)", "b = 2"]
+    path = books.write_book(tmp_path / "long.ipynb", cells)
+    command = [sys.executable, "-m", "unchoke", "notebook", str(path), "--run", "--json", "--out", str(tmp_path / "out")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        kernel = _written(mark, process)
+        time.sleep(0.8)
+        process.send_signal(signal.SIGINT)
+        stdout, _ = process.communicate(timeout=60)
+    result = json.loads(stdout.splitlines()[-1])["result"]
+    assert process.returncode == 130
+    assert [cell["run"]["status"] for cell in result["cells"]] == ["done", "interrupted", "not run"]
+    assert result["cells"][1]["run"]["wall_s"] > 0.4
+    assert _is_gone(kernel)
+
+
+def _written(mark: Path, process: subprocess.Popen[str]) -> int:
+    end_s = time.monotonic() + 60
+    while time.monotonic() < end_s and process.poll() is None:
+        if mark.exists() and mark.read_text():
+            return int(mark.read_text())
+        time.sleep(0.05)
+    raise AssertionError("the cell did not begin")
+
+
+def _is_gone(process: int) -> bool:
+    for _ in range(100):
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.05)
+    return False
