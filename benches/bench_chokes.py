@@ -6,13 +6,18 @@ scripts are older than the diagnosis. Scripts run as they are, one at a time, in
 
     python benches/bench_chokes.py bench-out                 # the table, about 20 minutes
     python benches/bench_chokes.py bench-out --only stat_storm png_decode
+    python benches/bench_chokes.py bench-out --overhead --passes 3   # only what watching costs: plain and watched by turns
     python benches/bench_chokes.py bench-out --others        # also torch.profiler alone, and traceml (pip install traceml-ai)
+
+`traceml` asks for two edits in a plain loop (a call at the top, the step in a `with`): it gets a copy of the script with them.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import json
+import os
 import re
 import statistics
 import subprocess
@@ -28,6 +33,8 @@ from common import say
 CHOKES = Path(__file__).with_name("chokes")
 ENOUGH = 0.7
 """The share of the head-room that following the first suggestion should recover."""
+ENOUGH_ROOM = 0.05
+"""What watching may cost."""
 TRAINED = re.compile(r"^trained (\d+) samples in ([\d.]+) s$", re.MULTILINE)
 ALONE = """
 import runpy, sys
@@ -96,10 +103,10 @@ def trained_s(stdout: str, stderr: str, file: Path) -> float:
     return float(said[2])
 
 
-def profiled(file: Path, data: Path) -> tuple[list[dict[str, Any]], float]:
+def profiled(file: Path, data: Path, *options: str) -> tuple[list[dict[str, Any]], float]:
     """What `unchoke profile` finds, and the seconds of training under it."""
     with tempfile.TemporaryDirectory() as out:
-        words = [sys.executable, "-m", "unchoke", "profile", "--json", "--out", out, "--"]
+        words = [sys.executable, "-m", "unchoke", "profile", "--json", *options, "--out", out, "--"]
         done = subprocess.run([*words, sys.executable, str(file), "--data", str(data)], capture_output=True, text=True, cwd=data)
     if done.returncode:
         raise SystemExit(f"profiling {file} exited {done.returncode}\n{done.stdout[-1000:]}\n{done.stderr[-3000:]}")
@@ -126,6 +133,27 @@ def look_at(name: str, planted: dict[str, Any], data: Path, *, passes: int, othe
     return row
 
 
+def measure_overhead(names: list[str], data: Path, passes: int) -> None:
+    """Plain and watched runs by turns. The quickest of each are compared: whatever else disturbs a run makes it slower."""
+    shares = {}
+    for name in names:
+        file = CHOKES / name / "train.py"
+        pairs = [(run_script(file, data), profiled(file, data, "--no-replay")[1]) for _ in range(passes)]
+        plain_s, watched_s = (min(took_s) for took_s in zip(*pairs, strict=True))
+        shares[name] = watched_s / plain_s - 1
+        print(f"{name:<24}plain {plain_s:.3f} s  watched {watched_s:.3f} s  {shares[name]:+.1%}", flush=True)
+    ordered = sorted(shares.values())
+    under = sum(share < ENOUGH_ROOM for share in ordered)
+    say(
+        "chokes-overhead",
+        passes=passes,
+        median_share=statistics.median(ordered),
+        under_5_percent=under,
+        scripts=len(ordered),
+        shares=shares,
+    )
+
+
 def torch_profiler(file: Path, data: Path) -> str:
     """The three operators with the most self CPU time, which is what its table begins with."""
     done = subprocess.run([sys.executable, "-c", ALONE, str(file), "--data", str(data)], capture_output=True, text=True, cwd=data)
@@ -133,11 +161,31 @@ def torch_profiler(file: Path, data: Path) -> str:
     return said[1] if said else f"failed: {(done.stderr.strip().splitlines() or ['?'])[-1][:120]}"
 
 
+def with_traced_steps(source: str) -> str:
+    """The script with the edits that traceml asks for; one whose loop is a trainer's needs none."""
+    lines = source.splitlines()
+    loops = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.For) and "backward()" in ast.unparse(node)]
+    if not loops:
+        return source
+    inner = max(loops, key=lambda loop: loop.lineno)
+    first, last = inner.body[0].lineno - 1, inner.end_lineno or inner.body[-1].lineno
+    margin = " " * inner.body[0].col_offset
+    body = ["    " + line if line.strip() else line for line in lines[first:last]]
+    lines[first:last] = [f"{margin}with traceml.trace_step(model):", *body]
+    after_imports = max(node.end_lineno or 0 for node in ast.parse(source).body if isinstance(node, ast.Import | ast.ImportFrom))
+    lines.insert(after_imports, 'import traceml_ai as traceml\ntraceml.init(mode="auto")')
+    return "\n".join(lines) + "\n"
+
+
 def traceml(file: Path, data: Path) -> str:
-    """The diagnosis in its final summary, of the script as it is."""
+    """The diagnosis in its final summary, of a copy of the script with the edits that it asks for."""
     with tempfile.TemporaryDirectory() as logs:
-        words = [str(Path(sys.executable).with_name("traceml")), "run", str(file), "--mode", "summary", "--logs-dir", logs]
-        done = subprocess.run([*words, "--args", "--data", str(data)], capture_output=True, text=True, cwd=data)
+        script = Path(logs) / "train.py"
+        script.write_text(with_traced_steps(file.read_text(encoding="utf-8")), encoding="utf-8")
+        words = [str(Path(sys.executable).with_name("traceml")), "run", str(script), "--mode", "summary", "--logs-dir", logs]
+        environment = {**os.environ, "PYTHONPATH": str(file.parent)}
+        typed = [*words, "--args", "--data", str(data)]
+        done = subprocess.run(typed, capture_output=True, text=True, cwd=data, env=environment)
         summaries = sorted(Path(logs).rglob("final_summary.json"))
         if not summaries:
             return f"no summary: {(done.stderr.strip().splitlines() or ['?'])[-1][:120]}"
@@ -180,15 +228,20 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path, default=Path("bench-out"), help="where the data goes")
     parser.add_argument("--only", nargs="*", default=[], help="these scripts alone")
     parser.add_argument("--passes", type=int, default=1, help="how often each script runs; medians are shown")
+    parser.add_argument("--overhead", action="store_true", help="only what watching costs")
+    parser.add_argument("--made", action="store_true", help="the data is there already")
     parser.add_argument("--others", action="store_true", help="ask torch.profiler and traceml as well")
     typed = parser.parse_args()
     data = (typed.folder / "chokes").resolve()
-    subprocess.run([sys.executable, str(CHOKES / "make_data.py"), "--to", str(data)], check=True)
-    expected = tomllib.loads((CHOKES / "expected.toml").read_text(encoding="utf-8"))
+    if not typed.made:
+        subprocess.run([sys.executable, str(CHOKES / "make_data.py"), "--to", str(data)], check=True)
+    found = tomllib.loads((CHOKES / "expected.toml").read_text(encoding="utf-8"))
+    expected = {name: planted for name, planted in found.items() if name in (typed.only or found)}
+    if typed.overhead:
+        measure_overhead(list(expected), data, typed.passes)
+        return
     rows = []
     for name, planted in expected.items():
-        if typed.only and name not in typed.only:
-            continue
         rows.append(look_at(name, planted, data, passes=typed.passes, others=typed.others))
         show(rows[-1])
     summarise(rows)

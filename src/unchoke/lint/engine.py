@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -98,24 +97,13 @@ def _read(path: Path) -> Source:
 
 def chosen_codes(select: Sequence[str], ignore: Sequence[str]) -> list[str]:
     """The codes to run; a group's name stands for its rules. An unknown code is a usage error."""
-    wanted = _expanded(select) if select else set(_available())
-    return [code for code in _available() if code in wanted - _expanded(ignore)]
-
-
-@cache
-def _available() -> tuple[str, ...]:
-    return tuple(code for code in CODES if _is_there(code))
-
-
-def _is_there(code: str) -> bool:
-    from importlib.util import find_spec
-
-    return find_spec(f"unchoke.lint.rules.{code.replace('-', '_')}") is not None
+    wanted = (_expanded(select) if select else set(CODES)) - _expanded(ignore)
+    return [code for code in CODES if code in wanted]
 
 
 def _expanded(names: Sequence[str]) -> set[str]:
     asked = split_names(names)
-    return {code for code in _available() if code in asked or (asked and load_rule(code).rule.group in asked)}
+    return {code for code in CODES if code in asked or (asked and load_rule(code).rule.group in asked)}
 
 
 def source_files(paths: Iterable[str | Path]) -> Iterator[Path]:

@@ -33,6 +33,7 @@ class Unknown:
 UNKNOWN: Final = Unknown()
 _LARGEST = 10**12
 _DEEPEST = 40
+_SETTINGS = ("self.hparams", "self.args", "self.cfg", "self.config")  # keep the arguments of __init__ under their names
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -188,28 +189,29 @@ class Valued(Traced):
 
     def _value_of_attribute(self, node: ast.Attribute) -> Any:
         """`CFG.bs`, `args.epochs`, `self.hparams.lr`, `cfg.bs` of a dataclass or namespace."""
+        holder = written(node.value)
+        ways = (self._class_attribute, self._namespace_item, self._init_default if holder in _SETTINGS else self._option)
+        for way in ways:
+            found = way(node)
+            if found is not UNKNOWN:
+                return found
+        return self._option(node) if holder == "self.args" else UNKNOWN
+
+    def _namespace_item(self, node: ast.Attribute) -> Any:
+        made = self.latest(node.value)
+        return self._dict_item(node.value, node.attr) if isinstance(made, ast.Call | ast.Dict) else UNKNOWN
+
+    def _option(self, node: ast.Attribute) -> Any:
+        is_own = written(node.value).startswith("self.") and written(node.value) != "self.args"
+        return UNKNOWN if is_own else self.options.get(node.attr, UNKNOWN)
+
+    def _class_attribute(self, node: ast.Attribute) -> Any:
         owner = self.classes.get(written(node.value)) or self.assigned_class(node.value)
         if owner is None and isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
             owner = self.enclosing_class(node)
-        if owner is not None:
-            found = self._class_attribute(owner, node)
-            if found is not UNKNOWN:
-                return found
-        if isinstance(self.latest(node.value), ast.Call | ast.Dict):
-            found = self._dict_item(node.value, node.attr)
-            if found is not UNKNOWN:
-                return found
-        if written(node.value) in ("self.hparams", "self.args", "self.cfg", "self.config"):
-            found = self._init_default(node)
-            if found is not UNKNOWN:
-                return found
-        return (
-            self.options.get(node.attr, UNKNOWN)
-            if not written(node.value).startswith("self.") or "args" in written(node)
-            else UNKNOWN
-        )
+        return self._attribute_in(owner, node) if owner is not None else UNKNOWN
 
-    def _class_attribute(self, owner: ast.ClassDef, node: ast.Attribute) -> Any:
+    def _attribute_in(self, owner: ast.ClassDef, node: ast.Attribute) -> Any:
         for statement in reversed(owner.body):
             targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
             if isinstance(statement, ast.Assign | ast.AnnAssign) and any(written(target) == node.attr for target in targets):

@@ -242,9 +242,7 @@ class Account:
         shares = {
             region: before_s[region] / known_s if known_s > 0 else 0.0 for region in REGIONS if region not in _WATCHED_ALWAYS
         }
-        rows = (
-            self._rows[1:] or self._rows
-        )  # what is read after a step counts for the next one
+        rows = self._rows[1:] or self._rows  # what is read after a step counts for the next one
         items = sum(row[COLUMNS.index("items")] for row in rows) / max(1, sum(row[-1] for row in rows)) * self._rested_steps
         return {**sums, **{region: max(0.0, left_s) * share for region, share in shares.items()}, "items": round(items)}
 

@@ -182,9 +182,8 @@ def _pieces(program: Program, name: ast.Name) -> list[ast.AST]:
     ]
     grown = (node for node in program.nodes(ast.AugAssign) if program.written(node.target) == name.id)
     found += [node.value for node in grown if program.enclosing_function(node) is scope]
-    for call in program.nodes(ast.Call):
-        grows = isinstance(call.func, ast.Attribute) and call.func.attr in ("append", "extend", "insert")
-        if grows and program.written(program.receiver(call)) == name.id and program.enclosing_function(call) is scope:
+    for call in program.calls_to("append", "extend", "insert"):
+        if program.written(program.receiver(call)) == name.id and program.enclosing_function(call) is scope:
             found += call.args
     return found
 
@@ -195,7 +194,8 @@ def _is_on_device(program: Program, pipeline: ast.Call) -> bool:
     if isinstance(parent, ast.Attribute) and parent.attr in ("to", CUDA):
         return True
     names = {name.removeprefix("self.") for name in program.targets(pipeline)}
-    calls = [call for call in program.nodes(ast.Call) if program.written(call.func).removeprefix("self.") in names]
+    called = program.calls_to(*{name.rpartition(".")[2] for name in names})
+    calls = [call for call in called if program.written(call.func).removeprefix("self.") in names]
     sampled = [call for call in calls if program.facts.in_per_sample(call) is not None]
     if not calls or sampled:
         return False
@@ -204,7 +204,8 @@ def _is_on_device(program: Program, pipeline: ast.Call) -> bool:
 
 def _is_handed_over(program: Program, names: set[str]) -> bool:
     """Is it an argument, or given a further name?"""
-    for node in program.nodes(ast.Name, ast.Attribute):
+    last = {name.rpartition(".")[2] for name in names}
+    for node in [node for name in last for node in (*program.names(name), *program.attributes(name))]:
         if isinstance(node.ctx, ast.Load) and program.written(node).removeprefix("self.") in names:
             parent = program.parent(node)
             if not (isinstance(parent, ast.Call) and parent.func is node) and not isinstance(parent, ast.Attribute):

@@ -145,7 +145,8 @@ def _only_once(program: Program, region: Region, call: ast.Call) -> bool:
             return True
         if isinstance(above, ast.If):
             block = above.body if program.index.holds_any(above.body, call) else above.orelse
-            if isinstance(block[-1], ast.Break | ast.Raise) or (block is above.body and _is_one_round(above.test)):
+            leaves = bool(block) and isinstance(block[-1], ast.Break | ast.Raise)
+            if leaves or (block is above.body and _is_one_round(above.test)):
                 return True
     return False
 
