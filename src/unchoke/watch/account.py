@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,8 @@ COLUMNS = ("end_s", "wall_s", *REGIONS, *COUNTS, *USED, "rss_bytes", "loss", "st
 _NOTHING: dict[str, float] = {**dict.fromkeys(REGIONS, 0.0), **dict.fromkeys(COUNTS, 0)}
 _WATCHED_ALWAYS = ("wait_s", "evaluate_s", "checkpoint_s")
 _RSS_EVERY_S = 0.05
+_WARM_UP_STEPS = 2
+_RECENT = 32  # steps that say how those of a rest are split
 _LATEST = {COLUMNS.index(name) for name in ("end_s", "rss_bytes", "loss")}
 _MAX_ROWS = 4_000
 _ASKS_WITHOUT_BACKWARD = 2  # loops that fetch one batch ahead ask twice before the first backward
@@ -78,6 +81,7 @@ class Account:
         self._mark: tuple[float, dict[str, float]] | None = None
         self._evaluating: Iteration | None = None
         self._undecided: list[Iteration] = []
+        self._recent: deque[Row] = deque(maxlen=_RECENT)
         self._rested_steps = 0
         self._rested_until: tuple[float, dict[str, float]] = (0.0, {})
 
@@ -191,6 +195,8 @@ class Account:
             self._taking_part = set()
             self.num_steps += 1
             self._append(row)
+        if self.num_steps > _WARM_UP_STEPS:
+            self._recent.append(row)
         self._taking_part.add(optimizer)
         self._sums = _NOTHING.copy()
         self._last_end_s, self._used, self.loss = now_s, used, None
@@ -235,16 +241,13 @@ class Account:
         return {name: value - self._rested_until[1][name] for name, value in sums.items()}
 
     def _completed(self, sums: dict[str, float], wall_s: float) -> dict[str, float]:
-        """Regions that rest get their shares of what is left, and readings their number."""
-        left_s = wall_s - sum(sums[region] for region in _WATCHED_ALWAYS)
-        before_s = {region: sum(row[COLUMNS.index(region)] for row in self._rows) for region in ("wall_s", *REGIONS)}
-        known_s = before_s["wall_s"] - sum(before_s[region] for region in _WATCHED_ALWAYS)
-        shares = {
-            region: before_s[region] / known_s if known_s > 0 else 0.0 for region in REGIONS if region not in _WATCHED_ALWAYS
-        }
-        rows = self._rows[1:] or self._rows  # what is read after a step counts for the next one
-        items = sum(row[COLUMNS.index("items")] for row in rows) / max(1, sum(row[-1] for row in rows)) * self._rested_steps
-        return {**sums, **{region: max(0.0, left_s) * share for region, share in shares.items()}, "items": round(items)}
+        """Regions that rest get their shares of what is left, and readings their number, as in the steps watched lately."""
+        before = {name: sum(row[COLUMNS.index(name)] for row in self._recent) for name in ("wall_s", *REGIONS, "items")}
+        known_s = before["wall_s"] - sum(before[region] for region in _WATCHED_ALWAYS)
+        left_s = max(0.0, wall_s - sum(sums[region] for region in _WATCHED_ALWAYS))
+        resting = [region for region in REGIONS if region not in _WATCHED_ALWAYS]
+        split_s = {region: left_s * before[region] / known_s if known_s > 0 else 0.0 for region in resting}
+        return {**sums, **split_s, "items": round(before["items"] / max(1, len(self._recent)) * self._rested_steps)}
 
     def _row(self, now_s: float, used: usage.Used, sums: dict[str, float], since_s: float | None = None) -> Row:
         before = self._used

@@ -16,6 +16,7 @@ MAX_SHARE = 0.015
 """What hooks may cost, by our own account, which leaves out cold caches."""
 _FIRST_S = 0.04
 _FEW_TICKS = 6
+_FIRST_STEPS = 8  # watched whatever they cost: the steps of a rest are split as those before it
 _NO_STEP_AFTER = 8  # batches asked for without a step
 _GROWTH = 1.5
 _MOST = 100.0
@@ -45,6 +46,7 @@ class Duty:
         self._watched = 0
         self._rested = 0
         self._ticks = 0
+        self._steps = 0
         self._since_step = 0
         self._began_s: float | None = None
         self._began_cost_s = 0.0
@@ -68,12 +70,13 @@ class Duty:
         if self._began_s is None:
             self._begin(now_s, self._length_s)
         self._ticks += 1
+        self._steps += step
         self._since_step = 0 if step else self._since_step + 1
         if now_s < self._due_s or not self.wanted or 0 < self._since_step < _NO_STEP_AFTER:
             return
         if self.resting:
             self._turn(resting=False, for_s=self._length_s)
-        elif self._ticks >= _FEW_TICKS:
+        elif self._ticks >= _FEW_TICKS and self._steps >= _FIRST_STEPS:
             self._judge(now_s, now_s - (self._began_s or now_s))
 
     def _judge(self, now_s: float, took_s: float) -> None:

@@ -69,10 +69,20 @@ def test_where_no_step_comes_turns_are_at_batches() -> None:
     clock, hook = Clock(), Hook()
     duty = Duty(lambda: 0.5 * clock.now_s, clock=clock)
     duty.may_rest(hook)
+    for number in range(100):
+        clock.now_s += 0.1
+        duty.tick(step=number < 10)
+    assert hook.turns > 0
+
+
+def test_nothing_rests_before_some_steps_were_watched() -> None:
+    clock, hook = Clock(), Hook()
+    duty = Duty(lambda: 0.5 * clock.now_s, clock=clock)
+    duty.may_rest(hook)
     for _ in range(100):
         clock.now_s += 0.1
         duty.tick(step=False)
-    assert hook.turns > 0
+    assert hook.awake
 
 
 def test_between_two_steps_nothing_turns() -> None:

@@ -9,9 +9,9 @@ as they are counted by sample (`sum` over samples divided by their number), not 
 **When this is fine.** Where pictures differ in size and cannot be stacked, where the decoder or the labels of a whole batch
 fill the memory, or where evaluation is a small part of the run. Then mark the line with `# noqa: eval-batch`.
 
-Commonly reported are 5 to 10 % of an evaluation for four times instead of twice the training batch; `unchoke claims run
-evaluation-batch` measures that here. The measured figure is of a script that evaluated single pictures, with gradients
-prepared, after every other step: 4.6 s became 1.5 s.
+**Where.** On an accelerator. Commonly reported are 5 to 10 % of an evaluation for four times instead of twice the training batch;
+4 % was measured on an H200, and the opposite, 14 % slower, on two CPU cores, where the larger batches did not fit the memory that
+the process had at hand. `unchoke claims run evaluation-batch` measures it on yours.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ RULE = Rule(
     group="device",
     stage="evaluation",
     title="evaluation in batches no larger than training's",
-    gain="a share of the time of evaluation",
+    gain="4 % of evaluation for twice the batch on an H200, none on two CPU cores",
+    claim="Commonly reported gains, measured",
     command="unchoke claims run evaluation-batch",
     severity="info",
 )

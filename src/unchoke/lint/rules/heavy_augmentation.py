@@ -205,7 +205,10 @@ def _is_on_device(program: Program, pipeline: ast.Call) -> bool:
 def _is_handed_over(program: Program, names: set[str]) -> bool:
     """Is it an argument, or given a further name?"""
     last = {name.rpartition(".")[2] for name in names}
-    for node in [node for name in last for node in (*program.names(name), *program.attributes(name))]:
+    places: list[ast.Name | ast.Attribute] = []
+    for name in last:
+        places += [*program.names(name), *program.attributes(name)]
+    for node in places:
         if isinstance(node.ctx, ast.Load) and program.written(node).removeprefix("self.") in names:
             parent = program.parent(node)
             if not (isinstance(parent, ast.Call) and parent.func is node) and not isinstance(parent, ast.Attribute):

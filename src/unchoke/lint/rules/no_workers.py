@@ -36,7 +36,7 @@ RULE = Rule(
     group="process",
     stage="load",
     title="decoding in the process that trains",
-    gain="13 % of a planted script's time, on two cores",
+    gain="25 % of a planted script's time, on two cores",
     claim="Planted chokes",
     command="unchoke profile",
 )
