@@ -15,11 +15,14 @@ from typing import Any
 
 from unchoke.errors import DataError, Interrupted
 from unchoke.events import OnEvent
+from unchoke.findings import Finding
 from unchoke.flows.check import prepare
 from unchoke.flows.fit import prepare_training
 from unchoke.flows.profiled import plan_profile, profile_record, profiling, too_short
+from unchoke.flows.record import as_typed, machine_facts
 from unchoke.flows.session import Session, open_session
 from unchoke.flows.training import Trainer
+from unchoke.measure.diagnose.own import diagnose_run
 from unchoke.measure.timeline import Timeline
 from unchoke.report.profile_top import render_profiled_training
 from unchoke.settings import as_options
@@ -29,20 +32,30 @@ from unchoke.workspace import out_option
 
 @dataclass(frozen=True)
 class TrainingProfile:
-    """`profile` is what the profiler found; `step` where the time of a step went, `undisturbed` if without the profiler."""
+    """`profile` is what the profiler found; `step` where the time of a step went, `undisturbed` if without the profiler.
+
+    `findings` say what held those steps back.
+    """
 
     profile: dict[str, Any] = field(repr=False)
     step: dict[str, Any]
     undisturbed: bool
+    findings: list[Finding]
     workspace: Path
     next_command: str
 
     def to_dict(self) -> dict[str, Any]:
-        return {**self.__dict__, "workspace": str(self.workspace), "findings": []}
+        found = [finding.to_dict() for finding in self.findings]
+        return {**self.__dict__, "workspace": str(self.workspace), "findings": found}
 
     def to_text(self) -> str:
         return render_profiled_training(
-            self.profile, self.step, undisturbed=self.undisturbed, root=self.workspace, next_command=self.next_command
+            self.profile,
+            self.step,
+            self.findings,
+            undisturbed=self.undisturbed,
+            root=self.workspace,
+            next_command=self.next_command,
         )
 
 
@@ -66,6 +79,7 @@ def profile_train(
             profile_record(session, profiler),
             _step_of(session, profiler),
             undisturbed=profiler.num_timed > 0,
+            findings=_findings(session, profiler),
             workspace=session.workspace.root,
             next_command=_next_command(session),
         )
@@ -83,9 +97,18 @@ def _train_a_little(session: Session, trainer: Trainer, profiler: StepProfiler) 
                 raise
 
 
+def _timed(session: Session, profiler: StepProfiler) -> Timeline:
+    """The steps after the profile, with as much of what readers did by then as falls to their share; else all steps."""
+    if not profiler.num_timed:
+        return session.timelines["train"]
+    part = profiler.num_timed / profiler.num_steps
+    loaded = {name: (seconds * part, round(calls * part)) for name, (seconds, calls) in profiler.loaded.items()}
+    return Timeline.of_tally(profiler.timed, loaded, readers=profiler.num_readers)
+
+
 def _step_of(session: Session, profiler: StepProfiler) -> dict[str, Any]:
     """One step by its stages, in seconds: of the steps after the profile, else of all."""
-    timeline = Timeline.of_tally(profiler.timed) if profiler.num_timed else session.timelines["train"]
+    timeline = _timed(session, profiler)
     num = profiler.num_timed or profiler.num_steps
     rows = [row for row in timeline.stages if row.stage not in ("evaluate", "checkpoint")]
     seconds = sum(row.seconds for row in rows)
@@ -94,6 +117,20 @@ def _step_of(session: Session, profiler: StepProfiler) -> dict[str, Any]:
         "seconds": seconds / num,
         "stages": [{"stage": row.stage, "seconds": row.seconds / num, "share": row.seconds / seconds} for row in rows],
     }
+
+
+def _findings(session: Session, profiler: StepProfiler) -> list[Finding]:
+    """What held the steps back: as of a run that had nothing but them."""
+    timed = _timed(session, profiler)
+    record = {
+        "command": as_typed("train", session.settings),
+        "choices": [choice.to_dict() for choice in session.choices],
+        "machine": machine_facts(session),
+        "planned_epochs": session.settings.epochs,
+        "timings": {"train": timed.wall_s},
+        "timeline": {"train": timed.to_dict()},
+    }
+    return diagnose_run(record, out=out_option(session.workspace.root), min_saved_s=0.0)
 
 
 def _next_command(session: Session) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from unchoke import __version__
+from unchoke.device.backend import is_cpu, torch_device
 from unchoke.experiments.rows import Artefact, Memory, Metric, RunRow
 from unchoke.experiments.store import ExperimentStore
 from unchoke.features.encoders import EncoderSpec
@@ -25,9 +26,11 @@ from unchoke.flows.problem import Learnable, summarise
 from unchoke.flows.quarantine import Quarantined
 from unchoke.flows.scoring import Judged, Outputs, metrics_dict, scatter, worst_mistakes
 from unchoke.flows.session import Session
+from unchoke.measure.diagnose.own import diagnose_run
 from unchoke.report.html import save_report
 from unchoke.report.json import save_record
 from unchoke.settings import Settings, as_options
+from unchoke.workspace import out_option
 
 _CREDITED = ("torch", "torchvision", "timm", "numpy", "openvino", "torchmetrics", "segmentation-models-pytorch", "rasterio")
 _FILES = ("checkpoints/best_head.pt", "checkpoints/last.pt", "history.json", "predictions.csv", "record.json", "report.html")
@@ -128,6 +131,8 @@ def enter_run(experiments: ExperimentStore, run: RunRow, record: dict[str, Any],
     """Write the record, the report and the rows of the experiments database; only then is the run done."""
     record["timings"] = dict(session.timers.seconds)
     record["timeline"] = {name: one.to_dict() for name, one in session.timelines.items()}
+    record["machine"] = machine_facts(session)
+    record["chokes"] = [found.to_dict() for found in diagnose_run(record, out=out_option(session.workspace.root))]
     memory = record["memory"]
     memory["process_bytes"] = session.memory.peak_bytes  # of all stages; a training may have measured itself, and its device
     memory["measured_bytes"] = memory["process_bytes"] if memory["measured_bytes"] is None else memory["measured_bytes"]
@@ -139,6 +144,14 @@ def enter_run(experiments: ExperimentStore, run: RunRow, record: dict[str, Any],
     experiments.record_choices(run, session.choices)
     experiments.record_artefacts(run, [_artefact(folder, name) for name in _FILES if (folder / name).exists()])
     experiments.finish_run(run, "done")
+
+
+def machine_facts(session: Session) -> dict[str, Any]:
+    """What a run was given of this machine; `workers` are the threads that read."""
+    tuned = next((choice.value for choice in reversed(session.choices) if choice.name == "workers"), None)
+    workers = int(session.policy.workers if tuned is None else tuned)
+    device = session.policy.device
+    return {"cores": session.machine.cores, "device": device, "on_cpu": is_cpu(torch_device(device)), "workers": workers}
 
 
 def _inner_seconds(session: Session) -> dict[str, float]:

@@ -47,6 +47,7 @@ class FitResult:
             },
             "timings": self.record["timings"],
             "timeline": self.record.get("timeline", {}),
+            "chokes": self.record.get("chokes", []),
             "profile": self.record.get("profile"),
             "images_per_s": self.record["images_per_s"],
             "memory": self.record["memory"],

@@ -42,9 +42,9 @@ class Timeline:
         return cls(own.wall_s, own.stages, _rows(loading.tally(), LOADING), loading.num_threads, rounded)
 
     @classmethod
-    def of_tally(cls, tally: Tally) -> Timeline:
-        """A part of what a training's clock counted."""
-        return cls(sum(seconds for seconds, _ in tally.values()), _rows(tally, TRAINING))
+    def of_tally(cls, tally: Tally, loading: Tally | None = None, *, readers: int = 0) -> Timeline:
+        """A part of what a training's clock counted, and of what its readers did."""
+        return cls(sum(seconds for seconds, _ in tally.values()), _rows(tally, TRAINING), _rows(loading or {}, LOADING), readers)
 
     def seconds(self, *names: str) -> float:
         """What went to some of the stages."""

@@ -123,6 +123,11 @@ def findings(record: Mapping[str, Any]) -> Model | None:
     return {"count": count_findings(found), "items": [_finding(finding) for finding in found]}
 
 
+def chokes(record: Mapping[str, Any]) -> list[Model] | None:
+    """What held the run back, the largest gain first."""
+    return [_finding(choke) for choke in summary.rows(record, "chokes")] or None
+
+
 def _finding(finding: Mapping[str, Any]) -> Model:
     severity = finding.get("severity")
     kept = {key: str(finding.get(key) or "") for key in ("code", "message", "fix", "command", "expected_gain")}

@@ -34,6 +34,7 @@ _BUILDERS = {
     "network": facts.network,
     "timings": facts.timings,
     "timeline": timeline.picture,
+    "chokes": facts.chokes,
     "memory": facts.memory,
     "choices": facts.choices,
     "findings": facts.findings,

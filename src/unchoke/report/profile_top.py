@@ -11,8 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from unchoke.findings import Finding
 from unchoke.report import timeline
 from unchoke.report.layout import columns, shorten, wrap
+from unchoke.report.text import render_findings
 from unchoke.units import format_bytes, format_count
 
 _TOP = 10
@@ -21,11 +23,18 @@ Row = Mapping[str, Any]
 
 
 def render_profiled_training(
-    profile: Mapping[str, Any], step: Mapping[str, Any], *, undisturbed: bool, root: Path, next_command: str
+    profile: Mapping[str, Any],
+    step: Mapping[str, Any],
+    findings: Sequence[Finding],
+    *,
+    undisturbed: bool,
+    root: Path,
+    next_command: str,
 ) -> str:
-    """`unchoke profile train`: where a step's time went, then the profile."""
-    tail = f"next    {next_command}"
-    return "\n\n".join([timeline.render_step(step, undisturbed=undisturbed), render_profile(profile, root=root), tail])
+    """`unchoke profile train`: where a step's time went, what held it back, then the profile."""
+    found = [render_findings(findings)] if findings else []
+    parts = [timeline.render_step(step, undisturbed=undisturbed), *found, render_profile(profile, root=root)]
+    return "\n\n".join([*parts, f"next    {next_command}"])
 
 
 def render_profile(profile: Mapping[str, Any], *, root: Path) -> str:

@@ -133,7 +133,7 @@ def _encoder_name(run: Mapping[str, Any]) -> str:
 def render_fit_result(record: Mapping[str, Any], *, report: str = "", next_command: str = "") -> str:
     """How a `fit` ends: the result with its interval, where the time went, the report, the next command."""
     parts = [render_headline(record), render_metrics(record), summary.baseline_sentence(record)]
-    parts += [render_training(record), render_timings(record)]
+    parts += [render_training(record), render_timings(record), render_chokes(record)]
     tail = [("report", report or record.get("report")), ("next", next_command or record.get("next_command"))]
     parts.append("\n".join(f"{word:<8}{visible(text)}" for word, text in tail if text))
     return "\n\n".join(part for part in parts if part)
@@ -195,8 +195,14 @@ def render_timings(record: Mapping[str, Any]) -> str:
     return columns(table, header=("stage", "time", "share"), right=(1, 2)) + speed
 
 
+def render_chokes(record: Mapping[str, Any], *, in_full: bool = False) -> str:
+    """What held a run back and what to type instead, the largest gain first; smaller gains and notes only in full."""
+    found = [choke for choke in summary.rows(record, "chokes") if in_full or choke.get("severity") == "warning"]
+    return "\n".join(["what held this run back", *(_render_finding(choke) for choke in found)]) if found else ""
+
+
 def render_run(record: Mapping[str, Any]) -> str:
-    """One run in full: result, data, encoder, time, memory, choices, findings."""
+    """One run in full: result, data, encoder, time, what held it back, memory, choices, findings."""
     data = summary.section(record, "data")
     splits = ", ".join(f"{split} {size}" for split, size in sorted(summary.section(data, "splits").items(), key=_split_rank))
     encoder = summary.section(record, "encoder")
@@ -212,7 +218,7 @@ def render_run(record: Mapping[str, Any]) -> str:
     ]
     parts = [render_headline(record), columns([(word, value) for word, value in facts if value]), render_metrics(record)]
     parts += [summary.baseline_sentence(record), render_training(record, in_full=True), render_timings(record)]
-    parts.append(timeline.render_timeline(record))
+    parts += [timeline.render_timeline(record), render_chokes(record, in_full=True)]
     parts.append(render_choices(summary.rows(record, "choices")) if record.get("choices") else "")
     parts.append(render_findings(summary.rows(record, "findings")) if record.get("findings") else "")
     parts += [wrap(note, indent="") for note in summary.texts(record, "notes")]

@@ -117,7 +117,7 @@ class Training:
                 positions = torch.from_numpy(batch.positions).to(self._task.device)
             for stack in cohort.stacks:
                 stack.train_batch(batch.feats, positions, epoch=epoch, batch=number, num_batches=num_batches)
-            self._profiler.step(self.clock)
+            self._profiler.step(self.clock, self._loading)
         return num_batches
 
     def _judge(self, cohort: Cohort, *, epoch: int, num_batches: int, on_event: OnEvent) -> None:

@@ -148,7 +148,7 @@ class Training:
         self.begun = None
         for batch, kept, fed in zip(batches, mixing, fed_batches, strict=True):
             stopping = self._step(fed, len(batch), kept)
-            self.where.profiler.step(self.clock)
+            self.where.profiler.step(self.clock, self.loading)
             self._tell()
             if stopping:
                 fed_batches.close()

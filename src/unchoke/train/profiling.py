@@ -18,7 +18,7 @@ import torch
 
 from unchoke import atomic
 from unchoke.device.backend import is_operator_row, profiled_activities
-from unchoke.measure.clock import Clock, Mark, Tally
+from unchoke.measure.clock import Clock, Loading, Mark, Tally
 
 PREFIX = "unchoke."
 """Stages are annotated in the trace as `unchoke.forward` and so on."""
@@ -91,8 +91,8 @@ class Unprofiled:
         """Everything from before the first step to after the last happens inside."""
         return _NOTHING
 
-    def step(self, clock: Clock) -> None:
-        """One more step is over; called by the thread that trains, which owns the clock."""
+    def step(self, clock: Clock, loading: Loading) -> None:
+        """One more step is over; called by the thread that trains, which owns the clock. `loading` is what its readers did."""
 
 
 UNPROFILED = Unprofiled()
@@ -108,6 +108,9 @@ class StepProfiler(Unprofiled):
         self.num_steps = self.num_recorded = self.num_timed = 0
         self.timed: Tally = {}
         """What went to each stage in the `num_timed` steps after the last recorded one."""
+        self.loaded: Tally = {}
+        """What `num_readers` threads did in all steps until then."""
+        self.num_readers = 0
         self._stamp = time.strftime("%Y%m%dT%H%M%S")
         self._before: Tally = {}
         self._profile: Any = None
@@ -141,7 +144,7 @@ class StepProfiler(Unprofiled):
         ) as self._profile:
             yield
 
-    def step(self, clock: Clock) -> None:
+    def step(self, clock: Clock, loading: Loading) -> None:
         self.num_steps += 1
         if self.num_steps <= self.plan.num_steps:
             self.num_recorded += self.plan.records(self.num_steps)
@@ -152,6 +155,7 @@ class StepProfiler(Unprofiled):
         elif self.over:
             self.num_timed += 1
             self.timed = _since(self._before, clock.tally())
+            self.loaded, self.num_readers = loading.tally(), loading.num_threads
 
     def _annotation(self, stage: str) -> AbstractContextManager[Any]:
         """The annotation of a stage; nothing once all is recorded, and none of what the profiler itself does."""

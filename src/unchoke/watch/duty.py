@@ -32,11 +32,12 @@ class Restful(Protocol):
 
 
 class Duty:
-    """Turns of one process. `cost_s` tells the seconds that hooks have cost so far."""
+    """Turns of one process. `cost_s` tells the seconds that hooks have cost so far; what they cost besides is `hidden_share`."""
 
     def __init__(self, cost_s: Callable[[], float], *, clock: Callable[[], float] = time.perf_counter) -> None:
         self.resting = False
         self.wanted = True
+        self.hidden_share = 0.0
         self._cost_s = cost_s
         self._clock = clock
         self._restful: list[Restful] = []
@@ -81,7 +82,7 @@ class Duty:
 
     def _judge(self, now_s: float, took_s: float) -> None:
         """What the watching so far has cost decides how long the rest is."""
-        share = (self._cost_s() - self._began_cost_s) / took_s
+        share = (self._cost_s() - self._began_cost_s) / took_s + self.hidden_share
         self._length_s *= _GROWTH
         if share > MAX_SHARE:
             self._turn(resting=True, for_s=took_s * min(_MOST, share / MAX_SHARE - 1))

@@ -24,6 +24,8 @@ STEPS = "UNCHOKE_WATCH_STEPS"
 SECONDS = "UNCHOKE_WATCH_SECONDS"
 _LEAVE_AFTER_S = 5.0
 _MAX_NETWORKS = 1_000
+_FRAMES_SHARE = 0.15
+"""What our frames cost where torch writes down the stack of each operation."""
 _sleep = time.sleep
 _ident = threading.get_ident
 
@@ -57,13 +59,16 @@ def _describe(recorder: Recorder) -> None:
 
 
 def _watch_anomaly(recorder: Recorder) -> None:
-    """The line that switches anomaly detection on."""
+    """The line that switches anomaly detection on. Hooks rest from then on: their frames would be in each stack torch keeps."""
     import torch.autograd.anomaly_mode as anomaly
 
     def make(original: Wrapped, patch: hooks.Patch) -> Wrapped:
         def begin(self: Any, *args: Any, **options: Any) -> None:
             original(self, *args, **options)
+            if isinstance(self, anomaly.set_detect_anomaly) and not sys.modules["torch"].is_anomaly_enabled():
+                return
             recorder.fact("anomaly_at", user_place()[:2])
+            recorder.duty.hidden_share = _FRAMES_SHARE
 
         return begin
 

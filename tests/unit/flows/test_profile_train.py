@@ -69,6 +69,34 @@ def test_every_run_keeps_where_its_time_went(finished: Path) -> None:
     assert {"train", "train/forward", "extract/encode", "extract/loading/decode", "check/loading/stat"} <= set(timings)
 
 
+def test_what_held_a_profiled_training_back_is_named_with_the_command_that_does_without(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unchoke.measure.diagnose.own.NOTED_SHARE", 0.0)  # the photos are tiny
+    options: dict[str, Any] = {"cut": "none", "cache": "none", "batch_size": 4, "epochs": 3}
+    result = profile_train(out=workspace, on_event=ignore, **options)
+    choke = next(finding for finding in result.findings if finding.code == "decoded-every-epoch")
+    assert "--cut none" in choke.command
+    assert choke.command.endswith(f"--cache disk --out {workspace}")
+    assert choke.command in result.to_text()
+    assert result.to_dict()["findings"][0]["evidence"]["saved_s"] > 0
+
+
+def test_every_run_says_what_held_it_back(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unchoke.measure.diagnose.own._MIN_SAVED_S", 0.0)
+    monkeypatch.setattr("unchoke.measure.diagnose.own.NOTED_SHARE", 0.0)
+    result = train(out=workspace, on_event=ignore, cut="none", checkpoint_every=0.0001, batch_size=4, epochs=2)
+    record = json.loads((result.folder / "record.json").read_text())
+    assert record["machine"]["cores"] >= 1
+    choke = next(row for row in record["chokes"] if row["code"] == "slow-checkpoint")
+    assert choke["stage"] == "checkpoint"
+    assert "--checkpoint-every 60" in choke["command"]
+    assert [row["code"] for row in result.to_dict()["chokes"]] == [row["code"] for row in record["chokes"]]
+    for text in (render_run(record), result.report.read_text()):
+        assert "slow-checkpoint" in text
+        assert "--checkpoint-every 60" in text
+
+
 def test_too_few_steps_are_explained(workspace: Path) -> None:
     with pytest.raises(DataError, match="nothing was profiled") as caught:
         profile_train(out=workspace, on_event=ignore, head="linear", batch_size=32, epochs=1)

@@ -59,6 +59,19 @@ def test_costly_hooks_rest_until_they_cost_what_they_may() -> None:
     assert cost_s < 2 * MAX_SHARE * 60
 
 
+def test_hooks_rest_for_what_they_cost_beside_their_account() -> None:
+    clock, hook = Clock(), Hook()
+    duty = Duty(lambda: 0.0, clock=clock)
+    duty.may_rest(hook)
+    duty.hidden_share = 10 * MAX_SHARE
+    awake = 0
+    for _ in range(2_000):
+        clock.now_s += 0.01
+        awake += hook.awake
+        duty.tick(step=True)
+    assert 0 < awake < 500
+
+
 def test_what_was_counted_times_the_factor_is_what_there_was() -> None:
     duty, _, _, seen = watched(0.6)
     assert seen < 1000

@@ -41,6 +41,23 @@ if __name__ == "__main__":
         optimizer.step()
     print("done", open is __import__("io").open)
 """
+HUNTING = """
+import torch
+from torch import nn
+
+torch.autograd.set_detect_anomaly(True)
+model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+forward = nn.Module.__call__
+rested = 0
+for _ in range(400):
+    optimizer.zero_grad()
+    model(torch.ones(2, 8)).sum().backward()
+    optimizer.step()
+    rested += nn.Module.__call__ is not forward
+torch.autograd.set_detect_anomaly(False)
+print("done", rested > 40)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +68,11 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
     folder = tmp_path_factory.mktemp("watched")
     for number in range(8):
         Image.new("RGB", (64, 48), (number, 0, 0)).save(folder / f"{number}.jpg")
-    (folder / "train.py").write_text(SCRIPT)
+    return watched(folder, SCRIPT)
+
+
+def watched(folder: Path, script: str) -> dict[str, dict[str, Any]]:
+    (folder / "train.py").write_text(script)
     (folder / "watch").mkdir()
     inject = Path(unchoke.watch.__file__).parent / "inject"
     parent = {"UNCHOKE_WATCH_DIR": str(folder / "watch"), "UNCHOKE_WATCH_PARENT": str(os.getpid()), "PYTHONPATH": str(inject)}
@@ -86,3 +107,10 @@ def test_the_main_process_knows_its_network_and_its_samples(records: dict[str, d
     assert main["samples"]["total"] > 0
     assert records["loader"]["modules"] == []
     assert not main["notes"]
+
+
+def test_hooks_rest_where_torch_writes_down_their_frames(tmp_path: Path) -> None:
+    main = watched(tmp_path, HUNTING)["main"]
+    line = HUNTING.splitlines().index("torch.autograd.set_detect_anomaly(True)") + 1
+    assert main["facts"]["anomaly"] is True
+    assert main["facts"]["anomaly_at"] == [str(tmp_path / "train.py"), line], "not the line that switches it off"
