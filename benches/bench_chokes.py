@@ -6,7 +6,7 @@ scripts are older than the diagnosis. Scripts run as they are, one at a time, in
 
     python benches/bench_chokes.py bench-out                 # the table, about 20 minutes
     python benches/bench_chokes.py bench-out --only stat_storm png_decode
-    python benches/bench_chokes.py bench-out --overhead --passes 3   # only what watching costs: plain and watched by turns
+    OMP_NUM_THREADS=1 python benches/bench_chokes.py bench-out --overhead --passes 5   # only what watching costs, by turns
     python benches/bench_chokes.py bench-out --others        # also torch.profiler alone, and traceml (pip install traceml-ai)
 
 `traceml` asks for two edits in a plain loop (a call at the top, the step in a `with`): it gets a copy of the script with them.
@@ -134,14 +134,14 @@ def look_at(name: str, planted: dict[str, Any], data: Path, *, passes: int, othe
 
 
 def measure_overhead(names: list[str], data: Path, passes: int) -> None:
-    """Plain and watched runs by turns. The quickest of each are compared: whatever else disturbs a run makes it slower."""
+    """Plain and watched runs by turns; the median of the ratios of neighbours, which a slow spell of the machine slows alike."""
     shares = {}
     for name in names:
         file = CHOKES / name / "train.py"
         pairs = [(run_script(file, data), profiled(file, data, "--no-replay")[1]) for _ in range(passes)]
-        plain_s, watched_s = (min(took_s) for took_s in zip(*pairs, strict=True))
-        shares[name] = watched_s / plain_s - 1
-        print(f"{name:<24}plain {plain_s:.3f} s  watched {watched_s:.3f} s  {shares[name]:+.1%}", flush=True)
+        shares[name] = statistics.median(watched_s / plain_s for plain_s, watched_s in pairs) - 1
+        took = "  ".join(f"{plain_s:.2f} → {watched_s:.2f} s" for plain_s, watched_s in pairs)
+        print(f"{name:<24}{shares[name]:+6.1%}  {took}", flush=True)
     ordered = sorted(shares.values())
     under = sum(share < ENOUGH_ROOM for share in ordered)
     say(

@@ -55,7 +55,7 @@ def without_out(command: str) -> list[str]:
 
 def main() -> None:
     work = work_folder()
-    photos = crops(work, count=1200, side_px=512)
+    photos = crops(work, count=600, side_px=1024)
     rows = []
     for one in planted(photos):
         result, before_s = run(list(one.words), work / "own")

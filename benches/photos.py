@@ -20,7 +20,7 @@ def demo_photos(work: Path) -> Path:
 
 
 def crops(work: Path, *, count: int, side_px: int) -> Path:
-    """`count` different square crops of the demo's photos, as JPEG files in the same class folders."""
+    """`count` different square crops of the demo's photos, larger ones enlarged, as JPEG files in the same class folders."""
     target = work / f"crops-{count}-{side_px}"
     if target.exists():
         return target
@@ -29,7 +29,7 @@ def crops(work: Path, *, count: int, side_px: int) -> Path:
     for number in range(count):
         source = sources[number % len(sources)]
         with Image.open(source) as image:
-            window_px = int(random.integers(max(side_px, 128), min(image.size) + 1))
+            window_px = int(random.integers(min(max(side_px, 128), *image.size), min(image.size) + 1))
             left = int(random.integers(0, image.width - window_px + 1))
             top = int(random.integers(0, image.height - window_px + 1))
             part = image.convert("RGB").crop((left, top, left + window_px, top + window_px)).resize((side_px, side_px))

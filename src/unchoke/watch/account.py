@@ -61,6 +61,8 @@ class Account:
         self.num_steps = 0
         self.num_watched = 0
         """Steps that were split into their parts; of the others only how many they were, and how long."""
+        self.num_asked = 0
+        """Batches that were asked for meanwhile."""
         self.resting = False
         self.began_s: float | None = None
         self.on_step: Callable[[], None] | None = None
@@ -136,6 +138,7 @@ class Account:
         elif iteration.trained is None and iteration not in self._undecided:
             self._undecided.append(iteration)
         iteration.asked += 1
+        self.num_asked += not self.resting
         self.enter("wait_s")
 
     def end(self, iteration: Iteration) -> None:

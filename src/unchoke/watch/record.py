@@ -228,13 +228,17 @@ class Recorder:
         return taken
 
     def _hooks_s(self) -> float:
-        """What hooks have cost so far: how often each kind of them ran, times what one run costs on this machine."""
+        """What hooks have cost so far: how often each kind of them ran, times what one run costs on this machine.
+
+        A batch that is evaluated costs about what a step does.
+        """
         if self._costs is None:
             told = Recorder()
             self._costs = measure_costs(lambda: told.call("cost", 0.0, key="cost"), told.proc)
             told.proc.close()
         account = self.account
-        return self._costs.of(calls=self.num_calls, steps=account.num_watched, fetches=self.num_fetches, within=account.within)
+        steps = max(account.num_watched, account.num_asked)
+        return self._costs.of(calls=self.num_calls, steps=steps, fetches=self.num_fetches, within=account.within)
 
     def flush(self) -> float:
         """Write the record so far; how long that took."""
