@@ -35,7 +35,7 @@ lint: setup
 	$(BIN)/mypy
 
 test: lint
-	OMP_WAIT_POLICY=passive $(BIN)/pytest -n $(PROCESSES) --dist worksteal  # they share the cores: who waits should not spin
+	$(BIN)/pytest -n $(PROCESSES) --dist worksteal
 
 bench: setup
 	@set -e; for bench in benches/bench_*.py; do echo "== $$bench" >&2; $(BIN)/python "$$bench"; done

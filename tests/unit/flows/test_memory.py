@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import mmap
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -138,7 +140,11 @@ def test_without_a_limit_nothing_is_measured_on_a_cpu_and_that_is_said(tmp_path:
 
 
 def held(num_bytes: int) -> None:
-    np.ones(num_bytes, np.uint8).sum()
+    """Hold so much for a moment; not by malloc, which keeps what is freed once a training in this process has told it to."""
+    with mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        for place in range(0, num_bytes, mmap.PAGESIZE):
+            memory[place] = 1
+        time.sleep(0.2)  # a look every 50 ms
 
 
 def test_passing_the_limit_of_a_cpu_is_warned_of_once_with_numbers(tmp_path: Path) -> None:
