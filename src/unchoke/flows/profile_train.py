@@ -7,7 +7,6 @@ is not kept, no run is recorded, and the settings are not remembered.
 
 from __future__ import annotations
 
-import shlex
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +24,6 @@ from unchoke.flows.training import Trainer
 from unchoke.measure.diagnose.own import diagnose_run
 from unchoke.measure.timeline import Timeline
 from unchoke.report.profile_top import render_profiled_training
-from unchoke.settings import as_options
 from unchoke.train.profiling import StepProfiler
 from unchoke.workspace import out_option
 
@@ -81,7 +79,7 @@ def profile_train(
             undisturbed=profiler.num_timed > 0,
             findings=_findings(session, profiler),
             workspace=session.workspace.root,
-            next_command=_next_command(session),
+            next_command=as_typed("train", session.settings) + out_option(session.workspace.root),
         )
 
 
@@ -131,8 +129,3 @@ def _findings(session: Session, profiler: StepProfiler) -> list[Finding]:
         "timeline": {"train": timed.to_dict()},
     }
     return diagnose_run(record, out=out_option(session.workspace.root), min_saved_s=0.0)
-
-
-def _next_command(session: Session) -> str:
-    settings = session.settings
-    return f"{shlex.join(['unchoke', 'train', settings.data, *as_options(settings)])}{out_option(session.workspace.root)}"

@@ -76,6 +76,7 @@ def test_what_held_a_profiled_training_back_is_named_with_the_command_that_does_
     options: dict[str, Any] = {"cut": "none", "cache": "none", "batch_size": 4, "epochs": 3}
     result = profile_train(out=workspace, on_event=ignore, **options)
     choke = next(finding for finding in result.findings if finding.code == "decoded-every-epoch")
+    assert "in these steps, as in each of 3 epochs" in choke.message
     assert "--cut none" in choke.command
     assert choke.command.endswith(f"--cache disk --out {workspace}")
     assert choke.command in result.to_text()

@@ -62,7 +62,12 @@ class Run:
 
     @cached_property
     def epochs(self) -> int:
-        return max(1, int(self.record.get("planned_epochs") or len(self.train.epochs) or len(self.record.get("history") or [])))
+        return max(1, self.planned_epochs or len(self.train.epochs) or len(self.record.get("history") or []))
+
+    @property
+    def planned_epochs(self) -> int:
+        """Where the record is of a few steps: how many epochs the training they belong to would have."""
+        return int(self.record.get("planned_epochs") or 0)
 
     @cached_property
     def steps_s(self) -> float:
@@ -105,12 +110,14 @@ def decoded_every_epoch(run: Run) -> Iterator[Cause]:
     if not decoded or run.epochs < 2:
         return
     waited_s = run.train.seconds("wait") * per(again_s, loading_s(run.train))
+    epochs = format_count(run.epochs, "epoch")
+    when = f"in these steps, as in each of {epochs}" if run.planned_epochs else f"in {epochs}"
     taken_s = again_s / run.cores if run.on_cpu else 0.0  # the cores that decode are those that train
     yield Cause(
         "decoded-every-epoch",
         "decode",
         max(waited_s, taken_s) * (1 - 1 / run.epochs),
-        f"pictures were read and decoded {format_count(decoded, 'time')} in {format_count(run.epochs, 'epoch')}, "
+        f"pictures were read and decoded {format_count(decoded, 'time')} {when}, "
         f"{format_seconds(again_s)} of readers' time; the training waited {format_seconds(run.train.seconds('wait'))} for data",
         "keep the decoded pixels: they are made once, for this run and the next",
         run.place,
@@ -189,7 +196,7 @@ def slow_copy(run: Run) -> Iterator[Cause]:
         "copy",
         spent_s,
         f"copying batches to the device takes {per(spent_s, run.steps_s):.0%} of the steps' time",
-        "pinned memory may make it faster: it is tried, and kept if it does",
+        "pinned memory may make it faster: it is tried, and kept if it does; more than the copying cannot be gained",
         Place(),
         {"copy_s": spent_s},
         run.tuning,
