@@ -27,7 +27,7 @@ def run(train: Any = None, extract: Any = None, **more: Any) -> dict[str, Any]:
         "versions": {"openvino": "2026.4"},
         "data": {"source": "photos/", "splits": {"train": 700, "val": 150, "test": 150}},
         "history": [{}] * 10,
-        "choices": [],
+        "choices": [{"name": "cache", "value": "none", "reason": "", "evidence": {}}],
         "timeline": works,
         "timings": {name: one["wall_s"] for name, one in works.items()},
         **more,
@@ -133,3 +133,10 @@ def test_gains_are_ranked_and_small_ones_are_notes_or_nothing() -> None:
 def test_records_without_clocks_have_nothing_to_tell() -> None:
     assert diagnose_run({}) == []
     assert diagnose_run({"timings": {"train": 100.0}, "timeline": {}}) == []
+
+
+def test_nothing_is_suggested_that_the_command_does_not_have() -> None:
+    slow = {**HEALTHY, "wait": 40.0, "copy": 20.0}
+    masks = run(timeline(slow, {"decode": 64.0}), choices=[], command="unchoke segment train scenes/ --cut none")
+    assert diagnose_run(masks) == []
+    assert diagnose_run({**masks, "timeline": {"train": timeline(HEALTHY)}}) == [], "nor tuning, which is not for masks"

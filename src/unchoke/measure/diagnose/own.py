@@ -86,6 +86,11 @@ class Run:
         return shlex.join([*words, option, str(value)] if value is not None else words) + self.out
 
     @property
+    def is_tunable(self) -> bool:
+        """Whether `unchoke tune` knows this kind of run."""
+        return not str(self.record.get("command") or "").startswith("unchoke segment")
+
+    @property
     def tuning(self) -> str:
         """The command that tries what cannot be told from clocks."""
         return f"unchoke tune{self.out}"
@@ -107,7 +112,7 @@ def decoded_every_epoch(run: Run) -> Iterator[Cause]:
     """No cache of pixels: each epoch reads and decodes every picture again."""
     again_s = loading_s(run.train, *_MAKING)
     decoded = sum(row.calls for row in run.train.loading if row.stage == "decode")
-    if not decoded or run.epochs < 2:
+    if not decoded or run.epochs < 2 or "cache" not in run.choices:  # masks are trained on patches that have no such cache
         return
     waited_s = run.train.seconds("wait") * per(again_s, loading_s(run.train))
     epochs = format_count(run.epochs, "epoch")
@@ -189,7 +194,7 @@ def slow_checkpoint(run: Run) -> Iterator[Cause]:
 def slow_copy(run: Run) -> Iterator[Cause]:
     """Batches take long to reach the device."""
     spent_s = run.train.seconds("copy")
-    if per(spent_s, run.steps_s) < _LOOP_SHARE:
+    if not run.is_tunable or per(spent_s, run.steps_s) < _LOOP_SHARE:
         return
     yield Cause(
         "slow-copy",
@@ -310,7 +315,7 @@ def _computing(run: Run, floor_s: float) -> Iterator[Finding]:
     spent_s = run.train.seconds(*_COMPUTE)
     tuned = any("tuned" in (choice.get("evidence") or {}) for choice in run.choices.values())
     share = per(spent_s, run.total_s)
-    if tuned or spent_s < 10 * floor_s or share < 0.5:
+    if tuned or not run.is_tunable or spent_s < 10 * floor_s or share < 0.5:
         return
     yield Finding(
         code="compute-bound",
