@@ -25,20 +25,20 @@ from typing import Any
 
 import torch
 
-from unchoke.budget.line import fit_line
-from unchoke.budget.plan import MemoryPlan, Room, Wanted
-from unchoke.budget.probe import Measured, Probed, probe
-from unchoke.budget.search import Way, plan_memory
-from unchoke.device.backend import is_cpu
-from unchoke.errors import MachineError
+from unchoke.core.errors import MachineError
+from unchoke.core.units import format_bytes, parse_bytes
 from unchoke.features.encoders import bare_encoder
-from unchoke.report.budget_text import render_plan, render_probes
-from unchoke.train.job import NetworkSpec
-from unchoke.train.settled import LoopConfig
-from unchoke.train.trial import Trial, build_rehearsal, gauge_of, run_trial
-from unchoke.units import format_bytes, parse_bytes
-from unchoke.views.canvas import Canvas
-from unchoke.views.tiles import TilePlan
+from unchoke.machine.backend import is_cpu
+from unchoke.machine.memory.budget_text import render_plan, render_probes
+from unchoke.machine.memory.line import fit_line
+from unchoke.machine.memory.memory_plan import MemoryPlan, Room, Wanted
+from unchoke.machine.memory.probe import Measured, Probed, probe
+from unchoke.machine.memory.search import Way, plan_memory
+from unchoke.photos.pixels.canvas import Canvas
+from unchoke.photos.pixels.tile_grid import TilePlan
+from unchoke.training.network.loop_config import LoopConfig
+from unchoke.training.network.memory_trial import Trial, build_rehearsal, gauge_of, run_trial
+from unchoke.training.network.training_job import NetworkSpec
 
 STEPS = 20
 TIMEOUT_S = 180.0

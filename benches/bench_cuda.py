@@ -13,14 +13,14 @@ import time
 import numpy as np
 import torch
 
-from unchoke.decode.resize import Preprocess
+from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.features.agree import compare
 from unchoke.features.encoders import Encoder, EncoderSpec
 from unchoke.features.engines import TorchEngine
-from unchoke.torchvision_ready import prepare_torchvision
-from unchoke.train.data import ArraySource, Problem
-from unchoke.train.heads import HeadConfig
-from unchoke.train.loop import train_heads
+from unchoke.photos.pixels.resize import Preprocess
+from unchoke.training.data import ArraySource, Problem
+from unchoke.training.heads.heads import HeadConfig
+from unchoke.training.heads.train_heads import train_heads
 
 MODELS = ("tf_efficientnet_lite0", "resnet50", "vit_small_patch14_dinov2")
 

@@ -19,11 +19,11 @@ from common import say, work_folder
 from photos import demo_photos
 from PIL import Image
 
-from unchoke.decode.image import decode_image
-from unchoke.decode.resize import fit_to_input
 from unchoke.features.agree import compare
 from unchoke.features.encoders import Encoder, load_encoder
 from unchoke.features.engines import TorchEngine
+from unchoke.photos.pixels.image import decode_image
+from unchoke.photos.pixels.resize import fit_to_input
 
 Way = Callable[[bytes], np.ndarray]
 

@@ -19,9 +19,9 @@ import torch
 from common import say, unchoke, work_folder
 from photos import demo_photos
 
+from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.features.agree import compare
 from unchoke.features.encoders import load_encoder
-from unchoke.torchvision_ready import prepare_torchvision
 
 VARIANTS = {
     "chosen": (),

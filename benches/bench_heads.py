@@ -20,10 +20,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from unchoke.events import ignore
-from unchoke.train.data import ArraySource, Problem
-from unchoke.train.loop import train_heads
-from unchoke.train.sweep import default_sweep
+from unchoke.core.events import ignore
+from unchoke.training.data import ArraySource, Problem
+from unchoke.training.heads.sweep import default_sweep
+from unchoke.training.heads.train_heads import train_heads
 
 NUM_TRAIN, NUM_VAL, DIM, NUM_CLASSES, EPOCHS = 10_000, 1_500, 1280, 16, 20
 

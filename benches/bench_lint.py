@@ -22,9 +22,9 @@ from typing import Any
 
 from common import say
 
-from unchoke.findings import Finding
-from unchoke.lint.engine import lint
-from unchoke.lint.rules import CODES
+from unchoke.core.findings import Finding
+from unchoke.linting.lint_engine import lint
+from unchoke.linting.rules import CODES
 
 CORPUS = Path(__file__).resolve().parent / "lint" / "corpus"
 HALVES = ("seen", "held")
@@ -32,7 +32,7 @@ NUM_CELLS = 1000
 TIMED = """
 import json, sys, time
 started = time.perf_counter()
-from unchoke.lint.engine import lint
+from unchoke.linting.lint_engine import lint
 ready = time.perf_counter()
 result = lint([sys.argv[1]])
 done = time.perf_counter()

@@ -28,24 +28,24 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from unchoke.decode.cache import PixelCache, Source
-from unchoke.decode.slots import RamSlots
-from unchoke.device.backend import keep_freed_memory, synchronize
-from unchoke.events import ignore
+from unchoke.core.events import ignore
+from unchoke.core.mixing import hash_ids
 from unchoke.features.cut import Cut, cut_network, frozen_part
 from unchoke.features.encoders import DEFAULT_ENCODER, Encoder, bare_encoder, load_encoder
 from unchoke.features.engines import TorchEngine
-from unchoke.features.store import ACTIVATIONS, FeatureStore, Placement, save_shard, to_half
-from unchoke.mixing import hash_ids
-from unchoke.train.data import Problem
-from unchoke.train.finetune import Training
-from unchoke.train.network import TiledNetwork
-from unchoke.train.objective import Objective
-from unchoke.train.settled import LoopConfig, Where
-from unchoke.train.sources import ActivationSource, PixelSource
-from unchoke.views.batch import augment_spec
-from unchoke.views.canvas import Canvas
-from unchoke.views.tiles import TilePlan
+from unchoke.features.feature_store import ACTIVATIONS, FeatureStore, Placement, save_shard, to_half
+from unchoke.machine.backend import keep_freed_memory, synchronize
+from unchoke.photos.pixels.augment_batch import augment_spec
+from unchoke.photos.pixels.canvas import Canvas
+from unchoke.photos.pixels.pixel_cache import PixelCache, Source
+from unchoke.photos.pixels.slots import RamSlots
+from unchoke.photos.pixels.tile_grid import TilePlan
+from unchoke.training.data import Problem
+from unchoke.training.network.finetune import Training
+from unchoke.training.network.loop_config import LoopConfig, Where
+from unchoke.training.network.objective import Objective
+from unchoke.training.network.sources import ActivationSource, PixelSource
+from unchoke.training.network.tiled_network import TiledNetwork
 
 _SHARD = 64
 
@@ -73,8 +73,8 @@ def noise(count: int, side: int, classes: NDArray[np.int64]) -> NDArray[np.uint8
 
 
 def photos(folder: Path, encoder: Encoder) -> tuple[NDArray[np.uint8], NDArray[np.int64], tuple[str, ...]]:
-    from unchoke.decode.image import read_image
-    from unchoke.decode.resize import fit_to_input
+    from unchoke.photos.pixels.image import read_image
+    from unchoke.photos.pixels.resize import fit_to_input
 
     names = sorted(path.name for path in folder.iterdir() if path.is_dir())
     files = [(file, number) for number, name in enumerate(names) for file in sorted((folder / name).iterdir())]

@@ -18,7 +18,7 @@ from typing import Any
 
 from common import say, work_folder
 
-from unchoke.fingerprint import digest, digest_file
+from unchoke.core.fingerprint import digest, digest_file
 
 DRIVER = Path(__file__).parents[1] / "tests" / "crash" / "finetune_driver.py"
 EPOCHS = 150

@@ -12,14 +12,14 @@ import torch
 from common import say, work_folder
 from photos import demo_photos
 
-from unchoke.device.backend import keep_freed_memory
 from unchoke.features.encoders import load_encoder
 from unchoke.features.engine_openvino import OpenVinoEngine
-from unchoke.features.extract import Extractor
+from unchoke.features.extractor import Extractor
 from unchoke.features.recipe import Recipe
-from unchoke.jobs.engines import InProcessEngine
+from unchoke.jobs.job_engines import InProcessEngine
 from unchoke.jobs.queue import JobQueue
-from unchoke.jobs.run import run_jobs
+from unchoke.jobs.run_jobs import run_jobs
+from unchoke.machine.backend import keep_freed_memory
 
 STREAMS = 2
 WAYS = ((2, 0, 8), (3, 0, 8), (4, 0, 8), (2, 2, 8), (2, 0, 16))

@@ -23,9 +23,9 @@ import numpy as np
 from common import say
 from numpy.typing import NDArray
 
-from unchoke.boxes import Box
-from unchoke.measure.memory import MemoryWatch, own_bytes
-from unchoke.units import format_bytes
+from unchoke.core.boxes import Box
+from unchoke.core.units import format_bytes
+from unchoke.machine.memory.memory_watch import MemoryWatch, own_bytes
 
 CLASSES = ("water", "land", "cloud")
 LIMIT_BYTES = 400_000_000
@@ -48,10 +48,10 @@ def _field(patch: Box) -> NDArray[np.float32]:
 
 def stitch_one(args: argparse.Namespace, px: int) -> dict[str, Any]:
     """Stitch one mask in this process; its peak, what was there before, and the seconds of both halves."""
-    from unchoke.decode.scene_facts import Grid
-    from unchoke.segment.parts import PartStore, to_part
-    from unchoke.segment.stitch import plan_stitch, stitch
-    from unchoke.segment.write import plan_files, write_masks
+    from unchoke.masks.parts import PartStore, to_part
+    from unchoke.masks.stitch import plan_stitch, stitch
+    from unchoke.masks.write_masks import plan_files, write_masks
+    from unchoke.scenes.scene_facts import Grid
 
     folder = Path(args.folder) / f"stitch-{px}"
     shutil.rmtree(folder, ignore_errors=True)

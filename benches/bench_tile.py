@@ -31,17 +31,17 @@ import rasterio
 from common import say, unchoke
 from scenes import BANDS, LAYOUTS, MASK, mosaic_scene
 
-from unchoke.decode.handles import HandlePool
-from unchoke.decode.raster import inspect_scene
-from unchoke.flows.plain_tile import PlainTiler
-from unchoke.index.scenes import scan_scenes
-from unchoke.jobs.engines import Engine, InProcessEngine, ProcessEngine
-from unchoke.report.layout import columns
-from unchoke.scenes.masks import choose_mask
+from unchoke.core.settings import Settings
+from unchoke.jobs.job_engines import Engine, InProcessEngine, ProcessEngine
+from unchoke.reports.layout import columns
+from unchoke.scenes.handles import HandlePool
+from unchoke.scenes.mask_sources import choose_mask
 from unchoke.scenes.npz import encode_npz
+from unchoke.scenes.raster import inspect_scene
 from unchoke.scenes.scale import measure_scale
-from unchoke.scenes.tiles import STAGES, Strip, StripResult, TileSpec, plan_strips, run_strip, shared_rows
-from unchoke.settings import Settings
+from unchoke.scenes.scan_scenes import scan_scenes
+from unchoke.scenes.tiling.plain_tile import PlainTiler
+from unchoke.scenes.tiling.tiles import STAGES, Strip, StripResult, TileSpec, plan_strips, run_strip, shared_rows
 
 WORKERS = 2
 _FLOOR_TILES = 64

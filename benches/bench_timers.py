@@ -18,18 +18,18 @@ import numpy as np
 import torch
 from common import say
 
-from unchoke.device.backend import keep_freed_memory
-from unchoke.events import ignore
-from unchoke.measure.clock import Clock, Loading, during
-from unchoke.measure.timeline import Timeline
-from unchoke.settings import Settings
-from unchoke.train.data import ArraySource, Problem
-from unchoke.train.heads import HeadConfig
-from unchoke.train.job import NetworkSpec
-from unchoke.train.loop import train_heads
-from unchoke.train.settled import LoopConfig
-from unchoke.train.trial import Trial, build_rehearsal
-from unchoke.views.tiles import TilePlan
+from unchoke.core.clock import Clock, Loading, during
+from unchoke.core.events import ignore
+from unchoke.core.settings import Settings
+from unchoke.core.timeline import Timeline
+from unchoke.machine.backend import keep_freed_memory
+from unchoke.photos.pixels.tile_grid import TilePlan
+from unchoke.training.data import ArraySource, Problem
+from unchoke.training.heads.heads import HeadConfig
+from unchoke.training.heads.train_heads import train_heads
+from unchoke.training.network.loop_config import LoopConfig
+from unchoke.training.network.memory_trial import Trial, build_rehearsal
+from unchoke.training.network.training_job import NetworkSpec
 
 _MARKS = 1_000_000
 _STEPS = 5
@@ -87,7 +87,7 @@ def measure_network() -> tuple[float, float, float]:
 
 def _canvas() -> Any:
     from unchoke.features.encoders import bare_encoder
-    from unchoke.views.canvas import plan_canvas
+    from unchoke.photos.pixels.canvas import plan_canvas
 
     return plan_canvas(TilePlan(), bare_encoder(Settings().encoder).spec.preprocess, [(640, 480)])
 

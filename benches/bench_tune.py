@@ -15,7 +15,7 @@ from typing import Any
 from common import say, unchoke
 from photos import demo_photos
 
-from unchoke.measure.compare import summarise
+from unchoke.tuning.compare import summarise
 
 EPOCHS = 3
 

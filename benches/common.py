@@ -14,7 +14,7 @@ from typing import Any
 
 def machine() -> dict[str, Any]:
     """Enough to know whether a figure applies to another machine."""
-    from unchoke.device.detect import detect_machine
+    from unchoke.machine.detect import detect_machine
 
     facts = detect_machine()
     flags = sorted(facts.cpu_flags & {"avx2", "avx512f", "avx512_bf16", "avx512_vnni", "amx_bf16"})

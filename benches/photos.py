@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from unchoke.flows.demo import write_photos
+from unchoke.commands.demo import write_photos
 
 
 def demo_photos(work: Path) -> Path:

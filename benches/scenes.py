@@ -15,7 +15,7 @@ import rasterio
 from numpy.typing import NDArray
 from rasterio.windows import Window
 
-from unchoke.fingerprint import hash_int
+from unchoke.core.fingerprint import hash_int
 
 BANDS = ("B2", "B3", "B4", "B5")
 MASK = "(B3-B5)/(B3+B5) > 0"

@@ -66,7 +66,7 @@ def tiny_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import torch
     from safetensors.torch import save_file
 
-    from unchoke.torchvision_ready import prepare_torchvision
+    from unchoke.core.torchvision_ready import prepare_torchvision
 
     prepare_torchvision()
     import timm
@@ -89,8 +89,8 @@ def tiny_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def finished(photos: Path, tiny_weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A workspace in which `fit` ended. Shared: to be read only; `workspace` is a copy."""
-    from unchoke.events import ignore
-    from unchoke.flows.fit import fit
+    from unchoke.commands.fit import fit
+    from unchoke.core.events import ignore
 
     root = tmp_path_factory.mktemp("finished") / "out"
     fit(str(photos), out=root, on_event=ignore, encoder=TINY, weights=str(tiny_weights), job_size=16, workers=1)

@@ -7,9 +7,9 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from unchoke.lint.program import Program
-from unchoke.lint.rule import Edit, Hit, Rule
-from unchoke.lint.rules import LoadedRule
+from unchoke.code.program import Program
+from unchoke.linting.rule import Edit, Hit, Rule
+from unchoke.linting.rules import LoadedRule
 
 CODE = "stat-per-sample"
 LINE, COLUMN = 10, 12  # of the choke point in BAD; the column counts from 1

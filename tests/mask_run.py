@@ -39,16 +39,16 @@ def make_scene(file: Path, *, seed: int = 0, height: int = 150, width: int = 220
 
 @cache
 def _pyramid() -> Any:
-    from unchoke.segment.pyramid import load_pyramid
+    from unchoke.features.pyramid import load_pyramid
 
     return load_pyramid("tf_efficientnet_lite0", num_bands=3, patch_px=PATCH_PX, strides=(4, 8, 16, 32))
 
 
 def make_run(folder: Path, *, cut: str = "pyramid", bands: tuple[str, ...] = BANDS, engine: dict[str, Any] | None = None) -> Path:
     """The folder of a run of `segment train`, with a decoder that was begun and never trained."""
-    from unchoke.segment.network import Segmenter, SegmenterConfig
-    from unchoke.segment.standard import BandStandard
-    from unchoke.segment.trained import HEAD_FILE, TrainedSegmenter, save_segmenter
+    from unchoke.masks.band_standard import BandStandard
+    from unchoke.masks.segmenter import Segmenter, SegmenterConfig
+    from unchoke.masks.trained_segmenter import HEAD_FILE, TrainedSegmenter, save_segmenter
 
     module, spec = _pyramid()
     config = SegmenterConfig(spec, len(NAMES), cut=cut)

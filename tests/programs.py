@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from textwrap import dedent
 
-from unchoke.lint.program import Program
-from unchoke.lint.source import parse_source
+from unchoke.code.program import Program
+from unchoke.code.source import parse_source
 
 
 def script(text: str) -> Program:

@@ -1,79 +1,52 @@
 """unchoke: train image models fast on the machine you have, and know what holds a run back.
 
 The functions have the names of the commands: `unchoke.fit("photos/")` does what `unchoke fit photos/` does. They are
-imported when first used, so `import unchoke` costs next to nothing. Four of them, `train`, `report`, `budget` and `lint`, share
-their name with a package of stages: those packages can be called.
+imported when first used, so `import unchoke` costs next to nothing.
 """
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 __version__ = "0.1.0"
 
 _EXPORTS: dict[str, str] = {
-    "budget": "unchoke.flows.budget",
-    "check": "unchoke.flows.check",
-    "claims_run": "unchoke.flows.claims.run",
-    "demo": "unchoke.flows.demo",
-    "detach": "unchoke.flows.detach",
-    "doctor": "unchoke.flows.doctor",
-    "evaluate": "unchoke.flows.evaluate",
-    "export_run": "unchoke.flows.export",
-    "extract": "unchoke.flows.fit",
-    "fit": "unchoke.flows.fit",
-    "lint": "unchoke.lint.engine",
-    "list_claims": "unchoke.flows.claims.run",
-    "list_presets": "unchoke.presets",
-    "list_runs": "unchoke.flows.runs",
-    "notebook": "unchoke.flows.notebook",
-    "predict": "unchoke.flows.predict",
-    "profile": "unchoke.flows.profile_script",
-    "profile_tile": "unchoke.flows.profile_tile",
-    "profile_train": "unchoke.flows.profile_train",
-    "profile_view": "unchoke.flows.profile_view",
-    "report": "unchoke.flows.runs",
-    "segment_predict": "unchoke.flows.segment_predict",
-    "segment_train": "unchoke.flows.segment_train",
-    "tile": "unchoke.flows.tile",
-    "train": "unchoke.flows.fit",
-    "tune": "unchoke.flows.tune",
-    "watch_run": "unchoke.flows.detach",
+    "budget": "unchoke.commands.budget",
+    "check": "unchoke.photos.check_samples",
+    "claims_run": "unchoke.tuning.claims.run_claims",
+    "demo": "unchoke.commands.demo",
+    "detach": "unchoke.commands.detach",
+    "doctor": "unchoke.commands.doctor",
+    "evaluate": "unchoke.commands.evaluate",
+    "export_run": "unchoke.commands.export",
+    "extract": "unchoke.commands.fit",
+    "fit": "unchoke.commands.fit",
+    "lint": "unchoke.linting.lint_engine",
+    "list_claims": "unchoke.tuning.claims.run_claims",
+    "list_presets": "unchoke.core.presets",
+    "list_runs": "unchoke.runs.lookup",
+    "notebook": "unchoke.commands.notebook",
+    "predict": "unchoke.commands.predict",
+    "profile": "unchoke.commands.profile_script",
+    "profile_tile": "unchoke.commands.profile_tile",
+    "profile_train": "unchoke.commands.profile_train",
+    "profile_view": "unchoke.commands.profile_view",
+    "report": "unchoke.runs.lookup",
+    "segment_predict": "unchoke.commands.segment_predict",
+    "segment_train": "unchoke.commands.segment_train",
+    "tile": "unchoke.commands.tile",
+    "train": "unchoke.commands.fit",
+    "tune": "unchoke.commands.tune",
+    "watch_run": "unchoke.commands.detach",
 }
 """Public name to the module that holds it."""
-
-
-def _exported(name: str) -> Any:
-    return getattr(import_module(_EXPORTS[name]), name)
-
-
-class _Callable(ModuleType):
-    """A package of stages whose name is also a command's: called, it runs the command."""
-
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        return _exported(self.__name__.rpartition(".")[2])(*args, **options)
-
-
-class _Package(ModuleType):
-    """This package: the import system hands it each sub-package, and those named like a command become callable."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in _EXPORTS and isinstance(value, ModuleType):
-            value.__class__ = _Callable
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:
     if name not in _EXPORTS:
         raise AttributeError(f"module 'unchoke' has no attribute {name!r}")
-    function = _exported(name)
-    return globals().get(name, function)  # the import may have brought a package of that name
+    return getattr(import_module(_EXPORTS[name]), name)
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-_RECORDS = Path(__file__).parents[1] / "unit" / "report" / "conftest.py"
+_RECORDS = Path(__file__).parents[1] / "unit" / "reports" / "conftest.py"
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from unchoke.report.html import render_report
+from unchoke.reports.html import render_report
 
 HOSTILE = [
     "<script>document.title='owned'</script>",

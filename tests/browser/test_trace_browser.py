@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from unchoke.report.trace_html import save_trace_html
+from unchoke.reports.trace.trace_html import save_trace_html
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1]))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from unchoke.workspace import Workspace
+from unchoke.core.workspace import Workspace
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Type

@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from unchoke.cli.showing import Shown, show
-from unchoke.report.console import Console
+from unchoke.reports.console import Console
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Type

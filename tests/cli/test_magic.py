@@ -14,8 +14,8 @@ pytest.importorskip("IPython")
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import books
-from unchoke.flows.notebook_record import Task
-from unchoke.flows.notebook_run import run_cells
+from unchoke.notebooks.cell_record import Task
+from unchoke.notebooks.run_cells import run_cells
 
 CHECKED = """%%choke
 class Checked(Leaves):

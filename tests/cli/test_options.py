@@ -10,8 +10,8 @@ import pytest
 
 from unchoke.cli.main import join_expect
 from unchoke.cli.options import DATA, DECODER, DEVICE, FEATURES, MACHINE, PATCHES, PROFILED, SCENES, TILES, TRAINED
-from unchoke.settings import Settings, load_remembered
-from unchoke.workspace import Workspace
+from unchoke.core.settings import Settings, load_remembered
+from unchoke.core.workspace import Workspace
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Type

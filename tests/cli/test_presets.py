@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from unchoke.presets import preset_names
-from unchoke.settings import load_remembered
-from unchoke.workspace import Workspace
+from unchoke.core.presets import preset_names
+from unchoke.core.settings import load_remembered
+from unchoke.core.workspace import Workspace
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Type

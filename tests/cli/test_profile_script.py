@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from unchoke.cli.profiling import name_script
+from unchoke.cli.profile_commands import name_script
 
 SCRIPT = Path(sys.executable).with_name("unchoke")
 THEIRS = "import sys; print('theirs'); print('told', file=sys.stderr); sys.exit(7)"

@@ -8,7 +8,7 @@ import threading
 import time
 from pathlib import Path
 
-from unchoke.errors import MachineError
+from unchoke.core.errors import MachineError
 
 _greeting = "nobody called setup"
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from unchoke.decode.resize import Preprocess
+from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.features.cut import Cut, cut_network, layer_numbers, set_batch_norm_eval
 from unchoke.features.encoders import Encoder, EncoderSpec
-from unchoke.torchvision_ready import prepare_torchvision
+from unchoke.photos.pixels.resize import Preprocess
 
 
 @dataclass(frozen=True)

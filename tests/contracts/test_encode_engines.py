@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from unchoke.decode.image import Pixels
 from unchoke.features.agree import ASKED_FOR_INT8, USUAL, Tolerance, compare
 from unchoke.features.cut import cut_network, frozen_part
 from unchoke.features.encoders import Encoder, load_encoder
 from unchoke.features.engine_openvino import OpenVinoEngine
 from unchoke.features.engines import Engine, TorchEngine
-from unchoke.features.extract import load_views
+from unchoke.features.extractor import load_views
 from unchoke.features.recipe import Recipe
+from unchoke.photos.pixels.image import Pixels
 
 CPU = torch.device("cpu")
 BATCH = 4

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from unchoke.errors import MachineError
-from unchoke.jobs.engines import Engine, InProcessEngine, Outcome, ProcessEngine, WorkerDied
+from unchoke.core.errors import MachineError
+from unchoke.jobs.job_engines import Engine, InProcessEngine, Outcome, ProcessEngine, WorkerDied
 
 HERE = Path(__file__).parent
 ENGINES: dict[str, Callable[[], Engine]] = {
@@ -187,7 +187,7 @@ DRIVER = """
 import sys
 sys.path.insert(0, {here!r})
 import job_bodies
-from unchoke.jobs.engines import ProcessEngine
+from unchoke.jobs.job_engines import ProcessEngine
 if __name__ == "__main__":
     folder = sys.argv[1]
     tasks = [(folder + "/worker_" + str(number), folder + "/never") for number in range(2)]
@@ -210,7 +210,7 @@ FEW_DESCRIPTORS = """
 import resource, sys
 sys.path.insert(0, {here!r})
 import job_bodies
-from unchoke.jobs.engines import ProcessEngine
+from unchoke.jobs.job_engines import ProcessEngine
 if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
     for _ in range(5):
@@ -247,7 +247,7 @@ def test_a_main_script_without_a_guard_is_not_run_again_by_workers(tmp_path: Pat
     script = tmp_path / "unguarded.py"
     script.write_text(
         "import math\n"
-        "from unchoke.jobs.engines import ProcessEngine\n"
+        "from unchoke.jobs.job_engines import ProcessEngine\n"
         "print('ran')\n"
         "print(sorted(outcome.value for outcome in ProcessEngine(2).map_unordered(math.sqrt, [4.0, 9.0])))\n"
     )

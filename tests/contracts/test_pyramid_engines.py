@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from unchoke.features.agree import USUAL, Candidate, Tolerance, choose_engine, compare
-from unchoke.segment.pyramid import PyramidEngine, PyramidSpec, TorchPyramidEngine, load_pyramid
-from unchoke.segment.pyramid_openvino import OpenVinoPyramidEngine
+from unchoke.features.pyramid import PyramidEngine, PyramidSpec, TorchPyramidEngine, load_pyramid
+from unchoke.features.pyramid_openvino import OpenVinoPyramidEngine
 
 CPU = torch.device("cpu")
 BATCH = 4

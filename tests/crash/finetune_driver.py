@@ -11,13 +11,13 @@ from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "train"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "training"))
 
 from small_training import small
 
-from unchoke import atomic
+from unchoke.core import atomic
+from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.features.encoders import digest_tensors
-from unchoke.torchvision_ready import prepare_torchvision
 
 prepare_torchvision()
 import timm  # noqa: E402, F401 (imported once, for all processes forked from this one)

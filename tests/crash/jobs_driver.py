@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 from typing import IO
 
-from unchoke import atomic
-from unchoke.jobs.engines import Engine, InProcessEngine, ProcessEngine
-from unchoke.jobs.plan import Job
+from unchoke.core import atomic
+from unchoke.jobs.job_engines import Engine, InProcessEngine, ProcessEngine
+from unchoke.jobs.job_plan import Job
 from unchoke.jobs.queue import JobQueue
 from unchoke.jobs.records import JobResult
-from unchoke.jobs.run import run_jobs
+from unchoke.jobs.run_jobs import run_jobs
 
 FINGERPRINT = "1a2b3c4d"
 ITEMS_PER_JOB = 4

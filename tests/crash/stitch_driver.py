@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from unchoke.boxes import Box
-from unchoke.decode.scene_facts import Grid
-from unchoke.segment.parts import PartStore, to_part
-from unchoke.segment.stitch import StitchPlan, Values, stitch
-from unchoke.segment.write import plan_files, write_masks
+from unchoke.core.boxes import Box
+from unchoke.masks.parts import PartStore, to_part
+from unchoke.masks.stitch import StitchPlan, Values, stitch
+from unchoke.masks.write_masks import plan_files, write_masks
+from unchoke.scenes.scene_facts import Grid
 
 NAMES = ("land", "water")
 PLAN = StitchPlan(height=700, width=900, patch_px=64, overlap_px=16, num_classes=2, strip_px=256, band_px=128)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from unchoke.fingerprint import digest_file
+from unchoke.core.fingerprint import digest_file
 
 NUM_KILLS, EPOCHS = 10, 50
 HERE = str(Path(__file__).parent)

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unchoke.choices import Choice
-from unchoke.decode.cache import PixelCache, Source, open_cache
+from unchoke.core.choices import Choice
+from unchoke.photos.pixels.pixel_cache import PixelCache, Source, open_cache
 
 NUM, SIDE = 400, 96
 PLAN = Choice("cache", "disk", "a test", {"capacity_rows": NUM})
@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {here!r})
 from test_pixel_cache_crash import NUM, opened
-from unchoke.decode.pipeline import map_ahead
+from unchoke.core.ahead import map_ahead
 version = 0
 while True:
     with opened(Path({folder!r}), version) as cache:

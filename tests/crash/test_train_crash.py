@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from unchoke.fingerprint import digest_file
+from unchoke.core.fingerprint import digest_file
 
 NUM_KILLS = 6
 
@@ -21,11 +21,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from unchoke.events import Progress
-from unchoke.train.checkpoints import save_head
-from unchoke.train.data import ArraySource, Problem
-from unchoke.train.heads import HeadConfig
-from unchoke.train.loop import train_heads
+from unchoke.core.events import Progress
+from unchoke.training.checkpoints import save_head
+from unchoke.training.data import ArraySource, Problem
+from unchoke.training.heads.heads import HeadConfig
+from unchoke.training.heads.train_heads import train_heads
 
 
 class SlowSource(ArraySource):

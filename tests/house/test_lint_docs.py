@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from unchoke.lint.choosing import all_rules
-from unchoke.lint.docs import build_pages, write_pages
+from unchoke.linting.choosing import all_rules
+from unchoke.linting.rule_pages import build_pages, write_pages
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "docs" / "lint"
@@ -16,7 +16,7 @@ HOOKS = ROOT / ".pre-commit-hooks.yaml"
 
 
 def test_the_pages_are_those_of_the_rules() -> None:
-    """If it fails: `python -m unchoke.lint.docs` in the root of the repository writes them again."""
+    """If it fails: `python -m unchoke.linting.rule_pages` in the root of the repository writes them again."""
     written = {file.name: file.read_text(encoding="utf-8") for file in PAGES.glob("*.md")}
     pages = build_pages()
     assert sorted(written) == sorted(pages)

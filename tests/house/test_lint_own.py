@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from unchoke.lint.engine import lint
+from unchoke.linting.lint_engine import lint
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from unchoke import atomic
-from unchoke.jobs.plan import Job, plan_jobs
+from unchoke.core import atomic
+from unchoke.jobs.job_plan import Job, plan_jobs
 from unchoke.jobs.queue import JobQueue
 from unchoke.jobs.records import JobResult
 

@@ -10,11 +10,11 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from unchoke.lint.engine import chosen_codes, lint_source
-from unchoke.lint.magics import plain_python, split_lines
-from unchoke.lint.program import Program
-from unchoke.lint.rules import load_rule
-from unchoke.lint.source import parse_source
+from unchoke.code.magics import plain_python, split_lines
+from unchoke.code.program import Program
+from unchoke.code.source import parse_source
+from unchoke.linting.lint_engine import chosen_codes, lint_source
+from unchoke.linting.rules import load_rule
 
 CORPUS = Path(__file__).resolve().parents[2] / "benches" / "lint" / "corpus" / "seen_torch"
 RULES = [load_rule(code) for code in chosen_codes([], [])]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unchoke.decode.pipeline import map_ahead
+from unchoke.core.ahead import map_ahead
 
 
 @given(items=st.lists(st.integers(), max_size=40), threads=st.integers(0, 4), ahead=st.integers(1, 10))

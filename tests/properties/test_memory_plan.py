@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unchoke.budget.line import fit_line
-from unchoke.budget.plan import MemoryPlan, Probes, Room, Wanted, choose_plan, even_part
-from unchoke.budget.probe import Measured, Probed
-from unchoke.errors import MachineError
+from unchoke.core.errors import MachineError
+from unchoke.machine.memory.line import fit_line
+from unchoke.machine.memory.memory_plan import MemoryPlan, Probes, Room, Wanted, choose_plan, even_part
+from unchoke.machine.memory.probe import Measured, Probed
 
 MB = 10**6
 sizes = st.integers(1, 20_000).map(lambda megabytes: megabytes * MB)

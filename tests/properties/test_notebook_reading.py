@@ -10,8 +10,8 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unchoke.flows.notebook import notebook
-from unchoke.report.notebook_html import render_notebook_html
+from unchoke.commands.notebook import notebook
+from unchoke.notebooks.notebook_html import render_notebook_html
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unchoke.index.samples import Samples, Task, build_samples
-from unchoke.index.splits import assign_splits
-from unchoke.listing import FileEntry
+from unchoke.core.listing import FileEntry
+from unchoke.photos.samples.sample_set import Samples, Task, build_samples
+from unchoke.photos.splits import assign_splits
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unchoke.boxes import Box
-from unchoke.segment.stitch import StitchPlan, Values, stitch, stitch_in_ram
+from unchoke.core.boxes import Box
+from unchoke.masks.stitch import StitchPlan, Values, stitch, stitch_in_ram
 
 
 @st.composite

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unchoke.boxes import Box, plan_boxes, plan_starts
+from unchoke.core.boxes import Box, plan_boxes, plan_starts
 from unchoke.scenes.blocks import BUFFER, Placed, assign_splits
 
 lengths = st.integers(1, 60)

@@ -12,12 +12,12 @@ import json
 import sys
 from typing import Any
 
-from unchoke.findings import Finding
-from unchoke.flows.notebook_cells import find_chokes
-from unchoke.lint.source import parse_source
-from unchoke.report.console import Console
-from unchoke.report.notebook_text import render_choke
-from unchoke.watch.cell import Meter
+from unchoke.code.source import parse_source
+from unchoke.core.findings import Finding
+from unchoke.notebooks.cell_meter import Meter
+from unchoke.notebooks.cells import find_chokes
+from unchoke.notebooks.notebook_text import render_choke
+from unchoke.reports.console import Console
 
 _MOST_CELLS = 500
 

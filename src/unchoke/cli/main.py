@@ -13,7 +13,12 @@ from typing import Annotated, Any
 import typer
 
 from unchoke import __version__
-from unchoke.cli import claims, linting, notebooks, profiling, scenes, tuning
+from unchoke.cli import claims_commands as claims
+from unchoke.cli import lint_command as linting
+from unchoke.cli import notebook_command as notebooks
+from unchoke.cli import profile_commands as profiling
+from unchoke.cli import scene_commands as scenes
+from unchoke.cli import tune_command as tuning
 from unchoke.cli.options import (
     BUDGET,
     DATA,
@@ -31,8 +36,8 @@ from unchoke.cli.options import (
     takes,
 )
 from unchoke.cli.showing import INTERRUPTED, Shown, hush_profiler, show
-from unchoke.errors import UsageError
-from unchoke.report.console import Console
+from unchoke.core.errors import UsageError
+from unchoke.reports.console import Console
 
 _COLOUR_WORDS = {"rgb", "rgba", "l", "grey", "gray", "cmyk"}
 
@@ -71,8 +76,8 @@ def doctor(typed: dict[str, Any], json: Json = False) -> None:
     """This machine: what it is, and what was chosen for it, each with its reason."""
 
     def work(console: Console) -> Shown:
-        from unchoke.flows.doctor import doctor as run
-        from unchoke.report.doctor_text import render_doctor
+        from unchoke.commands.doctor import doctor as run
+        from unchoke.machine.doctor_text import render_doctor
 
         report = run(overrides={"device": typed["device"], "workers": typed["workers"], "dtype": typed["precision"]})
         return report.to_dict(), render_doctor(report), 0
@@ -86,7 +91,7 @@ def check(typed: dict[str, Any], out: Out = None, json: Json = False) -> None:
     """Pre-flight gate: is this data sound, and can workers load it? Exits 1 on errors. Never writes inside DATA."""
 
     def work(console: Console) -> Shown:
-        from unchoke.flows.check import check as run
+        from unchoke.photos.check_samples import check as run
 
         result = run(out=out, on_event=console.on_event, **typed)
         return result.to_dict(), result.to_text(), 0 if result.ok else 1
@@ -103,7 +108,7 @@ def fit(typed: dict[str, Any], out: Out = None, detach: Detach = False, dry_run:
         if detach:
             return _detach("fit", typed, out, dry_run=dry_run)
         hush_profiler(typed["profile"])
-        from unchoke.flows.fit import fit as run
+        from unchoke.commands.fit import fit as run
 
         result = run(out=out, on_event=console.on_event, dry_run=dry_run, **typed)
         return result.to_dict(), result.to_text(), 0
@@ -120,7 +125,7 @@ def train(typed: dict[str, Any], out: Out = None, detach: Detach = False, json: 
         if detach:
             return _detach("train", typed, out)
         hush_profiler(typed["profile"])
-        from unchoke.flows.fit import train as run
+        from unchoke.commands.fit import train as run
 
         result = run(out=out, on_event=console.on_event, **typed)
         return result.to_dict(), result.to_text(), 0
@@ -129,7 +134,7 @@ def train(typed: dict[str, Any], out: Out = None, detach: Detach = False, json: 
 
 
 def _detach(command: str, typed: dict[str, Any], out: Path | None, *, dry_run: bool = False) -> Shown:
-    from unchoke.flows.detach import detach
+    from unchoke.commands.detach import detach
 
     if dry_run:
         why = "a rehearsal is over in seconds and changes nothing"
@@ -150,7 +155,7 @@ def extract(
     """The frozen part alone, in resumable micro-jobs."""
 
     def work(console: Console) -> Shown:
-        from unchoke.flows.fit import extract as run
+        from unchoke.commands.fit import extract as run
 
         result = run(out=out, job=job, dry_run=dry_run, on_event=console.on_event, **typed)
         return result.to_dict(), result.to_text(), 0
@@ -170,7 +175,7 @@ def budget(
     """What batch fits here, and how fast it is: measured in processes of their own, without data. Left out, --cut is none."""
 
     def work(console: Console) -> Shown:
-        from unchoke.flows.budget import budget as run
+        from unchoke.commands.budget import budget as run
 
         result = run(benchmark=benchmark, on_event=console.on_event, **typed)
         return result.to_dict(), result.to_text(), 0
@@ -183,7 +188,7 @@ def evaluate(run: Run = "latest", out: Out = None, json: Json = False) -> None:
     """Score a run again from its files: what was cached and the saved weights, no training."""
 
     def work(console: Console) -> Shown:
-        from unchoke.flows.evaluate import evaluate as evaluate_run
+        from unchoke.commands.evaluate import evaluate as evaluate_run
 
         result = evaluate_run(run, out=out, on_event=console.on_event)
         return result.to_dict(), result.to_text(), 0
@@ -207,7 +212,7 @@ def predict(
     """Predict new images with a run, from its files alone. Exits 1 if an image could not be read."""
 
     def work(console: Console) -> Shown:
-        from unchoke.flows.predict import predict as predict_images
+        from unchoke.commands.predict import predict as predict_images
 
         result = predict_images(
             run, images, to=to, inputs=inputs, weights=weights, device=device, out=out, on_event=console.on_event
@@ -222,7 +227,7 @@ def report(run: Run = "latest", out: Out = None, json: Json = False) -> None:
     """Write report.html of a run again, from its files alone."""
 
     def work(console: Console) -> Shown:
-        from unchoke.flows.runs import report as write_report
+        from unchoke.runs.lookup import report as write_report
 
         file = write_report(run, out=out)
         return {"report": str(file)}, f"report  {file}", 0
@@ -235,8 +240,8 @@ def runs_list(out: Out = None, json: Json = False) -> None:
     """All runs of the workspace, newest last."""
 
     def work(console: Console) -> Shown:
-        from unchoke.flows.runs import list_runs
-        from unchoke.report.text import render_runs_table
+        from unchoke.reports.text import render_runs_table
+        from unchoke.runs.lookup import list_runs
 
         rows = list_runs(out=out)
         return {"runs": rows}, render_runs_table(rows), 0
@@ -249,8 +254,8 @@ def runs_show(run: Run = "latest", out: Out = None, json: Json = False) -> None:
     """One run: settings, choices, metrics, timings, files."""
 
     def work(console: Console) -> Shown:
-        from unchoke.flows.runs import show_run
-        from unchoke.report.text import render_run
+        from unchoke.reports.text import render_run
+        from unchoke.runs.lookup import show_run
 
         record = show_run(run, out=out)
         return record, render_run(record), 0
@@ -265,8 +270,8 @@ def runs_compare(
     """Runs side by side: what differs in settings, and in results."""
 
     def work(console: Console) -> Shown:
-        from unchoke.flows.runs import compare_runs
-        from unchoke.report.text import render_comparison
+        from unchoke.reports.text import render_comparison
+        from unchoke.runs.lookup import compare_runs
 
         records = compare_runs(runs, out=out)
         return {"runs": records}, render_comparison(records), 0
@@ -283,8 +288,8 @@ def runs_best(
     """The run with the best validation score."""
 
     def work(console: Console) -> Shown:
-        from unchoke.flows.runs import best_run
-        from unchoke.report.text import render_run
+        from unchoke.reports.text import render_run
+        from unchoke.runs.lookup import best_run
 
         record = best_run(metric, out=out)
         return record, render_run(record), 0
@@ -297,7 +302,7 @@ def runs_watch(out: Out = None, json: Json = False) -> None:
     """Follow the newest detached run to its end, or show how it ended. Ctrl-C stops the watching, not the run."""
 
     def work(console: Console) -> Shown:
-        from unchoke.flows.detach import watch_run
+        from unchoke.commands.detach import watch_run
 
         watched = watch_run(out=out, on_event=console.on_event, on_line=console.pass_on if json else None)
         return watched.to_dict(), watched.to_text(), watched.exit_code
@@ -316,7 +321,7 @@ def runs_export(
     """One folder with everything evaluate, predict and report need, to take to another machine."""
 
     def work(console: Console) -> Shown:
-        from unchoke.flows.export import export_run
+        from unchoke.commands.export import export_run
 
         result = export_run(run, to, weights=weights, out=out, on_event=console.on_event)
         given = "segment predict {} SCENES" if result["masks"] else "predict {} IMAGES"
@@ -337,8 +342,8 @@ def presets_list(json: Json = False) -> None:
     """The presets, with what each is for and what it expects of the data."""
 
     def work(console: Console) -> Shown:
-        from unchoke.presets import list_presets
-        from unchoke.report.presets_text import render_presets
+        from unchoke.core.presets import list_presets
+        from unchoke.reports.presets_text import render_presets
 
         found = list_presets()
         return {"presets": [preset.to_dict() for preset in found]}, render_presets(found), 0
@@ -351,7 +356,7 @@ def presets_show(name: Annotated[str, typer.Argument(help="A preset, or a TOML f
     """A preset as it is written: every setting, and why."""
 
     def work(console: Console) -> Shown:
-        from unchoke.presets import load_preset
+        from unchoke.core.presets import load_preset
 
         preset = load_preset(name)
         return {**preset.to_dict(), "text": preset.text}, preset.text, 0
@@ -383,7 +388,7 @@ def demo(
     """All of it on real data that comes with a package: offline, a couple of minutes on two cores."""
 
     def work(console: Console) -> Shown:
-        from unchoke.flows.demo import demo as run
+        from unchoke.commands.demo import demo as run
 
         result = run(what.value, out=out, on_event=console.on_event)
         return result.to_dict(), result.to_text(), 0

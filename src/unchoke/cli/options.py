@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from unchoke.flags import option, switched_off
+from unchoke.core.flags import option, switched_off
 
 DATA = (
     *("data", "preset", "images", "id", "path", "label", "target", "long", "input", "group", "split", "val_share", "test_share"),

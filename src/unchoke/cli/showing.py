@@ -12,8 +12,8 @@ from typing import Any
 import typer
 
 from unchoke import __version__
-from unchoke.errors import Interrupted, UnchokeError
-from unchoke.report.console import Console
+from unchoke.core.errors import Interrupted, UnchokeError
+from unchoke.reports.console import Console
 
 OUR_BUG = 70
 INTERRUPTED = 130
@@ -46,7 +46,7 @@ def show(command: str, as_json: bool, work: Callable[[Console], Shown]) -> None:
 def hush_profiler(wanted: bool | None) -> None:
     """Where a profile is wanted, and before torch is loaded: what its profiler would write to stderr is not for people."""
     if wanted:
-        from unchoke.device.backend import quiet_profiler
+        from unchoke.machine.backend import quiet_profiler
 
         quiet_profiler()
 

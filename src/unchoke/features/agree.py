@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from unchoke.choices import Choice
-from unchoke.decode.image import Pixels
-from unchoke.errors import MachineError
+from unchoke.core.choices import Choice
+from unchoke.core.errors import MachineError
 from unchoke.features.engines import Engine, Features
+from unchoke.photos.pixels.image import Pixels
 
 
 @dataclass(frozen=True)

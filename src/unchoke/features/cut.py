@@ -27,10 +27,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from unchoke.errors import UsageError
+from unchoke.core.errors import UsageError
+from unchoke.core.torchvision_ready import prepare_torchvision
+from unchoke.core.units import format_count
 from unchoke.features.encoders import Encoder
-from unchoke.torchvision_ready import prepare_torchvision
-from unchoke.units import format_count
 
 END, NONE = "end", "none"
 

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from unchoke.decode.resize import Preprocess
-from unchoke.errors import MachineError, UsageError, list_some
-from unchoke.tensors import NotTensors, first_line, load_tensors
-from unchoke.torchvision_ready import prepare_torchvision
+from unchoke.core.errors import MachineError, UsageError, list_some
+from unchoke.core.tensors import NotTensors, first_line, load_tensors
+from unchoke.core.torchvision_ready import prepare_torchvision
+from unchoke.photos.pixels.resize import Preprocess
 
 DEFAULT_ENCODER = "tf_efficientnet_lite0"
 StateDict = dict[str, torch.Tensor]

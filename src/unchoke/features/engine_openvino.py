@@ -16,12 +16,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unchoke import atomic
-from unchoke.decode.image import Pixels
-from unchoke.errors import MachineError, UnchokeError, missing_extra
+from unchoke.core import atomic
+from unchoke.core.errors import MachineError, UnchokeError, missing_extra
+from unchoke.core.fingerprint import digest
 from unchoke.features.encoders import Encoder
 from unchoke.features.engines import Features, FromPixels, in_padded_batches
-from unchoke.fingerprint import digest
+from unchoke.photos.pixels.image import Pixels
 
 OPENVINO_BATCH = 8
 """Pictures for each stream at once: their activations stay in the cache."""

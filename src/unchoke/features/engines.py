@@ -17,9 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from unchoke.decode.image import Pixels
-from unchoke.decode.resize import Preprocess
 from unchoke.features.encoders import Encoder
+from unchoke.photos.pixels.image import Pixels
+from unchoke.photos.pixels.resize import Preprocess
 
 Features = NDArray[np.float32]
 _DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}

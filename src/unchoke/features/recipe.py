@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from unchoke.core.fingerprint import digest
+from unchoke.core.workspace import safe_name
 from unchoke.features.encoders import EncoderSpec
-from unchoke.fingerprint import digest
-from unchoke.views.augment import RECIPE as VIEW_RECIPE
-from unchoke.views.tiles import TilePlan
-from unchoke.workspace import safe_name
+from unchoke.photos.pixels.augment import RECIPE as VIEW_RECIPE
+from unchoke.photos.pixels.tile_grid import TilePlan
 
 DECODING = "libjpeg-turbo or Pillow, upright RGB, halved while it covers twice the input, antialiased uint8 resize; version 1"
 TWICE, FULL = "2", "full"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from unchoke.features.store import Placement
+from unchoke.features.feature_store import Placement
 from unchoke.jobs.queue import JobQueue
 from unchoke.jobs.records import DoneRecord
 

@@ -24,10 +24,10 @@ from multiprocessing.util import Finalize
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
-from unchoke.errors import MachineError
+from unchoke.core.errors import MachineError
 from unchoke.jobs.outcome import Outcome, TaskFailed, WorkerDied
+from unchoke.jobs.pool_worker import serve
 from unchoke.jobs.signals import STOP_SIGNALS
-from unchoke.jobs.worker import serve
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unchoke import atomic, listing
-from unchoke.errors import DataError, UsageError, list_some
-from unchoke.fingerprint import digest_file
-from unchoke.jobs.plan import DEFAULT_JOB_SIZE, Job, plan_jobs
+from unchoke.core import atomic, listing
+from unchoke.core.errors import DataError, UsageError, list_some
+from unchoke.core.fingerprint import digest_file
+from unchoke.jobs.job_plan import DEFAULT_JOB_SIZE, Job, plan_jobs
+from unchoke.jobs.queue_table import jobs_from_csv, jobs_to_csv
 from unchoke.jobs.records import (
     DONE,
     FAILED,
@@ -28,7 +29,6 @@ from unchoke.jobs.records import (
     record_name,
     utc_now,
 )
-from unchoke.jobs.table import jobs_from_csv, jobs_to_csv
 
 QUEUE_NAME = "jobs_queue.csv"
 

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
 
-from unchoke.boxes import Box, plan_starts
-from unchoke.choices import Choice
-from unchoke.decode.raster import Grid, SceneFacts
-from unchoke.errors import UsageError
-from unchoke.fingerprint import hash_unit
-from unchoke.index.quotas import OPEN, Unit, fill_quotas
-from unchoke.index.ties import tie_samples
-from unchoke.units import format_count
+from unchoke.core.boxes import Box, plan_starts
+from unchoke.core.choices import Choice
+from unchoke.core.errors import UsageError
+from unchoke.core.fingerprint import hash_unit
+from unchoke.core.units import format_count
+from unchoke.photos.quotas import OPEN, Unit, fill_quotas
+from unchoke.photos.ties import tie_samples
+from unchoke.scenes.raster import Grid, SceneFacts
 
 SIDES = ("train", "val", "test")
 BUFFER = "buffer"

@@ -16,8 +16,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from unchoke.errors import UsageError, list_some
-from unchoke.index.bands import canonical
+from unchoke.core.errors import UsageError, list_some
+from unchoke.scenes.bands import canonical
 
 Kind = Literal["number", "truth"]
 Value = NDArray[Any] | float

@@ -18,10 +18,10 @@ from typing import IO, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unchoke import atomic
-from unchoke.errors import UsageError, missing_extra
-from unchoke.fingerprint import digest_bytes
-from unchoke.units import format_bytes
+from unchoke.core import atomic
+from unchoke.core.errors import UsageError, missing_extra
+from unchoke.core.fingerprint import digest_bytes
+from unchoke.core.units import format_bytes
 
 Compress = Literal["isal", "zlib", "none"]
 

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unchoke import listing
-from unchoke.boxes import Box
-from unchoke.decode.raster import IGNORE, Grid, SceneError
-from unchoke.errors import DataError, UsageError, list_some, missing_extra
-from unchoke.fingerprint import digest, digest_file
+from unchoke.core import listing
+from unchoke.core.boxes import Box
+from unchoke.core.errors import DataError, UsageError, list_some, missing_extra
+from unchoke.core.fingerprint import digest, digest_file
+from unchoke.scenes.raster import IGNORE, Grid, SceneError
 
 _SHAPEFILE = ".shp"
 _AREAS = {3, 6}

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unchoke.boxes import Box
-from unchoke.decode.handles import HandlePool
-from unchoke.decode.raster import SceneFacts, read_box
-from unchoke.errors import UsageError, list_some
-from unchoke.index.bands import canonical
+from unchoke.core.boxes import Box
+from unchoke.core.errors import UsageError, list_some
+from unchoke.scenes.bands import canonical
+from unchoke.scenes.handles import HandlePool
+from unchoke.scenes.raster import SceneFacts, read_box
 
 PERCENTILES = (2.0, 98.0)
 SAMPLE_PX = 4 << 20

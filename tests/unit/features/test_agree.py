@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from unchoke.decode.image import Pixels
-from unchoke.errors import missing_extra
+from unchoke.core.errors import missing_extra
 from unchoke.features.agree import USUAL, Candidate, Tolerance, choose_engine, compare
 from unchoke.features.encoders import Encoder
 from unchoke.features.engines import Engine, Features, TorchEngine
+from unchoke.photos.pixels.image import Pixels
 
 
 @dataclass

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from unchoke.decode.resize import Preprocess
-from unchoke.errors import UsageError
+from unchoke.core.errors import UsageError
+from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.features.cut import check_cut, cut_network, layer_numbers, set_batch_norm_eval
 from unchoke.features.encoders import Encoder, EncoderSpec, load_encoder
-from unchoke.torchvision_ready import prepare_torchvision
+from unchoke.photos.pixels.resize import Preprocess
 
 
 def build(name: str, size_px: int, **options: object) -> Encoder:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from unchoke.errors import UsageError
+from unchoke.core.errors import UsageError
 from unchoke.features.encoders import (
     DEFAULT_ENCODER,
     Encoder,
@@ -25,9 +25,9 @@ from unchoke.features.encoders import (
 
 FETCH = """
 import sys, time
-from unchoke.errors import MachineError
+from unchoke.core.errors import MachineError
 from unchoke.features.encoders import load_encoder
-from unchoke.torchvision_ready import prepare_torchvision
+from unchoke.core.torchvision_ready import prepare_torchvision
 prepare_torchvision()
 import timm
 started = time.monotonic()

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from unchoke.errors import MachineError
+from unchoke.core.errors import MachineError
 from unchoke.features.agree import Candidate, choose_engine
 from unchoke.features.cut import cut_network, frozen_part
 from unchoke.features.encoders import Encoder

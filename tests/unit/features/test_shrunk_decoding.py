@@ -6,12 +6,12 @@ import numpy as np
 import torch
 from PIL import Image
 
-from unchoke.decode.image import decode_image
-from unchoke.decode.resize import fit_to_input
 from unchoke.features.agree import USUAL, compare
 from unchoke.features.encoders import load_encoder
 from unchoke.features.engines import TorchEngine
-from unchoke.views.tiles import TilePlan, cover_px
+from unchoke.photos.pixels.image import decode_image
+from unchoke.photos.pixels.resize import fit_to_input
+from unchoke.photos.pixels.tile_grid import TilePlan, cover_px
 
 
 def large_photo(seed: int) -> bytes:

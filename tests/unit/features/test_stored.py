@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unchoke.features.store import FeatureStore, save_shard
+from unchoke.features.feature_store import FeatureStore, save_shard
 from unchoke.features.stored import open_stored
 from unchoke.jobs.queue import JobQueue
 from unchoke.jobs.records import JobResult

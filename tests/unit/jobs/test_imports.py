@@ -7,5 +7,6 @@ import sys
 
 
 def test_jobs_load_no_torch_numpy_or_pandas() -> None:
-    code = "import sys, unchoke.jobs.run, unchoke.jobs.engines; sys.exit(bool({'torch', 'numpy', 'pandas'} & set(sys.modules)))"
+    loaded = "bool({'torch', 'numpy', 'pandas'} & set(sys.modules))"
+    code = f"import sys, unchoke.jobs.run_jobs, unchoke.jobs.job_engines; sys.exit({loaded})"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

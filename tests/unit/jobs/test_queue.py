@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from unchoke.errors import DataError, UsageError
-from unchoke.fingerprint import digest_file
-from unchoke.jobs.plan import Job, plan_jobs
+from unchoke.core.errors import DataError, UsageError
+from unchoke.core.fingerprint import digest_file
+from unchoke.jobs.job_plan import Job, plan_jobs
 from unchoke.jobs.queue import JobQueue, QueueState
 from unchoke.jobs.records import JobResult
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from unchoke.boxes import plan_boxes
-from unchoke.decode.raster import SceneFacts
-from unchoke.errors import UsageError
+from unchoke.core.boxes import plan_boxes
+from unchoke.core.errors import UsageError
 from unchoke.scenes.blocks import BUFFER, Bounds, Placed, assign_splits, choose_block_px, footprints
+from unchoke.scenes.raster import SceneFacts
 
 MakeScene = Callable[..., SceneFacts]
 

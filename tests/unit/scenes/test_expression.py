@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from unchoke.errors import UsageError
+from unchoke.core.errors import UsageError
 from unchoke.scenes.expression import parse_expression
 
 NAMES = ("B2", "B3", "B5", "B8A")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from unchoke.errors import UsageError
+from unchoke.core.errors import UsageError
 from unchoke.scenes import npz
 from unchoke.scenes.npz import Compress, write_npz
 

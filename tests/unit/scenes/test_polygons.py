@@ -13,10 +13,10 @@ import shapely
 from numpy.typing import NDArray
 from rasterio.warp import transform
 
-from unchoke.boxes import Box, plan_boxes
-from unchoke.decode.raster import HandlePool, SceneError, SceneFacts
-from unchoke.errors import DataError, UsageError
+from unchoke.core.boxes import Box, plan_boxes
+from unchoke.core.errors import DataError, UsageError
 from unchoke.scenes.polygons import Shapes, burn, check_polygons, digest_polygons, load_polygons
+from unchoke.scenes.raster import HandlePool, SceneError, SceneFacts
 
 MakeScene = Callable[..., SceneFacts]
 UTM = "EPSG:32633"

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import rasterio
 
-from unchoke.boxes import Box
-from unchoke.decode.raster import HandlePool, SceneFacts, inspect_scene, read_box
-from unchoke.errors import UsageError
+from unchoke.core.boxes import Box
+from unchoke.core.errors import UsageError
 from unchoke.scenes import scale
+from unchoke.scenes.raster import HandlePool, SceneFacts, inspect_scene, read_box
 from unchoke.scenes.scale import SceneScale, apply_scale, measure_scale, to_physical
 
 MakeScene = Callable[..., SceneFacts]

@@ -1,0 +1,85 @@
+"""From a recording to findings: each names the stage, the line, what it costs, what to do, and what that would save.
+
+In: a `Recording` of somebody's training script. Out: findings, the largest gain first. Rules are functions from a `Look` to
+causes with the seconds they would save; rules that explain what is left over come last and see what others found. A gain below
+`WORTH_SHARE` of the training is a note, one below `NOTED_SHARE` is not told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from unchoke.chokes.diagnose import around_steps as around
+from unchoke.chokes.diagnose import feeding_steps as feeding
+from unchoke.chokes.diagnose import loading_causes as loading
+from unchoke.chokes.diagnose import network_causes as network
+from unchoke.chokes.diagnose.look import Cause, Look
+from unchoke.chokes.recording import Recording
+from unchoke.core.findings import Finding
+from unchoke.core.units import format_seconds
+
+WORTH_SHARE = 0.1
+NOTED_SHARE = 0.03
+_MIN_STEPS = 3
+
+RULES: tuple[Callable[[Look], Iterator[Cause]], ...] = (
+    loading.stat_per_sample,
+    loading.list_per_sample,
+    loading.oversized_decode,
+    loading.repeated_decode,
+    loading.reopened_file,
+    loading.compressed_npz,
+    loading.parsed_per_sample,
+    loading.python_transform,
+    loading.transform_at_full_size,
+    feeding.worker_startup,
+    feeding.slow_collate,
+    feeding.fat_handover,
+    network.anomaly_mode,
+    network.allocator_faults,
+    network.tiny_batches,
+    network.tile_loop,
+    network.frozen_recomputed,
+    network.frozen_gradients,
+    network.graph_kept,
+    around.host_sync,
+    around.slow_checkpoint,
+    around.slow_evaluation,
+    around.slow_logging,
+)
+LEFT_OVER: tuple[Callable[[Look, Sequence[Cause]], Iterator[Cause]], ...] = (
+    feeding.no_workers,
+    feeding.waiting,
+    around.slow_line,
+)
+
+
+def diagnose(recording: Recording) -> list[Finding]:
+    """What holds the recorded training back; nothing where it is too short to tell, or healthy."""
+    look = Look(recording)
+    if look.num_steps < _MIN_STEPS or not look.span_s:
+        return []
+    causes = [cause for rule in RULES for cause in rule(look) if cause.saved_s >= NOTED_SHARE * look.span_s]
+    for rule in LEFT_OVER:
+        causes += [cause for cause in rule(look, causes) if cause.saved_s >= NOTED_SHARE * look.span_s]
+    return [_finding(cause, look) for cause in sorted(causes, key=lambda cause: -cause.saved_s)]
+
+
+def _finding(cause: Cause, look: Look) -> Finding:
+    share = min(0.99, cause.saved_s / look.span_s)
+    each_s = cause.saved_s / look.num_steps
+    step_s = look.span_s / look.num_steps
+    return Finding(
+        code=cause.code,
+        message=cause.message,
+        severity="warning" if share >= WORTH_SHARE else "info",
+        path=cause.place.file or None,
+        line=cause.place.line or None,
+        stage=cause.stage,
+        evidence={**cause.evidence, "saved_s": cause.saved_s, "gain_share": share, "function": cause.place.function},
+        expected_gain=(
+            f"about {format_seconds(each_s)} of {format_seconds(step_s)} a step ({share:.0%}), {1 / (1 - share):.1f}× as fast"
+        ),
+        fix=cause.fix,
+        command=cause.edit,
+    )

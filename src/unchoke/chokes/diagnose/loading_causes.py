@@ -1,0 +1,259 @@
+"""Rules about making samples: the file system, decoding, parsing and transforms inside a Dataset.
+
+In: a `Look`. Out: causes with the seconds they cost. A second of decoding is claimed by one rule alone, the most specific.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from unchoke.chokes.diagnose.look import MAKING, Cause, Look, Place, first, per
+from unchoke.chokes.recording import Calls
+from unchoke.core.units import format_bytes, format_seconds
+
+_OVERSIZED = 4
+"""From how many times the pixels used on a picture counts as too large."""
+_DRAFT_SAVES = {2: 0.5, 4: 0.7, 8: 0.75}
+"""Of decoding and shrinking, by decoding JPEGs at a half, a quarter or an eighth of their size: estimates for ranking."""
+_ROOM_SHARE = 0.3
+_AGAIN = 1.4
+_RESIZING = ("resize", "crop", "to_array")
+
+
+def stat_per_sample(look: Look) -> Iterator[Cause]:
+    """Existence checks for every sample: one is cheap, but they are made for every candidate in every epoch."""
+    rows = look.calls("stat")
+    count = sum(row.count for row in rows)
+    row = first(rows)
+    if row is None or per(count, look.made_samples) < 1.5:
+        return
+    each = per(count, look.made_samples)
+    yield Cause(
+        "stat-per-sample",
+        "stat",
+        sum(look.around_s(one) for one in rows if one.function == row.function),
+        f"{each:.1f} file-system checks (exists, stat) for every sample, {count:,} in all",
+        "look the paths up once, in __init__: list each folder once, keep a dictionary from name to path, and use that",
+        Place.of(row),
+        {"checks_per_sample": each, "checks": count, "example": row.example, "remedy": "cached-stat"},
+        "self.paths = {entry.name: entry.path for folder in reversed(folders) for entry in os.scandir(folder)}  # in __init__",
+    )
+
+
+def list_per_sample(look: Look) -> Iterator[Cause]:
+    """A folder listed for every sample."""
+    rows = look.calls("list")
+    row = first(rows)
+    count = sum(one.count for one in rows)
+    if row is None or per(count, look.made_samples) < 0.2:
+        return
+    yield Cause(
+        "list-per-sample",
+        "list",
+        sum(look.around_s(one) for one in rows if one.function == row.function),
+        f"a folder is listed {per(count, look.made_samples):.1f} times for every sample "
+        f"({per(row.amount, row.count):,.0f} entries each time)",
+        "list the folder once, in __init__, and keep a dictionary from what is looked up (an id, a stem) to the path",
+        Place.of(row),
+        {"listings_per_sample": per(count, look.made_samples), "entries": per(row.amount, row.count), "remedy": "cached-stat"},
+        "self.files = {path.stem: path for path in Path(folder).iterdir()}  # in __init__",
+    )
+
+
+def oversized_decode(look: Look) -> Iterator[Cause]:
+    """JPEGs decoded in full although the network sees a fraction of them: they can be decoded smaller at once."""
+    for row in _oversized(look):
+        ratio = _oversize(look, row)
+        resizing_s = look.on_path_s(sum(one.seconds for one in _shrinking(look, row)))
+        px = row.detail.get("width_px", 0), row.detail.get("height_px", 0)
+        divisor, side = _draft(look, row)
+        yield Cause(
+            "oversized-decode",
+            "decode",
+            _DRAFT_SAVES[divisor] * (look.cost_s(row) + resizing_s),
+            f"JPEGs of {px[0]}×{px[1]} are decoded in full, {ratio:.0f} times the {look.used_px:,} pixels that are used",
+            "decode them smaller at once: JPEG can be decoded at a half, a quarter or an eighth of its size, which Pillow does "
+            "with draft() before the pixels are loaded (they change a little by it)",
+            Place.of(row),
+            {"decoded_to_used": ratio, "divisor": divisor, "decode_s": row.seconds, "decodes": row.count, "remedy": "draft-jpeg"},
+            f'image = Image.open(path); image.draft("RGB", ({side}, {side}))  # then convert and resize as before',
+        )
+
+
+def repeated_decode(look: Look) -> Iterator[Cause]:
+    """Pictures decoded again in every epoch that would fit in memory once they are small."""
+    large = {(row.phase, row.file, row.line) for row in _oversized(look)}
+    for row in look.calls("decode"):
+        if (row.phase, row.file, row.line) in large or per(row.count, row.distinct) < _AGAIN or look.used_px is None:
+            continue
+        files = min(row.distinct, look.trained.num_samples or row.distinct) if look.trained else row.distinct
+        room = files * look.used_px * 3
+        if room > _ROOM_SHARE * float(look.recording.machine.get("memory_bytes") or 8e9):
+            continue
+        again = 1 - per(files, row.count)
+        opening_s = sum(one.seconds for one in look.calls("open", "read", *_RESIZING) if one.function == row.function)
+        kind = row.detail.get("format") or "picture"
+        yield Cause(
+            "repeated-decode",
+            "decode",
+            again * (look.cost_s(row) + look.on_path_s(opening_s)),
+            f"{files:,} {kind} files were decoded {per(row.count, files):.1f} times each; in the size that is used they take "
+            f"{format_bytes(room)} of memory",
+            "decode every picture once (and shrink it to what is used), keep it as a uint8 array, and augment what is kept",
+            Place.of(row),
+            {"files": files, "decodes": row.count, "decode_s": row.seconds, "kept_bytes": room, "remedy": "cached-decode"},
+            "self.pictures = [load(path) for path in self.paths]  # in __init__: decoded, in the size that is used, uint8",
+        )
+
+
+def reopened_file(look: Look) -> Iterator[Cause]:
+    """A few files opened again for every window or sample, where one handle would do."""
+    for row in look.calls("raster_open", "open"):
+        again = per(row.count, row.distinct)
+        few = row.distinct <= max(1.0, look.made_samples / look.epochs / 4)
+        if again < 8 or not few or (row.kind == "open" and _parsed_here(look, row)):
+            continue
+        reading_s = sum(one.seconds for one in look.calls("raster_read") if one.function == row.function)
+        lost_s = 0.5 * reading_s  # blocks decoded for one window are forgotten with the handle
+        name = Path(row.example).name
+        yield Cause(
+            "reopened-file",
+            "open",
+            look.cost_s(row) + look.on_path_s(lost_s if row.kind == "raster_open" else 0.0),
+            f"{name} is opened {again:,.0f} times ({per(row.count, look.made_samples):.1f} per sample)",
+            "open it once in every process, when the first sample is read, and keep the handle: not in __init__, handles do not "
+            "survive being sent to workers",
+            Place.of(row),
+            {"opens": row.count, "files": row.distinct, "open_s": row.seconds, "read_s": reading_s, "remedy": "cached-rasters"},
+            "if self.source is None: self.source = rasterio.open(path)  # in __getitem__; None in __init__"
+            if row.kind == "raster_open"
+            else "if self.source is None: self.source = open(path, 'rb')  # in __getitem__; None in __init__",
+        )
+
+
+def compressed_npz(look: Look) -> Iterator[Cause]:
+    """Compressed NPZ members in the hot path: zlib runs for every sample of every epoch."""
+    for row in look.calls("npz"):
+        if not row.detail.get("compressed"):
+            continue
+        yield Cause(
+            "compressed-npz",
+            "read",
+            0.85 * look.cost_s(row),
+            f"every sample decompresses {format_bytes(per(row.amount, row.count))} of a compressed NPZ file "
+            f"({format_seconds(per(row.seconds, row.count))} each)",
+            "store the arrays uncompressed: np.save for one array a file, or np.savez instead of np.savez_compressed",
+            Place.of(row),
+            {"loads": row.count, "npz_s": row.seconds, "bytes_each": per(row.amount, row.count), "remedy": "cached-decode"},
+            "np.save(path.with_suffix('.npy'), array)  # once; then np.load(path.with_suffix('.npy'))",
+        )
+
+
+def parsed_per_sample(look: Look) -> Iterator[Cause]:
+    """A table or a JSON file parsed again for every sample."""
+    for row in look.calls("csv"):
+        again = per(row.count, row.distinct)
+        if again < 8 or per(row.count, look.made_samples) < 0.2:
+            continue
+        yield Cause(
+            "parsed-per-sample",
+            "read",
+            look.around_s(row),
+            f"{Path(row.example).name or 'a table'} is parsed {row.count:,} times, "
+            f"{per(row.count, look.made_samples):.1f} times a sample ({format_seconds(per(row.seconds, row.count))} each)",
+            "parse it once, in __init__, and keep what samples need as plain lists, arrays or dictionaries",
+            Place.of(row),
+            {"parses": row.count, "parse_s": row.seconds, "remedy": "cached-tables"},
+            'table = pd.read_csv(path); self.labels = dict(zip(table["path"], table["label"]))  # in __init__',
+        )
+
+
+def python_transform(look: Look) -> Iterator[Cause]:
+    """Python bytecode that works on pixels one by one, as the stack sampler sees it."""
+    functions: dict[tuple[str, str], tuple[float, Place]] = {}
+    called = {(row.file, row.function) for row in look.calls("stat", "list", "csv")}
+    for row, seconds in look.sampled(*MAKING[:1], stages=("python", "transform")):
+        if row.file and (row.file, row.function) not in called and not _calls_at(look, row.file, row.line):
+            before_s, place = functions.get((row.file, row.function), (0.0, Place.of(row)))
+            functions[row.file, row.function] = (before_s + seconds, place)
+    for seconds, place in functions.values():
+        runs_python = look.sampled_s("getitem", stages=("python",), file=place.file, function=place.function)
+        if runs_python < 0.5 * seconds:
+            continue
+        yield Cause(
+            "python-transform",
+            "transform",
+            0.9 * look.on_path_s(seconds),
+            f"{place.function or 'a transform'} spends {format_seconds(per(seconds, look.made_samples))} a sample in Python",
+            "write it with whole arrays (NumPy, torch or a library's transform) instead of a loop over pixels or values",
+            place,
+            {"python_s": runs_python, "seconds": seconds},
+            "out = np.where(image > limit, 255, image)  # for instance: one expression over the whole array",
+        )
+
+
+def transform_at_full_size(look: Look) -> Iterator[Cause]:
+    """Filters and colour work on pictures far larger than what is used afterwards."""
+    if not look.used_px:
+        return
+    large = [
+        row
+        for row in look.calls("transform")
+        if per(row.amount, row.count) >= _OVERSIZED * look.used_px and row.detail.get("name") != "convert"
+    ]
+    if not large:
+        return
+    px = max(per(row.amount, row.count) for row in large)
+    names = sorted({str(row.detail.get("name")) for row in large})
+    yield Cause(
+        "transform-at-full-size",
+        "transform",
+        sum(look.cost_s(row) for row in large) * (1 - per(look.used_px, px)),
+        f"{', '.join(names)} on {px:,.0f} pixels, {px / look.used_px:.0f} times as many as are used",
+        "shrink the picture first, by the filter you use now, then blur and change colours, with a radius that shrinks alike",
+        Place.of(large[0]),
+        {"transformed_to_used": px / look.used_px, "transform_s": sum(row.seconds for row in large), "names": names},
+        "image = image.resize((size, size), Image.BILINEAR)  # then the filters; their radius times size / the width it had",
+    )
+
+
+def _oversized(look: Look) -> list[Calls]:
+    return [row for row in look.calls("decode") if _oversize(look, row) >= _OVERSIZED and _draft(look, row)[0] > 1]
+
+
+def _draft(look: Look, row: Calls) -> tuple[int, int]:
+    """By how much a JPEG could be shrunk while it is decoded, and the side to ask for: twice what is used, or just that."""
+    if row.detail.get("format") != "JPEG" or not look.used_px:
+        return 1, 0
+    short_px = min(row.detail.get("width_px", 0), row.detail.get("height_px", 0))
+    side = round(look.used_px**0.5)
+    for wanted in (2 * side, side):
+        for divisor in (8, 4, 2):
+            if short_px // divisor >= wanted:
+                return divisor, wanted
+    return 1, 0
+
+
+def _oversize(look: Look, row: Calls) -> float:
+    """Decoded pixels for each pixel that is used, as far as a smaller decode could have saved them."""
+    return per(per(row.amount, row.count), look.used_px or 0)
+
+
+def _shrinking(look: Look, row: Calls) -> list[Calls]:
+    """Resizes and copies of full-size pictures in the function that decodes."""
+    return [
+        one
+        for one in look.calls("resize", "to_array", "transform")
+        if one.function == row.function and one.detail.get("name") in (None, "convert")
+    ]
+
+
+def _parsed_here(look: Look, row: Calls) -> bool:
+    """Whether an open at this line is part of parsing or decoding, which have rules of their own."""
+    return _calls_at(look, row.file, row.line, "csv", "decode", "npz", "load", "raster_open")
+
+
+def _calls_at(look: Look, file: str, line: int, *kinds: str) -> bool:
+    wanted = kinds or ("decode", "resize", "transform", "npz", "csv", "raster_open", "raster_read", "to_array", "read")
+    return any(row.file == file and row.line == line for row in look.calls(*wanted))

@@ -1,0 +1,200 @@
+"""Figures that several rules of the diagnosis need, worked out once from a recording, and the cause a rule may name.
+
+In: a `Recording`. Out: seconds, by the places where they were spent, on the scale of the whole training. Loading in workers only
+costs what the step waited for: `on_path_s` turns seconds of making samples into seconds of the run. Nothing is judged here.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from unchoke.chokes.recording import Calls, Loader, Recording, Sampled, Steps
+
+MAKING = ("getitem", "collate")
+STEPPING = ("step", "evaluate", "outside")
+_OWN = ("python", "transform", "other", "stat", "list", "open", "read")
+"""Stages of the sampler that may belong to a line of the user's which makes some call again and again."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line of the user's code."""
+
+    file: str = ""
+    line: int = 0
+    function: str = ""
+
+    @classmethod
+    def of(cls, row: Calls | Sampled) -> Place:
+        return cls(row.file, row.line, row.function)
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What a rule found: its code, how many seconds of the training it would save, where, and what to do."""
+
+    code: str
+    stage: str
+    saved_s: float
+    message: str
+    fix: str
+    place: Place = field(default_factory=Place)
+    evidence: dict[str, Any] = field(default_factory=dict)
+    edit: str = ""
+    """What to write instead, or the command that does it."""
+
+
+class Look:
+    """A recording, with what rules ask of it."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        self.steps: Steps = recording.steps
+        self.facts = recording.facts
+
+    @cached_property
+    def span_s(self) -> float:
+        """From the first batch asked for to the last step, and what evaluation and checkpoints took after it."""
+        after_s = sum(self.steps.after(name) for name in ("evaluate_s", "checkpoint_s"))
+        return self.steps.total("wall_s") + after_s
+
+    @cached_property
+    def num_steps(self) -> int:
+        return len(self.steps)
+
+    @cached_property
+    def cores(self) -> int:
+        return int(self.recording.machine.get("cores") or 1)
+
+    @cached_property
+    def loaders(self) -> list[Loader]:
+        return [loader for loader in self.recording.loaders if loader.batches]
+
+    @cached_property
+    def trained(self) -> Loader | None:
+        """The loader that most training samples came from."""
+        return max(self.recording.trained_loaders, key=lambda loader: loader.samples, default=None)
+
+    @cached_property
+    def epochs(self) -> float:
+        """Passes over the training data, at least one."""
+        loader = self.trained
+        if loader is None:
+            return 1.0
+        seen = loader.samples / loader.num_samples if loader.num_samples else float(loader.iterators)
+        return max(1.0, seen)
+
+    @cached_property
+    def made_samples(self) -> int:
+        """Samples that were made, for training and for evaluation."""
+        return sum(loader.fetched_samples for loader in self.loaders)
+
+    @cached_property
+    def used_px(self) -> int | None:
+        """Pixels of a training sample as the loop gets it."""
+        shape = self.trained.sample_shape if self.trained else ()
+        return math.prod(sorted(shape[-3:])[-2:]) if len(shape) >= 2 else None
+
+    @cached_property
+    def making_s(self) -> float:
+        """Seconds of making samples, over all processes."""
+        return sum(loader.fetch_s for loader in self.loaders)
+
+    @cached_property
+    def loading_s(self) -> float:
+        """Seconds in which the run stood still for loading; starting workers, which is told apart, is not in them."""
+        return sum(self._stood_still_s(loader) for loader in self.loaders)
+
+    @staticmethod
+    def _stood_still_s(loader: Loader) -> float:
+        return max(0.0, loader.wait_s - loader.startup_s) if loader.num_workers else loader.fetch_s
+
+    def on_path_s(self, making_s: float) -> float:
+        """What so many seconds of making samples cost the run: all of them without workers, else their share of the waiting."""
+        return making_s * min(1.0, self.loading_s / self.making_s) if self.making_s else 0.0
+
+    def calls(self, *kinds: str, phases: Collection[str] = MAKING) -> list[Calls]:
+        """Calls of these kinds, slowest first."""
+        return self.recording.calls(*kinds, phases=phases)
+
+    def cost_s(self, row: Calls) -> float:
+        """Seconds of the run that calls at one place cost."""
+        return self.on_path_s(row.seconds) if row.phase in MAKING else row.seconds
+
+    def around_s(self, row: Calls) -> float:
+        """What a line costs that makes many small calls: the calls, or all that was sampled in its function if they fill it."""
+        near_s = self.sampled_s(row.phase, stages=_OWN, file=row.file, function=row.function)
+        spent_s = max(row.seconds, near_s) if row.seconds >= 0.15 * near_s else row.seconds
+        return self.on_path_s(spent_s) if row.phase in MAKING else spent_s
+
+    def sampled(self, *phases: str, stages: Collection[str] = ()) -> list[tuple[Sampled, float]]:
+        """What the stack sampler saw in the main process and its workers, by place, with seconds; most first."""
+        found: dict[tuple[str, str, str, int], tuple[Sampled, float]] = {}
+        for process in (self.recording.main, *self.recording.workers):
+            for row in process.samples:
+                if row.phase in phases and (not stages or row.stage in stages):
+                    key = (row.stage, row.phase, row.file, row.line)
+                    before_s = found[key][1] if key in found else 0.0
+                    found[key] = (row, before_s + row.count * process.sample_period_s)
+        return sorted(found.values(), key=lambda pair: -pair[1])
+
+    def sampled_s(
+        self, *phases: str, stages: Collection[str] = (), file: str = "", function: str = "", lines: Collection[int] = ()
+    ) -> float:
+        """Seconds that the sampler saw in these phases and stages, of one function or of some lines where they are given."""
+        return sum(
+            seconds
+            for row, seconds in self.sampled(*phases, stages=stages)
+            if (not file or row.file == file) and (not function or row.function == function) and (not lines or row.line in lines)
+        )
+
+    def total_s(self, column: str) -> float:
+        """Seconds of one part of all steps, and of what came after the last."""
+        after = self.steps.after(column) if column in ("evaluate_s", "checkpoint_s") else 0.0
+        return self.steps.total(column) + after
+
+    @cached_property
+    def compute_s(self) -> float:
+        """Forward, backward and optimizer of all steps."""
+        return sum(self.total_s(name) for name in ("forward_s", "backward_s", "optimizer_s"))
+
+    @cached_property
+    def step_place(self) -> Place:
+        """The line of the user's code under which most of the forward and backward was sampled."""
+        rows = [row for row, _ in self.sampled("step", stages=("backward", "forward", "optimizer")) if row.file]
+        return Place.of(rows[0]) if rows else Place()
+
+    @cached_property
+    def busy_cores(self) -> float:
+        """How many cores the training process kept busy while it was not waiting for workers."""
+        in_workers_s = sum(loader.wait_s for loader in self.loaders if loader.num_workers)
+        wall_s = self.steps.total("wall_s") - in_workers_s
+        return (self.steps.total("user_s") + self.steps.total("system_s")) / wall_s if wall_s > 0 else 1.0
+
+    def typical(self, column: str, part: slice) -> float:
+        """The median of a column over some of the steps."""
+        values = [value for value in self.steps.column(column)[part] if value is not None]
+        return statistics.median(values) if values else 0.0
+
+
+def made_at(loader: Loader) -> Place:
+    """The line that made the loader itself; where it is unknown, that of its samples."""
+    return Place(loader.made_file, loader.made_line, "DataLoader") if loader.made_file else loader_place(loader)
+
+
+def loader_place(loader: Loader) -> Place:
+    """Where a loader's samples are made."""
+    return Place(loader.dataset_file, loader.dataset_line, f"{loader.dataset}.__getitem__")
+
+
+def per(count: float, number: float) -> float:
+    return count / number if number else 0.0
+
+
+def first(rows: Iterable[Calls]) -> Calls | None:
+    return next(iter(rows), None)

@@ -1,0 +1,289 @@
+"""What a watched command did, as plain data: processes, loaders, steps, networks, facts.
+
+In come the files that its processes left (`gathering.py`) or a saved `recording.json`; out come frozen values with the names
+of the record, and sums and means over steps. Everything may be missing: a command without torch, or one that was killed, still
+gives a recording. What it means is found elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from unchoke.chokes.gathering import gather
+
+_WARM_UP_STEPS = 2
+_Made = TypeVar("_Made")
+
+
+def _made(kind: type[_Made], data: Mapping[str, Any]) -> _Made:
+    """A value of `kind` from saved data; fields that are unknown or None are left out."""
+    known = {one.name for one in fields(kind)}  # type: ignore[arg-type]
+    return kind(**{name: value for name, value in data.items() if name in known and value is not None})
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Calls of one kind at one place in one phase: how often, how long, how much, and of how many different things."""
+
+    kind: str = ""
+    phase: str = "outside"
+    file: str = ""
+    line: int = 0
+    function: str = ""
+    count: int = 0
+    seconds: float = 0.0
+    amount: float = 0.0
+    distinct: int = 0
+    example: str = ""
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """How often the stack sampler found a process in one stage at one place."""
+
+    stage: str = "other"
+    phase: str = "outside"
+    file: str = ""
+    line: int = 0
+    function: str = ""
+    count: int = 0
+
+
+@dataclass(frozen=True)
+class Watched:
+    """One process."""
+
+    pid: int = 0
+    role: str = "main"
+    worker_id: int | None = None
+    loader: int | None = None
+    elapsed_s: float = 0.0
+    fetch_s: float = 0.0
+    argv: tuple[str, ...] = ()
+    usage: dict[str, float] = field(default_factory=dict)
+    calls: tuple[Calls, ...] = ()
+    samples: tuple[Sampled, ...] = ()
+    sample_period_s: float = 0.0
+    watcher: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def watching_s(self) -> float:
+        """What being watched has cost this process, by its own measure of one call of each kind."""
+        return sum(self.watcher.get(name, 0.0) for name in ("hooks_s", "flush_s", "sampler_s"))
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Watched:
+        calls = tuple(_made(Calls, row) for row in data.get("calls") or ())
+        samples = tuple(_made(Sampled, row) for row in data.get("samples") or ())
+        return _made(cls, {**data, "calls": calls, "samples": samples, "argv": tuple(data.get("argv") or ())})
+
+
+@dataclass(frozen=True)
+class Loader:
+    """One DataLoader object: how it was made, what it gave, and what its fetches cost in whichever process."""
+
+    number: int = 0
+    dataset: str = ""
+    dataset_file: str = ""
+    dataset_line: int = 0
+    made_file: str = ""
+    made_line: int = 0
+    collate: str = ""
+    collate_file: str = ""
+    collate_line: int = 0
+    num_samples: int | None = None
+    batch_size: int | None = None
+    num_workers: int = 0
+    persistent: bool = False
+    prefetch: int | None = None
+    pin_memory: bool = False
+    start_method: str | None = None
+    shuffle: bool = False
+    iterators: int = 0
+    startup_s: float = 0.0
+    batches: int = 0
+    samples: int = 0
+    wait_s: float = 0.0
+    batch_bytes: int | None = None
+    sample_shape: tuple[int, ...] = ()
+    evaluation: bool = False
+    fetches: int = 0
+    fetch_s: float = 0.0
+    getitem_s: float = 0.0
+    collate_s: float = 0.0
+    fetched_samples: int = 0
+    fetch_user_s: float = 0.0
+    fetch_system_s: float = 0.0
+    fetch_minor_faults: int = 0
+    fetch_read_bytes: int = 0
+    handover_s: float = 0.0
+    worker_pids: tuple[int, ...] = ()
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Loader:
+        listed = {name: tuple(data.get(name) or ()) for name in ("sample_shape", "worker_pids")}
+        return _made(cls, {**data, **listed})
+
+
+@dataclass(frozen=True)
+class Module:
+    """One network, or a part of one, as a few steps were looked at closely."""
+
+    name: str = ""
+    class_: str = ""
+    file: str = ""
+    line: int = 0
+    depth: int = 0
+    calls_per_step: float = 0.0
+    seconds_per_step: float = 0.0
+    batch: int | None = None
+    input_shape: tuple[int, ...] = ()
+    training: bool = False
+    grad_enabled: bool = False
+    num_params: int = 0
+    num_trainable: int = 0
+    num_in_optimizer: int = 0
+    output_requires_grad: bool = False
+    input_requires_grad: bool = False
+    dtype: str = ""
+    in_evaluation: bool = False
+    repeated_inputs_share: float | None = None
+    detail: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Module:
+        known = {one.name for one in fields(cls)} | {"class"}
+        more = {name: value for name, value in data.items() if name not in known}
+        class_ = data.get("class_") or data.get("class")
+        return _made(cls, {**data, "class_": class_, "input_shape": tuple(data.get("input_shape") or ()), "detail": more})
+
+
+@dataclass(frozen=True)
+class Steps:
+    """One row per optimizer step (or per few, once there are thousands), and `tail`: what came after the last one."""
+
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[Any, ...], ...] = ()
+    tail: tuple[Any, ...] = ()
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Steps:
+        rows = tuple(tuple(row) for row in data.get("rows") or ())
+        return cls(tuple(data.get("columns") or ()), rows, tuple(data.get("tail") or ()))
+
+    def __len__(self) -> int:
+        return int(self.total("steps"))
+
+    def column(self, name: str) -> list[Any]:
+        """The values of one column, in order."""
+        if name not in self.columns:
+            return []
+        place = self.columns.index(name)
+        return [row[place] for row in self.rows]
+
+    def each(self, name: str) -> list[float]:
+        """A column of seconds or counts, per step of each row; a row may sum up several."""
+        return [(value or 0) / max(1, steps) for value, steps in zip(self.column(name), self.column("steps"), strict=True)]
+
+    def total(self, name: str) -> float:
+        return float(sum(value or 0 for value in self.column(name)))
+
+    def mean(self, name: str) -> float:
+        """Per optimizer step; 0 without any."""
+        return self.total(name) / len(self) if len(self) else 0.0
+
+    def after(self, name: str) -> float:
+        """What a column amounts to after the last step: an evaluation at the very end, for instance."""
+        return float(self.tail[self.columns.index(name)] or 0) if self.tail and name in self.columns else 0.0
+
+    def steady(self) -> Steps:
+        """The same without the first two steps, which warm up."""
+        return Steps(self.columns, self.rows[_WARM_UP_STEPS:], self.tail)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """The same script on one batch, so that loading is free: seconds per step, over how many; or why there is none."""
+
+    step_s: float = 0.0
+    steps: int = 0
+    loader: int | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Everything that was recorded of one command."""
+
+    command: tuple[str, ...] = ()
+    exit_code: int = 0
+    wall_s: float = 0.0
+    machine: dict[str, Any] = field(default_factory=dict)
+    main: Watched = Watched()
+    workers: tuple[Watched, ...] = ()
+    others: tuple[Watched, ...] = ()
+    loaders: tuple[Loader, ...] = ()
+    steps: Steps = Steps()
+    modules: tuple[Module, ...] = ()
+    facts: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    replay: Replay | None = None
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Recording:
+        made = {
+            "command": tuple(data.get("command") or ()),
+            "main": Watched.from_dict(data.get("main") or {}),
+            "workers": tuple(map(Watched.from_dict, data.get("workers") or ())),
+            "others": tuple(map(Watched.from_dict, data.get("others") or ())),
+            "loaders": tuple(map(Loader.from_dict, data.get("loaders") or ())),
+            "steps": Steps.from_dict(data.get("steps") or {}),
+            "modules": tuple(map(Module.from_dict, data.get("modules") or ())),
+            "notes": tuple(data.get("notes") or ()),
+            "replay": _made(Replay, data["replay"]) if data.get("replay") else None,
+        }
+        return _made(cls, {**data, **made})
+
+    def to_dict(self) -> dict[str, Any]:
+        found = asdict(self)
+        found["modules"] = [{"class": row.pop("class_"), **row.pop("detail"), **row} for row in found["modules"]]
+        return found
+
+    @property
+    def processes(self) -> tuple[Watched, ...]:
+        """The one that trained first, then its workers, then the others."""
+        return (self.main, *self.workers, *self.others)
+
+    @cached_property
+    def trained_loaders(self) -> tuple[Loader, ...]:
+        return tuple(loader for loader in self.loaders if loader.batches and not loader.evaluation)
+
+    def calls(self, *kinds: str, phases: Iterable[str] = ()) -> list[Calls]:
+        """Calls of these kinds over the main process and its workers, those of one place and phase added up; slowest first."""
+        wanted = set(phases)
+        found: dict[tuple[str, str, str, int], Calls] = {}
+        for process in (self.main, *self.workers):
+            for row in process.calls:
+                if row.kind in kinds and (not wanted or row.phase in wanted):
+                    key = (row.kind, row.phase, row.file, row.line)
+                    found[key] = _added(found[key], row) if key in found else row
+        return sorted(found.values(), key=lambda row: -row.seconds)
+
+
+def _added(first: Calls, second: Calls) -> Calls:
+    """Two processes at one place. A thing is `distinct` once per process: `count / distinct` is how often one came back to it."""
+    return Calls(
+        first.kind, first.phase, first.file, first.line, first.function,
+        first.count + second.count, first.seconds + second.seconds, first.amount + second.amount,
+        first.distinct + second.distinct, first.example or second.example, second.detail or first.detail,
+    )  # fmt: skip
+
+
+def load_recording(folder: Path, *, command: Sequence[str], exit_code: int, wall_s: float) -> Recording:
+    """What the processes of `command` recorded in `folder`."""
+    return Recording.from_dict({**gather(folder), "command": list(command), "exit_code": exit_code, "wall_s": wall_s})

@@ -1,0 +1,167 @@
+"""Running somebody else's command under the watcher, and again in a sandbox: processes, signals, environment.
+
+In comes a command, out come its exit code, its seconds and a folder of records. The command's own streams pass through untouched;
+Ctrl-C reaches it, and what was recorded so far is kept. A replay (on one batch) and trials (with a remedy switched on) write to a
+scratch folder and to a log file alone.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import unchoke.chokes.watch
+from unchoke.chokes.gathering import read_records
+from unchoke.chokes.recording import Recording, Replay
+from unchoke.chokes.remedied import Trial
+from unchoke.chokes.watch import remedies, stepping
+from unchoke.chokes.watch import remedy_trial as trial
+from unchoke.chokes.watch import replay as replaying
+from unchoke.core.errors import UsageError
+
+REPLAY_STEPS = 20
+_STDERR = 2
+_INJECT = Path(unchoke.chokes.watch.__file__).parent / "inject"
+_ASIDE_SLOWER = 3.0
+_ASIDE_LONGEST_S = 60.0
+_OTHERS_STAY_SILENT = {
+    "WANDB_MODE": "disabled",
+    "COMET_MODE": "DISABLED",
+    "NEPTUNE_MODE": "debug",
+    "MLFLOW_DISABLE_TELEMETRY": "1",
+}
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a command ended; `exit_code` as a shell would say it: 128 and the signal's number for a killed one."""
+
+    exit_code: int
+    wall_s: float
+
+
+def run_watched(
+    command: Sequence[str], records: Path, *, steps: int | None, seconds: float | None, stdout_to_stderr: bool
+) -> Ran:
+    """Run `command` to its end, every Python process of it leaving a record in `records`."""
+    limits = {stepping.STEPS: steps, stepping.SECONDS: seconds}
+    asked = {name: str(value) for name, value in limits.items() if value is not None}
+    began_s = time.perf_counter()
+    with _starting(command):
+        process = subprocess.Popen(command, env=_environment(records, asked), stdout=_STDERR if stdout_to_stderr else None)
+    with _signals_passed_to(process):
+        code = process.wait()
+    return Ran(128 - code if code < 0 else code, time.perf_counter() - began_s)
+
+
+def replay(command: Sequence[str], recording: Recording, folder: Path) -> Replay:
+    """Run `command` again in `folder`, each loader that was trained on repeating its first batch; seconds of such a step."""
+    numbers = [loader.number for loader in recording.trained_loaders]
+    whole = REPLAY_STEPS if recording.facts.get("stopped") else len(recording.steps) - replaying.WARM_UP_STEPS
+    steps = max(1, min(REPLAY_STEPS, whole))
+    asked = {replaying.REPLAY: str(steps), replaying.LOADERS: ",".join(map(str, numbers))}
+    try:
+        records, why = _run_aside(command, folder, "replay", asked, wall_s=recording.wall_s)
+    except KeyboardInterrupt:  # what was recorded before is still to be shown
+        return Replay(note="it was interrupted")
+    for record in records:
+        found = (record.get("facts") or {}).get("replay")
+        if found:
+            return Replay(step_s=found["step_s"], steps=found["steps"], loader=numbers[0], note="; ".join(record["notes"]))
+    return Replay(note=why)
+
+
+def run_trial(recording: Recording, folder: Path, *, number: int, steps: int, remedy: str) -> Trial:
+    """Run the recorded command again for so many steps, loading as it does, with `remedy` switched on (or none)."""
+    evaluated = [loader.number for loader in recording.loaders if loader.evaluation]
+    asked = {
+        trial.TRIAL: str(steps),
+        trial.REMEDY: remedy,
+        trial.EVALUATED: ",".join(map(str, evaluated)),
+        "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"),
+        **remedies.environment(remedy),
+    }
+    records, why = _run_aside(recording.command, folder, f"trial_{number}", asked, wall_s=recording.wall_s)
+    return Trial.from_records(records, f"with {remedy}, {why}" if remedy else why)
+
+
+def _run_aside(
+    command: Sequence[str], folder: Path, name: str, asked: Mapping[str, str], *, wall_s: float
+) -> tuple[list[dict[str, Any]], str]:
+    """Run `command` once more, its files protected and its output in a log; the records, and what to say if they hold nothing."""
+    records, scratch, said = folder / name, folder / f"{name}_scratch", folder / f"{name}.log"
+    for made in (records, scratch / "tmp"):
+        made.mkdir(parents=True)
+    aside = {**asked, unchoke.chokes.watch.SCRATCH: str(scratch), "TMPDIR": str(scratch / "tmp"), **_OTHERS_STAY_SILENT}
+    limit_s = _ASIDE_LONGEST_S + _ASIDE_SLOWER * wall_s
+    try:
+        with said.open("wb") as log:
+            environment = _environment(records, aside)
+            subprocess.run(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=limit_s, check=False
+            )
+    except subprocess.TimeoutExpired:
+        return [], f"it had not reached enough steps after {limit_s:.0f} s"
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return read_records(records), f"the script did not come to train again{_last_words(said)}"
+
+
+def _last_words(log: Path) -> str:
+    said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return f"; it ended with: {said[-1][:160]}" if said else ""
+
+
+def _environment(records: Path, asked: Mapping[str, str]) -> dict[str, str]:
+    before = os.environ.get("PYTHONPATH")
+    path = os.pathsep.join([str(_INJECT), *([before] if before else [])])
+    watched = {"PYTHONPATH": path, unchoke.chokes.watch.FOLDER: str(records), unchoke.chokes.watch.PARENT: str(os.getpid())}
+    return {**os.environ, **watched, **asked}
+
+
+@contextmanager
+def _starting(command: Sequence[str]) -> Iterator[None]:
+    """Translate what the system says about a command that it cannot start."""
+    try:
+        yield
+    except (FileNotFoundError, PermissionError) as error:
+        script = f"python {command[0]}" if command[0].endswith(".py") else "python train.py"
+        why = "there is no such program" if isinstance(error, FileNotFoundError) else "it is no program that may be run"
+        raise UsageError(f"cannot run {command[0]!r}", why=why, try_=f"unchoke profile -- {script}") from None
+
+
+@contextmanager
+def _signals_passed_to(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """A Ctrl-C in a terminal reaches the command by itself; other requests to stop are handed on. We wait for its end."""
+
+    def hand_on(number: int, frame: FrameType | None) -> None:
+        if number != signal.SIGINT or not _shares_terminal():
+            process.send_signal(number)
+
+    if threading.current_thread() is not threading.main_thread():  # only the main one may ask for signals
+        yield
+        return
+    before = {number: signal.signal(number, hand_on) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _shares_terminal() -> bool:
+    """Whether a terminal's Ctrl-C goes to our whole group."""
+    try:
+        return os.isatty(0) and os.tcgetpgrp(0) == os.getpgrp()
+    except (OSError, AttributeError):
+        return False

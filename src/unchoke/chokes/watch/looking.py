@@ -1,0 +1,214 @@
+"""One look at the networks of a process: every call of a module, timed down to the third level, summed up by its name.
+
+In: torch's global module hooks, from `begin` to `end`. Out: rows as in a record's `modules`: times, calls, shapes, and what is
+trained. Calls in other threads than the one that began are left out (replicas of DataParallel). When to look is decided
+elsewhere.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+from unchoke.chokes.watch.places import NOWHERE, Place, is_user_code, user_place
+
+_MAX_DEPTH = 3
+_MAX_ROWS = 64
+
+
+class _Running:
+    """A module that is being called."""
+
+    __slots__ = ("began_s", "module", "name", "place")
+
+    def __init__(self, module: Any, name: str, place: Place) -> None:
+        self.module = module
+        self.name = name
+        self.place = place
+        self.began_s = perf_counter()
+
+
+class Calls:
+    """What one module did during the look; shapes are those of its last call."""
+
+    def __init__(self, module: Any, name: str, depth: int, place: Place) -> None:
+        self.module = module
+        self.name = name
+        self.depth = depth
+        self.place = place
+        self.calls = 0
+        self.seconds = 0.0
+        self.facts: dict[str, Any] = {}
+
+    def to_dict(self, parts: int, in_optimizer: set[int]) -> dict[str, Any]:
+        """`parts`: steps (or evaluated batches) that the look lasted."""
+        file, line = _place_of_class(self.module) or self.place[:2]
+        parameters = list(self.module.parameters())
+        return {
+            "name": self.name,
+            "class": type(self.module).__name__,
+            "file": file,
+            "line": line,
+            "call_file": self.place[0],
+            "call_line": self.place[1],
+            "depth": self.depth,
+            "calls_per_step": self.calls / parts,
+            "seconds_per_step": self.seconds / parts,
+            "training": self.module.training,
+            "num_params": _num_values(parameters),
+            "num_trainable": _num_values(one for one in parameters if one.requires_grad),
+            "num_in_optimizer": _num_values(one for one in parameters if id(one) in in_optimizer),
+            **self.facts,
+        }
+
+
+class Look:
+    """Hooks on all modules, from `begin` to `end`, their inside run by `safely`. `roots` counts calls from outside any module.
+
+    `is_wanted` is asked for each of those; where it says no, the call and all inside it are passed over.
+    """
+
+    def __init__(self, safely: Callable[[Callable[[], None]], None], is_wanted: Callable[[Any], bool]) -> None:
+        self.roots = 0
+        self.anomaly = False
+        self.autocast: str | None = None
+        self._safely = safely
+        self._is_wanted = is_wanted
+        self._passing: Any = None
+        self._thread = 0
+        self._running: list[_Running] = []
+        self._names: dict[int, str] = {}
+        self._rows: dict[int, Calls] = {}
+        self._handles: list[Any] = []
+
+    def begin(self) -> None:
+        from torch.nn.modules import module
+
+        self._thread = threading.get_ident()
+        self._handles = [
+            module.register_module_forward_pre_hook(self._before),
+            module.register_module_forward_hook(self._after, with_kwargs=True),
+        ]
+
+    def end(self) -> None:
+        while self._handles:
+            self._handles.pop().remove()
+        self._running.clear()
+
+    def rows(self) -> list[Calls]:
+        """The networks themselves, and of their parts those that took longest."""
+        rows = sorted(self._rows.values(), key=lambda row: (row.depth > 0, -row.seconds))
+        return rows[:_MAX_ROWS]
+
+    def _before(self, module: Any, args: Any) -> None:
+        if threading.get_ident() == self._thread:
+            self._safely(partial(self._entered, module))
+
+    def _entered(self, module: Any) -> None:
+        if self._passing is not None:
+            return
+        depth = len(self._running)
+        if depth == 0:
+            if not self._is_wanted(module):
+                self._passing = module
+                return
+            self.roots += 1
+            if id(module) not in self._names:
+                self._name_parts(module)
+        place = user_place(2) if depth <= _MAX_DEPTH else NOWHERE
+        self._running.append(_Running(module, self._names.get(id(module), type(module).__name__), place))
+
+    def _name_parts(self, root: Any) -> None:
+        """By the root's class, numbered where there are several of a class."""
+        taken = set(self._names.values())
+        kind = type(root).__name__
+        candidates = itertools.chain([kind], (f"{kind}#{number}" for number in itertools.count(2)))
+        root_name = next(name for name in candidates if name not in taken)
+        for name, module in root.named_modules():
+            self._names.setdefault(id(module), f"{root_name}.{name}" if name else root_name)
+
+    def _after(self, module: Any, args: Any, options: Any, output: Any) -> None:
+        if threading.get_ident() == self._thread:
+            self._safely(partial(self._left, module, perf_counter(), args, options, output))
+
+    def _left(self, module: Any, ended_s: float, args: Any, options: Any, output: Any) -> None:
+        if self._passing is not None:
+            self._passing = None if module is self._passing else self._passing
+            return
+        while self._running:  # a call that failed has left its entry behind
+            running = self._running.pop()
+            if running.module is module:
+                self._add(running, ended_s - running.began_s, args, options, output)
+                return
+
+    def _add(self, running: _Running, seconds: float, args: Any, options: Any, output: Any) -> None:
+        depth = len(self._running)
+        if depth > _MAX_DEPTH:
+            return
+        row = self._rows.get(id(running.module))
+        if row is None:
+            row = self._rows[id(running.module)] = Calls(running.module, running.name, depth, running.place)
+        row.calls += 1
+        row.seconds += seconds
+        given, made = first_tensor((args, options)), first_tensor(output)
+        row.facts = _call_facts(given, made)
+        if depth == 0 and given is not None:
+            self.autocast = self.autocast or _autocast_dtype(given)
+            self.anomaly = self.anomaly or _is_anomaly_enabled()
+
+
+def _call_facts(given: Any, made: Any) -> dict[str, Any]:
+    import torch
+
+    return {
+        "batch": int(given.shape[0]) if given is not None and given.dim() else None,
+        "input_shape": list(given.shape) if given is not None else None,
+        "input_requires_grad": bool(given is not None and given.requires_grad),
+        "output_requires_grad": bool(made is not None and made.requires_grad),
+        "dtype": str(made.dtype).removeprefix("torch.") if made is not None else None,
+        "grad_enabled": torch.is_grad_enabled(),
+    }
+
+
+def _autocast_dtype(tensor: Any) -> str | None:
+    import torch
+
+    kind = tensor.device.type
+    return str(torch.get_autocast_dtype(kind)).removeprefix("torch.") if torch.is_autocast_enabled(kind) else None
+
+
+def _is_anomaly_enabled() -> bool:
+    import torch
+
+    return torch.is_anomaly_enabled()
+
+
+def _place_of_class(module: Any) -> tuple[str, int] | None:
+    code = getattr(getattr(type(module), "forward", None), "__code__", None)
+    return (code.co_filename, code.co_firstlineno) if code is not None and is_user_code(code) else None
+
+
+def _num_values(parameters: Iterable[Any]) -> int:
+    return sum(parameter.numel() for parameter in parameters)
+
+
+def first_tensor(values: Any, depth: int = 4) -> Any:
+    """The first tensor of some arguments or results, however they are nested; None without one."""
+    return next(_tensors(values, depth), None)
+
+
+def _tensors(values: Any, depth: int) -> Iterator[Any]:
+    import torch
+
+    if isinstance(values, torch.Tensor):
+        yield values
+    elif depth and isinstance(values, Mapping):
+        for value in values.values():
+            yield from _tensors(value, depth - 1)
+    elif depth and isinstance(values, list | tuple):
+        for value in values:
+            yield from _tensors(value, depth - 1)

@@ -1,0 +1,108 @@
+"""Hooks on what moves tensors: to a device, to plain numbers, to and from files.
+
+In comes torch (and safetensors), once the script has imported it; out go `to_device`, `item`, `save` and `load` calls. Each hook
+costs a microsecond or two. What an optimizer reads for itself is not counted.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from unchoke.chokes.watch import hooks
+from unchoke.chokes.watch.recorder import Recorder
+
+Wrapped = Callable[..., Any]
+
+_clock = time.perf_counter
+_stat = os.stat  # ours stays what it was when others are replaced
+_TO_NUMBERS = ("item", "tolist", "numpy", "cpu", "__float__", "__int__", "__bool__")
+
+
+def install(recorder: Recorder) -> None:
+    """Wait for torch and safetensors, then watch copies, readings and files."""
+    hooks.when_imported("torch", lambda: _watch_torch(recorder))
+    hooks.when_imported("safetensors.torch", lambda: _watch_safetensors(recorder))
+
+
+def _watch_torch(recorder: Recorder) -> None:
+    import torch
+    import torch.serialization
+
+    for name in ("to", "cuda"):
+        recorder.duty.may_rest(hooks.replace(torch.Tensor, name, lambda original, patch: _timed_copy(recorder, original)))
+    for name in _TO_NUMBERS:
+        recorder.duty.may_rest(hooks.replace(torch.Tensor, name, lambda original, patch: _timed_reading(recorder, original)))
+    for name, kind, at in (("save", "save", 1), ("load", "load", 0)):
+        patch = hooks.replace(torch.serialization, name, _file_timer(recorder, kind, at))
+        if patch is not None and getattr(torch, name) is patch.original:
+            setattr(torch, name, patch.replacement)
+
+
+def _watch_safetensors(recorder: Recorder) -> None:
+    import safetensors.torch
+
+    for name, kind, at in (("save_file", "save", 1), ("save_model", "save", 1), ("load_file", "load", 0)):
+        hooks.replace(safetensors.torch, name, _file_timer(recorder, kind, at))
+
+
+def _timed_copy(recorder: Recorder, original: Wrapped) -> Wrapped:
+    def copy(self: Any, *args: Any, **kwargs: Any) -> Any:
+        began_s = _clock()
+        result = original(self, *args, **kwargs)
+        if result is not self and result.device != self.device:
+            took_s = _clock() - began_s
+            recorder.account.add("copy_s", took_s)
+            recorder.call("item" if result.is_cpu else "to_device", took_s, amount=result.element_size() * result.numel())
+        return result
+
+    return copy
+
+
+def _timed_reading(recorder: Recorder, original: Wrapped) -> Wrapped:
+    def reading(self: Any, *args: Any, **kwargs: Any) -> Any:
+        account = recorder.account
+        if account.region == "optimizer_s":
+            return original(self, *args, **kwargs)
+        began_s = _clock()
+        result = original(self, *args, **kwargs)
+        account.count("items")
+        recorder.call("item", _clock() - began_s, amount=0 if self.is_cpu else 1)
+        return result
+
+    return reading
+
+
+def _file_timer(recorder: Recorder, kind: str, at: int) -> Callable[[Wrapped, hooks.Patch], Wrapped]:
+    """A maker of wrappers for functions whose argument number `at` is a file; `kind` is save or load."""
+
+    def make(original: Wrapped, patch: hooks.Patch) -> Wrapped:
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            phase, recorder.phase = recorder.phase, "checkpoint"
+            began_s = _clock()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                took_s = _clock() - began_s
+                recorder.account.add("checkpoint_s" if kind == "save" else kind, took_s)
+                file = args[at] if len(args) > at else kwargs.get("f", kwargs.get("filename"))
+                recorder.call(kind, took_s, amount=_file_bytes(file), key=_name(file))
+                recorder.phase = phase
+
+        return timed
+
+    return make
+
+
+def _file_bytes(file: Any) -> int:
+    """Bytes of a file, or how far an open one was written; 0 where neither can be told."""
+    try:
+        return int(file.tell()) if hasattr(file, "tell") else int(_stat(file).st_size)
+    except (OSError, TypeError, ValueError, AttributeError):
+        return 0
+
+
+def _name(file: Any) -> str | None:
+    return os.fspath(file) if isinstance(file, str | os.PathLike) else None

@@ -1,0 +1,187 @@
+"""Arrays, rasters and tables that the script reads and writes through libraries: NumPy, rasterio, h5py, pandas, JSON and others.
+
+In: those libraries, as the script imports them. Out: calls of the kinds read (amount: bytes; arrays from .npy and HDF5), npz
+(bytes of the arrays; detail: whether the member is compressed), raster_open, raster_read (pixels; detail: bands, blocks,
+compression), open (HDF5 files), csv (bytes; tables, JSON, XML parsed), load (unpickled) and dump (tables, JSON, arrays, figures
+written). Pictures are decoded elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import partial
+from typing import Any
+
+from unchoke.chokes.watch import hooks
+from unchoke.chokes.watch.recorder import Recorder
+from unchoke.chokes.watch.wrapping import About, Describe, Wrappings, argument, path_of
+
+_PARSERS = {
+    "json": ("load",),
+    "csv": ("reader",),
+    "xml.etree.ElementTree": ("parse",),
+    "pandas": ("read_csv", "read_table", "read_parquet", "read_excel", "read_json", "read_feather", "read_pickle", "read_hdf"),
+    "numpy": ("loadtxt", "genfromtxt"),
+}
+"""Functions that parse a file, given as a path or open. `csv.reader` parses later: it is counted, not timed."""
+_TEXT_PARSERS = {"json": ("loads",), "xml.etree.ElementTree": ("fromstring",), "yaml": ("load", "safe_load")}
+"""Functions that parse a text they are given."""
+_WRITERS = {"json": ("dump",), "pickle": ("dump",)}
+"""Functions that write their first argument to the file that is their second."""
+_ARRAY_WRITERS = ("save", "savez", "savez_compressed", "savetxt")
+_MAX_RASTERS = 64
+_wrappings: list[Wrappings] = []
+_rasters: dict[str, dict[str, Any]] = {}
+
+
+def install(recorder: Recorder) -> None:
+    """Watch each library from the moment it is imported."""
+    wrappings = Wrappings(recorder)
+    _wrappings.append(wrappings)
+    for kind, functions, describe in (
+        ("csv", _PARSERS, _file_parsed),
+        ("csv", _TEXT_PARSERS, _text_parsed),
+        ("dump", _WRITERS, partial(_written, 1)),
+        ("dump", {"json": ("dumps",)}, _text_made),
+        ("dump", {"numpy": _ARRAY_WRITERS}, partial(_written, 0)),
+    ):
+        for module, names in functions.items():
+            hooks.when_imported(module, partial(_watch_functions, wrappings, module, names, kind, describe))
+    for module, watch in {
+        "numpy": _watch_numpy,
+        "rasterio": _watch_rasterio,
+        "h5py": _watch_hdf5,
+        "pandas": _watch_tables,
+        "pickle": _watch_pickle,
+        "matplotlib.figure": _watch_figures,
+    }.items():
+        hooks.when_imported(module, partial(watch, wrappings, module))
+
+
+def uninstall() -> None:
+    """Put everything back."""
+    while _wrappings:
+        _wrappings.pop().remove()
+
+
+def _watch_functions(wrappings: Wrappings, module: str, names: tuple[str, ...], kind: str, describe: Describe) -> None:
+    for name in names:
+        wrappings.time(sys.modules[module], name, kind, describe)
+
+
+def _watch_numpy(wrappings: Wrappings, module: str) -> None:
+    numpy = sys.modules[module]
+    wrappings.time(numpy, "load", "read", _array_loaded)
+    wrappings.time(numpy.lib.npyio.NpzFile, "__getitem__", "npz", _member_loaded)
+
+
+def _watch_rasterio(wrappings: Wrappings, module: str) -> None:
+    wrappings.time(sys.modules[module], "open", "raster_open", _raster_opened)
+    wrappings.time(sys.modules[module].io.DatasetReader, "read", "raster_read", _raster_read)
+
+
+def _watch_hdf5(wrappings: Wrappings, module: str) -> None:
+    wrappings.time(sys.modules[module].File, "__init__", "open", _hdf5_opened)
+    wrappings.time(sys.modules[module].Dataset, "__getitem__", "read", _dataset_read)
+
+
+def _watch_tables(wrappings: Wrappings, module: str) -> None:
+    wrappings.time(sys.modules[module].DataFrame, "to_csv", "dump", partial(_written, 1))
+
+
+def _watch_pickle(wrappings: Wrappings, module: str) -> None:
+    wrappings.time(sys.modules[module], "load", "load", _file_parsed)
+
+
+def _watch_figures(wrappings: Wrappings, module: str) -> None:
+    wrappings.time(sys.modules[module].Figure, "savefig", "dump", partial(_written, 1))
+
+
+def _file_parsed(_: Any, args: tuple[Any, ...], options: dict[str, Any]) -> About:
+    path = path_of(args[0] if args else next(iter(options.values()), None))
+    return {"amount": _file_bytes(path), "key": path}
+
+
+def _text_parsed(_: Any, args: tuple[Any, ...], options: dict[str, Any]) -> About:
+    source = args[0] if args else next(iter(options.values()), None)
+    if not isinstance(source, str | bytes | bytearray):
+        return _file_parsed(_, args, options)
+    return {"amount": len(source)}
+
+
+def _file_bytes(path: str | None) -> int:
+    """Asked behind our own hooks."""
+    if path is None:
+        return 0
+    try:
+        stat = getattr(os.stat, "__wrapped__", os.stat)
+        return int(stat(path).st_size)
+    except (OSError, ValueError):
+        return 0
+
+
+def _written(at: int, _: Any, args: tuple[Any, ...], options: dict[str, Any]) -> About:
+    """`at`: which argument is the file."""
+    names = ("fp", "file", "fname", "path_or_buf")
+    target = args[at] if len(args) > at else next((options[name] for name in names if name in options), None)
+    return {"key": path_of(target)}
+
+
+def _text_made(text: Any, _: tuple[Any, ...], __: dict[str, Any]) -> About:
+    return {"amount": len(text)}
+
+
+def _array_loaded(array: Any, args: tuple[Any, ...], options: dict[str, Any]) -> About | None:
+    """Archives are read member by member later, and memory maps page by page: neither is this call's."""
+    if not hasattr(array, "nbytes") or argument(args, options, 1, "mmap_mode"):
+        return None
+    return {"amount": array.nbytes, "key": path_of(argument(args, options, 0, "file"))}
+
+
+def _member_loaded(array: Any, args: tuple[Any, ...], _: dict[str, Any]) -> About:
+    archive, name = args[0], args[1]
+    member = archive.zip.getinfo(archive._files[name] if hasattr(archive, "_files") else _member_name(archive, name))
+    detail = {"member": member.filename, "compressed": member.compress_type != 0, "stored_bytes": member.compress_size}
+    return {"amount": getattr(array, "nbytes", len(array)), "key": archive.zip.filename, "detail": detail}
+
+
+def _member_name(archive: Any, name: str) -> str:
+    """Older NumPy keeps no table of names."""
+    return name if name in archive.zip.namelist() else f"{name}.npy"
+
+
+def _raster_opened(_: Any, args: tuple[Any, ...], options: dict[str, Any]) -> About | None:
+    if argument(args, options, 1, "mode") not in (None, "r"):
+        return None
+    return {"key": path_of(argument(args, options, 0, "fp"))}
+
+
+def _raster_read(array: Any, args: tuple[Any, ...], options: dict[str, Any]) -> About:
+    """`amount` counts each place once, however many bands were read there."""
+    dataset = args[0]
+    bands = array.shape[0] if array.ndim == 3 else 1
+    detail = {**_raster_facts(dataset), "bands": bands, "to_px": [array.shape[-1], array.shape[-2]]}
+    detail["windowed"] = options.get("window") is not None
+    return {"amount": array.shape[-1] * array.shape[-2], "key": dataset.name, "detail": detail}
+
+
+def _raster_facts(dataset: Any) -> dict[str, Any]:
+    facts = _rasters.get(dataset.name)
+    if facts is None:
+        compression = getattr(dataset.compression, "value", None)
+        facts = {"size_px": [dataset.width, dataset.height], "block_px": list(dataset.block_shapes[0])[::-1]}
+        facts["compression"] = compression
+        if len(_rasters) < _MAX_RASTERS:
+            _rasters[dataset.name] = facts
+    return facts
+
+
+def _hdf5_opened(_: Any, args: tuple[Any, ...], options: dict[str, Any]) -> About:
+    return {"key": path_of(argument(args, options, 1, "name"))}
+
+
+def _dataset_read(array: Any, args: tuple[Any, ...], _: dict[str, Any]) -> About:
+    dataset = args[0]
+    detail = {"compression": dataset.compression, "chunks": list(dataset.chunks) if dataset.chunks else None}
+    return {"amount": getattr(array, "nbytes", 0), "key": dataset.file.filename, "detail": detail}

@@ -1,0 +1,207 @@
+"""What was decoded or parsed is kept by file, time of change and arguments, and copies of it are handed out.
+
+In: Pillow, NumPy, OpenCV and others that read pictures and arrays; pandas, NumPy, JSON and YAML for tables. Out: the same
+results, made once for each file. Nothing is kept once the memory that is left has shrunk by a quarter, nor of files that the
+script writes.
+"""
+
+from __future__ import annotations
+
+import copy
+import marshal
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from unchoke.chokes.watch import hooks
+from unchoke.chokes.watch.remedies.applying import Applying, file_key
+from unchoke.chokes.watch.remedies.freed_memory import available_bytes
+from unchoke.chokes.watch.wrapping import Function
+
+Copy = Callable[[Any], Any]
+
+_READERS: dict[str, tuple[str, ...]] = {
+    "numpy": ("load",),
+    "cv2": ("imread",),
+    "imageio": ("imread",),
+    "imageio.v2": ("imread",),
+    "imageio.v3": ("imread",),
+    "skimage.io": ("imread",),
+    "tifffile": ("imread",),
+}
+"""Functions that give an array, the file being their first argument."""
+_PARSERS: dict[str, tuple[str, ...]] = {
+    "pandas": ("read_csv", "read_table", "read_parquet", "read_excel", "read_json", "read_feather"),
+    "numpy": ("loadtxt", "genfromtxt"),
+    "yaml": ("load", "safe_load"),
+    "json": ("load",),
+}
+_FREE_SHARE = 0.75
+_LOOK_EVERY = 64
+_SHORTEST_TEXT = 1024
+
+
+class Kept:
+    """Results by key, as long as there is room for more."""
+
+    def __init__(self, applying: Applying) -> None:
+        self._applying = applying
+        self._values: dict[Any, Any] = {}
+        self._least_bytes = int(_FREE_SHARE * available_bytes())
+        self._has_room = True
+
+    def find(self, key: Any) -> Any:
+        """What is kept under `key`, or None."""
+        found = self._values.get(key)
+        if found is not None:
+            self._applying.did()
+        return found
+
+    def keep(self, key: Any, value: Any) -> None:
+        if len(self._values) % _LOOK_EVERY == 0:
+            self._has_room = available_bytes() > self._least_bytes
+        if self._has_room:
+            self._values[key] = value
+
+    def key(self, source: Any, *more: Any) -> Any:
+        """What tells this file as it is now, read in this way, from any other; None where nothing may be kept."""
+        file = file_key(source)
+        return (file, repr(more)) if file is not None and self._applying.may_keep(file[0]) else None
+
+
+def cached_decode(applying: Applying) -> None:
+    """Pictures and arrays are decoded once."""
+    kept = Kept(applying)
+    for module, names in _READERS.items():
+        hooks.when_imported(module, partial(_keep_functions, applying, kept, module, names))
+    hooks.when_imported("PIL.ImageFile", lambda: _keep_pictures(applying, kept))
+    hooks.when_imported("numpy", lambda: _keep_members(applying, kept))
+
+
+def cached_tables(applying: Applying) -> None:
+    """Tables and other structured files are parsed once."""
+    kept = Kept(applying)
+    for module, names in _PARSERS.items():
+        hooks.when_imported(module, partial(_keep_functions, applying, kept, module, names))
+    hooks.when_imported("json", lambda: applying.put(sys.modules["json"], "loads", partial(_keep_text, kept)))
+
+
+def _keep_functions(applying: Applying, kept: Kept, module: str, names: tuple[str, ...]) -> None:
+    for name in names:
+        applying.put(sys.modules[module], name, partial(_keep_results, kept))
+
+
+def _keep_results(kept: Kept, original: Function) -> Function:
+    def read(source: Any, *args: Any, **options: Any) -> Any:
+        key = kept.key(source, original.__module__, original.__name__, args, options)
+        found = kept.find(key) if key is not None else None
+        if found is not None:
+            return found()
+        result = original(source, *args, **options)
+        copies = _copies_of(result) if key is not None else None
+        if copies is not None:
+            kept.keep(key, copies)
+        return result
+
+    return read
+
+
+def _copies_of(result: Any) -> Callable[[], Any] | None:
+    """A maker of copies, itself holding one; None for what reads more later: archives, memory maps, readers in chunks."""
+    kind = type(result)
+    if kind.__module__ == "numpy" and kind.__name__ == "ndarray":
+        return result.copy().copy  # type: ignore[no-any-return]
+    if kind.__module__.startswith("pandas.") and kind.__name__ in ("DataFrame", "Series"):
+        return result.copy().copy  # type: ignore[no-any-return]
+    if kind in (dict, list):
+        return _copies_of_plain(result)
+    return None
+
+
+def _copies_of_plain(value: Any) -> Callable[[], Any]:
+    try:
+        return partial(marshal.loads, marshal.dumps(value))  # far faster than a deep copy
+    except ValueError:  # dates and other objects
+        return partial(copy.deepcopy, copy.deepcopy(value))
+
+
+def _keep_text(kept: Kept, original: Function) -> Function:
+    def loads(s: Any, **options: Any) -> Any:
+        if options or not isinstance(s, str | bytes) or len(s) < _SHORTEST_TEXT:
+            return original(s, **options)
+        found = kept.find(s)
+        if found is not None:
+            return found()
+        result = original(s)
+        copies = _copies_of(result)
+        if copies is not None:
+            kept.keep(s, copies)
+        return result
+
+    return loads
+
+
+def _keep_members(applying: Applying, kept: Kept) -> None:
+    """Arrays of an NPZ archive, decompressed once each."""
+
+    def make(original: Function) -> Function:
+        def member(self: Any, name: str) -> Any:
+            key = kept.key(getattr(self.zip, "filename", None), "npz", name)
+            found = kept.find(key) if key is not None else None
+            if found is not None:
+                return found()
+            array = original(self, name)
+            copies = _copies_of(array) if key is not None else None
+            if copies is not None:
+                kept.keep(key, copies)
+            return array
+
+        return member
+
+    applying.put(sys.modules["numpy"].lib.npyio.NpzFile, "__getitem__", make)
+
+
+def _keep_pictures(applying: Applying, kept: Kept) -> None:
+    """Pillow decodes when pixels are first needed: kept from then on, and given out as pictures that are loaded already."""
+
+    def making_load(original: Function) -> Function:
+        def load(self: Any) -> Any:
+            is_first = bool(self.tile)
+            result = original(self)
+            if is_first and not self.tile and _is_whole(self):
+                key = kept.key(self.filename or None)
+                if key is not None:
+                    kept.keep(key, _Picture(self))
+            return result
+
+        return load
+
+    def making_open(original: Function) -> Function:
+        def open_(fp: Any, mode: str = "r", formats: Any = None) -> Any:
+            key = kept.key(fp) if isinstance(fp, str) or hasattr(fp, "__fspath__") else None
+            found = kept.find(key) if key is not None else None
+            return original(fp, mode, formats) if found is None else found.copy()
+
+        return open_
+
+    applying.put(sys.modules["PIL.ImageFile"].ImageFile, "load", making_load)
+    applying.put(sys.modules["PIL.Image"], "open", making_open)
+
+
+def _is_whole(picture: Any) -> bool:
+    """A single picture, decoded at its full size: not a frame of many, not a draft."""
+    return not getattr(picture, "is_animated", False) and not (picture.format == "JPEG" and picture.decoderconfig)
+
+
+class _Picture:
+    """A decoded picture, and what a file said beside its pixels."""
+
+    def __init__(self, opened: Any) -> None:
+        self._pixels = opened.copy()
+        self._said = {name: getattr(opened, name) for name in ("format", "filename")}
+
+    def copy(self) -> Any:
+        picture = self._pixels.copy()
+        vars(picture).update(self._said)
+        return picture

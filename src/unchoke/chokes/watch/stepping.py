@@ -1,0 +1,241 @@
+"""Hooks on the training step: networks called from outside, backward, optimizers; and stopping after so many steps.
+
+In comes torch, once the script has imported it; out go moments to the process's `Account`. Nothing is synchronised: on a device
+the times are those of the CPU side, which the record says. Code that torch compiles is left alone.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from unchoke.chokes.watch import hooks
+from unchoke.chokes.watch.places import user_place
+from unchoke.chokes.watch.recorder import Recorder
+
+STEPS = "UNCHOKE_WATCH_STEPS"
+SECONDS = "UNCHOKE_WATCH_SECONDS"
+_LEAVE_AFTER_S = 5.0
+_MAX_NETWORKS = 1_000
+_FRAMES_SHARE = 0.15
+"""What our frames cost where torch writes down the stack of each operation."""
+_sleep = time.sleep
+_ident = threading.get_ident
+
+Wrapped = Callable[..., Any]
+
+
+def install(recorder: Recorder) -> None:
+    """Wait for torch, then watch networks, backward and optimizers."""
+    recorder.register("steps", lambda: recorder.account.to_dict())
+    hooks.when_imported("torch.nn.modules.module", lambda: _watch_networks(recorder))
+    hooks.when_imported("torch.autograd", lambda: _watch_backward(recorder))
+    hooks.when_imported("torch.optim.optimizer", lambda: _watch_optimizers(recorder))
+    hooks.when_imported("torch", lambda: _describe(recorder))
+    hooks.when_imported("torch.autograd.anomaly_mode", lambda: _watch_anomaly(recorder))
+    stop_at = Stop.asked_for()
+    if stop_at is not None:
+        stop_at.watch(recorder)
+
+
+def _describe(recorder: Recorder) -> None:
+    import torch
+
+    def version() -> str:
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            recorder.device = torch.cuda.get_device_name()
+            recorder.note("on a device, times are those of the CPU side: work it has been handed and not finished is not in them")
+        return str(torch.__version__)
+
+    recorder.register("torch", version)
+    recorder.register("torch_threads", torch.get_num_threads)
+
+
+def _watch_anomaly(recorder: Recorder) -> None:
+    """The line that switches anomaly detection on. Hooks rest from then on: their frames would be in each stack torch keeps."""
+    import torch.autograd.anomaly_mode as anomaly
+
+    def make(original: Wrapped, patch: hooks.Patch) -> Wrapped:
+        def begin(self: Any, *args: Any, **options: Any) -> None:
+            original(self, *args, **options)
+            if isinstance(self, anomaly.set_detect_anomaly) and not sys.modules["torch"].is_anomaly_enabled():
+                return
+            recorder.fact("anomaly_at", user_place()[:2])
+            recorder.duty.hidden_share = _FRAMES_SHARE
+
+        return begin
+
+    for switch in (anomaly.set_detect_anomaly, anomaly.detect_anomaly):
+        hooks.replace(switch, "__init__", make)
+
+
+def _watch_networks(recorder: Recorder) -> None:
+    import torch.nn.modules.module as module
+
+    def make(original: Wrapped, patch: hooks.Patch) -> Wrapped:
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            account = recorder.account
+            if account.inside or _ident() != account.thread or _compiling():
+                return original(self, *args, **kwargs)
+            account.inside = True
+            account.enter("evaluate_s" if account.after_evaluation and not gradients() else "forward_s")
+            try:
+                return original(self, *args, **kwargs)
+            finally:
+                account.leave()
+                account.inside = False
+                account.within += parts.get(id(self)) or _count_parts(self, parts)
+
+        return call
+
+    parts: dict[int, int] = {}
+    gradients = sys.modules["torch"].is_grad_enabled
+    recorder.duty.may_rest(hooks.replace(module.Module, "__call__", make))
+
+
+def _count_parts(network: Any, parts: dict[int, int]) -> int:
+    """How many networks one is made of, kept by its id; scripts that build networks all the time do not fill our memory."""
+    if len(parts) > _MAX_NETWORKS:
+        parts.clear()
+    parts[id(network)] = sum(1 for _ in network.modules())
+    return parts[id(network)]
+
+
+def _compiling() -> bool:
+    """Whether torch is reading this code in order to compile it."""
+    compiler = sys.modules.get("torch.compiler")
+    return compiler is not None and bool(compiler.is_compiling())
+
+
+def _watch_backward(recorder: Recorder) -> None:
+    autograd = sys.modules["torch.autograd"]  # torch itself is still being imported
+
+    def make(original: Wrapped, patch: hooks.Patch) -> Wrapped:
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            account = recorder.account
+            if _ident() != account.thread or _compiling():
+                return original(*args, **kwargs)
+            account.begin()
+            account.trained()
+            account.loss = _loss(args[0] if args else None)
+            inside, account.inside = account.inside, True
+            account.enter("backward_s")
+            try:
+                return original(*args, **kwargs)
+            finally:
+                account.leave()
+                account.inside = inside
+                if recorder.phase != "step":
+                    recorder.phase = "step"
+
+        return backward
+
+    for name in ("backward", "grad"):
+        recorder.duty.may_rest(hooks.replace(autograd, name, make))
+
+
+def _loss(tensors: Any) -> float | None:
+    """The number a backward began from, where reading it costs nothing: on the CPU."""
+    first = tensors[0] if isinstance(tensors, tuple | list) and len(tensors) == 1 else tensors
+    if not getattr(first, "is_cpu", False) or first.numel() != 1:
+        return None
+    import torch
+
+    value = float(torch._C.TensorBase.item(first))  # the method itself, not our hook on it
+    return round(value, 6) if math.isfinite(value) else None
+
+
+def _watch_optimizers(recorder: Recorder) -> None:
+    import torch.optim.optimizer as optim
+
+    def before(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        account = recorder.account
+        if _ident() != account.thread:
+            return None
+        account.begin()
+        if account.resting:
+            return None
+        account.enter("optimizer_s")
+        return _with_closure_apart(recorder, args, kwargs)
+
+    def after(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        account = recorder.account
+        if _ident() != account.thread or not (account.resting or account.region == "optimizer_s"):
+            return
+        if not account.resting:
+            account.leave()
+        account.trained()
+        account.step(id(optimizer))
+        if not account.region:
+            recorder.duty.tick(step=True)
+
+    optim.register_optimizer_step_pre_hook(before)
+    optim.register_optimizer_step_post_hook(after)
+
+
+def _with_closure_apart(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Lightning runs the whole step in the optimizer's closure: what happens there is not the optimizer's time."""
+    closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+    if not callable(closure):
+        return None
+
+    def apart(*given: Any, **named: Any) -> Any:
+        recorder.account.enter("closure")
+        try:
+            return closure(*given, **named)
+        finally:
+            recorder.account.leave()
+
+    return (args, {**kwargs, "closure": apart}) if "closure" in kwargs else ((args[0], apart, *args[2:]), kwargs)
+
+
+class Stop:
+    """Ends the script after so many steps or seconds of training, as Ctrl-C would; what hangs on is left by force."""
+
+    def __init__(self, steps: int | None, seconds: float | None) -> None:
+        self._steps = steps
+        self._seconds = seconds
+        self._asked = False
+
+    @classmethod
+    def asked_for(cls) -> Stop | None:
+        steps, seconds = os.environ.get(STEPS), os.environ.get(SECONDS)
+        return cls(int(steps) if steps else None, float(seconds) if seconds else None) if steps or seconds else None
+
+    def watch(self, recorder: Recorder) -> None:
+        recorder.account.on_step = lambda: self._on_step(recorder)
+
+    def _on_step(self, recorder: Recorder) -> None:
+        account = recorder.account
+        enough = self._steps is not None and account.num_steps >= self._steps
+        trained_s = time.perf_counter() - (account.began_s or time.perf_counter())
+        late = self._seconds is not None and trained_s >= self._seconds
+        if (enough or late) and not self._asked:
+            self._asked = True
+            recorder.fact("stopped", f"after {account.num_steps} steps, {trained_s:.1f} s of training")
+            recorder.flush()
+            _interrupt(recorder)
+
+
+def _interrupt(recorder: Recorder) -> None:
+    tell = sys.excepthook
+
+    def quietly(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not issubclass(kind, KeyboardInterrupt):
+            tell(kind, error, trace)
+
+    def leave() -> None:
+        _sleep(_LEAVE_AFTER_S)
+        recorder.flush()
+        os._exit(0)
+
+    sys.excepthook = quietly
+    threading.Thread(target=leave, name="unchoke-stop", daemon=True).start()
+    signal.raise_signal(signal.SIGINT)

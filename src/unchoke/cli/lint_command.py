@@ -1,0 +1,179 @@
+"""The command about other people's code: `lint PATHS`."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unchoke.cli.options import Json
+from unchoke.cli.showing import Shown, show
+from unchoke.core.errors import UsageError
+from unchoke.core.events import Note
+from unchoke.reports.console import Console
+
+if TYPE_CHECKING:
+    from unchoke.linting.lint_session import Linted
+
+STDIN = "-"
+
+
+class Form(StrEnum):
+    """What a report is written as."""
+
+    text = "text"
+    json = "json"
+    sarif = "sarif"
+    github = "github"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was typed, apart from the two questions about rules."""
+
+    paths: list[str]
+    select: list[str]
+    ignore: list[str]
+    fix: bool
+    diff: bool
+    form: Form
+    output: str | None
+    statistics: bool
+
+
+def lint(
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="PATHS", help="Notebooks, scripts and folders of them; - is a script on stdin.", show_default=False
+        ),
+    ] = None,
+    select: Annotated[
+        list[str] | None, typer.Option("--select", metavar="RULES", help="Only these rules or groups: host-sync,input.")
+    ] = None,
+    ignore: Annotated[list[str] | None, typer.Option("--ignore", metavar="RULES", help="Not these rules or groups.")] = None,
+    fix: Annotated[bool, typer.Option("--fix", help="Write the mechanical fixes, and show what changed.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Show what --fix would change, and write nothing.")] = False,
+    form: Annotated[
+        Form | None, typer.Option("--format", help="text, json, sarif or github (default text).", show_default=False)
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option("--output", metavar="FILE", help="Write the report there, and the sum to stdout.")
+    ] = None,
+    statistics: Annotated[bool, typer.Option("--statistics", help="How often each rule, instead of every finding.")] = False,
+    explain: Annotated[
+        str | None, typer.Option("--explain", metavar="RULE", help="The page of a rule, and nothing else.")
+    ] = None,
+    list_rules: Annotated[bool, typer.Option("--list-rules", help="All rules, and nothing else.")] = False,
+    json: Json = False,
+) -> None:
+    """Choke points in training code, found by reading it: notebooks and scripts, PyTorch and Keras; nothing is run.
+
+    Exits 1 if it found any. A line marked `# noqa` or `# noqa: RULE` is left out. What does not parse is named and passed over.
+    """
+
+    def work(console: Console) -> Shown:
+        if explain is not None:
+            return _explain(explain)
+        if list_rules:
+            return _list_rules()
+        from unchoke.linting.choosing import split_names
+
+        typed = Asked(
+            list(paths or ()), split_names(select), split_names(ignore), fix, diff, _form(form, json), output, statistics
+        )
+        _refuse(typed, json)
+        return _lint(typed, console)
+
+    to_stdout = output in (None, STDIN)
+    show("lint", json or (form == Form.json and to_stdout), work)
+
+
+def _form(form: Form | None, json: bool) -> Form:
+    return form or (Form.json if json else Form.text)
+
+
+def _refuse(asked: Asked, json: bool) -> None:
+    """What cannot be meant: said before anything is read."""
+    to_stdout = asked.output in (None, STDIN)
+    for_machines = asked.form in (Form.sarif, Form.github)
+    if not asked.paths:
+        why = "it reads notebooks, scripts and folders, and none was named"
+        raise UsageError("nothing to lint", why=why, try_="unchoke lint .")
+    if asked.fix and asked.diff:
+        why = "the one writes what the other only shows"
+        raise UsageError("--fix and --diff at once", why=why, try_="--diff first, then --fix")
+    if asked.fix and STDIN in asked.paths:
+        raise UsageError("--fix of stdin", why="there is no file to write to", try_="--diff shows the fixes")
+    if for_machines and (asked.statistics or asked.diff):
+        option = "--statistics" if asked.statistics else "--diff"
+        why = f"{asked.form} holds findings and nothing else"
+        raise UsageError(f"{option} with --format {asked.form}", why=why, try_=f"{option} without --format, or with --json")
+    if json and asked.form != Form.json and to_stdout:
+        why = "each of them is what goes to stdout"
+        raise UsageError(f"--json and --format {asked.form} at once", why=why, try_="give one of them, or --output FILE")
+
+
+def _explain(code: str) -> Shown:
+    from unchoke.linting.choosing import rule_named
+    from unchoke.linting.lint_text import render_rule
+
+    loaded = rule_named(code)
+    return {**vars(loaded.rule), "page": loaded.page}, render_rule(loaded), 0
+
+
+def _list_rules() -> Shown:
+    from unchoke.linting.choosing import all_rules
+    from unchoke.linting.lint_text import render_rules
+
+    rules = all_rules()
+    return {"rules": [vars(loaded.rule) for loaded in rules]}, render_rules(rules), 0
+
+
+def _lint(asked: Asked, console: Console) -> Shown:
+    from unchoke.linting.lint_session import run_lint
+    from unchoke.linting.lint_text import render_sum
+
+    stdin = sys.stdin.buffer.read() if STDIN in asked.paths else None
+    linted = run_lint(asked.paths, select=asked.select, ignore=asked.ignore, fix=asked.fix, diff=asked.diff, stdin=stdin)
+    text = _rendered(asked, linted)
+    if asked.output is not None and asked.output != STDIN:
+        _write(asked.output, text)
+        text = f"{render_sum(linted)}\nwrote  {asked.output}"
+    elif linted.written and linted.repaired and asked.form in (Form.sarif, Form.github):
+        console.on_event(Note(f"fixed {sum(len(file.applied) for file in linted.repaired)} in {len(linted.repaired)} files"))
+    return linted.to_dict(), text, linted.exit_code
+
+
+def _rendered(asked: Asked, linted: Linted) -> str:
+    """The report in the form asked for."""
+    from unchoke.linting import github, lint_text, sarif
+    from unchoke.reports import json
+
+    if asked.form == Form.sarif:
+        return sarif.render_sarif(linted.result, linted.rules)
+    if asked.form == Form.github:
+        return github.render_github(linted.result)
+    if asked.form == Form.json:
+        record = {"schema": json.SCHEMA, "command": "lint", "ok": linted.exit_code == 0, "result": linted.to_dict()}
+        return json.dump_line(record)
+    return lint_text.render_statistics(linted) if asked.statistics else lint_text.render_lint(linted)
+
+
+def _write(file: str, text: str) -> None:
+    """The whole report or nothing; what is no plain file (a pipe, a terminal) is written to as it is."""
+    from unchoke.core import atomic
+
+    path = Path(file)
+    try:
+        if path.exists() and not path.is_file():
+            path.write_text(f"{text}\n", encoding="utf-8")
+        else:
+            atomic.write_text(path, f"{text}\n")
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise UsageError(f"cannot write {file}", why=why, try_="--output FILE with a folder that can be written to") from error

@@ -1,0 +1,98 @@
+"""The commands about scenes and masks: `tile`, `segment train`, `segment predict`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from unchoke.cli.options import (
+    DECODER,
+    DEVICE,
+    MACHINE,
+    PATCHES,
+    PROFILED,
+    SCENES,
+    SCENES_ARGUMENT,
+    TILES,
+    DryRun,
+    Json,
+    Out,
+    Run,
+    Weights,
+    takes,
+)
+from unchoke.cli.showing import Shown, hush_profiler, show
+from unchoke.reports.console import Console
+
+segment_app = typer.Typer(
+    help="Patches to full-size masks: train a decoder, then stitch masks of any size.", no_args_is_help=True
+)
+
+
+@takes(*SCENES, *TILES, "workers", data=SCENES_ARGUMENT)
+def tile(typed: dict[str, Any], out: Out = None, dry_run: DryRun = False, json: Json = False) -> None:
+    """Scenes to training tiles: band files, multi-band files or large images, cut into NPZ windows with masks and a manifest.
+
+    Exits 1 if a scene could not be read; the others are tiled.
+    """
+
+    def work(console: Console) -> Shown:
+        from unchoke.commands.tile import tile as run
+
+        result = run(out=out, dry_run=dry_run, on_event=console.on_event, **typed)
+        return result.to_dict(), result.to_text(), 0 if result.ok else 1
+
+    show("tile", json, work)
+
+
+@segment_app.command("train")
+@takes(*SCENES, *PATCHES, *DECODER, *DEVICE, *(name for name in MACHINE if name != "grad_ckpt"), *PROFILED, data=SCENES_ARGUMENT)
+def segment_train(typed: dict[str, Any], out: Out = None, json: Json = False) -> None:
+    """Train a decoder on the encoder's cached pyramids of patches (or, with --cut none, the whole network)."""
+
+    def work(console: Console) -> Shown:
+        hush_profiler(typed["profile"])
+        from unchoke.commands.segment_train import segment_train as run
+
+        result = run(out=out, on_event=console.on_event, **typed)
+        return result.to_dict(), result.to_text(), 0
+
+    show("segment train", json, work)
+
+
+@segment_app.command("predict")
+def segment_predict(
+    run: Run,
+    scenes: Annotated[str, typer.Argument(help="Scenes as for `tile`: a folder, a table, a file.")],
+    to: Annotated[Path | None, typer.Option("--to", help="Folder for the masks (default: masks/RUN in the workspace).")] = None,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities/--no-probabilities", help="Write the probability of each class as well.")
+    ] = True,
+    overlap: Annotated[int | None, typer.Option("--overlap", help="Pixels that patches share (default: as trained).")] = None,
+    memory: Annotated[str | None, typer.Option("--memory", help="Memory it may take, for instance 2GB.")] = None,
+    weights: Weights = None,
+    device: Annotated[str | None, typer.Option("--device", help="cpu, cuda or mps.")] = None,
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """Masks of whole scenes, stitched from patches in bounded memory: GeoTIFFs in the scene's place on the map, PNG for photos.
+
+    Run it again and it goes on, or says it is done. Exits 1 if a scene could not be read.
+    """
+
+    def work(console: Console) -> Shown:
+        from unchoke.commands.segment_predict import segment_predict as predict
+
+        options: dict[str, Any] = {
+            "probabilities": probabilities,
+            "overlap": overlap,
+            "memory": memory,
+            "weights": weights,
+            "device": device,
+        }
+        result = predict(run, scenes, to=to, out=out, on_event=console.on_event, **options)
+        return result.to_dict(), result.to_text(), 0 if result.ok else 1
+
+    show("segment predict", json, work)

@@ -1,0 +1,138 @@
+"""Is a line run on every round, or only now and then? Conditions such as `if step % 50 == 0`, `if debug`, `if self.f is None`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from unchoke.code.constant_values import Valued
+
+_BLOCKS = (ast.For, ast.AsyncFor, ast.While, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_SWITCHES = ("debug", "verbose", "log_every", "should_log", "do_log", "print_every", "is_main", "profil", "dry_run", "sanity")
+_COUNTERS = (
+    "step",
+    "iter",
+    "batch_idx",
+    "idx",
+    "batch_i",
+    "it",
+    "i",
+    "n",
+    "k",
+    "b",
+    "ib",
+    "bi",
+    "batch",
+    "nb",
+    "j",
+    "global_step",
+    "epoch",
+    "ep",
+)
+
+
+def is_conditional(program: Valued, node: ast.AST) -> bool:
+    """Is it under a condition on the number of the round, or a switch for debugging, within its loop or function?"""
+    return any(_is_now_and_then(test) for test in _tests_round(program, node)) or _after_skip(program, node)
+
+
+def is_lazy(program: Valued, node: ast.AST) -> bool:
+    """Is it run once and kept: under `if self.x is None`, `if key not in cache`, `if not hasattr(…)`, `except KeyError`?"""
+    for above in program.ancestors(node):
+        if isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            return False
+        if isinstance(above, ast.If) and _is_first_time(above.test) and program.index.holds_any(above.body, node):
+            return True
+        if isinstance(above, ast.ExceptHandler) and program.method(above.type) in ("KeyError", "AttributeError"):
+            return True
+    return False
+
+
+def is_after_cache(program: Valued, node: ast.AST) -> bool:
+    """`if key in self.cache: return self.cache[key]` higher up in the same function."""
+    function = program.enclosing_function(node)
+    for statement in function.body if function is not None else ():
+        if program.index.number[statement] >= program.index.number[node]:
+            return False
+        if isinstance(statement, ast.If) and _is_kept(statement.test) and isinstance(statement.body[-1], ast.Return):
+            return True
+    return False
+
+
+def _is_kept(test: ast.expr) -> bool:
+    return isinstance(test, ast.Compare) and (
+        isinstance(test.ops[0], ast.In) or (isinstance(test.ops[0], ast.IsNot) and _is_none(test.comparators[0]))
+    )
+
+
+def _is_first_time(test: ast.expr) -> bool:
+    if isinstance(test, ast.BoolOp):
+        return any(_is_first_time(part) for part in test.values)
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        inner = test.operand
+        named = isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and inner.func.id == "hasattr"
+        return named or isinstance(inner, ast.Attribute | ast.Name) or _is_kept(inner)
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        return isinstance(test.ops[0], ast.NotIn) or (isinstance(test.ops[0], ast.Is) and _is_none(test.comparators[0]))
+    return False
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _tests_round(program: Valued, node: ast.AST) -> Iterator[ast.expr]:
+    """The conditions between `node` and its loop or function."""
+    inner = node
+    for above in program.ancestors(node):
+        if isinstance(above, ast.If | ast.IfExp) and inner is not above.test:
+            yield above.test
+        elif isinstance(above, ast.BoolOp) and inner is not above.values[0]:
+            yield from above.values[:1]
+        elif isinstance(above, _BLOCKS):
+            return
+        inner = above
+
+
+def _after_skip(program: Valued, node: ast.AST) -> bool:
+    """`if step % 50: continue` earlier in the same block."""
+    statement = program.statement(node)
+    while statement is not None:
+        parent = program.parent(statement)
+        for block in (getattr(parent, "body", None), getattr(parent, "orelse", None)):
+            if isinstance(block, list) and statement in block:
+                earlier = block[: block.index(statement)]
+                if any(_skips(item) for item in earlier):
+                    return True
+        if parent is None or isinstance(parent, _BLOCKS):
+            return False
+        statement = program.statement(parent)
+    return False
+
+
+def _skips(statement: ast.stmt) -> bool:
+    leaves = isinstance(statement, ast.If) and isinstance(statement.body[-1], ast.Continue | ast.Return) and not statement.orelse
+    return leaves and isinstance(statement, ast.If) and _is_now_and_then(statement.test)
+
+
+def _is_now_and_then(test: ast.expr) -> bool:
+    if any(isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mod) and not _is_text(part.left) for part in ast.walk(test)):
+        return True
+    names = {part.id.lower() for part in ast.walk(test) if isinstance(part, ast.Name)}
+    names |= {part.attr.lower() for part in ast.walk(test) if isinstance(part, ast.Attribute)}
+    if any(switch in name for name in names for switch in _SWITCHES):
+        return True
+    return any(_is_one_round(part) for part in ast.walk(test) if isinstance(part, ast.Compare))
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def _is_one_round(test: ast.Compare) -> bool:
+    """`step == 0`, `i == len(loader) - 1`, `step < 3`."""
+    left = test.left
+    name = left.id if isinstance(left, ast.Name) else left.attr if isinstance(left, ast.Attribute) else ""
+    if isinstance(left, ast.BinOp) and isinstance(left.left, ast.Name):
+        name = left.left.id
+    return name.lower() in _COUNTERS and isinstance(test.ops[0], ast.Eq | ast.Lt | ast.LtE | ast.In)

@@ -1,0 +1,155 @@
+"""Code that evaluates, and whether gradients are off there.
+
+Evaluation is a function whose name says so, Lightning's validation steps, or what follows `model.eval()` in the same block up to
+`model.train()`. PyTorch's gradient switches (`no_grad`, `inference_mode`, `set_grad_enabled(False)`) are read as blocks,
+decorators and plain calls.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from unchoke.code.constant_values import Valued
+from unchoke.code.facts.loops import step_kind
+from unchoke.code.facts.source_text import is_evaluating_name
+from unchoke.code.node_index import FunctionNode
+
+_SWITCHES = frozenset({"torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad", "torch.autograd.inference_mode"})
+_HOOKS = frozenset(
+    {"validation_step", "test_step", "predict_step", "on_validation_epoch_end", "on_test_epoch_end", "validation_epoch_end"}
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """`node` is the function, or the first statement after `model.eval()`; `no_grad` says whether gradients are off in it."""
+
+    node: ast.AST
+    kind: Literal["function", "lightning", "mode"]
+    no_grad: bool
+    first: int
+    last: int
+    model: str = ""
+    scope: ast.AST | None = None
+
+
+def evaluations(program: Valued) -> list[Evaluation]:
+    """All evaluation code of the program, in order."""
+    found = [*_functions(program), *_after_eval(program)]
+    return sorted(found, key=lambda item: item.first)
+
+
+def _functions(program: Valued) -> Iterator[Evaluation]:
+    for node in program.nodes(ast.FunctionDef, ast.AsyncFunctionDef):
+        last = program.index.stop(node)
+        if node.name in _HOOKS and isinstance(program.parent(node), ast.ClassDef):
+            yield Evaluation(node, "lightning", True, program.index.number[node], last)
+        elif is_evaluating_name(node.name) and not _trains(program, node):
+            yield Evaluation(node, "function", is_switched_off(program, node), program.index.number[node], last)
+
+
+def _trains(program: Valued, node: ast.AST) -> bool:
+    return any(step_kind(program, call) for call in program.within(node, ast.Call))
+
+
+def _after_eval(program: Valued) -> Iterator[Evaluation]:
+    """The rest of the block after `model.eval()`; at the top of a notebook, of all cells that follow."""
+    for call in program.calls_to("eval"):
+        if not isinstance(call.func, ast.Attribute) or call.args or call.keywords:
+            continue
+        statement = program.parent(call)
+        model = program.written(call.func.value)
+        if isinstance(statement, ast.Expr) and model:
+            rest = list(_rest(program, statement, model))
+            if rest:
+                first, last = program.index.number[rest[0]], program.index.stop(rest[-1])
+                off = all(is_off_at(program, item) for item in rest if not isinstance(item, ast.Pass))
+                yield Evaluation(rest[0], "mode", off, first, last, model, program.enclosing_scope(statement))
+
+
+def _rest(program: Valued, statement: ast.stmt, model: str) -> Iterator[ast.stmt]:
+    for item in _following(program, statement):
+        if _ends(program, item, model):
+            return
+        yield item
+
+
+def _following(program: Valued, statement: ast.stmt) -> Iterator[ast.stmt]:
+    parent = program.parent(statement)
+    for field in ("body", "orelse", "finalbody"):
+        block = getattr(parent, field, None)
+        if isinstance(block, list) and statement in block:
+            yield from block[block.index(statement) + 1 :]
+    if isinstance(parent, ast.Module):
+        number = program.index.number[parent]
+        for module in program.nodes(ast.Module):
+            if program.index.number[module] > number:
+                yield from module.body
+
+
+def _ends(program: Valued, item: ast.stmt, model: str) -> bool:
+    """Training begins again, or the name gets another model."""
+    if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return False
+    for call in program.within(item, ast.Call):
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "train" and program.written(call.func.value) == model:
+            return True
+        if step_kind(program, call):
+            return True
+    return isinstance(item, ast.Assign) and any(program.written(target) == model for target in item.targets)
+
+
+def is_off_at(program: Valued, node: ast.AST) -> bool:
+    """Are gradients off where `node` runs: by a block round it, its function's decorator, a call before, or all its callers?"""
+    for above in (node, *program.ancestors(node)):
+        if isinstance(above, ast.With | ast.AsyncWith) and any(_is_switch(program, item.context_expr) for item in above.items):
+            return True
+        if isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef) and above is not node and is_switched_off(program, above):
+            return True
+    return _switched_before(program, node)
+
+
+def is_switched_off(program: Valued, function: FunctionNode, depth: int = 0) -> bool:
+    """By decorator, or because every call of it in the file is where gradients are off."""
+    if any(_is_switch(program, mark) for mark in function.decorator_list):
+        return True
+    if depth > 2:
+        return False
+    callers = program.callers(function)
+    return bool(callers) and all(_call_is_off(program, call, function, depth) for call in callers)
+
+
+def _call_is_off(program: Valued, call: ast.Call, function: FunctionNode, depth: int) -> bool:
+    for above in program.ancestors(call):
+        if above is function:
+            return True
+        if isinstance(above, ast.With | ast.AsyncWith) and any(_is_switch(program, item.context_expr) for item in above.items):
+            return True
+        if isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef):
+            return is_switched_off(program, above, depth + 1)
+    return False
+
+
+def _is_switch(program: Valued, node: ast.expr) -> bool:
+    name = program.name(node)
+    if name in _SWITCHES:
+        return not (isinstance(node, ast.Call) and program.value(program.argument(node, "mode", 0)) is False)
+    if name.endswith("set_grad_enabled") and isinstance(node, ast.Call):
+        given = program.argument(node, "mode", 0)
+        return program.value(given) is not True  # `phase == "train"` switches them off when it evaluates
+    return name.rpartition(".")[2] in ("no_grad", "inference_mode") and isinstance(node, ast.Call | ast.Name | ast.Attribute)
+
+
+def _switched_before(program: Valued, node: ast.AST) -> bool:
+    """A plain `torch.set_grad_enabled(False)` earlier in the file, not taken back before this place."""
+    state = True
+    number = program.index.number[node]
+    for call in program.calls_to("set_grad_enabled"):
+        if program.index.number[call] > number:
+            break
+        if isinstance(program.parent(call), ast.Expr):
+            state = program.value(program.argument(call, "mode", 0)) is not False
+    return not state

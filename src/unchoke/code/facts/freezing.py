@@ -1,0 +1,296 @@
+"""Which parts of networks stay frozen while the rest is trained, told apart by one key wherever they are named.
+
+In comes a program, out go `Freeze` records. `self.backbone` in a class and `model.backbone` of its instance have the same key
+(`Net.backbone`). Built on `facts.frozen`, which says what was switched; here stands whether that means the whole encoder.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from unchoke.code.assigning import Given
+from unchoke.code.constant_values import parameters
+from unchoke.code.facts.networks import Frozen
+from unchoke.code.program import Program
+
+_HEAD = re.compile(
+    r"_?fc\d*|\w*heads?|classif\w*|last_linear|linear\d*|top|predictor|logits|score|out\w*|\w+_predictor|proj\w*|norm|fc_norm|dense\w*|clf|cls\w*"
+)
+_RUNS = ("forward", "forward_features", "encode_image", "extract_features")
+_SAME = frozenset({"to", "cuda", "cpu", "eval", "train", "half", "float", "requires_grad_"})
+_WRAPS = frozenset({"DataParallel", "DistributedDataParallel", "DDP", "compile", "prepare"})
+_DEEPEST = 5
+_Place = tuple[str, ast.AST | None, ast.AST | None]
+_KEYS: WeakKeyDictionary[Program, dict[_Place, str]] = WeakKeyDictionary()
+ENCODERS = frozenset(
+    {"encoder", "backbone", "features", "base_model", "base", "body", "trunk", "vit", "feature_extractor", "stem"}
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Freeze:
+    """An encoder that is frozen as a whole, at `node`; `thawed` is where all or a part of it learns again."""
+
+    key: str
+    name: str
+    node: ast.AST
+    by: str
+    thawed: ast.AST | None = None
+
+
+def is_head(name: str) -> bool:
+    """Is this the name of a network's last part: `fc`, `head`, `classifier[6]`?"""
+    return bool(_HEAD.fullmatch(name.partition("[")[0].lower()))
+
+
+def key_of(program: Program, name: str, at: ast.AST) -> str:
+    """The module by its class where that is in the file, else by the variable it was first kept in: `Net.backbone`, `encoder`.
+
+    A parameter is followed to what callers give, a variable to the function that built its network.
+    """
+    kept = _KEYS.setdefault(program, {})
+    place = (name, program.enclosing_function(at), program.enclosing_class(at))
+    if place not in kept:
+        kept[place] = _worked_out(program, name, at)
+    return kept[place]
+
+
+def _worked_out(program: Program, name: str, at: ast.AST) -> str:
+    first, *rest = [part for part in name.split(".") if part != "module"] or [""]
+    if first == "self" and rest:
+        handed = _handed_in(program, rest[0], at)
+        if handed:
+            return ".".join([handed, *rest[1:]])
+    owner = program.enclosing_class(at) if first == "self" else _class_of(program, first, at)
+    return ".".join([owner.name if owner is not None else _origin(program, first, at), *rest])
+
+
+def key_of_call(program: Program, call: ast.Call) -> str:
+    """The module that a forward call runs."""
+    name = program.written(call.func)
+    if isinstance(call.func, ast.Attribute) and call.func.attr in _RUNS:
+        name = program.written(call.func.value)
+    return key_of(program, name, call) if name else ""
+
+
+def maker_of(program: Program, node: ast.AST, depth: int = 0) -> str:
+    """The dotted name of the call that made this network, through parameters and functions of the file that build it."""
+    made = program.made_by(node)
+    if depth > _DEEPEST:
+        return made
+    if not made and isinstance(node, ast.Name):
+        return next(
+            (found for given in _given_by_callers(program, node.id, node) if (found := maker_of(program, given, depth + 1))), ""
+        )
+    returned = _returned_by(program, made)
+    return next((found for item in returned if (found := maker_of(program, item, depth + 1))), made)
+
+
+def _returned_by(program: Program, name: str) -> list[ast.expr]:
+    function = program.functions.get(name)
+    returns = program.within(function, ast.Return) if function is not None else iter(())
+    return [item.value for item in returns if item.value is not None]
+
+
+def _given_by_callers(program: Program, name: str, at: ast.AST) -> list[ast.expr]:
+    """What the calls in this file give for the parameter `name` of the function round `at`."""
+    function = program.enclosing_function(at)
+    if function is None or name not in parameters(function):
+        return []
+    given = [program.calls.argument_for(call, function, name) for call in program.callers(function)[:4]]
+    return [item for item in given if item is not None]
+
+
+def _origin(program: Program, variable: str, at: ast.AST, depth: int = 0) -> str:
+    """The variable that the network was first kept in, with its function where that is not the whole file's."""
+    if depth > _DEEPEST:
+        return variable
+    function = program.enclosing_function(at)
+    own = [item for item in program.given(variable) if item.scope is function]
+    for given in _given_by_callers(program, variable, at) if not own else []:
+        if isinstance(given, ast.Name):
+            return _origin(program, given.id, given, depth + 1)
+    for item in own:
+        inner = _same_network(program, item)
+        if isinstance(inner, ast.Name) and inner.id != variable:
+            return _origin(program, inner.id, inner, depth + 1)
+    return f"{variable}@{function.name}" if own and function is not None else variable
+
+
+def _same_network(program: Program, given: Given) -> ast.expr | None:
+    """The network behind an assignment: `net` in `ddp = DDP(net).to(device)`, what a function of the file returns."""
+    node: ast.expr | None = given.value
+    for _ in range(_DEEPEST):
+        if not isinstance(node, ast.Call):
+            return node
+        returned = _returned_by(program, program.name(node))
+        if returned:
+            last = returned[-1]
+            unpacked = isinstance(last, ast.Tuple) and given.position is not None and given.position < len(last.elts)
+            node = last.elts[given.position or 0] if unpacked and isinstance(last, ast.Tuple) else last
+        elif isinstance(node.func, ast.Attribute) and node.func.attr in _SAME:
+            node = node.func.value
+        elif program.method(node) in _WRAPS and node.args:
+            node = node.args[0]
+        else:
+            return None
+    return None
+
+
+def _handed_in(program: Program, attribute: str, at: ast.AST) -> str:
+    """The key of what callers hand to `__init__` and it keeps as `self.attribute`; empty where the class makes it itself."""
+    owner = program.enclosing_class(at)
+    for item in program.given(f"self.{attribute}"):
+        if item.owner is owner and isinstance(item.value, ast.Name):
+            given = _given_by_callers(program, item.value.id, item.value)
+            if given and isinstance(given[0], ast.Name):
+                return _origin(program, given[0].id, given[0])
+    return ""
+
+
+def _class_of(program: Program, variable: str, at: ast.AST) -> ast.ClassDef | None:
+    function = program.enclosing_function(at)
+    for node in program.names(variable):
+        if isinstance(node.ctx, ast.Load) and program.enclosing_function(node) is function:
+            owner = program.assigned_class(node)
+            if owner is not None:
+                return owner
+    return None
+
+
+def freezes(program: Program) -> list[Freeze]:
+    """Encoders that are frozen as a whole, in order."""
+    found = [
+        Freeze(key_of(program, item.name, item.node), item.name, item.node, item.by, _thaw(program, item))
+        for item in _whole(program)
+    ]
+    chained = [Freeze(key_of(program, name, call), name, call, "requires_grad") for name, call in _chained(program)]
+    return sorted((*found, *chained), key=lambda item: program.index.number[item.node])
+
+
+def any_frozen(program: Program) -> set[str]:
+    """The keys of everything that is frozen in whole or in part."""
+    named = {key_of(program, item.name, item.node) for item in program.facts.frozen if item.name}
+    return named | {key_of(program, name, call) for name, call in _chained(program)} | _by_helpers(program)
+
+
+def _whole(program: Program) -> Iterator[Frozen]:
+    for item in program.facts.frozen:
+        if item.name and (item.whole or _all_but_head(item.test) or (item.test is None and _all_but_last(program, item))):
+            yield item
+
+
+def _all_but_head(test: ast.expr | None) -> bool:
+    """`if "fc" not in name`, `if not name.startswith("head")`."""
+    if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.NotIn):
+        words = test.left.value if isinstance(test.left, ast.Constant) else None
+        return isinstance(words, str) and is_head(words.strip("."))
+    if (
+        isinstance(test, ast.UnaryOp)
+        and isinstance(test.op, ast.Not)
+        and isinstance(test.operand, ast.Call)
+        and test.operand.args
+    ):
+        given = test.operand.args[0]
+        named = isinstance(test.operand.func, ast.Attribute) and test.operand.func.attr == "startswith"
+        return named and isinstance(given, ast.Constant) and isinstance(given.value, str) and is_head(given.value.strip("."))
+    return False
+
+
+def _all_but_last(program: Program, item: Frozen) -> bool:
+    """`list(model.parameters())[:-2]` and `list(model.children())[:-1]` leave out the last layer alone."""
+    for loop in program.loops_around(item.node):
+        if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Subscript) and isinstance(loop.iter.slice, ast.Slice):
+            last = program.value(loop.iter.slice.upper)
+            calls = {program.method(call) for call in program.within(loop.iter, ast.Call)}
+            return loop.iter.slice.lower is None and (
+                ("parameters" in calls and last in (-1, -2)) or ("children" in calls and last == -1)
+            )
+    return False
+
+
+def _thaw(program: Program, item: Frozen) -> ast.AST | None:
+    """Where it, or a part of it that is no head, is switched on again."""
+    for name, node in thaws(program):
+        whole = name == item.name or item.name.startswith(name + ".")
+        part = name.startswith(item.name + ".") and not is_head(name[len(item.name) + 1 :].partition(".")[0])
+        if (whole or part) and program.is_before(item.node, node):
+            return node
+    return item.thawed
+
+
+def thaws(program: Program) -> Iterator[tuple[str, ast.AST]]:
+    """Every part that is switched on, as written, with its place; an empty name where it cannot be told."""
+    for node in program.nodes(ast.Assign):
+        for target in node.targets:
+            if (
+                isinstance(target, ast.Attribute)
+                and target.attr in ("requires_grad", "trainable")
+                and program.value(node.value) is not False
+            ):
+                yield _looped(program, target.value, node), node
+    for call in program.nodes(ast.Call):
+        switched = isinstance(call.func, ast.Attribute) and call.func.attr == "requires_grad_"
+        if (
+            isinstance(call.func, ast.Attribute)
+            and switched
+            and program.value(program.argument(call, "requires_grad", 0)) is not False
+        ):
+            yield _looped(program, call.func.value, call), call
+
+
+def _looped(program: Program, node: ast.expr, at: ast.AST) -> str:
+    """`model.layer4` for `p` in `for p in model.layer4.parameters()`."""
+    name = program.written(node)
+    for loop in program.loops_around(at):
+        if isinstance(loop, ast.For) and any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(loop.target)):
+            inner = loop.iter
+            while isinstance(inner, ast.Call | ast.Subscript):
+                if isinstance(inner, ast.Subscript):
+                    inner = inner.value
+                else:
+                    inner = (
+                        inner.func.value
+                        if isinstance(inner.func, ast.Attribute)
+                        else (inner.args[0] if inner.args else inner.func)
+                    )
+            return program.written(inner).removesuffix(".layers")
+    return name
+
+
+def _chained(program: Program) -> Iterator[tuple[str, ast.Call]]:
+    """`enc = build().eval().requires_grad_(False)`, `for part in (stem, body): part.requires_grad_(False)`, `net.freeze()`."""
+    for call in program.nodes(ast.Call):
+        func = call.func
+        if isinstance(func, ast.Attribute) and func.attr == "freeze" and not call.args and program.facts.is_network(func.value):
+            yield program.written(func.value), call
+        if (
+            not isinstance(func, ast.Attribute)
+            or func.attr != "requires_grad_"
+            or program.value(program.argument(call, "requires_grad", 0)) is not False
+        ):
+            continue
+        if isinstance(func.value, ast.Call):
+            yield from ((name, call) for name in program.targets(call))
+        for loop in program.loops_around(call):
+            if (
+                isinstance(loop, ast.For)
+                and isinstance(loop.iter, ast.Tuple | ast.List)
+                and program.written(loop.target) == program.written(func.value)
+            ):
+                yield from ((program.written(part), call) for part in loop.iter.elts if program.written(part))
+
+
+def _by_helpers(program: Program) -> set[str]:
+    """What is handed to a function or method that freezes by its name: `freeze(model)`, `model.freeze_encoder()`."""
+    found = set()
+    for call in program.nodes(ast.Call):
+        method = program.method(call).lower()
+        if ("freeze" in method and "unfreeze" not in method) or "requires_grad" in method:
+            given = [*call.args, *([call.func.value] if isinstance(call.func, ast.Attribute) else [])]
+            found |= {key_of(program, program.written(item), call) for item in given if program.written(item)}
+    return found

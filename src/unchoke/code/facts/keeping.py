@@ -1,0 +1,232 @@
+"""Is what a line makes kept, so that the next sample or the next epoch does not make it again?
+
+Kept in a dict, an attribute or a file, by `lru_cache` or by tf.data's `.cache()`. In comes a node, out goes yes or no. Whether it
+is right to keep it (after a random transform it is not) is for rules to say.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from unchoke.code.constant_values import parameters
+from unchoke.code.facts.name_lookup import calls_named
+from unchoke.code.facts.tf_data import is_tf_dataset
+from unchoke.code.node_index import FunctionNode
+from unchoke.code.program import Program
+
+_REMEMBERING = frozenset({"lru_cache", "cache", "cached_property", "cached", "memoize", "memoized", "cachedmethod", "memoise"})
+_SAVES = frozenset(
+    {
+        "numpy.save", "numpy.savez", "numpy.savez_compressed", "torch.save", "cv2.imwrite", "pickle.dump", "joblib.dump",
+        "imageio.imwrite", "skimage.io.imsave", "tifffile.imwrite", "torchvision.io.write_png", "torchvision.io.write_jpeg",
+        "tf.io.write_file",
+    }
+)  # fmt: skip
+_SAVE_METHODS = frozenset({"save", "tofile", "setdefault", "set", "put", "imwrite", "write_bytes"})
+_EXISTS = frozenset({"exists", "isfile", "is_file", "lexists"})
+_DISK = "(disk)"
+_DEEPEST = 12
+
+
+def is_kept(program: Program, node: ast.AST, *, by_sample: bool = True) -> bool:
+    """Is `node` run once and its result kept? Without `by_sample`, a cache of samples (`if i in done: return`) does not count."""
+    return _kept(program, node, set(), by_sample=by_sample)
+
+
+def is_save(program: Program, call: ast.Call) -> bool:
+    """A call that writes a picture or an array to a file."""
+    name = program.name(call)
+    return name in _SAVES or (name.startswith("?.") and name[2:] in ("save", "tofile", "imwrite"))
+
+
+def _kept(program: Program, node: ast.AST, seen: set[ast.AST], *, by_sample: bool) -> bool:
+    function = program.enclosing_function(node)
+    if any(_keeps(program, above, node) for above in _blocks(program, node)):
+        return True
+    if function is None or function in seen:
+        return False
+    seen.add(function)
+    if _remembers(program, function) or (by_sample and _returned_before(program, function, node)):
+        return True
+    if any(record.function is function for record in program.facts.per_sample):
+        return by_sample and is_cached_dataset(program, function)
+    calls = [call for call in program.callers(function) if program.facts.in_per_sample(call) is not None]
+    return bool(calls) and all(_kept(program, call, seen, by_sample=by_sample) for call in calls)
+
+
+def _blocks(program: Program, node: ast.AST) -> Iterator[ast.If | ast.ExceptHandler]:
+    for above in program.ancestors(node):
+        if isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            return
+        if isinstance(above, ast.If | ast.ExceptHandler):
+            yield above
+
+
+def _keeps(program: Program, block: ast.If | ast.ExceptHandler, node: ast.AST) -> bool:
+    """A block that runs for the first time only and puts what it makes where the next time finds it."""
+    if isinstance(block, ast.ExceptHandler):
+        return program.method(block.type) in ("KeyError", "AttributeError") and _stores(program, block.body, "")
+    if program.index.holds_any(block.body, node):
+        return any(_stores(program, block.body, name) for name in _missing(program, block.test))
+    there = _exists(program, block.test)
+    return there and program.index.holds_any(block.orelse, node) and _stores(program, block.orelse, _DISK)
+
+
+def _missing(program: Program, test: ast.expr) -> Iterator[str]:
+    """What a test for the first time asks about: `self.f` for `self.f is None`, `cache` for `k not in cache`."""
+    if isinstance(test, ast.BoolOp):
+        for part in test.values:
+            yield from _missing(program, part)
+    elif isinstance(test, ast.Compare) and len(test.ops) == 1:
+        if isinstance(test.ops[0], ast.NotIn):
+            yield program.written(test.comparators[0]).removesuffix(".keys")
+        elif isinstance(test.ops[0], ast.Is) and _is_none(test.comparators[0]):
+            yield _got(program, test.left)
+    elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        yield from _denied(program, test.operand)
+
+
+def _denied(program: Program, inner: ast.expr) -> Iterator[str]:
+    if _exists(program, inner):
+        yield _DISK
+    elif isinstance(inner, ast.Call) and program.name(inner) in ("hasattr", "getattr"):
+        yield _got(program, inner)
+    elif isinstance(inner, ast.Compare) and len(inner.ops) == 1 and isinstance(inner.ops[0], ast.In):
+        yield program.written(inner.comparators[0])
+    elif program.written(inner).startswith("self."):
+        yield program.written(inner)
+
+
+def _got(program: Program, node: ast.expr) -> str:
+    """`self.f` for `getattr(self, "f", None)`."""
+    if isinstance(node, ast.Call) and program.name(node) in ("getattr", "hasattr") and len(node.args) > 1:
+        return f"{program.written(node.args[0])}.{program.value(node.args[1])}"
+    return program.written(node) or "(local)"
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _exists(program: Program, test: ast.expr) -> bool:
+    calls = [test] if isinstance(test, ast.Call) else test.values[:1] if isinstance(test, ast.BoolOp) else []
+    return any(isinstance(call, ast.Call) and program.method(call) in _EXISTS for call in calls)
+
+
+def _stores(program: Program, block: list[ast.stmt], name: str) -> bool:
+    """Does the block assign `name`, put into it, or (for a local name or none) put anything anywhere that outlives the call?"""
+    own = name == "" or name == _DISK or "." not in name
+    for statement in block:
+        for node in program.within(statement, ast.Assign, ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(_is_store(program, target, name, own=own) for target in targets):
+                return True
+        for call in program.within(statement, ast.Call):
+            if is_save(program, call) or (program.method(call) in _SAVE_METHODS and isinstance(call.func, ast.Attribute)):
+                return True
+    return False
+
+
+def _is_store(program: Program, target: ast.expr, name: str, *, own: bool) -> bool:
+    if isinstance(target, ast.Tuple | ast.List):
+        return any(_is_store(program, part, name, own=own) for part in target.elts)
+    if isinstance(target, ast.Subscript) and (own or program.written(target.value) == name):
+        return name != _DISK
+    written = program.written(target)
+    return (
+        written == name if "." in name else own and name != _DISK and (written.startswith("self.") or _is_global(program, target))
+    )
+
+
+def _is_global(program: Program, target: ast.expr) -> bool:
+    function = program.enclosing_function(target)
+    stated = program.within(function, ast.Global, ast.Nonlocal) if function is not None else iter(())
+    return isinstance(target, ast.Name) and any(target.id in node.names for node in stated)
+
+
+def _returned_before(program: Program, function: FunctionNode, node: ast.AST) -> bool:
+    """`if key in cache: return cache[key]` or `if exists(small): return load(small)` comes first, and the function stores."""
+    for test in program.within(function, ast.If):
+        if program.index.number[test] >= program.index.number[node] or not isinstance(test.body[-1], ast.Return):
+            continue
+        if _is_there(test.test) and _stores(program, function.body, ""):
+            return True
+        if _exists(program, test.test) and any(is_save(program, call) for call in program.within(function, ast.Call)):
+            return True
+    return False
+
+
+def _is_there(test: ast.expr) -> bool:
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1:
+        return False
+    return isinstance(test.ops[0], ast.In) or (isinstance(test.ops[0], ast.IsNot) and _is_none(test.comparators[0]))
+
+
+def _remembers(program: Program, function: FunctionNode) -> bool:
+    """Decorated with `lru_cache` or the like, or wrapped in it: `memory.cache(load)`, `lru_cache(8)(load)`."""
+    if any(program.method(mark) in _REMEMBERING for mark in function.decorator_list):
+        return True
+    for call in calls_named(program, *_REMEMBERING):
+        parent = program.parent(call)
+        outer = [parent] if isinstance(parent, ast.Call) and parent.func is call else []
+        if any(item.args and program.callable_of(item.args[0]) is function for item in (call, *outer)):
+            return True
+    return False
+
+
+# tf.data
+
+
+def is_cached_dataset(program: Program, function: ast.AST) -> bool:
+    """Is every tf.data pipeline that runs this function cached behind it?"""
+    uses = list(_pipelines(program, function))
+    if not uses:
+        return False
+    caches = calls_named(program, "cache", "snapshot")
+    kept = {call for cache in caches for call in _upstream(program, program.receiver(cache), 0)}
+    return all(call in kept for call in uses)
+
+
+def _pipelines(program: Program, function: ast.AST) -> Iterator[ast.Call]:
+    """The calls that hand this function to a tf.data pipeline."""
+    for call in calls_named(program, "map", "interleave", "flat_map", "from_generator"):
+        if _runs(program, call, function) and is_tf_dataset(program, call):
+            yield call
+
+
+def _runs(program: Program, call: ast.Call, function: ast.AST) -> bool:
+    given = program.callable_of(call.args[0]) if call.args else None
+    return given is not None and (
+        given is function or (isinstance(given, ast.Lambda) and function in program.called_functions(given))
+    )
+
+
+def _upstream(program: Program, node: ast.AST | None, depth: int) -> Iterator[ast.Call]:
+    """The calls of a pipeline up to `node`, through variables, helper functions and what they are given."""
+    if node is None or depth > _DEEPEST:
+        return
+    if isinstance(node, ast.Call):
+        yield node
+        function = program.function_of(node)
+        if function is not None:
+            for back in program.within(function, ast.Return):
+                yield from _upstream(program, back.value, depth + 1)
+        elif isinstance(node.func, ast.Attribute):
+            yield from _upstream(program, node.func.value, depth + 1)
+    elif isinstance(node, ast.Name | ast.Attribute):
+        given = program.latest(node)
+        if given is not None and given is not node:
+            yield from _upstream(program, given, depth + 1)
+        elif isinstance(node, ast.Name):
+            yield from _upstream_given(program, node, depth)
+
+
+def _upstream_given(program: Program, node: ast.Name, depth: int) -> Iterator[ast.Call]:
+    function = program.enclosing_function(node)
+    if function is None or node.id not in parameters(function):
+        return
+    for call in program.callers(function):
+        given = program.calls.argument_for(call, function, node.id)
+        if given is not None and is_tf_dataset(program, given):
+            yield from _upstream(program, given, depth + 1)

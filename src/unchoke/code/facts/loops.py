@@ -1,0 +1,227 @@
+"""The loops that train: over batches, and over epochs round them; in plain PyTorch, GradientTape, `train_on_batch` and Lightning.
+
+In comes a program, out go `Loop` records. A loop counts when a step of training (`backward`, an optimizer's step, a tape) runs in
+its body, in the same function or in one that the body calls. Evaluation is in `evaluation`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from unchoke.code.constant_values import UNKNOWN, Valued
+from unchoke.code.node_index import FunctionNode, LoopNode
+
+Kind = Literal["torch", "lightning", "tape", "batch"]
+_WRAPPED = frozenset(
+    {"tqdm", "trange", "enumerate", "islice", "track", "progress_bar", "master_bar", "notebook_tqdm", "tqdm_notebook", "Bar"}
+)
+_OPTIMIZER_WORDS = ("opt", "optim", "scaler")
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """`node` is the loop over batches (or `training_step`); `epochs` the loop round it, maybe in another function."""
+
+    node: LoopNode | FunctionNode
+    kind: Kind
+    epochs: LoopNode | None = None
+    num_epochs: Any = None
+
+
+def training_loops(program: Valued) -> list[Loop]:
+    """Every training loop once, in file order."""
+    found: dict[ast.AST, Loop] = {}
+    for mark, kind in _marks(program):
+        for loop in _loops_of(program, mark, kind):
+            found.setdefault(loop.node, loop)
+    for loop in _step_methods(program):
+        found.setdefault(loop.node, loop)
+    return sorted(found.values(), key=lambda loop: program.index.number[loop.node])
+
+
+def _marks(program: Valued) -> Iterator[tuple[ast.AST, Kind]]:
+    """The calls that are a step of training."""
+    for call in program.calls_to("backward", "step", "GradientTape", "apply_gradients", "train_on_batch"):
+        kind = step_kind(program, call)
+        if kind is not None:
+            yield call, kind
+
+
+def step_kind(program: Valued, call: ast.Call) -> Kind | None:
+    """Is this call a step of training, and in which framework?"""
+    method = program.method(call)
+    if method == "backward" and isinstance(call.func, ast.Attribute):
+        return "torch"
+    if method == "step" and is_optimizer(program, program.receiver(call)):
+        return "torch"
+    if method in ("GradientTape", "apply_gradients"):
+        return "tape"
+    return "batch" if method == "train_on_batch" else None
+
+
+def is_optimizer(program: Valued, node: ast.AST | None) -> bool:
+    name = program.written(node).rpartition(".")[2].lower()
+    if "sched" in name:
+        return False
+    if name.startswith(_OPTIMIZER_WORDS) or "optim" in name:
+        return True
+    made = program.made_by(node)
+    return made.startswith("torch.optim.") and "lr_scheduler" not in made
+
+
+def _loops_of(program: Valued, mark: ast.AST, kind: Kind, depth: int = 0) -> Iterator[Loop]:
+    """The batch loop round a step: in its own function, else round the calls of that function."""
+    around = program.loops_around(mark)
+    if around:
+        node = _batch_loop(program, around)
+        outer = around[around.index(node) + 1 :]
+        epochs = _epoch_loop(program, outer, node)
+        yield Loop(node, kind, epochs, count_of(program, epochs) if epochs is not None else None)
+        return
+    function = program.enclosing_function(mark)
+    if function is None or depth > 6 or function.name == "training_step":
+        return
+    callers = program.callers(function)
+    for call in callers:
+        yield from _loops_of(program, call, kind, depth + 1)
+    if not callers and _is_handed_over(program, function):
+        yield Loop(function, kind)
+
+
+def _is_handed_over(program: Valued, function: FunctionNode) -> bool:
+    """Is the function given to something that calls it for each batch, such as an engine?"""
+    return any(isinstance(program.parent(node), ast.Call | ast.keyword) for node in program.names(function.name))
+
+
+def _batch_loop(program: Valued, around: list[LoopNode]) -> LoopNode:
+    """The innermost loop, unless it only repeats a step a few times inside a loop over a loader."""
+    inner = around[0]
+    if len(around) > 1 and isinstance(inner, ast.For) and _is_short(program, inner) and _is_over_data(program, around[1]):
+        return around[1]
+    return inner
+
+
+def _is_short(program: Valued, loop: ast.For) -> bool:
+    if isinstance(loop.iter, ast.Tuple | ast.List):
+        return True
+    count = count_of(program, loop)
+    return isinstance(count, int) and count <= 8
+
+
+def _is_over_data(program: Valued, loop: LoopNode) -> bool:
+    if not isinstance(loop, ast.For | ast.AsyncFor):
+        return False
+    inner = unwrapped(program, loop.iter)
+    return (
+        not isinstance(inner, ast.Tuple | ast.List) and not is_range(program, inner) and "epoch" not in program.text(loop.target)
+    )
+
+
+def unwrapped(program: Valued, node: ast.expr) -> ast.expr:
+    """What is really looped over: `loader` in `enumerate(tqdm(loader))`, also through a variable for the bar."""
+    for _ in range(8):
+        if isinstance(node, ast.Call) and node.args and program.method(node) in _WRAPPED:
+            if program.method(node) == "trange":
+                return node
+            node = node.args[1] if program.method(node) == "progress_bar" and len(node.args) > 9 else node.args[0]
+            continue
+        given = program.latest(node) if isinstance(node, ast.Name) else None
+        if isinstance(given, ast.Call) and program.method(given) in _WRAPPED:
+            node = given
+            continue
+        break
+    return node
+
+
+def is_range(program: Valued, node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and program.name(node) in (
+        "range",
+        "tqdm.trange",
+        "tqdm.auto.trange",
+        "trange",
+        "tqdm.notebook.trange",
+        "count",
+        "itertools.count",
+    )
+
+
+def count_of(program: Valued, loop: LoopNode) -> Any:
+    """How often the loop runs: a number, or UNKNOWN."""
+    if not isinstance(loop, ast.For | ast.AsyncFor):
+        return _count_of_while(program, loop)
+    inner = unwrapped(program, loop.iter)
+    if isinstance(inner, ast.Tuple | ast.List):
+        return len(inner.elts)
+    if not isinstance(inner, ast.Call) or not is_range(program, inner) or not inner.args:
+        return UNKNOWN
+    given = [program.value(item) for item in inner.args]
+    if len(given) == 1:
+        return given[0] if isinstance(given[0], int | float) else UNKNOWN
+    first = given[0] if isinstance(given[0], int) else 0
+    if not isinstance(given[1], int) or (len(given) > 2 and given[2] != 1):
+        return UNKNOWN
+    return max(given[1] - first, 0)
+
+
+def _count_of_while(program: Valued, loop: ast.While) -> Any:
+    """`while epoch < 30` runs at most 30 times."""
+    test = loop.test
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Lt | ast.LtE):
+        found = program.value(test.comparators[0])
+        return found if isinstance(found, int) else UNKNOWN
+    return UNKNOWN
+
+
+def _epoch_loop(program: Valued, outer: list[LoopNode], node: LoopNode) -> LoopNode | None:
+    """The loop over epochs round the batch loop: in the same function, else round the calls of the function."""
+    for loop in outer:
+        if _says_epoch(program, loop):
+            return loop
+    plain = [loop for loop in outer if not (isinstance(loop, ast.For) and isinstance(loop.iter, ast.Tuple | ast.List))]
+    if plain:
+        return plain[0]
+    if _says_epoch(program, node):
+        return node  # the whole set in one step: epochs and batches are one loop
+    return _epochs_of_callers(program, program.enclosing_function(node), 0)
+
+
+def _epochs_of_callers(program: Valued, function: FunctionNode | None, depth: int) -> LoopNode | None:
+    if function is None or depth > 5:
+        return None
+    for call in program.callers(function):
+        around = program.loops_around(call)
+        named = [loop for loop in around if _says_epoch(program, loop)]
+        if named or around:
+            return (named or around)[0]
+        found = _epochs_of_callers(program, program.enclosing_function(call), depth + 1)
+        if found is not None:
+            return found
+    return None
+
+
+def _says_epoch(program: Valued, loop: LoopNode) -> bool:
+    if isinstance(loop, ast.While):
+        return "epoch" in program.text(loop.test).lower()
+    if not is_range(program, unwrapped(program, loop.iter)):
+        return False
+    words = [node.id.lower() for node in ast.walk(loop.target) if isinstance(node, ast.Name)]
+    if any(word in ("ep", "e", "epoca", "epoche") or word.startswith("epoch") for word in words):
+        return True
+    counted = program.text(loop.iter).lower()
+    return "epoch" in counted and not any(other in counted for other in ("step", "batch", "len("))
+
+
+def _step_methods(program: Valued) -> Iterator[Loop]:
+    """Lightning's `training_step` and Keras models' own `train_step`."""
+    for owner in program.nodes(ast.ClassDef):
+        bases = program.bases(owner)
+        for node in owner.body:
+            if not isinstance(node, ast.FunctionDef):
+                continue
+            if node.name == "training_step":
+                yield Loop(node, "lightning")
+            elif node.name == "train_step" and any(name.startswith("tf.keras") for name in bases):
+                yield Loop(node, "tape")

@@ -1,0 +1,261 @@
+"""Networks as the program uses them: forward calls, frozen parts, optimizers and what they are given."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from unchoke.code.constant_values import Valued, parameters
+from unchoke.code.facts.evaluation import is_off_at
+
+_NETWORK_WORD = re.compile(
+    r"(?:^|_)(?:model|net|network|encoder|enc|backbone|base|unet|resnet\w*|vit|cnn|classifier|head|decoder|generator|discriminator|"
+    r"feature_extractor|extractor|trunk|teacher|student|detector|segmenter|body|vgg\w*|efficientnet|clf|ema|base_model|conv_base)\d*$",
+    re.IGNORECASE,
+)
+_MAKERS = (
+    "torchvision.models.", "timm.create_model", "segmentation_models_pytorch.", "torch.nn.", "tf.keras.applications.",
+    "tf.keras.Model", "tf.keras.Sequential", "tf.keras.models.", "transformers.AutoModel", "transformers.ViT", "torch.hub.load",
+    "torch.compile", "monai.networks.", "efficientnet_pytorch.", "pretrainedmodels.", "open_clip.", "clip.load",
+    "ultralytics.YOLO", "torch.jit.load",
+)  # fmt: skip
+_NOT_NETWORKS = re.compile(
+    r".*(?:losses|metrics)\.|torch\.nn\.(?:\w*Loss|functional|Parameter|utils|init|MSE\w*|ModuleList|parallel)"
+)
+_VERB = re.compile(
+    r"_*(?:save|load|fit|evaluate|predict|build|create|get|make|compile|init|set|train|export|freeze|unfreeze|define|wrap|unwrap|"
+    r"prepare|release|offload|move|replace|convert|update|reset|copy|clone|setup|register|quantize|prune|summarize|describe|plot)_"
+)
+_NOT_FORWARD = frozenset({"summary", "print", "len", "sum", "type"})
+_SWITCHES: dict[str, Literal["requires_grad", "trainable"]] = {"requires_grad": "requires_grad", "trainable": "trainable"}
+_MODEL_BASES = ("Module", "LightningModule", "Model", "PreTrainedModel", "Layer")
+
+
+@dataclass(frozen=True, eq=False)
+class Frozen:
+    """`name` is the part as written (`self.backbone`), `by` how it was frozen, `whole` whether all of it was."""
+
+    name: str
+    node: ast.AST
+    by: Literal["requires_grad", "trainable", "no_grad"]
+    whole: bool = True
+    test: ast.expr | None = None  # the condition under which each parameter is frozen: `"fc" not in name`
+    thawed: ast.AST | None = None  # where it is made trainable again, later in the file
+
+
+@dataclass(frozen=True, eq=False)
+class Optimizer:
+    """`names` are the modules whose parameters it is given, as written; empty where that cannot be told."""
+
+    call: ast.Call
+    params_text: str
+    names: tuple[str, ...]
+    filtered: bool = False  # only parameters that require gradients are given
+
+
+def is_network(program: Valued, node: ast.AST | None) -> bool:
+    """Is this expression a network: by how it was made, its class in the file, or its name?"""
+    if not isinstance(node, ast.Name | ast.Attribute) or "." in program.name(node).removeprefix("?."):
+        return False  # a name of a library makes networks and is none
+    made = program.made_by(node)
+    if made:
+        if made.startswith(_MAKERS):
+            return not _NOT_NETWORKS.match(made)
+        owner = program.classes.get(made)
+        if owner is not None:
+            return _is_model_class(program, owner)
+        if made.startswith(("torch.optim", "torch.utils", "sklearn", "numpy", "pandas")):
+            return False
+    name = program.written(node)
+    if name == "self":
+        owner = program.enclosing_class(node)
+        return owner is not None and _is_model_class(program, owner)
+    last = name.rpartition(".")[2]
+    return (
+        bool(_NETWORK_WORD.search(last))
+        and last not in program.functions
+        and not _VERB.match(last)
+        and last not in program.classes
+    )
+
+
+def is_network_made(name: str) -> bool:
+    """Does a call of this name make a network?"""
+    return name.startswith((*_MAKERS, "tensorflow_hub.KerasLayer")) and not _NOT_NETWORKS.match(name)
+
+
+def _is_model_class(program: Valued, owner: ast.ClassDef) -> bool:
+    if owner.name.endswith("Loss"):
+        return False
+    return any(base.rpartition(".")[2] in _MODEL_BASES for base in program.bases(owner))
+
+
+def is_forward(program: Valued, call: ast.Call) -> bool:
+    """Does this call run a network: `model(x)`, `self.backbone(x)`, `model.forward(x)`, `model.predict(x)`?"""
+    if not call.args and not any(keyword.arg in (None, "pixel_values", "x", "images", "inputs") for keyword in call.keywords):
+        return False
+    func = call.func
+    if isinstance(func, ast.Attribute) and func.attr in (
+        "forward",
+        "forward_features",
+        "predict",
+        "predict_on_batch",
+        "encode_image",
+        "extract_features",
+    ):
+        return is_network(program, func.value) or func.attr in ("forward", "forward_features")
+    return is_network(program, func) and program.method(call) not in _NOT_FORWARD
+
+
+def forwards(program: Valued) -> list[ast.Call]:
+    """All calls that run a network, in order; calls in a Keras model's own construction (on layers) are among them."""
+    return [call for call in program.nodes(ast.Call) if is_forward(program, call)]
+
+
+def frozen_parts(program: Valued, trained: Iterable[ast.AST]) -> list[Frozen]:
+    """What the program freezes, in order; `trained` are the training loops and the like, without the evaluation in them."""
+    found = [*_switched(program, wanted=False), *_made_frozen(program), *_by_no_grad(program, trained)]
+    thaws = list(_switched(program, wanted=True))
+    return sorted((_with_thaw(program, item, thaws) for item in found), key=lambda item: program.index.number[item.node])
+
+
+def _with_thaw(program: Valued, item: Frozen, thaws: list[Frozen]) -> Frozen:
+    for thaw in thaws:
+        same = item.name == thaw.name or (thaw.name and item.name.startswith(thaw.name + "."))
+        if same and thaw.whole and program.is_before(item.node, thaw.node):
+            return replace(item, thawed=thaw.node)
+    return item
+
+
+def _switched(program: Valued, *, wanted: bool) -> Iterator[Frozen]:
+    """Every `requires_grad = …`, `requires_grad_(…)` and `trainable = …` with this value."""
+    for node in program.nodes(ast.Assign):
+        for target in node.targets:
+            by = _SWITCHES.get(target.attr) if isinstance(target, ast.Attribute) else None
+            if isinstance(target, ast.Attribute) and by is not None and program.value(node.value) is wanted:
+                yield from _frozen_by_loop(program, target.value, node, by)
+    for call in program.calls_to("requires_grad_"):
+        given = program.argument(call, "requires_grad", 0)
+        if isinstance(call.func, ast.Attribute) and (program.value(given) if given is not None else True) is wanted:
+            yield from _frozen_by_loop(program, call.func.value, call, "requires_grad")
+
+
+def _frozen_by_loop(program: Valued, node: ast.expr, at: ast.AST, by: Literal["requires_grad", "trainable"]) -> Iterator[Frozen]:
+    """`for p in X.parameters(): p.requires_grad = False`, or `X.requires_grad_(False)` and `X.trainable = False` themselves."""
+    for loop in program.loops_around(at):
+        if isinstance(loop, ast.For) and _mentions(program, loop.target, program.written(node)):
+            module, whole = _looped_module(program, loop.iter)
+            tests = [
+                above.test for above in program.ancestors(at) if isinstance(above, ast.If) and program.index.holds(loop, above)
+            ]
+            yield from _named_by_callers(program, module, at, by, whole and not tests, tests[0] if tests else None)
+            return
+    module, _ = _looped_module(program, node)
+    yield from _named_by_callers(program, module, at, by, True, None)
+
+
+def _named_by_callers(
+    program: Valued,
+    module: ast.expr,
+    at: ast.AST,
+    by: Literal["requires_grad", "trainable"],
+    whole: bool,
+    test: ast.expr | None,
+) -> Iterator[Frozen]:
+    """In a helper (`def freeze(net): …`) the part is what each call of the helper gives."""
+    function = program.enclosing_function(at)
+    if isinstance(module, ast.Name) and function is not None and module.id in parameters(function):
+        callers = program.callers(function)
+        for call in callers:
+            given = program.argument_for(call, function, module.id)
+            yield Frozen(program.written(given), call, by, whole, test)
+        if callers:
+            return
+    name = program.written(module)
+    if name:
+        yield Frozen(name, at, by, whole, test)
+
+
+def _mentions(program: Valued, target: ast.expr, name: str) -> bool:
+    return any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(target))
+
+
+def _looped_module(program: Valued, node: ast.expr) -> tuple[ast.expr, bool]:
+    """The module whose parameters or layers are looped over, and whether all of them are."""
+    whole = True
+    while True:
+        if isinstance(node, ast.Subscript) and not program.written(node):
+            whole, node = False, node.value
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            node = node.func.value
+        elif isinstance(node, ast.Call) and node.args:
+            node = node.args[0]
+        elif isinstance(node, ast.Attribute) and node.attr == "layers":
+            node = node.value
+        else:
+            return node, whole
+
+
+def _made_frozen(program: Valued) -> Iterator[Frozen]:
+    """`hub.KerasLayer(…, trainable=False)`."""
+    for call in program.nodes(ast.Call):
+        keyword = program.keyword(call, "trainable")
+        if keyword is None or not is_network_made(program.name(call)):
+            continue
+        if program.value(keyword.value) is False and program.targets(call):
+            yield Frozen(program.targets(call)[0], keyword.value, "trainable")
+
+
+def _by_no_grad(program: Valued, trained: Iterable[ast.AST]) -> Iterator[Frozen]:
+    """A part whose forward runs with gradients off in a model's `forward` or on each step of training, and nowhere with them."""
+    off, on = [], set()
+    functions = [node for node in program.nodes(ast.FunctionDef) if node.name in ("forward", "training_step")]
+    calls = dict.fromkeys(call for block in (*functions, *trained) for call in program.within(block, ast.Call))
+    for call in calls:
+        if is_forward(program, call):
+            name = program.written(call.func) or program.written(program.receiver(call))
+            if is_off_at(program, call):
+                off.append(Frozen(name, call, "no_grad"))
+            else:
+                on.add(name)
+    yield from (item for item in off if item.name not in on)
+
+
+def optimizers(program: Valued) -> list[Optimizer]:
+    """Every optimizer the program makes."""
+    found = []
+    for call in program.nodes(ast.Call):
+        given = program.argument(call, "params", 0)
+        if given is None or not _makes_optimizer(program, call, given):
+            continue
+        names = tuple(dict.fromkeys(_given_modules(program, given)))
+        text = program.text(given)
+        shown = program.latest(given) if isinstance(given, ast.Name) else given
+        found.append(Optimizer(call, text, names, "requires_grad" in program.text(shown or given)))
+    return found
+
+
+def _makes_optimizer(program: Valued, call: ast.Call, given: ast.expr) -> bool:
+    name = program.name(call)
+    last = name.rpartition(".")[2]
+    if name.startswith("torch.optim."):
+        return "lr_scheduler" not in name and last[:1].isupper()
+    if last in ("create_optimizer_v2", "create_optimizer"):
+        return True
+    if not last[:1].isupper() or not program.keyword(call, "lr"):
+        return False
+    return any(program.method(inner) in ("parameters", "named_parameters") for inner in program.within(given, ast.Call))
+
+
+def _given_modules(program: Valued, node: ast.AST, depth: int = 0) -> Iterator[str]:
+    """`model.fc` for `model.fc.parameters()`, through lists, dicts, filters and variables."""
+    for call in program.within(node, ast.Call):
+        if isinstance(call.func, ast.Attribute) and call.func.attr in ("parameters", "named_parameters"):
+            yield program.written(call.func.value)
+    for part in program.within(node, ast.Name):
+        given = program.latest(part) if depth < 3 else None
+        if given is not None and not isinstance(program.parent(part), ast.Attribute):
+            yield from _given_modules(program, given, depth + 1)

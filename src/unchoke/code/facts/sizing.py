@@ -1,0 +1,237 @@
+"""How per-sample code brings an image to its size: resizes in the code itself and in the transform pipelines that it applies.
+
+In comes a per-sample record, out go `Resize` records in order, and whether a random crop does the sizing. A pipeline is followed
+from `self.transform(image)` through the constructor to where it was put together, also through dicts, lists and helper functions.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
+
+from unchoke.code.constant_values import parameters
+from unchoke.code.facts.keeping import is_kept
+from unchoke.code.facts.name_lookup import added_to, calls_named, set_from_outside
+from unchoke.code.facts.origins import is_random
+from unchoke.code.facts.per_sample import AnyFunction, PerSample
+from unchoke.code.facts.tf_data import before
+from unchoke.code.program import Program
+
+_RESIZERS = frozenset(
+    {
+        "cv2.resize", "tf.image.resize", "tf.image.resize_with_pad", "tf.image.resize_images", "skimage.transform.resize",
+        "torchvision.transforms.functional.resize", "torchvision.transforms.v2.functional.resize", "PIL.ImageOps.fit",
+        "PIL.ImageOps.pad", "PIL.ImageOps.contain", "imutils.resize", "scipy.misc.imresize", "mmcv.imresize",
+        "torch.nn.functional.interpolate", "tf.keras.preprocessing.image.smart_resize", "scipy.ndimage.zoom",
+        "tf.image.resize_with_crop_or_pad", "tf.keras.ops.image.resize", "tf.image.resize_image_with_pad",
+    }
+)  # fmt: skip
+_METHODS = frozenset({"resize", "thumbnail"})
+_PIPELINE_RESIZERS = frozenset({"Resize", "Resizing", "LongestMaxSize", "SmallestMaxSize", "Resized", "Scale"})
+_RANDOM_SIZERS = frozenset({"RandomResizedCrop", "RandomSizedCrop", "RandomSizedBBoxSafeCrop", "RandomResizedCropd"})
+_DEEPEST = 14
+
+
+@dataclass(frozen=True, eq=False)
+class Resize:
+    """`size_px` is the shorter side where it is stated; `pipeline` is None for a call in the code itself."""
+
+    call: ast.Call
+    size_px: int | None
+    pipeline: ast.expr | None = None
+
+
+@dataclass
+class Sizing:
+    """What sizes the images of one per-sample function."""
+
+    resizes: list[Resize] = field(default_factory=list)
+    by_random_crop: bool = False
+
+
+_KNOWN: WeakKeyDictionary[PerSample, Sizing] = WeakKeyDictionary()
+
+
+def sizing(program: Program, record: PerSample) -> Sizing:
+    """Resizes of a per-sample function: its own first, then those of its pipelines."""
+    if record not in _KNOWN:
+        _KNOWN[record] = _sizing(program, record)
+    return _KNOWN[record]
+
+
+def _sizing(program: Program, record: PerSample) -> Sizing:
+    functions = functions_run(program, record)
+    found = Sizing([item for function in functions for item in _in_code(program, function)])
+    for expression in _pipelines(program, functions):
+        calls = list(_contents(program, expression, set(), 0))
+        fixed = [Resize(call, size_of(program, call), expression) for call in calls if _is_resize(program, call)]
+        found.by_random_crop |= any(_is_sized_alone(program, call) for call in calls if program.method(call) in _RANDOM_SIZERS)
+        found.resizes += fixed
+        found.resizes += [item for call in calls for item in _of_own_class(program, call)]
+    return found
+
+
+def functions_run(program: Program, record: PerSample) -> list[AnyFunction]:
+    """The function, what it reaches, and the functions that later `.map` calls of the same pipeline run."""
+    found: dict[AnyFunction, None] = {}
+    left: list[AnyFunction] = [record.function]
+    while left:
+        function = left.pop(0)
+        if function not in found:
+            found[function] = None
+            left.extend(_run_by(program, function))
+    if record.kind == "map":
+        for call in calls_named(program, "map"):
+            if any(program.callable_of(item.args[0]) is record.function for item in before(program, call) if item.args):
+                later = program.callable_of(call.args[0]) if call.args else None
+                if later is not None:
+                    found[later] = None
+    return list(found)
+
+
+def _run_by(program: Program, function: AnyFunction) -> Iterator[AnyFunction]:
+    """The functions that it calls, and those that it hands on: `tf.py_function(read, …)`."""
+    yield from (inner for inner in program.called_functions(function) if inner.name != "__init__")
+    for call in program.within(function, ast.Call):
+        for given in (*call.args, *(keyword.value for keyword in call.keywords)):
+            inner = program.callable_of(given) if isinstance(given, ast.Name | ast.Attribute) else None
+            if inner is not None:
+                yield inner
+
+
+def size_of(program: Program, call: ast.Call) -> int | None:
+    """The shorter side in pixels, where a resize states it."""
+    position = 0 if program.method(call) in _PIPELINE_RESIZERS or program.name(call).startswith("?.") else 1
+    for name in ("size", "dsize", "output_shape", "height", "max_size", "target_size"):
+        given = program.argument(call, name, position if name == "size" else None)
+        value = program.value(given) if given is not None else None
+        sides = [side for side in (value if isinstance(value, tuple) else (value,)) if isinstance(side, int) and side > 8]
+        if sides:
+            return min(sides)
+    return None
+
+
+def _in_code(program: Program, function: AnyFunction) -> Iterator[Resize]:
+    for call in program.within(function, ast.Call):
+        if is_resizing(program, call) and not is_kept(program, call) and not _is_random_size(program, call):
+            yield Resize(call, size_of(program, call))
+
+
+def _is_random_size(program: Program, call: ast.Call) -> bool:
+    given = call.args if program.name(call).startswith("?.") else call.args[1:]
+    return any(is_random(program, item) for item in (*given, *(keyword.value for keyword in call.keywords)))
+
+
+def is_resizing(program: Program, call: ast.Call) -> bool:
+    """A call that resizes an image, here and now."""
+    name = program.name(call)
+    if name in _RESIZERS:
+        return True
+    if name.endswith(".load_img"):
+        return program.argument(call, "target_size", 2) is not None
+    if not name.startswith("?.") or name[2:] not in _METHODS or program.function_of(call) is not None:
+        return False
+    return bool(call.args or call.keywords)
+
+
+def _is_resize(program: Program, call: ast.Call) -> bool:
+    return (
+        program.method(call) in _PIPELINE_RESIZERS
+        and isinstance(call.func, ast.Name | ast.Attribute)
+        and not _is_own(program, call)
+    )
+
+
+def _is_sized_alone(program: Program, call: ast.Call) -> bool:
+    """Is there no resize in the list that this random crop stands in?"""
+    steps = program.parent(call)
+    return not isinstance(steps, ast.List | ast.Tuple) or not any(
+        _is_resize(program, inner) for inner in program.within(steps, ast.Call)
+    )
+
+
+def _is_own(program: Program, call: ast.Call) -> bool:
+    return program.method(call) in program.classes
+
+
+def _of_own_class(program: Program, call: ast.Call) -> Iterator[Resize]:
+    """Resizes in the `__call__` of a transform class of this file."""
+    if _is_own(program, call):
+        function = program.callable_of(call)
+        if function is not None:
+            yield from _in_code(program, function)
+
+
+def _pipelines(program: Program, functions: list[AnyFunction]) -> Iterator[ast.expr]:
+    """What is called and is no function of the file nor of a library: `self.transform`, `prep`, `tfms[split]`."""
+    for function in functions:
+        for call in program.within(function, ast.Call):
+            if program.function_of(call) is not None and not isinstance(call.func, ast.Call):
+                continue
+            name = program.name(call)
+            is_method = name.startswith("?.") and not program.written(call.func).startswith("self.")
+            if not is_method and (name.startswith("?.") or "." not in name):
+                yield call.func
+
+
+def _contents(program: Program, node: ast.AST | None, seen: set[ast.AST], depth: int) -> Iterator[ast.Call]:
+    """Every call that went into making the object `node`."""
+    if node is None or node in seen or depth > _DEEPEST:
+        return
+    seen.add(node)
+    if isinstance(node, ast.Call):
+        yield node
+    for part in _parts(program, node):
+        yield from _contents(program, part, seen, depth + 1)
+
+
+def _parts(program: Program, node: ast.AST) -> Iterator[ast.AST | None]:
+    if isinstance(node, ast.Call):
+        yield from (*node.args, *(keyword.value for keyword in node.keywords))
+        function = program.function_of(node)
+        if function is not None and function.name not in ("__init__", "__call__", "forward"):
+            yield from (back.value for back in program.within(function, ast.Return))
+    elif isinstance(node, ast.Dict):
+        yield from node.values
+    elif isinstance(node, ast.List | ast.Tuple | ast.Set):
+        yield from node.elts
+    elif isinstance(node, ast.BinOp):
+        yield from (node.left, node.right)
+    elif isinstance(node, ast.IfExp):
+        yield from (node.body, node.orelse)
+    elif isinstance(node, ast.BoolOp):
+        yield from node.values
+    elif isinstance(node, ast.Subscript):
+        yield _picked(program, node) or node.value
+    elif isinstance(node, ast.Starred):
+        yield node.value
+    elif isinstance(node, ast.Name | ast.Attribute):
+        yield from _given(program, node)
+
+
+def _picked(program: Program, node: ast.Subscript) -> ast.expr | None:
+    """`tfms["train"]` is that one entry."""
+    made = program.latest(node.value)
+    key = program.value(node.slice)
+    if not isinstance(made, ast.Dict) or not isinstance(key, str):
+        return None
+    return next((item for name, item in zip(made.keys, made.values, strict=True) if program.value(name) == key), None)
+
+
+def _given(program: Program, node: ast.Name | ast.Attribute) -> Iterator[ast.AST | None]:
+    """What a variable was given, what was added to it, and for a parameter what the callers give."""
+    name = program.written(node)
+    function = program.enclosing_function(node)
+    if isinstance(node, ast.Name) and function is not None and name in parameters(function):
+        for call in program.callers(function)[:20]:
+            yield program.calls.argument_for(call, function, name)
+    if not name:
+        return
+    yield from program.assigned(name, node)
+    if name.startswith("self.") and isinstance(node, ast.Attribute):
+        yield from set_from_outside(program, node.attr)
+    for where, value in added_to(program, name):
+        if program.index.scope(where) is program.index.scope(node):
+            yield value

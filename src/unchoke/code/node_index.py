@@ -1,0 +1,152 @@
+"""All nodes of all cells in one numbered list: parents, cells, scopes and subtrees by number. One walk, no recursion.
+
+In come cells with their trees, out goes an `Index`. A node's subtree is the stretch of numbers from its own to `stop`, so that
+'all calls under this loop' is a cut out of a sorted list. Knows nothing of names or meaning.
+"""
+
+from __future__ import annotations
+
+import ast
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+
+from unchoke.code.source import Cell
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+LoopNode = ast.For | ast.AsyncFor | ast.While
+_OPENING = frozenset(
+    {ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef}
+)  # what is inside has another scope or owner
+_LEAVES = frozenset({ast.Name, ast.Constant, ast.alias, ast.Pass, ast.Break, ast.Continue, ast.Global, ast.Nonlocal})
+# Names, numbers, and what Python shares as one object among all trees (contexts and operators), which has no place of its own.
+_PLAIN_FIELDS = frozenset(
+    {"ctx", "op", "ops", "id", "attr", "asname", "module", "level", "kind", "type_comment", "simple", "is_async"}
+)
+_HOLDING: dict[type[ast.AST], tuple[str, ...]] = {}  # the fields of each kind of node that may hold nodes, as they are met
+
+
+class Index:
+    """Numbers every node in the order of reading (depth first)."""
+
+    def __init__(self, cells: tuple[Cell, ...]) -> None:
+        self.all: list[ast.AST] = []
+        self.number: dict[ast.AST, int] = {}
+        self._parent: list[int] = []
+        self._scope: list[int] = []
+        self._class: list[int] = []
+        self._starts: list[int] = []
+        self._cells: list[Cell] = []
+        self._by_type: dict[type, list[int]] = {}
+        for cell in cells:
+            if cell.tree is not None and cell.executed:
+                self._starts.append(len(self.all))
+                self._cells.append(cell)
+                self._walk(cell.tree)
+        self._stop = self._stops()
+        self._kinds: dict[tuple[type, ...], list[int]] = {}
+        self._listed: dict[tuple[type, ...], list[ast.AST]] = {}
+
+    def _walk(self, tree: ast.Module) -> None:
+        """Written for speed: every node of every cell passes through here."""
+        stack: list[tuple[ast.AST, int, int, int]] = [(tree, -1, -1, -1)]
+        every, numbers, by_type = self.all, self.number, self._by_type
+        parents, scopes, owners = self._parent, self._scope, self._class
+        while stack:
+            node, parent, scope, owner = stack.pop()
+            number = len(every)
+            every.append(node)
+            numbers[node] = number
+            parents.append(parent)
+            scopes.append(scope)
+            owners.append(owner)
+            kind = node.__class__
+            if kind in by_type:
+                by_type[kind].append(number)
+            else:
+                by_type[kind] = [number]
+            if kind in _LEAVES:
+                continue
+            children = _children(node)
+            if kind in _OPENING:
+                outside: list[ast.AST] = getattr(node, "decorator_list", [])
+                inside = [child for child in children if child not in outside]
+                inner = (number if kind is not ast.ClassDef else scope, number if kind is ast.ClassDef else owner)
+                stack.extend((child, number, *inner) for child in reversed(inside))
+                children = outside
+            for child in reversed(children):
+                stack.append((child, number, scope, owner))  # noqa: PERF401 (a list of tuples first takes longer)
+
+    def _stops(self) -> list[int]:
+        stop = list(range(len(self.all)))
+        for number in range(len(self.all) - 1, -1, -1):
+            parent = self._parent[number]
+            if parent >= 0 and stop[number] > stop[parent]:
+                stop[parent] = stop[number]
+        return stop
+
+    def numbers(self, types: tuple[type, ...]) -> list[int]:
+        """The numbers of all nodes of these types, rising."""
+        found = self._kinds.get(types)
+        if found is None:
+            lists = [numbers for kind, numbers in self._by_type.items() if issubclass(kind, types)]
+            found = lists[0] if len(lists) == 1 else sorted(number for numbers in lists for number in numbers)
+            self._kinds[types] = found
+        return found
+
+    def listed(self, types: tuple[type, ...]) -> list[ast.AST]:
+        """All nodes of these types, in order. Not to be changed."""
+        found = self._listed.get(types)
+        if found is None:
+            found = self._listed[types] = [self.all[number] for number in self.numbers(types)]
+        return found
+
+    def within(self, node: ast.AST, types: tuple[type, ...]) -> list[ast.AST]:
+        """All nodes of these types at or below `node`, in order."""
+        first = self.number[node]
+        numbers = self.numbers(types)
+        return self.listed(types)[bisect_left(numbers, first) : bisect_right(numbers, self._stop[first])]
+
+    def stop(self, node: ast.AST) -> int:
+        """The number of the last node under `node`."""
+        return self._stop[self.number[node]]
+
+    def holds(self, outer: ast.AST, inner: ast.AST) -> bool:
+        """Is `inner` at or below `outer`?"""
+        first = self.number[outer]
+        return first <= self.number[inner] <= self._stop[first]
+
+    def holds_any(self, block: Sequence[ast.AST], inner: ast.AST) -> bool:
+        """Is `inner` in a block of statements?"""
+        return bool(block) and self.number[block[0]] <= self.number[inner] <= self.stop(block[-1])
+
+    def parent(self, node: ast.AST) -> ast.AST | None:
+        above = self._parent[self.number[node]]
+        return self.all[above] if above >= 0 else None
+
+    def scope(self, node: ast.AST) -> FunctionNode | ast.Lambda | None:
+        """The innermost function or lambda whose body holds `node`."""
+        number = self._scope[self.number[node]]
+        return self.all[number] if number >= 0 else None  # type: ignore[return-value]
+
+    def owner(self, node: ast.AST) -> ast.ClassDef | None:
+        """The innermost class whose body holds `node`, through functions."""
+        number = self._class[self.number[node]]
+        return self.all[number] if number >= 0 else None  # type: ignore[return-value]
+
+    def cell(self, node: ast.AST) -> Cell:
+        return self._cells[bisect_right(self._starts, self.number[node]) - 1]
+
+
+def _children(node: ast.AST) -> list[ast.AST]:
+    found: list[ast.AST] = []
+    kind = node.__class__
+    fields = _HOLDING.get(kind)
+    if fields is None:
+        fields = _HOLDING[kind] = tuple(field for field in kind._fields if field not in _PLAIN_FIELDS)
+    for field in fields:
+        value = getattr(node, field, None)
+        if isinstance(value, list):
+            found.extend(item for item in value if isinstance(item, ast.AST))
+        elif isinstance(value, ast.AST):
+            found.append(value)
+    return found

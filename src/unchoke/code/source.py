@@ -1,0 +1,207 @@
+"""Bytes of a notebook or script to cells, each with its syntax tree where it has one.
+
+In come bytes, of any kind: broken JSON, broken Python, any encoding, notebooks of format 2 to 5. Out goes a `Source`, always:
+what cannot be read is named in `problems` and passed over. Knows nothing of rules and nothing of the meaning of the code.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import tokenize
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from unchoke.code.magics import Plain, plain_python
+from unchoke.core.errors import UsageError
+
+LONGEST_CELL = 1_000_000  # characters; what is longer is data, not code
+Kind = Literal["code", "markdown", "raw"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that could not be read, and where."""
+
+    cell: int | None
+    line: int | None
+    message: str
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One cell, or a whole script (then `number` is None). `python` has as many lines as `text`, each kept thing at its place."""
+
+    number: int | None
+    kind: Kind
+    text: str
+    python: str = ""
+    tree: ast.Module | None = None
+    problem: Problem | None = None
+    executed: bool = False
+    count: int | None = None
+    language: str = ""
+    indent: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A file as read. `problems` holds those of its cells and those of the file itself."""
+
+    path: str
+    is_notebook: bool
+    cells: tuple[Cell, ...]
+    problems: tuple[Problem, ...] = ()
+    encoding: str = "utf-8"
+
+
+def read_source(path: str | Path) -> Source:
+    """Read the file at `path`. A file that cannot be opened is a usage error; what is in it never is."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {path}", why=error.strerror or str(error), try_="give the path of a .py or .ipynb file"
+        ) from error
+    return parse_source(str(path), data)
+
+
+def parse_source(path: str, data: bytes) -> Source:
+    """Cells of a notebook (by its name, or because it is a JSON object with cells) or of a script."""
+    if path.lower().endswith(".ipynb"):
+        return _notebook(path, data)
+    text, encoding = _decoded(data)
+    cell = _code_cell(None, text, language="python", count=None)
+    return Source(path, False, (cell,), (cell.problem,) if cell.problem else (), encoding)
+
+
+def _decoded(data: bytes) -> tuple[str, str]:
+    """Text by byte order mark or coding line; what is no such text is read as Latin-1, which reads anything."""
+    for mark, encoding in ((b"\xff\xfe\x00\x00", "utf-32"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16")):
+        if data.startswith(mark):
+            return data.decode(encoding, errors="replace"), encoding
+    try:
+        encoding = tokenize.detect_encoding(io.BytesIO(data).readline)[0]
+        return data.decode(encoding), encoding
+    except (SyntaxError, UnicodeDecodeError, LookupError, ValueError):
+        return data.decode("latin-1"), "latin-1"
+
+
+def _notebook(path: str, data: bytes) -> Source:
+    try:
+        book = _json(data)
+    except (ValueError, RecursionError) as error:
+        return Source(path, True, (), (Problem(None, getattr(error, "lineno", None), f"not a notebook: {_short(error)}"),))
+    found = list(_raw_cells(book))
+    if not found and not (isinstance(book, dict) and ("cells" in book or "worksheets" in book)):
+        return Source(path, True, (), (Problem(None, None, "not a notebook: no cells in it"),))
+    language = _language(book)
+    cells = tuple(_cell(number, raw, language) for number, raw in enumerate(found, start=1))
+    problems = [cell.problem for cell in cells if cell.problem]
+    if language != "python":
+        problems.insert(0, Problem(None, None, f"its language is {language}, not Python: not read"))
+    return Source(path, True, cells, tuple(problems))
+
+
+def _json(data: bytes) -> Any:
+    try:
+        return json.loads(data.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        return json.loads(_decoded(data)[0])
+
+
+def _raw_cells(book: Any) -> Iterator[Any]:
+    """Format 4 and later keep cells at the top, 2 and 3 in worksheets."""
+    if not isinstance(book, dict):
+        return
+    cells = book.get("cells")
+    if isinstance(cells, list):
+        yield from cells
+        return
+    for sheet in _listed(book.get("worksheets")):
+        if isinstance(sheet, dict):
+            yield from _listed(sheet.get("cells"))
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _language(book: dict[str, Any]) -> str:
+    """`python` unless the notebook says otherwise."""
+    meta = book.get("metadata")
+    if not isinstance(meta, dict):
+        return "python"
+    for place, key in (("language_info", "name"), ("kernelspec", "language"), ("kernelspec", "name")):
+        inner = meta.get(place)
+        name = inner.get(key) if isinstance(inner, dict) else None
+        if isinstance(name, str) and name:
+            lowered = name.lower()
+            if key == "name" and place == "kernelspec":
+                return lowered if lowered in {"ir", "julia", "bash", "octave", "scala", "ijavascript"} else "python"
+            return "python" if "python" in lowered else lowered
+    return "python"
+
+
+def _cell(number: int, raw: Any, language: str) -> Cell:
+    if not isinstance(raw, dict):
+        return Cell(number, "raw", "", problem=Problem(number, None, "not a cell"))
+    kind = raw.get("cell_type")
+    text = _text(raw.get("source", raw.get("input", "")))
+    if kind != "code":
+        return Cell(number, "raw" if kind == "raw" else "markdown", text)
+    own = raw.get("language")
+    spoken = own.lower() if isinstance(own, str) and own else language
+    count = raw.get("execution_count", raw.get("prompt_number"))
+    return _code_cell(number, text, language=spoken, count=count if isinstance(count, int) else None)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return "".join(part for part in value if isinstance(part, str))
+    return value if isinstance(value, str) else ""
+
+
+def _code_cell(number: int | None, text: str, *, language: str, count: int | None) -> Cell:
+    if "python" not in language:
+        return Cell(number, "code", text, language=language, count=count)
+    if len(text) > LONGEST_CELL:
+        problem = Problem(number, None, f"{len(text):,} characters in one piece: taken as data, not read")
+        return Cell(number, "code", text, problem=problem, count=count, language="python")
+    plain = plain_python(text) if number is not None else Plain(text, "python")
+    tree, trouble = parse_python(plain.text, number)
+    if tree is None and number is None:
+        tree, trouble, plain = _parsed_without_magics(text, trouble, plain)
+    if not plain.is_python:
+        guessed = plain.language.startswith("python?") and tree is not None
+        name = plain.language.removeprefix("python?")
+        return Cell(number, "code", text, plain.text if guessed else "", tree if guessed else None, None, guessed, count, name)
+    return Cell(number, "code", text, plain.text, tree, trouble, tree is not None, count, "python", plain.indent)
+
+
+def _parsed_without_magics(text: str, trouble: Problem | None, plain: Plain) -> tuple[ast.Module | None, Problem | None, Plain]:
+    """A script with magics left in it; where that is not what ails it, what was said first stays."""
+    other = plain_python(text)
+    tree, _ = parse_python(other.text, None)
+    return (tree, None, other) if tree is not None else (None, trouble, plain)
+
+
+def parse_python(python: str, number: int | None = None) -> tuple[ast.Module | None, Problem | None]:
+    """The tree, or what is wrong; never an exception and never a warning, whatever the text."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(python), None
+    except SyntaxError as error:
+        return None, Problem(number, error.lineno, f"does not parse: {_short(error)}")
+    except (ValueError, RecursionError, MemoryError, OverflowError, SystemError) as error:
+        return None, Problem(number, None, f"does not parse: {_short(error)}")
+
+
+def _short(error: BaseException) -> str:
+    text = error.msg if isinstance(error, SyntaxError | json.JSONDecodeError) else str(error)
+    return " ".join(str(text or type(error).__name__).split())[:120]

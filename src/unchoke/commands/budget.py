@@ -1,0 +1,245 @@
+"""`unchoke budget`: what batch fits here, and how fast it is. Needs no data and changes nothing.
+
+In: a network, where it is cut, and perhaps a limit. Out: a `BudgetResult`: the largest batch that fits in training (with and
+without gradient checkpointing) and in evaluation, what its memory is made of, and with `benchmark` the speed of every size tried.
+Each size runs for real, with random weights and noise for pictures, in a process of its own; see `memory_trial.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from unchoke.core.choices import Choice
+from unchoke.core.events import Chosen, OnEvent
+from unchoke.core.settings import Settings, validate
+from unchoke.machine.memory.budget_text import render_budget
+from unchoke.machine.memory.memory_plan import MemoryPlan, Mode, Probes, Room, Wanted, choose_plan
+from unchoke.machine.memory.probe import Probed
+from unchoke.machine.memory.search import Way, find_largest, plan_memory
+from unchoke.runs.session import default_listener
+
+if TYPE_CHECKING:
+    from unchoke.machine.policy import Policy
+    from unchoke.training.network.loop_config import LoopConfig
+    from unchoke.training.network.memory_trial import Trial
+    from unchoke.training.network.probing import Limit, Prober
+
+_DEFAULT_CUT = "none"
+_MOST = 1024
+_MOST_TIMED = 256
+_LONGEST_STEP_S = 4.0
+_TIMED_STEPS = 6
+_CLASSES = 10
+_PICTURE = (4, 3)
+_WAYS: tuple[Way, ...] = ("train", "train_ckpt", "evaluation")
+
+
+@dataclass(frozen=True)
+class BudgetResult:
+    """`fits` is the largest batch that fits at once, by way of running; 0 where not even one sample does."""
+
+    about: dict[str, Any]
+    plan: MemoryPlan
+    fits: dict[str, int]
+    benchmark: bool = False
+    choices: list[Choice] = field(default_factory=list)
+
+    @property
+    def speeds(self) -> dict[str, list[dict[str, Any]]]:
+        """Images per second of every size that was tried, by way of running."""
+        return {way: [_speed(one) for one in found if one.fits] for way, found in self._probes.items() if found}
+
+    @property
+    def fastest(self) -> dict[str, int]:
+        """The batch that got most images through in a second, by way of running."""
+        return {way: max(found, key=lambda one: one["images_per_s"])["batch"] for way, found in self.speeds.items() if found}
+
+    @property
+    def _probes(self) -> dict[str, tuple[Probed, ...]]:
+        return {way: getattr(self.plan.probes, way) for way in _WAYS}
+
+    def to_dict(self) -> dict[str, Any]:
+        timed = {"images_per_s": self.speeds, "fastest": self.fastest} if self.benchmark else {}
+        return {
+            **self.about,
+            "fits": self.fits,
+            **timed,
+            "memory": {"planned_bytes": self.plan.planned_bytes, "limit_bytes": self.plan.limit_bytes},
+            "plan": self.plan.to_dict(),
+            "choices": [choice.to_dict() for choice in self.choices],
+        }
+
+    def to_text(self) -> str:
+        return render_budget(self.about, self.plan, self.fits, fastest=self.fastest if self.benchmark else None)
+
+
+def budget(
+    *,
+    encoder: str | None = None,
+    cut: str | None = None,
+    input_px: int | None = None,
+    streams: int | None = None,
+    tiles: str | None = None,
+    fusion: str | None = None,
+    batch_size: int | None = None,
+    memory: str | None = None,
+    grad_ckpt: bool | None = None,
+    train_precision: str | None = None,
+    channels_last: bool | None = None,
+    augment: str | None = None,
+    device: str | None = None,
+    benchmark: bool = False,
+    on_event: OnEvent | None = None,
+) -> BudgetResult:
+    """Measure what fits. Without `batch_size`, the largest batch is looked for; with one, how to run it under the limit."""
+    typed = {
+        "encoder": encoder,
+        "cut": cut or _DEFAULT_CUT,
+        "input_px": input_px,
+        "streams": streams,
+        "tiles": tiles,
+        "fusion": fusion,
+        "batch_size": batch_size,
+        "memory": memory,
+        "grad_ckpt": grad_ckpt,
+        "train_precision": train_precision,
+        "channels_last": channels_last,
+        "augment": augment,
+        "device": device,
+    }
+    settings = validate({name: value for name, value in typed.items() if value is not None})
+    return _Inquiry(settings, on_event or default_listener(), benchmark=benchmark).answer(said_cut=cut is not None)
+
+
+class _Inquiry:
+    """One question, from settings to the answer."""
+
+    def __init__(self, settings: Settings, on_event: OnEvent, *, benchmark: bool) -> None:
+        self._settings, self._on_event, self._benchmark = settings, on_event, benchmark
+        self._choices: list[Choice] = []
+
+    def answer(self, *, said_cut: bool) -> BudgetResult:
+        from unchoke.machine.backend import torch_device
+        from unchoke.machine.detect import detect_machine
+        from unchoke.machine.policy import choose_policy
+        from unchoke.training.network.probing import Prober, limit_elsewhere
+
+        if not said_cut:
+            self._chose(Choice("cut", _DEFAULT_CUT, "everything trains: that takes the most memory"))
+        policy = choose_policy(detect_machine(), overrides={"device": self._settings.device})
+        self._chose(policy.choice("device"))
+        trial, about = self._trial(policy)
+        limit = limit_elsewhere(torch_device(policy), self._settings.memory_bytes)
+        self._chose(limit.choice)
+        prober = Prober(trial, limit=limit, on_event=self._on_event, usual=self._usual())
+        plan, fits = self._measure(prober, trial, limit)
+        prober.finish()
+        return BudgetResult({**about, "limit_reason": limit.choice.reason}, plan, fits, self._benchmark, self._choices)
+
+    def _chose(self, choice: Choice) -> None:
+        self._choices.append(choice)
+        self._on_event(Chosen(choice))
+
+    def _usual(self) -> int:
+        return 3 * (8 if self._benchmark else 3)
+
+    def _trial(self, policy: Policy) -> tuple[Trial, dict[str, Any]]:
+        """What is tried, and how to call it. The network is built here once, so that what is wrong with it is said at once."""
+        from unchoke.features.cut import NONE, cut_network
+        from unchoke.features.encoders import bare_encoder
+        from unchoke.photos.pixels.canvas import plan_canvas
+        from unchoke.photos.pixels.tile_grid import plan_tiles
+        from unchoke.training.network.memory_trial import Trial
+        from unchoke.training.network.training_job import NetworkSpec
+
+        settings = self._settings
+        tiles = plan_tiles(streams=settings.streams, tiles=settings.tiles)
+        encoder = bare_encoder(settings.encoder, input_px=settings.input_px)
+        cut = cut_network(encoder, settings.cut, verify=False)
+        loop = self._loop(policy)
+        trial = Trial(
+            network=NetworkSpec(settings.encoder, settings.cut, input_px=settings.input_px, tiles=tiles, fusion=settings.fusion),
+            loop=loop,
+            device=policy.device,
+            names=tuple(f"class {number}" for number in range(_CLASSES)),
+            canvas=plan_canvas(tiles, encoder.spec.preprocess, [_PICTURE]) if settings.cut == NONE else None,
+            augment=settings.augment or "light",
+            steps=_TIMED_STEPS if self._benchmark else Trial.steps,
+        )
+        about = {
+            "encoder": settings.encoder,
+            "cut": settings.cut,
+            "num_trained": cut.num_trained,
+            "num_blocks": cut.num_blocks,
+            "input_px": encoder.spec.preprocess.size_px,
+            "tiles": tiles.text,
+            "device": policy.device,
+            "precision": loop.dtype,
+        }
+        return trial, about
+
+    def _loop(self, policy: Policy) -> LoopConfig:
+        """The loop as a run would have it; averaging is on, as it is in all but the shortest runs."""
+        import torch
+
+        from unchoke.machine.policy import LONG
+        from unchoke.training.network.loop_config import LoopConfig
+
+        settings = self._settings
+        precision, channels_last = settings.train_precision, settings.channels_last
+        formats = {True: "channels_last", False: "contiguous", None: policy.memory_format}
+        size = settings.batch_size or 1
+        return LoopConfig(
+            epochs=1,
+            batch_size=size,
+            sub_batch=size,
+            eval_batch=size,
+            lr=1e-3,
+            body_lr=1e-4,
+            ema_decay=0.99,
+            dtype=policy.train_dtype if precision is None else LONG[precision],
+            memory_format=formats[channels_last],
+            threads=torch.get_num_threads(),
+        )
+
+    def _measure(self, prober: Prober, trial: Trial, limit: Limit) -> tuple[MemoryPlan, dict[str, int]]:
+        from unchoke.training.network.memory_trial import can_checkpoint
+
+        settings, room = self._settings, Room(limit.num_bytes)
+        can = can_checkpoint(trial.network)
+        wanted = Wanted(settings.batch_size, grad_ckpt=settings.grad_ckpt)
+        if settings.batch_size is not None:
+            plan = plan_memory(prober, room, wanted, num_samples=settings.batch_size, can_checkpoint=can)
+            return plan, {way: _largest(getattr(plan.probes, way), room) for way in _WAYS if getattr(plan.probes, way)}
+        probes = Probes(**{way: tuple(self._try(prober, way, room)) for way in self._ways(can)})
+        fits: dict[str, int] = {way: _largest(getattr(probes, way), room) for way in self._ways(can)}
+        batch = fits.get("train") or fits.get("train_ckpt") or 1
+        plan = choose_plan(probes, room, replace(wanted, batch=batch), num_samples=batch)
+        return replace(plan, reasons={**plan.reasons, "batch": "the largest that fits at once"}), fits
+
+    def _ways(self, can_checkpoint: bool) -> list[Way]:
+        asked = self._settings.grad_ckpt
+        unwanted = {"train"} if asked else {"train_ckpt"} if asked is False or not can_checkpoint else set()
+        return [way for way in _WAYS if way not in unwanted]
+
+    def _try(self, prober: Prober, way: Way, room: Room) -> list[Probed]:
+        """Sizes up to the largest that fits. For a benchmark every power of two on the way, as long as steps are not too slow."""
+        found = find_largest(prober, way, room, at_most=_MOST, longest_s=_LONGEST_STEP_S)
+        if not self._benchmark or not (mode := Mode.of(found)):
+            return found
+        largest = min(mode.largest(room.step_bytes, at_most=_MOST_TIMED), mode.time.largest(_LONGEST_STEP_S, at_most=_MOST_TIMED))
+        ladder = prober(way, [2**power for power in range(largest.bit_length())])
+        return sorted({one.batch: one for one in [*found, *ladder]}.values(), key=lambda one: one.batch)
+
+
+def _largest(probes: Sequence[Probed], room: Room) -> int:
+    mode = Mode.of(probes)
+    return mode.largest(room.step_bytes, at_most=_MOST) if mode else 0
+
+
+def _speed(one: Probed) -> dict[str, Any]:
+    assert one.measured is not None
+    seconds = max(one.measured.seconds_per_step, 1e-9)
+    return {"batch": one.batch, "images_per_s": one.batch / seconds, "peak_bytes": one.measured.peak_bytes}

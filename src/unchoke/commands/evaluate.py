@@ -1,0 +1,224 @@
+"""`evaluate`: score a run again from its files, without training.
+
+The samples, splits, truths and extra inputs are those of `predictions.csv`. Features and activations come from the workspace's
+cache, or from the run's own folder when it was exported. A network of which nothing is frozen has no cache: its pictures are read
+again, or come with the export.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from unchoke.core.errors import DataError, UsageError, list_some
+from unchoke.core.events import OnEvent, StageDone, StageStarted
+from unchoke.core.mixing import hash_ids
+from unchoke.core.timers import StageTimers
+from unchoke.core.torchvision_ready import prepare_torchvision
+from unchoke.core.workspace import out_option
+from unchoke.features.encoders import EncoderSpec
+from unchoke.features.feature_store import FeatureStore, Placement, first_member, load_shard_ids, map_member
+from unchoke.features.stored import open_stored
+from unchoke.jobs.queue import JobQueue
+from unchoke.photos.samples.sample_set import input_column
+from unchoke.reports.text import render_fit_result
+from unchoke.runs.lookup import FoundRun, find_run
+from unchoke.runs.session import default_listener
+from unchoke.training.checkpoints import load_head
+from unchoke.training.data import Problem, ProblemKind
+from unchoke.training.network.network_runs import GivenRows, open_network, open_pictures
+from unchoke.training.network.sources import ActivationSource, Source
+from unchoke.training.network.trained_network import TrainedNetwork, load_network
+from unchoke.training.scoring.judge import JUDGED, Judged, Outputs, judge, metrics_dict, run_head
+
+EXPORTED_FEATURES = "features.npz"
+EXPORTED_PIXELS = "pixels.npz"
+_PIXELS = "pixels"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Fresh scores of a run, beside what its record says."""
+
+    record: dict[str, Any]
+    judged: Judged
+    timings: dict[str, float]
+    report_command: str
+
+    def to_dict(self) -> dict[str, Any]:
+        metrics = metrics_dict(self.judged.scores)
+        return {
+            "run": self.record["run"],
+            "metrics": {split: {name: one["value"] for name, one in found.items()} for split, found in metrics.items()},
+            "intervals": {
+                split: {name: [one["low"], one["high"]] for name, one in found.items()} for split, found in metrics.items()
+            },
+            "timings": self.timings,
+        }
+
+    def to_text(self) -> str:
+        fresh = {"metrics": metrics_dict(self.judged.scores), "timings": self.timings, "images_per_s": None}
+        declared = {"training": {"targets": self.record.get("training", {}).get("targets")}}
+        return render_fit_result({**self.record, **fresh, **declared}, next_command=self.report_command)
+
+
+@dataclass(frozen=True, eq=False)
+class Judgeable:
+    """A run opened from its files: what was to be learnt, and a function that gives outputs for val and test."""
+
+    problem: Problem
+    outputs: Callable[[], Outputs]
+    weights: tuple[float, ...] | None = None
+
+
+def evaluate(run: str | Path = "latest", *, out: Path | str | None = None, on_event: OnEvent | None = None) -> Evaluation:
+    """Score val and test of `run` again, with the weights it saved."""
+    listener = on_event or default_listener()
+    timers = StageTimers()
+    with timers.stage("load"):
+        found = find_run(run, out=out)
+        found.refuse_masks("evaluate")
+        prepare_torchvision()
+        import torchmetrics.functional  # noqa: F401  (two seconds that are not evaluation's)
+
+        opened = _open_network_run(found, listener) if found.trains_network else _open_head_run(found)
+    listener(StageStarted("evaluate"))
+    with timers.stage("evaluate"):
+        outputs = opened.outputs()
+    with timers.stage("score"):
+        judged = judge(outputs, opened.problem, seed=_seed(found), weights=opened.weights)
+    listener(StageDone("evaluate", timers.seconds["evaluate"] + timers.seconds["score"]))
+    return Evaluation(found.record, judged, timers.seconds, _report_command(found))
+
+
+def _report_command(found: FoundRun) -> str:
+    """How to get the report of this very run: by its name in a workspace, by its folder where it was exported."""
+    if found.workspace is None:
+        return f"unchoke report {shlex.quote(str(found.folder))}"
+    return f"unchoke report {found.record['run']}{out_option(found.workspace.root)}"
+
+
+def _open_head_run(found: FoundRun) -> Judgeable:
+    head, extra = load_head(found.head_file)
+    problem = as_problem(head.kind, head.names, _load_judged(found))
+    placement = place_features(found, extra["fingerprint"], problem.sample_ids)
+    source = FeatureStore(placement, dim=int(extra["encoder"]["dim"]), num_augmented=int(extra["num_augmented"]))
+    return Judgeable(problem, lambda: run_head(head, source, problem, device=torch.device("cpu")))
+
+
+def _open_network_run(found: FoundRun, on_event: OnEvent) -> Judgeable:
+    trained, extra = load_network(found.head_file)
+    table = _load_judged(found)
+    problem = as_problem(trained.kind, trained.names, table)
+    inputs = table[[input_column(name) for name in trained.input_names]].to_numpy(np.float32) if trained.input_names else None
+    source = _network_source(found, trained, extra, problem.sample_ids, on_event)
+    ready = open_network(found, trained, on_event=on_event, as_in_training=True)
+
+    def outputs() -> Outputs:
+        where = {split: problem.positions(split) for split in JUDGED if len(problem.positions(split))}
+        return {split: ready.outputs(source, positions, inputs) for split, positions in where.items()}
+
+    return Judgeable(problem, outputs, trained.targets.weights if trained.targets else None)
+
+
+def _network_source(
+    found: FoundRun, trained: TrainedNetwork, extra: dict[str, Any], sample_ids: Sequence[str], on_event: OnEvent
+) -> Source:
+    """What the network was shown of the judged samples: cached activations, exported pixels, or the pictures themselves."""
+    if not trained.is_whole:
+        store = open_activations(found, extra["fingerprint"], sample_ids)
+        return ActivationSource(store, hash_ids(sample_ids), 0)
+    if found.workspace is not None:
+        return open_pictures(found, trained, extra, sample_ids, on_event=on_event)
+    return GivenRows(_exported_pixels(found, sample_ids), EncoderSpec.from_dict(extra["encoder"]).preprocess)
+
+
+def _exported_pixels(found: FoundRun, sample_ids: Sequence[str]) -> NDArray[np.uint8]:
+    file = found.folder / EXPORTED_PIXELS
+    if not file.exists():
+        raise UsageError(
+            f"{found.folder} cannot be evaluated by itself: its pictures are not in it",
+            why="all of the network was trained, from pixels, and those of the judged samples were too large for the export",
+            try_=f"unchoke evaluate {found.record['run']} in its workspace, or unchoke predict {found.folder} IMAGES here",
+        )
+    place = {sample_id: row for row, sample_id in enumerate(load_shard_ids(file))}
+    _refuse_missing([sample_id for sample_id in sample_ids if sample_id not in place])
+    with np.load(file, allow_pickle=False) as shard:
+        pixels: NDArray[np.uint8] = shard[_PIXELS]
+    return pixels[[place[sample_id] for sample_id in sample_ids]]
+
+
+def _load_judged(found: FoundRun) -> pd.DataFrame:
+    table = load_predictions(found.folder / "predictions.csv")
+    if not len(table):
+        raise UsageError(
+            f"{found.record['run']} has nothing to be judged by",
+            why="all of its samples were trained on: there was neither a val nor a test split",
+            try_="unchoke fit DATA --test-share 0.15, or a split column with val and test",
+        )
+    return table
+
+
+def load_predictions(file: Path) -> pd.DataFrame:
+    """`predictions.csv` with text kept as text."""
+    text = {"sample_id": "str", "split": "str", "truth": "str", "predicted": "str"}
+    return pd.read_csv(file, dtype=text, na_filter=False)
+
+
+def as_problem(kind: ProblemKind, names: tuple[str, ...], table: pd.DataFrame) -> Problem:
+    """The judged samples as a problem again: positions follow the table's rows."""
+    if kind == "classification":
+        targets: NDArray[Any] = pd.Categorical(table["truth"], categories=list(names)).codes.astype(np.int64)
+    else:
+        targets = table[[f"truth/{name}" for name in names]].to_numpy(dtype=np.float32)
+    splits = {split: np.flatnonzero(table["split"].to_numpy() == split).astype(np.int64) for split in ("train", *JUDGED)}
+    return Problem(kind, names, targets, splits, table["sample_id"].tolist())
+
+
+def open_activations(found: FoundRun, fingerprint: str, sample_ids: Sequence[str]) -> FeatureStore:
+    """The plain views a network was trained on; augmented ones are for training alone."""
+    placement = place_features(found, fingerprint, sample_ids)
+    shapes = [map_member(shard, first_member(shard)).shape[1:] for shard in placement.shards[:1]]
+    return FeatureStore(placement, row_shape=shapes[0] if shapes else (1,))
+
+
+def place_features(found: FoundRun, fingerprint: str, sample_ids: Sequence[str]) -> Placement:
+    """Where the features of `sample_ids` lie: in the workspace, or in the exported folder."""
+    exported = found.folder / EXPORTED_FEATURES
+    if exported.exists():
+        place = {sample_id: row for row, sample_id in enumerate(load_shard_ids(exported))}
+        _refuse_missing([sample_id for sample_id in sample_ids if sample_id not in place])
+        rows = np.array([place[sample_id] for sample_id in sample_ids], np.int32)
+        return Placement((exported,), np.zeros(len(rows), np.int32), rows)
+    if found.workspace is None:
+        raise _features_gone(sample_ids)
+    queue = JobQueue.load(found.workspace.features)
+    stored = open_stored(queue, fingerprint, sample_ids, done=queue.state(fingerprint).done)
+    _refuse_missing([sample_id for sample_id, there in zip(sample_ids, stored.present, strict=True) if not there])
+    return stored.placement
+
+
+def _refuse_missing(missing: list[str]) -> None:
+    if missing:
+        raise _features_gone(missing)
+
+
+def _features_gone(missing: Sequence[str]) -> DataError:
+    return DataError(
+        f"the features of {len(missing)} samples are gone or damaged: {list_some(missing)}",
+        why="they are kept in features/ of the workspace, or in features.npz of an exported run",
+        try_="run `unchoke extract` in the workspace, or export the run again",
+    )
+
+
+def _seed(found: FoundRun) -> int:
+    picked = [row["config"]["seed"] for row in found.record["sweep"] if row["picked"]]
+    return int(picked[0]) if picked else 0

@@ -1,0 +1,202 @@
+"""`runs export`: one folder with everything `predict`, `evaluate` and `report` need on another machine.
+
+It holds the run's files, the encoder's weights as safetensors (where a part of it is frozen), and what the judged samples were
+shown as: their features, the activations at the cut, or, for a network that was trained as a whole, their pixels.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unchoke.commands.evaluate import EXPORTED_FEATURES, EXPORTED_PIXELS, load_predictions, open_activations, place_features
+from unchoke.core import atomic
+from unchoke.core.errors import UsageError
+from unchoke.core.events import Note, OnEvent
+from unchoke.core.units import format_bytes, format_count
+from unchoke.features.encoders import Encoder, EncoderSpec, load_encoder
+from unchoke.features.feature_store import ACTIVATIONS, POOLED, VIEWS, FeatureStore, save_shard
+from unchoke.runs.lookup import FoundRun, find_run
+from unchoke.runs.session import default_listener
+from unchoke.training.checkpoints import load_head
+from unchoke.training.data import Positions
+from unchoke.training.network.network_runs import open_pictures
+from unchoke.training.network.trained_network import TrainedNetwork, load_network
+
+ENCODER_FILE = "encoder.safetensors"
+MOST_PIXEL_BYTES = 200_000_000
+"""Beyond this the judged samples' pixels stay behind: an export is something to carry, and pictures can be shown again."""
+_COPIED = ("record.json", "predictions.csv", "history.json", "report.html", "checkpoints/best_head.pt")
+_CHUNK_BYTES = 64_000_000
+
+
+def export_run(
+    run: str | Path,
+    to: Path | str,
+    *,
+    weights: Path | str | None = None,
+    out: Path | str | None = None,
+    on_event: OnEvent | None = None,
+) -> dict[str, Any]:
+    """Make the folder `to`, whole or not at all."""
+    to = Path(to)
+    listener = on_event or default_listener()
+    if to.exists():
+        raise UsageError(
+            f"{to} exists already", why="an export never overwrites anything", try_=f"choose another name, such as {to}-2"
+        )
+    found = find_run(run, out=out)
+    with atomic.build_folder(to) as built:
+        for relative in _COPIED:
+            (built / relative).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(found.folder / relative, built / relative)
+        export = _export_masks if found.draws_masks else _export_network if found.trains_network else _export_head
+        names, told = export(found, built, weights, listener)
+    size_bytes = sum((to / name).stat().st_size for name in (*_COPIED, *names))
+    listener(Note(f"{found.record['run']} {told}"))
+    return {"folder": str(to), "run": found.record["run"], "size_bytes": size_bytes, "masks": found.draws_masks}
+
+
+def _export_head(found: FoundRun, built: Path, weights: Path | str | None, listener: OnEvent) -> tuple[list[str], str]:
+    """The encoder and the judged samples' features, every view of them. Returns the files, and what to say of them."""
+    _, extra = load_head(found.head_file)
+    encoder = encoder_of(found, extra, weights=weights)
+    sample_ids = load_predictions(found.folder / "predictions.csv")["sample_id"].tolist()
+    placement = place_features(found, extra["fingerprint"], sample_ids)
+    source = FeatureStore(placement, dim=int(extra["encoder"]["dim"]), num_augmented=int(extra["num_augmented"]))
+    everything = source.all_views(np.arange(len(sample_ids), dtype=np.int64))
+    arrays = {POOLED: np.ascontiguousarray(everything[:, 0])}
+    if source.num_views > 1:
+        arrays[VIEWS] = np.ascontiguousarray(everything[:, 1:])
+    save_shard(built / EXPORTED_FEATURES, arrays, sample_ids)
+    _save_encoder(encoder, built)
+    return [EXPORTED_FEATURES, ENCODER_FILE], "with its encoder's weights and the features it was judged on"
+
+
+def _export_network(found: FoundRun, built: Path, weights: Path | str | None, listener: OnEvent) -> tuple[list[str], str]:
+    """The same for a network: of which part was frozen, that part's encoder and activations; of which none was, pixels."""
+    trained, extra = load_network(found.head_file)
+    sample_ids = load_predictions(found.folder / "predictions.csv")["sample_id"].tolist()
+    if trained.is_whole:
+        return _save_pixels(found, trained, extra, sample_ids, built, listener)
+    _save_encoder(encoder_of(found, extra, weights=weights), built)
+    store = open_activations(found, extra["fingerprint"], sample_ids)
+    chunks = (store.rows(where) for where in _chunks(len(sample_ids), 2 * store.dim))
+    name = POOLED if len(store.row_shape) == 1 else ACTIVATIONS
+    size = _save_rows(built / EXPORTED_FEATURES, name, chunks, (len(sample_ids), *store.row_shape), sample_ids, np.float16)
+    held = f"the activations it was judged on ({format_bytes(size)} for {format_count(len(sample_ids), 'image')})"
+    return [EXPORTED_FEATURES, ENCODER_FILE], f"with its encoder's weights and {held}"
+
+
+def _export_masks(found: FoundRun, built: Path, weights: Path | str | None, listener: OnEvent) -> tuple[list[str], str]:
+    """What drawing masks of other scenes needs: of a frozen backbone, its weights; one that was trained is in the run's own."""
+    from unchoke.masks.segmenter import WHOLE
+    from unchoke.masks.trained_segmenter import load_segmenter
+
+    trained = load_segmenter(found.folder)
+    if trained.cut == WHOLE:
+        return [], "with all its weights"
+    spec = trained.spec
+    encoder = load_encoder(spec.encoder, weights=weights_of(found, weights))
+    _refuse_other_weights(encoder, spec.encoder, spec.weights_sha256)
+    _save_encoder(encoder, built)
+    return [ENCODER_FILE], "with its encoder's weights"
+
+
+def _save_pixels(
+    found: FoundRun, trained: TrainedNetwork, extra: dict[str, Any], sample_ids: list[str], built: Path, listener: OnEvent
+) -> tuple[list[str], str]:
+    if found.workspace is None:
+        return _copy_pixels(found, built)
+    pictures = open_pictures(found, trained, extra, sample_ids, on_event=listener)
+    size, images = len(sample_ids) * pictures.sample_bytes, format_count(len(sample_ids), "image")
+    if size > MOST_PIXEL_BYTES:
+        left = (
+            f"the pixels of the {images} it was judged on take {format_bytes(size)}, more than {format_bytes(MOST_PIXEL_BYTES)}"
+        )
+        listener(Note(f"{left}: they stay here, so the export predicts but cannot be evaluated by itself", "warning"))
+        return [], "with all its weights"
+    chunks = (pictures.pixels(where) for where in _chunks(len(sample_ids), pictures.sample_bytes))
+    shape = (len(sample_ids), *pictures.pixel_shape)
+    _save_rows(built / EXPORTED_PIXELS, "pixels", chunks, shape, sample_ids, np.uint8)
+    return [EXPORTED_PIXELS], f"with all its weights and the pixels it was judged on ({format_bytes(size)} for {images})"
+
+
+def _copy_pixels(found: FoundRun, built: Path) -> tuple[list[str], str]:
+    """An export of an export."""
+    if not (found.folder / EXPORTED_PIXELS).exists():
+        return [], "with all its weights"
+    shutil.copy2(found.folder / EXPORTED_PIXELS, built / EXPORTED_PIXELS)
+    return [EXPORTED_PIXELS], "with all its weights and the pixels it was judged on"
+
+
+def _chunks(num: int, sample_bytes: int) -> Iterator[Positions]:
+    """Positions, as many at a time as memory should hold."""
+    step = max(1, _CHUNK_BYTES // max(1, sample_bytes))
+    return (np.arange(start, min(start + step, num), dtype=np.int64) for start in range(0, num, step))
+
+
+def _save_rows(
+    file: Path,
+    name: str,
+    chunks: Iterable[NDArray[Any]],
+    shape: tuple[int, ...],
+    sample_ids: Sequence[str],
+    dtype: type[np.generic],
+) -> int:
+    """An uncompressed NPZ such as `save_shard` writes, filled chunk by chunk: activations may be larger than memory."""
+    header = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
+    ids = np.array(sample_ids, dtype=np.str_) if sample_ids else np.array([], dtype="<U1")
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+            np.lib.format.write_array_header_1_0(member, header)
+            for rows in chunks:
+                member.write(np.ascontiguousarray(rows).data)
+        with archive.open("sample_id.npy", "w") as member:
+            np.lib.format.write_array(member, ids, allow_pickle=False)
+    return math.prod(shape) * np.dtype(dtype).itemsize
+
+
+def _save_encoder(encoder: Encoder, built: Path) -> None:
+    from safetensors.torch import save_file
+
+    save_file({name: value.contiguous() for name, value in encoder.module.state_dict().items()}, built / ENCODER_FILE)
+    shutil.copymode(built / "record.json", built / ENCODER_FILE)  # the library writes it for its owner alone
+
+
+def encoder_of(found: FoundRun, extra: dict[str, Any], *, weights: Path | str | None = None) -> Encoder:
+    """The very encoder a run was trained with, refused if its weights are not the same ones."""
+    spec = EncoderSpec.from_dict(extra["encoder"])
+    encoder = load_encoder(spec.name, weights=weights_of(found, weights), input_px=spec.input_px)
+    _refuse_other_weights(encoder, spec.name, spec.weights_sha256)
+    return encoder
+
+
+def weights_of(found: FoundRun, weights: Path | str | None = None) -> Path | None:
+    """The file with a run's encoder: the one named, the one that was exported with it, or the one its workspace remembers."""
+    exported = found.folder / ENCODER_FILE
+    return Path(weights) if weights else exported if exported.exists() else _weights_setting(found)
+
+
+def _refuse_other_weights(encoder: Encoder, name: str, sha256: str) -> None:
+    if encoder.spec.weights_sha256 != sha256:
+        raise UsageError(
+            f"the weights of {name} here are not those the run was trained with",
+            why=f"their hash is {encoder.spec.weights_sha256[:12]}, the run's is {sha256[:12]}",
+            try_="pass the original file with --weights, or use an exported run, which carries its weights",
+        )
+
+
+def _weights_setting(found: FoundRun) -> Path | None:
+    """The weights file the workspace's settings name, if any."""
+    from unchoke.core.settings import load_remembered
+
+    remembered = load_remembered(found.workspace).get("weights") if found.workspace else None
+    return Path(remembered) if remembered and Path(remembered).exists() else None

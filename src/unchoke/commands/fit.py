@@ -1,0 +1,239 @@
+"""`fit`, `train` and `extract`: the main job from DATA to a report, and its parts.
+
+Each owns the workspace, does what is missing, and says what it found. Run again after a kill, or for no reason at all, they go on
+from what is there.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unchoke.commands.folds import FoldsResult, run_all_folds
+from unchoke.commands.results import ExtractResult, FitResult, Rehearsal
+from unchoke.core.errors import DataError, UsageError, list_some
+from unchoke.core.events import OnEvent
+from unchoke.core.findings import Finding
+from unchoke.core.settings import Settings
+from unchoke.core.units import format_count
+from unchoke.features.cut import NONE
+from unchoke.features.extraction import Extracted, extract_features, plan_features, run_extraction
+from unchoke.features.prepare_engine import Picture, prepare_engine
+from unchoke.jobs.job_plan import Job
+from unchoke.jobs.quarantine import Quarantined, save_quarantine
+from unchoke.jobs.queue import JobQueue
+from unchoke.photos.check_samples import Prepared, gate, prepare
+from unchoke.photos.manifest import save_manifest
+from unchoke.photos.resources import estimate_need
+from unchoke.runs.session import Session, open_session
+from unchoke.training.inputs import disk_bytes, prepare_inputs, trains_network
+from unchoke.training.network.distributed import Followed, taking_part
+from unchoke.training.problem import build_problem
+from unchoke.training.record import Material
+from unchoke.training.run_training import Trainer, run_training
+
+
+def fit(
+    data: str | Path | None = None,
+    *,
+    out: Path | str | None = None,
+    on_event: OnEvent | None = None,
+    dry_run: bool = False,
+    **options: Any,
+) -> FitResult | FoldsResult | Rehearsal | Followed:
+    """Check, extract, train, evaluate, report. `options` are those of the command, with underscores."""
+    typed = {"data": data, **options}
+    with taking_part() as part:
+        if part.follows:
+            return part.follow()
+        with open_session(typed, out=out, on_event=on_event, remembering=not dry_run, part=part) as session:
+            if dry_run:
+                prepared = prepare(session)
+                return _rehearse(session, prepared, gate(session, prepared))
+            return run_all_folds(session, _fit_once) if session.settings.fold == "all" else _fit_once(session)
+
+
+def train(
+    data: str | Path | None = None, *, out: Path | str | None = None, on_event: OnEvent | None = None, **options: Any
+) -> FitResult | FoldsResult | Followed:
+    """`fit` without the gate in front: for the next experiment on data that was checked before."""
+    with taking_part() as part:
+        if part.follows:
+            return part.follow()
+        with open_session({"data": data, **options}, out=out, on_event=on_event, part=part) as session:
+            return run_all_folds(session, _train_once) if session.settings.fold == "all" else _train_once(session)
+
+
+def _fit_once(session: Session) -> FitResult:
+    prepared = prepare(session)
+    return _go_on(session, prepared, gate(session, prepared), command="fit")
+
+
+def _train_once(session: Session) -> FitResult:
+    prepared = prepare(session)
+    return _go_on(session, prepared, prepared.findings, command="train")
+
+
+def extract(
+    data: str | Path | None = None,
+    *,
+    job: str | None = None,
+    out: Path | str | None = None,
+    on_event: OnEvent | None = None,
+    dry_run: bool = False,
+    **options: Any,
+) -> ExtractResult:
+    """The frozen part alone; with `job`, that one job, whether it was done before or not."""
+    with open_session({"data": data, **options}, out=out, on_event=on_event, remembering=not dry_run) as session:
+        prepared = prepare(session)
+        pictures = sound_pictures(prepared)
+        if job is None and not dry_run:
+            save_manifest(prepared.samples, session.workspace.manifest_file)
+            return _extract_all(session, prepared, pictures)
+        return _extract_some(session, pictures, job=job, dry_run=dry_run)
+
+
+def _go_on(session: Session, prepared: Prepared, findings: list[Finding], *, command: str) -> FitResult:
+    """Everything after the gate."""
+    material, trainer = prepare_training(session, prepared, findings, command=command)
+    planned_bytes = _need(session, len(prepared.samples)).memory_bytes
+    record, already_done = run_training(session, material, trainer, planned_bytes=planned_bytes)
+    return FitResult(record, session.workspace.root, already_done)
+
+
+def prepare_training(session: Session, prepared: Prepared, findings: list[Finding], *, command: str) -> tuple[Material, Trainer]:
+    """Make sure that everything training reads is there; what the run is made from, and what will train it."""
+    save_manifest(prepared.samples, session.workspace.manifest_file)
+    pictures = sound_pictures(prepared)
+    inputs = prepare_inputs(session, pictures)
+    quarantined = set_aside(session, prepared, inputs.failed)
+    kept = prepared.sound.to_numpy().copy()
+    kept[np.flatnonzero(kept)] = inputs.present
+    learnable = build_problem(prepared.samples, prepared.facts["content"], kept)
+    return Material(learnable, inputs.encoder, findings, quarantined, command), inputs.trainer(learnable)
+
+
+def sound_pictures(prepared: Prepared) -> list[Picture]:
+    """The pictures worth sending to the encoder, in the order of the samples."""
+    frame = prepared.samples.frame[prepared.sound.to_numpy()]
+    contents = prepared.facts["content"][prepared.sound].tolist()
+    if not contents:
+        raise DataError(
+            "none of the images can be read", why="every file failed", try_="unchoke check DATA says what is wrong with each"
+        )
+    return [Picture(*row) for row in zip(frame["sample_id"].tolist(), frame["path"].tolist(), contents, strict=True)]
+
+
+def set_aside(session: Session, prepared: Prepared, failed: dict[str, str]) -> list[Quarantined]:
+    """Name every file that was left out, with its reason, in `quarantine.csv` and in words."""
+    frame = prepared.samples.frame
+    unsound = ~prepared.sound.to_numpy()
+    reasons = prepared.facts["problem"] + ": " + prepared.facts["detail"]
+    columns = (frame["sample_id"][unsound], frame["path"][unsound], reasons[unsound])
+    entries = [Quarantined(str(i), str(path), "check", str(reason)) for i, path, reason in zip(*columns, strict=True)]
+    if failed:
+        rows = frame[frame["sample_id"].isin(list(failed))]
+        pairs = zip(rows["sample_id"].tolist(), rows["path"].tolist(), strict=True)
+        entries += [Quarantined(sample_id, path, "extract", failed[sample_id]) for sample_id, path in pairs]
+    kept = save_quarantine(session.workspace.quarantine_file, entries)
+    if kept:
+        session.warn(f"{format_count(len(kept), 'file')} set aside, see {session.workspace.quarantine_file}")
+    return kept
+
+
+def _extract_all(session: Session, prepared: Prepared, pictures: Sequence[Picture]) -> ExtractResult:
+    extracted = extract_features(session, pictures)
+    set_aside(session, prepared, extracted.failed)
+    return ExtractResult(
+        num_images=extracted.num_images_run,
+        num_jobs=extracted.num_jobs_run,
+        num_jobs_left=0,
+        num_failed=len(extracted.failed),
+        fingerprint=extracted.recipe.fingerprint,
+        folder=_features_folder(session, extracted),
+        workspace=session.workspace.root,
+        seconds=session.timers.seconds.get("extract", 0.0),
+        choices=session.choices,
+    )
+
+
+def _features_folder(session: Session, extracted: Extracted) -> str:
+    return str(session.workspace.features / extracted.recipe.folder)
+
+
+def _extract_some(session: Session, pictures: Sequence[Picture], *, job: str | None, dry_run: bool) -> ExtractResult:
+    """One job by hand, or a look at what would be run."""
+    frozen = prepare_engine(session, pictures)
+    recipe, engine = frozen.recipe(session.settings.views), frozen.engine
+    queue, state = plan_features(session, recipe, pictures)
+    chosen = [_planned_job(queue, job, recipe.fingerprint)] if job is not None else state.pending
+    started = time.perf_counter()
+    if not dry_run:
+        run_extraction(session, queue, chosen, recipe, engine, pictures)
+        state = queue.state(recipe.fingerprint, verify=False)
+        _refuse_given_up([one.job_id for one in chosen if one.job_id not in state.done])
+    return ExtractResult(
+        num_images=sum(len(one.items) for one in chosen),
+        num_jobs=len(chosen),
+        num_jobs_left=len(state.pending),
+        num_failed=sum(record.num_failed for record in state.done.values()),
+        fingerprint=recipe.fingerprint,
+        folder=str(session.workspace.features / recipe.folder),
+        workspace=session.workspace.root,
+        seconds=0.0 if dry_run else time.perf_counter() - started,
+        dry_run=dry_run,
+        choices=session.choices,
+    )
+
+
+def _planned_job(queue: JobQueue, job_id: str, fingerprint: str) -> Job:
+    """The job of that id, refused if its features are made another way than the settings in force say."""
+    job = queue.job(job_id)
+    if job.fingerprint != fingerprint:
+        ours = [one.job_id for one in queue.jobs(fingerprint)]
+        raise UsageError(
+            f"job {job_id} belongs to features made another way",
+            why=f"with the settings in force the jobs are {list_some(ours)}; features of two kinds are never mixed",
+            try_="repeat the --encoder, --weights, --views, --engine and --precision the job was planned with",
+        )
+    return job
+
+
+def _refuse_given_up(job_ids: list[str]) -> None:
+    if job_ids:
+        raise DataError(
+            f"job {list_some(job_ids)} failed",
+            why="every attempt did; the .failed files in features/ say why",
+            try_="remove the cause and run the same command again",
+        )
+
+
+def _rehearse(session: Session, prepared: Prepared, findings: list[Finding]) -> Rehearsal:
+    num_sound = int(prepared.sound.sum())
+    for choice in session.policy.choices:
+        session.choices.append(choice)
+    return Rehearsal(
+        num_samples=len(prepared.samples),
+        num_quarantined=len(prepared.samples) - num_sound,
+        num_jobs=0 if session.settings.cut == NONE else math.ceil(num_sound / session.settings.job_size),
+        disk_bytes=_disk_bytes(session, prepared),
+        choices=session.choices,
+        findings=findings,
+    )
+
+
+def _disk_bytes(session: Session, prepared: Prepared) -> int:
+    """What `fit` would write: exactly for the caches of a network, roughly for pooled features."""
+    if trains_network(session.settings):
+        return disk_bytes(session, sound_pictures(prepared))
+    return int(_need(session, int(prepared.sound.sum())).disk_bytes)
+
+
+def _need(session: Session, num_samples: int) -> Any:
+    settings = session.settings
+    return estimate_need(num_samples, num_views=1 + settings.views, default_encoder=settings.encoder == Settings().encoder)

@@ -1,0 +1,303 @@
+"""`--fold all`: every fold is the test set once, and the predictions of all of them are judged together.
+
+In: what runs one fold. Out: `experiments/folds_<key>/oof.csv`, in which every sample is predicted once, by the run that never saw
+it; `folds.json` with the scores of each fold, their mean and deviation, and those of all predictions together; and a
+`FoldsResult`. Nothing is trained here: a fold that is done is found done, and one that was stopped goes on.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from unchoke.commands.evaluate import load_predictions
+from unchoke.commands.results import FitResult
+from unchoke.core import atomic
+from unchoke.core.errors import DataError, UsageError
+from unchoke.core.events import Chosen, Event, Note, OnEvent
+from unchoke.core.fingerprint import digest
+from unchoke.core.settings import Settings, remember
+from unchoke.core.timers import StageTimers
+from unchoke.core.units import format_count
+from unchoke.core.workspace import Workspace, out_option
+from unchoke.photos.manifest import load_manifest
+from unchoke.reports.json import to_jsonable
+from unchoke.reports.layout import columns
+from unchoke.reports.summary import METRIC_LABELS, Metric, format_metric, in_order, metric_label
+from unchoke.runs.experiment_store import ExperimentStore
+from unchoke.runs.session import Session
+from unchoke.training.data import ProblemKind
+from unchoke.training.scoring.metrics import Scores, score
+from unchoke.training.targets import plan_targets
+
+OOF_FILE = "oof.csv"
+FOLDS_FILE = "folds.json"
+_SUREST = 1 - 1e-6
+
+
+@dataclass
+class FoldSession(Session):
+    """A session in which one fold is the test set. What the workspace remembers is the `whole`: that all folds were asked for."""
+
+    whole: Settings = field(default_factory=Settings)
+
+    def remember_settings(self) -> None:
+        if self.remembering:
+            remember(self.workspace, self.whole)
+
+
+def run_all_folds(session: Session, one_fold: Callable[[Session], FitResult]) -> FoldsResult:
+    """Run `one_fold` in a session of its own for each fold, then judge all predictions together."""
+    num_folds = count_folds(session.settings)
+    listener = _told_once(session.on_event)
+
+    def run(fold: int) -> FitResult:
+        listener(Note(f"fold {fold} is tested now, {fold + 1} of {num_folds}"))
+        return one_fold(fold_session(session, fold, on_event=listener))
+
+    return train_all_folds(run, settings=session.settings, workspace=session.workspace)
+
+
+def count_folds(settings: Settings) -> int:
+    """How many folds there are; refused when nothing says so."""
+    if settings.folds is None:
+        raise UsageError(
+            "--fold all was given without a number of folds",
+            why="the data is divided into as many parts",
+            try_="--folds 5 --fold all",
+        )
+    return settings.folds
+
+
+def fold_session(session: Session, fold: int, *, on_event: OnEvent) -> FoldSession:
+    """The same workspace and settings with `fold` as the test set, and clocks and choices of its own."""
+    same = {one.name: getattr(session, one.name) for one in fields(Session)}
+    settings = session.settings.model_copy(update={"fold": fold})
+    own = {"settings": settings, "timers": StageTimers(), "timelines": {}, "choices": [*session.choices], "on_event": on_event}
+    return FoldSession(**same | own, whole=session.settings)
+
+
+def _told_once(on_event: OnEvent) -> OnEvent:
+    """A listener that passes each choice and note on the first time only: the folds share most of theirs."""
+    told: list[Event] = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, Chosen | Note):
+            if event in told:
+                return
+            told.append(event)
+        on_event(event)
+
+    return listen
+
+
+def train_all_folds(one_fold: Callable[[int], FitResult], *, settings: Settings, workspace: Workspace) -> FoldsResult:
+    """Call `one_fold` with 0, 1, 2, …; gather, judge and keep what the test sets were predicted to be."""
+    results = [one_fold(fold) for fold in range(count_folds(settings))]
+    oof = gather_oof(results, workspace)
+    task = results[0].record["task"]
+    pooled = judge_oof(oof, task["kind"], task["names"], settings=settings)
+    with ExperimentStore.open(workspace.experiments_file) as experiments:
+        key = digest([experiments.run(result.run).key for result in results])
+    result = FoldsResult(results, pooled, workspace.experiments / f"folds_{key[:8]}", workspace.root)
+    atomic.sweep_temporaries(result.folder)
+    _keep(result.folder / OOF_FILE, oof.to_csv(index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC))
+    record = json.dumps(to_jsonable(result.to_record()), indent=1, sort_keys=True, ensure_ascii=False)
+    _keep(result.folder / FOLDS_FILE, record + "\n")
+    return result
+
+
+def _keep(file: Path, text: str) -> None:
+    """Write `text` unless the file says so already."""
+    if not file.exists() or file.read_bytes() != text.encode("utf-8"):
+        atomic.write_text(file, text)
+
+
+def gather_oof(results: Sequence[FitResult], workspace: Workspace) -> pd.DataFrame:
+    """The test rows of every fold: sample_id, fold, group, and truth and prediction as in `predictions.csv`."""
+    tables = [load_predictions(result.folder / "predictions.csv") for result in results]
+    tests = [table[table["split"] == "test"].drop(columns="split").assign(fold=fold) for fold, table in enumerate(tables)]
+    oof = pd.concat(tests, ignore_index=True).sort_values("sample_id", kind="stable", ignore_index=True)
+    _refuse_uncovered(oof, results, tables)
+    manifest = load_manifest(workspace.manifest_file)
+    assert manifest is not None, "a run writes the manifest"
+    groups = manifest.set_index("sample_id")["group"].reindex(oof["sample_id"]).to_numpy()
+    predicted = [name for name in oof.columns if name not in ("sample_id", "fold")]
+    return oof.assign(group=groups)[["sample_id", "fold", "group", *predicted]]
+
+
+def _refuse_uncovered(oof: pd.DataFrame, results: Sequence[FitResult], tables: Sequence[pd.DataFrame]) -> None:
+    """Every sample validates once and is tested once, so both must be the same samples, as many as each run had."""
+    validated = {name for table in tables for name in table.loc[table["split"] == "val", "sample_id"]}
+    sizes = {int(result.record["data"]["num_samples"]) for result in results} | {len(oof)}
+    if len(sizes) > 1 or not oof["sample_id"].is_unique or set(oof["sample_id"]) != validated:
+        raise DataError(
+            "the folds do not test every sample exactly once",
+            why=f"{len(oof):,} predictions for {oof['sample_id'].nunique():,} samples, in runs of "
+            f"{' and '.join(f'{size:,}' for size in sorted(sizes))}: the data or the manifest changed between folds",
+            try_="run the same command again: the folds that no longer fit are trained anew",
+        )
+
+
+def judge_oof(oof: pd.DataFrame, kind: ProblemKind, names: Sequence[str], *, settings: Settings) -> Scores:
+    """The scores of all out-of-fold predictions together, with intervals; weighted as the settings declare."""
+    if kind == "regression":
+        truth, predicted = (oof[[f"{what}/{name}" for name in names]].to_numpy(np.float32) for what in ("truth", "predicted"))
+        plan = plan_targets(names, sums=settings.sums, weights=settings.target_weights, positive=settings.positive)
+        return score(kind, names, predicted, truth, seed=settings.seed, weights=plan.weights)
+    codes = {what: pd.Categorical(oof[what], categories=list(names)).codes.astype(np.int64) for what in ("truth", "predicted")}
+    logits = _as_logits(codes["predicted"], oof["confidence"].to_numpy(np.float64), num_classes=len(names))
+    scores = score(kind, names, logits, codes["truth"], seed=settings.seed)
+    known = {name: value for name, value in scores.values.items() if name != "log_loss"}
+    notes = [
+        "of all predictions there is no log loss: predictions.csv keeps the probability of the predicted class alone",
+        "their calibration error is that of the calibrated probabilities, each fold's by its own temperature",
+    ]
+    return replace(scores, values=known, notes=[*scores.notes, *notes])
+
+
+def _as_logits(predicted: NDArray[np.int64], confidence: NDArray[np.float64], *, num_classes: int) -> NDArray[np.float32]:
+    """Logits that say what the table says: the predicted class and its probability; the others share the rest, each with less."""
+    sure = np.clip(confidence, 1 / num_classes, _SUREST)
+    rest = np.minimum((1 - sure) / max(1, num_classes - 1), sure * _SUREST)
+    logits = np.repeat(np.log(rest)[:, None], num_classes, axis=1)
+    logits[np.arange(len(predicted)), predicted] = np.log(sure)
+    return logits.astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A metric over the folds in which it is defined; the deviation is that of a sample (n − 1), None for a single fold."""
+
+    mean: float
+    deviation: float | None
+    num_folds: int
+
+
+@dataclass(frozen=True)
+class FoldsResult:
+    """The runs of all folds in order, and the scores of their test predictions taken together (`pooled`)."""
+
+    results: list[FitResult]
+    pooled: Scores
+    folder: Path
+    workspace: Path
+
+    @property
+    def run(self) -> str:
+        return self.folder.name
+
+    @property
+    def runs(self) -> list[str]:
+        return [result.run for result in self.results]
+
+    @property
+    def oof_file(self) -> Path:
+        return self.folder / OOF_FILE
+
+    @property
+    def already_done(self) -> bool:
+        return all(result.already_done for result in self.results)
+
+    def fold_metrics(self, fold: int) -> dict[str, dict[str, float | None]]:
+        """The test metrics of one fold, with their intervals."""
+        return dict(self.results[fold].record["metrics"].get("test", {}))
+
+    def spreads(self) -> dict[str, Spread]:
+        """Each test metric over the folds."""
+        found: dict[str, list[float]] = {}
+        for fold in range(len(self.results)):
+            for name, one in self.fold_metrics(fold).items():
+                found.setdefault(name, []).extend([] if one["value"] is None else [one["value"]])
+        return {
+            name: Spread(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None, len(values))
+            for name, values in found.items()
+            if values
+        }
+
+    def to_record(self) -> dict[str, Any]:
+        """What `folds.json` holds."""
+        sizes = [result.record["data"]["splits"]["test"] for result in self.results]
+        return {
+            "schema": 1,
+            "task": self.results[0].record["task"],
+            "num_samples": self.pooled.num_samples,
+            "folds": [
+                {"fold": fold, "run": run, "num_test": size, "test": self.fold_metrics(fold)}
+                for fold, (run, size) in enumerate(zip(self.runs, sizes, strict=True))
+            ],
+            "over_folds": {name: asdict(one) for name, one in self.spreads().items()},
+            "pooled": self.pooled.to_dict(),
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """As `FitResult.to_dict`, the test metrics being those of all folds' predictions together; times are summed."""
+        records, kept = [result.record for result in self.results], self.to_record()
+        stages = dict.fromkeys(stage for record in records for stage in record["timings"])
+        rates = [record["images_per_s"] for record in records if record["images_per_s"]]
+        return {
+            "run": self.run,
+            "runs": self.runs,
+            "workspace": str(self.workspace),
+            "reports": [str(result.report) for result in self.results],
+            "oof": str(self.oof_file),
+            "already_done": self.already_done,
+            "metrics": {"test": {name: one.value for name, one in self.pooled.values.items()}},
+            "intervals": {"test": {name: [one.low, one.high] for name, one in self.pooled.values.items()}},
+            "over_folds": kept["over_folds"],
+            "folds": kept["folds"],
+            "timings": {stage: sum(record["timings"].get(stage, 0.0) for record in records) for stage in stages},
+            "images_per_s": rates[0] if rates else None,
+            "memory": {what: _most(records, what) for what in ("planned_bytes", "measured_bytes")},
+            "num_quarantined": len(records[-1]["quarantine"]),
+        }
+
+    def to_text(self) -> str:
+        done = "every fold is done: the same data and settings gave this\n\n" if self.already_done else ""
+        samples = format_count(self.pooled.num_samples, "sample")
+        header = ("metric", "mean of folds", "deviation", "all predictions", "95 % interval")
+        tail = [
+            ("runs", ", ".join(self.runs)),
+            ("oof", str(self.oof_file)),
+            ("record", str(self.folder / FOLDS_FILE)),
+            ("next", f"unchoke report {self.runs[0]}{out_option(self.workspace)}"),
+        ]
+        parts = [
+            f"{self.run}: {len(self.results)} folds, {samples}, each predicted by the run that never saw it",
+            columns(self._rows(), header=header, right=(1, 2, 3)),
+            "\n".join(self.pooled.notes),
+            columns(tail),
+        ]
+        return done + "\n\n".join(part for part in parts if part)
+
+    def _rows(self) -> list[tuple[str, str, str, str, str]]:
+        spreads = self.spreads()
+        names = sorted(dict.fromkeys([*spreads, *self.pooled.values]), key=lambda name: in_order(name, tuple(METRIC_LABELS)))
+        return [(metric_label(name), *_spread_cells(name, spreads.get(name)), *self._pooled_cells(name)) for name in names]
+
+    def _pooled_cells(self, name: str) -> tuple[str, str]:
+        one = self.pooled.values.get(name)
+        if one is None or one.value is None:
+            return "-", ""
+        metric = Metric("test", name, one.value, one.low, one.high)
+        return metric.text, metric.interval
+
+
+def _spread_cells(name: str, spread: Spread | None) -> tuple[str, str]:
+    if spread is None:
+        return "-", ""
+    deviation = "" if spread.deviation is None else format_metric(name, spread.deviation)
+    return format_metric(name, spread.mean), deviation
+
+
+def _most(records: Sequence[dict[str, Any]], what: str) -> int | None:
+    """The largest of a memory figure over the folds; None where nobody planned or measured it."""
+    return max((found for record in records if (found := record["memory"][what]) is not None), default=None)

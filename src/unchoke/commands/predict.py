@@ -1,0 +1,322 @@
+"""`predict`: new images through a run's encoder and head, or its network, from its files alone.
+
+In: a run and image files or folders. Out: one row per image. An image that cannot be read is named with its reason.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unchoke.commands.export import encoder_of
+from unchoke.core import atomic, listing
+from unchoke.core.ahead import map_ahead
+from unchoke.core.errors import DataError, MachineError, UsageError
+from unchoke.core.events import Note, OnEvent, Progress
+from unchoke.core.fingerprint import digest_bytes
+from unchoke.features.cut import Cut, cut_network, frozen_part
+from unchoke.features.encoders import Encoder, EncoderSpec
+from unchoke.features.engine_openvino import OpenVinoEngine
+from unchoke.features.engines import Engine, TorchEngine
+from unchoke.features.extractor import decode_views
+from unchoke.features.feature_store import FeatureOverflow, Half, to_half
+from unchoke.features.recipe import TWICE, Recipe
+from unchoke.machine.backend import torch_device
+from unchoke.machine.detect import detect_machine
+from unchoke.machine.policy import choose_policy
+from unchoke.photos.given_inputs import read_given_inputs
+from unchoke.photos.pixels.image import DecodeError, Pixels, read_bytes
+from unchoke.runs.lookup import FoundRun, find_run
+from unchoke.runs.session import default_listener
+from unchoke.training.checkpoints import load_head
+from unchoke.training.network.network_runs import GivenRows, open_network, pixel_recipe_of
+from unchoke.training.network.trained_network import TrainedNetwork, load_network
+from unchoke.training.scoring.judge import class_columns, one_thread
+
+_SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".mpo"}
+_CHUNK = 64
+_CHUNK_BYTES = 256_000_000
+_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Rows in the order of the images; `failed` maps the unreadable ones to their reasons."""
+
+    run: str
+    rows: list[dict[str, Any]]
+    failed: dict[str, str]
+    saved_to: Path | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "run": self.run,
+            "predictions": self.rows,
+            "failed": self.failed,
+            "saved_to": self.saved_to and str(self.saved_to),
+        }
+
+    def to_text(self) -> str:
+        lines = ["\t".join(_cell(value) for value in row.values()) for row in self.rows[:_SHOWN]]
+        if len(self.rows) > _SHOWN:
+            lines.append(
+                f"… and {len(self.rows) - _SHOWN} more" + ("" if self.saved_to else ": --to FILE.csv or --json gives them all")
+            )
+        if self.rows:
+            lines.insert(0, "\t".join(self.rows[0]))
+        lines += [f"failed\t{path}\t{reason}" for path, reason in self.failed.items()]
+        if self.saved_to:
+            lines.append(f"saved     {self.saved_to}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """What was trained, opened: how pictures are decoded for it (`shown` of a picture's inputs are used), and what answers.
+
+    `answer` is given as many pictures as `chunk` at most: their places among all, and their inputs one after the other.
+    """
+
+    names: tuple[str, ...]
+    kind: str
+    temperature: float
+    recipe: Recipe
+    shown: int
+    chunk: int
+    answer: Callable[[Sequence[int], Pixels], NDArray[np.float32]]
+
+
+def predict(
+    run: str | Path,
+    images: Sequence[str | Path],
+    *,
+    to: Path | str | None = None,
+    inputs: Path | str | None = None,
+    weights: Path | str | None = None,
+    device: str | None = None,
+    out: Path | str | None = None,
+    on_event: OnEvent | None = None,
+) -> Predictions:
+    """Predict every image in `images` (files, or folders searched for images).
+
+    `inputs` is a table with the extra columns of the images, for runs that were trained with some.
+    """
+    listener = on_event or default_listener()
+    found = find_run(run, out=out)
+    found.refuse_masks("predict")
+    paths = list_images(images)
+    open_model = _open_network if found.trains_network else _open_head
+    model = open_model(found, paths, _Options(inputs, weights, device, listener))
+    rows: list[dict[str, Any]] = []
+    failed: dict[str, str] = {}
+    for places, pixels, broken in _decoded(paths, model, listener):
+        failed.update(broken)
+        if places:
+            chunk = [paths[place] for place in places]
+            rows.extend(_rows(chunk, model.answer(places, pixels), model.names, model.kind, model.temperature))
+    saved_to = Path(to) if to is not None else None
+    if saved_to is not None:
+        _save(saved_to, rows)
+    return Predictions(str(found.record["run"]), rows, failed, saved_to)
+
+
+@dataclass(frozen=True)
+class _Options:
+    inputs: Path | str | None
+    weights: Path | str | None
+    device: str | None
+    listener: OnEvent
+
+
+def _open_head(found: FoundRun, paths: Sequence[str], options: _Options) -> Model:
+    """The encoder, then a head on its pooled features."""
+    head, extra = load_head(found.head_file)
+    read_given_inputs(options.inputs, (), paths)
+    encoder = encoder_of(found, extra, weights=options.weights)
+    engine = _engine(found, encoder, extra, options)
+    scale = str(extra.get("decode_scale", TWICE))
+    recipe = Recipe(encoder.spec, engine.name, engine.precision, int(extra["num_augmented"]), decode_scale=scale)
+
+    def answer(places: Sequence[int], pixels: Pixels) -> NDArray[np.float32]:
+        views = engine.encode(pixels).reshape(len(places), -1, encoder.spec.dim).astype(np.float16)
+        with one_thread():
+            return head.logits(views if head.config.kind == "attention" else views[:, 0])
+
+    return Model(head.names, head.kind, float(extra["temperature"]), recipe, recipe.num_inputs, _CHUNK, answer)
+
+
+def _open_network(found: FoundRun, paths: Sequence[str], options: _Options) -> Model:
+    """The frozen part through the engine the run used, rounded as in the cache, then the network; or the network alone."""
+    trained, extra = load_network(found.head_file)
+    inputs = read_given_inputs(options.inputs, trained.input_names, paths)
+    if trained.is_whole:
+        recipe, cut = pixel_recipe_of(trained, extra), None
+        turn: Callable[[Pixels], NDArray[Any]] = _as_they_are
+    else:
+        encoder = encoder_of(found, extra, weights=options.weights)
+        cut = cut_network(encoder, trained.spec.cut)
+        engine = _engine(found, frozen_part(encoder, cut), extra, options)
+        recipe = _recipe(trained, extra, cut, engine)
+        turn = partial(_activations, engine, recipe.network)
+    ready = open_network(found, trained, on_event=options.listener, device=options.device, cut=cut)
+    tiles = trained.spec.tiles.num_tiles
+
+    def answer(places: Sequence[int], pixels: Pixels) -> NDArray[np.float32]:
+        shown = turn(pixels)
+        rows = GivenRows(shown.reshape(len(places), tiles, *shown.shape[1:]), recipe.encoder.preprocess)
+        return ready.outputs(rows, np.arange(len(places)), None if inputs is None else inputs[list(places)])
+
+    chunk = _chunk(recipe, () if trained.is_whole else recipe.input_shape)
+    return Model(trained.names, trained.kind, float(extra["temperature"]), recipe, tiles, chunk, answer)
+
+
+def _recipe(trained: TrainedNetwork, extra: dict[str, Any], cut: Cut, engine: Engine) -> Recipe:
+    """As in extraction: pictures of which augmented views were cached, too, were decoded larger."""
+    spec, num_augmented = EncoderSpec.from_dict(extra["encoder"]), int(extra["num_augmented"])
+    scale, tiles = str(extra.get("decode_scale", TWICE)), trained.spec.tiles
+    return Recipe(spec, engine.name, engine.precision, num_augmented, cut.name, tiles, shape=cut.shape, decode_scale=scale)
+
+
+def _as_they_are(pixels: Pixels) -> Pixels:
+    return pixels
+
+
+def _activations(engine: Engine, network: str, pixels: Pixels) -> Half:
+    try:
+        return to_half(engine.encode(pixels), of=network)
+    except FeatureOverflow as error:
+        raise DataError(
+            "a picture cannot be predicted",
+            why=str(error),
+            try_="predict the pictures one by one to find it, and leave it out: training would have refused it, too",
+        ) from error
+
+
+def _chunk(recipe: Recipe, activation: tuple[int, ...]) -> int:
+    """Pictures at a time: what they become at the cut may take far more than their pixels."""
+    side, tiles = recipe.encoder.preprocess.size_px, recipe.tiles.num_tiles
+    picture_bytes = tiles * (2 * 3 * side * side + 6 * math.prod(activation))
+    return max(1, min(_CHUNK, _CHUNK_BYTES // picture_bytes))
+
+
+def list_images(images: Sequence[str | Path]) -> list[str]:
+    """Files as given; the images below folders."""
+    paths: list[str] = []
+    missing = [str(image) for image in images if not Path(image).exists()]
+    if missing:
+        raise UsageError(
+            f"no such file or folder: {missing[0]}", why=f"{len(missing)} of {len(images)} do not exist", try_="check the path"
+        )
+    for image in map(Path, images):
+        if image.is_dir():
+            paths += [entry.path for entry in listing.walk(image) if Path(entry.path).suffix.lower() in _SUFFIXES]
+        else:
+            paths.append(str(image))
+    if not paths:
+        raise UsageError(
+            "there are no images to predict", why=f"{images[0]} holds none", try_="name image files, or a folder with some"
+        )
+    return paths
+
+
+def _decoded(paths: list[str], model: Model, listener: OnEvent) -> Iterator[tuple[list[int], Pixels, dict[str, str]]]:
+    """Chunks of pictures ready for the model, by their places in `paths`, with the reasons of those that failed."""
+
+    def load(path: str) -> list[Pixels] | DecodeError:
+        try:
+            data = read_bytes(path)
+            views = decode_views(data, digest_bytes(data), model.recipe)  # by content: a path may be spelt in many ways
+            return views[: model.shown]
+        except DecodeError as error:
+            return error
+
+    started = time.monotonic()
+    good: list[int] = []
+    pixels: list[Pixels] = []
+    broken: dict[str, str] = {}
+    for place, views in enumerate(map_ahead(load, paths, threads=2, ahead=min(32, 2 * model.chunk))):
+        if isinstance(views, DecodeError):
+            broken[paths[place]] = str(views)
+        else:
+            good.append(place)
+            pixels.extend(views)
+        number = place + 1
+        if len(good) == model.chunk or number == len(paths):
+            yield good, np.stack(pixels) if pixels else np.empty((0, 0, 0, 3), np.uint8), broken
+            rate = number / max(time.monotonic() - started, 1e-6)
+            listener(Progress("predict", number, len(paths), "images", rate, (len(paths) - number) / rate, len(broken)))
+            good, pixels = [], []
+
+
+def _engine(found: FoundRun, encoder: Encoder, extra: dict[str, Any], options: _Options) -> Engine:
+    """The engine the run's features were made with, or plain torch (with a word) where it is not to be had."""
+    policy = choose_policy(detect_machine(), overrides={"device": options.device})
+    engine, precision = str(extra["engine"]), str(extra["precision"])
+    if engine == "openvino":
+        try:
+            return _openvino(found, encoder, precision, options.device, max(1, policy.workers))
+        except MachineError as error:
+            options.listener(Note(f"{error.what}; plain torch is used instead: same model, tiny differences", "warning"))
+            precision = "f32"
+    return TorchEngine(
+        encoder,
+        device=torch_device(policy),
+        precision=precision,
+        batch=policy.encode_batch,
+        channels_last=policy.memory_format == "channels_last",
+    )
+
+
+def _openvino(found: FoundRun, encoder: Encoder, precision: str, device: str | None, streams: int) -> Engine:
+    if device is not None or precision == "int8":
+        raise MachineError(
+            "the run's features come from OpenVINO" + (" in int8" if device is None else f", which --device {device} replaces"),
+            why="int8 is calibrated on the training images" if device is None else "OpenVINO runs on the processor only",
+            try_="leave --device out",
+        )
+    if found.workspace is None and not os.access(found.folder, os.W_OK):
+        with tempfile.TemporaryDirectory() as keep_in:  # an exported run on a read-only disk
+            return OpenVinoEngine(encoder, precision=precision, streams=streams, keep_in=Path(keep_in))
+    keep_in_run = found.workspace.engines if found.workspace else found.folder / "engines"
+    return OpenVinoEngine(encoder, precision=precision, streams=streams, keep_in=keep_in_run)
+
+
+def _rows(
+    paths: list[str], outputs: NDArray[np.float32], names: tuple[str, ...], kind: str, temperature: float
+) -> list[dict[str, Any]]:
+    if kind == "classification":
+        columns = class_columns(outputs, names, temperature)
+        return [
+            {"path": path, "predicted": str(predicted), "confidence": float(confidence)}
+            for path, predicted, confidence in zip(paths, columns["predicted"], columns["confidence"], strict=True)
+        ]
+    return [
+        {"path": path, **{name: float(v) for name, v in zip(names, row, strict=True)}}
+        for path, row in zip(paths, outputs, strict=True)
+    ]
+
+
+def _save(to: Path, rows: list[dict[str, Any]]) -> None:
+    import csv
+    import io
+
+    text = io.StringIO()
+    names = list(rows[0]) if rows else ["path"]
+    writer = csv.DictWriter(text, fieldnames=names, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    writer.writeheader()
+    writer.writerows(rows)
+    atomic.write_text(to, text.getvalue())
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

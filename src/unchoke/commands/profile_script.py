@@ -1,0 +1,181 @@
+"""`unchoke profile -- COMMAND`: where the time of any PyTorch script goes, the script unchanged.
+
+In: a command. Out: its exit code, where each step's time went, findings ranked by gain, and `recording.json` and `findings.json`
+below `logs/profiler/`. The command runs as always; then, where loading holds it back, once more for a few steps on one batch,
+without touching its files, to see how fast a step would be if loading were free.
+"""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from unchoke.chokes import breakdown
+from unchoke.chokes.recording import Recording, Replay, load_recording
+from unchoke.chokes.script_profile_text import render_script_profile
+from unchoke.chokes.script_run import replay as run_replay
+from unchoke.chokes.script_run import run_watched
+from unchoke.chokes.script_trials import try_remedies
+from unchoke.core import atomic
+from unchoke.core.errors import UsageError
+from unchoke.core.events import Note, OnEvent, StageDone, StageStarted, ignore
+from unchoke.core.findings import Finding
+from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option
+
+Diagnose = Callable[[Recording], Iterable[Finding]]
+
+_LITTLE = 0.03
+
+
+@dataclass(frozen=True)
+class ScriptProfile:
+    """What was recorded and found. `exit_code` is the command's own; 0 for one that was stopped as asked."""
+
+    recording: Recording
+    findings: list[Finding]
+    folder: Path
+    next_command: str
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if self.stopped else self.recording.exit_code
+
+    @property
+    def stopped(self) -> str:
+        """After how many steps it was stopped on request, in words; empty if it ran to its end."""
+        return str(self.recording.facts.get("stopped", ""))
+
+    def to_dict(self) -> dict[str, Any]:
+        recording = self.recording
+        samples, room = breakdown.per_sample(recording), breakdown.headroom(recording)
+        return {
+            "script": shlex.join(recording.command),
+            "exit_code": recording.exit_code,
+            "stopped": self.stopped,
+            "wall_s": recording.wall_s,
+            "steps": len(recording.steps),
+            "step_parts": [part.to_dict() for part in breakdown.step_parts(recording)],
+            "loading_parts": [part.to_dict() for part in breakdown.loading_parts(recording)],
+            "per_sample": samples.to_dict() if samples else None,
+            "loaders": [_loader_dict(loader) for loader in recording.loaders],
+            "items_per_step": recording.steps.mean("items"),
+            "device": recording.machine.get("device") or "",
+            "headroom": room.to_dict() if room else None,
+            "replay_note": recording.replay.note if recording.replay else "",
+            "findings": [finding.to_dict() for finding in self.findings],
+            "watching_share": breakdown.watching_share(recording),
+            "notes": list(recording.notes),
+            "files": {name: str(self.folder / f"{name}.json") for name in ("recording", "findings")},
+            "next_command": self.next_command,
+        }
+
+    def to_text(self) -> str:
+        return render_script_profile(self.to_dict())
+
+
+def _loader_dict(loader: Any) -> dict[str, Any]:
+    names = ("number", "dataset", "batch_size", "num_workers", "iterators", "startup_s", "batches", "samples", "evaluation")
+    return {name: getattr(loader, name) for name in names}
+
+
+def profile(
+    command: Sequence[str],
+    *,
+    steps: int | None = None,
+    seconds: float | None = None,
+    replay: bool = True,
+    try_fixes: bool = False,
+    out: Path | str | None = None,
+    stdout_to_stderr: bool = False,
+    on_event: OnEvent | None = None,
+    diagnose: Diagnose | None = None,
+) -> ScriptProfile:
+    """Run `command` and say where its time went. `steps` and `seconds` of training stop it early; `replay` measures head-room.
+
+    `try_fixes` runs it some more times, sandboxed, with what the first findings suggest switched on, and says what that brought.
+    `diagnose` turns the recording into findings; left out, it is the one of `unchoke.chokes.diagnose`.
+    """
+    if not command:
+        why = "what stands after `--` is run as it is"
+        raise UsageError("no command to profile", why=why, try_="unchoke profile -- python train.py")
+    tell = on_event or ignore
+    workspace = Workspace(Path(out) if out is not None else DEFAULT_ROOT)
+    with tempfile.TemporaryDirectory(prefix="unchoke-") as name:
+        records = Path(name, "records")
+        records.mkdir()
+        tell(StageStarted("watch", shlex.join(command)))
+        ran = run_watched(command, records, steps=steps, seconds=seconds, stdout_to_stderr=stdout_to_stderr)
+        recording = load_recording(records, command=command, exit_code=ran.exit_code, wall_s=ran.wall_s)
+        ended = "stopped as asked" if recording.facts.get("stopped") else f"exit code {ran.exit_code}"
+        tell(StageDone("watch", ran.wall_s, ended))
+        if replay:
+            recording = _with_replay(recording, Path(name), tell)
+        findings = list((diagnose or _diagnose)(recording))
+        if try_fixes:
+            findings = _with_trials(recording, findings, Path(name), tell)
+    folder = _save(recording, findings, workspace)
+    return ScriptProfile(recording, findings, folder, _next(command, findings, workspace, tried=try_fixes))
+
+
+def _with_replay(recording: Recording, folder: Path, tell: OnEvent) -> Recording:
+    reason = _no_replay_because(recording)
+    if reason:
+        return replace(recording, replay=Replay(note=reason))
+    tell(StageStarted("replay", "a few steps on one batch, to see how fast a step is when loading is free"))
+    began_s = time.perf_counter()
+    measured = run_replay(recording.command, recording, folder)
+    tell(StageDone("replay", time.perf_counter() - began_s))
+    if not measured.steps:
+        tell(Note(f"no head-room measured: {measured.note}", "warning"))
+    return replace(recording, replay=measured)
+
+
+def _with_trials(recording: Recording, findings: list[Finding], folder: Path, tell: OnEvent) -> list[Finding]:
+    reason = _no_second_run_because(recording)
+    if reason:
+        tell(Note(f"nothing was tried: {reason}", "warning"))
+        return findings
+    return try_remedies(recording, findings, folder, tell=tell)
+
+
+def _no_second_run_because(recording: Recording) -> str:
+    """Why running it again would tell nothing; empty if it would."""
+    if recording.exit_code and not recording.facts.get("stopped"):
+        return f"the script failed (exit code {recording.exit_code})"
+    return "the script trained in a process that it started itself" if recording.main.role != "main" else ""
+
+
+def _no_replay_because(recording: Recording) -> str:
+    reason = _no_second_run_because(recording)
+    if reason:
+        return reason
+    if not recording.trained_loaders or not len(recording.steps):
+        return "the script trained on no DataLoader"
+    share = breakdown.waiting_share(recording)
+    return f"loading takes {share:.1%} of a step: there is no more to gain from it" if share < _LITTLE else ""
+
+
+def _diagnose(recording: Recording) -> Iterable[Finding]:
+    from unchoke.chokes.diagnose import diagnose
+
+    return diagnose(recording)
+
+
+def _save(recording: Recording, findings: Sequence[Finding], workspace: Workspace) -> Path:
+    when = datetime.now().strftime("%Y%m%d_%H%M%S_%f")[:-3]
+    folder = workspace.logs / "profiler" / f"script_{when}"
+    atomic.write_json(folder / "recording.json", recording.to_dict())
+    atomic.write_json(folder / "findings.json", [finding.to_dict() for finding in findings])
+    return folder
+
+
+def _next(command: Sequence[str], findings: Sequence[Finding], workspace: Workspace, *, tried: bool) -> str:
+    """Try what was suggested, where that can be done without an edit; else the same again, after one."""
+    can_try = not tried and any(finding.evidence.get("remedy") for finding in findings)
+    return f"unchoke profile{' --try' if can_try else ''}{out_option(workspace.root)} -- {shlex.join(command)}"

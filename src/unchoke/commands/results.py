@@ -1,0 +1,130 @@
+"""What `fit`, `train` and `extract` answer: plain values that can be read, printed, or sent as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from unchoke.core.choices import Choice
+from unchoke.core.findings import Finding
+from unchoke.core.units import format_bytes, format_count, format_seconds
+from unchoke.core.workspace import out_option
+from unchoke.reports.profile_top import render_profile
+from unchoke.reports.text import render_choices, render_fit_result
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """A recorded run. `already_done` says that nothing had to be run."""
+
+    record: dict[str, Any] = field(repr=False)
+    workspace: Path
+    already_done: bool = False
+
+    @property
+    def run(self) -> str:
+        return str(self.record["run"])
+
+    @property
+    def folder(self) -> Path:
+        return self.workspace / "experiments" / self.run
+
+    @property
+    def report(self) -> Path:
+        return self.folder / "report.html"
+
+    def to_dict(self) -> dict[str, Any]:
+        metrics = self.record["metrics"]
+        return {
+            "run": self.run,
+            "workspace": str(self.workspace),
+            "report": str(self.report),
+            "already_done": self.already_done,
+            "metrics": {split: {name: one["value"] for name, one in found.items()} for split, found in metrics.items()},
+            "intervals": {
+                split: {name: [one["low"], one["high"]] for name, one in found.items()} for split, found in metrics.items()
+            },
+            "timings": self.record["timings"],
+            "timeline": self.record.get("timeline", {}),
+            "chokes": self.record.get("chokes", []),
+            "profile": self.record.get("profile"),
+            "images_per_s": self.record["images_per_s"],
+            "memory": self.record["memory"],
+            "num_quarantined": len(self.record["quarantine"]),
+            "choices": self.record["choices"],
+        }
+
+    def to_text(self) -> str:
+        done = f"{self.run} is done: the same data and settings gave this\n\n" if self.already_done else ""
+        inputs = " --inputs TABLE.csv" if self.record["data"].get("inputs_summary") else ""
+        next_command = f"unchoke predict {self.run} PHOTOS{inputs}{out_option(self.workspace)}"
+        return done + self.profile_text() + render_fit_result(self.record, report=str(self.report), next_command=next_command)
+
+    def profile_text(self) -> str:
+        """What was profiled on the way, by this very command."""
+        profile = None if self.already_done else self.record.get("profile")
+        return f"{render_profile(profile, root=self.workspace)}\n\n" if profile else ""
+
+
+@dataclass(frozen=True)
+class ExtractResult:
+    """What `extract` did, or (`dry_run`) would do."""
+
+    num_images: int
+    num_jobs: int
+    num_jobs_left: int
+    num_failed: int
+    fingerprint: str
+    folder: str
+    workspace: Path
+    seconds: float
+    dry_run: bool = False
+    choices: list[Choice] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            **{name: getattr(self, name) for name in self.__dataclass_fields__},
+            "choices": [c.to_dict() for c in self.choices],
+        }
+
+    def to_text(self) -> str:
+        verb = "would be run" if self.dry_run else "run"
+        rate = (
+            f", {self.num_images / self.seconds:,.0f} images/s" if self.num_images and self.seconds and not self.dry_run else ""
+        )
+        images = format_count(self.num_images, "image")
+        lines = [
+            f"{format_count(self.num_jobs, 'job')} {verb} ({images}, {format_seconds(self.seconds)}{rate})",
+            f"{format_count(self.num_jobs_left, 'job')} left, {format_count(self.num_failed, 'image')} set aside",
+            f"features  {self.folder}",
+            f"next      unchoke train{out_option(self.workspace)}",
+        ]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What `fit --dry-run` found out without doing it. Without a frozen part there are no jobs."""
+
+    num_samples: int
+    num_quarantined: int
+    num_jobs: int
+    disk_bytes: int
+    choices: list[Choice]
+    findings: list[Finding]
+
+    def to_dict(self) -> dict[str, Any]:
+        plain = {name: getattr(self, name) for name in ("num_samples", "num_quarantined", "num_jobs", "disk_bytes")}
+        return {
+            "dry_run": True,
+            **plain,
+            "choices": [choice.to_dict() for choice in self.choices],
+            "findings": [finding.to_dict() for finding in self.findings],
+        }
+
+    def to_text(self) -> str:
+        images = format_count(self.num_samples - self.num_quarantined, "image")
+        how = f"extract {images} in at most {format_count(self.num_jobs, 'job')}" if self.num_jobs else f"decode {images}"
+        last = f"would {how} ({format_bytes(self.disk_bytes)} on disk), then train"
+        return "\n".join([render_choices(self.choices), "", last, "nothing was run"])

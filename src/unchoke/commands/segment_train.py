@@ -1,0 +1,321 @@
+"""`segment train`: from scenes with labels to a trained segmenter, judged on stitched masks, recorded like any other run.
+
+Owns the workspace, does what is missing, and says what it found. Run again after a kill, it goes on from what is there.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unchoke import __version__
+from unchoke.commands.results import FitResult
+from unchoke.core import atomic
+from unchoke.core.errors import UsageError
+from unchoke.core.events import OnEvent
+from unchoke.core.flags import option
+from unchoke.core.settings import OF_TILES
+from unchoke.core.units import format_count
+from unchoke.core.workspace import out_option
+from unchoke.features.cut import END, NONE
+from unchoke.jobs.quarantine import save_quarantine
+from unchoke.machine.backend import torch_device
+from unchoke.masks.gallery import build_gallery, choose_samples, stitched_samples
+from unchoke.masks.judge_masks import MaskMeter, MaskScores, Predict, judge_masks, stitched_bands
+from unchoke.masks.mask_objective import IGNORE, ious
+from unchoke.masks.patch_features import PatchMaterial, PyramidFeatures, extract_pyramids, prepare_patches
+from unchoke.masks.segment_trainer import SegmentTrainer
+from unchoke.masks.segmenter import PYRAMID, WHOLE
+from unchoke.masks.trained_segmenter import HEAD_FILE, TrainedSegmenter, save_segmenter
+from unchoke.reports.text import render_fit_result
+from unchoke.runs.run_rows import RunRow
+from unchoke.runs.session import Session, open_session
+from unchoke.scenes.expression import parse_expression
+from unchoke.scenes.raster import read_box
+from unchoke.training.network.distributed import Followed, taking_part
+from unchoke.training.network.loop_config import Finetuned
+from unchoke.training.profiled import profiled_if_asked
+from unchoke.training.record import as_typed, versions
+from unchoke.training.run_training import record_run
+
+JUDGED = ("val", "test")
+_BATCH = 8
+"""Patches that are judged at once."""
+
+
+class SegmentResult(FitResult):
+    """A recorded run that draws masks."""
+
+    def to_dict(self) -> dict[str, Any]:
+        record = self.record
+        return {**super().to_dict(), "baseline": record.get("baseline"), "patches": record["data"]["patches"]}
+
+    def to_text(self) -> str:
+        done = f"{self.run} is done: the same data and settings gave this\n\n" if self.already_done else ""
+        next_command = f"unchoke segment predict {self.run} SCENES{out_option(self.workspace)}"
+        return done + self.profile_text() + render_fit_result(self.record, report=str(self.report), next_command=next_command)
+
+
+def segment_train(
+    data: str | Path | None = None,
+    *,
+    out: Path | str | None = None,
+    on_event: OnEvent | None = None,
+    notes: Sequence[str] = (),
+    **options: Any,
+) -> SegmentResult | Followed:
+    """Cut patches, cache their pyramids, train a decoder, judge it on stitched masks. `options` are those of the command.
+
+    `notes` are shown in the report: what a reader must know of the labels.
+    """
+    with taking_part() as part:
+        if part.follows:
+            return part.follow()
+        with open_session({"data": data, **options}, out=out, on_event=on_event, part=part) as session:
+            return _train(session, notes)
+
+
+def _train(session: Session, notes: Sequence[str]) -> SegmentResult:
+    _refuse_unused(session)
+    whole = _trains_whole(session)
+    material = prepare_patches(session)
+    kept = save_quarantine(session.workspace.quarantine_file, material.quarantined)
+    if kept:
+        session.warn(f"{format_count(len(kept), 'scene')} set aside, see {session.workspace.quarantine_file}")
+    features = None if whole else extract_pyramids(session, material)
+    session.remember_settings()
+    trainer = SegmentTrainer(session, material, features)
+    record, already_done = _run(session, material, features, trainer, notes)
+    return SegmentResult(record, session.workspace.root, already_done)
+
+
+def _refuse_unused(session: Session) -> None:
+    """Options that this training would ignore, from a preset or from Python, are refused."""
+    settings = session.settings
+    unused = [name for name in ("mixup", "label_smoothing", "grad_ckpt", "sweep", "head", "folds") if getattr(settings, name)]
+    if unused:
+        raise UsageError(
+            f"{' and '.join(map(option, unused))} cannot be used for masks",
+            why="masks are not mixed or smoothed, decoders keep what they computed, and splits are spatial",
+            try_=f"leave {'it' if len(unused) == 1 else 'them'} out",
+        )
+
+
+def _trains_whole(session: Session) -> bool:
+    cut = session.settings.cut
+    if cut not in (END, PYRAMID, NONE):
+        raise UsageError(
+            f"--cut {cut} is not for masks",
+            why="the encoder's maps are cached at several depths at once: either all of it is frozen, or nothing",
+            try_="--cut pyramid (the default), or --cut none to train the whole network",
+        )
+    return cut == WHOLE
+
+
+def _run(
+    session: Session, material: PatchMaterial, features: PyramidFeatures | None, trainer: SegmentTrainer, notes: Sequence[str]
+) -> tuple[dict[str, Any], bool]:
+    """Train, judge and record; return the record, and whether it was there already."""
+
+    def make(run: RunRow, folder: Path) -> dict[str, Any]:
+        with profiled_if_asked(session, run.name) as profiled, session.stage("train", trainer.detail):
+            trained, done, about = trainer.train(folder)
+        with session.stage("evaluate", "stitched masks"):
+            predict = _predictor(session, trained, material, features)
+            scores = _judge(material, predict)
+            baseline = _judge_baseline(session, material)
+        save_segmenter(trained, folder / HEAD_FILE, extra={"unchoke": __version__})
+        with session.stage("report", "gallery"):
+            pictures = _gallery(session, material, features, trained)
+            about |= {"notes": [*notes, *_notes(scores)], **pictures, **baseline, **profiled.about()}
+            record = _record(session, run, material, features, done, scores, about)
+            atomic.write_text(folder / "predictions.csv", _patch_table(material, done))
+            atomic.write_json(folder / "history.json", done.curve)
+        return record
+
+    return record_run(
+        session,
+        make,
+        key=trainer.key,
+        command=as_typed("segment train", session.settings, without=OF_TILES),
+        num_samples=len(material.patches),
+        fingerprint=features.fingerprint if features else "",
+    )
+
+
+def _predictor(session: Session, trained: TrainedSegmenter, material: PatchMaterial, features: PyramidFeatures | None) -> Predict:
+    """Positions of patches to probabilities, from what is cached."""
+    decode = trained.decoder(torch_device(session.policy.device), _BATCH)
+    if features is None:
+        return lambda positions: decode(material.arrays.pixels(positions))
+    return lambda positions: decode(features.store.rows(positions))
+
+
+def _judge(material: PatchMaterial, predict: Predict) -> dict[str, MaskScores]:
+    return judge_masks(
+        material.facts,
+        material.patches,
+        JUDGED,
+        predict=predict,
+        read_mask=material.reader.mask,
+        class_names=material.class_names,
+        overlap_px=material.overlap_px,
+        batch=_BATCH,
+    )
+
+
+def _judge_baseline(session: Session, material: PatchMaterial) -> dict[str, Any]:
+    """What an expression over bands would have scored as class 1, on the very pixels that judge the network."""
+    text = session.settings.baseline
+    if text is None:
+        return {}
+    expression = parse_expression(text, material.facts[0].band_names)
+    found: dict[str, Any] = {"name": text}
+    for split in JUDGED:
+        meter = MaskMeter(material.class_names)
+        for scene in material.facts:
+            own = [(n, one) for n, one in enumerate(material.patches) if (one.split, one.scene_id) == (split, scene.scene_id)]
+            if not own:
+                continue
+            everywhere = _everywhere(len(material.class_names), own[0][1].box.height)
+            options = {"num_classes": len(material.class_names), "overlap_px": material.overlap_px, "batch": _BATCH}
+            for band, covered in stitched_bands(scene, own, everywhere, **options):
+                bands, _ = read_box(scene, band, pool=material.reader.pool)
+                says = expression.evaluate(dict(zip(scene.band_names, bands, strict=True))).astype(np.uint8)
+                meter.add(np.where(covered == IGNORE, IGNORE, says).astype(np.uint8), material.reader.mask(scene.scene_id, band))
+        scores = meter.finish()
+        if scores.num_pixels and len(scores.per_class) > 1:
+            row = scores.per_class[1]
+            found[split] = {"class": row["name"], "iou": row["iou"], "mean_iou": scores.mean_iou}
+    return {"baseline": found}
+
+
+def _everywhere(num_classes: int, side_px: int) -> Predict:
+    """Stands in for a network, to learn which pixels are judged."""
+
+    def predict(positions: NDArray[np.int64]) -> NDArray[np.float32]:
+        return np.ones((len(positions), num_classes, side_px, side_px), np.float32)
+
+    return predict
+
+
+def _gallery(
+    session: Session, material: PatchMaterial, features: PyramidFeatures | None, trained: TrainedSegmenter
+) -> dict[str, Any]:
+    sizes = {scene.scene_id: (scene.grid.height, scene.grid.width) for scene in material.facts}
+    windows = choose_samples(material.patches, sizes=sizes, seed=session.settings.seed)
+    engine = None if features is None else features.engine_object
+    predict = trained.predictor(torch_device(session.policy.device), _BATCH, engine)
+    options: dict[str, Any] = {"patch_px": material.spec.patch_px, "overlap_px": material.overlap_px, "batch": _BATCH}
+    samples = stitched_samples(windows, reader=material.reader, predict=predict, **options)
+    gallery, legend = build_gallery(samples, class_names=material.class_names)
+    return {"gallery": gallery, "legend": legend}
+
+
+def _record(
+    session: Session,
+    run: RunRow,
+    material: PatchMaterial,
+    features: PyramidFeatures | None,
+    done: Finetuned,
+    scores: dict[str, MaskScores],
+    about: dict[str, Any],
+) -> dict[str, Any]:
+    """The run's record as a report and a comparison read it. Timings are filled in when all is written."""
+    settings, spec = session.settings, material.spec
+    seconds = session.timers.seconds.get("extract", 0.0)
+    num_run = features.num_run if features else 0
+    return {
+        "schema": 1,
+        "run": run.name,
+        "title": Path(settings.data).name or settings.data,
+        "created_at": run.created_at,
+        "command": run.command,
+        "versions": versions(),
+        "task": {"kind": "segmentation", "names": list(material.class_names)},
+        "data": _about_data(settings.data, material),
+        "encoder": {
+            "name": spec.encoder,
+            "weights_sha256": spec.weights_sha256,
+            **(features.engine if features else {"engine": "torch", "precision": "f32"}),
+            "fingerprint": features.fingerprint if features else "",
+            "num_augmented": features.store.num_views - 1 if features else 0,
+            "image_px": spec.patch_px,
+            "pyramid": spec.to_dict(),
+        },
+        "choices": [choice.to_dict() for choice in session.choices],
+        "findings": [finding.to_dict() for finding in material.findings],
+        "quarantine": [entry.to_dict() for entry in material.quarantined],
+        "timings": dict(session.timers.seconds),
+        "images_per_s": num_run / seconds if num_run and seconds else None,
+        "memory": {"planned_bytes": None, "measured_bytes": None},
+        "selection_metric": done.metric,
+        "metrics": {
+            split: {name: {"value": value, "low": None, "high": None} for name, value in found.metrics().items()}
+            for split, found in scores.items()
+        },
+        "per_class": {split: found.per_class for split, found in scores.items() if split == "test"},
+        "confusion": {split: found.confusion for split, found in scores.items() if split == "test"},
+        "calibration": None,
+        "history": done.curve,
+        "sweep": [_picked(done, about["training"])],
+        "mistakes": [],
+        "scatter": [],
+        **about,
+    }
+
+
+def _picked(done: Finetuned, training: dict[str, Any]) -> dict[str, Any]:
+    """The one configuration there was, as reports list them."""
+    return {
+        "config": {**training["loop"], "kind": "segmenter", "cut": training["cut"], "decoder": training["decoder"]},
+        "val_metric": done.val.get(done.metric),
+        "val_loss": done.val.get("loss"),
+        "best_epoch": done.best_epoch,
+        "num_epochs": len(done.curve),
+        "diverged": False,
+        "picked": True,
+    }
+
+
+def _about_data(source: str, material: PatchMaterial) -> dict[str, Any]:
+    counts = {name: sum(patch.split == name for patch in material.patches) for name in ("train", "val", "test")}
+    return {
+        "source": source,
+        "num_samples": len(material.patches),
+        "num_quarantined": len(material.quarantined),
+        "splits": counts,
+        "scenes": [scene.scene_id for scene in material.facts],
+        "bands": list(material.facts[0].band_names),
+        "patches": {"patch_px": material.spec.patch_px, "overlap_px": material.overlap_px, "manifest": material.manifest.name},
+    }
+
+
+def _notes(scores: dict[str, MaskScores]) -> list[str]:
+    notes = ["figures are over pixels of stitched masks; neighbouring pixels are alike, so no interval is given"]
+    if "test" not in scores:
+        notes.append("no test area: the figures are those of the validation patches, which also picked the epoch")
+    return notes
+
+
+def _patch_table(material: PatchMaterial, done: Finetuned) -> str:
+    """One row per judged patch, by itself: its loss and how well it was drawn before stitching."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    names = material.class_names
+    writer.writerow(["sample_id", "split", "loss", "mean_iou", *(f"iou/{name}" for name in names)])
+    for split, rows in done.outputs.items():
+        positions = [place for place, patch in enumerate(material.patches) if patch.split == split]
+        for position, row in zip(positions, rows, strict=True):
+            each = ious(row[1:].astype(np.float64).reshape(len(names), len(names)))
+            known = each[np.isfinite(each)]
+            cells = ["" if np.isnan(one) else round(float(one), 6) for one in each]
+            mean = round(float(known.mean()), 6) if len(known) else ""
+            writer.writerow([material.patches[position].patch_id, split, round(float(row[0]), 6), mean, *cells])
+    return text.getvalue()

@@ -1,0 +1,1 @@
+"""What every room stands on: errors, settings, units, whole files, digests, clocks, events, the workspace."""

@@ -1,0 +1,151 @@
+"""Files that are either wholly there or not there at all. The only place that renames files.
+
+A writer fills a temporary file beside the target, flushes it to disk, and renames it over the target. A kill at any moment
+leaves the old file, the new file, or a stray `.tmp` that `sweep_temporaries` removes. A full disk becomes a `MachineError`
+and leaves nothing half-written.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from unchoke.core import listing
+from unchoke.core.errors import MachineError
+from unchoke.core.units import format_bytes
+
+TEMPORARY_PREFIX = ".unchoke-"
+TEMPORARY_SUFFIX = ".tmp"
+_umask_lock = threading.Lock()
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+def write_with(path: Path, write: Callable[[IO[bytes]], object], *, durable: bool = True) -> None:
+    """Create or replace `path` with what `write` puts into the binary file it is handed.
+
+    Not `durable`, it is not flushed to disk: for one of many small files whose sizes and digests stand in a record that is.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with no_room_explained(path):
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=TEMPORARY_PREFIX, suffix=TEMPORARY_SUFFIX)
+        temporary = Path(name)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                write(file)
+                if durable:
+                    file.flush()
+                    os.fsync(file.fileno())
+            temporary.chmod(0o666 & ~_current_umask())
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        if durable:
+            _sync_folder(path.parent)
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Create or replace `path` with `data`."""
+    write_with(path, lambda file: file.write(data))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Create or replace `path` with UTF-8 `text`, line endings as given."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Create or replace `path` with `value` as sorted, indented JSON."""
+    write_text(path, json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+@contextmanager
+def build_folder(target: Path) -> Iterator[Path]:
+    """An empty folder to fill. When the block ends well it becomes `target`, which must not exist yet; otherwise it vanishes."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    name = tempfile.mkdtemp(dir=target.parent, prefix=TEMPORARY_PREFIX, suffix=TEMPORARY_SUFFIX)
+    built = Path(name)
+    try:
+        with no_room_explained(target):
+            yield built
+            built.chmod(0o777 & ~_current_umask())
+            built.replace(target)
+    except BaseException:
+        shutil.rmtree(built, ignore_errors=True)
+        raise
+
+
+def adopt(built: Path, target: Path) -> None:
+    """Make a finished file, written by someone else on the same disk, become `target`."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with no_room_explained(target):
+        with built.open("rb+") as file:
+            os.fsync(file.fileno())
+        built.replace(target)
+    _sync_folder(target.parent)
+
+
+@contextmanager
+def no_room_explained(path: Path) -> Iterator[None]:
+    """Translate 'disk full' into a sentence; let every other error through."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        raise no_room(path) from error
+
+
+def no_room(path: Path) -> MachineError:
+    """The error for a full disk, naming the file that did not fit."""
+    return MachineError(
+        f"no room left to write {path.name}",
+        why=f"the disk that holds {path.parent} has {format_bytes(_free_bytes(path.parent))} free; nothing was half-written",
+        try_="free some space and run the same command again: it goes on from here",
+    )
+
+
+def sweep_temporaries(folder: Path) -> int:
+    """Remove what an earlier kill left behind in `folder`; return how many files."""
+    strays = listing.names(folder, prefix=TEMPORARY_PREFIX, suffix=TEMPORARY_SUFFIX)
+    for stray in strays:
+        path = folder / stray
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    return len(strays)
+
+
+def _free_bytes(folder: Path) -> int:
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return 0
+
+
+def _current_umask() -> int:
+    """Reading the mask means setting it: two threads at once would leave it at 0 for good."""
+    with _umask_lock:
+        mask = os.umask(0)
+        os.umask(mask)
+    return mask
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the rename itself durable where the platform can (not on Windows)."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,70 @@
+"""Settings that belong together, as TOML files: each names a kind of data and the way to train on it.
+
+In: a name (the file beside this one), or the path of a `.toml` of one's own. Out: what it is for, what it expects of the data,
+and plain values of settings. A file holds what `unchoke.toml` may hold, plus the texts `about` and `expects`. Nothing is checked
+against the known settings here: `core/settings.py` does that, and says which value wins.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from unchoke.core import listing
+from unchoke.core.errors import UsageError
+
+_FOLDER = Path(__file__).parent
+_TEXTS = ("about", "expects")
+
+
+@dataclass(frozen=True)
+class Preset:
+    """One preset: `about` is a line, `expects` says what the data must look like, `text` is the file as it was written."""
+
+    name: str
+    about: str
+    expects: str
+    values: dict[str, Any] = field(repr=False)
+    text: str = field(repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "about": self.about, "expects": self.expects, "settings": self.values}
+
+
+def preset_names() -> list[str]:
+    """The presets that come with unchoke."""
+    return [name.removesuffix(".toml") for name in listing.names(_FOLDER, suffix=".toml")]
+
+
+def list_presets() -> list[Preset]:
+    """Every preset that comes with unchoke, by name."""
+    return [load_preset(name) for name in preset_names()]
+
+
+def load_preset(name: str) -> Preset:
+    """The preset of that name, or the file if `name` ends in `.toml`."""
+    known = preset_names()
+    if name not in known and not name.endswith(".toml"):
+        near = get_close_matches(name, known, n=1) or known[:1]
+        raise UsageError(
+            f"there is no preset {name!r}",
+            why=f"there are {', '.join(known)}, and any TOML file of your own by its path",
+            try_=f"--preset {near[0]}, or `unchoke presets list` for what each does",
+        )
+    file = _FOLDER / f"{name}.toml" if name in known else Path(name)
+    return _parse(name, file)
+
+
+def _parse(name: str, file: Path) -> Preset:
+    try:
+        text = file.read_text(encoding="utf-8")
+        loaded = tomllib.loads(text)
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"the preset {file} cannot be read", why=str(error), try_="mend the file, or leave --preset out"
+        ) from error
+    about, expects = (str(loaded.pop(key, "")) for key in _TEXTS)
+    return Preset(name, about, expects, loaded, text)

@@ -1,0 +1,130 @@
+"""The folder that holds everything a command writes: where each file lies, and who may write now.
+
+One driver owns a workspace at a time, by an operating-system lock that vanishes with the process. Paths inside are always
+derived from the root, so a workspace may be copied or moved.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from unchoke.core.errors import UsageError
+
+DEFAULT_ROOT = Path("unchoke-out")
+
+
+def out_option(workspace: Path) -> str:
+    """What a next command needs to find this workspace: nothing for the default one."""
+    return "" if workspace == DEFAULT_ROOT else f" --out {shlex.quote(str(workspace))}"
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Paths of the files a user can rely on."""
+
+    root: Path
+
+    @property
+    def settings_file(self) -> Path:
+        return self.root / "unchoke.toml"
+
+    @property
+    def manifest_file(self) -> Path:
+        return self.root / "manifest.csv"
+
+    @property
+    def quarantine_file(self) -> Path:
+        return self.root / "quarantine.csv"
+
+    @property
+    def checked_file(self) -> Path:
+        """What `check` learnt of each file, so that a second run re-reads only what changed."""
+        return self.root / "checked.parquet"
+
+    @property
+    def features(self) -> Path:
+        return self.root / "features"
+
+    @property
+    def jobs_queue_file(self) -> Path:
+        return self.features / "jobs_queue.csv"
+
+    @property
+    def experiments(self) -> Path:
+        return self.root / "experiments"
+
+    @property
+    def experiments_file(self) -> Path:
+        return self.experiments / "experiments.db"
+
+    @property
+    def engines(self) -> Path:
+        """Converted models of the frozen part, so that converting is done once."""
+        return self.root / "engines"
+
+    @property
+    def logs(self) -> Path:
+        """What detached commands say, one file of JSON lines for each."""
+        return self.root / "logs"
+
+    @property
+    def profiler_logs(self) -> Path:
+        """Traces of torch.profiler, and pages made of them."""
+        return self.logs / "profiler"
+
+    @property
+    def lock_file(self) -> Path:
+        return self.root / ".lock"
+
+    def run_folder(self, run: str) -> Path:
+        return self.experiments / run
+
+    def inside(self, relative: str) -> Path:
+        """The path of `relative`, refused if it would leave the workspace."""
+        path = (self.root / relative).resolve()
+        if not path.is_relative_to(self.root.resolve()):
+            raise UsageError(
+                f"{relative!r} lies outside the workspace",
+                why="only files inside it are written",
+                try_=f"use a name below {self.root}",
+            )
+        return path
+
+    @contextmanager
+    def own(self) -> Iterator[None]:
+        """Hold the workspace for writing; say who has it if it is taken."""
+        from filelock import FileLock, Timeout
+
+        self.root.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.lock_file)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise UsageError(
+                f"another command is working in {self.root}",
+                why=f"one command owns a workspace at a time{_holder(self.root)}",
+                try_=f"unchoke runs watch --out {self.root}, if it was detached; or give this one its own folder with --out DIR",
+            ) from None
+        try:
+            (self.root / ".owner").write_text(str(os.getpid()))
+            yield
+        finally:
+            lock.release()
+
+
+def _holder(root: Path) -> str:
+    try:
+        return f" (process {int((root / '.owner').read_text())})"
+    except (OSError, ValueError):
+        return ""
+
+
+def safe_name(text: str) -> str:
+    """`text` as part of a file name on any system: letters, digits, dot, dash, underscore; never empty, never a path."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip(".") or "_"

@@ -1,1 +1,0 @@
-"""Stage 2: bytes to pixels, once."""

@@ -1,0 +1,217 @@
+"""Features on disk: float16 NPZ shards, written whole, read by memory map.
+
+A row is what one view of a picture became: a vector (member `global_pool`), or the activations at a cut, tile by tile (member
+`activations`); further views are in `views`. A shard is an ordinary uncompressed `.npz` that `np.load` opens.
+
+Because its members are stored, not compressed, each array lies contiguous in the file: `FeatureStore` maps the file and finds the
+array by its offset, so training reads rows without loading shards. Mapping goes through torch, which closes the descriptor again:
+thousands of shards fit under a limit of 64 open files.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import struct
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from unchoke.core import atomic
+from unchoke.core.errors import DataError
+from unchoke.core.fingerprint import digest_bytes
+
+Half = NDArray[np.float16]
+POOLED = "global_pool"
+ACTIVATIONS = "activations"
+VIEWS = "views"
+_LOCAL_HEADER_BYTES = 30
+_LARGE_ROW_BYTES = 16_384
+
+
+class FeatureOverflow(ValueError):  # noqa: N818 (a fact about the numbers)
+    """A feature too large for float16; storing infinity would poison training in silence."""
+
+
+def to_half(features: NDArray[np.float32], *, of: str = "the encoder") -> Half:
+    """float16, refused if any value overflows or was not finite to begin with."""
+    with np.errstate(over="ignore"):
+        half = features.astype(np.float16)
+    unfit = features[~np.isfinite(half)]
+    if unfit.size:
+        raise FeatureOverflow(f"a feature of {float(unfit.flat[0]):.4g} of {of} does not fit float16 (largest is 65504)")
+    return half
+
+
+def save_shard(path: Path, arrays: Mapping[str, NDArray[np.float16]], sample_ids: Sequence[str]) -> tuple[str, int]:
+    """Write a shard atomically; return its SHA-256 and size. The same content gives the same bytes."""
+    buffer = io.BytesIO()
+    ids = np.array(list(sample_ids), dtype=np.str_) if sample_ids else np.array([], dtype="<U1")
+    members: dict[str, NDArray[np.float16] | NDArray[np.str_]] = {**arrays, "sample_id": ids}
+    np.savez(buffer, allow_pickle=False, **members)
+    data = buffer.getbuffer()
+    atomic.write_with(path, lambda file: file.write(data))
+    return digest_bytes(data), len(data)
+
+
+def load_shard_ids(path: Path) -> list[str]:
+    """The sample ids of a shard; a pickle hidden in it is refused, not run."""
+    try:
+        with np.load(path, allow_pickle=False) as shard:
+            return [str(name) for name in shard["sample_id"]]
+    except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
+        raise _not_a_shard(path, error) from error
+
+
+def first_member(path: Path) -> str:
+    """The name of the shard's first array: the plain views, pooled or not."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(_LOCAL_HEADER_BYTES)
+            return file.read(struct.unpack("<H", header[26:28])[0]).decode().removesuffix(".npy")
+    except (OSError, struct.error, UnicodeDecodeError) as error:
+        raise _not_a_shard(path, error) from error
+
+
+def map_member(path: Path, name: str) -> Half:
+    """The array `name` of an uncompressed shard, mapped, not read."""
+    try:
+        offset, shape = _locate(path, name)
+    except (ValueError, KeyError, OSError, struct.error, zipfile.BadZipFile) as error:
+        raise _not_a_shard(path, error) from error
+    if 0 in shape:
+        return np.empty(shape, np.float16)
+    whole = torch.from_file(str(path), shared=False, size=path.stat().st_size, dtype=torch.uint8).numpy()
+    num_bytes = int(np.prod(shape)) * 2
+    if offset + num_bytes > len(whole):
+        raise _not_a_shard(path, ValueError("the array runs past the end of the file"))
+    return np.ndarray(shape, np.float16, buffer=whole, offset=offset)
+
+
+def _locate(path: Path, name: str) -> tuple[int, tuple[int, ...]]:
+    """Where the data of a stored `.npy` member begins in the file, and its shape."""
+    with path.open("rb") as file:
+        start = _start_if_first(file, name)
+        file.seek(_start_by_directory(file, name) if start is None else start)
+        version = np.lib.format.read_magic(file)
+        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read_header(file)
+        if dtype != np.float16 or fortran:
+            raise ValueError(f"member {name} is {dtype}, not a C-ordered float16 array")
+        return file.tell(), shape
+
+
+def _start_if_first(file: IO[bytes], name: str) -> int | None:
+    """The start of the member if it is the first one, as pooled features are: no need to read the archive's directory."""
+    header = file.read(_LOCAL_HEADER_BYTES)
+    if len(header) < _LOCAL_HEADER_BYTES or header[:4] != b"PK\x03\x04" or header[8:10] != b"\x00\x00":
+        return None
+    name_bytes, extra_bytes = struct.unpack("<HH", header[26:30])
+    is_wanted = file.read(name_bytes) == f"{name}.npy".encode()
+    return _LOCAL_HEADER_BYTES + name_bytes + extra_bytes if is_wanted else None
+
+
+def _start_by_directory(file: IO[bytes], name: str) -> int:
+    """The start of any stored member, by the archive's directory."""
+    with zipfile.ZipFile(file) as archive:
+        info = archive.getinfo(f"{name}.npy")
+    if info.compress_type != zipfile.ZIP_STORED:
+        raise ValueError(f"member {name} is compressed")
+    file.seek(info.header_offset)
+    name_bytes, extra_bytes = struct.unpack("<HH", file.read(_LOCAL_HEADER_BYTES)[26:30])
+    return int(info.header_offset + _LOCAL_HEADER_BYTES + name_bytes + extra_bytes)
+
+
+def _not_a_shard(path: Path, error: Exception) -> DataError:
+    return DataError(
+        f"{path.name} is not a feature shard",
+        why=f"it could not be read as an uncompressed float16 NPZ: {error}",
+        try_=f"delete {path} and run the same command again: its job is done anew",
+    )
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where each sample's row lies: an index into `shards`, and the row in it."""
+
+    shards: tuple[Path, ...]
+    shard_of: NDArray[np.int32]
+    row_of: NDArray[np.int32]
+
+
+class FeatureStore:
+    """Rows by position, in the order of the samples it was opened for. Implements what training calls a feature source.
+
+    Rows are vectors of `dim` values, or have a `row_shape`. The first array of a shard holds the plain views, whatever its name.
+    """
+
+    def __init__(
+        self, placement: Placement, *, dim: int = 0, row_shape: tuple[int, ...] | None = None, num_augmented: int = 0
+    ) -> None:
+        self.placement = placement
+        self._maps: dict[tuple[int, bool], Half] = {}
+        self.row_shape = row_shape or (dim,)
+        self.dim = math.prod(self.row_shape)
+        self.num_views = 1 + num_augmented
+        self.num_samples = len(placement.shard_of)
+
+    def rows(self, positions: NDArray[np.int64], views: NDArray[np.int64] | int = 0, *, out: Half | None = None) -> Half:
+        """(n, *row_shape): view 0 is the plain picture, 1… the augmented ones; one view for all, or one for each row.
+
+        With `out` the rows are put there, each copied once.
+        """
+        chosen = np.broadcast_to(np.asarray(views, dtype=np.int64), positions.shape)
+        if out is None:
+            out = np.empty((len(positions), *self.row_shape), np.float16)
+        for shard, where in self._by_shard(positions):
+            rows = self.placement.row_of[positions[where]]
+            plain = chosen[where] == 0
+            _copy_rows(self._map(shard), (rows[plain],), out, where[plain])
+            if not plain.all():
+                _copy_rows(self._map(shard, augmented=True), (rows[~plain], chosen[where[~plain]] - 1), out, where[~plain])
+        return out
+
+    def all_views(self, positions: NDArray[np.int64]) -> Half:
+        """(n, num_views, *row_shape): every cached view of each sample, the plain one first."""
+        out = np.empty((len(positions), self.num_views, *self.row_shape), np.float16)
+        for shard, where in self._by_shard(positions):
+            rows = self.placement.row_of[positions[where]]
+            out[where, 0] = self._map(shard)[rows]
+            if self.num_views > 1:
+                out[where, 1:] = self._map(shard, augmented=True)[rows]
+        return out
+
+    def _by_shard(self, positions: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
+        """The wanted rows grouped by the shard they lie in."""
+        shards = self.placement.shard_of[positions]
+        order = np.argsort(shards, kind="stable")
+        firsts = np.flatnonzero(np.diff(shards[order], prepend=-1))
+        return [(int(shards[part[0]]), part) for part in np.split(order, firsts[1:]) if len(part)]
+
+    def _map(self, shard: int, *, augmented: bool = False) -> Half:
+        key = (shard, augmented)
+        if key not in self._maps:
+            self._maps[key] = self._open(self.placement.shards[shard], augmented)
+        return self._maps[key]
+
+    def _open(self, path: Path, augmented: bool) -> Half:
+        rows = map_member(path, VIEWS if augmented else first_member(path))
+        shape = (self.num_views - 1, *self.row_shape) if augmented else self.row_shape
+        if rows.shape[1:] != shape:
+            raise _not_a_shard(path, ValueError(f"its rows are {rows.shape[1:]}, not {shape}"))
+        return rows
+
+
+def _copy_rows(source: Half, index: tuple[NDArray[np.int64], ...], out: Half, where: NDArray[np.int64]) -> None:
+    """Put the rows of `source` at `index` into `out` at `where`: large ones one by one, each copied once, small ones together."""
+    if out[:1].nbytes < _LARGE_ROW_BYTES:
+        out[where] = source[index]
+        return
+    for place, row in zip(where.tolist(), zip(*index, strict=True), strict=True):
+        out[place] = source[row]

@@ -1,0 +1,194 @@
+"""Do the jobs that are pending: any order, retries, a failure budget, progress, and a clean stop on request.
+
+A queue, jobs and a body come in; records in the queue and a `RunSummary` go out. What a body does is its own business: it
+writes the job's artefact atomically and hands back a `JobResult`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+from unchoke.core.errors import DataError, Interrupted, MachineError, UnchokeError, UsageError, list_some
+from unchoke.core.events import Note, OnEvent, ignore
+from unchoke.core.units import format_count
+from unchoke.jobs.job_engines import Engine
+from unchoke.jobs.job_plan import Job
+from unchoke.jobs.job_progress import ProgressMeter
+from unchoke.jobs.outcome import Outcome
+from unchoke.jobs.queue import JobQueue
+from unchoke.jobs.records import JobResult
+from unchoke.jobs.signals import StopRequests, stop_requests
+
+OnResult = Callable[[Job, JobResult], None]
+_POINTLESS_TO_RETRY = (MachineError, UsageError, Interrupted)
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """What one call did. `failed` maps the jobs given up to the last reason."""
+
+    num_jobs: int
+    num_done: int
+    num_items: int
+    num_failed_items: int
+    seconds: float
+    failed: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def num_failed(self) -> int:
+        return len(self.failed)
+
+
+def run_jobs(
+    queue: JobQueue,
+    jobs: Sequence[Job],
+    body: Callable[[Job], JobResult],
+    *,
+    engine: Engine,
+    info: Mapping[str, Any] | None = None,
+    max_attempts: int = 3,
+    max_failed_jobs: int | None = None,
+    on_event: OnEvent = ignore,
+    stage: str = "extract",
+    unit: str = "items",
+    on_result: OnResult | None = None,
+    setup: Callable[..., None] | None = None,
+    setup_args: tuple[Any, ...] = (),
+    jobs_before: int = 0,
+    items_before: int = 0,
+    extra: Callable[[], Mapping[str, Any]] = dict,
+) -> RunSummary:
+    """Run `body` on every job and record how each went.
+
+    A job that fails goes to the end, up to `max_attempts` times; when more than `max_failed_jobs` are given up, a `DataError`
+    stops the run. `MachineError`, such as a full disk, stops it at once. On the first Ctrl-C or SIGTERM the jobs in flight
+    finish and `Interrupted` is raised; on the second nothing is waited for. `on_result` is called after the record is in place.
+    `jobs_before` and `items_before` were done earlier and count in the progress, which tells of `extra` too.
+    """
+    meter = ProgressMeter(
+        on_event,
+        stage=stage,
+        unit=unit,
+        num_jobs=len(jobs),
+        num_items=sum(len(job.items) for job in jobs),
+        jobs_before=jobs_before,
+        items_before=items_before,
+        extra=extra,
+    )
+    ledger = _Ledger(queue, info or {}, max_attempts, max_failed_jobs, on_event, on_result, meter)
+    ledger.waiting = list(jobs)
+    started = time.perf_counter()
+
+    try:
+        with stop_requests(lambda: on_event(_STOPPING)) as requests:
+            while ledger.waiting and not requests.requested and ledger.stop_error is None:
+                tasks = ledger.begin_waiting(requests)
+                _run_round(ledger, engine.map_unordered(body, tasks, setup=setup, setup_args=setup_args), engine)
+    except KeyboardInterrupt:
+        raise _interrupted(ledger.num_done, len(jobs)) from None
+    if ledger.stop_error is not None:
+        raise ledger.stop_error
+    if requests.requested:
+        raise _interrupted(ledger.num_done, len(jobs))
+    return ledger.summary(len(jobs), seconds=time.perf_counter() - started)
+
+
+def _run_round(ledger: _Ledger, outcomes: Generator[Outcome[Job, JobResult], None, None], engine: Engine) -> None:
+    """Every waiting job once; those to be tried again are waiting afterwards."""
+    with closing(outcomes):
+        try:
+            for outcome in outcomes:
+                ledger.enter(outcome)
+                if ledger.stop_error is not None:
+                    engine.stop()
+        except KeyboardInterrupt:
+            engine.stop(now=True)
+            raise
+
+
+@dataclass
+class _Ledger:
+    """The running account of one call: counts, attempts, what is to be tried again, and why to stop."""
+
+    queue: JobQueue
+    info: Mapping[str, Any]
+    max_attempts: int
+    max_failed_jobs: int | None
+    on_event: OnEvent
+    on_result: OnResult | None
+    meter: ProgressMeter
+    waiting: list[Job] = field(default_factory=list)
+    attempts: dict[str, int] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    num_done: int = 0
+    num_items: int = 0
+    num_failed_items: int = 0
+    stop_error: UnchokeError | None = None
+
+    def begin_waiting(self, requests: StopRequests) -> Iterator[Job]:
+        """Hand out the jobs that wait now, each as it is begun, until someone asks to stop."""
+        jobs, self.waiting = self.waiting, []
+        for job in jobs:
+            if requests.requested:
+                return
+            self.queue.begin(job)
+            yield job
+
+    def enter(self, outcome: Outcome[Job, JobResult]) -> None:
+        if outcome.error is None and outcome.value is not None:
+            self._done(outcome.task, outcome.value, seconds=outcome.seconds)
+        elif isinstance(outcome.error, _POINTLESS_TO_RETRY):
+            self.stop_error = self.stop_error or outcome.error
+        else:
+            error = outcome.error or TypeError("the job's body returned nothing instead of a JobResult")
+            self._failed(outcome.task, error, outcome.traceback_text)
+
+    def summary(self, num_jobs: int, *, seconds: float) -> RunSummary:
+        return RunSummary(num_jobs, self.num_done, self.num_items, self.num_failed_items, seconds, dict(self.failed))
+
+    def _done(self, job: Job, result: JobResult, *, seconds: float) -> None:
+        self.queue.finish(job, result, self.info, seconds=seconds)
+        self.num_done += 1
+        self.num_items += result.num_items
+        self.num_failed_items += len(result.failed_items)
+        self.meter.count(len(job.items), failed=len(result.failed_items))
+        if self.on_result is not None:
+            self.on_result(job, result)
+
+    def _failed(self, job: Job, error: BaseException, traceback_text: str) -> None:
+        self.queue.fail(job, error, traceback_text=traceback_text)
+        reason = f"{type(error).__name__}: {error}"
+        tried = self.attempts[job.job_id] = self.attempts.get(job.job_id, 0) + 1
+        if tried < self.max_attempts:
+            self.on_event(Note(f"job {job.job_id} failed and will be tried again: {reason}", level="warning"))
+            self.waiting.append(job)
+            return
+        self.failed[job.job_id] = reason
+        self.on_event(Note(f"job {job.job_id} was given up after {format_count(tried, 'attempt')}: {reason}", level="warning"))
+        self.meter.count(len(job.items), failed=len(job.items))
+        if self.max_failed_jobs is not None and len(self.failed) > self.max_failed_jobs:
+            self.stop_error = self.stop_error or _too_many_failed(self.failed, self.max_failed_jobs)
+
+
+_STOPPING = Note("stopping: the jobs in flight are being finished; press Ctrl-C again to stop at once", level="warning")
+
+
+def _too_many_failed(failed: Mapping[str, str], limit: int) -> DataError:
+    reasons = [f"{job_id}: {reason}" for job_id, reason in failed.items()]
+    return DataError(
+        f"{format_count(len(failed), 'job')} failed: {list_some(reasons, limit=3)}",
+        why=f"at most {limit} may fail; each failure is kept with its traceback in a .failed file beside jobs_queue.csv",
+        try_="remove the cause and run the same command again: only jobs that are not done are run",
+    )
+
+
+def _interrupted(num_done: int, num_jobs: int) -> Interrupted:
+    return Interrupted(
+        f"stopped on request after {num_done} of {format_count(num_jobs, 'job')}",
+        why="Ctrl-C or SIGTERM asked for it; every finished job is kept",
+        try_="run the same command again: it goes on from here",
+    )

@@ -1,0 +1,51 @@
+"""Rules by name, for people: all of them, one of them, and the nearest where a name is not known.
+
+In come codes and groups as typed, out go loaded rules or a usage error that names what was probably meant. Runs no rule.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
+
+from unchoke.core.errors import UsageError, list_some
+from unchoke.linting.rules import CODES, LoadedRule, load_rule
+
+GROUPS = ("input", "device", "resume", "process", "compute")
+_NEAR = 0.5
+
+
+def all_rules() -> list[LoadedRule]:
+    """Every rule there is, by group and then by code."""
+    found = [load_rule(code) for code in CODES if find_spec(f"unchoke.linting.rules.{code.replace('-', '_')}")]
+    return sorted(found, key=lambda loaded: (GROUPS.index(loaded.rule.group), loaded.rule.code))
+
+
+def rule_named(code: str) -> LoadedRule:
+    """The rule of this code; dashes and underscores are the same."""
+    wanted = code.strip().lower().replace("_", "-")
+    for loaded in all_rules():
+        if loaded.rule.code == wanted:
+            return loaded
+    raise _unknown([code], [loaded.rule.code for loaded in all_rules()])
+
+
+def split_names(typed: Iterable[str] | None) -> list[str]:
+    """``["input,device", "host-sync"]`` as three names; a name that is neither a rule nor a group is a usage error."""
+    names = [name.strip() for entry in typed or () for name in entry.split(",") if name.strip()]
+    known = [*GROUPS, *(loaded.rule.code for loaded in all_rules())] if names else []
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise _unknown(unknown, known)
+    return names
+
+
+def _unknown(names: Sequence[str], known: Sequence[str]) -> UsageError:
+    near = list(dict.fromkeys(match for name in names for match in difflib.get_close_matches(name.lower(), known, 3, _NEAR)))
+    meant = f"did you mean {' or '.join(near[:3])}? " if near else ""
+    return UsageError(
+        f"no rule is called {list_some([repr(name) for name in names])}",
+        why=f"{meant}rules are in the groups {', '.join(GROUPS)}",
+        try_="unchoke lint --list-rules",
+    )

@@ -1,0 +1,211 @@
+"""Paths to findings: reads each file, runs the rules, leaves out what the author marked, sorts.
+
+In come paths (files or folders) and which rules to run; out goes a `LintResult`. A rule that raises is our bug: it is reported
+as a problem and the other rules go on. Nothing is printed and nothing is written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from unchoke.code.program import Program
+from unchoke.code.source import Problem, Source, read_source
+from unchoke.core import listing
+from unchoke.core.errors import UsageError
+from unchoke.core.findings import Finding
+from unchoke.linting.choosing import split_names
+from unchoke.linting.rule import Hit, Place, Rule
+from unchoke.linting.rules import CODES, LoadedRule, load_rule
+
+SUFFIXES = (".ipynb", ".py")
+_NOQA = re.compile(r"#\s*noqa(?P<codes>\s*:\s*[\w\s,-]+)?", re.IGNORECASE)
+_IGNORE = re.compile(r"#\s*unchoke:\s*ignore(?:\[(?P<codes>[\w\s,-]*)\])?", re.IGNORECASE)
+_CODE = re.compile(r"[\w-]+")
+_PASSED_OVER = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist", "venv"})
+
+
+@dataclass(frozen=True)
+class FileProblem:
+    """Something that could not be read, with its file; `internal` marks a mistake of ours."""
+
+    path: str
+    cell: int | None
+    line: int | None
+    message: str
+    internal: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """A finding with what a report needs besides: the hit, its whole place and the rule."""
+
+    finding: Finding
+    hit: Hit
+    place: Place
+    rule: Rule
+    source: Source
+
+
+@dataclass(frozen=True)
+class LintResult:
+    """`found` and `findings` are the same, in the same order."""
+
+    found: list[Found] = field(default_factory=list)
+    problems: list[FileProblem] = field(default_factory=list)
+    files: int = 0
+    cells: int = 0
+
+    @property
+    def findings(self) -> list[Finding]:
+        return [item.finding for item in self.found]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "findings": [finding.to_dict() for finding in self.findings],
+            "problems": [vars(problem) for problem in self.problems],
+            "files": self.files,
+            "cells": self.cells,
+        }
+
+
+def lint(paths: Iterable[str | Path], *, select: Sequence[str] = (), ignore: Sequence[str] = ()) -> LintResult:
+    """Read every notebook and script at or below `paths` and run the chosen rules."""
+    rules = [load_rule(code) for code in chosen_codes(select, ignore)]
+    found: list[Found] = []
+    problems: list[FileProblem] = []
+    files = cells = 0
+    for path in source_files(paths):
+        source = _read(path)
+        files, cells = files + 1, cells + len(source.cells)
+        some, troubles = lint_source(source, rules)
+        found += some
+        problems += troubles
+    return LintResult(found, problems, files, cells)
+
+
+def _read(path: Path) -> Source:
+    """The file, or a source with nothing in it but the reason why it could not be opened: the others go on."""
+    try:
+        return read_source(path)
+    except UsageError as error:
+        return Source(str(path), path.suffix == ".ipynb", (), (Problem(None, None, f"cannot be opened: {error.why}"),))
+
+
+def chosen_codes(select: Sequence[str], ignore: Sequence[str]) -> list[str]:
+    """The codes to run; a group's name stands for its rules. An unknown code is a usage error."""
+    wanted = (_expanded(select) if select else set(CODES)) - _expanded(ignore)
+    return [code for code in CODES if code in wanted]
+
+
+def _expanded(names: Sequence[str]) -> set[str]:
+    asked = split_names(names)
+    return {code for code in CODES if code in asked or (asked and load_rule(code).rule.group in asked)}
+
+
+def source_files(paths: Iterable[str | Path]) -> Iterator[Path]:
+    """The notebooks and scripts at or below `paths`, each once. A path that is not there is a usage error."""
+    seen: set[Path] = set()
+    for given in paths:
+        path = Path(given)
+        for file in _files_at(path):
+            if file not in seen:
+                seen.add(file)
+                yield file
+
+
+def _files_at(path: Path) -> Iterator[Path]:
+    if path.is_dir():
+        try:
+            for entry in listing.walk(path):
+                parts = entry.relative.split("/")
+                if entry.relative.endswith(SUFFIXES) and not _PASSED_OVER & set(parts[:-1]):
+                    yield Path(entry.path)
+        except OSError as error:
+            why = f"{error.filename or path}: {error.strerror or error}"
+            raise UsageError(f"cannot list {path}", why=why, try_="name the folders and files that can be read") from error
+    elif path.exists():
+        yield path
+    else:
+        raise UsageError(
+            f"there is no {path}", why="it is neither a file nor a folder", try_="give a notebook, a script or a folder"
+        )
+
+
+def lint_source(source: Source, rules: Sequence[LoadedRule]) -> tuple[list[Found], list[FileProblem]]:
+    """Findings and problems of one source."""
+    problems = [_file_problem(source, problem) for problem in source.problems]
+    try:
+        program = Program(source)
+        marks = Marks(source)
+    except RecursionError:
+        return [], [*problems, FileProblem(source.path, None, None, "nested too deeply to be read")]
+    found: dict[tuple[str, Place], Found] = {}
+    for loaded in rules:
+        try:
+            hits = list(loaded.check(program))
+        except Exception as error:  # our bug: said, and the other rules go on
+            message = f"internal: the rule {loaded.rule.code} failed: {type(error).__name__}: {error}"
+            problems.append(FileProblem(source.path, None, None, message, internal=True))
+            continue
+        for hit in hits:
+            place = hit.at if isinstance(hit.at, Place) else program.place(hit.at)
+            key = (loaded.rule.code, Place(place.cell, place.line))
+            if key not in found and not marks.silences(place, loaded.rule.code):
+                found[key] = Found(_finding(source, loaded.rule, hit, place), hit, place, loaded.rule, source)
+    return sorted(
+        found.values(), key=lambda item: (item.place.cell or 0, item.place.line, item.place.column, item.rule.code)
+    ), problems
+
+
+def _file_problem(source: Source, problem: Problem) -> FileProblem:
+    return FileProblem(source.path, problem.cell, problem.line, problem.message)
+
+
+def _finding(source: Source, rule: Rule, hit: Hit, place: Place) -> Finding:
+    gain = rule.gain if rule.claim or not rule.gain else f"{rule.gain} (unmeasured)"
+    return Finding(
+        code=rule.code,
+        message=hit.message,
+        severity=rule.severity,
+        path=source.path,
+        line=place.line,
+        cell=place.cell,
+        stage=rule.stage,
+        evidence={"title": rule.title, **hit.evidence, **({"claim": rule.claim} if rule.claim else {})},
+        expected_gain=gain or "unmeasured",
+        fix=hit.fix,
+        command=rule.command,
+        paths=(source.path,),
+    )
+
+
+class Marks:
+    """Lines on which the author wrote `# noqa` or `# unchoke: ignore[...]`."""
+
+    def __init__(self, source: Source) -> None:
+        self._marks: dict[tuple[int | None, int], set[str] | None] = {}
+        for cell in source.cells:
+            if cell.kind == "code" and "#" in cell.text:
+                for number, line in enumerate(re.split(r"\r\n|\r|\n", cell.text), start=1):
+                    if "#" in line:
+                        self._read(cell.number, number, line)
+
+    def _read(self, cell: int | None, number: int, line: str) -> None:
+        for found in (_NOQA.search(line), _IGNORE.search(line)):
+            if found:
+                codes = found.group("codes")
+                named = set(_CODE.findall(codes.lower())) if codes and codes.strip(" :") else None
+                self._marks[cell, number] = named
+
+    def silences(self, place: Place, code: str) -> bool:
+        """Is the finding's line, or the last line of what it points at, marked for this rule or for all?"""
+        for line in {place.line, place.end_line or place.line}:
+            if (place.cell, line) in self._marks:
+                named = self._marks[place.cell, line]
+                if named is None or code in named:
+                    return True
+        return False

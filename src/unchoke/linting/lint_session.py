@@ -1,0 +1,128 @@
+"""What `unchoke lint` does in one go: read files and stdin, run the rules, repair what was asked to be repaired, take the time.
+
+In come paths as typed, out goes a `Linted` with its exit code and its JSON form. Reading is left to `engine`, repairing to
+`repair`; nothing is shown here, and nothing is written but the files that are to be repaired.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from unchoke.code.source import parse_source
+from unchoke.core.errors import UsageError
+from unchoke.linting.lint_engine import LintResult, chosen_codes, lint, lint_source
+from unchoke.linting.repair import Repaired, put_in_place, repair
+from unchoke.linting.rules import LoadedRule, load_rule
+
+STDIN = "-"
+_STDIN_NAME = "stdin"
+
+
+@dataclass(frozen=True)
+class Linted:
+    """`result` is what is there at the end: after the repairs, if they were `written`."""
+
+    paths: list[str]
+    result: LintResult
+    rules: list[LoadedRule]
+    seconds: float
+    repaired: list[Repaired] = field(default_factory=list)
+    written: bool = False
+    chosen: list[str] = field(default_factory=list)  # --select and --ignore as they would be typed again
+
+    @property
+    def exit_code(self) -> int:
+        """1 for findings, and where not one cell could be read: "nothing found" would be no answer then."""
+        return 1 if self.result.found or _nothing_read(self.result) else 0
+
+    @property
+    def by_rule(self) -> Counter[str]:
+        return Counter(item.rule.code for item in self.result.found)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every finding with its whole place (columns from 1), the number by rule, and what was repaired."""
+        value = self.result.to_dict()
+        for item, finding in zip(self.result.found, value["findings"], strict=True):
+            place = item.place
+            finding |= {"column": place.column + 1, "end_line": place.end_line or place.line, "end_column": place.end_column + 1}
+            finding["fixable"] = bool(item.hit.all_edits)
+        repaired = [file.to_dict() for file in self.repaired]
+        return {**value, "by_rule": self.by_rule, "seconds": self.seconds, "repaired": repaired, "written": self.written}
+
+
+def run_lint(
+    paths: Sequence[str],
+    *,
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    fix: bool = False,
+    diff: bool = False,
+    stdin: bytes | None = None,
+) -> Linted:
+    """Lint `paths` and, where given, what came on stdin; with `diff` say what could be repaired, with `fix` do it."""
+    begun = time.perf_counter()
+    rules = [load_rule(code) for code in chosen_codes(select, ignore)]
+    files = [path for path in paths if path != STDIN]
+    result = lint(files, select=select, ignore=ignore) if files else LintResult()
+    if stdin is not None:
+        result = _with_stdin(result, stdin, rules)
+    if not result.files:
+        raise _nothing_there(files)
+    repaired = _repaired(result, rules, stdin) if fix or diff else {}
+    if fix:
+        for file in repaired.values():
+            put_in_place(file)
+        result = _left(result, repaired)
+    chosen = [word for name, codes in (("--select", select), ("--ignore", ignore)) if codes for word in (name, ",".join(codes))]
+    return Linted(list(paths), result, rules, time.perf_counter() - begun, list(repaired.values()), fix, chosen)
+
+
+def _with_stdin(result: LintResult, stdin: bytes, rules: Sequence[LoadedRule]) -> LintResult:
+    source = replace(parse_source(_name_of(stdin), stdin), path=_STDIN_NAME)
+    found, problems = lint_source(source, rules)
+    return LintResult([*result.found, *found], [*result.problems, *problems], result.files + 1, result.cells + len(source.cells))
+
+
+def _name_of(stdin: bytes) -> str:
+    """A notebook can be piped in too: a JSON object is one, and no script worth reading."""
+    return f"{_STDIN_NAME}.ipynb" if stdin.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") else f"{_STDIN_NAME}.py"
+
+
+def _nothing_there(files: Sequence[str]) -> UsageError:
+    why = "there is no .py and no .ipynb file; hidden folders, build, dist and environments are passed over"
+    return UsageError(f"nothing to lint in {', '.join(files)}", why=why, try_="name a notebook, a script or another folder")
+
+
+def _repaired(result: LintResult, rules: Sequence[LoadedRule], stdin: bytes | None) -> dict[str, Repaired]:
+    """Every file that has a mechanical fix, repaired in memory."""
+    done: dict[str, Repaired] = {}
+    for path in dict.fromkeys(item.source.path for item in result.found if item.hit.all_edits):
+        if path == _STDIN_NAME and stdin is not None:
+            file = repair(_name_of(stdin), stdin, rules)
+        else:
+            file = repair(path, Path(path).read_bytes(), rules)
+        if file is not None:
+            done[path] = file
+    return done
+
+
+def _left(result: LintResult, repaired: Mapping[str, Repaired]) -> LintResult:
+    """The result after the repairs, its files in the same order."""
+    by_path: dict[str, list[Any]] = {}
+    for item in result.found:
+        by_path.setdefault(item.source.path, []).append(item)
+    found = [item for path, items in by_path.items() for item in (repaired[path].found if path in repaired else items)]
+    problems = [problem for problem in result.problems if problem.path not in repaired]
+    return replace(result, found=found, problems=problems + [problem for file in repaired.values() for problem in file.problems])
+
+
+def _nothing_read(result: LintResult) -> bool:
+    unread = [problem for problem in result.problems if not problem.internal]
+    whole = {problem.path for problem in unread if problem.cell is None}
+    cells = {(problem.path, problem.cell) for problem in unread if problem.cell is not None}
+    return len(whole) == result.files or bool(cells and len(cells) == result.cells)

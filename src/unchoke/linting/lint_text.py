@@ -1,0 +1,203 @@
+"""What lint found, as plain text: each finding with its line and a caret under it, then the sum. Returns text, prints nothing.
+
+In comes what lint found and repaired, out goes text; also the list of rules, and one rule's page. Knows nothing of other formats.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+
+from unchoke.code.source import Source
+from unchoke.core.units import format_count, format_seconds
+from unchoke.linting.lint_engine import FileProblem, Found, LintResult
+from unchoke.linting.lint_session import Linted
+from unchoke.linting.repair import Repaired
+from unchoke.linting.rule import Place, Rule
+from unchoke.linting.rules import LoadedRule
+from unchoke.reports.layout import columns, visible, visible_block, width, wrap
+
+_WIDEST = 100  # characters of a source line that are shown
+_BEFORE = 40  # of them before the caret, where the line had to be cut
+_TAB = "    "
+_LABEL = 9
+
+
+def render_lint(linted: Linted) -> str:
+    """What was or could be repaired, every finding that is left, what could not be read, and the sum.
+
+    Where fixes are only shown, the diff stands for the findings it would mend.
+    """
+    result = linted.result
+    shown = [item for item in result.found if not (linted.repaired and not linted.written and item.hit.all_edits)]
+    blocks = [file.diff.rstrip("\n") for file in linted.repaired]
+    blocks += [render_finding(item) for item in shown]
+    blocks += ["\n".join(_problem(problem) for problem in result.problems)] if result.problems else []
+    return "\n\n".join([*blocks, render_sum(linted)])
+
+
+def render_finding(item: Found) -> str:
+    """``train.ipynb:cell 3:12:9: code: title``, the line with a caret, and what to do about it."""
+    finding = item.finding
+    lines = [f"{location(finding.path or '', item.place)}: {finding.code}: {visible(item.rule.title)}"]
+    lines += _excerpt(item.source, item.place)
+    lines.append(wrap(finding.message, indent="  "))
+    rows = [("gain", _gain(item)), ("fix", _fix(item)), ("command", finding.command)]
+    return "\n".join([*lines, *(_labelled(word, text) for word, text in rows if text)])
+
+
+def location(path: str, place: Place) -> str:
+    """``file:line:column``, with the cell between for a notebook; columns count from 1, as editors do."""
+    cell = "" if place.cell is None else f"cell {place.cell}:"
+    return f"{visible(path)}:{cell}{place.line}:{place.column + 1}"
+
+
+def render_sum(linted: Linted) -> str:
+    """How many of which rule, what was read and how long it took, and the next command."""
+    result, counts = linted.result, linted.by_rule
+    num_files = len({item.finding.path for item in result.found})
+    found = f"{format_count(counts.total(), 'choke point')} in {format_count(num_files, 'file')}" if counts else "nothing"
+    rows = [
+        ("fixed" if linted.written else "fixable", _fixed(linted.repaired)),
+        ("found", found),
+        ("rules", wrap(", ".join(f"{count} {code}" for code, count in counts.most_common()), indent=" " * _LABEL).lstrip()),
+        ("read", _read(result, linted.seconds)),
+        ("next", next_command(linted)),
+    ]
+    return "\n".join(f"{word:<{_LABEL}}{visible_block(text)}" for word, text in rows if text)
+
+
+def next_command(linted: Linted) -> str:
+    """See or write the fixes; otherwise look at a notebook as a whole, or read up on what was found most."""
+    found = linted.result.found
+    if not found:
+        return ""
+    if any(item.hit.all_edits for item in found) and not linted.written:
+        return shlex.join(["unchoke", "lint", *linted.paths, *linted.chosen, "--fix" if linted.repaired else "--diff"])
+    notebooks = Counter(item.source.path for item in found if item.source.is_notebook)
+    if notebooks:
+        return f"unchoke notebook {shlex.quote(notebooks.most_common(1)[0][0])}"
+    return f"unchoke lint --explain {linted.by_rule.most_common(1)[0][0]}"
+
+
+def render_statistics(linted: Linted) -> str:
+    """A line for each rule that found something, the most frequent first, and the sum."""
+    by_rule: dict[str, list[Found]] = {}
+    for item in linted.result.found:
+        by_rule.setdefault(item.rule.code, []).append(item)
+    ranked = sorted(by_rule.items(), key=lambda entry: (-len(entry[1]), entry[0]))
+    rows = [_statistic(code, items) for code, items in ranked]
+    table = columns(rows, header=("findings", "files", "--fix", "rule", "what it is"), right=(0, 1, 2)) if rows else ""
+    return "\n\n".join(part for part in (table, render_sum(linted)) if part)
+
+
+def _statistic(code: str, items: Sequence[Found]) -> tuple[str, str, str, str, str]:
+    fixable = sum(bool(item.hit.all_edits) for item in items)
+    files = len({item.finding.path for item in items})
+    return f"{len(items):,}", f"{files:,}", f"{fixable:,}" if fixable else "-", code, items[0].rule.title
+
+
+def render_rules(rules: Sequence[LoadedRule]) -> str:
+    """All rules in a table."""
+    rows = [(loaded.rule.code, loaded.rule.group, "yes" if loaded.rule.fixable else "-", loaded.rule.title) for loaded in rules]
+    return f"{columns(rows, header=('rule', 'group', '--fix', 'what it is'))}\n\nnext   unchoke lint --explain {rows[0][0]}"
+
+
+def render_rule(loaded: LoadedRule) -> str:
+    """A rule's page, with what is known of it in front."""
+    rule = loaded.rule
+    facts = "\n".join(f"{word:<10}{visible(text)}" for word, text in rule_facts(rule))
+    return f"{rule.code}: {rule.title}\n\n{facts}\n\n{loaded.page}"
+
+
+def rule_facts(rule: Rule) -> list[tuple[str, str]]:
+    """What a rule says of itself in a word or two, as label and text; what it leaves open is left out."""
+    measured = f"measured: docs/claims.md, {rule.claim}" if rule.claim else "unmeasured"
+    facts = [
+        ("group", rule.group),
+        ("stage", rule.stage),
+        ("severity", rule.severity),
+        ("concerns", " and ".join(_FRAMEWORKS.get(name, name) for name in rule.frameworks)),
+        ("devices", ", ".join(rule.devices)),
+        ("since", rule.since),
+        ("gain", f"{rule.gain} ({measured})" if rule.gain else measured),
+        ("command", rule.command),
+        ("--fix", "rewrites it" if rule.fixable else ""),
+    ]
+    return [(word, text) for word, text in facts if text]
+
+
+_FRAMEWORKS = {"torch": "PyTorch", "keras": "TensorFlow/Keras"}
+
+
+def source_line(source: Source, place: Place) -> str | None:
+    """The line at `place` as its author wrote it; None where there is none."""
+    for cell in source.cells:
+        if cell.number == place.cell:
+            lines = re.split(r"\r\n|\r|\n", cell.text)
+            return lines[place.line - 1] if 0 < place.line <= len(lines) else None
+    return None
+
+
+def _excerpt(source: Source, place: Place) -> list[str]:
+    """The line and the carets under it."""
+    line = source_line(source, place)
+    if line is None:
+        return []
+    end = place.end_column if place.end_line in (0, place.line) and place.end_column > place.column else len(line.rstrip())
+    shown, before, marked = _cut(line, min(place.column, len(line)), end)
+    gutter = f"{place.line:>5}"
+    return [f"{gutter} | {shown}", f"{'':>5} | {' ' * before}{'^' * marked}"]
+
+
+def _cut(line: str, begin: int, end: int) -> tuple[str, int, int]:
+    """What is shown of the line, how far in the caret begins, and how many carets there are."""
+    start = begin - _BEFORE if begin > _WIDEST - _BEFORE else 0
+    stop = min(len(line), start + _WIDEST)
+    left = "…" if start else ""
+    before = left + _spelled(line[start:begin])
+    marked = _spelled(line[begin : min(end, stop)])
+    rest = _spelled(line[min(end, stop) : stop]) if end < stop else ""
+    return (before + marked + rest).rstrip() + ("…" if stop < len(line) else ""), width(before), max(1, width(marked))
+
+
+def _spelled(text: str) -> str:
+    return visible(text, keep="\t").replace("\t", _TAB)
+
+
+def _labelled(word: str, text: str) -> str:
+    """A word in its column and the text beside it, broken to fit; commands stay whole."""
+    return f"  {word:<{_LABEL}}{wrap(text, indent=' ' * (_LABEL + 2)).lstrip()}"
+
+
+def _gain(item: Found) -> str:
+    claim = item.rule.claim
+    return f"{item.finding.expected_gain} (measured: docs/claims.md, {claim})" if claim else item.finding.expected_gain
+
+
+def _fix(item: Found) -> str:
+    return f"{item.finding.fix} (--fix does it)" if item.hit.all_edits else item.finding.fix
+
+
+def _problem(problem: FileProblem) -> str:
+    where = [visible(problem.path)]
+    where += [f"cell {problem.cell}"] if problem.cell is not None else []
+    where += [str(problem.line)] if problem.line is not None else []
+    word = "a bug in unchoke, please report it" if problem.internal else "not read"
+    return f"{':'.join(where)}: {word}: {visible(problem.message)}"
+
+
+def _fixed(repaired: Sequence[Repaired]) -> str:
+    gone = sum(len(file.applied) for file in repaired)
+    if not gone:
+        return ""
+    return f"{format_count(gone, 'choke point')} in {format_count(len(repaired), 'file')}"
+
+
+def _read(result: LintResult, seconds: float) -> str:
+    files, cells = format_count(result.files, "file"), format_count(result.cells, "cell")
+    unread = sum(not problem.internal for problem in result.problems)
+    passed = f", {unread:,} of them could not be read" if unread else ""
+    return f"{files}, {cells}{passed}, in {format_seconds(seconds)}"

@@ -1,0 +1,234 @@
+"""A batch that cannot fit on the card that the author names.
+
+Training keeps the activations of every layer until the backward pass has used them, so memory grows with the batch and with the
+number of pixels. Where the notebook or script says which card it runs on, the batch, picture size and network it states can be
+held against that card. Found here is only what is far past it: at least one and a half times the card's memory by a rough
+estimate (a ResNet-50 at 224 px takes about 90 MB a picture in float32, a ViT-B/16 about 130 MB; area scales, mixed precision
+halves). Such a run stops with an out-of-memory error in its first step, or, with memory shared with the host, crawls.
+
+**Write instead.** A batch that fits, with gradients added up over several to keep the same step:
+
+    loss = criterion(model(images), targets) / ACCUMULATE
+    loss.backward()
+    if step % ACCUMULATE == 0:
+        optimizer.step(); optimizer.zero_grad()
+
+Mixed precision halves the need, checkpointing trades time for more, and a frozen encoder needs next to nothing. `unchoke
+budget` measures what fits instead of estimating it.
+
+**When this is fine.** When the text names a card that the code does not run on, with activations recomputed (checkpointing), or
+with a batch shared out among several cards. The estimate knows common networks only and says nothing of others.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from unchoke.code.facts.cards import Card, stated_card
+from unchoke.code.facts.freezing import freezes
+from unchoke.code.program import Program
+from unchoke.linting.rule import Hit, Rule
+
+RULE = Rule(
+    code="batch-past-card",
+    group="compute",
+    stage="step",
+    title="batch far too large for the card that is named",
+    gain="a run that starts, instead of one that stops out of memory",
+    command="unchoke budget",
+)
+_PAST = 1.5
+_PLAIN_PX = 224
+# Megabytes of activations for one picture in float32 training, and the side in pixels that this is for. First match counts.
+_MEGABYTES: tuple[tuple[str, float, int], ...] = (
+    (r"unet\w*.*resnet(?:50|101|152)|unet\w*.*(?:efficientnet|densenet)", 600, 512), (r"unet\w*.*resnet(?:18|34)", 350, 512),
+    (r"resne(?:x|s)?t\w*152|resnetv2_152", 190, 224), (r"resne(?:x|s)?t\w*101|resnetv2_101", 140, 224),
+    (r"resne(?:x|s)?t\w*50|resnetv2_50", 90, 224), (r"resnet\w*34", 40, 224), (r"resnet\w*18", 25, 224),
+    (r"wide_resnet", 130, 224), (r"efficientnet\w*b7", 1700, 600), (r"efficientnet\w*b6", 1000, 528),
+    (r"efficientnet\w*b5", 640, 456), (r"efficientnet\w*b4", 350, 380), (r"efficientnet\w*b3", 180, 300),
+    (r"efficientnet\w*b2", 115, 260), (r"efficientnet\w*b1", 95, 240), (r"efficientnet\w*b0", 65, 224),
+    (r"vit\w*large|vit_l_?16|vitl", 350, 224), (r"vit\w*base\w*patch32|vit_b_?32", 35, 224),
+    (r"vit\w*base|vit_b_?16|vitb|deit\w*base", 130, 224), (r"vit\w*small|deit\w*small", 60, 224), (r"swin\w*large", 330, 224),
+    (r"swin\w*base|swin_b", 220, 224), (r"swin\w*tiny|swin_t", 110, 224), (r"convnext\w*large", 300, 224),
+    (r"convnext\w*base", 200, 224), (r"convnext\w*small", 150, 224), (r"convnext\w*tiny", 90, 224),
+    (r"densenet\w*(?:161|169|201)", 180, 224), (r"densenet\w*121", 120, 224), (r"vgg\w*19", 120, 224),
+    (r"vgg\w*1[136]", 100, 224), (r"inception_?resnet", 230, 299), (r"xception", 140, 299), (r"inception", 90, 299),
+    (r"mobilenet\w*v2", 65, 224), (r"mobilenet", 40, 224),
+)  # fmt: skip
+_TABLE = [(re.compile(pattern, re.IGNORECASE), megabytes, side) for pattern, megabytes, side in _MEGABYTES]
+_MAKERS = (
+    "torchvision.models.", "timm.create_model", "tf.keras.applications.", "segmentation_models_pytorch.", "efficientnet_pytorch.",
+    "transformers.", "torch.hub.load", "segmentation_models.", "pretrainedmodels.", "torch.nn.", "fastai.",
+)  # fmt: skip
+_SIZED = frozenset(
+    {"Resize", "RandomResizedCrop", "CenterCrop", "RandomCrop", "resize", "LongestMaxSize", "SmallestMaxSize", "RandomSizedCrop",
+     "Input", "load_img", "resize_with_pad", "resize_with_crop_or_pad", "image_dataset_from_directory", "flow_from_directory",
+     "flow_from_dataframe"}
+)  # fmt: skip
+_SIZE_NAME = re.compile(
+    r"^(?:img|image|input|crop|patch|tile|train)?_?(?:size|sz|px|res|resolution|dim|height|width|side|h|w)$|^(?:img|image|imsize|size|crop|patch|tile)$",
+    re.IGNORECASE,
+)
+_SPARING = re.compile(r"checkpoint_sequential|gradient_checkpointing|grad_checkpointing|utils\.checkpoint\.checkpoint")
+_SHARED = re.compile(r"DataParallel|MirroredStrategy|TPUStrategy|init_process_group|DeepSpeed|FSDP|xmp\.spawn", re.IGNORECASE)
+_HALF = re.compile(
+    r"autocast|GradScaler|mixed_float16|mixed_bfloat16|mixed_precision|fp16=True|bf16=True|16-mixed|precision=16|bfloat16|\.half\(\)|float16",
+    re.IGNORECASE,
+)
+_LEAST_PX, _MOST_PX = 32, 4096
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network the table knows: the text that named it and its need for one picture of `side` pixels."""
+
+    text: str
+    megabytes: float
+    side: int
+
+
+def check(program: Program) -> Iterator[Hit]:
+    card = stated_card(program)
+    found = list(_batches(program)) if card is not None else []
+    networks = list(_networks(program)) if found else []
+    if card is None or not found or not networks or _is_exempt(program):
+        return
+    network = min(networks, key=lambda one: one.megabytes / one.side**2)
+    side = _side(program, network)
+    half = bool(_HALF.search(_code(program)))
+    each = network.megabytes * (side / network.side) ** 2 * (0.5 if half else 1)
+    batch, node = max(found, key=lambda pair: pair[0])
+    if batch * each / 1000 >= _PAST * card.gigabytes:
+        yield _hit(card, network, batch, node, side, each, half)
+
+
+def _hit(card: Card, network: Network, batch: int, node: ast.AST, side: int, each: float, half: bool) -> Hit:
+    need = batch * each / 1000
+    fits = _round_down(max(1, int(0.8 * card.gigabytes * 1000 / each)))
+    precision = "mixed precision" if half else "float32"
+    return Hit(
+        node,
+        f"{batch} pictures of {side} px through `{network.text}` take about {need:.0f} GB in {precision}; "
+        f"the card named here has {card.gigabytes:g} GB",
+        evidence={
+            "card": card.words,
+            "card_gb": card.gigabytes,
+            "batch": batch,
+            "image_px": side,
+            "estimated_gb": round(need, 1),
+        },
+        fix=f"a batch of about {fits} fits; add up gradients over {max(2, batch // fits)} of them for the same step"
+        + ("" if half else ", and turn on mixed precision, which halves the need"),
+    )
+
+
+def _round_down(number: int) -> int:
+    """To a power of two."""
+    power = 1
+    while power * 2 <= number:
+        power *= 2
+    return power
+
+
+def _batches(program: Program) -> Iterator[tuple[int, ast.AST]]:
+    """Training batch sizes, each with the node that defines it."""
+    for loader in program.facts.loaders:
+        if loader.role != "eval" and isinstance(loader.batch, int) and not isinstance(loader.batch, bool):
+            yield loader.batch, _definition(program, loader.batch_node) or loader.call
+    for fit in program.facts.fits:
+        given = program.argument(fit.settings, "per_device_train_batch_size") if fit.settings is not None else None
+        if fit.kind == "keras":
+            given = program.argument(fit.call, "batch_size")
+        batch = program.value(given)
+        if given is not None and isinstance(batch, int):
+            yield batch, _definition(program, given) or given
+
+
+def _definition(program: Program, node: ast.expr | None) -> ast.AST | None:
+    """`BATCH = 128` for `batch_size=BATCH`; the argument itself where it is a number or cannot be followed."""
+    found = node
+    for _ in range(4):
+        given = program.latest(found) if isinstance(found, ast.Name | ast.Attribute) else None
+        if given is None:
+            break
+        found = given
+    return found
+
+
+def _networks(program: Program) -> Iterator[Network]:
+    """Networks that are made in the file and that the table knows."""
+    for call in program.nodes(ast.Call):
+        name = program.name(call)
+        if not name.startswith(_MAKERS):
+            continue
+        words = [
+            item
+            for item in (program.value(arg) for arg in (*call.args[:2], *(keyword.value for keyword in call.keywords[:3])))
+            if isinstance(item, str)
+        ]
+        for text in (
+            (f"{name.rpartition('.')[2]} {' '.join(words)}",) if "egmentation" in name else (name.rpartition(".")[2], *words)
+        ):
+            known = _known(text)
+            if known is not None:
+                yield known
+                break
+
+
+def _known(text: str) -> Network | None:
+    plain = text.replace("-", "_").replace("/", "_")
+    for pattern, megabytes, side in _TABLE:
+        if pattern.search(plain):
+            return Network(text.strip(), megabytes, side)
+    return None
+
+
+def _side(program: Program, network: Network) -> int:
+    """The smallest side that the code states; else what the network's name says; else 224."""
+    stated = [side for call in program.nodes(ast.Call) for side in _sides_of(program, call)]
+    stated += [value for name, value in _constants(program) if _SIZE_NAME.match(name)]
+    stated = [side for side in stated if _LEAST_PX <= side <= _MOST_PX]
+    named = re.search(r"[_-](\d{3})(?:$|[_\W])", network.text)
+    if stated:
+        return min(stated)
+    return int(named.group(1)) if named else min(network.side, _PLAIN_PX)
+
+
+def _sides_of(program: Program, call: ast.Call) -> Iterator[int]:
+    options = [
+        keyword.value
+        for keyword in call.keywords
+        if keyword.arg in ("size", "image_size", "target_size", "input_shape", "img_size", "height")
+    ]
+    given = [*call.args[:2], *options] if program.method(call) in _SIZED else options
+    for item in given:
+        value = program.value(item)
+        numbers = [part for part in (value if isinstance(value, tuple) else (value,)) if isinstance(part, int) and part > 4]
+        if numbers and (isinstance(value, tuple) or program.method(call) in _SIZED):
+            yield min(numbers)
+
+
+def _constants(program: Program) -> Iterator[tuple[str, int]]:
+    for node in program.nodes(ast.Assign):
+        for target in node.targets:
+            value = program.value(node.value)
+            name = program.written(target).rpartition(".")[2]
+            number = min(value) if isinstance(value, tuple) and value and all(isinstance(part, int) for part in value) else value
+            if name and isinstance(number, int) and not isinstance(number, bool):
+                yield name, number
+
+
+def _is_exempt(program: Program) -> bool:
+    """Activations are not all kept, the batch is shared out, or the encoder is frozen for good."""
+    code = _code(program)
+    if _SPARING.search(code) or _SHARED.search(code):
+        return True
+    return any(freeze.thawed is None for freeze in freezes(program))
+
+
+def _code(program: Program) -> str:
+    """The program's code without its comments."""
+    return "\n".join(program.text(node) for node in program.nodes(ast.Module))

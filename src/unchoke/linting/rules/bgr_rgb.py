@@ -1,0 +1,368 @@
+"""Blue and red swapped between OpenCV and everything else.
+
+`cv2.imread`, `cv2.imdecode`, `cv2.VideoCapture` and `TurboJPEG().decode` give blue, green, red. Pillow, torchvision, ImageNet's
+mean and deviation, pretrained networks, albumentations' defaults, matplotlib and Keras expect red, green, blue; `cv2.imwrite`
+expects the opposite. Nothing fails: the run trains on wrong colours, and a pretrained network loses accuracy that no tuning
+brings back. What is lost is accuracy rather than time, and the runs that were made before it was seen.
+
+**Write instead.** Settle the order once, where the file is read:
+
+    image = cv2.cvtColor(cv2.imread(path), cv2.COLOR_BGR2RGB)
+
+`image[..., ::-1]` does the same as a view (torch wants a copy of it); PyTurboJPEG takes `pixel_format=TJPF_RGB`; OpenCV from
+4.10 has `cv2.IMREAD_COLOR_RGB`. Before `cv2.imwrite`, turn it back with `cv2.COLOR_RGB2BGR`.
+
+**When this is fine.** Greyscale reads; pictures that stay within OpenCV (read, resized, written); a network trained from
+scratch on pictures that are always read this way, as long as it is also used so. Masks and depth maps have no colours to swap.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cached_property
+
+from unchoke.code.facts.flow import NONE, Flow, Handed, Marks
+from unchoke.code.facts.source_text import words
+from unchoke.code.program import UNKNOWN, Program
+from unchoke.linting.rule import Hit, Rule
+
+RULE = Rule(
+    code="bgr-rgb",
+    group="input",
+    stage="decode",
+    title="BGR pixels used as RGB",
+    gain="no speed: the accuracy lost to swapped colours",
+)
+
+_BGR, _RGB, _PERHAPS, _TORCHVISION, _ALBUMENTATIONS = "bgr", "rgb", "perhaps rgb", "torchvision", "albumentations"
+_READ_OR_WRITTEN = frozenset({"cv2.imread", "cv2.imdecode", "cv2.VideoCapture", "cv2.imwrite", "turbojpeg.TurboJPEG"})
+_MEAN, _TOLERANCE = (0.485, 0.456, 0.406), 0.002
+_COLOUR_FLAGS = ("IMREAD_COLOR", "IMREAD_COLOR_BGR", "CV_LOAD_IMAGE_COLOR")
+_RGB_READERS = frozenset({"imageio.imread", "skimage.io.imread", "matplotlib.pyplot.imread", "matplotlib.image.imread"})
+_NO_COLOURS = frozenset(
+    {
+        "mask", "masks", "label", "labels", "seg", "annotation", "gray", "grey", "depth", "alpha", "edges", "edge", "heat",
+        "heatmap", "binary", "gt",
+    }
+)  # fmt: skip
+_TRANSFORM_NAMES = frozenset(
+    {
+        "transform", "transforms", "tfm", "tfms", "trf", "trans",
+    }
+)  # fmt: skip
+_DIRECTORY_READERS = frozenset({"flow_from_directory", "flow_from_dataframe", "image_dataset_from_directory", "ImageFolder"})
+
+
+def check(program: Program) -> Iterator[Hit]:
+    names = {program.name(call) for call in program.nodes(ast.Call)}
+    if not names & _READ_OR_WRITTEN:
+        return
+    colours = _Colours(program)
+    flow = Flow(program, colours)
+    if _has_reversed_mean(program):
+        return
+    yield from _used_as_rgb(program, flow, colours)
+    yield from _written_as_bgr(program, flow)
+
+
+def _used_as_rgb(program: Program, flow: Flow, colours: _Colours) -> Iterator[Hit]:
+    seen: set[ast.AST] = set()
+    for marks, use in _uses(program, flow, colours):
+        for kind, source in sorted(marks, key=lambda mark: program.index.number[mark[1]]):
+            if kind == _BGR and source not in seen and isinstance(source, ast.Call):
+                seen.add(source)
+                read = program.text(source.func)
+                yield Hit(
+                    source,
+                    f"`{read}` gives blue, green, red; {use} takes it for red, green, blue",
+                    evidence={"read": read, "used by": use},
+                    fix=f"turn it round where it is read: `{_turned(program, source)}`",
+                )
+
+
+def _turned(program: Program, source: ast.Call) -> str:
+    if program.method(source) == "decode":
+        return f"{program.text(source)[:-1]}, pixel_format=TJPF_RGB)"
+    if program.method(source) == "read":
+        names = program.targets(source)
+        frame = names[-1] if names else "frame"
+        return f"{frame} = cv2.cvtColor({frame}, cv2.COLOR_BGR2RGB)"
+    return f"cv2.cvtColor({program.text(source)}, cv2.COLOR_BGR2RGB)"
+
+
+def _written_as_bgr(program: Program, flow: Flow) -> Iterator[Hit]:
+    for call in program.nodes(ast.Call):
+        pixels = program.argument(call, "img", 1) if program.name(call) == "cv2.imwrite" else None
+        kinds = {kind for kind, _ in flow.at(pixels)}
+        if pixels is None or _BGR in kinds or not kinds & {_RGB, _PERHAPS}:
+            continue
+        if _RGB in kinds or not _names_no_colours(program, flow.at(pixels), pixels):
+            text = program.text(pixels)
+            yield Hit(
+                call,
+                f"`cv2.imwrite` takes blue, green, red; `{text}` is red, green, blue",
+                evidence={"written": text},
+                fix=f"`cv2.cvtColor({text}, cv2.COLOR_RGB2BGR)` before writing",
+            )
+
+
+def _names_no_colours(program: Program, marks: Marks, pixels: ast.expr) -> bool:
+    """Do the names about it say mask, label, grey?"""
+    texts = [program.text(pixels), *(program.text(program.statement(source) or source) for _, source in marks)]
+    return any(_NO_COLOURS & set(words(text)) for text in texts)
+
+
+def _uses(program: Program, flow: Flow, colours: _Colours) -> Iterator[tuple[Marks, str]]:
+    """What takes a picture for red, green, blue: its marks, and what it is in words."""
+    for call in program.nodes(ast.Call):
+        given = [*call.args, *(item.value for item in call.keywords if item.arg is not None)]
+        marks = NONE.union(*(flow.at(item) for item in given))
+        use = colours.use_of(flow, call) if any(kind == _BGR for kind, _ in marks) else ""
+        if use:
+            yield marks, use
+    for node in program.nodes(ast.BinOp):
+        if isinstance(node.op, ast.Sub) and flow.at(node.left) and _is_mean(_numbers(program, node.right), _MEAN):
+            yield flow.at(node.left), "ImageNet's mean and deviation"
+    if colours.pretrained:
+        for record in program.facts.per_sample:
+            yield flow.returned(record.function), f"the pretrained `{colours.pretrained}`"
+
+
+class _Colours:
+    """Where channel order comes from and where it changes."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    # Marks
+
+    def call(self, flow: Flow, call: ast.Call, handed: Handed) -> Marks | None:
+        name, method = self.program.name(call), self.program.method(call)
+        if self._reads_bgr(call, name, method):
+            return frozenset({(_BGR, call)})
+        if method == "cvtColor":
+            return self._converted(call, handed)
+        if name == "numpy.flip" or (method == "flip" and not name.startswith(("cv2.", "?.")) and name != "flip"):
+            axis = self.program.value(self.program.argument(call, "axis", 1))
+            return _swapped(handed.all, call) if axis in (-1, 2, (2,), (-1,)) else handed.all
+        if method in ("blobFromImage", "split"):
+            return NONE if name.startswith("cv2.") else None
+        if method in ("Compose", "Sequential", "Normalize", "ToTensor", "ToTensorV2"):
+            return self._pipeline(call, name)
+        return self._rgb(call, name, method, handed)
+
+    def _rgb(self, call: ast.Call, name: str, method: str, handed: Handed) -> Marks | None:
+        if name == "PIL.Image.open" or name in _RGB_READERS:
+            grey = self.program.argument(call, "as_gray") or self.program.argument(call, "mode")
+            return NONE if grey is not None else frozenset({(_PERHAPS, call)})
+        if method == "load_img" and name.startswith("tf."):
+            mode = self.program.argument(call, "color_mode") or self.program.argument(call, "grayscale")
+            return NONE if mode is not None else frozenset({(_RGB, call)})
+        if method == "convert" and isinstance(call.func, ast.Attribute) and call.args:
+            mode = self.program.value(call.args[0])
+            kept = frozenset(mark for mark in handed.receiver if mark[0] == _BGR)
+            return kept | {(_RGB, call)} if mode == "RGB" and not kept else kept if mode == "RGB" else NONE
+        if any(kind == _ALBUMENTATIONS for kind, _ in handed.callee) or self.program.keyword(call, "image") is not None:
+            return NONE.union(*(marks for key, marks in handed.keywords if key == "image"))
+        return None
+
+    def subscript(self, flow: Flow, node: ast.Subscript, base: Marks) -> Marks | None:
+        """`[..., ::-1]`, `[:, :, ::-1]`, `[..., [2, 1, 0]]` turn the order round; one channel has none."""
+        if not base:
+            return None
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        last = parts[-1]
+        on_channels = len(parts) >= 3 or (isinstance(parts[0], ast.Constant) and parts[0].value is Ellipsis)
+        if self.program.value(last) == (2, 1, 0):
+            return _swapped(base, node)
+        if on_channels and isinstance(last, ast.Slice) and self.program.value(last.step) == -1:
+            return _swapped(base, node)
+        if on_channels and isinstance(last, ast.Constant) and isinstance(last.value, int):
+            return NONE
+        if len(parts) == 1 and isinstance(last, ast.Slice) and self.program.value(last.step) == -1:
+            return NONE  # channels first, turned round
+        return None
+
+    def condition(self, test: Marks) -> Marks:
+        return NONE
+
+    def _reads_bgr(self, call: ast.Call, name: str, method: str) -> bool:
+        program = self.program
+        if name in ("cv2.imread", "cv2.imdecode"):
+            return self._is_colour(program.argument(call, "flags", 1))
+        if method == "decode" and program.made_by(program.receiver(call)).endswith("TurboJPEG"):
+            asked = program.argument(call, "pixel_format", 1)
+            return asked is None or "BGR" in program.text(asked)
+        return method in ("read", "retrieve") and program.made_by(program.receiver(call)) == "cv2.VideoCapture"
+
+    def _is_colour(self, flags: ast.expr | None) -> bool:
+        if flags is None or self.program.value(flags) == 1:
+            return True
+        names = {self.program.method(part) for part in self.program.within(flags, ast.Name, ast.Attribute)}
+        return bool(names & set(_COLOUR_FLAGS))
+
+    def _converted(self, call: ast.Call, handed: Handed) -> Marks:
+        code = self.program.argument(call, "code", 1)
+        given = self.program.latest(code) if isinstance(code, ast.Name) else None
+        text = self.program.text(given if given is not None else code) if code is not None else ""
+        has_rgb = any(kind == _RGB for kind, _ in handed.all)
+        return frozenset({(_RGB, call)}) if text.endswith("BGR2RGB") and not has_rgb else NONE
+
+    def _pipeline(self, call: ast.Call, name: str) -> Marks | None:
+        """A transform that expects red, green, blue, unless a step of it turns the order round."""
+        pieces = [call, *_listed(self.program, call)]
+        methods = [self.program.name(part) for piece in pieces for part in self.program.within(piece, ast.Call)]
+        if any(self._turns(piece) for piece in pieces):
+            return NONE
+        if any(step.endswith(("ToTensorV2", "albumentations.Normalize")) for step in methods) and not name.startswith(
+            "torchvision."
+        ):
+            return frozenset({(_ALBUMENTATIONS, call)})
+        if name.startswith("torchvision.") or any(step.startswith("torchvision.transforms") for step in methods):
+            return frozenset({(_TORCHVISION, call)})
+        return None
+
+    def _turns(self, piece: ast.AST) -> bool:
+        program = self.program
+        handed = [*program.within(piece, ast.Lambda)]
+        named = [program.callable_of(part) for part in program.within(piece, ast.Name, ast.Attribute, ast.Call)]
+        for function in (*handed, *(item for item in named if item is not None)):
+            if "cvtColor" in program.text(function) or re.search(r"::-1\]|\[2, 1, 0\]|flip\(", program.text(function)):
+                return True
+        return False
+
+    # Uses
+
+    def use_of(self, flow: Flow, call: ast.Call) -> str:
+        """In words, what takes the arguments of this call for red, green, blue; empty if nothing does."""
+        program = self.program
+        name, method = program.name(call), program.method(call)
+        if name == "PIL.Image.fromarray":
+            return "`Image.fromarray`"
+        if method == "imshow" and name != "cv2.imshow" and isinstance(call.func, ast.Attribute):
+            return f"`{program.text(call.func)}`"
+        if method == "preprocess_input" and (name.startswith("tf.keras.") or name == "preprocess_input"):
+            return "`preprocess_input`"
+        if name.startswith(("torchvision.transforms.functional.", "torchvision.transforms.v2.functional.")):
+            return f"`{method}`"
+        if self._is_transform(flow, call, name):
+            return (
+                f"the transform `{program.text(call.func)}`"
+                if isinstance(call.func, ast.Name | ast.Attribute)
+                else "the transform"
+            )
+        if "from_pretrained" in program.made_by(call.func) and method not in ("from_pretrained", "save_pretrained"):
+            return f"the pretrained `{program.text(call.func)}`"
+        return self._network_use(call, method)
+
+    def _network_use(self, call: ast.Call, method: str) -> str:
+        whole = method in ("fit", "predict", "predict_on_batch", "train_on_batch", "evaluate") and isinstance(
+            call.func, ast.Attribute
+        )
+        if not whole and not self.program.facts.is_forward(call):
+            return ""
+        if self.pretrained:
+            return f"the pretrained `{self.pretrained}`"
+        if whole and method.startswith("predict") and self._trained_on_rgb:
+            return "a network trained on red, green, blue"
+        return ""
+
+    def _is_transform(self, flow: Flow, call: ast.Call, name: str) -> bool:
+        program = self.program
+        kinds = {kind for kind, _ in flow.at(call.func)}
+        if kinds & {_TORCHVISION, _ALBUMENTATIONS}:
+            return True
+        if isinstance(call.func, ast.Call):
+            return program.name(call.func).startswith("torchvision.transforms.") and program.method(call.func) != "Compose"
+        called = program.written(call.func).rpartition(".")[2]
+        if not called or not _TRANSFORM_NAMES & set(words(called)) or program.function_of(call) is not None or kinds:
+            return False
+        if any(program.latest(call.func) is not None and self._is_made_here(given) for given in program.assigned(called)):
+            return False
+        if program.keyword(call, "image") is not None:
+            return any(program.method(part) == "ToTensorV2" for part in program.nodes(ast.Call))
+        return any(program.name(part).startswith("torchvision.transforms.") for part in program.nodes(ast.Call))
+
+    def _is_made_here(self, given: ast.expr) -> bool:
+        return isinstance(given, ast.Lambda | ast.Call)
+
+    @cached_property
+    def _trained_on_rgb(self) -> bool:
+        return any(self.program.method(call) in _DIRECTORY_READERS for call in self.program.nodes(ast.Call))
+
+    @cached_property
+    def pretrained(self) -> str:
+        """The name of a network of this file that comes with weights trained on red, green, blue."""
+        return next(
+            (
+                self.program.method(call) or "network"
+                for call in self.program.nodes(ast.Call)
+                if _is_pretrained(self.program, call)
+            ),
+            "",
+        )
+
+
+def _is_pretrained(program: Program, call: ast.Call) -> bool:
+    name = program.name(call)
+    if name.startswith("tf.keras.applications.") and name.rpartition(".")[2][:1].isupper():
+        weights = program.keyword(call, "weights")
+        return weights is None or program.value(weights.value) == "imagenet"
+    if name.startswith("segmentation_models_pytorch.") and "." not in name.partition(".")[2]:
+        weights = program.keyword(call, "encoder_weights")
+        return name.rpartition(".")[2][:1].isupper() and (weights is None or program.value(weights.value) == "imagenet")
+    if name.startswith("torchvision.models.") or name == "timm.create_model":
+        weights = program.keyword(call, "weights") or program.keyword(call, "pretrained")
+        if weights is not None:
+            return program.value(weights.value) not in (None, False)
+        given = program.argument(call, "pretrained", 1 if name == "timm.create_model" else 0)
+        return given is not None and (program.value(given) is True or "Weights" in program.text(given))
+    if program.value(program.argument(call, "pretrained")) is True:
+        return True
+    return name.endswith(".from_pretrained") and name.startswith(("transformers.", "efficientnet_pytorch."))
+
+
+def _swapped(marks: Marks, node: ast.AST) -> Marks:
+    return frozenset({(_RGB, node)}) if any(kind == _BGR for kind, _ in marks) else NONE
+
+
+def _listed(program: Program, call: ast.Call) -> list[ast.AST]:
+    """The pieces of a list of steps that is put together before it is handed over."""
+    found: list[ast.AST] = []
+    for given in call.args[:1]:
+        name = program.written(given)
+        if name:
+            found += program.assigned(name, at=call)
+            grown = (node for node in program.nodes(ast.AugAssign) if program.written(node.target) == name)
+            found += [node.value for node in grown]
+            found += [part for part in program.nodes(ast.Call) if program.written(program.receiver(part)) == name]
+    return found
+
+
+def _numbers(program: Program, node: ast.AST) -> tuple[float, ...]:
+    """The numbers of a tuple, a list, or an array made of one."""
+    found = program.value(node)
+    if found is UNKNOWN and isinstance(node, ast.Name | ast.Attribute):
+        node = program.latest(node) or node
+    while found is UNKNOWN and isinstance(node, ast.Call | ast.Subscript):
+        inner = node.value if isinstance(node, ast.Subscript) else node.args[0] if node.args else program.receiver(node)
+        if inner is None:
+            break
+        node, found = inner, program.value(inner)
+    return found if isinstance(found, tuple) and all(isinstance(item, int | float) for item in found) else ()
+
+
+def _is_mean(found: tuple[float, ...], mean: tuple[float, ...]) -> bool:
+    if len(found) != 3:
+        return False
+    scale = 255.0 if max(found) > 1 else 1.0
+    return all(abs(given / scale - wanted) < _TOLERANCE for given, wanted in zip(found, mean, strict=True))
+
+
+def _has_reversed_mean(program: Program) -> bool:
+    """ImageNet's mean in blue, green, red: the author knows."""
+    return any(
+        _is_mean(_numbers(program, node), _MEAN[::-1]) for node in program.nodes(ast.List, ast.Tuple) if len(node.elts) == 3
+    )

@@ -1,0 +1,186 @@
+"""Compressed arrays read for each sample.
+
+An `.npz` file is a zip archive: it cannot be memory-mapped, each array is unpacked in full even if one slice of it is needed,
+and one written with `np.savez_compressed` costs zlib decompression for every sample in every epoch. A plain `.npy` is mapped and
+costs the pages that are touched.
+
+**Write instead.** One plain array for all samples, mapped, or one `.npy` for each:
+
+    store = np.lib.format.open_memmap("images.npy", mode="w+", dtype=np.uint8, shape=(n, h, w, c))     # once
+    self.images = np.load("images.npy", mmap_mode="r")                                                 # in __init__
+
+**When this is fine.** Statistics or labels read once in `__init__`; an archive for keeping or sending; a disk or network so slow
+that fewer bytes win (measure it). `np.savez` does not compress, but cannot be mapped either.
+
+Holds on every device and for every version of NumPy.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from unchoke.code.constant_values import parameters
+from unchoke.code.facts.following import follow
+from unchoke.code.facts.keeping import is_kept
+from unchoke.code.facts.name_lookup import calls_named
+from unchoke.code.facts.origins import bindings, grounds, is_of_sample, runs_for_each_sample
+from unchoke.code.facts.source_text import words
+from unchoke.code.node_index import FunctionNode
+from unchoke.code.program import UNKNOWN, Program
+from unchoke.linting.rule import Hit, Rule
+
+RULE = Rule(
+    code="compressed-npz",
+    group="input",
+    stage="decompress",
+    title="compressed arrays read for each sample",
+    gain="4.6 s to 1.3 s with four-band arrays, one to a file",
+    claim="Planted chokes",
+)
+_FEW = frozenset({"epoch", "epochs", "ep", "fold", "folds", "seed", "split", "part", "run", "phase", "subset", "mode", "stage"})
+_MAPS = frozenset(
+    {"map", "imap", "imap_unordered", "starmap", "submit", "apply_async", "apply", "progress_apply", "Parallel", "delayed"}
+)
+_FEWEST = 24
+_DEEPEST = 6
+
+
+def check(program: Program) -> Iterator[Hit]:
+    for call in program.nodes(ast.Call):
+        name = program.name(call)
+        if name == "numpy.load":
+            yield from _read(program, call)
+        elif name == "numpy.savez_compressed" and call.args:
+            yield from _written(program, call)
+
+
+def _read(program: Program, call: ast.Call) -> Iterator[Hit]:
+    if not runs_for_each_sample(program, call) or not _is_archive(program, call) or is_kept(program, call):
+        return
+    keys = sorted(set(_keys(program, call)))
+    stated = f" for {', '.join(f'`{key}`' for key in keys)}" if keys else ""
+    yield Hit(
+        call,
+        f"`{program.text(call.func)}` unpacks an `.npz` archive{stated} for every sample",
+        evidence={"keys": keys},
+        fix="store the arrays once as plain `.npy` (one `open_memmap` for all samples, or a file each) and read them with "
+        '`np.load(…, mmap_mode="r")`',
+    )
+
+
+def _is_archive(program: Program, call: ast.Call) -> bool:
+    """Its name ends in `.npz`, or the result is asked for arrays by name and nothing says `.npy`."""
+    path = program.argument(call, "file", 0)
+    if path is None:
+        return False
+    stated = set(_stated(program, path)) or set(_endings(program, path))
+    if stated:
+        return stated == {".npz"} or (".npz" in stated and _has_keys(program, call))
+    return _has_keys(program, call)
+
+
+def _has_keys(program: Program, call: ast.Call) -> bool:
+    return next(_keys(program, call), None) is not None
+
+
+def _endings(program: Program, path: ast.expr) -> Iterator[str]:
+    """What the variables of a path say, and the lists they were taken from, a few steps back."""
+    seen: set[ast.AST] = {path}
+    left: list[ast.AST] = [path]
+    for _ in range(_DEEPEST):
+        names = [name for node in left for name in program.within(node, ast.Name, ast.Attribute)]
+        left = [value for value in dict.fromkeys(value for name in names for value in _given(program, name)) if value not in seen]
+        seen.update(left)
+        for value in left:
+            yield from _stated(program, value)
+
+
+def _stated(program: Program, node: ast.AST) -> Iterator[str]:
+    """`.npz` or `.npy` in the text of an expression."""
+    for part in program.within(node, ast.Constant):
+        if isinstance(part.value, str):
+            yield from (ending for ending in (".npz", ".npy") if part.value.lower().endswith(ending))
+
+
+def _given(program: Program, node: ast.Name | ast.Attribute) -> list[ast.expr]:
+    if isinstance(node, ast.Attribute):
+        return program.assigned(program.written(node), node) if program.written(node).startswith("self.") else []
+    scope = program.enclosing_scope(node)
+    found = [value for _, value in bindings(program, scope, node.id)]
+    function = program.enclosing_function(node)
+    if not found and function is not None and node.id in parameters(function):
+        given = (program.calls.argument_for(call, function, node.id) for call in program.callers(function)[:8])
+        return [value for value in given if value is not None]
+    return found or [value for _, value in bindings(program, None, node.id)]
+
+
+def _keys(program: Program, call: ast.Call) -> Iterator[str]:
+    for value in follow(program, call, same=True):
+        parent = program.parent(value)
+        if isinstance(parent, ast.Subscript) and parent.value is value:
+            key = program.value(parent.slice)
+            if isinstance(key, str):
+                yield key
+
+
+def _written(program: Program, call: ast.Call) -> Iterator[Hit]:
+    """A file for each sample: in per-sample code, or once for each round of a loop over the data."""
+    path = call.args[0]
+    sampled = runs_for_each_sample(program, call) is not None and is_of_sample(program, path)
+    if not sampled and (program.facts.in_evaluation(call) is not None or not _is_for_each(program, call, path)):
+        return
+    yield Hit(
+        call,
+        f"`{program.text(call.func)}` compresses a file for each sample, to be unpacked for each sample again",
+        evidence={"path": program.text(path)},
+        fix="write plain `.npy` files with `np.save`, or one `np.lib.format.open_memmap` for all samples",
+    )
+
+
+def _is_for_each(program: Program, call: ast.Call, path: ast.expr) -> bool:
+    """Does its path change with a loop over data, or is its function mapped over data?"""
+    for ground in grounds(program, path, everywhere=True):
+        if ground.kind == "loop" and _is_over_data(program, ground.node) and _is_round(program, ground.node, call):
+            return True
+        if ground.kind == "parameter" and _is_mapped(program, ground.node):
+            return True
+    return False
+
+
+def _is_over_data(program: Program, loop: ast.AST) -> bool:
+    if not isinstance(loop, ast.For | ast.AsyncFor | ast.comprehension):
+        return False
+    names = {word for part in program.within(loop.target, ast.Name) for word in words(part.id)}
+    if names & _FEW:
+        return False
+    over = loop.iter
+    if isinstance(over, ast.Tuple | ast.List | ast.Set):
+        return len(over.elts) > _FEWEST
+    if isinstance(over, ast.Call) and program.name(over) == "range":
+        counts = [program.value(given) for given in over.args]
+        return any(count is UNKNOWN for count in counts) or max(counts, default=0) > _FEWEST
+    value = program.value(over)
+    return value is UNKNOWN or not isinstance(value, tuple) or len(value) > _FEWEST
+
+
+def _is_round(program: Program, loop: ast.AST, call: ast.Call) -> bool:
+    """Does the call run in each round of the loop, directly or in a function that the loop calls?"""
+    whole = program.parent(loop) if isinstance(loop, ast.comprehension) else loop
+    if whole is None:
+        return False
+    if program.index.holds(whole, call):
+        return True
+    function = program.enclosing_function(call)
+    return function is not None and (
+        function in program.called_functions(whole)
+        or any(function in program.reach(item) for item in program.called_functions(whole))
+    )
+
+
+def _is_mapped(program: Program, function: ast.AST) -> bool:
+    """Is the function handed to something that runs it for each item: `pool.map`, `submit`, `delayed`?"""
+    if not isinstance(function, FunctionNode):
+        return False
+    given = (item for call in calls_named(program, *_MAPS) for item in call.args)
+    return any(program.callable_of(item) is function for item in given)

@@ -1,0 +1,83 @@
+"""A data set that worker processes cannot import.
+
+Where worker processes are started afresh (macOS and Windows always, Linux from Python 3.14 on, anywhere with
+`set_start_method("spawn")`) each worker imports the data set's class by name. A class written in a notebook cell, or under
+`if __name__ == "__main__":`, is not in any module that can be imported: the loader stops with "Can't get attribute … on
+<module '__main__'>" or waits for ever.
+
+**Write instead.** Put the class into a file of its own and import it. In a notebook the cell itself can write it:
+
+    %%writefile leaves.py
+    class Leaves(Dataset): ...
+
+    from leaves import Leaves            # in the next cell
+
+In a script move the class above `if __name__ == "__main__":`.
+
+**When this is fine.** On Linux before Python 3.14 workers are forked and see the class. With `num_workers=0`, and for Keras
+with `use_multiprocessing=False`, nothing is sent anywhere. `unchoke check` tries a loader's workers and says whether they
+start.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from unchoke.code.facts.workers import has_workers
+from unchoke.code.program import Program
+from unchoke.linting.rule import Hit, Rule
+
+RULE = Rule(
+    code="dataset-in-notebook",
+    group="process",
+    stage="load",
+    title="worker processes cannot import the data set's class",
+    command="unchoke check",
+    devices=("macOS", "Windows", "Linux from Python 3.14"),
+)
+_FITS = frozenset({"fit", "fit_generator", "evaluate", "predict", "evaluate_generator", "predict_generator"})
+
+
+def check(program: Program) -> Iterator[Hit]:
+    seen: set[ast.ClassDef] = set()
+    for owner, used in (*_torch(program), *_keras(program)):
+        if owner not in seen and (program.is_notebook or program.in_main_guard(owner)):
+            seen.add(owner)
+            where = "a notebook cell" if program.is_notebook else '`if __name__ == "__main__":`'
+            yield Hit(
+                owner,
+                f"`{owner.name}` is defined in {where} and read by worker processes ({used}), which cannot import it "
+                "where they are started afresh",
+                {"class": owner.name, "workers": used},
+                f"put `class {owner.name}` into a file (`%%writefile {owner.name.lower()}.py` at the top of its cell), import it"
+                if program.is_notebook
+                else f"move `class {owner.name}` above the guard, to the top level of the script",
+            )
+
+
+def _torch(program: Program) -> Iterator[tuple[ast.ClassDef, str]]:
+    for loader in program.facts.loaders:
+        if loader.framework == "torch" and loader.dataset_class is not None and has_workers(program, loader):
+            node = loader.workers_node
+            yield loader.dataset_class, f"num_workers={program.text(node)}" if node is not None else "num_workers"
+
+
+def _keras(program: Program) -> Iterator[tuple[ast.ClassDef, str]]:
+    """A Sequence given to `fit(…, use_multiprocessing=True)`, or made with that option."""
+    for call in program.nodes(ast.Call):
+        if program.value(program.argument(call, "use_multiprocessing")) is not True:
+            continue
+        if program.method(call) in _FITS:
+            given = (
+                *call.args,
+                *(keyword.value for keyword in call.keywords if keyword.arg in ("x", "generator", "validation_data")),
+            )
+            owners = [program.assigned_class(item) for item in given]
+        elif program.method(call) == "__init__":
+            owners = [program.enclosing_class(call)]
+        else:
+            owners = [program.assigned_class(call)]
+        yield from (
+            (owner, "use_multiprocessing=True") for owner in owners if owner in program.facts.datasets and owner is not None
+        )

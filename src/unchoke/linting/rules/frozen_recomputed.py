@@ -1,0 +1,295 @@
+"""A frozen encoder run over the same pictures in every epoch.
+
+When no parameter of the encoder learns and the pictures are not augmented at random, the encoder gives the same features for
+the same picture every time. Running it again in each epoch buys nothing: all epochs but the first pay for what is already
+known, decoding included. Fifty epochs of a head over a small frozen encoder took 4.1 s, and 0.4 s with the features computed
+once.
+
+**Write instead.** Run the encoder once, keep its features, and train the head on those:
+
+    with torch.inference_mode():
+        features = torch.cat([encoder(images.to(device)).cpu() for images, _ in loader])
+    head_loader = DataLoader(TensorDataset(features, labels), batch_size=256, shuffle=True)
+
+With Keras: `features = base.predict(train)`, then `head.fit(features, labels)`. `unchoke fit` does this, in jobs that can be
+resumed.
+
+**When this is fine.** With random augmentation, flips included (the encoder then sees another picture each time), with a single
+epoch, when a part of the encoder is trained too, or when features for all pictures do not fit on the disk.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from unchoke.code.facts.fits import Fit
+from unchoke.code.facts.freezing import ENCODERS, Freeze, freezes, is_head, key_of, key_of_call, thaws
+from unchoke.code.facts.gradients import is_off
+from unchoke.code.facts.loops import Loop
+from unchoke.code.facts.sourcing import sources
+from unchoke.code.program import UNKNOWN, Program
+from unchoke.linting.rule import Hit, Rule
+
+RULE = Rule(
+    code="frozen-recomputed",
+    group="compute",
+    stage="step",
+    title="frozen encoder run again in every epoch",
+    gain="4.1 to 0.4 s for 50 epochs of a head with the features computed once (machine A)",
+    claim="Planted chokes",
+    command="unchoke fit",
+)
+_CHANGING = re.compile(
+    r"teacher|ema|target|momentum|generator|discriminator|critic|gan|adversar|vgg_loss|perceptual|lpips", re.IGNORECASE
+)
+_NETWORK = re.compile(r"(?:^|_)(?:model|net|generator|decoder|encoder|unet)$", re.IGNORECASE)
+_AUGMENTING = re.compile(
+    r"aug(?:ment\w*|s|_\w+|mix)?$|^aug|mixup|cutmix|cutout|jitter|random_\w+|rand_?aug\w*|create_transform|RandomState",
+    re.IGNORECASE,
+)
+_DRAWING = (
+    "random.",
+    "numpy.random.",
+    "torch.rand",
+    "tf.random.",
+    "torch.bernoulli",
+    "kornia.augmentation",
+    "torch.distributions",
+    "torch.normal",
+)
+_HARMLESS = (
+    "seed",
+    "manual_seed",
+    "set_seed",
+    "default_rng",
+    "shuffle",
+    "randperm",
+    "RandomState",
+    "permutation",
+    "get_state",
+    "set_state",
+)
+_KNOWN_DATA = (
+    "torch",
+    "tf.",
+    "timm.",
+    "datasets.",
+    "tensorflow_datasets.",
+    "medmnist.",
+    "numpy.",
+    "tfds.",
+    "monai.",
+    "sklearn.",
+    "pandas.",
+)
+
+
+def check(program: Program) -> Iterator[Hit]:
+    if program.facts.augments or _may_augment(program):
+        return
+    for freeze in freezes(program):
+        if _CHANGING.search(freeze.name) or _is_in_a_loss(program, freeze):
+            continue
+        if freeze.by == "no_grad" and not _is_off_for_good(program, freeze):
+            continue
+        forward = _keras_run(program, freeze) if freeze.by == "trainable" else _torch_run(program, freeze)
+        if forward is not None:
+            yield _hit(program, freeze, forward)
+            return
+
+
+def _hit(program: Program, freeze: Freeze, forward: ast.AST) -> Hit:
+    epochs = _epochs_of(program, forward)
+    often = f"in each of {epochs} epochs" if isinstance(epochs, int) else "in every epoch"
+    return Hit(
+        freeze.node,
+        f"`{freeze.name}` is frozen and nothing is augmented at random, yet it runs over the same pictures {often}",
+        evidence={
+            "frozen": freeze.name,
+            "epochs": epochs if isinstance(epochs, int) else "not known",
+            "run at line": program.line(forward),
+        },
+        fix=f"run `{freeze.name}` once over the training pictures, keep the features, and train the rest on them",
+    )
+
+
+def _epochs_of(program: Program, forward: ast.AST) -> object:
+    loop = program.facts.in_training(forward)
+    if loop is not None:
+        return loop.num_epochs
+    return next((fit.num_epochs for fit in program.facts.fits if fit.call is forward), None)
+
+
+def _may_augment(program: Program) -> bool:
+    """Augmentation that is not in a table: functions named for it, draws in the training loop, settings of another library."""
+    for call in program.nodes(ast.Call):
+        method = program.method(call)
+        if _AUGMENTING.search(method) or "peft" in program.name(call):
+            return True
+        if program.name(call).startswith(_DRAWING) and method not in _HARMLESS and program.facts.in_training(call) is not None:
+            return True
+    return any(_AUGMENTING.search(name) for name in program.functions)
+
+
+def _is_in_a_loss(program: Program, freeze: Freeze) -> bool:
+    """A network that only judges what another one makes."""
+    owner = program.enclosing_class(freeze.node)
+    return owner is not None and bool(re.search(r"loss|percep|lpips|style", owner.name, re.IGNORECASE))
+
+
+def _is_off_for_good(program: Program, freeze: Freeze) -> bool:
+    """Run without gradients in training too, and in no optimizer's hands under its own name."""
+    trained = {key_of(program, name, item.call) for item in program.facts.optimizers for name in item.names}
+    return is_off(program, freeze.node) and freeze.key not in trained
+
+
+def _torch_run(program: Program, freeze: Freeze) -> ast.AST | None:
+    """The forward call of the frozen part on each step of a training of several epochs, on the data itself."""
+    if not _knows_torch_data(program) or not _trains_only_a_head(program, freeze):
+        return None
+    for call in program.facts.forwards:
+        loop = program.facts.in_training(call)
+        if loop is None or loop.kind not in ("torch", "lightning") or not _has_epochs(loop) or program.facts.is_conditional(call):
+            continue
+        if not _is_run(program, freeze, call) or _is_fed_by_a_network(program, call):
+            continue
+        if freeze.thawed is None or _is_between(program, freeze, loop.node):
+            return call
+    return next((fit.call for fit in program.facts.fits if fit.kind == "hf" and _is_run_by(program, freeze, fit)), None)
+
+
+def _is_run_by(program: Program, freeze: Freeze, fit: Fit) -> bool:
+    """A trainer of several epochs that is given the network whose encoder is frozen for good."""
+    given = program.argument(fit.trainer, "model", 0) if fit.trainer is not None else None
+    several = fit.num_epochs is UNKNOWN or (isinstance(fit.num_epochs, int | float) and fit.num_epochs >= 2)
+    if given is None or not several or freeze.thawed is not None:
+        return False
+    key = key_of(program, program.written(given), fit.call)
+    return freeze.key == key or freeze.key.removeprefix(key + ".") in ENCODERS
+
+
+def _has_epochs(loop: Loop) -> bool:
+    if loop.kind == "lightning":
+        return loop.num_epochs is None or loop.num_epochs is UNKNOWN or loop.num_epochs >= 2
+    if loop.epochs is None:
+        return False
+    return loop.num_epochs is UNKNOWN or (isinstance(loop.num_epochs, int | float) and loop.num_epochs >= 2)
+
+
+def _is_run(program: Program, freeze: Freeze, call: ast.Call) -> bool:
+    """Does this call run the frozen part: itself, or the network of a library that holds it as its encoder?"""
+    key = key_of_call(program, call)
+    if key == freeze.key or freeze.key in _put_together(program, call):
+        return True
+    rest = freeze.key.removeprefix(key + ".")
+    return key != "" and rest != freeze.key and rest in ENCODERS and key.partition(".")[0] not in program.classes
+
+
+def _put_together(program: Program, call: ast.Call) -> list[str]:
+    """`encoder` and `head` for `model(x)` where `model = nn.Sequential(encoder, head)`."""
+    made = program.latest(call.func)
+    if not isinstance(made, ast.Call) or program.name(made) != "torch.nn.Sequential":
+        return []
+    return [key_of(program, program.written(item), made) for item in made.args if program.written(item)]
+
+
+def _is_fed_by_a_network(program: Program, call: ast.Call) -> bool:
+    """What comes in was made by another network, so it changes as that one learns."""
+    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    parts = [part for item in given for part in sources(program, item) if isinstance(part, ast.Call)]
+    return any(program.facts.is_forward(part) or _NETWORK.search(program.method(part)) for part in parts)
+
+
+def _trains_only_a_head(program: Program, freeze: Freeze) -> bool:
+    """Something else learns, and behind the frozen part, not in front of it."""
+    replaced = [name for name, node in _replaced(program, freeze) if program.is_before(freeze.node, node)]
+    if any(not is_head(name) for name in replaced):
+        return False
+    own = freeze.name + "."
+    thawed = any(name.startswith(own) and is_head(name[len(own) :].partition(".")[0]) for name, _ in thaws(program))
+    if replaced or thawed or "." in freeze.key:
+        return True
+    trained = {key_of(program, name, item.call) for item in program.facts.optimizers for name in item.names}
+    return bool(trained - {freeze.key})
+
+
+def _replaced(program: Program, freeze: Freeze) -> Iterator[tuple[str, ast.AST]]:
+    """Attributes of the frozen part that are given a new layer: `fc` for `model.fc = …`."""
+    own = freeze.name + "."
+    for node in program.nodes(ast.Assign):
+        for target in node.targets:
+            name = program.written(target)
+            if name.startswith(own) and isinstance(node.value, ast.Call):
+                yield name[len(own) :].partition(".")[0], node
+
+
+def _is_between(program: Program, freeze: Freeze, training: ast.AST) -> bool:
+    """Frozen, then trained, and only then thawed, in the same function."""
+    if freeze.thawed is None or len({program.enclosing_function(node) for node in (freeze.node, training, freeze.thawed)}) > 1:
+        return False
+    first, last = program.index.number[training], program.index.stop(training)
+    return program.index.number[freeze.node] < first and last < program.index.number[freeze.thawed]
+
+
+def _knows_torch_data(program: Program) -> bool:
+    """Are the training pictures' transforms in this file, as far as can be told?"""
+    loaders = [loader for loader in program.facts.loaders if loader.framework == "torch" and loader.role != "eval"]
+    if not loaders:
+        return bool(program.facts.datasets)
+    return all(_is_known(program, loader.dataset) for loader in loaders)
+
+
+def _is_known(program: Program, data: ast.expr | None) -> bool:
+    made = program.made_by(data)
+    return "." not in made.removeprefix("?.") or made.startswith(_KNOWN_DATA)
+
+
+def _keras_run(program: Program, freeze: Freeze) -> ast.AST | None:
+    """The fit of several epochs of a model that holds the frozen part."""
+    if not _is_part_of_a_model(program, freeze) or _is_extracted(program, freeze):
+        return None
+    for fit in program.facts.fits:
+        several = fit.num_epochs is UNKNOWN or (isinstance(fit.num_epochs, int | float) and fit.num_epochs >= 2)
+        data = program.argument(fit.call, "x", 0)
+        if fit.kind == "keras" and several and _is_known(program, data) and _is_frozen_at(program, freeze, fit.call):
+            return fit.call
+    for loop in program.facts.training_loops:
+        if loop.kind in ("tape", "batch") and _has_epochs(loop) and _is_frozen_at(program, freeze, loop.node):
+            return loop.node
+    return None
+
+
+def _is_frozen_at(program: Program, freeze: Freeze, training: ast.AST) -> bool:
+    return freeze.thawed is None or _is_between(program, freeze, training)
+
+
+def _is_part_of_a_model(program: Program, freeze: Freeze) -> bool:
+    """`base(x)`, `base.output`, `Sequential([base, …])`, `model.add(base)`, or a layer made where the model is."""
+    inline = any(
+        isinstance(above, ast.Call) and program.method(above) == "Sequential" for above in program.ancestors(freeze.node)
+    )
+    if inline or ".layers[" in freeze.name:
+        return True
+    for node in program.nodes(ast.Name, ast.Attribute):
+        if program.written(node) != freeze.name:
+            continue
+        parent = program.parent(node)
+        if isinstance(parent, ast.Call) and parent.func is node:
+            return True
+        if isinstance(parent, ast.Attribute) and parent.attr in ("output", "outputs", "input", "inputs"):
+            return True
+        if isinstance(parent, ast.List | ast.Tuple) and program.method(program.parent(parent)) == "Sequential":
+            return True
+        if isinstance(parent, ast.Call) and program.method(parent) == "add":
+            return True
+    return False
+
+
+def _is_extracted(program: Program, freeze: Freeze) -> bool:
+    """Its features are computed apart already."""
+    return any(
+        program.method(call) in ("predict", "predict_generator") and program.written(program.receiver(call)) == freeze.name
+        for call in program.nodes(ast.Call)
+    )

@@ -1,0 +1,229 @@
+"""Augmentation on the CPU that costs more than the rest of the sample.
+
+Commonly reported, unmeasured here: an elastic or grid distortion, or three and more of the dear ones together (perspective,
+affine, rotation, blur, CLAHE, RandAugment, colour jitter, noise, rain), take from a few to some tens of milliseconds a picture
+on one core, often more than decoding it. The workers then set the pace and the accelerator waits; with few cores, as in most
+notebooks, it is the whole of the time.
+
+**Write instead.** Flips, crops and brightness in the loader; the dear part on the batch, where the network runs:
+
+    augment = kornia.augmentation.AugmentationSequential(RandomElasticTransform(p=0.5), RandomAffine(15.0, p=0.5))
+    images = augment(images.to(device))
+
+torchvision's `v2` transforms take batches on the device too, and Keras has layers (`RandomRotation`, `RandomZoom`) for inside
+the model. On the CPU: crop or shrink before the dear transforms, lower their `p`, and keep those that a validation score asks
+for.
+
+**When this is fine.** Where the loader still keeps up: `unchoke profile -- python train.py` says whether the model waits for
+data. What is gained depends on the device; on a machine without an accelerator moving it to the batch gains little.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+from unchoke.code.facts.augmenting import is_random_number
+from unchoke.code.facts.devices import CUDA
+from unchoke.code.program import Program
+from unchoke.linting.rule import Hit, Rule
+
+RULE = Rule(
+    code="heavy-augmentation",
+    group="input",
+    stage="transform",
+    title="dear augmentation on the CPU for each sample",
+    gain="from milliseconds to tens of milliseconds a sample",
+    command="unchoke profile",
+)
+
+_ENOUGH = 3
+_ALONE = frozenset(
+    {
+        "ElasticTransform", "ElasticTransformation", "GridDistortion", "OpticalDistortion", "PiecewiseAffine",
+        "Rand2DElastic", "Rand2DElasticd", "Rand3DElastic", "Rand3DElasticd", "RandGridDistortion", "RandGridDistortiond",
+        "RandomElasticDeformation", "ThinPlateSpline", "ElasticDeformation", "elastic_transform", "map_coordinates",
+        "deform_random_grid", "deform_grid",
+    }
+)  # fmt: skip
+_FAMILIES = {
+    name: family
+    for family, names in {
+        "perspective": "RandomPerspective Perspective PerspectiveTransform",
+        "affine": "RandomAffine ShiftScaleRotate Affine RandAffine RandAffined",
+        "rotation": "RandomRotation Rotate SafeRotate RandRotate RandRotated",
+        "blur": "GaussianBlur MotionBlur MedianBlur AdvancedBlur Defocus ZoomBlur GlassBlur RandGaussianSmooth",
+        "CLAHE": "CLAHE createCLAHE equalize_adapthist",
+        "automatic policy": "RandAugment AutoAugment TrivialAugmentWide TrivialAugment AugMix rand_augment_transform",
+        "colour jitter": "ColorJitter",
+        "noise": "ISONoise GaussNoise GaussianNoise AdditiveGaussianNoise RandGaussianNoise MultiplicativeNoise",
+        "weather": "RandomShadow RandomRain RandomFog RandomSnow RandomSunFlare Rain Fog Snowflakes Clouds",
+    }.items()
+    for name in names.split()
+}
+_SCIPY = frozenset({"gaussian_filter", "rotate", "zoom", "affine_transform", "geometric_transform"})
+_FUNCTIONS = {
+    "torchvision.transforms.functional.perspective": "perspective",
+    "torchvision.transforms.functional.affine": "affine",
+    "torchvision.transforms.functional.rotate": "rotation",
+    "torchvision.transforms.functional.gaussian_blur": "blur",
+    "cv2.warpPerspective": "perspective",
+    "cv2.createCLAHE": "CLAHE",
+    "cv2.GaussianBlur": "blur",
+    "cv2.medianBlur": "blur",
+    "cv2.warpAffine": "affine",
+    "skimage.transform.rotate": "rotation",
+    "skimage.transform.warp": "affine",
+    "skimage.util.random_noise": "noise",
+    "skimage.filters.gaussian": "blur",
+    "skimage.exposure.equalize_adapthist": "CLAHE",
+    "tf.keras.preprocessing.image.random_rotation": "rotation",
+    "tf.keras.preprocessing.image.random_shear": "affine",
+    "tf.keras.preprocessing.image.apply_affine_transform": "affine",
+}
+# Not on the CPU sample by sample: batches on the device, layers of a model.
+_ELSEWHERE = ("kornia.", "tf.", "keras_cv.", "nvidia.dali.", "torch.nn.", "fastai.")
+_PIPELINES = frozenset(
+    {"Compose", "Sequential", "OneOf", "SomeOf", "RandomApply", "RandomChoice", "RandomOrder", "ReplayCompose", "Sometimes"}
+)
+_ON_BATCHES = frozenset(
+    {"forward", "training_step", "on_after_batch_transfer", "shared_step", "_step", "train_step", "_shared_step"}
+)
+
+
+def check(program: Program) -> Iterator[Hit]:
+    seen: set[ast.Call] = set()
+    for pipeline in program.nodes(ast.Call):
+        if _is_outermost(program, pipeline) and not _is_on_device(program, pipeline):
+            yield from _judged(program, _steps(program, pipeline), seen, program.targets(pipeline)[-1:])
+    for record in program.facts.per_sample:
+        calls = [call for part in program.facts.functions_of(record) for call in program.within(part, ast.Call)]
+        made = [_maker(program, call) for call in calls]
+        yield from _judged(program, [*calls, *(call for call in made if call is not None)], seen, [])
+
+
+def _judged(program: Program, calls: Iterable[ast.Call], seen: set[ast.Call], names: list[str]) -> Iterator[Hit]:
+    """One hit for one pipeline, if it has one of the dearest or several families of dear ones."""
+    dear = {call: family for call in calls if (family := _family(program, call))}
+    if any(call in seen for call in dear):
+        return
+    alone = [call for call, family in dear.items() if family == "distortion"]
+    if not alone and len(set(dear.values())) < _ENOUGH:
+        return
+    seen.update(dear)
+    shown = list(dict.fromkeys(program.method(call) for call in alone or dear))
+    first = min(alone or dear, key=lambda call: program.index.number[call])
+    where = f"`{names[0]}` has" if names else "the pipeline has"
+    yield Hit(
+        first,
+        f"{where} {_listed(shown)} on the CPU, for every sample",
+        evidence={"transforms": shown},
+        fix=f"apply {_listed(shown)} to the batch on the device (kornia, torchvision v2, layers of the model), or less often",
+    )
+
+
+def _listed(names: list[str]) -> str:
+    quoted = [f"`{name}`" for name in names]
+    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} and {quoted[-1]}"
+
+
+def _family(program: Program, call: ast.Call) -> str:
+    """The kind of dear work this call does or stands for; empty if none."""
+    name = program.name(call)
+    method = name.rpartition(".")[2]
+    if name in _FUNCTIONS:
+        return _FUNCTIONS[name]
+    if name.startswith(_ELSEWHERE) or (program.keyword(call, "p") and program.value(program.argument(call, "p")) == 0):
+        return ""
+    if method in _ALONE:
+        return "distortion"
+    if name.startswith("scipy.") and method in _SCIPY:
+        return f"scipy {method}"
+    if name == "cv2.remap" and _warps_at_random(program, call):
+        return "distortion"
+    return _FAMILIES.get(method, "") if not name.startswith(("?.", "cv2.", "PIL.")) else ""
+
+
+def _warps_at_random(program: Program, call: ast.Call) -> bool:
+    """`cv2.remap` with displacements that are drawn: an elastic transform by hand."""
+    function = program.enclosing_function(call)
+    return function is not None and any(is_random_number(program, other) for other in program.within(function, ast.Call))
+
+
+def _is_pipeline(program: Program, call: ast.Call) -> bool:
+    name = program.name(call)
+    if program.method(call) not in _PIPELINES or name.startswith(("?.", "kornia.", "tf.", "keras_cv.")):
+        return False
+    if name == "torch.nn.Sequential":
+        return any(program.name(part).startswith("torchvision.transforms.") for part in program.within(call, ast.Call))
+    return True
+
+
+def _is_outermost(program: Program, call: ast.Call) -> bool:
+    return _is_pipeline(program, call) and not any(
+        isinstance(above, ast.Call) and _is_pipeline(program, above) for above in program.ancestors(call)
+    )
+
+
+def _steps(program: Program, pipeline: ast.Call) -> list[ast.Call]:
+    """The transforms in a pipeline, also of a list that is put together beforehand."""
+    found: list[ast.AST] = [pipeline]
+    for part in program.within(pipeline, ast.Name):
+        if isinstance(part.ctx, ast.Load):
+            found += _pieces(program, part)
+    return list(dict.fromkeys(call for piece in found for call in program.within(piece, ast.Call)))
+
+
+def _pieces(program: Program, name: ast.Name) -> list[ast.AST]:
+    """What a list of steps is made of: its assignments, `+=`, `append`, `extend`, `insert`."""
+    scope = program.enclosing_function(name)
+    found: list[ast.AST] = [
+        item for item in program.assigned(name.id, at=name) if isinstance(item, ast.List | ast.BinOp | ast.IfExp | ast.Call)
+    ]
+    grown = (node for node in program.nodes(ast.AugAssign) if program.written(node.target) == name.id)
+    found += [node.value for node in grown if program.enclosing_function(node) is scope]
+    for call in program.calls_to("append", "extend", "insert"):
+        if program.written(program.receiver(call)) == name.id and program.enclosing_function(call) is scope:
+            found += call.args
+    return found
+
+
+def _is_on_device(program: Program, pipeline: ast.Call) -> bool:
+    """Applied to batches: moved to a device, or only ever called in a training step or a network's forward."""
+    parent = program.parent(pipeline)
+    if isinstance(parent, ast.Attribute) and parent.attr in ("to", CUDA):
+        return True
+    names = {name.removeprefix("self.") for name in program.targets(pipeline)}
+    called = program.calls_to(*{name.rpartition(".")[2] for name in names})
+    calls = [call for call in called if program.written(call.func).removeprefix("self.") in names]
+    sampled = [call for call in calls if program.facts.in_per_sample(call) is not None]
+    if not calls or sampled:
+        return False
+    return not _is_handed_over(program, names) or any(_is_on_batch(program, call) for call in calls)
+
+
+def _is_handed_over(program: Program, names: set[str]) -> bool:
+    """Is it an argument, or given a further name?"""
+    last = {name.rpartition(".")[2] for name in names}
+    places: list[ast.Name | ast.Attribute] = []
+    for name in last:
+        places += [*program.names(name), *program.attributes(name)]
+    for node in places:
+        if isinstance(node.ctx, ast.Load) and program.written(node).removeprefix("self.") in names:
+            parent = program.parent(node)
+            if not (isinstance(parent, ast.Call) and parent.func is node) and not isinstance(parent, ast.Attribute):
+                return True
+    return False
+
+
+def _is_on_batch(program: Program, call: ast.Call) -> bool:
+    function = program.enclosing_function(call)
+    return program.facts.in_training(call) is not None or (function is not None and function.name in _ON_BATCHES)
+
+
+def _maker(program: Program, call: ast.Call) -> ast.Call | None:
+    """For `self.elastic(image)`, the call in the class that made `self.elastic`."""
+    if not isinstance(call.func, ast.Name | ast.Attribute) or not program.written(call.func):
+        return None
+    made = program.latest(call.func)
+    return made if isinstance(made, ast.Call) and not _is_pipeline(program, made) else None

@@ -1,0 +1,232 @@
+"""The record of a training kept only in memory.
+
+Losses and metrics that are appended to a list, or that Keras returns as a History object, exist only until the process ends.
+A kill in epoch 30 of 40 loses the curves although the checkpoints are there; a restarted notebook kernel loses them after the
+fact.
+
+**Write instead.** One line an epoch, on disk before the next epoch begins:
+
+    with open("log.csv", "a", newline="") as file:
+        csv.writer(file).writerow([epoch, train_loss, val_loss])
+
+Keras: `keras.callbacks.CSVLogger("log.csv", append=True)` (or TensorBoard) among the callbacks. A plot can read the file.
+`unchoke train` keeps every run's history in its experiment; `unchoke runs` shows them side by side.
+
+**When this is fine.** A look at a few epochs that nobody will ask about again. Fewer than five epochs are not reported, nor
+is a run that keeps nothing or only prints. Writing the list after the loop does not help: that is the line a kill never
+reaches.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from unchoke.code.constant_values import parameters
+from unchoke.code.facts.callbacks import callbacks_of, one_does
+from unchoke.code.facts.chains import at_method
+from unchoke.code.facts.epochs import Run, epoch_runs, is_long, most, nodes_of
+from unchoke.code.facts.fits import Fit
+from unchoke.code.facts.history_recording import has_automatic_log, is_record, records_history
+from unchoke.code.program import Program
+from unchoke.linting.rule import Hit, Rule
+
+RULE = Rule(
+    code="history-in-memory",
+    group="resume",
+    stage="checkpoint",
+    title="losses and metrics kept only in memory",
+    gain="the curves of a run that was killed",
+    command="unchoke train",
+)
+_LOGGING = frozenset(
+    {"CSVLogger", "TensorBoard", "WandbCallback", "WandbMetricsLogger", "NeptuneCallback", "MlflowCallback", "MLflowCallback",
+     "RemoteMonitor", "DVCLiveCallback", "CometCallback", "ClearMLCallback", "JSONLogger"}
+)  # fmt: skip
+_METRIC = re.compile(
+    r"loss|acc|metric|score|hist|err|f1|auc|iou|dice|mae|mse|rmse|(?<![a-z])r2|psnr|ssim|prec|recall|(?<![a-z])log|curve|perplex|ppl|kappa|"
+    r"record|stat|result|reward|train|val|epoch",
+    re.IGNORECASE,
+)
+_NOT_METRIC = re.compile(
+    r"state_dict|deepcopy|\bpath|\.pth?\b|snapshot|checkpoint|get_weights|param_groups|get_last_lr", re.IGNORECASE
+)
+_NOT_HISTORY = re.compile(
+    r"(?:^|[._])(?:preds?|outputs?|targets?|labels?|images?|paths?|files?|snapshots?|checkpoints?|models?|samples?|lrs?)$",
+    re.IGNORECASE,
+)
+_CONTAINERS = frozenset(
+    {"list", "dict", "collections.defaultdict", "collections.OrderedDict", "collections.deque", "numpy.zeros", "numpy.empty",
+     "numpy.full", "numpy.array", "torch.zeros", "torch.empty", "pandas.DataFrame", "types.SimpleNamespace"}
+)  # fmt: skip
+
+
+def check(program: Program) -> Iterator[Hit]:
+    if has_automatic_log(program):
+        return
+    for run in epoch_runs(program):
+        hit = _in_loop(program, run) if is_long(run.num_epochs) else None
+        if hit is not None:
+            yield hit
+    for fit in program.facts.fits:
+        if fit.kind == "keras":
+            yield from _of_fit(program, fit)
+
+
+def _in_loop(program: Program, run: Run) -> Hit | None:
+    kept = list(_kept(program, run))
+    if not kept or records_history(program, run, {name for _, name in kept}):
+        return None
+    first = kept[0][0]
+    names = list(dict.fromkeys(given for _, given in kept))
+    listed = ", ".join(f"`{item}`" for item in names[:4])
+    return Hit(
+        first,
+        f"the numbers of {int(run.num_epochs)} epochs are only kept in {listed}: nothing inside the loop writes them down",
+        {"epochs": int(run.num_epochs), "kept in": names},
+        f'append a line to a file in each epoch, `with open("log.csv", "a") as file: csv.writer(file).writerow([…])`, '
+        f"beside `{program.text(first)[:60]}`",
+    )
+
+
+def _kept(program: Program, run: Run) -> Iterator[tuple[ast.AST, str]]:
+    """What is added in each epoch to something that was made before the loop, with its name."""
+    for node in nodes_of(program, run, ast.Call, ast.Assign, ast.AugAssign):
+        holder, value = _addition(program, run, node)
+        base = _base(holder)
+        name = program.written(base)
+        if base is None or value is None or not name or _NOT_HISTORY.search(name):
+            continue
+        if not _is_metric(program, holder, value) or not _is_made_before(program, run, base):
+            continue
+        if not _is_each_batch(program, run, node) or _is_used_after(program, run, name):
+            yield node, name
+
+
+def _is_each_batch(program: Program, run: Run, node: ast.AST) -> bool:
+    return run.batches is not None and run.batches is not run.node and program.index.holds(run.batches, node)
+
+
+def _is_used_after(program: Program, run: Run, name: str) -> bool:
+    """Numbers of every batch are a history if they are looked at later; else they only serve a mean."""
+    uses = (
+        node
+        for node in program.nodes(ast.Name, ast.Attribute)
+        if program.written(node) == name and isinstance(node.ctx, ast.Load)
+    )
+    return any(program.index.number[node] > program.index.stop(run.node) for node in uses)
+
+
+def _addition(program: Program, run: Run, node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
+    """The holder and what is added to it: `x.append(v)`, `x += [v]`, `x[epoch] = v`."""
+    if isinstance(node, ast.Call):
+        func = node.func
+        adds = isinstance(func, ast.Attribute) and func.attr == "append" and len(node.args) == 1
+        return (func.value, node.args[0]) if adds and isinstance(func, ast.Attribute) else (None, None)
+    if isinstance(node, ast.AugAssign):
+        return (node.target, node.value) if isinstance(node.value, ast.List) else (None, None)
+    if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Subscript):
+        target = node.targets[0]
+        counted = (
+            {part.id for part in ast.walk(run.node.target) if isinstance(part, ast.Name)}
+            if isinstance(run.node, ast.For)
+            else set()
+        )
+        if any(part.id in counted for part in program.within(target.slice, ast.Name)):
+            return target, node.value
+    return _put_together(program, node) if isinstance(node, ast.Assign) else (None, None)
+
+
+def _put_together(program: Program, node: ast.Assign) -> tuple[ast.expr | None, ast.expr | None]:
+    """`x = x + [v]`, `x = np.append(x, v)`, `x = pd.concat([x, v])`."""
+    target, value = node.targets[0], node.value
+    if (
+        isinstance(value, ast.BinOp)
+        and isinstance(value.right, ast.List)
+        and program.written(value.left) == program.written(target)
+    ):
+        return target, value.right
+    if isinstance(value, ast.Call) and program.name(value) in ("numpy.append", "pandas.concat"):
+        names = {program.written(part) for part in program.within(value, ast.Name, ast.Attribute)}
+        return (target, value) if program.written(target) in names else (None, None)
+    return None, None
+
+
+def _base(node: ast.expr | None) -> ast.expr | None:
+    """`history` of `history["loss"]`, `history.setdefault("loss", [])`, `frame.loc[epoch]`."""
+    while node is not None:
+        if isinstance(node, ast.Subscript):
+            node = node.value
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("setdefault", "get"):
+            node = node.func.value
+        elif isinstance(node, ast.Attribute) and node.attr in ("loc", "at", "iloc"):
+            node = node.value
+        else:
+            break
+    return node if isinstance(node, ast.Name | ast.Attribute) else None
+
+
+def _is_metric(program: Program, holder: ast.expr | None, value: ast.expr) -> bool:
+    said = program.text(value)
+    if _NOT_METRIC.search(said):
+        return False
+    return bool(_METRIC.search(said) or (holder is not None and _METRIC.search(program.text(holder))))
+
+
+def _is_made_before(program: Program, run: Run, base: ast.expr, depth: int = 0) -> bool:
+    """Is it a list or dict from outside the loop, so that it grows from epoch to epoch?"""
+    function = program.enclosing_function(base)
+    inside = function in run.functions
+    if inside and function is not None and isinstance(base, ast.Name) and base.id in parameters(function):
+        given = [program.calls.argument_for(call, function, base.id) for call in program.callers(function)]
+        bases = [item for item in map(_base, given) if item is not None]
+        return depth < 3 and any(_is_made_before(program, run, item, depth + 1) for item in bases)
+    made = [value for value in program.assigned(program.written(base), base) if _is_container(program, value)]
+    again = any(_is_in(program, run, value) and program.is_before(value, base) for value in made)
+    return not again and any(not _is_in(program, run, value) for value in made)
+
+
+def _is_in(program: Program, run: Run, node: ast.AST) -> bool:
+    if program.in_body(run.node, program.index.number[node]):
+        return True
+    function = program.enclosing_function(node)
+    return function in run.functions and function is not None and function.name != "__init__"
+
+
+def _is_container(program: Program, node: ast.expr) -> bool:
+    if isinstance(node, ast.List | ast.Dict | ast.ListComp | ast.DictComp):
+        return True
+    return isinstance(node, ast.Call) and program.name(node) in _CONTAINERS
+
+
+def _of_fit(program: Program, fit: Fit) -> Iterator[Hit]:
+    count = fit.num_epochs
+    if not isinstance(count, int | float):
+        count = most(program, program.argument(fit.call, "epochs", 2 if program.method(fit.call) == "fit_generator" else 3))
+    if not is_long(count) or not _is_kept(program, fit.call):
+        return
+    given = callbacks_of(program, fit.call)
+    if given is None or one_does(program, given, _LOGGING, is_record) is not False:
+        return
+    name = next(iter(program.targets(fit.call)), "the History object")
+    yield Hit(
+        at_method(program, fit.call),
+        f"the losses of {int(count)} epochs are only kept in `{name}`: a kill before the end loses them",
+        {"epochs": int(count), "callbacks": [program.text(item)[:60] for item in given]},
+        'add `keras.callbacks.CSVLogger("log.csv", append=True)` to `callbacks`; the plot can read that file',
+    )
+
+
+def _is_kept(program: Program, call: ast.Call, depth: int = 0) -> bool:
+    """Is what `fit` gives back put somewhere?"""
+    statement = program.statement(call)
+    if isinstance(statement, ast.Return) and depth < 3:
+        function = program.enclosing_function(call)
+        return function is not None and any(_is_kept(program, use, depth + 1) for use in program.callers(function))
+    if isinstance(statement, ast.Assign | ast.AnnAssign):
+        return program.targets(call) != ["_"]
+    parent = program.parent(call)
+    while isinstance(parent, ast.Attribute | ast.Subscript):
+        parent = program.parent(parent)
+    return isinstance(statement, ast.Expr) and isinstance(parent, ast.Call) and program.method(parent) == "append"

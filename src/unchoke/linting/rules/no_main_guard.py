@@ -1,0 +1,102 @@
+"""Processes started by a script without a main guard.
+
+Where processes are started afresh (macOS, Windows, Linux from Python 3.14 on) each worker first imports the script. What
+stands at module level runs again there: the workers would start workers. Python stops that with "An attempt has been made to
+start a new process before the current process has finished its bootstrapping phase", or the script's set-up is done once for
+each worker.
+
+**Write instead.**
+
+    def main() -> None:
+        loader = DataLoader(data, num_workers=4)
+        for batch in loader: ...
+
+     if __name__ == "__main__":         main()
+
+Data set classes and functions stay at module level, so that workers can import them.
+
+**When this is fine.** A script that only ever runs on Linux before Python 3.14, where workers are forked; and notebooks,
+which are not imported by their workers. `num_workers=0` and pools of threads need no guard.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from unchoke.code.facts.workers import has_workers, runs_at_import
+from unchoke.code.program import Program
+from unchoke.linting.rule import Hit, Rule
+
+RULE = Rule(
+    code="no-main-guard",
+    group="process",
+    stage="load",
+    title='processes are started without `if __name__ == "__main__":`',
+    severity="warning",
+    devices=("macOS", "Windows", "Linux from Python 3.14"),
+)
+_POOLS = frozenset(
+    {
+        "multiprocessing.Pool",
+        "multiprocessing.pool.Pool",
+        "concurrent.futures.ProcessPoolExecutor",
+        "concurrent.futures.process.ProcessPoolExecutor",
+    }
+)
+
+
+def check(program: Program) -> Iterator[Hit]:
+    if program.is_notebook:
+        return
+    started = sorted(_started(program), key=lambda call: program.index.number[call])
+    direct = next((call for call in started if runs_at_import(program, call)), None)
+    if direct is not None:
+        yield _hit(program, direct, direct)
+        return
+    for call in started:
+        outer = _run_from(program, call)
+        if outer is not None:
+            yield _hit(program, outer, call)
+            return
+
+
+def _hit(program: Program, at: ast.Call, call: ast.Call) -> Hit:
+    what = program.text(call.func)
+    through = "" if at is call else f" through `{program.text(at.func)}()`"
+    return Hit(
+        at,
+        f"`{what}` starts processes at module level{through}: each of them imports this script and would run it again",
+        {"call": what},
+        'put the code below into `def main():` and call it under `if __name__ == "__main__":`'
+        if at is call
+        else f'call `{program.text(at.func)}()` under `if __name__ == "__main__":`',
+    )
+
+
+def _started(program: Program) -> Iterator[ast.Call]:
+    """Loaders with workers and pools of processes."""
+    for loader in program.facts.loaders:
+        if loader.framework == "torch" and has_workers(program, loader):
+            yield loader.call
+    for call in program.nodes(ast.Call):
+        if program.name(call) in _POOLS or _is_pool_of_context(program, call):
+            yield call
+
+
+def _is_pool_of_context(program: Program, call: ast.Call) -> bool:
+    made = program.made_by(program.receiver(call)) if program.method(call) == "Pool" else ""
+    return made == "multiprocessing.get_context"
+
+
+def _run_from(program: Program, call: ast.Call) -> ast.Call | None:
+    """The call at module level that runs the function in which `call` stands."""
+    function = program.enclosing_function(call)
+    if function is None:
+        return None
+    for outer in program.nodes(ast.Call):
+        if runs_at_import(program, outer):
+            called = program.function_of(outer)
+            if called is not None and (called is function or function in program.reach(called)):
+                return outer
+    return None

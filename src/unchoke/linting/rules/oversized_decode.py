@@ -1,0 +1,234 @@
+"""A whole image decoded for a small part of it.
+
+To cut one tile of 256 px out of a mosaic of 10,000 px, this code decodes a hundred million pixels and keeps 65,536 of them, again
+for every tile. The same goes for `image[::4, ::4]` (15 of 16 pixels decoded for nothing) and for a resize to a large size before
+one to a small size.
+
+**Write instead.** Read only what is needed:
+
+    window = Window(column, row, TILE, TILE)
+    tile = self.scene(path).read(window=window)                     # rasterio, a tiled file, the handle kept
+    tf.image.decode_and_crop_jpeg(data, [top, left, TILE, TILE])    # a JPEG
+    image.draft("RGB", (w // 4, h // 4))                            # Pillow: a JPEG at 1/2, 1/4 or 1/8
+    np.load(path, mmap_mode="r")[r : r + TILE, c : c + TILE]        # an array
+
+or cut all tiles once, in a preparation step: `unchoke tile` reads each scene once.
+
+**When this is fine.** Random crops for augmentation and the centre crop behind a resize. A scene that is kept and cut many times.
+All tiles cut from one decode. Plain decode and resize is `repeated-decode`.
+
+Holds on every device and for every version.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from unchoke.code.facts.following import follow
+from unchoke.code.facts.keeping import is_kept
+from unchoke.code.facts.origins import bindings, is_of_sample, is_random, per_sample_records, runs_for_each_sample
+from unchoke.code.facts.sizing import sizing
+from unchoke.code.facts.source_text import words
+from unchoke.code.facts.tables import DECODERS
+from unchoke.code.program import Program
+from unchoke.linting.rule import Hit, Rule
+
+RULE = Rule(
+    code="oversized-decode",
+    group="input",
+    stage="decode",
+    title="whole image decoded for a small part of it",
+    gain="4.6 s to 0.6 s where large JPEGs were decoded at full size for 64 px",
+    claim="Planted chokes",
+    command="unchoke tile",
+)
+_VOLUMES = frozenset(
+    {"nibabel.load", "SimpleITK.ReadImage", "imageio.volread", "tifffile.imread", "skimage.io.imread", "itk.imread"}
+)
+# How many arguments say where; as many that follow say how large.
+_CROPS = {
+    "tf.image.crop_to_bounding_box": 2,
+    "torchvision.transforms.functional.crop": 2,
+    "torchvision.transforms.v2.functional.crop": 2,
+    "tf.slice": 1,
+}
+_PARTS = frozenset(
+    {"tile", "tiles", "window", "windows", "win", "patch", "patches", "chip", "chips", "cell", "grid", "block", "blocks"}
+)
+_LEAST_RATIO = 4
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What is left of the decoded pixels."""
+
+    node: ast.expr
+    how: str
+
+
+def check(program: Program) -> Iterator[Hit]:
+    said: set[ast.Call] = set()
+    for call in program.nodes(ast.Call):
+        if _reads_whole(program, call) and runs_for_each_sample(program, call) and not is_kept(program, call):
+            part = next(_thrown_away(program, call), None)
+            if part is not None:
+                said.add(call)
+                yield _hit(program, call, part)
+    yield from _resized_twice(program, said)
+
+
+def _hit(program: Program, call: ast.Call, part: _Part) -> Hit:
+    name, kept = program.text(call.func), program.text(part.node)
+    kept = kept if len(kept) <= 70 else f"{kept[:67]}…"
+    return Hit(
+        call,
+        f"`{name}` decodes a whole image for every sample, and `{kept}` keeps {part.how} of it",
+        evidence={"decode": name, "kept": kept},
+        fix=_fix(program, call, part),
+    )
+
+
+def _fix(program: Program, call: ast.Call, part: _Part) -> str:
+    name = program.name(call)
+    if "every" in part.how:
+        return (
+            "decode at the smaller size (Pillow `draft`, TensorFlow `ratio=`, OpenCV `IMREAD_REDUCED_…`), or store small copies"
+        )
+    if name.startswith("tf."):
+        return "use `tf.image.decode_and_crop_jpeg` with the window, or cut the tiles once beforehand"
+    if name == "numpy.load":
+        return '`np.load(…, mmap_mode="r")` reads only the pages of the window'
+    if program.method(call) in ("read", "ReadAsArray"):
+        return "read the window alone: `read(window=Window(column, row, width, height))`, with the handle kept"
+    return "cut the tiles once beforehand (`unchoke tile`), or keep the scene as a tiled GeoTIFF or `.npy` and read the window"
+
+
+def _reads_whole(program: Program, call: ast.Call) -> bool:
+    name = program.name(call)
+    if name in DECODERS:
+        return "crop" not in name
+    if name == "numpy.load":
+        return program.argument(call, "mmap_mode", 1) is None
+    if program.method(call) == "read" and isinstance(call.func, ast.Attribute):
+        opened = program.made_by(call.func.value) == "rasterio.open"
+        return opened and not any(program.argument(call, option) is not None for option in ("window", "out_shape"))
+    return program.method(call) == "ReadAsArray" and not call.args and not call.keywords
+
+
+def _thrown_away(program: Program, call: ast.Call) -> Iterator[_Part]:
+    values = follow(program, call)
+    own = frozenset(value.id for value in values if isinstance(value, ast.Name))
+    for value in values:
+        parent = program.parent(value)
+        if isinstance(parent, ast.Subscript) and parent.value is value and isinstance(parent.ctx, ast.Load):
+            yield from _sliced(program, call, parent, own)
+        elif isinstance(parent, ast.Call) and value in parent.args[:1]:
+            yield from _cropped(program, parent, own)
+        elif isinstance(parent, ast.Attribute) and parent.attr == "crop":
+            above = program.parent(parent)
+            if isinstance(above, ast.Call) and above.args and _is_box(program, above.args[0], own):
+                yield _Part(above, "one window")
+
+
+def _sliced(program: Program, call: ast.Call, node: ast.Subscript, own: frozenset[str]) -> Iterator[_Part]:
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    steps = [program.value(part.step) for part in parts if isinstance(part, ast.Slice) and part.step is not None]
+    coarse = [step for step in steps if isinstance(step, int) and step >= 2]
+    if len(coarse) >= 2:
+        yield _Part(node, f"every {coarse[0]}th pixel")
+    windows = [part for part in parts if isinstance(part, ast.Slice) and _is_window(program, part.lower, part.upper, own)]
+    if len(windows) >= 2:
+        yield _Part(node, "one window")
+    elif program.name(call) in _VOLUMES and len(parts) > 1 and any(_is_one_layer(program, part, own) for part in parts):
+        yield _Part(node, "one slice")
+
+
+def _is_one_layer(program: Program, part: ast.expr, own: frozenset[str]) -> bool:
+    if isinstance(part, ast.Slice):
+        return _is_window(program, part.lower, part.upper, own)
+    return not isinstance(part, ast.Constant | ast.Compare) and _is_given(program, part, own)
+
+
+def _is_window(program: Program, lower: ast.expr | None, upper: ast.expr | None, own: frozenset[str]) -> bool:
+    """From a place that comes with the sample, over a length that does not."""
+    if lower is None or upper is None or not _is_given(program, lower, own):
+        return False
+    return _is_fixed_length(program, lower, upper) or _is_named_a_part(program, lower, upper)
+
+
+def _is_given(program: Program, node: ast.expr, own: frozenset[str]) -> bool:
+    """Coordinates that come from the sample's entry: not drawn at random, not worked out from the image."""
+    return is_of_sample(program, node, without=own, random=False) and not is_random(program, node)
+
+
+def _is_fixed_length(program: Program, lower: ast.expr, upper: ast.expr) -> bool:
+    """`y : y + TILE`, `r * TILE : (r + 1) * TILE`, `y0 : y1` with `y1 = y0 + TILE`."""
+    if isinstance(upper, ast.Name):
+        given = bindings(program, program.enclosing_scope(upper), upper.id)
+        return any(_is_fixed_length(program, lower, value) for _, value in given if isinstance(value, ast.BinOp | ast.Call))
+    if isinstance(upper, ast.Call) and program.name(upper) in ("min", "int", "round"):
+        return any(_is_fixed_length(program, lower, given) for given in upper.args if isinstance(given, ast.BinOp))
+    if not isinstance(upper, ast.BinOp):
+        return False
+    start = program.text(lower)
+    if isinstance(upper.op, ast.Add):
+        sides = (upper.left, upper.right)
+        lengths = [side for side, other in (sides, sides[::-1]) if program.text(other) == start]
+        return any(not is_of_sample(program, length) for length in lengths)
+    return (
+        isinstance(upper.op, ast.Mult)
+        and isinstance(lower, ast.BinOp)
+        and isinstance(lower.op, ast.Mult)
+        and "+ 1" in program.text(upper)
+    )
+
+
+def _is_named_a_part(program: Program, *nodes: ast.expr) -> bool:
+    """The names they come from say so: `tile`, `window`, `patch`."""
+    texts = [program.text(node) for node in nodes]
+    for node in nodes:
+        for name in program.within(node, ast.Name):
+            given = bindings(program, program.enclosing_scope(name), name.id)
+            texts += [program.text(value) for _, value in given]
+    return any(_PARTS & set(words(text)) for text in texts)
+
+
+def _cropped(program: Program, call: ast.Call, own: frozenset[str]) -> Iterator[_Part]:
+    """A crop function given a place that comes with the sample and a size that does not."""
+    given = [*call.args[1:], *(keyword.value for keyword in call.keywords)]
+    num_places = _CROPS.get(program.name(call), 0)
+    if not num_places or len(given) < 2 * num_places:
+        return
+    places, lengths = given[:num_places], given[num_places : 2 * num_places]
+    if any(_is_given(program, item, own) for item in places) and not any(is_of_sample(program, item) for item in lengths):
+        yield _Part(call, "one window")
+
+
+def _is_box(program: Program, node: ast.expr, own: frozenset[str]) -> bool:
+    """Pillow's box: (left, top, right, bottom)."""
+    if isinstance(node, ast.Name):
+        given = [value for _, value in bindings(program, program.enclosing_scope(node), node.id)]
+        boxes = [value for value in given if isinstance(value, ast.Tuple)]
+        if boxes:
+            return any(_is_box(program, box, own) for box in boxes)
+        return _is_given(program, node, own) and _is_named_a_part(program, node)
+    if not isinstance(node, ast.Tuple) or len(node.elts) != 4:
+        return _is_given(program, node, own) and _is_named_a_part(program, node)
+    left, top, right, bottom = node.elts
+    return _is_window(program, left, right, own) and _is_window(program, top, bottom, own)
+
+
+def _resized_twice(program: Program, said: set[ast.Call]) -> Iterator[Hit]:
+    """A resize to a large size and then to one at least four times smaller a side."""
+    for record in per_sample_records(program):
+        sizes = [(item.size_px, item) for item in sizing(program, record).resizes if item.size_px]
+        for (big_px, big), (small_px, small) in pairwise(sizes):
+            if big_px < _LEAST_RATIO * small_px or (big.pipeline is not None and big.pipeline is not small.pipeline):
+                continue
+            call = next(iter(program.facts.decode_calls(record.function)), None)
+            if call is not None and call not in said and not is_kept(program, call) and runs_for_each_sample(program, call):
+                said.add(call)
+                yield _hit(program, call, _Part(small.call, f"{small_px} of the {big_px} px a side that it was resized to"))

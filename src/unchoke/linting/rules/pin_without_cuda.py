@@ -1,0 +1,78 @@
+"""Pinned memory without CUDA.
+
+`pin_memory=True` copies every batch once more, into page-locked memory, so that a CUDA device can fetch it while the CPU goes
+on. On the CPU there is nothing to fetch, and on Apple's MPS host and device share memory: PyTorch gives a warning and the
+setting has no use. At worst a thread and a copy of each batch are paid for nothing.
+
+**Write instead.** `pin_memory=torch.cuda.is_available()`, or `pin_memory=device.type == "cuda"`, or leave it out. This can be
+rewritten mechanically (`--fix`): batches are the same either way.
+
+**When this is fine.** As soon as the file can run on CUDA: it is only reported where a literal "cpu" or "mps" is the device and
+CUDA is named nowhere.
+
+Device: CPU, MPS. What pinning costs on MPS was not measured here.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from unchoke.code.facts.devices import MPS
+from unchoke.code.facts.placement import plain_device, torch_name
+from unchoke.code.program import Program
+from unchoke.linting.rule import Edit, Hit, Rule
+
+RULE = Rule(
+    code="pin-without-cuda",
+    group="device",
+    stage="copy",
+    title="pinned memory without CUDA",
+    gain="a copy of each batch",
+    command="unchoke claims run pinned-memory",
+    severity="info",
+    fixable=True,
+    devices=("cpu", "mps"),
+    frameworks=("torch",),
+)
+_POSITION = 7  # of pin_memory among DataLoader's parameters
+_LOADERS = ("DataLoader", "ThreadDataLoader")
+
+
+def check(program: Program) -> Iterator[Hit]:
+    device = ""
+    for at, value in _settings(program):
+        device = device or plain_device(program)
+        if not device:
+            return
+        torch = torch_name(program, at)
+        instead = f"{torch or 'torch'}.cuda.is_available()"
+        literal = isinstance(value, ast.Constant) and bool(torch)
+        yield Hit(
+            at,
+            f"`pin_memory=True`, but the device of this file is {'MPS' if device == MPS else 'the CPU'}: "
+            "pinned memory only serves copies to CUDA",
+            evidence={"device": device},
+            fix=f"write `pin_memory={instead}`, or leave it out",
+            edit=Edit(program.place(value), instead) if literal else None,
+        )
+
+
+def _settings(program: Program) -> Iterator[tuple[ast.AST, ast.expr]]:
+    """Where pinning is switched on: in a loader's call, or in a dict of a loader's options."""
+    for node in program.nodes(ast.Call, ast.Dict):
+        value = _of_call(program, node) if isinstance(node, ast.Call) else _of_dict(node)
+        if value is not None and program.value(value) is True:
+            yield value, value
+
+
+def _of_call(program: Program, call: ast.Call) -> ast.expr | None:
+    name = program.name(call)
+    if program.method(call) in _LOADERS:
+        return program.argument(call, "pin_memory", _POSITION)
+    return None if name.startswith("torch.") else program.argument(call, "pin_memory")
+
+
+def _of_dict(table: ast.Dict) -> ast.expr | None:
+    pairs = zip(table.keys, table.values, strict=True)
+    return next((value for key, value in pairs if isinstance(key, ast.Constant) and key.value == "pin_memory"), None)

@@ -1,0 +1,154 @@
+"""`Pool.map` over work of unequal length.
+
+`multiprocessing.Pool.map` and `starmap` cut the items into about four chunks for each process before anything runs. Where one
+scene takes seconds and another a minute, the process that got the long chunk works alone at the end while the others wait;
+nothing comes back until the last chunk is done.
+
+**Write instead.** Hand the items out one at a time:
+
+    with Pool(jobs) as pool:
+        for result in pool.imap_unordered(cut_scene, scenes):
+            ...
+
+or keep the call and its order and add `chunksize=1`. `ProcessPoolExecutor.submit` does it by itself. Longest first helps too:
+sort by file size, largest at the front. A job that can be killed should also remember what is done; `unchoke tile` cuts scenes
+so.
+
+**When this is fine.** Items that take equally long, items of microseconds (a larger `chunksize` is better there), and fewer
+items than about four for each process: those chunks hold one item anyway.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from unchoke.code.constant_values import parameters
+from unchoke.code.facts.source_text import words
+from unchoke.code.facts.tables import DECODERS, LIST_METHODS, LISTERS, RASTER_OPENERS
+from unchoke.code.program import UNKNOWN, Program
+from unchoke.linting.rule import Hit, Rule
+
+RULE = Rule(
+    code="uneven-map",
+    group="input",
+    stage="decode",
+    title="uneven work handed out in fixed chunks",
+    gain="the time in which others wait for the longest chunk: 5 % with 16 processes and many windows, nothing with two",
+    claim="Commonly reported gains, measured",
+    command="unchoke tile",
+)
+
+_MAPS = frozenset({"map", "starmap", "map_async", "starmap_async"})
+_POOLS = frozenset({"multiprocessing.Pool", "multiprocessing.pool.ThreadPool", "multiprocessing.dummy.Pool"})
+_FEW = 16
+_ITEM_WORDS = frozenset(
+    {
+        "file", "files", "path", "paths", "filename", "filenames", "scene", "scenes", "video", "videos", "row", "rows",
+        "record", "records", "image", "images", "img", "imgs", "photo", "photos", "slide", "slides", "clip", "clips",
+        "movie", "movies", "doc", "docs", "document", "documents", "folder", "folders", "dir", "dirs", "tif", "tiffs",
+        "raster", "rasters", "case", "cases", "patient", "patients", "volume", "volumes", "job", "jobs", "task", "tasks",
+        "item", "items", "todo", "tile", "tiles", "frame", "frames", "id", "ids", "name", "names", "url", "urls", "sample",
+        "samples", "work", "args", "df", "plot", "plots", "field", "fields", "orthos", "ortho", "granule", "granules",
+        "plate", "plates", "scan", "scans", "study", "studies", "specimen", "specimens", "stem", "stems", "csvs", "pngs",
+        "jpgs", "jpegs",
+    }
+)  # fmt: skip
+_READS = re.compile(
+    r"^(?:imread|open|load|read|loadtxt|VideoCapture|imwrite|save|decode|run|check_call|check_output|call)(?:_|$)"
+)
+
+
+def check(program: Program) -> Iterator[Hit]:
+    for call in program.nodes(ast.Call):
+        method = program.method(call)
+        if method not in _MAPS or not isinstance(call.func, ast.Attribute) or not _is_pool(program, call.func.value):
+            continue
+        function, items = program.argument(call, "func", 0), program.argument(call, "iterable", 1)
+        if items is None or program.argument(call, "chunksize", 2) is not None or not _differs(program, function, items):
+            continue
+        written, work = program.text(call.func), program.text(function) if function is not None else "the work"
+        better = "imap_unordered" if method.startswith("map") else "starmap"
+        keep = f"`{program.text(call)[:-1]}, chunksize=1)` keeps the order"
+        yield Hit(
+            call,
+            f"`{written}` cuts `{program.text(items)}` into fixed chunks beforehand; `{work}` takes longer for some",
+            evidence={"call": written, "function": work},
+            fix=f"{keep}; `{better}` hands results over as they come" if better == "imap_unordered" else keep,
+        )
+
+
+def _is_pool(program: Program, node: ast.expr) -> bool:
+    made = program.made_by(node)
+    if made in _POOLS or (made == "?.Pool" and _imports_multiprocessing(program)):
+        return True
+    function = program.enclosing_function(node)
+    if made or not isinstance(node, ast.Name) or function is None or node.id not in parameters(function):
+        return False
+    given = (program.calls.argument_for(call, function, node.id) for call in program.callers(function))
+    return any(item is not None and program.made_by(item) in _POOLS for item in given)
+
+
+def _imports_multiprocessing(program: Program) -> bool:
+    """`context.Pool()` of `multiprocessing.get_context`."""
+    modules = [item.name for node in program.nodes(ast.Import, ast.ImportFrom) for item in node.names]
+    modules += [node.module or "" for node in program.nodes(ast.ImportFrom)]
+    return any("multiprocessing" in module or module == "get_context" for module in modules)
+
+
+def _differs(program: Program, function: ast.expr | None, items: ast.expr) -> bool:
+    """Are these files, scenes, rows, or is the function one that reads them; and are there more than a few?"""
+    if _is_few(program, items) or _is_cut_evenly(program, items):
+        return False
+    inner = program.callable_of(function)
+    if inner is not None and _reads_files(program, inner):
+        return True
+    return _names_items(program, items) and (inner is None or _takes_names(program, items))
+
+
+def _is_few(program: Program, items: ast.expr) -> bool:
+    """A short list that is written out, or a short range: chunks of one item."""
+    node = program.latest(items) if isinstance(items, ast.Name) else items
+    value = program.value(items)
+    if value is not UNKNOWN and isinstance(value, tuple):
+        return len(value) <= _FEW
+    if isinstance(node, ast.List | ast.Tuple):
+        return not any(isinstance(item, ast.Starred) for item in node.elts) and len(node.elts) <= _FEW
+    if isinstance(node, ast.Call) and program.name(node) == "range":
+        ends = [program.value(item) for item in node.args]
+        return any(isinstance(end, int) and end <= _FEW for end in ends[-1:])
+    return False
+
+
+def _is_cut_evenly(program: Program, items: ast.expr) -> bool:
+    """`np.array_split(files, jobs)`, or a name that says chunks: cut by hand already."""
+    node = program.latest(items) if isinstance(items, ast.Name) else items
+    if node is not None and any("split" in program.method(call) for call in program.within(node, ast.Call)):
+        return "array_split" in program.text(node) or "split(" not in program.text(node)
+    return bool({"chunk", "chunks", "shards", "folds", "fold", "seeds", "batches"} & set(words(program.written(items))))
+
+
+def _reads_files(program: Program, function: ast.AST) -> bool:
+    for part in (function, *program.reach(function)):
+        for call in program.within(part, ast.Call):
+            name = program.name(call)
+            if name in DECODERS or name in RASTER_OPENERS or _READS.match(program.method(call)):
+                return True
+    return False
+
+
+def _takes_names(program: Program, items: ast.expr) -> bool:
+    """The items come from a listing or a table."""
+    node = program.latest(items) if isinstance(items, ast.Name) else items
+    calls = program.within(node, ast.Call) if node is not None else ()
+    return any(
+        program.name(call) in LISTERS or program.method(call) in LIST_METHODS | {"itertuples", "iterrows"} for call in calls
+    )
+
+
+def _names_items(program: Program, items: ast.expr) -> bool:
+    if _takes_names(program, items):
+        return True
+    texts = [part.id for part in program.within(items, ast.Name)] + [part.attr for part in program.within(items, ast.Attribute)]
+    return any(_ITEM_WORDS & set(words(text)) for text in texts)

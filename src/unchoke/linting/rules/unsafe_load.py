@@ -1,0 +1,214 @@
+"""A load that may run code from the file.
+
+A pickle is a program: `torch.load` without `weights_only=True`, `pickle.load`, `joblib.load` and Keras' `safe_mode=False` run
+whatever the file's author put into it. For a file from the internet, a shared drive or a colleague that is an open door. It
+also ties the file to the classes of the day it was saved.
+
+**Write instead.**
+
+    state = torch.load("model.pt", map_location="cpu", weights_only=True)
+
+which reads tensors, numbers, strings, lists and dicts and refuses anything else. Save only such things (`model.state_dict()`,
+not `model`), or use `safetensors`. Keras: leave `safe_mode` on and register own layers with
+`keras.saving.register_keras_serializable`.
+
+**When this is fine.** A file that this very program has written and nobody else can change. From torch 2.6 on
+`weights_only=True` is the default and leaving it out is safe there; older versions run the code, so the argument is asked
+for. `unchoke lint --fix` adds it where the loaded thing only goes into `load_state_dict`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from unchoke.code.magics import split_lines
+from unchoke.code.program import UNKNOWN, Program
+from unchoke.linting.rule import Edit, Hit, Place, Rule
+
+RULE = Rule(
+    code="unsafe-load",
+    group="resume",
+    stage="load",
+    title="loading may run code from the file",
+    fixable=True,
+    since="torch 1.13",
+)
+_UNPICKLERS = frozenset(
+    {
+        "pickle.load",
+        "pickle.loads",
+        "joblib.load",
+        "dill.load",
+        "dill.loads",
+        "cloudpickle.load",
+        "cloudpickle.loads",
+        "pandas.read_pickle",
+    }
+)
+_DOWNLOADS = frozenset(
+    {"get_file", "urlretrieve", "urlopen", "hf_hub_download", "snapshot_download", "download_url", "download_url_to_file",
+     "cached_download",
+     "download", "dataset_download", "model_download", "download_file", "retrieve", "url_to_file", "download_from_url"}
+)  # fmt: skip
+_REQUESTS = frozenset(
+    {
+        "requests.get",
+        "httpx.get",
+        "requests.Session.get",
+        "fsspec.open",
+        "gdown.download",
+        "wget.download",
+        "gdown.cached_download",
+    }
+)
+_SHELL = re.compile(r"^\s*[!%]\s*(?:wget|curl|gdown|aws|gsutil|kaggle|huggingface-cli)\b.*$", re.MULTILINE)
+_DEEPEST = 6
+
+
+def check(program: Program) -> Iterator[Hit]:
+    for call in program.nodes(ast.Call):
+        name = program.name(call)
+        if name == "torch.load":
+            yield from _torch(program, call)
+        elif program.method(call) == "load_model" and program.value(program.argument(call, "safe_mode")) is False:
+            yield Hit(
+                call,
+                f"`{program.text(call.func)}` with `safe_mode=False` runs Python code stored in the model file",
+                {"call": program.text(call.func)},
+                "leave `safe_mode` out and give own layers with `custom_objects=` or `keras.saving.register_keras_serializable`",
+            )
+        elif name in _UNPICKLERS and call.args and _is_downloaded(program, call.args[0], 0):
+            yield Hit(
+                call,
+                f"`{name}` of a downloaded file runs whatever its author put into it",
+                {"call": name},
+                "ask for the weights as safetensors, ONNX or skops, or compare its SHA-256 with a known one before opening it",
+            )
+
+
+def _torch(program: Program, call: ast.Call) -> Iterator[Hit]:
+    if any(keyword.arg is None for keyword in call.keywords):
+        return
+    option = program.argument(call, "weights_only")
+    said = program.value(option)
+    if option is not None and (said is UNKNOWN or said is True or (said is None and not isinstance(option, ast.Constant))):
+        return
+    if _is_fallback(program, call):
+        return
+    source = program.text(call.args[0])[:50] if call.args else "the file"
+    lacking = "without `weights_only=True`" if option is None else f"with `weights_only={said}`"
+    edit = _edit(program, call) if option is None and _only_state(program, call) else None
+    yield Hit(
+        call,
+        f"`{program.text(call.func)}` of `{source}` {lacking} may run code from the file",
+        {"call": program.text(call.func), "file": source, "used as a state dict only": edit is not None},
+        f"write `{program.text(call.func)}({source}, …, weights_only=True)`",
+        edit,
+    )
+
+
+def _is_fallback(program: Program, call: ast.Call) -> bool:
+    """For a torch that does not know the argument: in the `except` of a load that gives it."""
+    for above in program.ancestors(call):
+        if isinstance(above, ast.ExceptHandler):
+            tried = program.parent(above)
+            blocks = tried.body if isinstance(tried, ast.Try) else []
+            calls = (inner for block in blocks for inner in program.within(block, ast.Call))
+            return program.method(above.type) == "TypeError" and any(program.keyword(inner, "weights_only") for inner in calls)
+    return False
+
+
+def _only_state(program: Program, call: ast.Call) -> bool:
+    """Does all that was loaded only go into `load_state_dict`?"""
+    if _is_state_argument(program, call):
+        return True
+    statement = program.statement(call)
+    if not isinstance(statement, ast.Assign) or statement.value is not call or len(statement.targets) != 1:
+        return False
+    name = program.written(statement.targets[0])
+    if not isinstance(statement.targets[0], ast.Name) or len(program.assigned(name, statement)) != 1:
+        return False
+    scope = program.enclosing_scope(call)
+    uses = [node for node in program.nodes(ast.Name) if node.id == name and isinstance(node.ctx, ast.Load) and node.lineno]
+    mine = [node for node in uses if program.enclosing_scope(node) is scope]
+    return bool(mine) and len(mine) == len(uses) and all(_is_state_argument(program, node) for node in mine)
+
+
+def _is_state_argument(program: Program, node: ast.expr) -> bool:
+    """`model.load_state_dict(node)`. With `node["model"]` the file may hold more, which the argument would refuse."""
+    parent = program.parent(node)
+    return isinstance(parent, ast.Call) and program.method(parent) == "load_state_dict" and node in parent.args[:1]
+
+
+def _edit(program: Program, call: ast.Call) -> Edit | None:
+    """`, weights_only=True` after the last argument; None where a bracket round that argument makes the place uncertain."""
+    given = [*call.args, *call.keywords]
+    if not given:
+        return None
+    last = max((program.place(item) for item in given), key=lambda place: (place.end_line, place.end_column))
+    whole = program.place(call)
+    lines = split_lines(program.cell(call).text)
+    between = _between(lines, (last.end_line, last.end_column), (whole.end_line, whole.end_column))
+    if between.count(")") != 1 or "#" in between or between.count("(") or between.replace(",", "", 1).strip() != ")":
+        return None
+    place = Place(whole.cell, last.end_line, last.end_column, last.end_line, last.end_column)
+    return Edit(place, ", weights_only=True")
+
+
+def _between(lines: list[str], start: tuple[int, int], end: tuple[int, int]) -> str:
+    if start[0] == end[0]:
+        return lines[start[0] - 1][start[1] : end[1]]
+    middle = lines[start[0] : end[0] - 1]
+    return "\n".join([lines[start[0] - 1][start[1] :], *middle, lines[end[0] - 1][: end[1]]])
+
+
+def _is_downloaded(program: Program, node: ast.AST, depth: int) -> bool:
+    """Does this come from the net, through variables, functions of the file, or a name that a download was given?"""
+    if depth > _DEEPEST:
+        return False
+    for call in program.within(node, ast.Call):
+        if _downloads(program, call):
+            return True
+        function = program.function_of(call)
+        returns = program.within(function, ast.Return) if function is not None else iter(())
+        if any(item.value is not None and _is_downloaded(program, item.value, depth + 1) for item in returns):
+            return True
+    for part in program.within(node, ast.Name, ast.Attribute):
+        value = program.latest(part)
+        if value is not None and value is not node and _is_downloaded(program, value, depth + 1):
+            return True
+        if program.written(part) and program.written(part) in _download_names(program):
+            return True
+    texts = {part.value for part in program.within(node, ast.Constant) if isinstance(part.value, str) and len(part.value) > 3}
+    return any(text in _download_names(program) or _in_shell(program, text) for text in texts)
+
+
+def _downloads(program: Program, call: ast.Call) -> bool:
+    name = program.name(call)
+    return name in _REQUESTS or (program.method(call) in _DOWNLOADS and program.function_of(call) is None)
+
+
+def _download_names(program: Program) -> set[str]:
+    """File names and variables that a download was told to write to."""
+    found: set[str] = set()
+    for call in program.nodes(ast.Call):
+        if not _downloads(program, call):
+            continue
+        for item in (
+            *call.args[1:],
+            *(keyword.value for keyword in call.keywords if keyword.arg not in ("origin", "url", "repo_id")),
+        ):
+            value = program.value(item)
+            found |= {value} if isinstance(value, str) else set()
+            found |= {program.written(item)} if isinstance(item, ast.Name | ast.Attribute) else set()
+    return {name for name in found if len(name) > 1}
+
+
+def _in_shell(program: Program, text: str) -> bool:
+    """`!wget https://…/model.pkl` names the file."""
+    name = text.rpartition("/")[2]
+    return (
+        len(name) > 3 and "." in name and any(name in line for cell in program.source.cells for line in _SHELL.findall(cell.text))
+    )

@@ -1,0 +1,342 @@
+"""The few calls that differ between devices, behind one name each.
+
+With `policy.py` the only file that may ask which kind of device it is. Devices and tensors come in and go out; nothing is chosen
+here. torch is imported inside the functions, so that asking for `keep_freed_memory` alone costs nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from unchoke.core.choices import Choice
+from unchoke.core.errors import MachineError, UsageError
+from unchoke.core.units import format_bytes
+from unchoke.machine.detect import machine_memory
+from unchoke.machine.policy import UNMEASURED, Policy
+
+if TYPE_CHECKING:
+    import torch
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4
+_LARGEST_ON_HEAP_BYTES = 1 << 30
+_NEVER = -1
+_USUAL_ON_HEAP_BYTES, _USUAL_TRIM_BYTES, _USUAL_MAPPED = 32 << 20, 64 << 20, 65_536
+"""Where glibc's own thresholds end up once tensors come and go."""
+_CONTEXT_BYTES = 600_000_000  # what CUDA's context takes with its kernels, where that cannot be read or is still to come
+_LARGEST_CONTEXT_BYTES = 1_500_000_000
+
+
+def torch_device(policy: Policy | str) -> torch.device:
+    """The device of a policy, or of a name like "cuda:1"."""
+    import torch
+
+    return torch.device(policy if isinstance(policy, str) else policy.device)
+
+
+def torch_dtype(policy: Policy | str) -> torch.dtype:
+    """The dtype of a policy, or of a name: "float32", "bfloat16" or "float16"."""
+    import torch
+
+    names = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+    return names[policy if isinstance(policy, str) else policy.dtype]
+
+
+def torch_memory_format(policy: Policy | str) -> torch.memory_format:
+    """The memory format of a policy, or of a name: "channels_last" or "contiguous"."""
+    import torch
+
+    name = policy if isinstance(policy, str) else policy.memory_format
+    return torch.channels_last if name == "channels_last" else torch.contiguous_format
+
+
+def is_cpu(device: torch.device) -> bool:
+    """Whether tensors on `device` lie in ordinary memory, so that numpy can look at them."""
+    return device.type == "cpu"
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has finished what it was given; a clock read afterwards is honest."""
+    import torch
+
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+
+
+def allocate_first(device: torch.device) -> None:
+    """Have the device's context made, if there is to be one, so that what comes after is measured without it."""
+    import torch
+
+    torch.zeros(1, device=device)
+
+
+def reset_peak_memory(device: torch.device) -> None:
+    """Begin a new peak, where the device keeps one."""
+    import torch
+
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def peak_memory_bytes(device: torch.device) -> int | None:
+    """The most device memory tensors took since the last reset; on MPS what is taken now; None on the CPU."""
+    import torch
+
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    return int(torch.mps.driver_allocated_memory()) if device.type == "mps" else None
+
+
+def peak_reserved_bytes(device: torch.device) -> int | None:
+    """The most the allocator took from the device since the last reset, what it merely keeps included: that is what a card must
+    hold. On MPS, which keeps no peak, what it holds now; None on the CPU.
+    """
+    import torch
+
+    return int(torch.cuda.max_memory_reserved(device)) if device.type == "cuda" else held_memory_bytes(device)
+
+
+def held_memory_bytes(device: torch.device) -> int | None:
+    """What the allocator holds of the device now; None on the CPU, where the whole process counts (`memory_watch.py`)."""
+    import torch
+
+    if device.type == "cuda":
+        return int(torch.cuda.memory_reserved(device))
+    return int(torch.mps.driver_allocated_memory()) if device.type == "mps" else None
+
+
+def device_total_bytes(device: torch.device) -> int:
+    """All memory of the device: of the card, of what MPS recommends at most, or of the machine (or its container)."""
+    import torch
+
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return int(torch.mps.recommended_max_memory()) if device.type == "mps" else machine_memory()[0]
+
+
+def device_free_bytes(device: torch.device) -> int:
+    """What this process could hold of the device if it took all that is free, what its allocator holds already included."""
+    import torch
+
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0]) + (held_memory_bytes(device) or 0)
+    return device_total_bytes(device) if device.type == "mps" else machine_memory()[1]
+
+
+def device_room_bytes(device: torch.device) -> int:
+    """What this process could take of the device altogether, its context included: all of it, less what others hold."""
+    context = _CONTEXT_BYTES if device.type == "cuda" else 0
+    return min(device_total_bytes(device), device_free_bytes(device) + context)
+
+
+def context_bytes(device: torch.device, *, others_bytes: int = 0) -> int:
+    """What this process takes of a card besides its tensors: CUDA's context, kernels and handles. Nothing elsewhere.
+
+    The driver tells what is used by everyone; minus our allocator, and `others_bytes` known to belong to others, that is our
+    context. Where more is used than a context takes, somebody else is there too, and a stated figure stands in.
+    """
+    import torch
+
+    if device.type != "cuda":
+        return 0
+    beyond = used_bytes(device) - int(torch.cuda.memory_reserved(device)) - others_bytes
+    return beyond if 0 < beyond <= _LARGEST_CONTEXT_BYTES else _CONTEXT_BYTES
+
+
+def used_bytes(device: torch.device) -> int:
+    """What everyone together uses of a card, this process included; 0 where nobody tells."""
+    import torch
+
+    if device.type != "cuda":
+        return 0
+    free, total = torch.cuda.mem_get_info(device)
+    return int(total - free)
+
+
+def limit_memory(device: torch.device, limit_bytes: int) -> Choice:
+    """Keep this process under `limit_bytes` on `device`: by the allocator on CUDA and MPS; on the CPU it is only watched.
+
+    An allocation past the limit then fails as if the device were no larger.
+    """
+    import torch
+
+    _refuse_odd_limit(device, limit_bytes)
+    shown = format_bytes(limit_bytes)
+    if device.type == "cuda":
+        _grow_segments()
+        context = max(context_bytes(device), _CONTEXT_BYTES)  # it grows as kernels are loaded, and most are not yet
+        fraction = _allocator_fraction(limit_bytes, context_bytes=context, total_bytes=device_total_bytes(device))
+        torch.cuda.set_per_process_memory_fraction(fraction, device.index or 0)
+        reason = f"enforced by the allocator: {shown} less {format_bytes(context)} for CUDA's context"
+        return Choice("memory", shown, reason, {"limit_bytes": limit_bytes, "context_bytes": context, "fraction": fraction})
+    if device.type == "mps":
+        fraction = limit_bytes / device_total_bytes(device)
+        torch.mps.set_per_process_memory_fraction(fraction)
+        reason = f"enforced by MPS: {fraction:.0%} of what it recommends"
+        return Choice("memory", shown, reason, {"limit_bytes": limit_bytes, "fraction": fraction})
+    return Choice("memory", shown, "planned for and watched: nothing on a CPU enforces it", {"limit_bytes": limit_bytes})
+
+
+def _grow_segments() -> None:
+    """Let CUDA's allocator grow what it holds instead of keeping holes, so that what it takes is what tensors need."""
+    import torch
+
+    setting = getattr(torch.cuda.memory, "_set_allocator_settings", None)
+    if setting is not None and sys.platform == "linux" and "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:
+        setting("expandable_segments:True")
+
+
+def _refuse_odd_limit(device: torch.device, limit_bytes: int) -> None:
+    if limit_bytes <= 0:
+        raise UsageError(f"--memory {limit_bytes} leaves nothing", why="a limit is more than nothing", try_="--memory 4GB")
+    total = device_total_bytes(device)
+    if limit_bytes > total:
+        raise MachineError(
+            f"--memory {format_bytes(limit_bytes)} is more than there is",
+            why=f"{device} has {format_bytes(total)}",
+            try_=f"--memory {total * 9 // 10 // 1_000_000}MB, or no --memory: then what is free is used",
+        )
+
+
+def _allocator_fraction(limit_bytes: int, *, context_bytes: int, total_bytes: int) -> float:
+    """The share of the card the allocator may take, so that with the context beside it the limit holds."""
+    if limit_bytes <= context_bytes:
+        raise MachineError(
+            f"--memory {format_bytes(limit_bytes)} is too little for CUDA itself",
+            why=f"its context takes {format_bytes(context_bytes)} before the first tensor",
+            try_=f"--memory {(context_bytes + 1_000_000_000) // 1_000_000}MB, or --device cpu",
+        )
+    return min(1.0, (limit_bytes - context_bytes) / total_bytes)
+
+
+def empty_cache(device: torch.device) -> None:
+    """Hand memory the allocator merely keeps back to the device."""
+    import torch
+
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    elif device.type == "mps":
+        torch.mps.empty_cache()
+
+
+def to_device(tensor: torch.Tensor, device: torch.device, *, non_blocking: bool = False) -> torch.Tensor:
+    """The tensor on `device`. A copy that does not wait is made only to CUDA, and only from pinned memory."""
+    overlap = non_blocking and device.type == "cuda" and tensor.is_pinned()
+    return tensor.to(device, non_blocking=overlap)
+
+
+def send(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A small tensor on `device`. An ordinary copy to CUDA waits until the card has finished everything it was given before."""
+    return to_device(tensor.pin_memory() if device.type == "cuda" else tensor, device, non_blocking=True)
+
+
+def autocast(device: torch.device, dtype: torch.dtype) -> contextlib.AbstractContextManager[Any]:
+    """Run matrix work of the block in `dtype`; nothing changes for float32."""
+    import torch
+
+    if dtype == torch.float32:
+        return contextlib.nullcontext()
+    return torch.autocast(device_type=device.type, dtype=dtype)
+
+
+def profiled_activities(device: torch.device) -> list[Any]:
+    """What torch.profiler can watch of a training on `device`: the CPU always, and a card where it is one of NVIDIA's."""
+    from torch.profiler import ProfilerActivity
+
+    return [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
+
+
+def is_operator_row(row: Any) -> bool:
+    """Whether a row of torch.profiler's averages is about what ran on the CPU, not about a kernel it launched."""
+    return bool(row.device_type.name == "CPU")
+
+
+def quiet_profiler() -> None:
+    """Keep torch.profiler from writing lines of its own to stderr. Must be said before torch is first imported."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+
+
+def rounding_of(device: torch.device, dtype: torch.dtype) -> str:
+    """What multiplications are rounded to there: "f32", "tf32" (float32 on a card that shortens it), "bf16" or "f16"."""
+    import torch
+
+    if dtype is torch.float32:
+        return "tf32" if device.type == "cuda" and torch.backends.cudnn.allow_tf32 else "f32"
+    return "bf16" if dtype is torch.bfloat16 else "f16"
+
+
+@contextlib.contextmanager
+def unshortened() -> Iterator[None]:
+    """Float32 in full within the block, on cards that would shorten it: what other ways of computing are compared with."""
+    import torch
+
+    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def has_fused_adamw(device: torch.device) -> bool:
+    """Whether torch updates all weights in one call there; elsewhere it goes through them one by one."""
+    return device.type in ("cuda", "cpu")
+
+
+def collective_backend() -> str:
+    """What processes exchange tensors through, by the kind of device the tensors are on."""
+    import torch
+
+    return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+
+
+def numbered_device(device: str, number: int) -> str:
+    """The device of process `number` among several: its own card, or the one processor they share."""
+    return f"cuda:{number}" if device.partition(":")[0] == "cuda" else device
+
+
+def device_count(device: str) -> int | None:
+    """How many such devices there are; None where processes may share one."""
+    import torch
+
+    kind = device.partition(":")[0]
+    return torch.cuda.device_count() if kind == "cuda" else 1 if kind == "mps" else None
+
+
+def keep_freed_memory(keep: bool = True) -> Choice:
+    """Keep glibc from handing every freed tensor back to the kernel, only to fault it in again page by page.
+
+    Large tensors then come from the heap and stay there when freed. Results do not change. Harmless to repeat; elsewhere than on
+    Linux with glibc nothing is done. `keep` False puts glibc's own ways back.
+    """
+    if not has_glibc():
+        return Choice("keep_freed_memory", False, "only glibc on Linux hands freed tensors back page by page")
+    mallopt = ctypes.CDLL(None).mallopt
+    if not keep:
+        mallopt(_M_MMAP_THRESHOLD, _USUAL_ON_HEAP_BYTES)
+        mallopt(_M_MMAP_MAX, _USUAL_MAPPED)
+        mallopt(_M_TRIM_THRESHOLD, _USUAL_TRIM_BYTES)
+        return Choice("keep_freed_memory", False, "glibc's own thresholds, as asked for")
+    kept = bool(mallopt(_M_MMAP_THRESHOLD, _LARGEST_ON_HEAP_BYTES)) or bool(mallopt(_M_MMAP_MAX, 0))
+    kept = bool(mallopt(_M_TRIM_THRESHOLD, _NEVER)) and kept
+    if not kept:
+        return Choice("keep_freed_memory", False, "this glibc refused the setting")
+    reason = "freed tensors stay on the heap: fewer page faults in CPU work, the same results"
+    return Choice("keep_freed_memory", True, reason, UNMEASURED)
+
+
+def has_glibc() -> bool:
+    """Whether the C library is the one whose ways with freed memory `keep_freed_memory` can change."""
+    if sys.platform != "linux":
+        return False
+    try:
+        return (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc")
+    except (ValueError, OSError):
+        return False  # another C library does not know the name

@@ -1,0 +1,204 @@
+"""Look at this machine: a folder comes in (whose disk is meant), `MachineFacts` come out.
+
+Every probe may fail, on a system nobody has tried or in a locked-down container. A failed probe becomes a note in the facts and a
+cautious value, never a crash. Nothing is chosen here; torch is imported only to ask it which devices it sees.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from unchoke.machine import cgroup
+from unchoke.machine.machine_facts import Accelerator, MachineFacts
+
+T = TypeVar("T")
+_INTERESTING_FLAGS = ("avx", "amx", "sse4", "f16c", "fma", "asimd", "sve", "bf16", "i8mm", "neon")
+_STDIO_LIMIT_WINDOWS = 512
+_NO_LIMITS: tuple[int | None, int | None] = (None, None)
+
+
+class _Probes:
+    """Runs probes one by one and keeps a note of each that failed."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def ask(self, what: str, probe: Callable[[], T], *, otherwise: T) -> T:
+        try:
+            return probe()
+        except Exception as error:  # whatever a strange machine raises is worth a note, not a stop
+            self.notes.append(f"could not determine {what}: {type(error).__name__}: {error}")
+            return otherwise
+
+
+def detect_machine(folder: Path = Path()) -> MachineFacts:
+    """The facts of this machine; `folder` (or its nearest existing parent) says which disk to measure."""
+    probes = _Probes()
+    limits = probes.ask("container limits", _container_limits, otherwise=cgroup.Limits())
+    memory_bytes, available_bytes = probes.ask("memory", lambda: _memory(limits), otherwise=(0, 0))
+    soft, hard = probes.ask("descriptor limit", _descriptor_limits, otherwise=_NO_LIMITS)
+    return MachineFacts(
+        system=platform.system(),
+        machine=platform.machine(),
+        cpu_name=probes.ask("processor name", _cpu_name, otherwise=platform.processor()),
+        cores=probes.ask("usable cores", lambda: _usable_cores(limits), otherwise=os.cpu_count() or 1),
+        memory_bytes=memory_bytes,
+        memory_available_bytes=available_bytes,
+        descriptor_limit=soft,
+        descriptor_limit_hard=hard,
+        cpu_flags=probes.ask("processor features", _cpu_flags, otherwise=frozenset()),
+        accelerators=probes.ask("accelerators", lambda: _cuda_devices() + _mps_devices(), otherwise=()),
+        torch_version=_package_version("torch"),
+        cuda_version=probes.ask("CUDA version", _cuda_version, otherwise=""),
+        openvino_version=_package_version("openvino"),
+        python_version=platform.python_version(),
+        system_version=platform.mac_ver()[0] or platform.release(),
+        disk_free_bytes=probes.ask("free disk space", lambda: _disk_free_bytes(folder), otherwise=0),
+        notes=tuple(probes.notes),
+    )
+
+
+def _container_limits() -> cgroup.Limits:
+    membership = Path("/proc/self/cgroup")
+    return cgroup.read_limits(membership.read_text()) if membership.exists() else cgroup.Limits()
+
+
+def _usable_cores(limits: cgroup.Limits) -> int:
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    return max(1, min(cores, int(limits.cpus) if limits.cpus is not None else cores))
+
+
+def machine_memory() -> tuple[int, int]:
+    """Total and available bytes of ordinary memory, a container's limit honoured."""
+    return _memory(_container_limits())
+
+
+def _memory(limits: cgroup.Limits) -> tuple[int, int]:
+    total, available = _linux_memory() if platform.system() == "Linux" else _system_memory()
+    if limits.memory_bytes is not None:
+        total = min(total, limits.memory_bytes)
+        available = min(available, max(0, limits.memory_bytes - (limits.memory_used_bytes or 0)))
+    return total, available
+
+
+def _linux_memory() -> tuple[int, int]:
+    """Total and available bytes, as the kernel tells."""
+    lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
+    kilobytes = {parts[0]: int(parts[1]) for parts in lines if len(parts) >= 2}
+    return kilobytes["MemTotal:"] * 1024, kilobytes.get("MemAvailable:", kilobytes["MemFree:"]) * 1024
+
+
+def _system_memory() -> tuple[int, int]:
+    import psutil
+
+    memory = psutil.virtual_memory()
+    return int(memory.total), int(memory.available)
+
+
+def _descriptor_limits() -> tuple[int | None, int | None]:
+    if os.name == "nt":
+        return _STDIO_LIMIT_WINDOWS, None
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return (None if soft == resource.RLIM_INFINITY else soft), (None if hard == resource.RLIM_INFINITY else hard)
+
+
+def _cpu_name() -> str:
+    if platform.system() == "Linux":
+        return _cpuinfo("model name") or platform.machine()
+    if platform.system() == "Darwin":
+        return _sysctl("machdep.cpu.brand_string")
+    return platform.processor()
+
+
+def _cpu_flags() -> frozenset[str]:
+    if platform.system() == "Linux":
+        names = (_cpuinfo("flags") or _cpuinfo("Features")).lower().split()
+    elif platform.system() == "Darwin":
+        names = f"{_sysctl('machdep.cpu.features')} {_sysctl('machdep.cpu.leaf7_features')}".lower().split()
+    else:
+        import torch
+
+        names = [name for name, present in torch.cpu.get_capabilities().items() if present is True]
+    return frozenset(name for name in names if any(part in name for part in _INTERESTING_FLAGS))
+
+
+def _cpuinfo(key: str) -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == key:
+            return value.strip()
+    return ""
+
+
+def _sysctl(key: str) -> str:
+    """One value of macOS's `sysctl`; empty where this chip has no such key."""
+    return subprocess.run(["sysctl", "-n", key], capture_output=True, text=True, timeout=5, check=False).stdout.strip()
+
+
+def _cuda_devices() -> tuple[Accelerator, ...]:
+    import torch
+
+    if not torch.cuda.is_available():
+        return ()
+    driver = _nvidia_driver()
+    found = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+    return tuple(
+        Accelerator(
+            "cuda",
+            device.name,
+            device.total_memory,
+            (device.major, device.minor),
+            bool(getattr(device, "is_integrated", False)),
+            driver,
+            index,
+        )
+        for index, device in enumerate(found)
+    )
+
+
+def _mps_devices() -> tuple[Accelerator, ...]:
+    import torch
+
+    if not torch.backends.mps.is_available():
+        return ()
+    return (Accelerator("mps", _cpu_name(), torch.mps.recommended_max_memory(), unified=True, driver=platform.mac_ver()[0]),)
+
+
+def _nvidia_driver() -> str:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return ""
+    asked = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
+    answer = subprocess.run(asked, capture_output=True, text=True, timeout=10, check=False).stdout.splitlines()
+    return answer[0].strip() if answer else ""
+
+
+def _cuda_version() -> str:
+    import torch
+
+    return torch.version.cuda or ""
+
+
+def _package_version(name: str) -> str:
+    """The installed version without importing the package; empty if it is not installed."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _disk_free_bytes(folder: Path) -> int:
+    existing = next(parent for parent in [folder.absolute(), *folder.absolute().parents] if parent.exists())
+    return shutil.disk_usage(existing).free

@@ -1,0 +1,103 @@
+"""Which batch sizes to measure on the way to a plan: as few as tell, and the chosen one among them where that is quick.
+
+Handed a callable that measures, it asks for small batches first, then for the one the line through them suggests. Gradient
+checkpointing is measured only where it may be needed. What a step is and where it runs is the callable's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from unchoke.machine.memory.memory_plan import (
+    MemoryPlan,
+    Mode,
+    Probes,
+    Room,
+    Wanted,
+    choose_plan,
+    default_batch,
+    even_part,
+    needs_checkpointing,
+)
+from unchoke.machine.memory.probe import Probed
+
+Way = Literal["train", "train_ckpt", "evaluation"]
+Measure = Callable[[Way, Sequence[int]], list[Probed]]
+
+_FIRST = (1, 4)
+_FIRST_EVALUATION = (4, 16)
+_LONGEST_STEP_S = 10.0
+_TRIES = 2
+
+
+def plan_memory(
+    measure: Measure, room: Room, wanted: Wanted, *, num_samples: int, can_checkpoint: bool, with_evaluation: bool = True
+) -> MemoryPlan:
+    """Measure what is needed and choose. `measure(way, batches)` tries batch sizes from small to large, as `probe` does.
+
+    `MachineError` with numbers where not even one sample fits.
+    """
+    batch = wanted.batch or default_batch(num_samples)
+    train: list[Probed] = []
+    train_ckpt: list[Probed] = []
+    if not wanted.grad_ckpt:
+        train = _search(measure, "train", room, batch=batch)
+    may_checkpoint = can_checkpoint and wanted.grad_ckpt is not False
+    if may_checkpoint and (wanted.grad_ckpt or needs_checkpointing(train, room, batch=batch)):
+        train_ckpt = _search(measure, "train_ckpt", room, batch=batch)
+    plan = choose_plan(Probes(tuple(train), tuple(train_ckpt)), room, wanted, num_samples=num_samples)
+    if not with_evaluation:
+        return plan
+    evaluation = measure("evaluation", _up_to(max(wanted.max_eval_batch(batch), wanted.eval_batch or 0), _FIRST_EVALUATION))
+    return choose_plan(Probes(tuple(train), tuple(train_ckpt), tuple(evaluation)), room, wanted, num_samples=num_samples)
+
+
+def find_largest(
+    measure: Measure, way: Way, room: Room, *, at_most: int, first: Sequence[int] = _FIRST, longest_s: float = _LONGEST_STEP_S
+) -> list[Probed]:
+    """Measure whole steps on the way to the largest batch that fits at once; one that would take `longest_s` is not tried."""
+    found = measure(way, _up_to(at_most, first))
+    return _go_on(measure, way, found, lambda points: _candidate(points, room, at_most=at_most, longest_s=longest_s))
+
+
+def _search(measure: Measure, way: Way, room: Room, *, batch: int) -> list[Probed]:
+    """Small batches, then the one that looks right; if that fails after all, half of it."""
+    found = measure(way, _up_to(batch, _FIRST))
+    return _go_on(measure, way, found, lambda points: _candidate(points, room, at_most=batch, parts_of=batch))
+
+
+def _go_on(measure: Measure, way: Way, found: list[Probed], candidate_of: Callable[[list[Probed]], int | None]) -> list[Probed]:
+    for _ in range(_TRIES):
+        candidate = candidate_of(found)
+        if candidate is None:
+            break
+        newest = measure(way, [candidate])
+        found = sorted([*found, *newest], key=lambda one: one.batch)
+        if newest[-1].fits:
+            break
+    return found
+
+
+def _candidate(
+    found: Sequence[Probed], room: Room, *, at_most: int, parts_of: int | None = None, longest_s: float = _LONGEST_STEP_S
+) -> int | None:
+    """The size the points so far suggest, or less where its step would take long; None if that is known already.
+
+    With `parts_of`, sizes are parts of a step of that batch, all alike.
+    """
+    good, failed = [one.batch for one in found if one.fits], [one.batch for one in found if not one.fits]
+    mode = Mode.of(found, batch=parts_of)
+    if mode is None:
+        return None
+    if len(good) == 1 and failed:  # one point tells nothing of what a further sample takes
+        return min(failed) // 2 if min(failed) // 2 > good[0] else None
+    if not (largest := mode.largest(room.step_bytes, at_most=at_most)):
+        return None
+    fitting = largest if parts_of is None else even_part(parts_of, largest)
+    candidate = min(fitting, max(1, mode.time.largest(longest_s, at_most=at_most)))
+    return candidate if candidate > max(good) else None
+
+
+def _up_to(largest: int, batches: Sequence[int]) -> list[int]:
+    return sorted({min(batch, largest) for batch in batches})

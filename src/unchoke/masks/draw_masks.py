@@ -1,0 +1,179 @@
+"""One scene to its mask: read patches, predict them, blend them, keep finished bands, write the files.
+
+In: an opened predictor, an inspected scene and where its mask goes. Out: the files, and a small record beside them that says what
+they were made from: a mask whose record agrees is not made again. What is unfinished is gone on with. Which scenes and which run
+is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unchoke.core import atomic
+from unchoke.core.ahead import map_ahead
+from unchoke.core.boxes import Box
+from unchoke.core.errors import DataError
+from unchoke.core.fingerprint import digest
+from unchoke.masks.parts import PartStore, to_part
+from unchoke.masks.patches import PatchReader
+from unchoke.masks.predictor import READ_AHEAD, OpenPredictor
+from unchoke.masks.stitch import StitchPlan, Values, blend_patches, plan_batches
+from unchoke.masks.write_masks import MaskFiles, plan_files, write_masks
+from unchoke.scenes.scene_facts import SceneFacts
+
+_SCHEMA = 1
+UNFINISHED = ".unfinished"
+"""The folder, among the masks, of those that are still being made."""
+
+
+@dataclass(frozen=True, eq=False)
+class MaskWork:
+    """A mask to be made of one scene. `made_from` is a digest of everything the mask depends on."""
+
+    facts: SceneFacts
+    plan: StitchPlan
+    files: MaskFiles
+    made_from: str
+    run: str
+
+    @classmethod
+    def of(
+        cls, facts: SceneFacts, plan: StitchPlan, folder: Path, *, depends_on: dict[str, Any], probabilities: bool, run: str
+    ) -> MaskWork:
+        """`depends_on` is what all masks of a run share: its weights, its engine."""
+        scene = [facts.content, facts.band_names, facts.grid.width, facts.grid.height, list(facts.grid.transform), facts.grid.crs]
+        made_from = digest([_SCHEMA, depends_on, scene, plan.patch_px, plan.overlap_px, probabilities])
+        files = plan_files(folder, facts.scene_id, facts.grid, probabilities=probabilities)
+        return cls(facts, plan, files, made_from, run)
+
+    @property
+    def scene_id(self) -> str:
+        return self.facts.scene_id
+
+    @property
+    def record_file(self) -> Path:
+        return self.files.classes.with_name(f"{self.scene_id}.json")
+
+    def finished(self) -> dict[str, Any] | None:
+        """The record of this very mask, if its files are there as it says; None where it is to be made."""
+        try:
+            record: dict[str, Any] = json.loads(self.record_file.read_text(encoding="utf-8"))
+            sizes = {path.name: path.stat().st_size for path in self.files.paths}
+        except (OSError, ValueError):
+            return None
+        return record if (record.get("made_from"), record.get("files")) == (self.made_from, sizes) else None
+
+    def open_parts(self, *, batch: int) -> PartStore:
+        """The bands that are finished; other sizes of batches and bands round otherwise, or lie elsewhere, and are not mixed."""
+        made_from = digest([self.made_from, batch, self.plan.to_dict()])
+        folder = self.files.classes.parent / UNFINISHED / self.scene_id
+        return PartStore(folder, made_from=made_from, probabilities=self.files.probabilities is not None)
+
+
+def make_mask(
+    work: MaskWork,
+    parts: PartStore,
+    todo: list[Box],
+    *,
+    reader: PatchReader,
+    predictor: OpenPredictor,
+    batch: int,
+    on_patches: Callable[[int], None],
+) -> dict[str, Any]:
+    """Finish the bands in `todo`, write the files, and say so in the record, which is returned.
+
+    `on_patches` hears how many patches were done. A scene that breaks while it is read is a `SceneError`; its parts stay.
+    """
+    batches = plan_batches(work.plan, todo, batch=batch)
+    predictions = _told(_predictions(work, batches, reader=reader, predictor=predictor), on_patches)
+    for band, values in blend_patches(work.plan, todo, predictions):
+        parts.save(band, to_part(values, probabilities=work.files.probabilities is not None))
+    names = predictor.trained.class_names
+    counts = write_masks(work.plan, parts, grid=work.facts.grid, class_names=names, files=work.files)
+    record = _record(work, counts)
+    atomic.write_json(work.record_file, record)
+    parts.remove()
+    return record
+
+
+def _told(
+    predictions: Iterable[tuple[list[Box], Values]], on_patches: Callable[[int], None]
+) -> Iterator[tuple[list[Box], Values]]:
+    for boxes, values in predictions:
+        on_patches(len(boxes))
+        yield boxes, values
+
+
+def _record(work: MaskWork, counts: dict[str, int]) -> dict[str, Any]:
+    grid, known = work.facts.grid, max(1, sum(counts.values()))
+    return {
+        "schema": _SCHEMA,
+        "made_from": work.made_from,
+        "run": work.run,
+        "scene": work.scene_id,
+        "files": {path.name: path.stat().st_size for path in work.files.paths},
+        "width": grid.width,
+        "height": grid.height,
+        "patch_px": work.plan.patch_px,
+        "overlap_px": work.plan.overlap_px,
+        "pixels": grid.width * grid.height,
+        "pixels_without_class": grid.width * grid.height - sum(counts.values()),
+        "shares": {name: count / known for name, count in counts.items()},
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class _Encoded:
+    """Patches read: those in `shown` have valid pixels, and `rows` are theirs."""
+
+    boxes: list[Box]
+    valid: NDArray[np.bool_]
+    shown: NDArray[np.intp]
+    rows: NDArray[np.float16] | None
+
+
+def _predictions(
+    work: MaskWork, batches: Iterable[list[Box]], *, reader: PatchReader, predictor: OpenPredictor
+) -> Iterator[tuple[list[Box], Values]]:
+    """The probabilities of every patch, in order; not-a-number where a pixel is not valid. Later batches are read meanwhile."""
+
+    def encode(boxes: list[Box]) -> _Encoded:
+        return _encode(work.scene_id, boxes, reader, predictor)
+
+    for encoded in map_ahead(encode, batches, threads=min(predictor.threads, READ_AHEAD), ahead=READ_AHEAD):
+        yield encoded.boxes, _decode(work, encoded, predictor)
+
+
+def _encode(scene_id: str, boxes: list[Box], reader: PatchReader, predictor: OpenPredictor) -> _Encoded:
+    """Patches without a single valid pixel, such as those in the black corners of a scene, are not shown to the network."""
+    read = [reader.read(scene_id, box) for box in boxes]
+    valid = np.stack([one for _, one in read])
+    shown = np.flatnonzero(valid.any(axis=(1, 2)))
+    rows = predictor.encode(np.stack([read[place][0] for place in shown])) if len(shown) else None
+    return _Encoded(boxes, valid, shown, rows)
+
+
+def _decode(work: MaskWork, encoded: _Encoded, predictor: OpenPredictor) -> Values:
+    plan = work.plan
+    values = np.full((len(encoded.boxes), plan.num_classes, plan.patch_px, plan.patch_px), np.nan, np.float32)
+    if encoded.rows is not None:
+        predicted = predictor.decode(encoded.rows)
+        if not np.isfinite(predicted).all():
+            raise _not_numbers(work)
+        values[encoded.shown] = np.where(encoded.valid[encoded.shown][:, None], predicted, np.float32(np.nan))
+    return values
+
+
+def _not_numbers(work: MaskWork) -> DataError:
+    return DataError(
+        f"the network gives no numbers for scene {work.scene_id}",
+        why="some of its outputs are infinite or not a number, which blending would spread",
+        try_="train again with --train-precision f32; or look for values in the scene that no training scene had",
+    )

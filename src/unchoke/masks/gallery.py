@@ -1,0 +1,237 @@
+"""The gallery of a run: which pieces of the stitched masks are shown, and each of them as pictures.
+
+In come patches with their splits and the numbers of some windows; out come plain dictionaries of data URIs for the record, which
+`reports/mask_gallery.py` shows. Pieces are chosen by a hash, never by how well they came out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unchoke.core.boxes import Box, plan_boxes
+from unchoke.core.fingerprint import hash_int
+from unchoke.masks.blend import blend_window
+from unchoke.masks.paint import IGNORED, paint_bands, paint_error, paint_mask, paint_overlay
+from unchoke.masks.palette import as_hex, class_colours
+from unchoke.reports.summary import SPLIT_WORDS, in_order
+from unchoke.reports.thumbnails import make_sharp_thumbnail, make_thumbnail
+
+if TYPE_CHECKING:
+    from unchoke.masks.patches import Patch, PatchReader
+
+Predict = Callable[[NDArray[np.float16]], NDArray[np.float32]]
+"""Patches (n, B, p, p) to probabilities (n, C, p, p)."""
+ENOUGH = 20
+"""A gallery has at least this many pieces, where the scenes are large enough for them."""
+_SIDE_PX = 176
+_SMALLEST_PX = 32
+_HELD_BYTES = 64 << 20
+_SPLITS = ("test", "val", "train")
+
+
+@dataclass(frozen=True)
+class GalleryWindow:
+    """A piece of a scene to show, and the split all of its pixels belong to."""
+
+    scene_id: str
+    box: Box
+    split: str
+
+    @property
+    def title(self) -> str:
+        rows = f"rows {self.box.top}–{self.box.bottom - 1}"
+        columns = f"columns {self.box.left}–{self.box.right - 1}"
+        return f"{self.scene_id}, {rows}, {columns}, {SPLIT_WORDS.get(self.split, self.split)}"
+
+
+@dataclass(frozen=True)
+class GallerySample:
+    """A piece with its numbers: bands (B, h, w) as measured, `truth` and `prediction` (h, w) with 255 for no class."""
+
+    title: str
+    bands: NDArray[np.float32]
+    band_names: Sequence[str]
+    valid: NDArray[np.bool_]
+    truth: NDArray[np.uint8]
+    prediction: NDArray[np.uint8]
+
+
+def choose_samples(
+    patches: Iterable[Patch], *, sizes: Mapping[str, tuple[int, int]], limit: int = 24, seed: int = 0
+) -> list[GalleryWindow]:
+    """Windows to show: parts of test patches first, then of validation's, then of training's, each in the order of a hash.
+
+    `sizes` has (height, width) of each scene. A window is a whole patch; where fewer than `ENOUGH` of those do not overlap,
+    patches are quartered, and quartered again, down to 32 px; where that is not enough either, some may overlap. Patches that
+    were left out of all splits are not shown.
+    """
+    shown = [patch for patch in patches if patch.split in _SPLITS]
+    best: list[GalleryWindow] = []
+    for parts in (1, 2, 4, 8):
+        windows = _apart(_windows(shown, sizes, parts, seed), limit)
+        best = max(best, windows, key=len)
+        if len(best) >= min(ENOUGH, limit):
+            break
+    further = (window for window in _windows(shown, sizes, 1, seed) if window not in best)
+    return [*best, *islice(further, max(0, min(ENOUGH, limit) - len(best)))]
+
+
+def _windows(patches: Sequence[Patch], sizes: Mapping[str, tuple[int, int]], parts: int, seed: int) -> list[GalleryWindow]:
+    """Every patch in `parts` × `parts` windows, in the order they are to be shown."""
+    cut = [GalleryWindow(patch.scene_id, box, patch.split) for patch in patches for box in _pieces(patch, sizes, parts)]
+    return sorted(set(cut), key=lambda one: (in_order(one.split, _SPLITS), hash_int(seed, "gallery", one.scene_id, *one.box)))
+
+
+def _pieces(patch: Patch, sizes: Mapping[str, tuple[int, int]], parts: int) -> list[Box]:
+    side = -(-max(patch.box.height, patch.box.width) // parts)
+    if side < _SMALLEST_PX and parts > 1:
+        return []
+    pieces = plan_boxes(patch.box.height, patch.box.width, size_px=side)
+    inside = Box(0, 0, *sizes[patch.scene_id])
+    placed = [Box(patch.box.top + one.top, patch.box.left + one.left, one.height, one.width) for one in pieces]
+    common = [box.common(inside) for box in placed]
+    smallest = min(_SMALLEST_PX, *sizes[patch.scene_id])
+    return [box for box in common if box is not None and min(box.height, box.width) >= smallest]
+
+
+def _apart(windows: Sequence[GalleryWindow], limit: int) -> list[GalleryWindow]:
+    """The first `limit` windows of which no two overlap."""
+    kept: list[GalleryWindow] = []
+    for window in windows:
+        near = (other for other in kept if other.scene_id == window.scene_id)
+        if len(kept) < limit and not any(other.box.common(window.box) for other in near):
+            kept.append(window)
+    return kept
+
+
+def stitched_samples(
+    windows: Iterable[GalleryWindow],
+    *,
+    reader: PatchReader,
+    predict: Predict,
+    patch_px: int,
+    overlap_px: int,
+    batch: int = 8,
+) -> Iterator[GallerySample]:
+    """Each window with its truth, and the very piece of the mask that stitching the whole scene would give there.
+
+    Windows are taken as many at a time as 64 MB of sums allow, and a patch that several of these meet is predicted once.
+    """
+    left, at_once = list(windows), 1
+    while left:
+        taken, left = left[:at_once], left[at_once:]
+        boxes = [_patches_met(window, reader, patch_px, overlap_px) for window in taken]
+        sums = _blended(taken, boxes, reader, predict, blend_window(patch_px, overlap_px), batch)
+        at_once = max(1, _HELD_BYTES // max(one.nbytes for one in sums))  # the first one tells how many classes there are
+        for window, values in zip(taken, sums, strict=True):
+            yield _sample(window, values, reader)
+
+
+def _patches_met(window: GalleryWindow, reader: PatchReader, patch_px: int, overlap_px: int) -> list[Box]:
+    grid = reader.facts[window.scene_id].grid
+    boxes = plan_boxes(grid.height, grid.width, size_px=patch_px, overlap_px=overlap_px, edges="padded")
+    return [box for box in boxes if box.common(window.box)]
+
+
+def _blended(
+    windows: Sequence[GalleryWindow],
+    boxes: Sequence[Sequence[Box]],
+    reader: PatchReader,
+    predict: Predict,
+    weights: NDArray[np.float32],
+    batch: int,
+) -> list[NDArray[np.float32]]:
+    """For each window the weighted sum (C, h, w) of what the patches in its `boxes` say of its pixels."""
+    meeting: dict[tuple[str, Box], list[int]] = {}
+    for place, (window, met) in enumerate(zip(windows, boxes, strict=True)):
+        for box in met:
+            meeting.setdefault((window.scene_id, box), []).append(place)
+    sums: list[NDArray[np.float32]] = []
+    for start in range(0, len(meeting), batch):
+        patches = list(meeting)[start : start + batch]
+        answers = predict(np.stack([reader.read(scene_id, box)[0] for scene_id, box in patches]))
+        sums = sums or [np.zeros((answers.shape[1], one.box.height, one.box.width), np.float32) for one in windows]
+        for patch, answer in zip(patches, answers, strict=True):
+            for place in meeting[patch]:
+                _add(sums[place], windows[place].box, answer * weights, patch[1])
+    return sums
+
+
+def _sample(window: GalleryWindow, sums: NDArray[np.float32], reader: PatchReader) -> GallerySample:
+    """The likeliest class of each pixel; the weights, by whose sum stitching divides, are the same for all of its classes."""
+    from unchoke.scenes.raster import read_box
+
+    scene = reader.facts[window.scene_id]
+    bands, valid = read_box(scene, window.box, pool=reader.pool)
+    prediction = np.where(valid, sums.argmax(axis=0), IGNORED).astype(np.uint8)
+    return GallerySample(window.title, bands, scene.band_names, valid, reader.mask(window.scene_id, window.box), prediction)
+
+
+def _add(blended: NDArray[np.float32], window: Box, weighted: NDArray[np.float32], box: Box) -> None:
+    common = window.common(box)
+    assert common is not None
+    blended[(slice(None), *_inside(common, window))] += weighted[(slice(None), *_inside(common, box))]
+
+
+def _inside(part: Box, whole: Box) -> tuple[slice, slice]:
+    top, left = part.top - whole.top, part.left - whole.left
+    return slice(top, top + part.height), slice(left, left + part.width)
+
+
+def build_gallery(
+    samples: Iterable[GallerySample], *, class_names: Sequence[str], limit: int = 24
+) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+    """The record's `gallery` (title, note and five pictures for each of at most `limit` samples) and its `legend`."""
+    gallery: list[dict[str, str]] = []
+    for sample in samples:
+        if len(gallery) == limit:
+            break
+        gallery.append(_pictures(sample, class_names))
+    colours = class_colours(len(class_names))
+    return gallery, [{"name": name, "colour": as_hex(colour)} for name, colour in zip(class_names, colours, strict=True)]
+
+
+def _pictures(sample: GallerySample, class_names: Sequence[str]) -> dict[str, str]:
+    """Images shrink smoothly; masks are sampled first and painted then, so that no colour is between two classes."""
+    number = len(class_names)
+    picture = paint_bands(sample.bands, sample.band_names, sample.valid)
+    small, truth, prediction = (_sampled(one) for one in (picture, sample.truth, sample.prediction))
+    return {
+        "title": sample.title,
+        "note": score_note(sample, class_names),
+        "image": make_thumbnail(picture, side_px=_SIDE_PX),
+        "overlay": make_thumbnail(paint_overlay(picture, sample.prediction, number), side_px=_SIDE_PX),
+        "prediction": make_sharp_thumbnail(paint_mask(prediction, number)),
+        "truth": make_sharp_thumbnail(paint_mask(truth, number)),
+        "error": make_sharp_thumbnail(paint_error(small, prediction, truth, number)),
+    }
+
+
+def _sampled(array: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """At most `_SIDE_PX` rows and columns of it, evenly chosen, proportions kept."""
+    height, width = array.shape[:2]
+    shrink = max(1.0, max(height, width) / _SIDE_PX)
+    rows = ((np.arange(max(1, round(height / shrink))) + 0.5) * shrink).astype(int).clip(0, height - 1)
+    columns = ((np.arange(max(1, round(width / shrink))) + 0.5) * shrink).astype(int).clip(0, width - 1)
+    sampled: NDArray[np.uint8] = array[rows][:, columns]
+    return sampled
+
+
+def score_note(sample: GallerySample, class_names: Sequence[str]) -> str:
+    """``mean IoU 81.2 %, 96.0 % of the pixels right``: over the classes that occur here, in truth or in the answer."""
+    number = len(class_names)
+    judged = (sample.truth < number) & (sample.prediction < number)
+    if not judged.any():
+        return "no labelled pixel here"
+    truth, prediction = sample.truth[judged], sample.prediction[judged]
+    both = np.bincount(truth[truth == prediction], minlength=number)
+    either = np.bincount(truth, minlength=number) + np.bincount(prediction, minlength=number) - both
+    there = either > 0
+    iou, right = float((both[there] / either[there]).mean()), both.sum() / len(truth)
+    return f"mean IoU {100 * iou:.1f} %, {100 * right:.1f} % of the pixels right"

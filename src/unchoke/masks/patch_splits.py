@@ -1,0 +1,172 @@
+"""How large patches are, and which side each is on, so that neighbours do not leak from one side to another.
+
+In: opened scenes and the settings. Out: the patch and its overlap in pixels, each with its reason, and a split for every patch.
+Only the places of patches are looked at; no pixel is read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from unchoke.core.choices import Choice
+from unchoke.core.errors import DataError, UsageError
+from unchoke.core.settings import Settings
+from unchoke.core.units import format_count
+from unchoke.masks.patch_labels import KeptPatches
+from unchoke.masks.patches import Patch, plan_patches, with_splits
+from unchoke.runs.session import Session
+from unchoke.scenes.blocks import Placed, assign_splits, choose_block_px, footprints
+from unchoke.scenes.raster import SceneFacts
+
+DEFAULT_PATCH_PX = 256
+DEFAULT_OVERLAP_PX = 64
+SPLITS = ("train", "val", "test")
+_SMALLEST_PATCH_PX = 64
+_ROUNDED_TO_PX = 32
+_SMALLER_PX = (192, 128, 96, 64)
+_TRAIN_SHARE = 0.35
+"""Where fewer of the patches would train, smaller ones are tried: those that overlap across a border are lost."""
+_CERTAINLY_ENOUGH = 4000
+"""With so many patches, borders take a small part only; nothing is rehearsed."""
+
+
+@dataclass(frozen=True)
+class Divided:
+    """A split for each patch, and the side of the blocks it came from."""
+
+    splits: list[str]
+    block: Choice
+
+    @property
+    def counts(self) -> Counter[str]:
+        return Counter(self.splits)
+
+
+def choose_sizes(session: Session, facts: Sequence[SceneFacts]) -> tuple[int, int]:
+    """The side of a patch and how much neighbours share, in pixels."""
+    settings = session.settings
+    if settings.patch_size is not None:
+        patch_px = settings.patch_size
+    else:
+        choice = choose_patch_px(facts, settings)
+        session.chose(choice)
+        patch_px = int(choice.value)
+    overlap_px = overlap_of(patch_px, settings)
+    if overlap_px >= patch_px:
+        raise UsageError(
+            f"patches of {patch_px} pixels cannot share {overlap_px}",
+            why="neighbours would never move on",
+            try_=f"--overlap {patch_px // 4}",
+        )
+    return patch_px, overlap_px
+
+
+def overlap_of(patch_px: int, settings: Settings) -> int:
+    """What neighbouring patches share: as asked; else 64 pixels, or a quarter of a smaller patch."""
+    return min(DEFAULT_OVERLAP_PX, patch_px // 4) if settings.overlap is None else settings.overlap
+
+
+def choose_patch_px(facts: Sequence[SceneFacts], settings: Settings) -> Choice:
+    """The side of a patch: 256; what holds the largest scene where that is smaller; less where too few patches would train."""
+    largest_px = max(max(scene.grid.height, scene.grid.width) for scene in facts)
+    step_px = max(_ROUNDED_TO_PX, *settings.strides)
+    usual = Choice("patch_size", DEFAULT_PATCH_PX, "the usual size", {"largest_px": largest_px})
+    if largest_px < DEFAULT_PATCH_PX:
+        rounded = -(-max(largest_px, _SMALLEST_PATCH_PX) // step_px) * step_px
+        reason = f"the largest scene is {largest_px} pixels wide or high: one patch holds it, in whole steps of {step_px}"
+        usual = Choice("patch_size", rounded, reason, {"largest_px": largest_px})
+    return _that_divides(facts, settings, usual, step_px=step_px)
+
+
+def _that_divides(facts: Sequence[SceneFacts], settings: Settings, usual: Choice, *, step_px: int) -> Choice:
+    """`usual`, or the next smaller size that leaves enough to train on, and something on every side.
+
+    Rehearsed with a few seeds of its own, so that the size does not change with the seed of a run.
+    """
+    tried: dict[int, list[Counter[str]]] = {}
+    for size_px in [int(usual.value), *(size for size in _SMALLER_PX if size < usual.value and size % step_px == 0)]:
+        overlap_px = overlap_of(size_px, settings)
+        if overlap_px >= size_px:
+            break
+        patches = plan_patches(facts, patch_px=size_px, overlap_px=overlap_px)
+        seeds = [] if len(patches) > _CERTAINLY_ENOUGH else [settings.model_copy(update={"seed": seed}) for seed in range(3)]
+        tried[size_px] = [divide(facts, patches, one, patch_px=size_px, overlap_px=overlap_px).counts for one in seeds]
+        if all(_has_every_side(counts, settings) for counts in tried[size_px]) and _train_share(tried[size_px]) >= _TRAIN_SHARE:
+            return usual if size_px == usual.value else _smaller(usual, size_px, tried)
+    best = max(tried, key=lambda size: _train_share(tried[size]), default=int(usual.value))
+    return usual if best == usual.value else _smaller(usual, best, tried)
+
+
+def _train_share(rehearsed: Sequence[Counter[str]]) -> float:
+    """The mean share of patches that train; all of them where nothing was rehearsed."""
+    return sum(counts["train"] / counts.total() for counts in rehearsed) / len(rehearsed) if rehearsed else 1.0
+
+
+def _has_every_side(counts: Counter[str], settings: Settings) -> bool:
+    wanted = {"train": 1.0, "val": settings.val_share, "test": settings.test_share}
+    return all(counts[name] for name, share in wanted.items() if share > 0)
+
+
+def _smaller(usual: Choice, size_px: int, tried: dict[int, list[Counter[str]]]) -> Choice:
+    shares = {size: round(_train_share(counts), 3) for size, counts in tried.items()}
+    reason = (
+        f"of patches of {usual.value} pixels {shares[int(usual.value)]:.0%} could train, of these {shares[size_px]:.0%}: "
+        "those that overlap across the border of two sides are left out"
+    )
+    return Choice("patch_size", size_px, reason, {**usual.evidence, "train_share": {str(size): shares[size] for size in shares}})
+
+
+def divide(
+    facts: Sequence[SceneFacts], patches: Sequence[Patch], settings: Settings, *, patch_px: int, overlap_px: int
+) -> Divided:
+    """A split for every patch: whole scenes go to one side where there are enough, else blocks of scenes."""
+    sizes = [(scene.grid.height, scene.grid.width) for scene in facts]
+    block = choose_block_px(sizes, window_px=patch_px, overlap_px=overlap_px, asked=settings.block_px)
+    shares = {"val_share": settings.val_share, "test_share": settings.test_share}
+    placed = place_patches(facts, patches)
+    return Divided(assign_splits(placed, block_px=int(block.value), seed=settings.seed, **shares), block)
+
+
+def split_patches(
+    session: Session, facts: Sequence[SceneFacts], kept: KeptPatches, *, patch_px: int, overlap_px: int
+) -> KeptPatches:
+    """Patches with their splits; those that share pixels across a border are left out, and that is said."""
+    divided = divide(facts, kept.patches, session.settings, patch_px=patch_px, overlap_px=overlap_px)
+    counts = divided.counts
+    session.chose(divided.block)
+    shares = ", ".join(f"{counts[name]:,} {name}" for name in SPLITS)
+    left_out = f"; {format_count(counts['buffer'], 'patch', 'patches')} that share pixels across a border are left out"
+    reason = "blocks of scenes, or whole scenes, go to one side" + (left_out if counts["buffer"] else "")
+    session.chose(Choice("splits", shares, reason, dict(counts)))
+    if not counts["train"]:
+        raise DataError(
+            "no patch is left to train on",
+            why=f"of {format_count(len(kept.patches), 'labelled patch', 'labelled patches')} there are {shares}",
+            try_=f"--patch-size {max(_SMALLEST_PATCH_PX, patch_px // 2)}, or --overlap 0",
+        )
+    with_sides = KeptPatches(with_splits(kept.patches, divided.splits), kept.arrays)
+    return with_sides.chosen([split in SPLITS for split in divided.splits])
+
+
+def place_patches(facts: Sequence[SceneFacts], patches: Sequence[Patch]) -> list[Placed]:
+    """Where each patch lies: the part of it that is inside its scene."""
+    bounds = dict(zip((scene.scene_id for scene in facts), footprints(facts), strict=True))
+    by_scene = {scene.scene_id: scene for scene in facts}
+    placed = []
+    for patch in patches:
+        scene = by_scene[patch.scene_id]
+        height, width = scene.grid.height, scene.grid.width
+        placed.append(
+            Placed(
+                patch.scene_id,
+                patch.box.within(height, width),
+                group=scene.scene.group,
+                scene_height=height,
+                scene_width=width,
+                bounds=bounds[patch.scene_id],
+                split=scene.scene.split,
+            )
+        )
+    return placed

@@ -1,0 +1,140 @@
+"""Square patches of scenes: where they lie, which side they are on, and what a network is shown of them.
+
+In: inspected scenes. Out: patches with ids that never change, a manifest of them that is never overwritten, and their pixels and
+masks by scene and box. Windows are read when asked for and nothing is kept here; `arrays.py` keeps, `extract.py` encodes.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unchoke.core import atomic, listing
+from unchoke.core.boxes import Box, plan_boxes
+from unchoke.core.clock import during
+from unchoke.masks.band_standard import BandStandard
+from unchoke.scenes.handles import HandlePool
+from unchoke.scenes.mask_sources import MaskSource
+from unchoke.scenes.raster import IGNORE, SceneFacts, read_box
+from unchoke.scenes.scale import SceneScale, apply_scale
+
+__all__ = ["BandStandard", "Patch", "PatchReader", "plan_patches", "save_patch_manifest", "with_splits"]
+
+MANIFEST_COLUMNS = ("patch_id", "parent_image", "bbox", "features_path", "split", "scene_id")
+_VERSION = re.compile(r"patch_manifest\.v(\d{3,})\.csv")
+
+
+@dataclass(frozen=True)
+class Patch:
+    """A square of a scene; at the right and lower edge its box may reach beyond. `split` is empty until it is assigned."""
+
+    patch_id: str
+    scene_id: str
+    box: Box
+    split: str = ""
+
+
+def plan_patches(facts: Sequence[SceneFacts], *, patch_px: int, overlap_px: int) -> list[Patch]:
+    """Patches that cover every scene, scene by scene, row by row; which side each is on comes later."""
+    return [
+        Patch(patch_id(scene.scene_id, box), scene.scene_id, box)
+        for scene in facts
+        for box in plan_boxes(scene.grid.height, scene.grid.width, size_px=patch_px, overlap_px=overlap_px, edges="padded")
+    ]
+
+
+def patch_id(scene_id: str, box: Box) -> str:
+    """``<scene_id>_r<top>_c<left>``"""
+    return f"{scene_id}_r{box.top}_c{box.left}"
+
+
+def with_splits(patches: Sequence[Patch], splits: Sequence[str]) -> list[Patch]:
+    """The same patches, each with its split."""
+    return [replace(patch, split=split) for patch, split in zip(patches, splits, strict=True)]
+
+
+def save_patch_manifest(
+    folder: Path, patches: Sequence[Patch], *, parents: Mapping[str, str], features: Mapping[str, str]
+) -> Path:
+    """Write `patch_manifest.v001.csv`, or the next number; a version that says the very same is left and returned.
+
+    `parents` maps scene ids to what the patches were cut from; `features` patch ids to the shard with their features.
+    """
+    content = _manifest_text(patches, parents, features)
+    versions = _manifest_versions(folder)
+    for name in versions.values():
+        if (folder / name).read_text(encoding="utf-8") == content:
+            return folder / name
+    file = folder / f"patch_manifest.v{max(versions, default=0) + 1:03d}.csv"
+    atomic.write_text(file, content)
+    return file
+
+
+def _manifest_versions(folder: Path) -> dict[int, str]:
+    names = listing.names(folder, prefix="patch_manifest.v", suffix=".csv")
+    return {int(match[1]): name for name in names if (match := _VERSION.fullmatch(name))}
+
+
+def _manifest_text(patches: Sequence[Patch], parents: Mapping[str, str], features: Mapping[str, str]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(MANIFEST_COLUMNS)
+    for patch in patches:
+        box = patch.box
+        corners = f"{box.left},{box.top},{box.right},{box.bottom}"
+        features_path = features.get(patch.patch_id, "")
+        writer.writerow([patch.patch_id, parents[patch.scene_id], corners, features_path, patch.split, patch.scene_id])
+    return text.getvalue()
+
+
+class PatchReader:
+    """Pixels and masks of patches. May be used from several threads, and travels to other processes as its pool does."""
+
+    def __init__(
+        self,
+        facts_by_scene: Mapping[str, SceneFacts],
+        *,
+        pool: HandlePool,
+        scales: Mapping[str, SceneScale],
+        standard: BandStandard,
+        mask: MaskSource | None = None,
+    ) -> None:
+        self.facts = dict(facts_by_scene)
+        self.pool = pool
+        self.scales = dict(scales)
+        self.standard = standard
+        self.mask_source = mask
+
+    def read(self, scene_id: str, box: Box) -> tuple[NDArray[np.float16], NDArray[np.bool_]]:
+        """Standardised bands (B, h, w), 0 where not valid, and which pixels (h, w) are valid. A broken file is a `SceneError`."""
+        bands, valid = read_scaled(self.facts[scene_id], box, pool=self.pool, scale=self.scales[scene_id])
+        with during("transform"):
+            return self.standard.apply(bands, valid), valid
+
+    def mask(self, scene_id: str, box: Box) -> NDArray[np.uint8]:
+        """The class of each pixel; 255 where none is known, the pixel is not valid, or it lies outside the scene."""
+        if self.mask_source is None:
+            return np.full((box.height, box.width), IGNORE, np.uint8)
+        return read_mask(self.facts[scene_id], box, pool=self.pool, source=self.mask_source)
+
+
+def read_scaled(
+    facts: SceneFacts, box: Box, *, pool: HandlePool, scale: SceneScale
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """The bands of a box on the scene's scale, and which pixels are valid."""
+    bands, valid = read_box(facts, box, pool=pool)
+    apply_scale(bands, scale, valid)
+    return bands, valid
+
+
+def read_mask(facts: SceneFacts, box: Box, *, pool: HandlePool, source: MaskSource) -> NDArray[np.uint8]:
+    """The mask of a box; 255 wherever a pixel is not valid in every band."""
+    bands, valid = read_box(facts, box, pool=pool)
+    return source.mask(facts, box, bands, valid, pool)

@@ -1,0 +1,136 @@
+"""A trained segmenter at work: how it is opened, as a plain value, and what a batch of patches takes in memory.
+
+In: the folder of a run and how its network is to be run. Out: two functions, patches to rows (the frozen part) and rows to
+probabilities. The same value is opened by the command and by the processes that measure batch sizes for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from unchoke.features.pyramid import PyramidEngine, TorchPyramidEngine
+from unchoke.features.pyramid_openvino import OpenVinoPyramidEngine
+from unchoke.machine.backend import keep_freed_memory, torch_device
+from unchoke.machine.memory.gauge import Gauge
+from unchoke.machine.memory.probe import Measured
+from unchoke.masks.segmenter import WHOLE
+from unchoke.masks.trained_segmenter import Predictor, TrainedSegmenter, load_segmenter
+
+Encode = Callable[[NDArray[np.float16]], NDArray[np.float16]]
+READ_AHEAD = 2
+"""Batches that are read and encoded while another one is decoded."""
+TARGET = "unchoke.masks.predictor:measure_batch"
+_ENGINE_BATCH = 8
+
+
+@dataclass(frozen=True)
+class EngineUse:
+    """Which engine makes the pyramids, as far as their numbers depend on it; `name` is empty where nothing is frozen."""
+
+    name: str = ""
+    precision: str = "f32"
+    batch: int = _ENGINE_BATCH
+    channels_last: bool = False
+
+    @classmethod
+    def of(cls, engine: dict[str, Any]) -> EngineUse:
+        """As the run's own features were made, from what their engine said of itself."""
+        if not engine:
+            return cls()
+        batch, channels_last = int(engine.get("batch", _ENGINE_BATCH)), bool(engine.get("channels_last", False))
+        return cls(str(engine["engine"]), str(engine["precision"]), batch, channels_last)
+
+
+@dataclass(frozen=True)
+class PredictorSpec:
+    """A segmenter and where it runs. `weights` are those of the frozen part, where they are not found by themselves."""
+
+    folder: str
+    weights: str | None
+    device: str
+    engine: EngineUse
+    streams: int
+    keep_in: str
+    """Where a converted model is kept."""
+
+    def identity(self) -> dict[str, Any]:
+        """What the numbers depend on, besides the weights."""
+        return {"engine": asdict(self.engine), "device": self.device, "torch": torch.__version__}
+
+
+@dataclass(frozen=True, eq=False)
+class OpenPredictor:
+    """`encode` may be called from several threads, `decode` from one."""
+
+    trained: TrainedSegmenter
+    encode: Encode
+    decode: Predictor
+    threads: int
+
+
+def open_predictor(spec: PredictorSpec, *, batch: int) -> OpenPredictor:
+    """Load the run's networks. `batch` patches go through the trained part at a time, padded: neighbours change nothing."""
+    keep_freed_memory()
+    trained = load_segmenter(Path(spec.folder))
+    decode = trained.decoder(torch_device(spec.device), batch)
+    if trained.cut == WHOLE:
+        return OpenPredictor(trained, _as_they_are, decode, threads=1)
+    engine = _engine(spec, trained)
+
+    def encode(patches: NDArray[np.float16]) -> NDArray[np.float16]:
+        return engine.encode(patches).astype(np.float16)
+
+    return OpenPredictor(trained, encode, decode, threads=max(1, engine.slots))
+
+
+def _as_they_are(patches: NDArray[np.float16]) -> NDArray[np.float16]:
+    return patches
+
+
+def _engine(spec: PredictorSpec, trained: TrainedSegmenter) -> PyramidEngine:
+    backbone = trained.load_backbone(Path(spec.weights) if spec.weights else None)
+    use = spec.engine
+    if use.name == OpenVinoPyramidEngine.name:
+        return OpenVinoPyramidEngine(
+            backbone, trained.spec, precision=use.precision, streams=spec.streams, batch=use.batch, keep_in=Path(spec.keep_in)
+        )
+    return TorchPyramidEngine(
+        backbone,
+        trained.spec,
+        device=torch_device(spec.device),
+        precision=use.precision,
+        batch=use.batch,
+        channels_last=use.channels_last,
+    )
+
+
+@dataclass(frozen=True)
+class BatchTrial:
+    """What to measure: a predictor, under a limit that the device enforces where it can."""
+
+    predictor: PredictorSpec
+    limit_bytes: int | None = None
+
+
+def measure_batch(trial: BatchTrial, batch: int) -> Measured:
+    """What it takes to predict batches of that size: for a process of its own. The peak covers loading the networks, too."""
+    device = torch_device(trial.predictor.device)
+    with Gauge(device, limit_bytes=trial.limit_bytes) as gauge:
+        opened = open_predictor(trial.predictor, batch=batch)
+        spec = opened.trained.spec
+        shape = (batch, spec.num_bands, spec.patch_px, spec.patch_px)
+        patches = np.random.default_rng(0).standard_normal(shape, np.float32).astype(np.float16)
+        for _ in range(2):  # the first time costs more, in time and perhaps in memory
+            started_s = time.monotonic()
+            ahead = [opened.encode(patches) for _ in range(1 + READ_AHEAD)]
+            opened.decode(ahead[0])
+            seconds = time.monotonic() - started_s
+    return Measured(gauge.peak_bytes, seconds, {"baseline": gauge.baseline_bytes})

@@ -1,0 +1,209 @@
+"""Scenes to labelled patches, ready to be encoded or trained on.
+
+In: a session. Out: a `PatchMaterial`: scenes, patches with their splits, masks kept on disk, scales, the bands' standard and the
+network's pyramid. Every choice is said with its reason; a scene that breaks is named and set aside, and the others go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unchoke.core import atomic
+from unchoke.core.ahead import map_ahead
+from unchoke.core.choices import Choice
+from unchoke.core.errors import DataError, MachineError, list_some
+from unchoke.core.findings import Finding
+from unchoke.core.fingerprint import digest, hash_int
+from unchoke.core.settings import Settings
+from unchoke.core.units import format_bytes, format_count
+from unchoke.features.cut import NONE
+from unchoke.features.prepare_pyramid import refuse_impossible
+from unchoke.features.pyramid import PyramidSpec, load_pyramid
+from unchoke.masks.band_standard import BandStandard, measure_standard
+from unchoke.masks.patch_arrays import PatchArrays, build_pixels, holds
+from unchoke.masks.patch_labels import (
+    keep_masks,
+    labelled_only,
+    lost_scene,
+    name_classes,
+    open_mask_source,
+    teller,
+    with_labels,
+)
+from unchoke.masks.patch_material import READING, PatchMaterial, parents_of, patch_contents
+from unchoke.masks.patch_splits import choose_sizes, split_patches
+from unchoke.masks.patches import Patch, PatchReader, plan_patches, read_scaled, save_patch_manifest
+from unchoke.photos.resources import measure_room
+from unchoke.runs.session import Session
+from unchoke.scenes.handles import HandlePool
+from unchoke.scenes.open_scenes import open_scenes, scene_finding, set_aside
+from unchoke.scenes.raster import SceneError, SceneFacts
+from unchoke.scenes.scale import SceneScale, measure_scale
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_MEASURED_PATCHES = 64
+_MARGIN_BYTES = 2**30
+
+
+def prepare_patches(session: Session) -> PatchMaterial:
+    """Scan, open, cut, label, split and measure; what an earlier run kept of the same data is used again."""
+    settings = session.settings
+    if settings.cut != NONE:
+        refuse_impossible(settings)
+    folder = session.workspace.root / "patches"
+    atomic.sweep_temporaries(folder)
+    pool = HandlePool()
+    with session.stage("scenes", settings.data):
+        facts, findings = open_scenes(session, Path(settings.data), pool=pool)
+        source = open_mask_source(settings, facts)
+        facts = with_labels(session, facts)
+        scales, broken = measure_scales(facts, settings, pool=pool, threads=session.policy.workers)
+    session.remember_settings()
+    facts = _without(session, facts, broken)
+    patch_px, overlap_px = choose_sizes(session, facts)
+    with session.stage("encoder", settings.encoder):
+        module, spec = _open_pyramid(settings, num_bands=facts[0].num_bands, patch_px=patch_px)
+    patches = plan_patches(facts, patch_px=patch_px, overlap_px=overlap_px)
+    kept, lost = keep_masks(session, folder, facts, patches, source, pool=pool, patch_px=patch_px)
+    facts = _without(session, facts, lost)
+    by_scene = {scene.scene_id: scene for scene in facts}
+    kept = kept.chosen([patch.scene_id in by_scene for patch in kept.patches])
+    class_names = name_classes(settings, kept)
+    kept = split_patches(session, facts, labelled_only(session, kept), patch_px=patch_px, overlap_px=overlap_px)
+    standard = _standard(by_scene, kept.patches, scales, pool=pool)
+    reader = PatchReader(by_scene, pool=pool, scales=scales, standard=standard, mask=source)
+    findings += [*broken, *lost]
+    material = PatchMaterial(
+        facts,
+        kept.patches,
+        spec,
+        module,
+        standard,
+        scales,
+        reader,
+        class_names,
+        kept.arrays,
+        overlap_px,
+        normalise=settings.normalise or "none",
+        mask_facts=dict(source.describe()),
+        findings=findings,
+        quarantined=set_aside(findings),
+    )
+    if settings.cut == NONE:
+        _keep_pixels(session, folder, material)
+        material.manifest_file = save_patch_manifest(folder, material.patches, parents=parents_of(material.facts), features={})
+    return material
+
+
+def measure_scales(
+    facts: Sequence[SceneFacts], settings: Settings, *, pool: HandlePool, threads: int = 0
+) -> tuple[dict[str, SceneScale], list[Finding]]:
+    """The constants of every scene by its id; a scene that breaks becomes a finding. Left open, bands are not divided at all.
+
+    Standardising each band follows anyway, so that dividing matters only where scenes differ in brightness.
+    """
+    how = settings.normalise or "none"
+
+    def measure(scene: SceneFacts) -> SceneScale | Finding:
+        try:
+            return measure_scale(scene, how, pool=pool)
+        except SceneError as error:
+            return scene_finding(scene.scene_id, error)
+
+    results = list(map_ahead(measure, facts, threads=threads, ahead=4 * max(1, threads)))
+    pairs = zip(facts, results, strict=True)
+    scales = {scene.scene_id: result for scene, result in pairs if isinstance(result, SceneScale)}
+    return scales, [result for result in results if isinstance(result, Finding)]
+
+
+def _without(session: Session, facts: list[SceneFacts], broken: Sequence[Finding]) -> list[SceneFacts]:
+    """The scenes that findings do not keep out; each finding is said, and none left is an error."""
+    for finding in broken:
+        session.warn(finding.message)
+    names = {finding.evidence["scene"] for finding in broken}
+    kept = [scene for scene in facts if scene.scene_id not in names]
+    if not kept:
+        raise DataError(
+            "no scene is left to cut patches from",
+            why=list_some([finding.message for finding in broken], limit=3),
+            try_="mend the files named above and run the same command again",
+        )
+    return kept
+
+
+def _open_pyramid(settings: Settings, *, num_bands: int, patch_px: int) -> tuple[nn.Module, PyramidSpec]:
+    weights = Path(settings.weights) if settings.weights else None
+    return load_pyramid(
+        settings.encoder, weights=weights, num_bands=num_bands, patch_px=patch_px, strides=tuple(settings.strides)
+    )
+
+
+def _standard(
+    facts: dict[str, SceneFacts], patches: Sequence[Patch], scales: dict[str, SceneScale], *, pool: HandlePool
+) -> BandStandard:
+    """Mean and deviation of each band over some of the patches that train, chosen by hash."""
+    train = sorted((patch for patch in patches if patch.split == "train"), key=lambda patch: hash_int("standard", patch.patch_id))
+
+    def parts() -> Iterator[tuple[NDArray[np.float32], NDArray[np.bool_]]]:
+        for patch in train[:_MEASURED_PATCHES]:
+            try:
+                yield read_scaled(facts[patch.scene_id], patch.box, pool=pool, scale=scales[patch.scene_id])
+            except SceneError:
+                continue  # the scene changed just now: reading all patches names it
+
+    return measure_standard(parts(), num_bands=next(iter(facts.values())).num_bands)
+
+
+def _keep_pixels(session: Session, folder: Path, material: PatchMaterial) -> None:
+    """Standardised pixels of every patch on disk, for training through the whole network; its cost is said first."""
+    spec = material.spec
+    content = patch_contents(material)
+    items = [[patch.patch_id, content[patch.patch_id]] for patch in material.patches]
+    key = digest([READING, items, material.standard.to_dict()])
+    patch_bytes = 2 * spec.num_bands * spec.patch_px**2
+    _tell_pixel_cost(session, patch_bytes, len(material.patches), there=holds(folder, "pixels", key))
+
+    def read(patch: Patch) -> NDArray[np.float16]:
+        return material.reader.read(patch.scene_id, patch.box)[0]
+
+    with session.stage("pixels", format_count(len(material.patches), "patch", "patches")):
+        rows, failed = build_pixels(
+            folder, material.patches, read, key=key, shape=(spec.num_bands, spec.patch_px, spec.patch_px),
+            threads=session.policy.workers, on_row=teller(session, "pixels", len(material.patches)),
+        )  # fmt: skip
+    material.arrays = PatchArrays(material.arrays.mask_rows, material.arrays.count_rows, rows)
+    lost = [lost_scene(material.facts_by_scene[scene_id], reason) for scene_id, reason in failed.items()]
+    drop_scenes(session, material, lost)
+
+
+def drop_scenes(session: Session, material: PatchMaterial, lost: Sequence[Finding]) -> None:
+    """Leave out the scenes that findings name, with all their patches."""
+    if not lost:
+        return
+    material.facts = _without(session, material.facts, lost)
+    names = material.facts_by_scene
+    material.keep(np.array([place for place, patch in enumerate(material.patches) if patch.scene_id in names], np.int64))
+    material.findings += lost
+    material.quarantined += set_aside(lost)
+
+
+def _tell_pixel_cost(session: Session, patch_bytes: int, num_patches: int, *, there: bool) -> None:
+    free_bytes = measure_room(session.workspace.root).disk_bytes
+    total = patch_bytes * num_patches
+    if not there and total + _MARGIN_BYTES > free_bytes:
+        raise MachineError(
+            f"the pixels would take {format_bytes(total)}, and {format_bytes(free_bytes)} are free at {session.workspace.root}",
+            why=f"{format_bytes(patch_bytes)} for each of {format_count(num_patches, 'patch', 'patches')}, "
+            f"and {format_bytes(_MARGIN_BYTES)} should stay free",
+            try_="another disk with --out, a smaller --overlap, or fewer --bands",
+        )
+    left = "all of it is there already" if there else f"{format_bytes(free_bytes)} are free"
+    reason = f"float16 pixels; {format_count(num_patches, 'patch', 'patches')} take {format_bytes(total)}, {left}"
+    session.chose(Choice("pixel_cache", f"{format_bytes(patch_bytes)} per patch", reason, {"total_bytes": total}))

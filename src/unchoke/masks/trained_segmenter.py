@@ -1,0 +1,158 @@
+"""A trained segmenter in a file: tensors and plain values, enough to draw masks of other scenes.
+
+In: what a training gave. Out: `best_head.pt`, and from it something that turns patches into probabilities. Of a backbone that
+stayed frozen nothing is in the file: its weights come from where the training had them. Reading scenes is done elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from unchoke.core.errors import DataError, UsageError
+from unchoke.features.pyramid import PyramidEngine, PyramidSpec, TorchPyramidEngine, load_pyramid
+from unchoke.machine.backend import autocast, torch_dtype
+from unchoke.masks.band_standard import BandStandard
+from unchoke.masks.segmenter import WHOLE, Segmenter, SegmenterConfig
+from unchoke.training.checkpoints import load_checkpoint, save_tensors
+from unchoke.training.network.snapshot import State
+
+SEGMENTER_FORMAT = "segmenter-1"
+HEAD_FILE = "checkpoints/best_head.pt"
+Predictor = Callable[[NDArray[np.float16]], NDArray[np.float32]]
+"""Standardised patches (n, bands, side, side) to probabilities (n, classes, side, side)."""
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedSegmenter:
+    """Weights and everything needed to run them on other scenes; `engine` made the pyramids it was trained on."""
+
+    config: SegmenterConfig
+    state: State
+    class_names: tuple[str, ...]
+    bands: tuple[str, ...]
+    normalise: str
+    standard: BandStandard
+    overlap_px: int
+    grid: str
+    resampling: str
+    engine: dict[str, Any]
+    best_epoch: int
+    val: dict[str, float]
+    dtype: str = "float32"
+
+    @property
+    def spec(self) -> PyramidSpec:
+        return self.config.spec
+
+    @property
+    def cut(self) -> str:
+        return self.config.cut
+
+    @property
+    def num_classes(self) -> int:
+        return self.config.num_classes
+
+    def build(self) -> Segmenter:
+        """The network in evaluation mode, on the CPU."""
+        network = Segmenter(self.config)
+        network.load_state_dict(self.state)
+        return network.eval().requires_grad_(False)
+
+    def load_backbone(self, weights: Path | None = None) -> torch.nn.Module:
+        """The frozen pyramid it was trained on; other weights are refused."""
+        spec = self.spec
+        module, found = load_pyramid(
+            spec.encoder, weights=weights, num_bands=spec.num_bands, patch_px=spec.patch_px, strides=spec.strides
+        )
+        if found.weights_sha256 != spec.weights_sha256:
+            raise UsageError(
+                f"these are not the weights of {spec.encoder} that the run was trained with",
+                why="the frozen part and the decoder must come from the same ones",
+                try_="name the file the run was trained with: --weights FILE",
+            )
+        return module
+
+    def predictor(self, device: torch.device, batch: int, engine: PyramidEngine | None = None) -> Predictor:
+        """Runs batches of exactly `batch`, padded, so that a patch's numbers do not depend on its neighbours.
+
+        `engine` makes the pyramids where the backbone is frozen; left out, it is plain torch.
+        """
+        decode = self.decoder(device, batch)
+        if self.cut == WHOLE:
+            return decode
+        encode = engine or TorchPyramidEngine(self.load_backbone(), self.spec, device=device, batch=batch)
+        return lambda patches: decode(encode.encode(patches).astype(np.float16))
+
+    def decoder(self, device: torch.device, batch: int) -> Predictor:
+        """From what the trained part is given (cached rows, or patches where nothing is frozen) to probabilities."""
+        network, dtype = self.build().to(device), torch_dtype(self.dtype)
+
+        def run(given: NDArray[np.float16]) -> NDArray[np.float32]:
+            found = np.empty((len(given), self.num_classes, self.spec.patch_px, self.spec.patch_px), np.float32)
+            for start in range(0, len(given), batch):
+                part = given[start : start + batch]
+                padded = np.zeros((batch, *given.shape[1:]), np.float16)
+                padded[: len(part)] = part
+                with torch.inference_mode(), autocast(device, dtype):
+                    logits = network(torch.from_numpy(padded).to(device).float())
+                found[start : start + len(part)] = logits.float().softmax(dim=1)[: len(part)].cpu().numpy()
+            return found
+
+        return run
+
+
+def save_segmenter(trained: TrainedSegmenter, path: Path, *, extra: dict[str, Any]) -> None:
+    """Write `trained` and `extra` (plain values) to `path`."""
+    content = {
+        "format": SEGMENTER_FORMAT,
+        "config": trained.config.to_dict(),
+        "state": trained.state,
+        "class_names": list(trained.class_names),
+        "bands": list(trained.bands),
+        "normalise": trained.normalise,
+        "standard": [list(trained.standard.mean), list(trained.standard.std)],
+        "overlap_px": trained.overlap_px,
+        "grid": trained.grid,
+        "resampling": trained.resampling,
+        "engine": trained.engine,
+        "best_epoch": trained.best_epoch,
+        "val": trained.val,
+        "dtype": trained.dtype,
+        "extra": extra,
+    }
+    save_tensors(path, content)
+
+
+def load_segmenter(folder: Path) -> TrainedSegmenter:
+    """The segmenter of the run in `folder`."""
+    path = folder / HEAD_FILE
+    content = load_checkpoint(path)
+    if content.get("format") != SEGMENTER_FORMAT:
+        raise DataError(
+            f"{path} holds no trained segmenter",
+            why=f"its format is {content.get('format')!r}, not {SEGMENTER_FORMAT!r}",
+            try_="give a run of `unchoke segment train`",
+        )
+    mean, std = content["standard"]
+    return TrainedSegmenter(
+        config=SegmenterConfig.from_dict(content["config"]),
+        state=content["state"],
+        class_names=tuple(content["class_names"]),
+        bands=tuple(content["bands"]),
+        normalise=content["normalise"],
+        standard=BandStandard(tuple(mean), tuple(std)),
+        overlap_px=content["overlap_px"],
+        grid=content["grid"],
+        resampling=content["resampling"],
+        engine=content["engine"],
+        best_epoch=content["best_epoch"],
+        val=content["val"],
+        dtype=content["dtype"],
+    )

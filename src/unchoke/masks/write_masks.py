@@ -1,0 +1,206 @@
+"""Parts of a mask to the files that people open: GeoTIFFs in the scene's place on the map, or PNG for photos.
+
+In: the finished parts of a mask and the scene's grid. Out: one file of classes (uint8, 255 where nothing is known, a name and a
+colour for each class) and one of probabilities (a band for each class, uint8, scale 1/254, 255 where nothing is known). Parts go
+block by block into a plain tiled TIFF beside them, GDAL makes that Cloud-Optimised, the result is compared with the parts, and
+then it takes its name. Memory does not grow with the mask; the same parts give the same bytes. Nothing is predicted here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unchoke.core import atomic
+from unchoke.core.boxes import Box
+from unchoke.core.errors import MachineError
+from unchoke.masks.palette import class_colours
+from unchoke.masks.parts import NO_CLASS, PROBABILITY_STEPS, Bytes, Part, PartStore
+from unchoke.masks.stitch import BLOCK_PX, StitchPlan
+from unchoke.scenes.handles import raster_env
+from unchoke.scenes.scene_facts import Grid
+
+if TYPE_CHECKING:
+    from rasterio.io import DatasetWriter
+
+_IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
+_SMALLEST_BLOCK_PX = 16  # TIFF wants multiples of this
+_CACHE_BYTES = 24 * 2**20
+_SETTINGS = {"GDAL_CACHEMAX": _CACHE_BYTES, "GDAL_NUM_THREADS": "1", "GDAL_PAM_ENABLED": "NO"}
+"""Blocks are written once and read in order: a small cache will do. One thread, so that bytes repeat; no files on the side."""
+
+
+@dataclass(frozen=True)
+class MaskFiles:
+    """Where a mask goes; `probabilities` is None where they are not asked for."""
+
+    classes: Path
+    probabilities: Path | None
+
+    @property
+    def paths(self) -> list[Path]:
+        return [self.classes] if self.probabilities is None else [self.classes, self.probabilities]
+
+
+def is_photo(grid: Grid) -> bool:
+    """Whether a picture has no place on a map: neither a CRS nor coordinates of its own."""
+    return not grid.crs and tuple(grid.transform) == _IDENTITY
+
+
+def plan_files(folder: Path, scene_id: str, grid: Grid, *, probabilities: bool) -> MaskFiles:
+    """The names of a mask's files: `.tif`, for the classes of a photo `.png`. Probabilities are one TIFF with all classes."""
+    classes = folder / f"{scene_id}_classes{'.png' if is_photo(grid) else '.tif'}"
+    return MaskFiles(classes, folder / f"{scene_id}_probabilities.tif" if probabilities else None)
+
+
+def write_masks(
+    plan: StitchPlan, parts: PartStore, *, grid: Grid, class_names: Sequence[str], files: MaskFiles
+) -> dict[str, int]:
+    """Write `files` from the parts, which must all be there. Returns the pixels of each class; the rest has none.
+
+    Kill it anywhere: the files are whole or not there. A disk that runs full is a `MachineError`.
+    """
+    import rasterio
+
+    scratch = MaskFiles(parts.folder / "classes.tif", files.probabilities and parts.folder / "probabilities.tif")
+    with _failures_explained(files.classes), raster_env(), rasterio.Env(**_SETTINGS):
+        counts = _assemble(plan, parts, grid, class_names, scratch)
+        _finish(
+            scratch.classes, files.classes, plan, lambda band: parts.load(band).classes[None], overviews="MODE", predictor="NO"
+        )
+    if scratch.probabilities is not None and files.probabilities is not None:
+        with _failures_explained(files.probabilities), raster_env(), rasterio.Env(**_SETTINGS):
+            of_band = _probabilities(parts)
+            _finish(scratch.probabilities, files.probabilities, plan, of_band, overviews="AVERAGE", predictor="STANDARD")
+    return {name: int(count) for name, count in zip(class_names, counts, strict=False)}
+
+
+def _probabilities(parts: PartStore) -> Callable[[Box], Bytes]:
+    def of_band(band: Box) -> Bytes:
+        found = parts.load(band).probabilities
+        assert found is not None, "the store was opened with probabilities"
+        return found
+
+    return of_band
+
+
+def _assemble(plan: StitchPlan, parts: PartStore, grid: Grid, class_names: Sequence[str], to: MaskFiles) -> Any:
+    """Every part into its place in plain tiled TIFFs; whole blocks, each written once. Returns the pixels of each value."""
+    counts = np.zeros(256, np.int64)
+    with ExitStack() as stack:
+        classes = stack.enter_context(_create(to.classes, plan, grid, count=1, predictor=1))
+        _describe_classes(classes, class_names)
+        chances = None
+        if to.probabilities is not None:
+            chances = stack.enter_context(_create(to.probabilities, plan, grid, count=plan.num_classes, predictor=2))
+            _describe_probabilities(chances, class_names)
+        for band in plan.bands():
+            part = parts.load(band)
+            _write_part(part, band, classes, chances)
+            counts += np.bincount(part.classes.ravel(), minlength=256)
+    return counts
+
+
+def _write_part(part: Part, band: Box, classes: DatasetWriter, chances: DatasetWriter | None) -> None:
+    classes.write(part.classes, 1, window=_window(band))
+    if chances is not None:
+        chances.write(part.probabilities, window=_window(band))
+
+
+def _create(file: Path, plan: StitchPlan, grid: Grid, *, count: int, predictor: int) -> DatasetWriter:
+    import rasterio
+    from rasterio.crs import CRS
+
+    block_px = plan.block_px if plan.block_px % _SMALLEST_BLOCK_PX == 0 else BLOCK_PX
+    return rasterio.open(
+        file,
+        "w",
+        driver="GTiff",
+        width=plan.width,
+        height=plan.height,
+        count=count,
+        dtype="uint8",
+        nodata=NO_CLASS,
+        crs=CRS.from_wkt(grid.crs) if grid.crs else None,
+        transform=rasterio.Affine(*grid.transform),
+        tiled=True,
+        blockxsize=block_px,
+        blockysize=block_px,
+        interleave="pixel",
+        compress="deflate",
+        zlevel=1,  # GDAL compresses it once more, and better, on the way to its last form
+        predictor=predictor,
+        bigtiff="IF_SAFER",
+    )
+
+
+def _describe_classes(file: DatasetWriter, class_names: Sequence[str]) -> None:
+    colours = {number: (*colour, 255) for number, colour in enumerate(class_colours(len(class_names)))}
+    file.write_colormap(1, {**colours, NO_CLASS: (0, 0, 0, 0)})
+    file.set_band_description(1, "class")
+    file.update_tags(**{f"class_{number}": name for number, name in enumerate(class_names)})
+
+
+def _describe_probabilities(file: DatasetWriter, class_names: Sequence[str]) -> None:
+    file.scales = (1 / PROBABILITY_STEPS,) * len(class_names)
+    file.descriptions = tuple(class_names)
+
+
+def _finish(
+    scratch: Path, target: Path, plan: StitchPlan, of_band: Callable[[Box], Bytes], *, overviews: str, predictor: str
+) -> None:
+    """GDAL writes the last form beside the scratch file; compared with the parts, it becomes `target`."""
+    from rasterio.shutil import copy
+
+    built = scratch.with_name(f"finished-{scratch.stem}{target.suffix}")
+    built.unlink(missing_ok=True)
+    if target.suffix == ".png":
+        copy(scratch, built, driver="PNG")
+    else:
+        options = {"COMPRESS": "DEFLATE", "PREDICTOR": predictor, "BLOCKSIZE": BLOCK_PX, "OVERVIEW_RESAMPLING": overviews}
+        copy(scratch, built, driver="COG", NUM_THREADS=1, BIGTIFF="IF_SAFER", **options)
+    scratch.unlink()
+    _compare(built, target, plan, of_band)
+    atomic.adopt(built, target)
+
+
+def _compare(built: Path, target: Path, plan: StitchPlan, of_band: Callable[[Box], Bytes]) -> None:
+    """A full disk may go unnoticed when GDAL closes a file: what was written is read once more."""
+    import rasterio
+
+    with rasterio.open(built) as file:
+        for band in plan.bands():
+            if not np.array_equal(file.read(window=_window(band)), of_band(band)):
+                raise _unwritten(target, "what was read back is not what was written")
+
+
+@contextmanager
+def _failures_explained(target: Path) -> Iterator[None]:
+    """Translate what GDAL and the system say when a file cannot be written."""
+    from rasterio._err import CPLE_BaseError
+    from rasterio.errors import RasterioError
+
+    try:
+        with atomic.no_room_explained(target):
+            yield
+    except (RasterioError, CPLE_BaseError) as error:
+        raise _unwritten(target, str(error)) from error
+
+
+def _unwritten(target: Path, why: str) -> MachineError:
+    return MachineError(
+        f"{target.name} could not be written",
+        why=f"{why}; the disk may be full",
+        try_=f"look at the room in {target.parent} and run the same command again: finished parts are kept",
+    )
+
+
+def _window(band: Box) -> Any:
+    from rasterio.windows import Window
+
+    return Window(band.left, band.top, band.width, band.height)

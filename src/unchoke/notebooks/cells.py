@@ -1,0 +1,225 @@
+"""What each cell of a notebook does, in a few words, from its source alone: installs, reads tables, builds a model, trains.
+
+In comes a program as `unchoke lint` reads it, out goes a `Reading` of each cell of code: its deeds, the most telling first.
+Code inside a function counts for the cell that calls it; the cell that holds it only defines it. Nothing is run.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from unchoke.code.program import Program
+from unchoke.code.source import Cell, Source
+from unchoke.core.findings import Finding
+from unchoke.linting.lint_engine import chosen_codes, lint_source
+from unchoke.linting.rules import load_rule
+from unchoke.notebooks.deeds import CALLS, ORDER, SHELL
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_DEFINITIONS = (*_FUNCTIONS, ast.ClassDef)
+_LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+_ASIDE = {"imports", "sets constants", "sets seeds", "computes", "shows values"}
+_SHOWS = {
+    "print",
+    "display",
+    "len",
+    "type",
+    "str",
+    "repr",
+    "sorted",
+    "set",
+    "list",
+    "dict",
+    "range",
+    ".head",
+    ".describe",
+    ".format",
+}
+_IMPLIED = {"trains": "defines the training", "evaluates": "defines evaluation", "defines a model": "builds a model"}
+_RANK = {deed: rank for rank, deed in enumerate(ORDER)}
+_SHELL_LINE = re.compile(r"^\s*(?:[\w.,\s\[\]]+=\s*)?(?:!|%(?=(?:pip|conda|mamba|uv)\b)|%(?:system|sx)\s+)\s*(.*)")
+_ON_FEATURES = re.compile(r"\bTensorDataset\b")
+_FEATURES = re.compile(r"feat|embed|encod")
+_ABSENT = re.compile(r"exists|is_file|is_dir|isfile|isdir|find_spec")
+_WRITES_FILE = {"writefile", "file", "appendfile", "writetemplate"}
+_DATASETS = re.compile(r"(Dataset|IterableDataset|Sequence|PyDataset|DataModule|VisionDataset|DataGenerator)$")
+_MODELS = re.compile(r"(Module|Model|Layer)$")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one cell of code does. `told` leaves out what goes without saying; `guarded`: only if something is not there yet."""
+
+    number: int
+    text: str
+    deeds: tuple[str, ...]
+    told: tuple[str, ...] = ()
+    guarded: bool = False
+    problem: str = ""
+
+    @property
+    def words(self) -> str:
+        return "not read" if self.problem else ", ".join(self.told[:3]) or "nothing"
+
+    def only(self, *deeds: str) -> bool:
+        """Whether it does some of these and nothing else, but for showing a value."""
+        done = set(self.deeds) - {"shows values"}
+        return bool(done) and done <= set(deeds)
+
+
+def find_chokes(source: Source) -> tuple[list[Finding], list[str]]:
+    """The choke points that all rules of `unchoke lint` find, and what went wrong in a rule itself."""
+    found, problems = lint_source(source, [load_rule(code) for code in chosen_codes((), ())])
+    return [item.finding for item in found], [problem.message for problem in problems if problem.internal]
+
+
+def read_cells(program: Program) -> list[Reading]:
+    """Every cell of code, in the order of the file."""
+    reader = _Reader(program)
+    return [reader.read(cell) for cell in program.source.cells if cell.kind == "code" and cell.number is not None]
+
+
+class _Reader:
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._fits = {id(fit.call): fit.kind for fit in program.facts.fits}
+        self._known: dict[int, frozenset[str]] = {}
+
+    def read(self, cell: Cell) -> Reading:
+        found = {*self._shell(cell), *(self._tree(cell.tree) if cell.tree is not None and cell.executed else ())}
+        if "trains" in found and _ON_FEATURES.search(cell.text):
+            found = {*(found - {"trains"}), "trains on features"}
+        if not found and cell.text.strip() and not cell.problem:
+            found = {"uses magics"}
+        deeds = tuple(sorted(found, key=_RANK.__getitem__))
+        problem = cell.problem.message if cell.problem else ""
+        return Reading(cell.number or 0, cell.text, deeds, _told(cell, deeds), self._is_guarded(cell), problem)
+
+    def _shell(self, cell: Cell) -> Iterator[str]:
+        """What its shell lines do; in a cell that is the shell's as a whole, every line is one."""
+        if cell.language in _WRITES_FILE:
+            yield "writes a file"
+            return
+        whole = cell.language in {"bash", "sh", "shell", "script", "!", "system", "cmd"}
+        for line in cell.text.splitlines()[1 if whole else 0 :]:
+            match = _SHELL_LINE.match(line)
+            command = line.strip() if whole else match[1].strip() if match else ""
+            if command and not command.startswith("#"):
+                yield next((deed for deed, pattern in SHELL if pattern.match(command)), "runs shell commands")
+
+    def _tree(self, tree: ast.Module) -> Iterator[str]:
+        for statement in tree.body:
+            if isinstance(statement, ast.Import | ast.ImportFrom):
+                yield "imports"
+            elif isinstance(statement, ast.ClassDef):
+                yield self._class(statement)
+            elif isinstance(statement, _FUNCTIONS):
+                yield self._function(statement)
+            elif _is_constant(statement):
+                yield "sets constants"
+            elif not isinstance(statement, ast.Pass):
+                yield from set(self._deeds(statement)) or {"shows values" if self._shows(statement) else "computes"}
+
+    def _shows(self, statement: ast.stmt) -> bool:
+        """Whether it only looks at values: an expression that calls nothing of weight."""
+        names = {self._program.name(call).removeprefix("?") for call in _run(statement)}
+        return isinstance(statement, ast.Expr | ast.Assert) and names <= _SHOWS
+
+    def _class(self, node: ast.ClassDef) -> str:
+        bases = [self._program.name(base) for base in node.bases]
+        if any(_DATASETS.search(base) for base in bases):
+            return "defines a dataset"
+        return "defines a model" if any(_MODELS.search(base) for base in bases) else "defines classes"
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+        inside = self._of_function(node)
+        if "trains" in inside:
+            return "defines the training"
+        if inside & {"evaluates", "predicts"} or self._evaluates(node):
+            return "defines evaluation"
+        return "defines a model" if "builds a model" in inside else "defines functions"
+
+    def _evaluates(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+        """Whether it is code for evaluation, by its name or kind, and runs a network."""
+        facts = self._program.facts
+        named = facts.evaluation_of(function) is not None
+        return named and any(facts.is_forward(call) for call in self._program.within(function, ast.Call))
+
+    def _of_function(self, node: ast.AST) -> frozenset[str]:
+        """What a function of the file does, with those that it calls; one that calls itself is read once."""
+        key = id(node)
+        if key not in self._known:
+            self._known[key] = frozenset()
+            self._known[key] = frozenset(deed for part in ast.iter_child_nodes(node) for deed in self._deeds(part))
+        return self._known[key]
+
+    def _deeds(self, node: ast.AST) -> Iterator[str]:
+        """What running this code does."""
+        for call in _run(node):
+            yield from self._call(call, node)
+        for function in self._program.called_functions(node):
+            inside = self._of_function(function)
+            yield from inside
+            if not inside & {"trains"} and self._evaluates(function):
+                yield "evaluates"
+            if not inside & {"trains"} and _FEATURES.search(function.name.lower()) and _loops(function):
+                yield "extracts features"
+
+    def _call(self, call: ast.Call, whole: ast.AST) -> Iterator[str]:
+        kind = self._fits.get(id(call))
+        if kind is not None:
+            yield "fits" if kind == "sklearn" else "trains"
+            return
+        name = self._program.name(call.func)
+        plain = name.removeprefix("?")
+        deed = next((deed for deed, pattern in CALLS if pattern.match(plain)), None)
+        if deed is not None:
+            yield deed
+        elif ".plot." in self._program.written(call.func):
+            yield "plots"
+        if name.rpartition(".")[2] in {"exists", "isfile", "is_file"} and _loops(whole):
+            yield "checks every file"
+
+    def _is_guarded(self, cell: Cell) -> bool:
+        """Whether all it runs stands below a question whether something is there."""
+        if cell.tree is None:
+            return False
+        aside = (ast.Import, ast.ImportFrom, ast.Pass)
+        todo = [part for part in cell.tree.body if not isinstance(part, aside) and not _is_constant(part)]
+        tests = [part.test for part in todo if isinstance(part, ast.If)]
+        return bool(todo) and len(tests) == len(todo) and all(_ABSENT.search(self._program.text(test)) for test in tests)
+
+
+def _told(cell: Cell, deeds: tuple[str, ...]) -> tuple[str, ...]:
+    """The deeds to name: imports first where they are most of the cell, constants only where there is nothing else."""
+    body = cell.tree.body if cell.tree is not None else []
+    imports = [part for part in body if isinstance(part, ast.Import | ast.ImportFrom)]
+    if imports and 2 * len(imports) >= len(body):
+        return ("imports", *(deed for deed in deeds if deed not in _ASIDE))
+    implied = {plain for deed, plain in _IMPLIED.items() if deed in deeds}
+    return tuple(deed for deed in deeds if deed not in _ASIDE | implied) or deeds[:1]
+
+
+def _run(node: ast.AST) -> Iterator[ast.Call]:
+    """The calls that running this code makes: not those inside functions it only defines."""
+    stack = [node]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, ast.Call):
+            yield part
+        if not isinstance(part, _DEFINITIONS) or part is node:
+            stack.extend(ast.iter_child_nodes(part))
+
+
+def _loops(node: ast.AST) -> bool:
+    return any(isinstance(part, _LOOPS) for part in ast.walk(node))
+
+
+def _is_constant(node: ast.stmt) -> bool:
+    if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+        return False
+    return not any(isinstance(part, (ast.Call, ast.Await, *_LOOPS)) for part in ast.walk(node.value))

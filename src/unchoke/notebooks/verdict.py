@@ -1,0 +1,244 @@
+"""What to do about a cell: keep it, optimise it, segment it into resumable jobs, or eliminate it; with the reason and a command.
+
+In come what the cell does, what lint found in it and, if it was run, what it cost; out goes a `Verdict`. Measured figures beat
+guesses: training that took seconds is not segmented, a cell that took most of the time is never just kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from unchoke.core.findings import Finding, rank
+from unchoke.core.units import format_bytes, format_count, format_seconds
+from unchoke.notebooks.cell_record import CellRun
+from unchoke.notebooks.cells import Reading
+from unchoke.notebooks.setting import Setting
+
+Word = Literal["keep", "segment", "eliminate", "optimise"]
+WORDS: tuple[Word, ...] = ("segment", "eliminate", "optimise", "keep")
+LONG_S = 600.0
+SHORT_S = 60.0
+_SLOW_S = 1.0
+_SLOW_SHARE = 0.4
+_HUNGRY_BYTES = 200_000_000
+_HUNGRY_SHARE = 0.4
+_LIBRARY_BYTES = 2_000_000_000
+_WAITING_SHARE = 0.3
+_LOUD_BYTES = 10_000_000
+_MANY_EPOCHS = 5
+_FETCHES = (
+    "downloads",
+    "unpacks archives",
+    "copies files",
+    "mounts a drive",
+    "runs shell commands",
+    "lists files",
+    "sets constants",
+    "imports",
+)
+_ON_DATA = {f"unchoke {word}" for word in ("check", "extract", "fit", "train", "tune")}
+_ON_SCENES = {"unchoke tile": "SCENES", "unchoke segment train": "SCENES", "unchoke segment predict": "RUN SCENES"}
+_SET_UP = ("installs packages", "looks at the machine", "frees memory", "runs shell commands", "mounts a drive")
+_BESIDE_CHECKS = ("lists files", "reads images", "saves", "computes", "plots", "sets constants", "imports")
+_LIGHT = ("imports", "sets constants", "sets seeds", "installs packages")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`command` replaces the cell, or looks closer at it; empty where no command of ours does."""
+
+    word: Word
+    reason: str
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The run as a whole, to judge one cell by."""
+
+    wall_s: float
+    slow: frozenset[int]
+    hungry: frozenset[int]
+
+
+def weigh(runs: Mapping[int, CellRun]) -> Costs:
+    """Which cells take most of the time, and which most of the memory."""
+    times = {number: run.figures.wall_s or 0.0 for number, run in runs.items()}
+    rises = {number: run.figures.rise_bytes or 0 for number, run in runs.items()}
+    wall_s = sum(times.values())
+    highest = max(rises.values(), default=0)
+    slow = {number for number, spent_s in times.items() if spent_s >= max(_SLOW_S, _SLOW_SHARE * wall_s)}
+    hungry = {number for number, rise in rises.items() if rise >= max(_HUNGRY_BYTES, _HUNGRY_SHARE * highest)}
+    return Costs(wall_s, frozenset(slow), frozenset(hungry))
+
+
+def judge(
+    cell: Reading,
+    findings: Sequence[Finding],
+    setting: Setting,
+    *,
+    earlier: Mapping[str, int],
+    run: CellRun | None = None,
+    costs: Costs | None = None,
+) -> Verdict:
+    """The verdict on one cell. `earlier` holds the texts of cells before it, with their numbers."""
+    same = earlier.get(cell.text.strip())
+    if not cell.text.strip():
+        return Verdict("eliminate", "it is empty")
+    if same is not None and len(cell.text.strip()) > 40 and "plots" not in cell.deeds:
+        return Verdict("eliminate", f"the same as cell {same}")
+    return (
+        _eliminated(cell, setting, run)
+        or _segmented(cell, findings, setting, run)
+        or _found(findings, setting)
+        or _repeated(cell, setting)
+        or (_costly(cell, setting, run, costs) if run is not None and costs is not None else None)
+        or _kept(cell, run)
+    )
+
+
+def _eliminated(cell: Reading, setting: Setting, run: CellRun | None) -> Verdict | None:
+    spent = f" ({format_seconds(run.figures.wall_s)} here)" if run is not None and run.figures.wall_s else ""
+    if cell.only(*_SET_UP) and "installs packages" in cell.deeds:
+        return Verdict("eliminate", f"packages are installed again at every run{spent}: put them into the environment once")
+    if cell.only("looks at the machine"):
+        return Verdict("eliminate", "says what the machine is; `doctor` says it with what suits it", "unchoke doctor")
+    if cell.only("frees memory"):
+        return Verdict("eliminate", "gives back nothing that Python still holds; later cells ask for it again")
+    if cell.guarded:
+        return None
+    if cell.only("checks every file", *_BESIDE_CHECKS) and "checks every file" in cell.deeds:
+        reason = f"touches every file at each run{spent}; `check` remembers what it has seen and reads only what changed"
+        return Verdict("eliminate", reason, f"unchoke check {setting.data}")
+    if cell.only(*_FETCHES) and {"downloads", "unpacks archives", "copies files"} & set(cell.deeds):
+        return Verdict("eliminate", f"fetched or unpacked again at every run{spent}: do it once, outside the notebook")
+    return None
+
+
+def _segmented(cell: Reading, findings: Sequence[Finding], setting: Setting, run: CellRun | None) -> Verdict | None:
+    spent_s = run.figures.wall_s if run is not None and run.status == "done" else None
+    long = run is not None and (run.status == "timeout" or (spent_s or 0.0) >= LONG_S)
+    codes = {finding.code for finding in findings}
+    if "trains" in cell.deeds and (long or (spent_s is None and _trains_long(cell, codes, setting))):
+        return Verdict("segment", _training_reason(cell, codes, setting, run), setting.fit)
+    if "extracts features" in cell.deeds and (long or spent_s is None):
+        reason = "a frozen network over every picture: in jobs, a kill costs one job and a second run costs nothing"
+        return Verdict("segment", reason, f"unchoke extract {setting.data}")
+    if "tile-loop" in codes and spent_s is None:
+        reason = "a network over one tile at a time: batches of tiles in jobs, which go on after a kill"
+        return Verdict("segment", reason, f"unchoke {'segment predict RUN SCENES' if setting.masks else 'predict RUN IMAGES'}")
+    if long and {"predicts", "evaluates"} & set(cell.deeds):
+        command = "unchoke predict RUN IMAGES" if "predicts" in cell.deeds else "unchoke evaluate RUN"
+        return Verdict("segment", f"{_took(run)}, in one piece", command)
+    return None
+
+
+def _trains_long(cell: Reading, codes: set[str], setting: Setting) -> bool:
+    epochs = setting.epochs.get(cell.number)
+    if codes & {"no-checkpoint", "frozen-recomputed"}:
+        return True
+    return not setting.resumes and (epochs is None or epochs >= _MANY_EPOCHS)
+
+
+def _training_reason(cell: Reading, codes: set[str], setting: Setting, run: CellRun | None) -> str:
+    epochs = setting.epochs.get(cell.number)
+    what = f"{format_count(epochs, 'epoch')} in one cell" if epochs else "all epochs in one cell"
+    if run is not None:
+        what = f"{what}, {_took(run)}"
+    kept = "; nothing is kept if it stops" if "no-checkpoint" in codes else ""
+    frozen = "; its frozen part need run only once" if setting.frozen and not setting.masks else ""
+    return f"{what}{kept}{frozen}: in parts, the same line goes on after a kill"
+
+
+def _took(run: CellRun | None) -> str:
+    if run is None or run.figures.wall_s is None:
+        return "long"
+    return f"stopped at {format_seconds(run.figures.wall_s)}" if run.status == "timeout" else format_seconds(run.figures.wall_s)
+
+
+def _found(findings: Sequence[Finding], setting: Setting) -> Verdict | None:
+    if not findings:
+        return None
+    first = rank(list(findings))[0]
+    more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+    place = f"line {first.line}: " if first.line is not None else ""
+    return Verdict(
+        "optimise", f"{place}{first.message}{more}", _filled(next((f.command for f in findings if f.command), ""), setting)
+    )
+
+
+def _repeated(cell: Reading, setting: Setting) -> Verdict | None:
+    """Work of every run that one run would do, beside what the cell is for."""
+    if "installs packages" in cell.deeds:
+        return Verdict("optimise", "installs packages at every run beside its work: put them into the environment once")
+    if "checks every file" in cell.deeds and not cell.guarded:
+        reason = "looks for every file at each run; `check` remembers what it has seen and reads only what changed"
+        return Verdict("optimise", reason, f"unchoke check {setting.data}")
+    return None
+
+
+def _filled(command: str, setting: Setting) -> str:
+    """The rule's command as it can be typed for this notebook."""
+    words = command.split()
+    if words[:2] == ["unchoke", "profile"]:
+        return setting.profile
+    if command in _ON_DATA:
+        return f"{command} {setting.data}"
+    return f"{command} {_ON_SCENES[command]}" if command in _ON_SCENES else command.replace(" DATA", f" {setting.data}")
+
+
+def _costly(cell: Reading, setting: Setting, run: CellRun, costs: Costs) -> Verdict | None:
+    """A cell without a known choke point that took most of the time or memory all the same."""
+    figures = run.figures
+    if run.status == "died":
+        return Verdict("optimise", f"it ended the kernel, and all that earlier cells had made with it: {run.error}")
+    if figures.wait_s and figures.wall_s and figures.wall_s >= SHORT_S and figures.wait_s >= _WAITING_SHARE * figures.wall_s:
+        reason = f"{figures.wait_s / figures.wall_s:.0%} of its {format_seconds(figures.wall_s)} are spent waiting for data"
+        return Verdict("optimise", reason, setting.profile)
+    if is_light(cell, run):
+        return None
+    if cell.number in costs.hungry:
+        return Verdict("optimise", memory_words(run))
+    if cell.number in costs.slow:
+        return Verdict("optimise", time_words(run, costs), setting.profile if "trains" in cell.deeds else "")
+    if run.output_bytes >= _LOUD_BYTES:
+        return Verdict(
+            "optimise", f"puts {format_bytes(run.output_bytes)} of output into the notebook: show less, save to a file"
+        )
+    return None
+
+
+def is_light(cell: Reading, run: CellRun) -> bool:
+    """Whether it only imports or sets things, in the time and room that libraries take."""
+    return cell.only(*_LIGHT) and (run.figures.wall_s or 0.0) < SHORT_S and (run.figures.rise_bytes or 0) < _LIBRARY_BYTES
+
+
+def time_words(run: CellRun, costs: Costs) -> str:
+    """``6.1 s of the run's 8.2 s, and the processor idle for most of it``."""
+    figures = run.figures
+    wall_s = figures.wall_s or 0.0
+    idle = figures.cpu_s is not None and figures.cpu_s < 0.25 * wall_s
+    share = f" ({wall_s / costs.wall_s:.0%})" if costs.wall_s else ""
+    return f"takes {format_seconds(wall_s)} of the run's {format_seconds(costs.wall_s)}{share}" + (
+        ", and mostly waits: the processor was hardly used" if idle else ""
+    )
+
+
+def memory_words(run: CellRun) -> str:
+    """``its peak lies 1.2 GB above what was there before; 1.1 GB stay``."""
+    figures = run.figures
+    stays = figures.growth_bytes or 0
+    kept = f"{format_bytes(stays)} of it stay afterwards" if stays > 0 else "none of it stays"
+    return f"takes {format_bytes(figures.rise_bytes or 0)} of memory (peak {format_bytes(figures.peak_rss_bytes or 0)}); {kept}"
+
+
+def _kept(cell: Reading, run: CellRun | None) -> Verdict:
+    if cell.problem:
+        return Verdict("keep", f"not read: {cell.problem}")
+    if run is not None and run.status == "failed":
+        return Verdict("keep", "it raised: nothing else was found")
+    if run is not None and run.figures.wall_s is not None:
+        return Verdict("keep", f"{format_seconds(run.figures.wall_s)}, nothing found")
+    return Verdict("keep", "nothing found")

@@ -1,0 +1,1 @@
+"""Photos: which samples exist, whether they are sound, their splits, and bytes to pixels."""

@@ -1,0 +1,225 @@
+"""`check`: the gate before a single weight is updated.
+
+In: DATA as described. Out: every problem at once, as findings, and the samples with their splits for whoever goes on. Reads DATA,
+never writes there. Errors close the gate, warnings do not.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unchoke.core import atomic
+from unchoke.core.choices import Choice
+from unchoke.core.clock import Loading
+from unchoke.core.errors import DataError
+from unchoke.core.events import OnEvent
+from unchoke.core.findings import Finding, rank
+from unchoke.core.fingerprint import digest
+from unchoke.core.settings import ANYTHING, Settings
+from unchoke.core.timeline import Timeline
+from unchoke.core.units import format_count
+from unchoke.core.workspace import out_option
+from unchoke.machine.memory.memory_watch import return_unused_memory
+from unchoke.photos.inspect_samples import inspect_samples
+from unchoke.photos.loader import ImageSet
+from unchoke.photos.manifest import load_manifest
+from unchoke.photos.preflight import FATAL_PROBLEMS, diagnose_files, parse_expect
+from unchoke.photos.resources import diagnose_room, estimate_need, measure_room
+from unchoke.photos.samples.sample_set import DataSource, Samples
+from unchoke.photos.samples.scan import scan_samples
+from unchoke.photos.splits import assign_splits
+from unchoke.photos.worker_trial import try_worker
+from unchoke.reports.text import render_findings
+from unchoke.runs.session import Session, open_session
+from unchoke.training.problem import check_target_names
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_TRIAL_IMAGES = 4
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Samples with splits, what is known of each file (row for row), and every finding on the way."""
+
+    samples: Samples
+    facts: pd.DataFrame
+    findings: list[Finding]
+
+    @property
+    def errors(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.severity == "error"]
+
+    @property
+    def sound(self) -> pd.Series[bool]:
+        """Which samples have a file that decodes."""
+        return ~self.facts["problem"].isin(list(FATAL_PROBLEMS))
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """What `check` answers."""
+
+    findings: list[Finding]
+    choices: list[Choice]
+    num_samples: int
+    timings: dict[str, float]
+    data: str
+    workspace: Path
+
+    @property
+    def ok(self) -> bool:
+        return not any(finding.severity == "error" for finding in self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "findings": [finding.to_dict() for finding in self.findings],
+            "choices": [choice.to_dict() for choice in self.choices],
+            "num_samples": self.num_samples,
+            "timings": self.timings,
+            "ok": self.ok,
+        }
+
+    def to_text(self) -> str:
+        verdict = "sound" if self.ok else "not sound: nothing should be trained on it yet"
+        ending = f"{format_count(self.num_samples, 'sample')} checked: {verdict}"
+        next_step = (
+            f"next      unchoke fit {shlex.quote(self.data)}{out_option(self.workspace)}"
+            if self.ok
+            else "next      mend the errors above and run the same command again"
+        )
+        return "\n".join([render_findings(self.findings), "", ending, next_step])
+
+
+def check(
+    data: str | Path | None = None,
+    *,
+    dataset: Any = None,
+    out: Path | str | None = None,
+    on_event: OnEvent | None = None,
+    **options: Any,
+) -> CheckResult:
+    """Check DATA; with `dataset`, also send that object (a torch Dataset, say) to a spawned worker and load from it."""
+    with open_session({"data": data, **options}, out=out, on_event=on_event) as session:
+        prepared = prepare(session)
+        findings = rank(prepared.findings + try_loading(session, prepared, dataset=dataset))
+        if not prepared.errors:
+            session.remember_settings()
+        return CheckResult(
+            findings,
+            session.choices,
+            len(prepared.samples),
+            dict(session.timers.seconds),
+            session.settings.data,
+            session.workspace.root,
+        )
+
+
+def prepare(session: Session) -> Prepared:
+    """Everything of `check` but the worker: scan, look into files, split, diagnose."""
+    import pandas  # noqa: F401  (loading it is not part of a stage)
+    import pyarrow.parquet  # noqa: F401
+
+    settings, loading = session.settings, Loading()
+    with session.stage("index"), loading.here():
+        scan = scan_samples(data_source(settings))
+        check_target_names(settings, scan.samples.task.names, kind=scan.samples.task.kind)
+    for choice in scan.choices:
+        session.chose(choice)
+    with session.stage("check", format_count(len(scan.samples), "file")):
+        threads = settings.workers if settings.workers is not None else _usable_cores()
+        facts = inspect_samples(scan.samples, session.workspace, threads=threads, on_event=session.on_event, loading=loading)
+        samples, choices = assign_splits(
+            scan.samples,
+            val_share=settings.val_share,
+            test_share=settings.test_share,
+            folds=settings.folds,
+            fold=settings.test_fold,
+            seed=settings.seed,
+            previous=load_manifest(session.workspace.manifest_file),
+            content=facts["content"].tolist(),
+        )
+        expect = parse_expect(settings.expect) if settings.expect and settings.expect != ANYTHING else None
+        findings = scan.findings + diagnose_files(samples, facts, expect=expect, failure_rate=settings.max_failures)
+        findings += _diagnose_room(session, len(samples))
+    session.timelines["check"] = Timeline.of(None, loading)
+    for choice in choices:
+        session.chose(choice)
+    return_unused_memory()
+    return Prepared(samples, facts, rank(findings))
+
+
+def data_source(settings: Settings) -> DataSource:
+    """The part of the settings that describes DATA."""
+    return DataSource(
+        data=Path(settings.data),
+        images=tuple(Path(folder) for folder in settings.images),
+        id=settings.id,
+        path=settings.path,
+        label=settings.label,
+        targets=settings.target,
+        group=settings.group,
+        split=settings.split,
+        long=settings.long,
+        inputs=settings.input,
+    )
+
+
+def _diagnose_room(session: Session, num_samples: int) -> list[Finding]:
+    settings = session.settings
+    default_encoder = settings.encoder == Settings().encoder
+    need = estimate_need(num_samples, num_views=1 + settings.views, default_encoder=default_encoder)
+    return diagnose_room(measure_room(session.workspace.root), need, session.workspace.root)
+
+
+def try_loading(session: Session, prepared: Prepared, *, dataset: Any = None) -> list[Finding]:
+    """Spawn a worker and load a batch there. A success is remembered until a version or the data's place changes."""
+    paths = tuple(prepared.samples.frame["path"][prepared.sound].head(_TRIAL_IMAGES))
+    if dataset is not None:
+        with session.stage("worker"):
+            return try_worker(dataset, name="dataset")
+    if not paths:
+        return []
+    file = session.workspace.root / ".worker-trial"
+    key = digest([list(paths), _versions()])
+    if file.exists() and file.read_text(encoding="utf-8") == key:
+        return []
+    with session.stage("worker", "spawning one, to load a batch there"):
+        findings = try_worker(ImageSet(paths))
+    if not findings:
+        atomic.write_text(file, key)
+    return findings
+
+
+def gate(session: Session, prepared: Prepared) -> list[Finding]:
+    """Stop on errors, with all of them; otherwise say the warnings and hand back every finding."""
+    findings = rank(prepared.findings + try_loading(session, prepared))
+    errors = [finding for finding in findings if finding.severity == "error"]
+    if errors:
+        raise DataError(
+            f"the data has {format_count(len(errors), 'problem')} that must be mended first\n{render_findings(errors)}",
+            why="a model trained on it would be wrong, and would not say so",
+            try_="mend what is listed and run the same command again; `unchoke check` shows everything, with --json too",
+        )
+    for finding in findings:
+        if finding.severity == "warning":
+            session.warn(f"{finding.code}: {finding.message}")
+    return findings
+
+
+def _usable_cores() -> int:
+    import os
+
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _versions() -> list[str]:
+    from importlib.metadata import version
+
+    from unchoke import __version__
+
+    return [__version__, *(version(name) for name in ("torch", "numpy", "simplejpeg", "Pillow"))]

@@ -1,0 +1,101 @@
+"""Look into every file once, and remember what was seen.
+
+In: samples. Out: one row of facts per sample, in their order. What `checked.parquet` already knows of a file with the same size
+and time is not read again; what is learnt is saved as it comes in, so a kill costs at most a few seconds of reading.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from typing import TYPE_CHECKING, Any
+
+from unchoke.core import atomic
+from unchoke.core.ahead import map_ahead
+from unchoke.core.clock import Loading
+from unchoke.core.events import Note, OnEvent, Progress
+from unchoke.core.workspace import Workspace
+from unchoke.photos.inspect_file import inspect_file
+from unchoke.photos.preflight import FATAL_PROBLEMS, FileFacts, facts_frame
+from unchoke.photos.samples.sample_set import Samples
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SAVE_EVERY_S = 5.0
+_TELL_EVERY_S = 0.2
+_KEY = ["path", "size_bytes", "mtime_ns"]
+
+
+def inspect_samples(
+    samples: Samples, workspace: Workspace, *, threads: int, on_event: OnEvent, loading: Loading | None = None
+) -> pd.DataFrame:
+    """Facts of every sample's file, old ones from `checked.parquet`, new ones by reading, which `loading` keeps account of."""
+    import pandas as pd
+
+    known = load_facts(workspace, on_event)
+    wanted = samples.frame[_KEY]
+    facts = wanted.merge(known, on=_KEY, how="left") if len(known) else wanted.assign(content=None)
+    unseen = facts.index[facts["content"].isna() | (facts["content"] == "")].to_numpy()  # "": it could not even be read
+    if len(unseen) == 0:
+        return facts.reset_index(drop=True)
+    paths = [str(path) for path in wanted["path"].to_numpy()[unseen]]
+    account = Loading() if loading is None else loading
+    learnt = _inspect_all(paths, known, workspace, threads=threads, on_event=on_event, loading=account)
+    by_path = pd.concat([known, learnt]).drop_duplicates("path", keep="last").set_index("path")
+    return by_path.loc[list(wanted["path"])].reset_index()[list(FileFacts.__dataclass_fields__)]
+
+
+def _inspect_all(
+    paths: list[str], known: pd.DataFrame, workspace: Workspace, *, threads: int, on_event: OnEvent, loading: Loading
+) -> pd.DataFrame:
+    """Facts of `paths`, gathered column by column: objects for tens of thousands of files would stay in memory for good."""
+
+    def inspect(path: str) -> FileFacts:
+        with loading.here():
+            return inspect_file(path)
+
+    seen: dict[str, list[Any]] = {name: [] for name in FileFacts.__dataclass_fields__}
+    started = saved = told = time.monotonic()
+    failed = 0
+    for done, facts in enumerate(map_ahead(inspect, paths, threads=threads, ahead=16 * max(1, threads)), start=1):
+        for name, column in seen.items():
+            column.append(getattr(facts, name))
+        failed += facts.problem in FATAL_PROBLEMS
+        now = time.monotonic()
+        if now - told > _TELL_EVERY_S or done == len(paths):
+            rate = done / max(now - started, 1e-6)
+            on_event(Progress("check", done, len(paths), "files", rate, (len(paths) - done) / rate, failed))
+            told = now
+        if now - saved > _SAVE_EVERY_S:
+            save_facts(workspace, known, seen)
+            saved = time.monotonic()
+    return save_facts(workspace, known, seen)
+
+
+def load_facts(workspace: Workspace, on_event: OnEvent) -> pd.DataFrame:
+    """What is known from before; a file that cannot be read is said and then ignored: it is only a memory."""
+    import pandas as pd
+    from pyarrow import ArrowException
+
+    empty = facts_frame([])
+    if not workspace.checked_file.exists():
+        return empty
+    try:
+        known = pd.read_parquet(workspace.checked_file)
+    except (ArrowException, OSError, ValueError) as error:
+        on_event(Note(f"{workspace.checked_file.name} cannot be read ({error}); every file is looked at again", "warning"))
+        return empty
+    return known if list(known.columns) == list(empty.columns) else empty
+
+
+def save_facts(workspace: Workspace, known: pd.DataFrame, seen: dict[str, list[Any]]) -> pd.DataFrame:
+    """Write all that is known, newest word on each path; return what was just seen as a frame."""
+    import pandas as pd
+
+    learnt = pd.DataFrame(seen)
+    both = pd.concat([known, learnt]).drop_duplicates("path", keep="last") if len(known) else learnt
+    buffer = io.BytesIO()
+    both.to_parquet(buffer, index=False)
+    atomic.write_with(workspace.checked_file, lambda file: file.write(buffer.getbuffer()))
+    return learnt

@@ -1,0 +1,187 @@
+"""Image files to RGB pixels: one function, one answer, whatever the format.
+
+In: a path or the bytes of an image file. Out: a uint8 array, height × width × RGB, upright (EXIF orientation applied).
+JPEG goes through libjpeg-turbo; what that declines (CMYK, recoverable damage) and every other format goes through Pillow. A file
+that does not decode raises `DecodeError` with a reason; nothing is ever substituted for it. Resizing lives in `resize.py`.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unchoke.core.clock import during
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+Pixels = NDArray[np.uint8]
+Problem = Literal["unreadable", "truncated", "empty", "bomb-sized", "missing", "changed"]
+
+MAX_PIXELS = 250_000_000
+"""Above this a picture is refused before it is decoded: 250 megapixels are 750 MB of RGB."""
+
+_ORIENTATION_TAG = 0x0112
+_EXIF_SEARCH_BYTES = 65_536
+
+
+class DecodeError(Exception):
+    """A file that cannot become pixels: `problem` is a code, `detail` says what the decoder met."""
+
+    def __init__(self, problem: Problem, detail: str) -> None:
+        super().__init__(f"{problem}: {detail}")
+        self.problem: Problem = problem
+        self.detail = detail
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (DecodeError, (self.problem, self.detail))
+
+
+def may_pass(reason: str) -> bool:
+    """Whether a `DecodeError`, as text, was about reaching the file and not about its content: worth another try."""
+    return reason.startswith(("missing:", "changed:"))
+
+
+def read_bytes(path: str) -> bytes:
+    """The file's content; a missing or empty file is a `DecodeError` like any other."""
+    try:
+        with ExitStack() as stack:
+            with during("open"):
+                file = stack.enter_context(Path(path).open("rb"))
+            with during("read"):
+                data = file.read()
+    except FileNotFoundError as error:
+        raise DecodeError("missing", "the file is gone") from error
+    except (PermissionError, IsADirectoryError) as error:
+        raise DecodeError("unreadable", error.strerror or str(error)) from error
+    if not data:
+        raise DecodeError("empty", "the file has no bytes")
+    return data
+
+
+def read_image(path: str, *, cover_px: int | None = None) -> Pixels:
+    """Decode the file at `path`; see `decode_image`."""
+    return decode_image(read_bytes(path), cover_px=cover_px)
+
+
+def decode_image(data: bytes, *, cover_px: int | None = None) -> Pixels:
+    """Decode `data` to upright RGB.
+
+    With `cover_px` a JPEG may come out smaller, by 2, 4 or 8 (cheap in the DCT domain), as long as its shorter side still
+    covers that many pixels. Other factors are not used: they decode slower than the full picture.
+    """
+    with during("decode"):
+        pixels = _decode_turbo(data, cover_px) if is_jpeg(data) else None
+        return pixels if pixels is not None else _decode_pillow(data, cover_px)
+
+
+def is_jpeg(data: bytes) -> bool:
+    """Whether the content, not the name, is JPEG."""
+    return data[:3] == b"\xff\xd8\xff"
+
+
+def orientation(data: bytes) -> int:
+    """The EXIF orientation (1 to 8) of a JPEG; 1 when it has none. Only files with an EXIF block are opened for it."""
+    if b"Exif\x00\x00" not in data[:_EXIF_SEARCH_BYTES]:
+        return 1
+    with open_pillow(data) as image:
+        return int(image.getexif().get(_ORIENTATION_TAG, 1))
+
+
+def open_pillow(data: bytes) -> Image:
+    """Open with Pillow, header only, its complaints translated; sizes past `MAX_PIXELS` refused."""
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow warns of large pictures at its own threshold; ours is below
+            image = Image.open(io.BytesIO(data))
+    except Image.DecompressionBombError as error:
+        raise DecodeError("bomb-sized", str(error)) from error
+    except UnidentifiedImageError as error:
+        raise DecodeError("unreadable", "not an image in a known format") from error
+    except (OSError, SyntaxError, ValueError) as error:
+        raise DecodeError("unreadable", str(error)) from error
+    refuse_bombs(image.width, image.height)
+    return image
+
+
+def refuse_bombs(width: int, height: int) -> None:
+    """Raise for a picture whose pixels would not reasonably fit in memory."""
+    if width * height > MAX_PIXELS:
+        raise DecodeError("bomb-sized", f"{width}×{height} pixels, the limit is {MAX_PIXELS:,}")
+
+
+def _decode_turbo(data: bytes, cover_px: int | None) -> Pixels | None:
+    """libjpeg-turbo's pixels, or None where Pillow should decide (CMYK, damage that might be recoverable)."""
+    import simplejpeg
+
+    try:
+        height, width, colorspace, _ = simplejpeg.decode_jpeg_header(data)
+    except ValueError:
+        return None
+    refuse_bombs(width, height)
+    if colorspace not in ("YCbCr", "RGB", "Gray", "GRAY"):
+        return None
+    factor = shrink_factor(min(height, width), cover_px)
+    try:
+        pixels: Pixels = simplejpeg.decode_jpeg(data, "RGB", min_height=-(-height // factor), min_width=-(-width // factor))
+    except ValueError:
+        return None
+    return _turn_upright(pixels, orientation(data))
+
+
+def shrink_factor(short_side_px: int, cover_px: int | None) -> int:
+    """By how much a JPEG of that short side is decoded smaller: 1, 2, 4 or 8."""
+    if cover_px is None:
+        return 1
+    return next((factor for factor in (8, 4, 2) if short_side_px // factor >= cover_px), 1)
+
+
+def _decode_pillow(data: bytes, cover_px: int | None) -> Pixels:
+    from PIL import ImageOps
+
+    with open_pillow(data) as image:
+        if image.format in ("JPEG", "MPO"):
+            factor = shrink_factor(min(image.size), cover_px)
+            image.draft(None, (image.width // factor, image.height // factor))
+        try:
+            upright = ImageOps.exif_transpose(image)
+        except (OSError, SyntaxError, ValueError, EOFError) as error:
+            problem: Problem = "truncated" if "truncated" in str(error) else "unreadable"
+            raise DecodeError(problem, str(error)) from error
+        return np.array(_to_rgb(upright))  # a copy: Pillow's own memory is read-only
+
+
+def _to_rgb(image: Image) -> Pixels:
+    """8-bit RGB of any Pillow mode. Deep grey is scaled, not clipped; transparency is dropped, as `convert("RGB")` does."""
+    if image.mode.startswith("I"):
+        deep = np.asarray(image).astype(np.int64)
+        if deep.min() < 0 or deep.max() > 65_535:
+            raise DecodeError("unreadable", f"grey values from {deep.min()} to {deep.max()} do not fit 16 bits")
+        return np.repeat((deep >> 8).astype(np.uint8)[..., None], 3, axis=2)
+    if image.mode == "F":
+        raise DecodeError("unreadable", "floating-point pixels have no agreed range; store them as 8 or 16 bits")
+    if image.mode == "P" and "transparency" in image.info:
+        image = image.convert("RGBA")
+    return np.asarray(image.convert("RGB"))
+
+
+def _turn_upright(pixels: Pixels, code: int) -> Pixels:
+    """Undo an EXIF orientation. The table is EXIF's: 2 mirrored, 3 half-turn, 4 flipped, 5–8 with axes swapped."""
+    turns: dict[int, Any] = {
+        2: lambda a: a[:, ::-1],
+        3: lambda a: a[::-1, ::-1],
+        4: lambda a: a[::-1],
+        5: lambda a: a.transpose(1, 0, 2),
+        6: lambda a: a.transpose(1, 0, 2)[:, ::-1],
+        7: lambda a: a[::-1, ::-1].transpose(1, 0, 2),
+        8: lambda a: a.transpose(1, 0, 2)[::-1],
+    }
+    return np.ascontiguousarray(turns[code](pixels)) if code in turns else pixels

@@ -1,0 +1,110 @@
+"""One picture as several tiles: streams side by side, and a grid on each.
+
+In: a plan (how many streams, rows and columns) and a picture, or only its size. Out: windows that cover every pixel exactly once,
+and the tiles themselves, each resized whole to the network's input square. Sides that do not divide evenly give tiles that differ
+by one pixel; nothing is cropped, padded or overlapped. Which network sees the tiles, and how its answers are merged, is decided
+elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from unchoke.core.errors import UsageError
+from unchoke.photos.pixels.augment import Window
+from unchoke.photos.pixels.image import DecodeError, Pixels
+from unchoke.photos.pixels.resize import Preprocess, resize
+
+COVER = 2.0
+"""A JPEG is decoded smaller only while it keeps this many times the side needed: at just enough, features drift too far."""
+_UINT8_RESIZES = ("bilinear", "bicubic")
+
+
+@dataclass(frozen=True)
+class TilePlan:
+    """`streams` vertical strips, left to right, each cut into `rows` × `cols` tiles. The default is the whole picture."""
+
+    streams: int = 1
+    rows: int = 1
+    cols: int = 1
+
+    def __post_init__(self) -> None:
+        if min(self.streams, self.rows, self.cols) < 1:
+            raise UsageError(
+                f"a picture cannot be cut into {self.text} tiles",
+                why="streams, rows and columns count from one",
+                try_="--streams 2 --tiles 2x2, or neither for the whole picture",
+            )
+
+    @property
+    def num_tiles(self) -> int:
+        """Tiles of one picture, over all streams."""
+        return self.streams * self.rows * self.cols
+
+    @property
+    def is_whole(self) -> bool:
+        return self.num_tiles == 1
+
+    @property
+    def text(self) -> str:
+        """``2×(2×2)``: streams, then rows and columns of each."""
+        return f"{self.streams}×({self.rows}×{self.cols})"
+
+    def to_dict(self) -> dict[str, int]:
+        return asdict(self)
+
+
+def plan_tiles(*, streams: int, tiles: str) -> TilePlan:
+    """The plan of ``--streams 2 --tiles 2x2``."""
+    rows, cols = parse_tiles(tiles)
+    return TilePlan(streams, rows, cols)
+
+
+def parse_tiles(text: str) -> tuple[int, int]:
+    """``"2x3"`` to (2, 3): rows and columns."""
+    match = re.fullmatch(r"\s*([0-9]{1,4})\s*[x×X]\s*([0-9]{1,4})\s*", text)
+    if match is None or int(match[1]) < 1 or int(match[2]) < 1:
+        raise UsageError(f"not a grid of tiles: {text!r}", why="a grid is rows x columns, each at least 1", try_="--tiles 2x2")
+    return int(match[1]), int(match[2])
+
+
+def edges(length_px: int, parts: int) -> list[tuple[int, int]]:
+    """`parts` neighbouring (start, stop) pairs that cover 0…`length_px`; they differ by at most one pixel."""
+    if length_px < parts:
+        raise ValueError(f"{length_px} pixels cannot be divided into {parts} parts")
+    bounds = [length_px * number // parts for number in range(parts + 1)]
+    return list(pairwise(bounds))
+
+
+def tile_windows(plan: TilePlan, height: int, width: int) -> list[Window]:
+    """The windows of every tile: stream by stream from left to right, row by row in a stream, left to right in a row."""
+    return [
+        Window(top, left + inner_left, bottom - top, inner_right - inner_left)
+        for left, right in edges(width, plan.streams)
+        for top, bottom in edges(height, plan.rows)
+        for inner_left, inner_right in edges(right - left, plan.cols)
+    ]
+
+
+def cover_px(plan: TilePlan, preprocess: Preprocess, *, times: float = COVER) -> int:
+    """The short side a decoded picture must keep so that its tiles have `times` the pixels per side that the network sees."""
+    across = max(plan.rows, plan.streams * plan.cols)
+    return int((preprocess.resize_px if plan.is_whole else across * preprocess.size_px) * times)
+
+
+def cut_tiles(image_hwc: Pixels, plan: TilePlan, preprocess: Preprocess) -> Pixels:
+    """(tiles, size, size, 3): every tile of the picture, resized whole to the network's input. A picture too small is refused."""
+    height, width = image_hwc.shape[:2]
+    if height < plan.rows or width < plan.streams * plan.cols:
+        raise DecodeError("unreadable", f"{width}×{height} pixels are too few for {plan.text} tiles")
+    side = preprocess.size_px
+    how = preprocess.interpolation if preprocess.interpolation in _UINT8_RESIZES else "bicubic"
+    tiles = np.empty((plan.num_tiles, side, side, 3), np.uint8)
+    for number, window in enumerate(tile_windows(plan, height, width)):
+        part = image_hwc[window.top : window.top + window.height, window.left : window.left + window.width]
+        tiles[number] = resize(np.ascontiguousarray(part), side, side, interpolation=how)
+    return tiles

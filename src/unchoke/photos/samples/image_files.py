@@ -1,0 +1,190 @@
+"""Files of the data, and which of them a table's cell means.
+
+One walk per folder, through `listing`; every later question is a dictionary look-up. A cell may be a relative or absolute
+path, a bare name or an id without its extension, written with either slash, in any letter case and Unicode form.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from unchoke.core import listing
+from unchoke.core.clock import during
+from unchoke.core.errors import UsageError, list_some
+from unchoke.core.listing import FileEntry
+
+IMAGE_SUFFIXES = frozenset(
+    {".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".bmp", ".dib", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm",
+     ".pnm", ".jp2", ".avif"}
+)  # fmt: skip
+FOREIGN_IMAGE_SUFFIXES = frozenset(
+    {".heic", ".heif", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".raw", ".svg", ".psd", ".jxl", ".dcm"}
+)  # fmt: skip
+WORKSPACE_MARK = "unchoke.toml"
+
+
+@dataclass(frozen=True)
+class Found:
+    """The files of one or several folders: images that can be used, everything else by name."""
+
+    images: list[FileEntry]
+    others: list[str]
+    unnameable: list[str]
+
+
+def suffix_of(name: str) -> str:
+    """The lower-case extension with its dot."""
+    return os.path.splitext(name)[1].lower()  # noqa: PTH122 (a name, not a path; and called for every file)
+
+
+def find_files(roots: Iterable[Path]) -> Found:
+    """Everything below `roots`, each file once, leaving out workspaces of our own."""
+    found = Found([], [], [])
+    for root in outermost(roots):
+        with during("list"):
+            entries = list(_walk(root))
+        for entry in _outside_workspaces(entries):
+            if not _is_text(entry.path):
+                found.unnameable.append(ascii(entry.relative))
+            elif suffix_of(entry.relative) in IMAGE_SUFFIXES:
+                found.images.append(entry)
+            else:
+                found.others.append(entry.relative)
+    return found
+
+
+def outermost(roots: Iterable[Path]) -> list[Path]:
+    """`roots` as absolute paths without repeats and without folders that lie inside another of them."""
+    absolute = list(dict.fromkeys(Path(os.path.abspath(root)) for root in roots))  # noqa: PTH100 (links are kept as they are)
+    return [root for root in absolute if not any(other in root.parents for other in absolute)]
+
+
+def _walk(root: Path) -> Iterator[FileEntry]:
+    try:
+        yield from listing.walk(root)
+    except PermissionError as error:
+        raise UsageError(
+            f"cannot list {error.filename!r}",
+            why="this user may not read that folder",
+            try_=f"chmod -R u+rX {shlex.quote(str(root))}",
+        ) from error
+
+
+def _outside_workspaces(entries: Sequence[FileEntry]) -> Iterator[FileEntry]:
+    """A workspace inside the data (a folder with our settings file) is not data."""
+    marks = [entry.relative[: -len(WORKSPACE_MARK)] for entry in entries if entry.relative.endswith("/" + WORKSPACE_MARK)]
+    prefixes = tuple(marks)
+    return (entry for entry in entries if not entry.relative.startswith(prefixes)) if prefixes else iter(entries)
+
+
+def _is_text(name: str) -> bool:
+    """Whether a name is valid Unicode; names in other encodings cannot be written to any table."""
+    return not any("\ud800" <= char <= "\udfff" for char in name) if not name.isascii() else True
+
+
+def require_folders(folders: Sequence[Path]) -> None:
+    """Refuse folders that do not exist, all at once."""
+    missing = [str(folder) for folder in folders if not folder.is_dir()]
+    if missing:
+        raise UsageError(
+            f"no such image folder: {list_some(missing)}",
+            why="--images takes folders that exist",
+            try_=f"ls {shlex.quote(str(Path(missing[0]).parent))}",
+        )
+
+
+def plain(text: str) -> str:
+    """The composed Unicode form: "é" is one character whichever way it was typed."""
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
+
+
+def stem_of(name: str) -> str:
+    """The name without its extension, if that is an image's."""
+    return name[: -len(suffix)] if (suffix := suffix_of(name)) in IMAGE_SUFFIXES and len(suffix) < len(name) else name
+
+
+def spellings(cell: str) -> Iterator[str]:
+    """The cell as written, then without surrounding space, then with Windows' slashes turned."""
+    yield from dict.fromkeys((cell, cell.strip(), cell.strip().replace("\\", "/")))
+
+
+class _Positions:
+    """Text to the positions that bear it; lean, because most texts occur once."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._first: dict[str, int] = {}
+        self._more: dict[str, list[int]] = {}
+        for position, text in enumerate(texts):
+            if self._first.setdefault(text, position) != position:
+                self._more.setdefault(text, []).append(position)
+
+    def of(self, text: str) -> list[int]:
+        first = self._first.get(text)
+        return [] if first is None else [first, *self._more.get(text, ())]
+
+
+class FileMatcher:
+    """Answers which files a cell means: none, one, or several that are equally likely."""
+
+    def __init__(self, entries: Sequence[FileEntry]) -> None:
+        self.entries = entries
+        self._tables: dict[tuple[Callable[[str], str], int], _Positions] = {}
+
+    def find(self, cell: str) -> list[int]:
+        """Positions of the files meant by `cell`; the letter case counts unless nothing is found that way."""
+        for normal in (plain, _folded):
+            for spelling in spellings(cell):
+                parts = [normal(part) for part in spelling.split("/") if part not in ("", ".", "..")]
+                kept = self._closest(parts, normal) if parts else []
+                if kept:
+                    return kept
+        return []
+
+    def share_found(self, cells: Sequence[str]) -> float:
+        """The share of `cells` that means at least one file."""
+        return sum(bool(self.find(cell)) for cell in cells) / max(len(cells), 1)
+
+    def _closest(self, parts: list[str], normal: Callable[[str], str]) -> list[int]:
+        """Of the files with that stem, those whose folders agree best with the cell's; a full name comes before a stem."""
+        for depth in (1, 0) if len(parts) > 1 else (0,):
+            hits = self._table(normal, depth).of(_tail(parts, depth))
+            ranked = [(closeness, hit) for hit in hits if (closeness := _closeness(self.entries[hit], parts, normal)) is not None]
+            if ranked:
+                best = max(closeness for closeness, _ in ranked)
+                return [hit for closeness, hit in ranked if closeness == best]
+        return []
+
+    def _table(self, normal: Callable[[str], str], depth: int) -> _Positions:
+        """Files by stem, with the folder they lie in (`depth` 1) or without."""
+        if (normal, depth) not in self._tables:
+            paths = (normal(entry.path.replace(os.sep, "/")) for entry in self.entries)
+            self._tables[normal, depth] = _Positions(_tail(path.rsplit("/", depth + 1), depth) for path in paths)
+        return self._tables[normal, depth]
+
+
+def _tail(parts: list[str], depth: int) -> str:
+    """The stem, below as many folders as `depth` says."""
+    return "/".join([*parts[-1 - depth : -1], stem_of(parts[-1])])
+
+
+def _closeness(entry: FileEntry, parts: list[str], normal: Callable[[str], str]) -> tuple[bool, int, bool] | None:
+    """Whether the name is the same, how many folders agree from the file upwards, whether the relative path is the same.
+
+    None when the folders clash: either the cell's must end the file's path, or the file's relative path must end the cell.
+    """
+    own = [normal(part) for part in entry.path.replace(os.sep, "/").split("/")]
+    depth, folders, shared = entry.relative.count("/"), len(parts) - 1, 0
+    while shared < min(len(own) - 1, folders) and own[-2 - shared] == parts[-2 - shared]:
+        shared += 1
+    if shared < folders and shared < depth:
+        return None
+    return (own[-1] == parts[-1], shared, shared == depth == folders)
+
+
+def _folded(text: str) -> str:
+    return plain(text.casefold()) if not text.isascii() else text.lower()

@@ -1,0 +1,194 @@
+"""A table plus image folders to samples. In: a `DataSource` whose data is a table. Out: a `Scan`.
+
+Rows and files are matched both ways. Rows that cannot be used are named in an error finding and left out, never repaired.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from unchoke.core.errors import DataError, UsageError, list_some
+from unchoke.core.findings import Finding
+from unchoke.core.units import format_count
+from unchoke.photos.samples.class_labels import diagnose_labels
+from unchoke.photos.samples.columns import Columns, choose_columns, diagnose_ungrouped
+from unchoke.photos.samples.extra_inputs import read_inputs
+from unchoke.photos.samples.folders import SPLIT_WORDS, diagnose_names
+from unchoke.photos.samples.image_files import FileMatcher, Found, find_files, plain, require_folders
+from unchoke.photos.samples.long_tables import widen
+from unchoke.photos.samples.matching import Matches, diagnose_unused, match_rows
+from unchoke.photos.samples.sample_set import DataSource, Samples, Scan, Task, build_samples, input_column
+from unchoke.photos.samples.table import no_rows, read_table
+from unchoke.photos.samples.values import name_rows, read_labels, read_numbers
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass
+class _Values:
+    """What is learnt and what is given, per row: columns of labels or numbers, extra inputs, and which rows have them all."""
+
+    task_kind: str
+    columns: dict[str, Any]
+    inputs: pd.DataFrame
+    usable: npt.NDArray[np.bool_]
+    findings: list[Finding] = field(default_factory=list)
+
+
+def scan_table(source: DataSource) -> Scan:
+    """Every row that has a file and a value."""
+    table = read_table(source.data)
+    if not len(table):
+        raise no_rows(source.data)
+    require_folders(source.images)
+    found = _find(source, table)
+    matcher = FileMatcher(found.images)
+    columns, choices = choose_columns(table, source, matcher=matcher)
+    if columns.long is not None:
+        keep = tuple(name for name in (columns.sample_id, source.group, source.split) if name is not None)
+        table, targets, findings = widen(table, columns, keep=keep, targets=source.targets, inputs=source.inputs)
+        inputs = table[[input_column(name) for name in source.inputs]]
+        values = _Values("regression", {name: table[name] for name in targets}, inputs, _complete(inputs), findings)
+    else:
+        values = _read_values(table, columns, source.inputs)
+    matches = match_rows(table, columns.key, matcher=matcher)
+    _refuse_no_match(source, table, columns.key, matches)
+    samples, findings = _assemble(table, source, columns, found, matches, values)
+    findings += diagnose_unused(found.images, matches) + diagnose_ungrouped(table, source, columns)
+    return Scan(samples, diagnose_names(found.unnameable) + findings + diagnose_labels(samples), choices)
+
+
+def _find(source: DataSource, table: pd.DataFrame) -> Found:
+    """Files below the image folders; without any named, the table's own folder and those that its paths lead to."""
+    roots = list(source.images) or [source.data.absolute().parent, *_outside_folders(source, table)]
+    found = find_files(roots)
+    if not found.images:
+        raise DataError(
+            f"no images below {list_some([str(root) for root in roots])}",
+            why="the rows of a table are matched with image files, and there are none",
+            try_="name the folder that holds them with --images",
+        )
+    return found
+
+
+def _outside_folders(source: DataSource, table: pd.DataFrame) -> list[Path]:
+    """Folders beyond the table's own that its absolute and `../` paths name, if they exist."""
+    base = source.data.absolute().parent
+    names = [source.path] if source.path else list(table.columns)
+    cells = (str(cell).strip() for name in names if name in table.columns for cell in table[name].drop_duplicates())
+    folders = {os.path.dirname(cell) for cell in cells if cell.startswith("../") or os.path.isabs(cell)}  # noqa: PTH117, PTH120 (text)
+    absolute = {Path(os.path.normpath(base / folder)) for folder in folders}
+    return sorted(folder for folder in absolute if folder != base and base not in folder.parents and folder.is_dir())
+
+
+def _read_values(table: pd.DataFrame, columns: Columns, input_names: tuple[str, ...]) -> _Values:
+    inputs, faults = read_inputs(table, input_names, ids=table[columns.sample_id or columns.key])
+    if columns.label is not None:
+        labels, findings = read_labels(table, columns.label)
+        usable = (labels != "").to_numpy(dtype=bool) & _complete(inputs)
+        return _Values("classification", {"label": labels}, inputs, usable, findings + faults)
+    numbers, findings = read_numbers(table, columns.targets)
+    usable = _complete(numbers) & _complete(inputs)
+    return _Values("regression", {name: numbers[name] for name in columns.targets}, inputs, usable, findings + faults)
+
+
+def _complete(numbers: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Which rows have a number in every column."""
+    return numbers.notna().all(axis=1).to_numpy(dtype=bool)
+
+
+def _refuse_no_match(source: DataSource, table: pd.DataFrame, key: str, matches: Matches) -> None:
+    if matches.found.any() or matches.ambiguous.any():
+        return
+    folders = list_some([str(folder) for folder in source.images or (source.data.parent,)])
+    examples = list_some([repr(str(cell)) for cell in table[key].iloc[:3]])
+    raise DataError(
+        f"not one row of {source.data.name} names a file below {folders}",
+        why=f"the column {key!r} holds {examples}; no image there has such a path, name or stem",
+        try_="name the images' folder with --images, or the column that names the files with --path or --id",
+    )
+
+
+def _assemble(
+    table: pd.DataFrame, source: DataSource, columns: Columns, found: Found, matches: Matches, values: _Values
+) -> tuple[Samples, list[Finding]]:
+    """Put together what each usable row says; a duplicate id is an error, and its first row stays."""
+    ids = _sample_ids(table, columns, found, matches)
+    duplicates, repeated = _diagnose_duplicates(table, ids, matches)
+    splits, split_findings = _read_splits(table, source)
+    keep = np.flatnonzero(matches.found & values.usable & ~repeated)
+    if not len(keep):
+        raise DataError(
+            f"no row of {source.data.name} is usable",
+            why="; ".join(finding.message for finding in matches.findings + values.findings + duplicates)
+            or "every row has a problem",
+            try_="mend the rows named above and run the same command again",
+        )
+    groups = table[source.group].str.strip() if source.group else None
+    task = _task(values, keep)
+    samples = build_samples(
+        task,
+        [found.images[position] for position in matches.positions[keep]],
+        sample_ids=[ids[row] for row in keep],
+        values={name: column.iloc[keep].to_numpy() for name, column in values.columns.items()},
+        inputs={name: values.inputs[input_column(name)].iloc[keep].to_numpy() for name in source.inputs},
+        groups=None if groups is None else groups.iloc[keep].tolist(),
+        splits=None if splits is None else [splits[row] for row in keep],
+        group_name=source.group or "",
+    )
+    return samples, matches.findings + values.findings + duplicates + split_findings
+
+
+def _task(values: _Values, keep: npt.NDArray[np.int64]) -> Task:
+    if values.task_kind == "regression":
+        return Task("regression", tuple(values.columns))
+    return Task("classification", tuple(sorted(set(values.columns["label"].iloc[keep]))))
+
+
+def _sample_ids(table: pd.DataFrame, columns: Columns, found: Found, matches: Matches) -> list[str]:
+    """The id column, or the key as the table spells it (forward slashes); for an absolute path, the path below its folder."""
+    if columns.sample_id is not None:
+        return [plain(str(cell).strip()) for cell in table[columns.sample_id]]
+    ids = []
+    for cell, position in zip(table[columns.key], matches.positions, strict=True):
+        text = plain(str(cell).strip().replace("\\", "/")).removeprefix("./")
+        outside = text.startswith(("/", "../")) or text[1:3] == ":/"
+        ids.append(found.images[position].relative if outside and position >= 0 else text)
+    return ids
+
+
+def _diagnose_duplicates(table: pd.DataFrame, ids: list[str], matches: Matches) -> tuple[list[Finding], npt.NDArray[np.bool_]]:
+    import pandas as pd
+
+    series = pd.Series(ids, dtype="str")
+    repeated = series.duplicated().to_numpy(dtype=bool)
+    findings = []
+    if repeated.any():
+        names = sorted({ids[row] for row in np.flatnonzero(repeated)})
+        text = f"{format_count(len(names), 'id')} in more than one row: {list_some([repr(name) for name in names])}"
+        evidence = {"ids": names[:1000], "rows": name_rows(table, series.duplicated(keep=False).to_numpy(dtype=bool))[:1000]}
+        fix = "keep one row per id, or name another column with --id"
+        findings.append(Finding("duplicate-ids", text, severity="error", evidence=evidence, fix=fix))
+    return findings, repeated
+
+
+def _read_splits(table: pd.DataFrame, source: DataSource) -> tuple[list[str] | None, list[Finding]]:
+    """The split column in our words; an unknown word is wrong usage, an empty cell leaves the row to be assigned."""
+    if source.split is None:
+        return None, []
+    words = table[source.split].str.strip().str.lower()
+    unknown = sorted({str(word) for word in words} - set(SPLIT_WORDS) - {""})
+    if unknown:
+        raise UsageError(
+            f"unknown split in the column {source.split!r}: {list_some([repr(word) for word in unknown])}",
+            why=f"a split is one of {', '.join(SPLIT_WORDS)}, or empty",
+            try_="replace those words in the table, or leave --split out to have the splits made",
+        )
+    return [SPLIT_WORDS.get(str(word), "") for word in words], []

@@ -1,0 +1,132 @@
+"""The values this stage speaks in: how the user described the data, and the table of samples found.
+
+Light to import: pandas is loaded only by the functions that build a table. Nothing here reads a disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from unchoke.core.choices import Choice
+from unchoke.core.findings import Finding
+from unchoke.core.listing import FileEntry
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FIXED_COLUMNS = ("sample_id", "path", "relative", "size_bytes", "mtime_ns", "group", "split", "fold")
+_INPUT_PREFIX = "input/"
+
+
+def input_column(name: str) -> str:
+    """The column that holds the extra input `name` in a table of samples and in the manifest."""
+    return _INPUT_PREFIX + name
+
+
+def is_input(column: str) -> bool:
+    """Whether a column holds an extra input."""
+    return column.startswith(_INPUT_PREFIX)
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a table of samples needs this name for itself, so that no target may bear it."""
+    return name in FIXED_COLUMNS or is_input(name)
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """Where the data is and which columns mean what; every field but `data` may be left to guess."""
+
+    data: Path
+    images: tuple[Path, ...] = ()
+    id: str | None = None
+    path: str | None = None
+    label: str | None = None
+    targets: tuple[str, ...] = ()
+    group: str | None = None
+    split: str | None = None
+    long: tuple[str, str] | None = None
+    inputs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is learnt: `names` holds the class names, sorted, or the target names."""
+
+    kind: Literal["classification", "regression"]
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """One row per sample, sorted by `sample_id`, which is unique.
+
+    Columns: sample_id, path (absolute), relative, size_bytes, mtime_ns, `label` or one float column per target, one float column
+    `input/NAME` per extra input (`inputs` holds the names), group and split (both "" where there is none), and `fold` after a
+    k-fold division. `group_name` is the column the groups came from.
+    """
+
+    task: Task
+    frame: pd.DataFrame
+    group_name: str = ""
+    inputs: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    @property
+    def value_columns(self) -> tuple[str, ...]:
+        """The columns that hold what is learnt."""
+        return ("label",) if self.task.kind == "classification" else self.task.names
+
+    @property
+    def input_columns(self) -> tuple[str, ...]:
+        """The columns that hold what the network is given beside the picture."""
+        return tuple(input_column(name) for name in self.inputs)
+
+    def with_columns(self, **columns: Any) -> Samples:
+        """The same samples with columns added or replaced."""
+        return replace(self, frame=self.frame.assign(**columns))
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What a scan found: the usable samples, every problem, and what was guessed with its reason."""
+
+    samples: Samples
+    findings: list[Finding] = field(default_factory=list)
+    choices: list[Choice] = field(default_factory=list)
+
+
+def build_samples(
+    task: Task,
+    entries: Sequence[FileEntry],
+    *,
+    sample_ids: Sequence[str],
+    values: dict[str, Any],
+    inputs: dict[str, Any] | None = None,
+    groups: Sequence[str] | None = None,
+    splits: Sequence[str] | None = None,
+    group_name: str = "",
+) -> Samples:
+    """Columns side by side, in the order of `sample_id`. `values` and `inputs` map names to columns."""
+    import pandas as pd
+
+    count, extra = len(entries), inputs or {}
+    frame = pd.DataFrame(
+        {
+            "sample_id": pd.Series(list(sample_ids), dtype="str"),
+            "path": pd.Series([entry.path for entry in entries], dtype="str"),
+            "relative": pd.Series([entry.relative for entry in entries], dtype="str"),
+            "size_bytes": pd.Series([entry.size_bytes for entry in entries], dtype="int64"),
+            "mtime_ns": pd.Series([entry.mtime_ns for entry in entries], dtype="int64"),
+            **{name: pd.Series(column, dtype="str" if name == "label" else "float64") for name, column in values.items()},
+            **{input_column(name): pd.Series(column, dtype="float64") for name, column in extra.items()},
+            "group": pd.Series([""] * count if groups is None else list(groups), dtype="str"),
+            "split": pd.Series([""] * count if splits is None else list(splits), dtype="str"),
+        }
+    )
+    return Samples(task, frame.sort_values("sample_id", kind="stable", ignore_index=True), group_name, tuple(extra))

@@ -1,0 +1,154 @@
+"""A table file to a frame of text: CSV, TSV or Parquet in, every cell a string ("" where there is none).
+
+The encoding is UTF-8 and nothing is guessed about it; the delimiter is taken from the header. Which column means what is
+decided in `columns`.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unchoke.core.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CSV_SUFFIXES = (".csv", ".tsv", ".txt")
+PARQUET_SUFFIXES = (".parquet", ".pq")
+TABLE_SUFFIXES = CSV_SUFFIXES + PARQUET_SUFFIXES
+MISSING_WORDS = frozenset({"", "na", "n/a", "nan", "null", "#n/a", "<na>"})
+_BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+
+
+def is_missing(cell: str) -> bool:
+    """Whether a cell stands for no value: empty, NA, NaN, null. ("none" is a word, and may be a class.)"""
+    return cell.strip().lower() in MISSING_WORDS
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """Every readable column of a .csv, .tsv or .parquet file as text; column names stripped of surrounding space."""
+    suffix = path.suffix.lower()
+    if suffix not in TABLE_SUFFIXES:
+        raise UsageError(
+            f"not a table this can read: {path.name!r}",
+            why=f"tables end in {', '.join(TABLE_SUFFIXES)}",
+            try_="save the table as CSV in UTF-8, or give a folder with one sub-folder per class",
+        )
+    frame = _read_parquet(path) if suffix in PARQUET_SUFFIXES else _read_csv(path)
+    frame.columns = [str(name).strip() for name in frame.columns]
+    _refuse_twin_columns(path, frame.columns)
+    return frame
+
+
+def _read_csv(path: Path) -> pd.DataFrame:
+    """The header is read like any row, so that a row with more cells than it has is refused and not cut short."""
+    import io
+
+    import pandas as pd
+
+    text = _decode(path)
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else sniff_delimiter(text)
+    try:
+        rows = pd.read_csv(io.StringIO(text), sep=delimiter, header=None, dtype="str", keep_default_na=False, na_filter=False)
+    except pd.errors.EmptyDataError:
+        raise no_rows(path) from None
+    except pd.errors.ParserError as error:
+        raise DataError(
+            f"{path.name} is not a well-formed table",
+            why=str(error).removeprefix("Error tokenizing data. C error: ").strip(),
+            try_="put double quotes around each cell that holds the delimiter or a line break, and double any quotes inside it",
+        ) from error
+    frame = rows.iloc[1:].fillna("").reset_index(drop=True)
+    frame.columns = rows.iloc[0].tolist()
+    return frame
+
+
+def _decode(path: Path) -> str:
+    data = path.read_bytes()
+    if data[:2] in _BOMS:
+        raise _wrong_encoding(path, where="its first two bytes mark it as UTF-16", encoding=_BOMS[data[:2]])
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        byte = f"0x{data[error.start]:02x} (byte {error.start + 1:,} of the file)"
+        where = f"line {line} holds the byte {byte}, which UTF-8 does not allow there"
+        raise _wrong_encoding(path, where=where, encoding="WINDOWS-1252") from None
+
+
+def _wrong_encoding(path: Path, *, where: str, encoding: str) -> DataError:
+    converted = path.with_name(f"{path.stem}-utf8{path.suffix}")
+    return DataError(
+        f"{path.name} is not encoded as UTF-8",
+        why=where,
+        try_=f"iconv -f {encoding} -t UTF-8 {shlex.quote(str(path))} > {shlex.quote(str(converted))}",
+    )
+
+
+def sniff_delimiter(text: str) -> str:
+    """The one of comma, semicolon and tab that the header uses most outside quotes; a comma when it uses none."""
+    unquoted = re.sub(r'"(?:[^"]|"")*"', "", text[:65536])
+    header = unquoted.lstrip("\r\n").partition("\n")[0]
+    return max(",;\t", key=header.count)
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        schema = pq.read_schema(path)
+        names = [column.name for column in schema if not _is_nested(column.type)]
+        table = pq.read_table(path, columns=names)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise DataError(
+            f"{path.name} cannot be read as Parquet",
+            why=str(error).splitlines()[0],
+            try_="write the file again, or save it as CSV",
+        ) from error
+    return pd.DataFrame({name: pd.Series(_as_text(table.column(name).to_pylist()), dtype="str") for name in names})
+
+
+def _is_nested(kind: Any) -> bool:
+    """Lists, structs and raw bytes can be neither an id nor a label; a column of picture bytes is not even read."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _as_text(values: Iterable[object]) -> list[str]:
+    """Cells as a CSV would hold them: whole floats without their ".0", nothing for null and NaN."""
+    return [_cell_text(value) for value in values]
+
+
+def _cell_text(value: object) -> str:
+    if value is None or value != value:
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def no_rows(path: Path) -> DataError:
+    """The error for a table without a single row."""
+    return DataError(
+        f"{path.name} has zero rows",
+        why="there is nothing to learn from",
+        try_="give a table with a header and one row per image",
+    )
+
+
+def _refuse_twin_columns(path: Path, columns: Iterable[str]) -> None:
+    names = list(columns)
+    twins = sorted({name for name in names if names.count(name) > 1})
+    if twins:
+        raise DataError(
+            f"{path.name} has several columns of the same name: {', '.join(map(repr, twins))}",
+            why="a column is chosen by its name",
+            try_="rename the columns in the header so that each name occurs once",
+        )

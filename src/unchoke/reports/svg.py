@@ -1,0 +1,88 @@
+"""SVG elements as safe markup: every attribute and every text is escaped here, once. Also the arithmetic of axes.
+
+Knows nothing of runs; `charts`, `bars` and `matrix` draw with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup, escape
+
+from unchoke.reports.layout import visible
+
+
+def tag(name: str, *children: Markup | str, **attributes: object) -> Markup:
+    """An element, its plain text escaped; ``class_`` stands for ``class``, underscores in attribute names for dashes."""
+    pairs = "".join(f' {_attribute(key)}="{escape(_plain(value))}"' for key, value in attributes.items() if value is not None)
+    inner = "".join(escape(child) for child in children)
+    return Markup(f"<{name}{pairs}>{inner}</{name}>")
+
+
+def _attribute(key: str) -> str:
+    return key if key == "viewBox" else key.rstrip("_").replace("_", "-")
+
+
+def _plain(value: object) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+
+
+def join(parts: Iterable[Markup]) -> Markup:
+    return Markup("").join(parts)
+
+
+def label(text: object, x: float, y: float, *, anchor: str = "start", class_: str = "label", **more: object) -> Markup:
+    """Text at a point, control characters made visible."""
+    return tag("text", visible(text), x=float(x), y=float(y), text_anchor=anchor, class_=class_, **more)
+
+
+def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
+    return tag("line", x1=float(x1), y1=float(y1), x2=float(x2), y2=float(y2), class_=class_)
+
+
+def figure(ident: str, title: str, description: str, body: Iterable[Markup], *, width_px: float, height_px: float) -> Markup:
+    """A whole drawing with a title and a description for those who cannot see it."""
+    head = [tag("title", visible(title), id=f"{ident}-t"), tag("desc", visible(description), id=f"{ident}-d")]
+    return tag(
+        "svg",
+        join([*head, *body]),
+        viewBox=f"0 0 {_plain(float(width_px))} {_plain(float(height_px))}",
+        width=_plain(float(width_px)),
+        height=_plain(float(height_px)),
+        role="img",
+        aria_labelledby=f"{ident}-t {ident}-d",
+    )
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Maps data from [`low`, `high`] to pixels from `start` to `end`."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        span = (self.high - self.low) or 1.0
+        return self.start + (value - self.low) / span * (self.end - self.start)
+
+
+def nice_ticks(low: float, high: float, *, about: int = 5) -> list[float]:
+    """Round numbers that cover [`low`, `high`], about that many."""
+    if not high > low:
+        low, high = low - 0.5 * (abs(low) or 1), high + 0.5 * (abs(high) or 1)
+    raw = (high - low) / about
+    if raw == 0 or not math.isfinite(raw):
+        return [low, high]
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next((factor * power for factor in (1, 2, 2.5, 5) if factor * power >= raw), 10 * power)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [round(place * step, 12) for place in range(first, last + 1)]
+
+
+def path(points: Sequence[tuple[float, float]]) -> str:
+    """The `d` of a line through `points`."""
+    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)

@@ -1,0 +1,71 @@
+"""What a torch.profiler trace says, as plain data. In: a trace file of anybody's run. Out: a `TraceRecord`. Renders nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from unchoke.reports.trace.kernels import sum_kernels
+from unchoke.reports.trace.operators import STEP, nest_calls, sum_operators
+from unchoke.reports.trace.spans import PYTHON
+from unchoke.reports.trace.strip import lay_out
+from unchoke.reports.trace.trace_memory import memory_lines
+from unchoke.reports.trace.trace_records import About, Step, TraceRecord
+from unchoke.reports.trace.trace_source import Source, load_source
+from unchoke.reports.trace.trace_steps import WHOLE, split_steps
+
+
+def read_trace(path: Path) -> TraceRecord:
+    """Everything the viewer shows, from one `*.pt.trace.json`, plain or gzipped."""
+    source = load_source(path)
+    calls = nest_calls(source.spans, slack_ns=source.slack_ns)
+    steps, split_by = split_steps(calls, source.spans)
+    return TraceRecord(
+        about=_about(source, steps, split_by),
+        steps=steps,
+        operators=sum_operators(source.spans, calls, source.memory),
+        kernels=sum_kernels(source.spans),
+        strip=lay_out(source),
+        memory=memory_lines(source.memory),
+    )
+
+
+def _about(source: Source, steps: tuple[Step, ...], split_by: str) -> About:
+    head = source.head
+    return About(
+        file=source.file,
+        duration_us=source.duration_ns / 1000,
+        num_events=len(source.spans),
+        devices=_devices(head.get("deviceProperties")),
+        torch=str(head.get("torch_version") or head.get("pytorch_version") or ""),
+        schedule=_schedule(steps),
+        shapes=any(span.detail for span in source.spans) or bool(head.get("record_shapes")),
+        memory=bool(source.memory),
+        split_by=split_by,
+        notes=tuple(_notes(source, steps)),
+    )
+
+
+def _devices(properties: object) -> tuple[str, ...]:
+    rows = properties if isinstance(properties, list) else []
+    return tuple(str(row["name"]) for row in rows if isinstance(row, dict) and "name" in row)
+
+
+def _schedule(steps: tuple[Step, ...]) -> str:
+    """Which steps of the run were recorded: the profiler numbers them from 0, skipped ones included."""
+    numbers = [step.name.removeprefix(STEP) for step in steps if step.name.startswith(STEP)]
+    if not numbers:
+        return ""
+    return f"step {numbers[0]}" if len(numbers) == 1 else f"steps {numbers[0]} to {numbers[-1]}"
+
+
+def _notes(source: Source, steps: tuple[Step, ...]) -> list[str]:
+    notes = []
+    if steps and steps[0].name == WHOLE:
+        notes.append(
+            "No ProfilerStep in this trace (the program never called the profiler's step()): the whole recording is one."
+        )
+    if any(span.kind == PYTHON for span in source.spans):
+        notes.append("Python functions were recorded as well (with_stack): the strip draws them, the operators leave them out.")
+    if source.unread:
+        notes.append(f"Events that make no sense (no time, a negative length, no name) were left out: {source.unread:,}.")
+    return notes

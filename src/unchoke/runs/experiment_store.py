@@ -1,0 +1,254 @@
+"""The record of runs in `experiments/experiments.db`: SQLite with a write-ahead log, so others read while one writes.
+
+Every write is one transaction and may be repeated; text is only ever bound as a parameter, never part of a statement. The file
+holds no absolute paths of its own, so it may be copied. What a run computed lies in its folder, not here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from unchoke.core import listing
+from unchoke.core.choices import Choice
+from unchoke.core.errors import UsageError, list_some
+from unchoke.runs import run_rows as rows
+from unchoke.runs.connection import connect, explained
+from unchoke.runs.run_rows import BEST_BY, FINAL, Artefact, Memory, Metric, RunRow, Status
+from unchoke.runs.schema import transaction
+
+_RUN_COLUMNS = "id, name, key, command, status, created_at, finished_at, settings, data, encoder, fingerprint"
+
+
+class ExperimentStore:
+    """An open record. Use it as a context manager, or `close` it."""
+
+    def __init__(self, connection: sqlite3.Connection, file: Path) -> None:
+        self._connection = connection
+        self.file = file
+
+    @classmethod
+    def open(cls, file: Path) -> Self:
+        """The record in `file`, created or brought to the current version if need be."""
+        return cls(connect(file), file)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def start_run(
+        self, *, key: str, command: str, settings: Mapping[str, Any], data: Mapping[str, Any], encoder: str, fingerprint: str
+    ) -> RunRow:
+        """The run with this key: a new one, the unfinished one to go on with, or the finished one (`status` says which).
+
+        What an unfinished run recorded so far stays, and is replaced as it is recorded again.
+        """
+        with self._writing():
+            found = self._connection.execute("SELECT id, status FROM runs WHERE key = ?", (_text(key),)).fetchone()
+            if found is None:
+                number = self._next_number()
+                row = (number, f"exp_{number}", _text(key), _text(command), _now(), _json(settings), _json(data))
+                self._connection.execute(
+                    "INSERT INTO runs (id, name, key, command, status, created_at, settings, data, encoder, fingerprint)"
+                    " VALUES (?, ?, ?, ?, 'running', ?, ?, ?, ?, ?)",
+                    (*row, _text(encoder), _text(fingerprint)),
+                )
+            else:
+                number = found[0]
+                if found[1] != "done":
+                    self._connection.execute("UPDATE runs SET status = 'running', finished_at = NULL WHERE id = ?", (number,))
+        return self.run(number)
+
+    def finish_run(self, run: RunRow, status: Status) -> RunRow:
+        """Say how the run ended."""
+        with self._writing():
+            self._connection.execute("UPDATE runs SET status = ?, finished_at = ? WHERE id = ?", (status, _now(), run.number))
+        return self.run(run.number)
+
+    def record_metrics(self, run: RunRow, metrics: Iterable[Metric]) -> None:
+        """Values by split, name and step."""
+        self._replace(
+            "INSERT OR REPLACE INTO metrics (run, split, name, step, value, low, high) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [(run.number, _text(row.split), _text(row.name), row.step, row.value, row.low, row.high) for row in metrics],
+        )
+
+    def record_timings(self, run: RunRow, seconds_by_stage: Mapping[str, float]) -> None:
+        """Seconds spent in each stage."""
+        self._replace(
+            "INSERT OR REPLACE INTO timings (run, stage, seconds) VALUES (?, ?, ?)",
+            [(run.number, _text(stage), seconds) for stage, seconds in seconds_by_stage.items()],
+        )
+
+    def record_memory(self, run: RunRow, memory: Iterable[Memory]) -> None:
+        """Bytes planned and measured."""
+        self._replace(
+            "INSERT OR REPLACE INTO memory (run, what, planned_bytes, measured_bytes) VALUES (?, ?, ?, ?)",
+            [(run.number, _text(row.what), row.planned_bytes, row.measured_bytes) for row in memory],
+        )
+
+    def record_artefacts(self, run: RunRow, artefacts: Iterable[Artefact]) -> None:
+        """Files in the run's folder."""
+        self._replace(
+            "INSERT OR REPLACE INTO artefacts (run, path, sha256, size_bytes) VALUES (?, ?, ?, ?)",
+            [(run.number, _text(row.path), row.sha256, row.size_bytes) for row in artefacts],
+        )
+
+    def record_choices(self, run: RunRow, choices: Sequence[Choice]) -> None:
+        """What was chosen and why, in the order given."""
+        self._replace(
+            "INSERT OR REPLACE INTO choices (run, name, value, reason, evidence, place) VALUES (?, ?, ?, ?, ?, ?)",
+            [
+                (run.number, _text(row.name), _json(row.value), _text(row.reason), _json(row.evidence), place)
+                for place, row in enumerate(choices)
+            ],
+        )
+
+    def runs(self) -> list[RunRow]:
+        """Every run, oldest first."""
+        return [_run_row(row) for row in self._select(f"SELECT {_RUN_COLUMNS} FROM runs ORDER BY id")]
+
+    def run(self, name: str | int) -> RunRow:
+        """One run by name (``exp_3``), number (``3``), ``latest`` or ``best``."""
+        known = self.runs()
+        if name == "best":
+            return self._best_by_default()
+        wanted = known[-1].name if name == "latest" and known else str(name)
+        for row in known:
+            if wanted in (row.name, str(row.number)):
+                return row
+        raise UsageError(
+            f"there is no run {str(name)!r}",
+            why=f"the runs there are: {list_some([row.name for row in known[::-1]])}"
+            if known
+            else "no run has been recorded yet",
+            try_=f"use {known[-1].name}, latest or best" if known else "unchoke fit DATA",
+        )
+
+    def best(self, metric: str, *, split: str = "val", higher_is_better: bool = True) -> RunRow:
+        """The finished run with the best value; the earlier one of equals."""
+        ranked = self._values(metric, split=split, higher_is_better=higher_is_better)
+        if not ranked:
+            found = self._select("SELECT DISTINCT split || '.' || name FROM metrics ORDER BY 1")
+            names = [str(name) for (name,) in found]
+            raise UsageError(
+                f"no finished run has a value of {split}.{metric}",
+                why=f"recorded are: {list_some(names)}" if names else "no metrics have been recorded yet",
+                try_=f"name one of those, such as {names[0]}" if names else "unchoke fit DATA",
+            )
+        pick = max if higher_is_better else min
+        return pick(ranked, key=lambda pair: pair[1])[0]
+
+    def metrics(self, run: RunRow) -> list[Metric]:
+        """All values of a run, by split, name and step; one stored as NaN comes back as NaN."""
+        found = self._select(
+            "SELECT split, name, value, step, low, high FROM metrics WHERE run = ? ORDER BY 1, 2, 4", (run.number,)
+        )
+        return [Metric(split, name, math.nan if value is None else value, *rest) for split, name, value, *rest in found]
+
+    def record(self, name: str | int) -> dict[str, Any]:
+        """Everything about one run as plain values; `metrics` has the final ones, `history` those by step."""
+        run = self.run(name)
+        metrics, one = self.metrics(run), (run.number,)
+        final: dict[str, dict[str, Any]] = {}
+        for row in metrics:
+            if row.step == FINAL:
+                final.setdefault(row.split, {})[row.name] = {"value": row.value, "low": row.low, "high": row.high}
+        steps = [row for row in metrics if row.step != FINAL]
+        memory = self._select("SELECT what, planned_bytes, measured_bytes FROM memory WHERE run = ?", one)
+        artefacts = self._select("SELECT path, sha256, size_bytes FROM artefacts WHERE run = ?", one)
+        return {
+            **run.to_dict(),
+            "metrics": final,
+            "history": [{"split": row.split, "name": row.name, "step": row.step, "value": row.value} for row in steps],
+            "timings": dict(self._select("SELECT stage, seconds FROM timings WHERE run = ?", one)),
+            "memory": {what: {"planned_bytes": planned, "measured_bytes": measured} for what, planned, measured in memory},
+            "artefacts": [{"path": path, "sha256": sha256, "size_bytes": size} for path, sha256, size in artefacts],
+            "choices": [choice.to_dict() for choice in self.choices(run)],
+        }
+
+    def choices(self, run: RunRow) -> list[Choice]:
+        """What the run chose, in the order it was recorded: a resumed run keeps to it."""
+        found = self._select("SELECT name, value, reason, evidence FROM choices WHERE run = ? ORDER BY place", (run.number,))
+        return [Choice(name, json.loads(value), reason, json.loads(evidence)) for name, value, reason, evidence in found]
+
+    def compare(self, names: Sequence[str | int]) -> dict[str, Any]:
+        """Runs side by side, as plain lists in the order of `names`."""
+        return rows.compare([self.record(name) for name in names])
+
+    def _best_by_default(self) -> RunRow:
+        for metric, higher_is_better in BEST_BY:
+            if self._values(metric, split="val", higher_is_better=higher_is_better):
+                return self.best(metric, higher_is_better=higher_is_better)
+        return self.best(BEST_BY[0][0])
+
+    def _values(self, metric: str, *, split: str, higher_is_better: bool) -> list[tuple[RunRow, float]]:
+        """Finished runs with their value of a metric, where they have one."""
+        found = self._select("SELECT run, value, step FROM metrics WHERE split = ? AND name = ?", (_text(split), _text(metric)))
+        by_run: dict[int, list[Metric]] = {}
+        for number, value, step in found:
+            by_run.setdefault(number, []).append(Metric(split, metric, math.nan if value is None else value, step))
+        done = [run for run in self.runs() if run.status == "done"]
+        values = [(run, rows.value_of_run(by_run.get(run.number, ()), higher_is_better=higher_is_better)) for run in done]
+        return [(run, value) for run, value in values if value is not None]
+
+    def _next_number(self) -> int:
+        """One more than any number ever given, also than those of folders whose record was lost."""
+        given = self._select("SELECT seq FROM sqlite_sequence WHERE name = 'runs'")
+        folders = (name.removeprefix("exp_") for name in listing.names(self.file.parent, prefix="exp_"))
+        numbers = [*(int(seq) for (seq,) in given), *(int(text) for text in folders if text.isdecimal())]
+        return 1 + max(numbers, default=0)
+
+    def _select(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        with explained(self.file):
+            return self._connection.execute(statement, values).fetchall()
+
+    def _replace(self, statement: str, values: Sequence[tuple[object, ...]]) -> None:
+        with self._writing():
+            self._connection.executemany(statement, values)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        with explained(self.file), transaction(self._connection):
+            yield
+
+
+def _run_row(row: tuple[Any, ...]) -> RunRow:
+    number, name, key, command, status, created_at, finished_at, settings, data, encoder, fingerprint = row
+    return RunRow(
+        number=number,
+        name=name,
+        key=key,
+        command=command,
+        status=status,
+        created_at=created_at,
+        finished_at=finished_at,
+        settings=json.loads(settings),
+        data=json.loads(data),
+        encoder=encoder,
+        fingerprint=fingerprint,
+    )
+
+
+def _text(value: str) -> str:
+    """`value` as text SQLite can hold: bytes of a file name that are no UTF-8 are spelled out."""
+    return value.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat()

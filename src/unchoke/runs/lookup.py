@@ -1,0 +1,120 @@
+"""What was tried and what came out: finding runs, listing them, comparing them, writing their report again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from unchoke.core.errors import UsageError
+from unchoke.core.workspace import DEFAULT_ROOT, Workspace
+from unchoke.reports.html import save_report
+from unchoke.reports.json import load_record
+from unchoke.runs.experiment_store import ExperimentStore
+
+RECORD = "record.json"
+
+
+@dataclass(frozen=True)
+class FoundRun:
+    """A run's folder; `workspace` is None for one that was exported."""
+
+    folder: Path
+    workspace: Workspace | None
+
+    @property
+    def record(self) -> dict[str, Any]:
+        return load_record(self.folder / RECORD)
+
+    @property
+    def head_file(self) -> Path:
+        """The trained weights: of a head, or of a network."""
+        return self.folder / "checkpoints" / "best_head.pt"
+
+    @property
+    def draws_masks(self) -> bool:
+        """Whether it was made by `unchoke segment train`."""
+        return bool(self.record.get("task", {}).get("kind") == "segmentation")
+
+    def refuse_masks(self, command: str) -> None:
+        """For commands about classes and values: a run that draws masks has its own."""
+        if self.draws_masks:
+            raise UsageError(
+                f"{self.record['run']} draws masks, and `unchoke {command}` is for classes and values",
+                why="it was made by `unchoke segment train`",
+                try_=f"unchoke segment predict {self.record['run']} SCENES, or `unchoke report` for its figures",
+            )
+
+    @property
+    def trains_network(self) -> bool:
+        """Whether more than heads on pooled features was trained."""
+        return "training" in self.record
+
+
+def find_run(run: str | Path, *, out: Path | str | None) -> FoundRun:
+    """`exp_3`, `3`, `latest` or `best` of a workspace, or the folder of a run, exported or not."""
+    folder = Path(run)
+    if (folder / RECORD).is_file():
+        workspace = Workspace(folder.resolve().parent.parent)
+        return FoundRun(folder, workspace if workspace.experiments_file.exists() else None)
+    workspace = _workspace(out)
+    with ExperimentStore.open(workspace.experiments_file) as experiments:
+        found = experiments.run(str(run))
+    folder = workspace.run_folder(found.name)
+    if not (folder / RECORD).is_file():
+        raise UsageError(
+            f"{found.name} has no result yet",
+            why=f"it is {found.status}: {folder / RECORD} is not written until training ends",
+            try_=found.command or "unchoke fit DATA",
+        )
+    return FoundRun(folder, workspace)
+
+
+def _workspace(out: Path | str | None) -> Workspace:
+    workspace = Workspace(Path(out) if out is not None else DEFAULT_ROOT)
+    if not workspace.experiments_file.exists():
+        raise UsageError(
+            f"there are no runs in {workspace.root}",
+            why="nothing has been trained there",
+            try_="unchoke fit DATA, or name the folder with --out",
+        )
+    return workspace
+
+
+def list_runs(*, out: Path | str | None = None) -> list[dict[str, Any]]:
+    """Every run with its final metrics, oldest first."""
+    with ExperimentStore.open(_workspace(out).experiments_file) as experiments:
+        return [experiments.record(row.name) for row in experiments.runs()]
+
+
+def show_run(run: str | Path, *, out: Path | str | None = None) -> dict[str, Any]:
+    """The record of a run, without its pictures."""
+    found = find_run(run, out=out)
+    record = {name: value for name, value in found.record.items() if name not in ("mistakes", "scatter", "gallery")}
+    return {**record, "report": str(found.folder / "report.html")}
+
+
+def compare_runs(runs: Sequence[str], *, out: Path | str | None = None) -> list[dict[str, Any]]:
+    """The records of several runs, with the settings they were given."""
+    if len(runs) < 2:
+        raise UsageError("one run cannot be compared", why="a comparison needs two", try_="unchoke runs compare exp_1 exp_2")
+    with ExperimentStore.open(_workspace(out).experiments_file) as experiments:
+        return [experiments.record(run) for run in runs]
+
+
+def best_run(metric: str | None = None, *, out: Path | str | None = None) -> dict[str, Any]:
+    """The record of the run with the best validation score."""
+    workspace = _workspace(out)
+    with ExperimentStore.open(workspace.experiments_file) as experiments:
+        name = experiments.run("best").name if metric is None else experiments.best(metric, higher_is_better=_rises(metric)).name
+    return show_run(name, out=workspace.root)
+
+
+def _rises(metric: str) -> bool:
+    return metric.split("/")[0] not in ("mae", "rmse", "log_loss", "ece", "loss")
+
+
+def report(run: str | Path = "latest", *, out: Path | str | None = None) -> Path:
+    """Write `report.html` again, from the run's files alone."""
+    return save_report(find_run(run, out=out).folder)

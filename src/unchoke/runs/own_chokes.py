@@ -1,0 +1,328 @@
+"""From the record of a run of ours to findings: what held it back, by how much, and the command that does without.
+
+In: the record of a run in JSON types: its clocks, choices, command and machine. Out: findings, the largest gain first; where
+nothing around the computing is worth changing, a note that says so. Nothing is measured here: gains are seconds that the clocks
+counted, less what would be left of them.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+from unchoke.chokes.diagnose import NOTED_SHARE, WORTH_SHARE
+from unchoke.chokes.diagnose.look import Cause, Place, per
+from unchoke.core.findings import Finding
+from unchoke.core.timeline import Timeline
+from unchoke.core.units import format_count, format_seconds
+
+_MAKING = ("open", "read", "verify", "decode", "transform")
+"""What a cache of pixels does once."""
+_AROUND = ("evaluate", "checkpoint", "profiler")
+"""Stages of a training that are not part of its steps."""
+_COMPUTE = ("forward", "backward", "optimizer")
+_LOOP_SHARE = 0.1
+_CHECKPOINT_SHARE = 0.02
+_CHECKPOINT_EVERY_S = 60
+_EVAL_BATCH = 64
+_SMALL_EVAL_BATCH = 16
+_TORCH_TO_OPENVINO = 6.6
+"""How much faster float32 OpenVINO was on a CPU, in docs/claims.md."""
+_MIN_SAVED_S = 1.0
+
+
+class Run:
+    """The record of a run, with what rules ask of it. Parts that older records lack count as nothing."""
+
+    def __init__(self, record: Mapping[str, Any], out: str = "") -> None:
+        self.record = record
+        self.out = out
+        self.machine: Mapping[str, Any] = record.get("machine") or {}
+        self.cores = int(self.machine.get("cores") or 1)
+        self.on_cpu = bool(self.machine.get("on_cpu", True))
+        self.timings: Mapping[str, float] = record.get("timings") or {}
+        self.total_s = sum(self.timings.values())
+        self.choices = {choice["name"]: choice for choice in record.get("choices") or []}
+        self.loop: Mapping[str, Any] = (record.get("training") or {}).get("loop") or {}
+        self.splits: Mapping[str, int] = (record.get("data") or {}).get("splits") or {}
+
+    @cached_property
+    def train(self) -> Timeline:
+        return self._timeline("train")
+
+    @cached_property
+    def extract(self) -> Timeline:
+        return self._timeline("extract")
+
+    def _timeline(self, name: str) -> Timeline:
+        held = (self.record.get("timeline") or {}).get(name)
+        return Timeline.from_dict(held) if held else Timeline(0.0)
+
+    @cached_property
+    def epochs(self) -> int:
+        return max(1, self.planned_epochs or len(self.train.epochs) or len(self.record.get("history") or []))
+
+    @property
+    def planned_epochs(self) -> int:
+        """Where the record is of a few steps: how many epochs the training they belong to would have."""
+        return int(self.record.get("planned_epochs") or 0)
+
+    @cached_property
+    def steps_s(self) -> float:
+        """Seconds of the training's own thread in its steps."""
+        return self.train.wall_s - self.train.seconds(*_AROUND)
+
+    @property
+    def place(self) -> Place:
+        return Place(str((self.record.get("data") or {}).get("source") or ""))
+
+    def command(self, option: str, value: Any = None) -> str:
+        """The run's own command with one option changed, or without it."""
+        words = shlex.split(str(self.record.get("command") or "unchoke train"))
+        if option in words:
+            del words[words.index(option) : words.index(option) + 2]
+        return shlex.join([*words, option, str(value)] if value is not None else words) + self.out
+
+    @property
+    def is_tunable(self) -> bool:
+        """Whether `unchoke tune` knows this kind of run."""
+        return not str(self.record.get("command") or "").startswith("unchoke segment")
+
+    @property
+    def tuning(self) -> str:
+        """The command that tries what cannot be told from clocks."""
+        return f"unchoke tune{self.out}"
+
+
+def loading_s(timeline: Timeline, *names: str) -> float:
+    """Seconds of readers, of some stages or of all that make a sample."""
+    wanted = names or (*_MAKING, "collate")
+    return sum(row.seconds for row in timeline.loading if row.stage in wanted)
+
+
+def slowest(timeline: Timeline) -> str:
+    """``decode (12.1 ms each)``: what readers did longest."""
+    row = max(timeline.loading, key=lambda row: row.seconds if row.stage != "hand over" else 0.0, default=None)
+    return f"{row.stage} ({format_seconds(per(row.seconds, row.calls))} each)" if row else "loading"
+
+
+def decoded_every_epoch(run: Run) -> Iterator[Cause]:
+    """No cache of pixels: each epoch reads and decodes every picture again."""
+    again_s = loading_s(run.train, *_MAKING)
+    decoded = sum(row.calls for row in run.train.loading if row.stage == "decode")
+    if not decoded or run.epochs < 2 or "cache" not in run.choices:  # masks are trained on patches that have no such cache
+        return
+    waited_s = run.train.seconds("wait") * per(again_s, loading_s(run.train))
+    epochs = format_count(run.epochs, "epoch")
+    when = f"in these steps, as in each of {epochs}" if run.planned_epochs else f"in {epochs}"
+    taken_s = again_s / run.cores if run.on_cpu else 0.0  # the cores that decode are those that train
+    yield Cause(
+        "decoded-every-epoch",
+        "decode",
+        max(waited_s, taken_s) * (1 - 1 / run.epochs),
+        f"pictures were read and decoded {format_count(decoded, 'time')} {when}, "
+        f"{format_seconds(again_s)} of readers' time; the training waited {format_seconds(run.train.seconds('wait'))} for data",
+        "keep the decoded pixels: they are made once, for this run and the next",
+        run.place,
+        {"decoded": decoded, "reading_s": again_s, "wait_s": run.train.seconds("wait"), "cache": _chosen(run, "cache")},
+        run.command("--cache", "disk"),
+    )
+
+
+def too_few_readers(run: Run) -> Iterator[Cause]:
+    """The training waits for data while there are cores that read nothing."""
+    wait_s, readers = run.train.seconds("wait"), run.train.readers
+    workers = int(run.machine.get("workers") or 0)
+    if workers >= run.cores or per(wait_s, run.steps_s) < _LOOP_SHARE:
+        return
+    hidden_s = 0.0 if run.on_cpu else run.train.seconds(*_COMPUTE, "prepare", "copy")  # the cores that read are those that train
+    left_s = max(0.0, loading_s(run.train) / run.cores - hidden_s)
+    yield Cause(
+        "too-few-readers",
+        "wait",
+        wait_s - left_s,
+        f"{per(wait_s, run.steps_s):.0%} of the steps' time is waiting for {format_count(max(1, readers), 'thread')} that read, "
+        f"mostly {slowest(run.train)}, on {format_count(run.cores, 'core')}",
+        "let more threads read ahead",
+        run.place,
+        {"wait_s": wait_s, "readers": readers, "workers": workers, "cores": run.cores},
+        run.command("--workers", run.cores),
+    )
+
+
+def slow_evaluation(run: Run) -> Iterator[Cause]:
+    """Evaluation takes longer for a sample than the forward pass of training does, in batches smaller than it could have."""
+    batch = int(run.loop.get("eval_batch") or 0)
+    if not 0 < batch < _SMALL_EVAL_BATCH:
+        return
+    trained = run.splits.get("train", 0) * run.epochs
+    judged = run.splits.get("val", 0) * (run.epochs + 1) + run.splits.get("test", 0)
+    spent_s, fair_s = run.train.seconds("evaluate"), judged * per(run.train.seconds("forward"), trained)
+    yield Cause(
+        "slow-evaluation",
+        "evaluate",
+        spent_s - fair_s,
+        f"evaluation took {format_seconds(spent_s)} in batches of {batch}; the same samples take about {format_seconds(fair_s)} "
+        "in the forward passes of training",
+        "nothing is kept for gradients there, so larger batches fit",
+        Place(),
+        {"evaluate_s": spent_s, "forward_s": fair_s, "eval_batch": batch, "samples": judged},
+        run.command("--eval-batch", _EVAL_BATCH),
+    )
+
+
+def slow_checkpoint(run: Run) -> Iterator[Cause]:
+    """More of the training goes into snapshots than losing a minute would cost."""
+    spent_s = run.train.seconds("checkpoint")
+    calls = sum(row.calls for row in run.train.stages if row.stage == "checkpoint")
+    if per(spent_s, run.train.wall_s) < _LOOP_SHARE:
+        return
+    yield Cause(
+        "slow-checkpoint",
+        "checkpoint",
+        spent_s - _CHECKPOINT_SHARE * run.train.wall_s,
+        f"{format_count(calls, 'snapshot')} took {format_seconds(spent_s)}, {per(spent_s, run.train.wall_s):.0%} of the training",
+        f"keep one every {_CHECKPOINT_EVERY_S} s: no more than that is done again after a kill",
+        Place(),
+        {"checkpoint_s": spent_s, "snapshots": calls},
+        run.command("--checkpoint-every", _CHECKPOINT_EVERY_S),
+    )
+
+
+def slow_copy(run: Run) -> Iterator[Cause]:
+    """Batches take long to reach the device."""
+    spent_s = run.train.seconds("copy")
+    if not run.is_tunable or per(spent_s, run.steps_s) < _LOOP_SHARE:
+        return
+    yield Cause(
+        "slow-copy",
+        "copy",
+        spent_s,
+        f"copying batches to the device takes {per(spent_s, run.steps_s):.0%} of the steps' time",
+        "pinned memory may make it faster: it is tried, and kept if it does; more than the copying cannot be gained",
+        Place(),
+        {"copy_s": spent_s},
+        run.tuning,
+    )
+
+
+def slow_augmentation(run: Run) -> Iterator[Cause]:
+    """Augmenting takes a good part of each step; doing less of it is another training, and the finding says so."""
+    spent_s, strength = run.train.seconds("prepare"), _chosen(run, "augment")
+    if strength != "strong" or per(spent_s, run.steps_s) < _LOOP_SHARE:
+        return
+    yield Cause(
+        "slow-augmentation",
+        "prepare",
+        spent_s / 2,
+        f"augmenting and normalising takes {per(spent_s, run.steps_s):.0%} of the steps' time",
+        "augment less (which is another training: compare its score), or cache augmented views with --cut -4 --views 3",
+        Place(),
+        {"prepare_s": spent_s, "augment": strength},
+        run.command("--augment", "light"),
+    )
+
+
+def extraction_waits(run: Run) -> Iterator[Cause]:
+    """The frozen part waits for pictures while there are cores that read nothing."""
+    share = per(run.extract.seconds("load"), run.extract.wall_s)
+    readers = max(1, run.extract.readers)
+    if readers >= run.cores or share < _LOOP_SHARE:
+        return
+    spent_s = run.timings.get("extract", 0.0)
+    yield Cause(
+        "extraction-waits",
+        "load",
+        spent_s * share * (1 - readers / run.cores),
+        f"the frozen network waited {share:.0%} of its time for pictures, mostly {slowest(run.extract)}",
+        f"let more threads read: {readers} did, on {format_count(run.cores, 'core')}",
+        run.place,
+        {"load_share": share, "extract_s": spent_s, "readers": readers, "cores": run.cores},
+        run.command("--workers", run.cores),
+    )
+
+
+def slow_engine(run: Run) -> Iterator[Cause]:
+    """The frozen part ran in plain torch on a CPU."""
+    share = per(run.extract.seconds("encode"), run.extract.wall_s)
+    if not run.on_cpu or (run.record.get("encoder") or {}).get("engine") != "torch" or not share:
+        return
+    asked = "--engine torch" in str(run.record.get("command"))
+    missing = "openvino" not in (run.record.get("versions") or {})
+    if not asked and not missing:  # it was compared with the others, and preferred
+        return
+    spent_s = run.timings.get("extract", 0.0) * share
+    yield Cause(
+        "slow-engine",
+        "encode",
+        spent_s * (1 - 1 / _TORCH_TO_OPENVINO),
+        f"the frozen network ran in plain torch, {format_seconds(spent_s)}; OpenVINO was {_TORCH_TO_OPENVINO} times as fast "
+        "where both were measured, on an x86 CPU",
+        f"{'install it' if missing else 'leave the engine open'}: the fastest one is used whose numbers agree",
+        Place(),
+        {"encode_s": spent_s, "engine": "torch"},
+        "pip install 'unchoke[openvino]'" if missing else run.command("--engine"),
+    )
+
+
+def _chosen(run: Run, name: str) -> Any:
+    return run.choices.get(name, {}).get("value")
+
+
+RULES: tuple[Callable[[Run], Iterator[Cause]], ...] = (
+    decoded_every_epoch,
+    too_few_readers,
+    slow_evaluation,
+    slow_checkpoint,
+    slow_copy,
+    slow_augmentation,
+    extraction_waits,
+    slow_engine,
+)
+
+
+def diagnose_run(record: Mapping[str, Any], *, out: str = "", min_saved_s: float | None = None) -> list[Finding]:
+    """What held a run back. Gains below a second, or below `NOTED_SHARE` of the run, are not told. `out` ends each command."""
+    run, floor_s = Run(record, out), _MIN_SAVED_S if min_saved_s is None else min_saved_s
+    if not run.total_s:
+        return []
+    least_s = max(floor_s, NOTED_SHARE * run.total_s)
+    causes = [cause for rule in RULES for cause in rule(run) if cause.saved_s >= least_s]
+    found = [_finding(cause, run) for cause in sorted(causes, key=lambda cause: -cause.saved_s)]
+    return found or list(_computing(run, floor_s))
+
+
+def _finding(cause: Cause, run: Run) -> Finding:
+    share = min(0.99, cause.saved_s / run.total_s)
+    saved, total = format_seconds(cause.saved_s), format_seconds(run.total_s)
+    return Finding(
+        code=cause.code,
+        message=cause.message,
+        severity="warning" if share >= WORTH_SHARE else "info",
+        path=cause.place.file or None,
+        stage=cause.stage,
+        evidence={**cause.evidence, "saved_s": cause.saved_s, "gain_share": share},
+        expected_gain=f"about {saved} of {total} ({share:.0%}), {1 / (1 - share):.1f}× as fast",
+        fix=cause.fix,
+        command=cause.edit,
+    )
+
+
+def _computing(run: Run, floor_s: float) -> Iterator[Finding]:
+    """Nothing around the computing is worth changing; whether the computing itself can be faster is found by trying."""
+    spent_s = run.train.seconds(*_COMPUTE)
+    tuned = any("tuned" in (choice.get("evidence") or {}) for choice in run.choices.values())
+    share = per(spent_s, run.total_s)
+    if tuned or not run.is_tunable or spent_s < 10 * floor_s or share < 0.5:
+        return
+    yield Finding(
+        code="compute-bound",
+        message=f"{share:.0%} of the time is forward, backward and optimizer; nothing around them is worth changing",
+        severity="info",
+        stage="forward",
+        evidence={"compute_s": spent_s, "total_s": run.total_s},
+        fix="memory layout, precision and compilation are tried on this network, and kept where they are equal and faster",
+        command=run.tuning,
+    )

@@ -1,0 +1,99 @@
+"""The tables of `experiments.db` and how an older file becomes a current one. Statements and their order, nothing about runs.
+
+`PRAGMA user_version` is the number of migrations applied. A migration that was released is never edited: add another.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from unchoke.core.errors import MachineError
+
+_FIRST = (
+    """CREATE TABLE runs (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        name TEXT NOT NULL UNIQUE,
+        key TEXT NOT NULL UNIQUE,
+        command TEXT NOT NULL,
+        status TEXT NOT NULL CHECK (status IN ('running', 'done', 'failed', 'interrupted')),
+        created_at TEXT NOT NULL,
+        finished_at TEXT,
+        settings TEXT NOT NULL,
+        data TEXT NOT NULL,
+        encoder TEXT NOT NULL,
+        fingerprint TEXT NOT NULL)""",
+    """CREATE TABLE metrics (
+        run INTEGER NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+        split TEXT NOT NULL,
+        name TEXT NOT NULL,
+        step INTEGER NOT NULL,
+        value REAL,
+        low REAL,
+        high REAL,
+        PRIMARY KEY (run, split, name, step)) WITHOUT ROWID""",
+    """CREATE TABLE timings (
+        run INTEGER NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+        stage TEXT NOT NULL,
+        seconds REAL NOT NULL,
+        PRIMARY KEY (run, stage)) WITHOUT ROWID""",
+    """CREATE TABLE memory (
+        run INTEGER NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+        what TEXT NOT NULL,
+        planned_bytes INTEGER,
+        measured_bytes INTEGER,
+        PRIMARY KEY (run, what)) WITHOUT ROWID""",
+    """CREATE TABLE artefacts (
+        run INTEGER NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+        path TEXT NOT NULL,
+        sha256 TEXT NOT NULL,
+        size_bytes INTEGER NOT NULL,
+        PRIMARY KEY (run, path)) WITHOUT ROWID""",
+    """CREATE TABLE choices (
+        run INTEGER NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+        name TEXT NOT NULL,
+        value TEXT NOT NULL,
+        reason TEXT NOT NULL,
+        evidence TEXT NOT NULL,
+        place INTEGER NOT NULL,
+        PRIMARY KEY (run, name)) WITHOUT ROWID""",
+)
+_SECOND = ("CREATE INDEX metrics_by_name ON metrics (split, name)",)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND)
+VERSION = len(MIGRATIONS)
+
+
+def migrate(connection: sqlite3.Connection, *, to_version: int = VERSION) -> None:
+    """Apply the migrations a file still lacks, each wholly or not at all."""
+    if _version(connection) > VERSION:
+        raise MachineError(
+            f"experiments.db has version {_version(connection)}, and this unchoke knows versions up to {VERSION}",
+            why="a newer unchoke has written it",
+            try_="pip install --upgrade unchoke",
+        )
+    while _version(connection) < to_version:
+        with transaction(connection):
+            version = _version(connection)  # another process may have been faster
+            if version < to_version:
+                for statement in MIGRATIONS[version]:
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {version + 1:d}")
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All statements inside, or none; the right to write is taken at the start, so that two writers wait for each other."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])

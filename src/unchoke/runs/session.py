@@ -1,0 +1,154 @@
+"""What every flow works with: the workspace it owns, the settings in force, the machine's policy, clocks, and someone to tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unchoke import __version__
+from unchoke.core import atomic
+from unchoke.core.choices import Choice
+from unchoke.core.errors import UsageError
+from unchoke.core.events import Chosen, Note, OnEvent, StageDone, StageStarted
+from unchoke.core.settings import Settings, remember, resolve_settings
+from unchoke.core.timeline import Timeline
+from unchoke.core.timers import StageTimers
+from unchoke.core.tuned import Tuned, load_verdicts, model_name
+from unchoke.core.workspace import DEFAULT_ROOT, Workspace
+from unchoke.machine.memory.memory_watch import MemoryWatch
+
+if TYPE_CHECKING:
+    from unchoke.machine.machine_facts import MachineFacts
+    from unchoke.machine.policy import Policy
+    from unchoke.training.network.distributed import Part
+    from unchoke.training.step_profiler import Unprofiled
+
+
+@dataclass
+class Session:
+    """One command at work in one workspace. `choices` collects every choice made, in order, for the record."""
+
+    workspace: Workspace
+    settings: Settings
+    on_event: OnEvent
+    memory: MemoryWatch
+    remembering: bool = True
+    heeds_tuned: bool = True
+    """Whether what `unchoke tune` found is used."""
+    timers: StageTimers = field(default_factory=StageTimers)
+    choices: list[Choice] = field(default_factory=list)
+    timelines: dict[str, Timeline] = field(default_factory=dict)
+    """What the stages of `timers` were made of, for those that have clocks inside."""
+    part: Part | None = None
+    """This process's part among several that a launcher started; None when it was started alone."""
+    profiler: Unprofiled | None = None
+    """What records the training that runs now, where that is wanted."""
+
+    @cached_property
+    def machine(self) -> MachineFacts:
+        """The facts of this machine, looked at on first use because that loads torch."""
+        from unchoke.machine.detect import detect_machine
+
+        return detect_machine(self.workspace.root)
+
+    @cached_property
+    def policy(self) -> Policy:
+        """What suits this machine, with the user's overrides."""
+        from unchoke.machine.policy import choose_policy
+
+        settings = self.settings
+        return choose_policy(self.machine, overrides={"device": settings.device, "workers": settings.workers})
+
+    @cached_property
+    def tuned(self) -> Tuned:
+        """What `unchoke tune` keeps for this model here; nothing, with a word, where it was found under other circumstances."""
+        found = load_verdicts(self.workspace, self.settings) if self.heeds_tuned else None
+        if found is None:
+            return Tuned(model_name(self.settings))
+        if changed := found.outdated(self.found_on, self.settings.data):
+            self.warn(f"what was tuned on {found.date} is not used: {changed}. `unchoke tune` tries it again")
+            return Tuned(found.model)
+        return found
+
+    @property
+    def found_on(self) -> dict[str, str]:
+        """What figures measured now hold for: the device, its driver, and versions."""
+        from unchoke.machine.policy import describe_device
+
+        facts = self.machine
+        versions = {"torch": facts.torch_version, "openvino": facts.openvino_version, "unchoke": __version__}
+        return {**describe_device(facts, self.policy.device), **versions}
+
+    @contextmanager
+    def stage(self, name: str, detail: str = "") -> Iterator[None]:
+        """Time a stage and tell of it."""
+        before = self.timers.seconds.get(name, 0.0)
+        self.on_event(StageStarted(name, detail))
+        with self.timers.stage(name):
+            yield
+        self.on_event(StageDone(name, self.timers.seconds[name] - before))
+
+    def chose(self, choice: Choice) -> None:
+        """Keep a choice for the record and show it."""
+        self.choices.append(choice)
+        self.on_event(Chosen(choice))
+
+    def warn(self, text: str) -> None:
+        self.on_event(Note(text, "warning"))
+
+    def remember_settings(self) -> None:
+        """Keep the settings for next time, once DATA proved to be there; a rehearsal keeps nothing."""
+        if self.remembering:
+            remember(self.workspace, self.settings)
+
+
+@contextmanager
+def open_session(
+    typed: dict[str, Any],
+    *,
+    out: Path | str | None,
+    on_event: OnEvent | None,
+    remembering: bool = True,
+    part: Part | None = None,
+) -> Iterator[Session]:
+    """Own the workspace and settle the settings."""
+    workspace = Workspace(Path(out) if out is not None else DEFAULT_ROOT)
+    settings, reasons = resolve_settings(workspace, typed)
+    refuse_inside_data(workspace, settings)
+    listener = on_event or default_listener()
+    with workspace.own(), MemoryWatch() as memory:
+        for place in (workspace.root, workspace.engines):
+            atomic.sweep_temporaries(place)
+        session = Session(workspace, settings, listener, memory, remembering, part=part)
+        for name, reason in reasons.items():
+            session.chose(Choice(name, settings.shown(name), reason))
+        yield session
+
+
+def default_listener() -> OnEvent:
+    """For callers from Python who gave none: the same lines the command shows."""
+    from unchoke.reports.console import Console
+
+    return Console().on_event
+
+
+def refuse_inside_data(workspace: Workspace, settings: Settings) -> None:
+    """DATA is only ever read: a workspace among the pictures would be scanned as one of them."""
+    if not settings.data:
+        raise UsageError(
+            "no DATA was given", why="this workspace has not seen any yet", try_="unchoke fit PHOTOS, a folder or a table"
+        )
+    data = Path(settings.data)
+    folders = [Path(folder) for folder in settings.images] or ([data] if data.is_dir() else [])
+    root = workspace.root.resolve()
+    for folder in folders:
+        if root.is_relative_to(folder.resolve()):
+            raise UsageError(
+                f"the workspace {workspace.root} would lie inside {folder}",
+                why="nothing is ever written among your pictures",
+                try_=f"run from another folder, or add --out {folder.resolve().parent / 'unchoke-out'}",
+            )

@@ -1,0 +1,1 @@
+"""Scenes to training tiles: windows planned, read in strips, written, split."""

@@ -1,0 +1,202 @@
+"""Blocks that neighbouring strips both need, decoded once: whoever comes first reads them and keeps them for the others.
+
+A file is stored in blocks, and a block is decoded whole. Where strips of windows overlap, or end within a block, the rows of
+blocks at their border are cut out as pieces of their own (`plan_pieces`) and handed on in memory (`SharedRows`), between threads
+of one process. What is in a piece and how it is read is the caller's business.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from dataclasses import replace
+from itertools import pairwise, product
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unchoke.core.boxes import Box
+from unchoke.scenes.raster import SceneFacts, block_rows
+from unchoke.scenes.tiling.row_sources import SourceBlocks
+
+KEPT_BYTES = 256 << 20
+"""What may wait for neighbours at once; beyond it the oldest is let go and would be read again."""
+PIECE_BYTES = KEPT_BYTES // 2
+
+
+class Pixels(NamedTuple):
+    """A rectangle of a scene as it was read: (B, h, w), (h, w), and classes (h, w) where they come from a raster too."""
+
+    bands: NDArray[Any]
+    valid: NDArray[np.bool_]
+    classes: NDArray[np.uint8] | None
+
+    @property
+    def num_bytes(self) -> int:
+        return self.bands.nbytes + self.valid.nbytes + (0 if self.classes is None else self.classes.nbytes)
+
+    def copy(self) -> Pixels:
+        """Arrays of its own: a view would hold on to the whole strip it was read into."""
+        return Pixels(self.bands.copy(), self.valid.copy(), None if self.classes is None else self.classes.copy())
+
+
+Key = tuple[str, Box]
+Read = Callable[[Box], Pixels]
+
+
+def block_shapes(facts: SceneFacts) -> list[tuple[int, int]]:
+    """Rows and columns that whole blocks fill: of every band, and where that is another size, of those that are not resampled."""
+    own = [band for band in facts.bands if not band.warped] or list(facts.bands)
+    every = (block_rows(facts), max(band.block[1] for band in facts.bands))
+    return list(dict.fromkeys([every, (block_rows(replace(facts, bands=tuple(own))), max(band.block[1] for band in own))]))
+
+
+def plan_shared(facts: SceneFacts, boxes: Sequence[Box], *, limit_bytes: int = PIECE_BYTES) -> list[tuple[Box, ...]]:
+    """Each box as the pieces it is read in; in one, where pieces that are shared would be larger than `limit_bytes`.
+
+    Bands that are resampled play no part: their blocks are shared as the files have them (`SourceBlocks`).
+    """
+    alone: list[tuple[Box, ...]] = [(box,) for box in boxes]
+    if all(band.warped for band in facts.bands):
+        return alone
+    planned = plan_pieces(facts, boxes, block_shape=block_shapes(facts)[-1])
+    users = Counter(piece for pieces in planned for piece in pieces)
+    largest_px = max((piece.height * piece.width for piece, count in users.items() if count > 1), default=0)
+    return planned if largest_px * pixel_bytes(facts) <= limit_bytes else alone
+
+
+def pixel_bytes(facts: SceneFacts) -> int:
+    """What one pixel takes: its bands as float32, validity and class."""
+    return 4 * facts.num_bands + 2
+
+
+def plan_pieces(facts: SceneFacts, boxes: Sequence[Box], *, block_shape: tuple[int, int]) -> list[tuple[Box, ...]]:
+    """Each box as pieces that cover it: those that several boxes need are made of whole blocks, the same for each of them.
+
+    A piece that only one box needs is cut to that box; one that is shared may reach beyond it.
+    """
+    rows, columns = block_shape
+    top, left = next((band.origin for band in facts.bands if not band.warped), (0, 0))
+    down = _segments({(box.top, box.bottom) for box in boxes}, block_px=rows, offset_px=top, length_px=facts.grid.height)
+    across = _segments({(box.left, box.right) for box in boxes}, block_px=columns, offset_px=left, length_px=facts.grid.width)
+    return [
+        tuple(
+            Box(row[0], column[0], row[1] - row[0], column[1] - column[0])
+            for row, column in product(down[box.top, box.bottom], across[box.left, box.right])
+        )
+        for box in boxes
+    ]
+
+
+def _segments(
+    intervals: Iterable[tuple[int, int]], *, block_px: int, offset_px: int, length_px: int
+) -> dict[tuple[int, int], list[tuple[int, int]]]:
+    """For each interval the segments that cover it. They are cut where the set of intervals that need a block changes."""
+    needed = {one: _whole_blocks(one, block_px=block_px, offset_px=offset_px, length_px=length_px) for one in intervals}
+    cuts = sorted({cut for blocks in needed.values() for cut in blocks})
+    users = {segment: sum(_covers(blocks, segment) for blocks in needed.values()) for segment in pairwise(cuts)}
+    return {
+        one: [
+            segment if count > 1 else (max(segment[0], one[0]), min(segment[1], one[1]))
+            for segment, count in users.items()
+            if count and _covers(blocks, segment)
+        ]
+        for one, blocks in needed.items()
+    }
+
+
+def _whole_blocks(interval: tuple[int, int], *, block_px: int, offset_px: int, length_px: int) -> tuple[int, int]:
+    first = (interval[0] + offset_px) // block_px * block_px - offset_px
+    last = -(-(interval[1] + offset_px) // block_px) * block_px - offset_px
+    return max(0, first), min(length_px, last)
+
+
+def _covers(blocks: tuple[int, int], segment: tuple[int, int]) -> bool:
+    return blocks[0] <= segment[0] and segment[1] <= blocks[1]
+
+
+class SharedRows:
+    """Pieces on their way from the strip that read them to those that still need them. For threads of one process; not picklable.
+
+    `pieces` are those of every strip that is to be run, by scene and number of the strip. A piece is kept while another of these
+    strips needs it. If reading one fails, only its reader fails: the others read it themselves. `sources` is for files
+    whose blocks follow no strip: bands that are resampled, labels.
+    """
+
+    def __init__(self, pieces: Mapping[tuple[str, int], tuple[Box, ...]], *, limit_bytes: int = KEPT_BYTES) -> None:
+        self._pieces = pieces
+        self._limit_bytes = limit_bytes
+        self._lock = threading.Lock()
+        self._waiting = Counter((scene_id, box) for (scene_id, _), boxes in pieces.items() for box in boxes)
+        self._kept: dict[Key, Future[Pixels]] = {}
+        self.sources = SourceBlocks()
+
+    def pieces(self, scene_id: str, number: int) -> tuple[Box, ...]:
+        """What to read for a strip; nothing for one that was not announced."""
+        return self._pieces.get((scene_id, number), ())
+
+    def take(self, scene_id: str, boxes: Sequence[Box], read: Read, use: Callable[[Box, Pixels], None]) -> None:
+        """Hand each piece to `use`: read by this thread if it is the first to need it, else as another thread read it.
+
+        A thread reads all it claimed before it waits for others, so no two threads wait for each other.
+        """
+        claimed, others = self._claim([(scene_id, box) for box in boxes])
+        try:
+            while claimed:
+                key, future = claimed[0]
+                pixels = read(key[1])
+                if future is not None:
+                    future.set_result(pixels.copy())
+                claimed.pop(0)
+                use(key[1], pixels)
+        finally:
+            self._disclaim(claimed)
+        for key, future in others:
+            use(key[1], _outcome(future) or read(key[1]))
+        self._forget([(scene_id, box) for box in boxes])
+
+    def _claim(self, keys: Sequence[Key]) -> tuple[list[tuple[Key, Future[Pixels] | None]], list[tuple[Key, Future[Pixels]]]]:
+        """What this thread reads, first what others need too, with a promise to them; and what others promised."""
+        mine: list[tuple[Key, Future[Pixels] | None]] = []
+        others: list[tuple[Key, Future[Pixels]]] = []
+        with self._lock:
+            for key in keys:
+                if key in self._kept:
+                    others.append((key, self._kept[key]))
+                elif self._waiting[key] > 1:
+                    self._kept[key] = Future()
+                    mine.append((key, self._kept[key]))
+                else:
+                    mine.append((key, None))
+        return sorted(mine, key=lambda claim: claim[1] is None), others
+
+    def _disclaim(self, claimed: Sequence[tuple[Key, Future[Pixels] | None]]) -> None:
+        """Tell those who wait for pieces that were not read that they never will be."""
+        for key, future in claimed:
+            if future is not None:
+                with self._lock:
+                    self._kept.pop(key, None)
+                future.cancel()
+
+    def _forget(self, keys: Sequence[Key]) -> None:
+        """One strip less needs these; what nobody waits for goes, and beyond the limit the oldest of what was read."""
+        with self._lock:
+            for key in keys:
+                self._waiting[key] -= 1
+                if self._waiting[key] <= 0:
+                    self._kept.pop(key, None)
+            finished = {key: future.result().num_bytes for key, future in self._kept.items() if future.done()}
+            while finished and sum(finished.values()) > self._limit_bytes:
+                oldest = next(iter(finished))
+                del finished[oldest], self._kept[oldest]
+
+
+def _outcome(future: Future[Pixels]) -> Pixels | None:
+    """What another thread read; None if it failed."""
+    try:
+        return future.result()
+    except CancelledError:
+        return None

@@ -1,0 +1,122 @@
+"""Where tiling chokes: two tables of stages in, ranked findings with their evidence out. A pure function of what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from unchoke.core.findings import Finding
+from unchoke.core.stages import OTHER, StageRow
+from unchoke.core.units import format_count, format_seconds
+
+_WORTH_A_WORD = 0.05
+"""Stages below this share of the plain way's time are not worth one."""
+_CLEARLY = 1.2
+"""A stage is mended when this way is so many times quicker at it."""
+_MOST_OF_IT = 0.4
+_CODES = {
+    "open": "files-opened-per-window",
+    "read": "blocks-decoded-again",
+    "normalise": "normalised-with-copies",
+    "mask": "mask-per-window",
+    "write": "slow-compression",
+    OTHER: "time-between-stages",
+}
+_FIXES = {
+    "open": "keep files open between windows: a bounded pool of handles",
+    "read": "read along the files' own blocks, each of them once, a strip of windows at a time",
+    "normalise": "divide in place, a strip at a time",
+    "mask": "make the mask for a strip at a time",
+    "write": "compress the NPZ with isal, which any np.load reads, or leave it uncompressed",
+    OTHER: "work on strips of windows, so that there are fewer and larger steps",
+}
+
+_LIGHTER = {
+    "float32": ("store the files' own numbers and normalise when they are loaded, or do not compress", "--store raw"),
+    "raw": ("do not compress, if there is room for it", "--compress none"),
+}
+"""What makes writing lighter still, by how tiles are stored."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Both tables, on the same windows; `zlib_s` is what the plain way spent in zlib itself."""
+
+    before: Sequence[StageRow]
+    after: Sequence[StageRow]
+    windows: int
+    zlib_s: float = 0.0
+    compress: str = "isal"
+    store: str = "float32"
+
+
+def diagnose_tiling(measured: Measured, *, command: str) -> list[Finding]:
+    """What the plain way wastes, the stage with most to gain first; then what this way still waits for."""
+    after = {row.stage: row for row in measured.after}
+    wasted = [(row, after[row.stage]) for row in measured.before if row.share >= _WORTH_A_WORD]
+    mended = [(row, then) for row, then in wasted if row.seconds >= _CLEARLY * then.seconds]
+    mended.sort(key=lambda pair: pair[1].seconds - pair[0].seconds)
+    found = [_wasted(row, then, measured, command=command) for row, then in mended]
+    return found + _left(measured, command=command)
+
+
+def _wasted(row: StageRow, then: StageRow, measured: Measured, *, command: str) -> Finding:
+    total_s = sum(one.seconds for one in measured.before)
+    whole = total_s / max(1e-9, total_s - row.seconds + then.seconds)
+    return Finding(
+        code=_CODES[row.stage],
+        message=_said(row, measured),
+        severity="warning",
+        stage=row.stage,
+        evidence=_evidence(row, then, measured),
+        expected_gain=f"{row.seconds / max(1e-9, then.seconds):.1f}× for this stage, {whole:.1f}× for the whole, in one thread",
+        fix=_FIXES[row.stage],
+        command=command,
+    )
+
+
+def _said(row: StageRow, measured: Measured) -> str:
+    share, windows = f"{100 * row.share:.0f} %", format_count(measured.windows, "window")
+    total_s = sum(one.seconds for one in measured.before)
+    zlib_share = measured.zlib_s / total_s if total_s else 0.0
+    return {
+        "open": f"{share} of the plain way's time is opening files: {format_count(row.calls, 'opening')} for {windows}",
+        "read": f"{share} of the plain way's time is reading: {format_count(row.calls, 'read')} for {windows}, none kept",
+        "normalise": f"{share} of the plain way's time is dividing, into new arrays",
+        "mask": f"{share} of the plain way's time is making masks, window by window",
+        "write": f"{100 * zlib_share:.0f} % of the plain way's time is zlib in np.savez_compressed ({share} with all of writing)",
+        OTHER: f"{share} of the plain way's time lies between the stages",
+    }[row.stage]
+
+
+def _evidence(row: StageRow, then: StageRow, measured: Measured) -> dict[str, float | int]:
+    figures: dict[str, float | int] = {
+        "before_s": round(row.seconds, 4),
+        "before_share": round(row.share, 4),
+        "before_calls": row.calls,
+        "after_s": round(then.seconds, 4),
+        "after_share": round(then.share, 4),
+        "after_calls": then.calls,
+    }
+    return figures | ({"zlib_s": round(measured.zlib_s, 4)} if row.stage == "write" else {})
+
+
+def _left(measured: Measured, *, command: str) -> list[Finding]:
+    """What the time goes into now, if one stage takes most of it."""
+    largest = max(measured.after, key=lambda row: row.seconds)
+    if largest.share < _MOST_OF_IT or largest.stage == OTHER:
+        return []
+    packs = largest.stage == "write" and measured.compress != "none"
+    return [
+        Finding(
+            code="what-is-left",
+            message=f"what is left is {'compressing' if packs else largest.stage}: {100 * largest.share:.0f} % of this way's "
+            f"time, {format_seconds(largest.seconds / max(1, measured.windows))} a window",
+            severity="info",
+            stage=largest.stage,
+            evidence={"after_s": round(largest.seconds, 4), "after_share": round(largest.share, 4)},
+            expected_gain=f"at most {1 / max(0.01, 1 - largest.share):.1f}× in one thread" if packs else "",
+            fix=_LIGHTER[measured.store][0] if packs else "",
+            command=f"{command} {_LIGHTER[measured.store][1]}" if packs else "",
+        )
+    ]

@@ -1,0 +1,176 @@
+"""What heads are trained on: a source of cached features, a problem, and the scale of each feature.
+
+In: anything that satisfies `FeatureSource` (float16 rows, usually memory-mapped) and a `Problem` (targets and splits).
+Out: checked values, and a `Standardiser` fitted by streaming. It never holds more than one chunk of features as float32 or
+float64, and knows nothing of files or encoders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unchoke.core.errors import DataError, list_some
+from unchoke.core.fingerprint import digest, digest_bytes
+
+ProblemKind = Literal["classification", "regression", "segmentation"]
+Positions = NDArray[np.int64]
+CHUNK_VALUES = 4096 * 1280
+"""How many feature values are read at a time: 10 MB of float16."""
+
+
+class FeatureSource(Protocol):
+    """Cached features by position. View 0 is the plain picture, views 1 and up are augmented ones."""
+
+    @property
+    def num_samples(self) -> int: ...
+    @property
+    def num_views(self) -> int: ...
+    @property
+    def dim(self) -> int: ...
+
+    def rows(self, positions: Positions, views: Positions | int = 0) -> NDArray[np.float16]:
+        """(n, dim): one view of each sample, the same for all or one per row."""
+        ...
+
+    def all_views(self, positions: Positions) -> NDArray[np.float16]:
+        """(n, num_views, dim)."""
+        ...
+
+
+class ArraySource:
+    """A `FeatureSource` over an array (n, dim) or (n, views, dim): for tests, notebooks and features made elsewhere."""
+
+    def __init__(self, feats: NDArray[Any]) -> None:
+        if feats.ndim not in (2, 3):
+            raise DataError(
+                f"features of shape {feats.shape} cannot be trained on",
+                why="features are (samples, dim) or (samples, views, dim)",
+                try_="reshape the array first",
+            )
+        cube = feats if feats.ndim == 3 else feats[:, None, :]
+        self._cube = cube if cube.dtype == np.float16 else cube.astype(np.float16)
+        self.num_samples, self.num_views, self.dim = (int(size) for size in cube.shape)
+
+    def rows(self, positions: Positions, views: Positions | int = 0) -> NDArray[np.float16]:
+        rows: NDArray[np.float16] = self._cube[positions, views]
+        return rows
+
+    def all_views(self, positions: Positions) -> NDArray[np.float16]:
+        return self._cube[positions]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What to learn. `targets` is int64 (N,) class numbers or float32 (N, T) values; `splits` maps "train", "val" and "test"
+    to positions in the source (val and test may be empty); rows in no split are never looked at.
+    """
+
+    kind: ProblemKind
+    names: tuple[str, ...]
+    targets: NDArray[Any]
+    splits: Mapping[str, Positions]
+    sample_ids: Sequence[str]
+
+    def positions(self, split: str) -> Positions:
+        """The positions of a split; empty if there is no such split."""
+        return np.asarray(self.splits.get(split, ()), dtype=np.int64)
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self.names)
+
+    def digest(self) -> str:
+        """A text that changes whenever anything about the problem does."""
+        splits = {name: digest_bytes(self.positions(name).tobytes()) for name in sorted(self.splits)}
+        targets = digest_bytes(np.ascontiguousarray(self.targets).tobytes())
+        return digest([self.kind, list(self.names), targets, splits, list(self.sample_ids)])
+
+
+def check_problem(problem: Problem, source: FeatureSource) -> None:
+    """Raise one `DataError` that lists everything that keeps this problem from being trained on these features."""
+    faults = [*_shape_faults(problem, source)] or [*_split_faults(problem, source)] or [*_target_faults(problem)]
+    if faults:
+        raise DataError(
+            f"this problem cannot be trained: {'; '.join(faults)}",
+            why="every sample needs features, a target and at most one split",
+            try_="run `unchoke check` on the data, then the same command again",
+        )
+
+
+def _shape_faults(problem: Problem, source: FeatureSource) -> Iterator[str]:
+    for what, count in (("targets", len(problem.targets)), ("sample ids", len(problem.sample_ids))):
+        if count != source.num_samples:
+            yield f"{count} {what} for {source.num_samples} samples"
+    shape = (len(problem.targets),) if problem.kind == "classification" else (len(problem.targets), problem.num_outputs)
+    if problem.targets.shape != shape:
+        yield f"targets of shape {problem.targets.shape}, expected {shape}"
+    if problem.num_outputs == 0:
+        yield "no class or target names"
+
+
+def _split_faults(problem: Problem, source: FeatureSource) -> Iterator[str]:
+    if len(problem.positions("train")) == 0:
+        yield "the train split is empty"
+    together = np.concatenate([problem.positions(name) for name in problem.splits])
+    if len(together) and (together.min() < 0 or together.max() >= source.num_samples):
+        yield f"a split points outside the {source.num_samples} samples"
+        return
+    positions, counts = np.unique(together, return_counts=True)
+    twice = [problem.sample_ids[position] for position in positions[counts > 1]]
+    if twice:
+        yield f"{len(twice)} samples are in more than one split ({list_some(twice)})"
+
+
+def _target_faults(problem: Problem) -> Iterator[str]:
+    used = np.concatenate([problem.positions(name) for name in problem.splits])
+    targets = problem.targets[used]
+    if problem.kind == "classification":
+        wrong = (targets < 0) | (targets >= problem.num_outputs)
+        reason = f"a class outside 0 to {problem.num_outputs - 1}"
+    else:
+        wrong, reason = ~np.isfinite(targets).all(axis=1), "a target that is not a number"
+    if wrong.any():
+        yield f"{int(wrong.sum())} samples have {reason} ({list_some([problem.sample_ids[i] for i in used[wrong]])})"
+
+
+@dataclass(frozen=True, eq=False)
+class Standardiser:
+    """Mean and standard deviation of each feature, float32 (dim,); a feature that never varies keeps the deviation 1."""
+
+    mean: NDArray[np.float32]
+    std: NDArray[np.float32]
+
+
+def fit_standardiser(source: FeatureSource, positions: Positions) -> Standardiser:
+    """The scale of view 0 of the samples at `positions` (pass the train split only), streamed, summed in float64.
+
+    Only the plain picture is measured: augmented views share its scale, and reading them all would cost a pass per view.
+    """
+    chunk = max(1, CHUNK_VALUES // source.dim // 4)
+    count, mean, spread = 0, np.zeros(source.dim), np.zeros(source.dim)
+    for start in range(0, len(positions), chunk):
+        rows = source.rows(np.sort(positions[start : start + chunk]), 0).astype(np.float64)
+        _refuse_not_finite(rows)
+        shift = rows.mean(axis=0) - mean
+        total = count + len(rows)
+        spread += rows.var(axis=0) * len(rows) + shift**2 * (count * len(rows) / total)
+        mean += shift * (len(rows) / total)
+        count = total
+    std = np.sqrt(spread / max(count, 1))
+    std[std <= 1e-6 * np.maximum(1.0, np.abs(mean))] = 1.0
+    return Standardiser(mean.astype(np.float32), std.astype(np.float32))
+
+
+def _refuse_not_finite(rows: NDArray[np.float64]) -> None:
+    bad = int((~np.isfinite(rows).all(axis=1)).sum())
+    if bad:
+        raise DataError(
+            f"{bad} feature rows hold values that are not finite",
+            why="the cached features are damaged, or overflowed float16 when they were made",
+            try_="delete the features folder and run `unchoke extract` again",
+        )

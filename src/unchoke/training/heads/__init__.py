@@ -1,0 +1,1 @@
+"""Heads on cached features: trained many at a time, in stacks."""

@@ -1,0 +1,159 @@
+"""One epoch of everything: every stack trained on the same batches, judged on val, and thinned out.
+
+In: members (fresh or resumed). Out: the same members, an epoch further. Configurations that share seed and batch size
+are a cohort and see the same batches: one read, one standardisation. Those of one shape within it are one stack. It
+does not save, pick or stop.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from unchoke.core.clock import Clock, Loading
+from unchoke.core.events import Note, OnEvent
+from unchoke.core.timeline import TRAINING, Timeline
+from unchoke.training.data import FeatureSource, Problem, Standardiser
+from unchoke.training.heads.heads import Params
+from unchoke.training.heads.optim import scheduled_lr
+from unchoke.training.heads.stack import Member, Stack
+from unchoke.training.sampling import Scaler, batches, epoch_order, epoch_views, hash_ids
+from unchoke.training.scoring.selection import ValScores, start_val
+from unchoke.training.step_profiler import UNPROFILED, Unprofiled
+from unchoke.training.task import Task
+
+EVAL_ROWS = 1024
+
+
+@dataclass(eq=False)
+class Cohort:
+    """Stacks that see the same batches: one seed, one batch size, one view or all."""
+
+    seed: int
+    batch_size: int
+    all_views: bool
+    stacks: list[Stack]
+
+
+class Training:
+    """Everything that lives while heads are trained."""
+
+    def __init__(
+        self,
+        source: FeatureSource,
+        problem: Problem,
+        task: Task,
+        standardiser: Standardiser,
+        *,
+        metric: str,
+        members: list[Member],
+        states: dict[int, dict[str, Params]],
+        profiler: Unprofiled = UNPROFILED,
+    ) -> None:
+        self.source, self.metric, self.members = source, metric, members
+        self._profiler = profiler
+        self.clock, self._loading = Clock(TRAINING, mark=profiler.mark), Loading()
+        self._epoch_seconds: list[dict[str, float]] = []
+        self._task = task
+        self._scaler = Scaler.on(task.device, standardiser)
+        self._train, self._val = problem.positions("train"), problem.positions("val")
+        self._hashes = hash_ids([problem.sample_ids[position] for position in self._train])
+        self._cohorts = self._form_cohorts(states)
+
+    def _form_cohorts(self, states: dict[int, dict[str, Params]]) -> list[Cohort]:
+        grouped: dict[tuple[int, int, bool], dict[tuple[str, int], list[Member]]] = {}
+        for member in self.members:
+            if not member.done:
+                config = member.config
+                shape = (config.kind, 0 if config.kind == "linear" else config.hidden)
+                shapes = grouped.setdefault((config.seed, config.batch_size, config.kind == "attention"), {})
+                shapes.setdefault(shape, []).append(member)
+
+        def stack(group: list[Member]) -> Stack:
+            return Stack(group, task=self._task, dim=self.source.dim, saved=states, clock=self.clock)
+
+        return [Cohort(*key, [stack(group) for group in shapes.values()]) for key, shapes in grouped.items()]
+
+    @property
+    def finished(self) -> bool:
+        return all(member.done for member in self.members)
+
+    def timeline(self) -> Timeline:
+        """Where the time went so far, in this process."""
+        return Timeline.of(self.clock, self._loading, epochs=self._epoch_seconds)
+
+    def states(self) -> dict[int, dict[str, Params]]:
+        """What a checkpoint needs of the heads still in training, by index."""
+        states: dict[int, dict[str, Params]] = {}
+        for cohort in self._cohorts:
+            for stack in cohort.stacks:
+                states |= stack.member_state()
+        return states
+
+    def run_epoch(self, epoch: int, *, on_event: OnEvent) -> None:
+        """Train every head still in training for one epoch, judge it, and let go of those that are done."""
+        with self._loading.here():
+            for cohort in self._cohorts:
+                num_batches = self._train_epoch(cohort, epoch)
+                with self.clock.stage("evaluate"):
+                    self._judge(cohort, epoch=epoch, num_batches=num_batches, on_event=on_event)
+                cohort.stacks = [stack for stack in cohort.stacks if stack.members]
+        self._cohorts = [cohort for cohort in self._cohorts if cohort.stacks]
+        self._epoch_seconds.append({"epoch": epoch + 1, **self.clock.lap()})
+
+    def _train_epoch(self, cohort: Cohort, epoch: int) -> int:
+        num_batches = math.ceil(len(self._train) / cohort.batch_size)
+        for stack in cohort.stacks:
+            stack.begin_epoch(epoch=epoch, num_batches=num_batches)
+        order = epoch_order(self._hashes, seed=cohort.seed, epoch=epoch)
+        views = None
+        if not cohort.all_views:
+            views = epoch_views(self._hashes, seed=cohort.seed, epoch=epoch, num_views=self.source.num_views)[order]
+        stream = batches(self.source, self._train[order], views=views, batch_size=cohort.batch_size, scaler=self._scaler)
+        for number, batch in enumerate(self.clock.each("wait", stream)):
+            with self.clock.stage("copy"):
+                positions = torch.from_numpy(batch.positions).to(self._task.device)
+            for stack in cohort.stacks:
+                stack.train_batch(batch.feats, positions, epoch=epoch, batch=number, num_batches=num_batches)
+            self._profiler.step(self.clock, self._loading)
+        return num_batches
+
+    def _judge(self, cohort: Cohort, *, epoch: int, num_batches: int, on_event: OnEvent) -> None:
+        for stack, scores in zip(cohort.stacks, self._validate(cohort), strict=True):
+            self._take_stock(stack, scores, epoch=epoch, num_batches=num_batches, on_event=on_event)
+            stack.shrink()
+
+    def _validate(self, cohort: Cohort) -> list[list[ValScores]] | list[None]:
+        if self.metric == "none":
+            return [None] * len(cohort.stacks)
+        tallies = [start_val(self._task, self._val, num_heads=len(stack.members), metric=self.metric) for stack in cohort.stacks]
+        views = None if cohort.all_views else 0
+        stream = batches(self.source, self._val, views=views, batch_size=EVAL_ROWS, scaler=self._scaler)
+        for batch in stream:
+            targets = self._task.targets[torch.from_numpy(batch.positions).to(self._task.device)]
+            for stack, tally in zip(cohort.stacks, tallies, strict=True):
+                tally.add(stack.outputs(batch.feats), targets)
+        return [tally.finish() for tally in tallies]
+
+    def _take_stock(
+        self, stack: Stack, scores: list[ValScores] | None, *, epoch: int, num_batches: int, on_event: OnEvent
+    ) -> None:
+        """Extend the curves, keep what is best so far, and mark the members that are done."""
+        losses = stack.epoch_losses(len(self._train))
+        for place, (member, loss) in enumerate(zip(stack.members, losses, strict=True)):
+            config, score = member.config, scores[place] if scores else None
+            if not math.isfinite(loss) or (score and not math.isfinite(score.loss)):
+                member.done = member.diverged = True
+                on_event(Note(f"configuration {member.index + 1} diverged in epoch {epoch + 1} at lr {config.lr:g}", "warning"))
+                continue
+            rate = scheduled_lr(config, step=(epoch + 1) * num_batches - 1, num_steps=config.epochs * num_batches)
+            entry = {"epoch": epoch + 1, "train_loss": loss, "lr": rate}
+            member.curve.append({**entry, **(score.values if score else {})})
+            if score is None or member.improves(score):
+                member.best_epoch = epoch + 1
+                member.best_metric, member.best_loss = (score.metric, score.loss) if score else (None, None)
+                member.best_params = stack.member_params(place) if score or epoch + 1 == config.epochs else None
+            stale = config.patience > 0 and epoch + 1 - member.best_epoch >= config.patience
+            member.done = stale or epoch + 1 >= config.epochs

@@ -1,0 +1,175 @@
+"""Heads of one shape that see the same batches, trained as one.
+
+In: batches. Out: changed parameters and one loss per head. Every random draw is a function of (seed, epoch, batch),
+never of which other heads are in the stack, so a head trained among many equals the same head trained alone, up to the
+rounding of a larger matrix product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from unchoke.core.clock import Clock
+from unchoke.core.fingerprint import hash_int
+from unchoke.training.heads.heads import HeadConfig, Noise, Params, forward, init_params, stack_params, unstack_params
+from unchoke.training.heads.optim import StackedAdamW, scheduled_lr
+from unchoke.training.scoring.selection import ValScores
+from unchoke.training.task import Task
+
+
+@dataclass(eq=False)
+class Member:
+    """One configuration's progress: its curve, its best so far, and where it stands. Epochs count from 1."""
+
+    index: int
+    config: HeadConfig
+    curve: list[dict[str, float]] = field(default_factory=list)
+    best_metric: float | None = None
+    best_loss: float | None = None
+    best_epoch: int = 0
+    best_params: Params | None = None
+    done: bool = False
+    diverged: bool = False
+
+    def improves(self, scores: ValScores) -> bool:
+        """Whether these scores beat the best so far: a higher metric, or the same metric at a lower loss."""
+        if self.best_metric is None or self.best_loss is None:
+            return True
+        return (scores.metric, -scores.loss) > (self.best_metric, -self.best_loss)
+
+
+class Stack:
+    """The heads of one shape still in training, as tensors with a leading K."""
+
+    def __init__(
+        self, members: Sequence[Member], *, task: Task, dim: int, saved: dict[int, dict[str, Params]], clock: Clock
+    ) -> None:
+        self.task, self._clock = task, clock
+        self.kind = members[0].config.kind
+        self._adopt(members)
+        params = [saved[m.index]["params"] if saved else _begin(m.config, task=task, dim=dim) for m in members]
+        moments = [[saved[m.index][name] for m in members] for name in ("first", "second")] if saved else []
+        self._start_optimiser(*(stack_params(part, device=task.device) for part in (params, *moments)))
+
+    def _adopt(self, members: Sequence[Member]) -> None:
+        """Take the members' settings as tensors (K,); None where a setting is off for all."""
+        self.members = list(members)
+        configs = [member.config for member in members]
+        self.smoothing = self._setting([config.label_smoothing for config in configs])
+        self.drop_share = self._setting([config.dropout if config.kind != "linear" else 0.0 for config in configs])
+        self.class_weights: torch.Tensor | None = None
+        if any(config.class_weights != "none" for config in configs):
+            self.class_weights = torch.stack([self.task.class_weights(config.class_weights) for config in configs], dim=1)
+
+    def _setting(self, values: list[float]) -> torch.Tensor | None:
+        return torch.tensor(values, dtype=torch.float32).to(self.task.device) if any(values) else None
+
+    def _start_optimiser(self, params: Params, first: Params | None = None, second: Params | None = None) -> None:
+        decays = [member.config.weight_decay for member in self.members]
+        self.optimiser = StackedAdamW(params, weight_decay=decays, first=first, second=second)
+        for tensor in params.values():
+            tensor.requires_grad_(True)
+
+    def begin_epoch(self, *, epoch: int, num_batches: int) -> None:
+        """Draw the mix-up shares of this epoch and clear the loss."""
+        self._losses = torch.zeros(len(self.members), device=self.task.device)
+        self._mix: torch.Tensor | None = None
+        if any(member.config.mixup for member in self.members):
+            shares = [_mixup_shares(member.config, epoch=epoch, num_batches=num_batches) for member in self.members]
+            self._mix = torch.from_numpy(np.stack(shares, axis=1)).to(self.task.device)
+
+    def train_batch(self, feats: torch.Tensor, positions: torch.Tensor, *, epoch: int, batch: int, num_batches: int) -> None:
+        """One update of every head; epochs and batches count from 0."""
+        with self._clock.stage("forward"):
+            noise = self._noise(len(feats), epoch=epoch, batch=batch)
+            outputs = forward(self.kind, self.optimiser.params, feats, noise=noise)
+            losses = self._batch_losses(outputs, self.task.targets[positions], noise.mix)
+        with self._clock.stage("backward"):
+            names = list(self.optimiser.params)
+            grads = torch.autograd.grad(losses.sum(), [self.optimiser.params[name] for name in names])
+        with self._clock.stage("optimizer"):
+            step = epoch * num_batches + batch
+            rates = [scheduled_lr(m.config, step=step, num_steps=m.config.epochs * num_batches) for m in self.members]
+            self.optimiser.step(dict(zip(names, grads, strict=True)), step=step, lr=rates)
+            self._losses += losses.detach() * len(feats)
+
+    def _noise(self, num_rows: int, *, epoch: int, batch: int) -> Noise:
+        config = self.members[0].config
+        mix = None if self._mix is None else self._mix[batch]
+        if self.drop_share is None:
+            return Noise(mix)
+        generator = torch.Generator().manual_seed(hash_int(config.seed, "dropout", epoch, batch) >> 1)
+        draw = torch.rand((num_rows, 1, config.hidden), generator=generator).to(self.task.device)
+        share = self.drop_share.view(1, -1, 1)
+        return Noise(mix, (draw >= share) / (1 - share))
+
+    def _batch_losses(self, outputs: torch.Tensor, targets: torch.Tensor, mix: torch.Tensor | None) -> torch.Tensor:
+        """The mean loss of each head (K,); with mix-up, the loss against each of the two targets in its share."""
+        if self.task.kind == "classification":
+            outputs = outputs.log_softmax(-1)
+        losses = self._row_losses(outputs, targets)
+        if mix is not None:
+            losses = torch.lerp(self._row_losses(outputs, targets.flip(0)), losses, mix)
+        return losses.mean(dim=0)
+
+    def _row_losses(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """(n, K): squared error, or weighted and smoothed cross-entropy from log-probabilities."""
+        if self.task.kind == "regression":
+            return (outputs - targets.unsqueeze(1)).square().mean(-1)
+        wanted = targets.view(-1, 1, 1).expand(-1, outputs.shape[1], 1)
+        gained = outputs.gather(-1, wanted).squeeze(-1)
+        if self.smoothing is not None:
+            gained = torch.lerp(gained, outputs.mean(-1), self.smoothing)
+        return -gained if self.class_weights is None else -gained * self.class_weights[targets]
+
+    @torch.no_grad()
+    def outputs(self, feats: torch.Tensor) -> torch.Tensor:
+        """(n, K, outputs) without dropout or mix-up."""
+        return forward(self.kind, self.optimiser.params, feats)
+
+    def epoch_losses(self, num_rows: int) -> list[float]:
+        """Each head's mean training loss over the epoch, smoothing, weights and mix-up included."""
+        return [float(value) / num_rows for value in self._losses.tolist()]
+
+    def member_params(self, place: int) -> Params:
+        """A copy of one head's parameters, on the CPU."""
+        return unstack_params(self.optimiser.params, place)
+
+    def shrink(self) -> None:
+        """Let go of the members that are done."""
+        staying = [place for place, member in enumerate(self.members) if not member.done]
+        if len(staying) == len(self.members):
+            return
+        old = self.optimiser
+        self._adopt([self.members[place] for place in staying])
+        if staying:
+            self._start_optimiser(*(_pick(part, staying) for part in (old.params, old.first, old.second)))
+
+    def member_state(self) -> dict[int, dict[str, Params]]:
+        """What a checkpoint needs of each head here, on the CPU."""
+        optimiser = self.optimiser
+        parts: dict[str, Any] = {"params": optimiser.params, "first": optimiser.first, "second": optimiser.second}
+        return {
+            member.index: {name: unstack_params(part, place) for name, part in parts.items()}
+            for place, member in enumerate(self.members)
+        }
+
+
+def _begin(config: HeadConfig, *, task: Task, dim: int) -> Params:
+    return {**init_params(config, dim=dim, num_outputs=task.num_outputs), "bias": task.first_bias(config.class_weights)}
+
+
+def _pick(stacked: Params, places: list[int]) -> Params:
+    return {name: tensor.detach()[places].clone() for name, tensor in stacked.items()}
+
+
+def _mixup_shares(config: HeadConfig, *, epoch: int, num_batches: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    if config.mixup == 0:
+        return np.ones(num_batches, dtype=np.float32)
+    generator = np.random.Generator(np.random.PCG64(hash_int(config.seed, "mixup", epoch)))
+    return generator.beta(config.mixup, config.mixup, size=num_batches).astype(np.float32)

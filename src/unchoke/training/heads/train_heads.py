@@ -1,0 +1,181 @@
+"""Training: all configurations at once, epoch by epoch, resumable, the best kept.
+
+In: a feature source, a problem, configurations. Out: a `TrainResult`, and `last.pt` on the way. Configurations that
+share seed and batch size see the same batches (one read, one standardisation), and those of one shape are one stack. It
+reads features chunk by chunk and never holds them all. Nothing here prints, and nothing here depends on the clock
+except when a checkpoint is written.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from unchoke.core.errors import DataError, Interrupted, UsageError, list_some
+from unchoke.core.events import Chosen, OnEvent, Progress
+from unchoke.training.data import FeatureSource, Problem, Standardiser, check_problem, fit_standardiser
+from unchoke.training.heads.head_epochs import Training
+from unchoke.training.heads.head_progress import load_progress, save_progress, training_digest
+from unchoke.training.heads.heads import HeadConfig, Params
+from unchoke.training.heads.stack import Member
+from unchoke.training.heads.trained_head import ConfigResult, TrainedHead, TrainResult
+from unchoke.training.scoring.selection import choose_metric
+from unchoke.training.step_profiler import UNPROFILED, Unprofiled
+from unchoke.training.task import Task
+
+
+def train_heads(
+    source: FeatureSource,
+    problem: Problem,
+    configs: Sequence[HeadConfig],
+    *,
+    device: torch.device,
+    checkpoint: Path | None = None,
+    checkpoint_every_s: float = 10.0,
+    on_event: OnEvent,
+    stop: Callable[[], bool] | None = None,
+    profiler: Unprofiled = UNPROFILED,
+) -> TrainResult:
+    """Train every configuration and pick the best by the val split.
+
+    Run again with the same arguments after a kill, it goes on from `checkpoint` and ends with the same bytes. `stop` is
+    asked after each epoch; when it says yes, the state is saved and `Interrupted` raised. Selection: accuracy, or
+    balanced accuracy when the largest class is at least three times the smallest, or mean R²; ties go to the lower val
+    loss, then to the earlier configuration.
+    """
+    check_problem(problem, source)
+    _check_configs(configs, problem)
+    metric = choose_metric(problem)
+    on_event(Chosen(metric))
+    standardiser = fit_standardiser(source, problem.positions("train"))
+    digest = training_digest(problem, configs, standardiser, source)
+    saved = load_progress(checkpoint, digest=digest, configs=configs, on_event=on_event)
+    task = Task.of(problem, device=device)
+    training = Training(
+        source,
+        problem,
+        task,
+        standardiser,
+        metric=metric.value,
+        members=saved.members,
+        states=saved.states,
+        profiler=profiler,
+    )
+
+    def save(file: Path, epoch: int, states: dict[int, dict[str, Params]]) -> None:
+        with training.clock.stage("checkpoint"):
+            save_progress(file, digest=digest, epoch=epoch, members=training.members, states=states)
+
+    last_saved_s = time.monotonic()
+    num_epochs = max(config.epochs for config in configs)
+    with profiler.on(device):
+        for epoch in range(saved.epoch, num_epochs):
+            if training.finished:
+                break
+            training.run_epoch(epoch, on_event=on_event)
+            on_event(_progress(training, epoch, num_epochs=num_epochs, first=saved.epoch))
+            stopping = stop is not None and stop() and not training.finished
+            if checkpoint and not training.finished and (stopping or time.monotonic() - last_saved_s >= checkpoint_every_s):
+                save(checkpoint, epoch + 1, training.states())
+                last_saved_s = time.monotonic()
+            if stopping:
+                raise _interrupted(epoch + 1, num_epochs, kept=checkpoint is not None)
+    winner = _winner(training.members)
+    if checkpoint and saved.epoch < num_epochs:
+        _forget_losers(training.members, winner)
+        save(checkpoint, num_epochs, {})
+    return TrainResult(
+        best=_best_head(winner, problem, standardiser, task.scale),
+        best_index=winner.index,
+        all=[_outcome(member) for member in training.members],
+        metric=metric.value,
+        resumed_epoch=saved.epoch,
+        timeline=training.timeline(),
+    )
+
+
+def _check_configs(configs: Sequence[HeadConfig], problem: Problem) -> None:
+    if not configs:
+        raise UsageError("there is no configuration to train", why="the list is empty", try_="use default_sweep")
+    wrong = [
+        f"configuration {number}"
+        for number, config in enumerate(configs, start=1)
+        if problem.kind == "regression" and (config.label_smoothing or config.class_weights != "none")
+    ]
+    if wrong:
+        raise UsageError(
+            f"label smoothing or class weights asked for in a regression: {list_some(wrong)}",
+            why="both concern classes, and a regression has none",
+            try_="leave both out",
+        )
+
+
+def _winner(members: list[Member]) -> Member:
+    """The best finished member; without a val split the first one that did not diverge."""
+    usable = [member for member in members if member.best_params is not None]
+    if not usable:
+        raise DataError(
+            f"training diverged in all {len(members)} configurations",
+            why="the loss became infinite or not a number in each",
+            try_="lower the learning rate, or run `unchoke check` on the data",
+        )
+    scored = [member for member in usable if member.best_metric is not None and member.best_loss is not None]
+    if not scored:
+        return usable[0]
+    return max(scored, key=lambda member: (member.best_metric, -(member.best_loss or 0.0), -member.index))
+
+
+def _forget_losers(members: list[Member], winner: Member) -> None:
+    for member in members:
+        if member is not winner:
+            member.best_params = None
+
+
+def _progress(training: Training, epoch: int, *, num_epochs: int, first: int) -> Progress:
+    clock = training.clock
+    rate = (epoch + 1 - first) / max(clock.wall_s, 1e-9)
+    active = sum(not member.done for member in training.members)
+    best = max((member.best_metric for member in training.members if member.best_metric is not None), default=None)
+    extra = {"configs_active": active, "waiting_for_data_share": clock.share("wait"), f"best_val_{training.metric}": best}
+    done = num_epochs if training.finished else epoch + 1
+    return Progress("train", done, num_epochs, "epochs", rate, (num_epochs - done) / rate, extra=extra)
+
+
+def _interrupted(epoch: int, num_epochs: int, *, kept: bool) -> Interrupted:
+    fate = "the state is saved" if kept else "no checkpoint was asked for, so nothing is kept"
+    return Interrupted(
+        f"training stopped after epoch {epoch} of {num_epochs}",
+        why=f"stopped on request; {fate}",
+        try_="run the same command again",
+    )
+
+
+def _best_head(winner: Member, problem: Problem, standardiser: Standardiser, scale: Standardiser) -> TrainedHead:
+    assert winner.best_params is not None
+    reached = winner.curve[winner.best_epoch - 1]
+    return TrainedHead(
+        config=winner.config,
+        params=winner.best_params,
+        standardiser=standardiser,
+        kind=problem.kind,
+        names=problem.names,
+        target_mean=scale.mean,
+        target_std=scale.std,
+        best_epoch=winner.best_epoch,
+        val={name.removeprefix("val_"): value for name, value in reached.items() if name.startswith("val_")},
+    )
+
+
+def _outcome(member: Member) -> ConfigResult:
+    return ConfigResult(
+        config=member.config,
+        val_metric=member.best_metric,
+        val_loss=member.best_loss,
+        best_epoch=member.best_epoch,
+        num_epochs=len(member.curve),
+        curve=member.curve,
+        diverged=member.diverged,
+    )

@@ -1,0 +1,1 @@
+"""Training through a network: its blocks from a cut on, or all of it."""

@@ -1,0 +1,105 @@
+"""AdamW with a learning rate that falls layer by layer towards the input, and an average of the weights.
+
+In: a network and the rates. Out: an optimizer whose groups know their base rate, with its moments allocated already: a
+step then needs no memory it does not have yet, so running out of it cannot leave half of the weights updated.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import torch
+from torch import nn
+
+from unchoke.features.cut import layer_numbers
+from unchoke.machine.backend import has_fused_adamw
+from unchoke.training.network.tiled_network import Trainable
+
+_EMA_WARMUP = 10
+_EPS = 1e-6
+"""Where a gradient is nothing but rounding (the bias of attention keys has no other), AdamW's usual 1e-8 would follow the
+rounding, and two runs that add up in another order would drift apart there.
+"""
+
+
+def build_optimizer(
+    network: Trainable, *, lr: float, body_lr: float, weight_decay: float, layer_decay: float
+) -> torch.optim.AdamW:
+    """One group per layer and kind of parameter. The head learns at `lr`, the suffix's last layer at `body_lr`, each one before
+    at `layer_decay` times the next. Biases and norms (one-dimensional parameters) are not decayed.
+    """
+    numbers = layer_numbers(network.suffix)
+    deepest = max(numbers.values(), default=0)
+    groups: dict[tuple[float, float], list[nn.Parameter]] = defaultdict(list)
+    for name, parameter in network.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        inner = name.removeprefix("suffix.")
+        rate = body_lr * layer_decay ** (deepest - numbers[inner]) if name != inner else lr
+        groups[rate, weight_decay if parameter.ndim > 1 else 0.0].append(parameter)
+    described = [{"params": found, "lr": rate, "base_lr": rate, "weight_decay": decay} for (rate, decay), found in groups.items()]
+    device = next(iter(network.parameters())).device
+    optimizer = torch.optim.AdamW(described, eps=_EPS, fused=has_fused_adamw(device))
+    _allocate(optimizer)
+    return optimizer
+
+
+def _allocate(optimizer: torch.optim.AdamW) -> None:
+    """The state AdamW would make in its first step, made now."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            step = torch.zeros((), dtype=torch.float32, device=parameter.device if group["fused"] else None)
+            moments = {
+                name: torch.zeros_like(parameter, memory_format=torch.preserve_format) for name in ("exp_avg", "exp_avg_sq")
+            }
+            optimizer.state[parameter] = {"step": step, **moments}
+
+
+def set_lr(optimizer: torch.optim.AdamW, factor: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = group["base_lr"] * factor
+
+
+@torch.no_grad()
+def load_optimizer(optimizer: torch.optim.AdamW, saved: dict[str, Any]) -> None:
+    """Fill in what `optimizer.state_dict()` gave. Moments stay laid out as their weights: fused kernels walk all of them as they
+    lie in memory, and torch's own loading would leave them as the file had them.
+    """
+    for group, saved_group in zip(optimizer.param_groups, saved["param_groups"], strict=True):
+        group["lr"] = saved_group["lr"]
+        for parameter, number in zip(group["params"], saved_group["params"], strict=True):
+            for name, value in optimizer.state[parameter].items():
+                value.copy_(saved["state"][number][name])
+
+
+class WeightAverage:
+    """An exponential moving average of the trained weights; it begins short, so that early steps are forgotten."""
+
+    def __init__(self, network: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self._followed = [value for value in network.state_dict().values() if value.is_floating_point()]
+        self._names = [name for name, value in network.state_dict().items() if value.is_floating_point()]
+        self.values = [value.detach().clone() for value in self._followed]
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        """Follow the weights after `step` (from 0)."""
+        decay = min(self.decay, (1 + step) / (_EMA_WARMUP + step))
+        torch._foreach_lerp_(self.values, self._followed, 1 - decay)
+
+    @torch.no_grad()
+    def swap(self) -> None:
+        """Exchange the average and the weights; twice is nothing."""
+        for kept, live in zip(self.values, self._followed, strict=True):
+            other = live.clone()
+            live.copy_(kept)
+            kept.copy_(other)
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        return dict(zip(self._names, self.values, strict=True))
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        for name, value in zip(self._names, self.values, strict=True):
+            value.copy_(state[name])

@@ -1,0 +1,247 @@
+"""One training in several processes: started by us (`--devices 2`), or by a launcher such as torchrun around the whole command.
+
+In: a training as a value (`training_job.py`). The processes we start run it together, their leader tells what happens through a
+file of JSON lines, and when they are done the job's folder holds the result, and where the leader's time went; the caller then
+finds the training finished. Under a
+launcher, every process runs the whole command: the leader prepares everything alone and hands the job to the others, who do
+nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from unchoke.core import atomic
+from unchoke.core.errors import DataError, Interrupted, MachineError, UnchokeError, UsageError
+from unchoke.core.events import OnEvent, ignore
+from unchoke.core.timeline import Timeline
+from unchoke.core.units import format_count
+from unchoke.jobs.signals import stop_requests
+from unchoke.machine.backend import device_count, numbered_device
+from unchoke.machine.memory.oom import out_of_memory
+from unchoke.reports.json import dump_event, parse_event
+from unchoke.training.network.loop_config import Finetuned
+from unchoke.training.network.parallel import ALONE, Ranks, joined
+from unchoke.training.network.training_job import Job, run_job
+from unchoke.training.step_profiler import UNPROFILED, Unprofiled
+
+J = TypeVar("J", bound=Job)
+_RESTARTS = 3
+_LOOK_EVERY_S = 0.2
+_ENDED = "ended.json"
+_TIMELINE = "timeline.json"
+
+
+def run_on_devices(job: J, num: int, *, on_event: OnEvent) -> J:
+    """Run `job` in `num` processes; return it as the caller should go on with it: alone, its training finished in its folder."""
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    folder = job.folder
+    if folder is None:
+        raise ValueError("processes that train together meet in a folder")
+    _refuse_too_many(job, num)
+    job = replace(job, loop=replace(job.loop, threads=max(1, job.loop.threads // num)))
+    lines = folder / "events.jsonl"
+    lines.parent.mkdir(parents=True, exist_ok=True)
+    lines.write_text("", encoding="utf-8")
+    (folder / _ENDED).unlink(missing_ok=True)
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=num,
+        run_id="unchoke",
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        max_restarts=_RESTARTS,
+        monitor_interval=_LOOK_EVERY_S,
+        start_method="spawn",
+    )
+    try:
+        with _following(lines, on_event):
+            elastic_launch(config, take_part)(job, str(lines))
+    except SignalException:
+        raise _stopped() from None
+    except ChildFailedError as error:
+        raise _told_end(folder) or _failed(error, num) from error
+    if (told := _told_end(folder)) is not None:
+        raise told
+    return job
+
+
+def take_part(job: Job, lines: str) -> None:
+    """What each process we started runs. Only the leader tells what happens.
+
+    An error of ours would come again after a restart: it is left in a file for the process that waits, and not tried again.
+    """
+    ended = Path(lines).parent / _ENDED
+    if ended.exists():
+        return
+    with joined() as ranks, stop_requests(lambda: None) as requests, Path(lines).open("a", encoding="utf-8") as file:
+
+        def tell(event: Any) -> None:
+            file.write(dump_event(event) + "\n")
+            file.flush()
+
+        try:
+            done = run_job(
+                _on_own_device(job), on_event=tell if ranks.leads else ignore, stop=lambda: requests.requested, ranks=ranks
+            )
+            if ranks.leads:
+                atomic.write_json(ended.with_name(_TIMELINE), done.timeline.to_dict())
+        except UnchokeError as error:
+            atomic.write_json(ended, [type(error).__name__, error.what, error.why, error.try_])
+            if not isinstance(error, Interrupted):
+                raise
+
+
+def take_timeline(job: Job) -> Timeline:
+    """Where the time of the leader went that has just finished `job`; the file it left goes."""
+    assert job.folder is not None, "processes that train together meet in a folder"
+    file = job.folder / _TIMELINE
+    found = Timeline.from_dict(json.loads(file.read_text(encoding="utf-8")))
+    file.unlink()
+    return found
+
+
+def _told_end(folder: Path) -> UnchokeError | None:
+    """The error of ours that ended the processes, if one did."""
+    file = folder / _ENDED
+    if not file.exists():
+        return None
+    kind, what, why, try_ = json.loads(file.read_text(encoding="utf-8"))
+    file.unlink()
+    kinds: dict[str, type[UnchokeError]] = {one.__name__: one for one in (DataError, MachineError, UsageError, Interrupted)}
+    return kinds[kind](what, why=why, try_=try_)
+
+
+def _on_own_device(job: J) -> J:
+    return replace(job, device=numbered_device(job.device, int(os.environ.get("LOCAL_RANK", "0"))))
+
+
+def _refuse_too_many(job: Job, num: int) -> None:
+    there = device_count(job.device)
+    if there is not None and num > there:
+        raise MachineError(
+            f"--devices {num} asks for more than this machine has",
+            why=f"torch sees {format_count(there, 'device')} of the kind {job.device}",
+            try_="leave --devices out, or --device cpu",
+        )
+    if num > job.loop.batch_size:
+        raise UsageError(
+            f"--devices {num} is more than the {job.loop.batch_size} samples of a batch",
+            why="each process needs a share of every batch",
+            try_=f"--batch-size {num}",
+        )
+
+
+@contextmanager
+def _following(lines: Path, on_event: OnEvent) -> Iterator[None]:
+    """Tell `on_event` what the leader writes, as it writes it."""
+    ended = threading.Event()
+
+    def follow() -> None:
+        with lines.open(encoding="utf-8") as file:
+            while True:
+                last = ended.is_set()
+                for line in file.readlines():
+                    if (event := parse_event(json.loads(line))) is not None:
+                        on_event(event)
+                if last:
+                    return
+                ended.wait(_LOOK_EVERY_S)
+
+    thread = threading.Thread(target=follow, name="unchoke-follow", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        lines.unlink(missing_ok=True)
+
+
+def _stopped() -> Interrupted:
+    return Interrupted("training stopped", why="stopped on request; the state is saved", try_="run the same command again")
+
+
+def _failed(error: Any, num: int) -> Exception:
+    """The first failure of a process, as one of ours where it is understood."""
+    rank, failure = error.get_first_failure()
+    found = out_of_memory(failure.exitcode) or out_of_memory(str(failure.message))
+    if found is None:
+        return RuntimeError(f"process {rank} of {num} failed with exit code {failure.exitcode}: {failure.message}")
+    return MachineError(
+        f"process {rank} of {num} ran out of memory and was killed {_RESTARTS + 1} times",
+        why=found.message,
+        try_="--memory with a smaller limit, --devices 1, or --grad-ckpt",
+    )
+
+
+@dataclass(frozen=True)
+class Followed:
+    """What a process that only took part answers."""
+
+    rank: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"rank": self.rank}
+
+    def to_text(self) -> str:
+        return f"process {self.rank} took part"
+
+
+@dataclass
+class Part:
+    """This process's part in a command that a launcher started several times."""
+
+    ranks: Ranks = ALONE
+
+    @property
+    def follows(self) -> bool:
+        return not self.ranks.leads
+
+    def run(
+        self, job: Job, *, on_event: OnEvent, stop: Callable[[], bool] = lambda: False, profiler: Unprofiled = UNPROFILED
+    ) -> Finetuned:
+        """The leader's call: hand the job to everyone and train together. Only the leader is profiled."""
+        if self.ranks.world == 1:
+            return run_job(job, on_event=on_event, stop=stop, profiler=profiler)
+        job = replace(job, loop=replace(job.loop, threads=max(1, job.loop.threads // self._neighbours)))
+        self._send(job)
+        return run_job(_on_own_device(job), on_event=on_event, stop=stop, ranks=self.ranks, profiler=profiler)
+
+    @property
+    def _neighbours(self) -> int:
+        """Processes on this machine: they share its cores."""
+        return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+    def follow(self) -> Followed:
+        """The others' call: take part in whatever the leader trains, until it says that there is no more."""
+        while (job := self.ranks.gather(None)[0]) is not None:
+            with stop_requests(lambda: None) as requests:
+                run_job(_on_own_device(job), on_event=ignore, stop=lambda: requests.requested, ranks=self.ranks)
+        return Followed(self.ranks.rank)
+
+    def _send(self, job: Job | None) -> None:
+        self.ranks.gather(job)
+
+
+@contextmanager
+def taking_part() -> Iterator[Part]:
+    """Join the processes a launcher started beside this one; alone, nothing happens."""
+    with joined() as ranks:
+        part = Part(ranks)
+        try:
+            yield part
+        finally:
+            if ranks.leads and ranks.world > 1:
+                part._send(None)

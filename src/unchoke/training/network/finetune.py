@@ -1,0 +1,386 @@
+"""Training through a network: the loop, top to bottom.
+
+In: a network, a source of inputs (pixels or cached activations), an objective and a `LoopConfig`. Out: a `Finetuned`, with
+snapshots on the way. An epoch is a list of global batches in an order that follows from (seed, epoch, sample id); a step feeds
+one batch, computes its gradients (`step.py`), sums them over the processes that take part (`parallel.py`), clips, and moves the
+weights. Nothing depends on a random state from before the step, so a killed run that is started again ends with the same weights.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from unchoke.core.clock import Clock, Loading
+from unchoke.core.errors import DataError, Interrupted
+from unchoke.core.events import Progress
+from unchoke.core.fingerprint import digest, digest_bytes, hash_int
+from unchoke.core.timeline import TRAINING, Timeline
+from unchoke.features.encoders import digest_state
+from unchoke.machine.backend import empty_cache, torch_dtype
+from unchoke.training.data import Positions, Problem
+from unchoke.training.network.adamw import WeightAverage, build_optimizer, load_optimizer, set_lr
+from unchoke.training.network.batches import Batches
+from unchoke.training.network.feeding import Begun, Fed, feed
+from unchoke.training.network.loop_config import Finetuned, LoopConfig, Where
+from unchoke.training.network.modes import prepare_network, training_mode
+from unchoke.training.network.objective import Aim
+from unchoke.training.network.schedule import lr_factor
+from unchoke.training.network.snapshot import Snapshots, Standing, State
+from unchoke.training.network.sources import Source
+from unchoke.training.network.step import Kept, PartSize, Stepper, batch_statistics
+from unchoke.training.network.tiled_network import Trainable
+from unchoke.training.sampling import hash_ids
+from unchoke.training.scoring.selection import ValScores
+
+_TELL_EVERY_S = 0.5
+_SAVING_SHARE = 0.1
+_EVAL_PARTS = 8
+"""Evaluation is read in at least so many parts, so that one is read while another is computed."""
+
+
+def finetune(
+    network: Trainable,
+    source: Source,
+    problem: Problem,
+    objective: Aim,
+    config: LoopConfig,
+    *,
+    metric: str,
+    where: Where,
+    inputs: NDArray[np.float32] | None = None,
+) -> Finetuned:
+    """Train `network`; the weights returned are those of the epoch that was best on val (of the last one without a val split)."""
+    training = Training(network, source, problem, objective, config, metric=metric, where=where, inputs=inputs)
+    training.restore()
+    resumed_step = training.global_step
+    # steps set torch's random state for networks that drop at random
+    with torch.random.fork_rng(devices=[]), closing(training), where.profiler.on(where.device):
+        while not training.standing.finished:
+            training.run_epoch()
+    return training.result(resumed_step)
+
+
+class Training:
+    """Everything that changes while a network trains."""
+
+    def __init__(
+        self,
+        network: Trainable,
+        source: Source,
+        problem: Problem,
+        objective: Aim,
+        config: LoopConfig,
+        *,
+        metric: str,
+        where: Where,
+        inputs: NDArray[np.float32] | None,
+    ) -> None:
+        self.config, self.where, self.metric = config, where, metric
+        self.source, self.problem, self.objective = source, problem, objective
+        self.train = problem.positions("train")
+        hashes = hash_ids([problem.sample_ids[position] for position in self.train])
+        self.batches = Batches(self.train, hashes, config.batch_size, config.mixup, config.seed, where.ranks)
+        self.clock = Clock(TRAINING, mark=where.profiler.mark)
+        self.loading = Loading()
+        self.epoch_seconds: list[dict[str, float]] = []
+        self.network = prepare_network(network, config, where.device)
+        self.optimizer = build_optimizer(
+            self.network, lr=config.lr, body_lr=config.body_lr, weight_decay=config.weight_decay, layer_decay=config.layer_decay
+        )
+        self.average = WeightAverage(self.network, config.ema_decay) if config.ema_decay else None
+        dtype = torch_dtype(config.dtype)
+        self.scaler = torch.amp.GradScaler(where.device.type, enabled=dtype is torch.float16)
+        self.eval_size = PartSize(config.eval_batch)
+        self.stepper = Stepper(
+            self.network,
+            torch.compile(self.network) if config.compile else self.network,
+            objective,
+            where.device,
+            dtype,
+            PartSize(config.sub_batch),
+            None if inputs is None else torch.from_numpy(inputs).to(where.device),
+            where.on_event,
+            self.scaler,
+            batch_statistics(self.network),
+            self.clock,
+        )
+        self.standing = Standing()
+        folder = where.folder if where.ranks.leads else None
+        self.snapshots = Snapshots(folder, digest=self._identity(inputs), on_event=where.on_event)
+        self.saved_s = self.told_s = self.started_s = time.monotonic()
+        self.num_run = 0
+        self.begun: Begun | None = None
+        self.unread_losses: list[torch.Tensor] = []
+
+    @property
+    def global_step(self) -> int:
+        return self.standing.epoch * self.batches.per_epoch + self.standing.step
+
+    def _identity(self, inputs: NDArray[np.float32] | None) -> str:
+        """Changes with anything the resulting weights depend on, the weights it starts from included."""
+        begun = digest_state(self.network)
+        extra = "" if inputs is None else digest_bytes(inputs.tobytes())
+        plan = self.objective.identity()
+        shape = list(self.source.sample_shape)
+        return digest([self.config.identity(), self.problem.digest(), self.metric, plan, extra, begun, shape])
+
+    def close(self) -> None:
+        """Stop reading ahead, where an epoch that was begun will not be run."""
+        if self.begun is not None:
+            self.begun.close()
+
+    # -- one epoch ---------------------------------------------------------------------------------------------------------------
+
+    def run_epoch(self) -> None:
+        """The rest of the epoch we stand in, then its evaluation."""
+        epoch, first = self.standing.epoch, self.standing.step
+        batches, mixing = self.batches.plan(epoch, first)
+        training_mode(self.network, self.config)
+        fed_batches = self.clock.each("wait", self.begun or self._feed_epoch(epoch, first))
+        self.begun = None
+        for batch, kept, fed in zip(batches, mixing, fed_batches, strict=True):
+            stopping = self._step(fed, len(batch), kept)
+            self.where.profiler.step(self.clock, self.loading)
+            self._tell()
+            if stopping:
+                fed_batches.close()
+                self._save()
+                raise self._interrupted()
+            if time.monotonic() - self.saved_s >= self.where.checkpoint_every_s:
+                self._save()
+        self._finish_epoch()
+
+    def _step(self, fed: Fed, num_global: int, kept: Kept | None) -> bool:
+        """One optimizer step over a global batch, of which we were fed our share. Whether to stop, as all processes agree."""
+        ranks, stopping = self.where.ranks, self.where.stop()
+        seed = hash_int("step", self.config.seed, self.global_step, ranks.rank)
+        loss = self.stepper.backward(fed, num_global, seed=seed, kept=kept)
+        with self.clock.stage("exchange"):
+            told = torch.stack([loss, torch.full_like(loss, float(stopping))])
+            told = ranks.sum_gradients(self.network.parameters(), told)
+            ranks.average(self.stepper.statistics)
+        with self.clock.stage("optimizer"):
+            set_lr(self.optimizer, self._lr_factor())
+            if self.config.clip:
+                self.scaler.unscale_(self.optimizer)
+                nn.utils.clip_grad_norm_(self.network.parameters(), self.config.clip)
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+            if self.average is not None:
+                self.average.update(self.global_step)
+        self.unread_losses.append(told[0])
+        self.standing.num_seen += num_global
+        self.standing.step += 1
+        self.num_run += num_global
+        if ranks.world == 1:
+            return stopping
+        self._read_losses()  # the device is waited for anyway, and all processes learn in the same step that training diverged
+        return bool(told[1])
+
+    def _read_losses(self) -> None:
+        """Add what the last steps lost, in their order; only now is the device waited for."""
+        with self.clock.stage("device"):
+            for loss in self.unread_losses:
+                self.standing.loss_sum += float(loss)
+        self.unread_losses.clear()
+        if not np.isfinite(self.standing.loss_sum):
+            raise self._diverged("the loss became infinite or not a number")
+
+    def _refuse_diverged(self) -> None:
+        """Look at the weights as well: a step may break them with a loss that still looks sound."""
+        self._read_losses()
+        if not torch.isfinite(nn.utils.get_total_norm(parameter.detach() for parameter in self.network.parameters())):
+            raise self._diverged("weights became infinite or not a number")
+
+    def _finish_epoch(self) -> None:
+        """Evaluate, keep the best, and begin the next epoch."""
+        self._refuse_diverged()
+        standing = self.standing
+        row = {"epoch": standing.epoch + 1, "train_loss": standing.loss_sum / max(1, standing.num_seen), "lr": self._lr_now()}
+        if self.where.workers and standing.epoch + 1 < self.config.epochs:
+            self.begun = Begun(self._feed_epoch(standing.epoch + 1, 0))  # read while we evaluate
+        with self.clock.stage("evaluate"):
+            found = self._evaluate()
+        if found is not None and not np.isfinite(found.loss):
+            raise self._diverged("the loss on the val split became infinite or not a number")
+        if found is None or standing.is_better(found.metric, found.loss):
+            standing.best_epoch = standing.epoch + 1
+            if found is not None:
+                standing.best_metric, standing.best_loss = found.metric, found.loss
+            keep = self.snapshots.save_best if self._may_save() else self.snapshots.hold_best
+            with self.clock.stage("checkpoint"):
+                keep(standing.best_epoch, self._weights())
+        standing.curve.append(row if found is None else {**row, **found.values})
+        standing.epoch, standing.step, standing.loss_sum, standing.num_seen = standing.epoch + 1, 0, 0.0, 0
+        waited = standing.epoch - standing.best_epoch
+        standing.finished = standing.epoch >= self.config.epochs or bool(self.config.patience and waited >= self.config.patience)
+        if standing.finished or self._may_save():
+            self._save()
+        self.epoch_seconds.append({"epoch": standing.epoch, **self.clock.lap()})
+        self._tell(now=True)
+
+    def _evaluate(self) -> ValScores | None:
+        """How it stands on the val split, with the averaged weights where there are any."""
+        val = self.problem.positions("val")
+        if len(val) == 0:
+            return None
+        outputs = self.predict(val)
+        tally = self.objective.start_val(val, self.metric)
+        tally.add(outputs, val)
+        return tally.finish()
+
+    def predict(self, positions: Positions) -> NDArray[np.float32]:
+        """What is kept of the outputs for `positions`: each process its share, with averaged weights where there are any."""
+        share = self.where.ranks.share(positions)
+        size = min(self.eval_size.value, most_evaluated(len(share)))
+        batches = [share[start : start + size] for start in range(0, len(share), size)]
+        self.network.eval()
+        self.network.zero_grad(set_to_none=True)  # the gradients' memory is free for larger batches
+        empty_cache(self.where.device)  # what the allocator kept is cut to the sizes of steps, which evaluation cannot use
+        if self.average is not None:
+            self.average.swap()
+        try:
+            found = [self.stepper.predict(fed, self.eval_size) for fed in self._feed(batches, None)]
+        finally:
+            if self.average is not None:
+                self.average.swap()
+            empty_cache(self.where.device)
+        mine = np.concatenate(found) if found else np.empty((0, self.objective.num_judged), np.float32)
+        return np.concatenate(self.where.ranks.gather(mine))
+
+    def _feed_epoch(self, epoch: int, first: int) -> Generator[Fed, None, None]:
+        wanted = [self.batches.own(batch, kept) for batch, kept in zip(*self.batches.plan(epoch, first), strict=True)]
+        return self._feed(wanted, epoch)
+
+    def _feed(self, batches: list[Positions], epoch: int | None) -> Generator[Fed, None, None]:
+        """The batches; what is done with those of evaluation (which have no epoch) counts as evaluation, and not in parts."""
+        where, clock = self.where, None if epoch is None else self.clock
+        return feed(
+            self.source,
+            batches,
+            epoch=epoch,
+            device=where.device,
+            workers=where.workers,
+            pin=where.pin,
+            clock=clock,
+            loading=self.loading,
+        )
+
+    # -- rates, files, words -----------------------------------------------------------------------------------------------------
+
+    def _lr_factor(self) -> float:
+        warmup_steps = round(self.config.warmup_epochs * self.batches.per_epoch)
+        return lr_factor(self.global_step, num_steps=self.config.epochs * self.batches.per_epoch, warmup_steps=warmup_steps)
+
+    def _lr_now(self) -> float:
+        return float(max(group["lr"] for group in self.optimizer.param_groups))
+
+    def _weights(self) -> State:
+        """The weights worth keeping: the average where there is one."""
+        state = dict(self.network.state_dict())
+        return state if self.average is None else {**state, **self.average.state_dict()}
+
+    def _save(self) -> None:
+        pieces = {
+            "network": self.network.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "average": None if self.average is None else self.average.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "sizes": [[size.value, size.halvings] for size in (self.stepper.size, self.eval_size)],
+        }
+        self._refuse_diverged()
+        with self.clock.stage("checkpoint"):
+            self.snapshots.save(self.standing, pieces)
+        self.saved_s = time.monotonic()
+
+    def _may_save(self) -> bool:
+        """Whether an epoch's end is worth a snapshot: not where epochs are so short that writing would take most of the time."""
+        return self.clock.seconds("checkpoint") <= _SAVING_SHARE * (time.monotonic() - self.started_s)
+
+    def restore(self) -> None:
+        """Go on from the snapshot, if there is one of this training; every process hears the leader's."""
+        standing, pieces = self.where.ranks.gather(self.snapshots.load())[0]
+        self.standing = standing
+        if pieces is None:
+            return
+        self.network.load_state_dict(pieces["network"])
+        load_optimizer(self.optimizer, pieces["optimizer"])
+        if self.average is not None:
+            self.average.load_state_dict(pieces["average"])
+        self.scaler.load_state_dict(pieces["scaler"])
+        for size, (value, halvings) in zip((self.stepper.size, self.eval_size), pieces["sizes"], strict=True):
+            size.value, size.halvings = min(size.value, value), halvings
+
+    def result(self, resumed_step: int) -> Finetuned:
+        """Put the best weights in place and show them val and test."""
+        standing = self.standing
+        state = self.where.ranks.gather(self.snapshots.load_best(standing.best_epoch) if self.where.ranks.leads else {})[0]
+        self.network.load_state_dict(state)
+        self.average = None
+        judged = [split for split in ("val", "test") if len(self.problem.positions(split))]
+        with self.clock.stage("evaluate"):
+            outputs = {split: self.predict(self.problem.positions(split)) for split in judged}
+        return Finetuned(
+            state=state,
+            outputs=outputs,
+            best_epoch=standing.best_epoch,
+            curve=standing.curve,
+            metric=self.metric,
+            resumed_step=resumed_step,
+            num_steps=self.global_step,
+            sub_batch=self.stepper.size.value,
+            eval_batch=self.eval_size.value,
+            halvings=self.stepper.size.halvings + self.eval_size.halvings,
+            timeline=Timeline.of(self.clock, self.loading, epochs=self.epoch_seconds),
+        )
+
+    def _tell(self, *, now: bool = False) -> None:
+        """Progress in samples, with the loss and the share of time spent waiting for data."""
+        seconds = time.monotonic()
+        if not self.where.ranks.leads or (seconds - self.told_s < _TELL_EVERY_S and not now):
+            return
+        self.told_s = seconds
+        self._read_losses()
+        standing, total = self.standing, self.config.epochs * len(self.train)
+        done = total if standing.finished else standing.epoch * len(self.train) + standing.num_seen
+        elapsed = max(seconds - self.started_s, 1e-9)
+        rate = self.num_run / elapsed
+        extra: dict[str, Any] = {
+            "epoch": min(standing.epoch + 1, self.config.epochs),
+            "waiting_for_data_share": self.clock.share("wait"),
+        }
+        if standing.num_seen:
+            extra["loss"] = standing.loss_sum / standing.num_seen
+        if standing.best_metric is not None:
+            extra[f"best_val_{self.metric}"] = standing.best_metric
+        self.where.on_event(
+            Progress("train", done, total, self.where.unit, rate, (total - done) / rate if rate else None, extra=extra)
+        )
+
+    def _interrupted(self) -> Interrupted:
+        kept = "the state is saved" if self.where.folder else "no checkpoint was asked for, so nothing is kept"
+        return Interrupted(
+            f"training stopped in epoch {self.standing.epoch + 1} of {self.config.epochs}, after step {self.standing.step}",
+            why=f"stopped on request; {kept}",
+            try_="run the same command again",
+        )
+
+    def _diverged(self, why: str) -> DataError:
+        return DataError(
+            f"training diverged in epoch {self.standing.epoch + 1}, by step {self.standing.step}",
+            why=why,
+            try_=f"--lr {self.config.lr / 10:g}, or --train-precision f32",
+        )
+
+
+def most_evaluated(num: int) -> int:
+    """How many of `num` samples evaluation reads at once at most, whatever would fit."""
+    return max(1, -(-num // _EVAL_PARTS))

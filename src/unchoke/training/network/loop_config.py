@@ -1,0 +1,111 @@
+"""What the loop that trains a network begins and ends with, as plain values.
+
+In and out of `finetune.py`: how to train (`LoopConfig`, frozen at the start of a run), where it runs and whom it tells (`Where`),
+and what came of it (`Finetuned`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from unchoke.core.events import OnEvent
+from unchoke.core.timeline import Timeline
+from unchoke.training.heads.heads import ClassWeights
+from unchoke.training.network.parallel import ALONE, Ranks
+from unchoke.training.network.snapshot import State
+from unchoke.training.step_profiler import UNPROFILED, Unprofiled
+
+
+@dataclass(frozen=True)
+class LoopConfig:
+    """How to train, frozen at the start of a run. A step is `batch_size` samples, of which `sub_batch` run at once."""
+
+    epochs: int
+    batch_size: int
+    sub_batch: int
+    eval_batch: int
+    lr: float
+    body_lr: float
+    weight_decay: float = 0.02
+    layer_decay: float = 0.8
+    warmup_epochs: float = 1.0
+    ema_decay: float = 0.0
+    clip: float = 1.0
+    mixup: float = 0.0
+    label_smoothing: float = 0.0
+    class_weights: ClassWeights = "none"
+    dtype: str = "float32"
+    memory_format: str = "contiguous"
+    compile: bool = False
+    grad_ckpt: bool = False
+    batch_norm: str = "frozen"
+    patience: int = 0
+    threads: int = 1
+    seed: int = 0
+    keep_freed: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def identity(self) -> dict[str, Any]:
+        """What the resulting weights depend on: everything but how the work is cut up for memory."""
+        cut_up = ("eval_batch", "grad_ckpt", "threads", "keep_freed", *(("sub_batch",) if self.batch_norm == "frozen" else ()))
+        return {name: value for name, value in asdict(self).items() if name not in cut_up}
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where the loop runs and whom it tells. None of this changes the result."""
+
+    device: torch.device
+    folder: Path | None
+    on_event: OnEvent
+    workers: int = 0
+    pin: bool = False
+    stop: Callable[[], bool] = lambda: False
+    checkpoint_every_s: float = 60.0
+    ranks: Ranks = ALONE
+    unit: str = "images"
+    profiler: Unprofiled = UNPROFILED
+
+
+@dataclass(frozen=True, eq=False)
+class Finetuned:
+    """The weights of the best epoch and their outputs for val and test, the learning curve, and what it cost."""
+
+    state: State
+    outputs: dict[str, NDArray[np.float32]]
+    best_epoch: int
+    curve: list[dict[str, float]]
+    metric: str
+    resumed_step: int
+    num_steps: int
+    sub_batch: int
+    eval_batch: int
+    halvings: int
+    timeline: Timeline
+    """Of this process: what was trained before a stop is not in it."""
+
+    @property
+    def val(self) -> dict[str, float]:
+        reached = self.curve[self.best_epoch - 1]
+        return {name.removeprefix("val_"): value for name, value in reached.items() if name.startswith("val_")}
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """The few sums a reader asks for first. Preparing data is part of the steps."""
+        spent = self.timeline.seconds
+        return {
+            "step": spent("copy", "prepare", "forward", "backward", "exchange", "optimizer"),
+            "evaluate": spent("evaluate"),
+            "checkpoint": spent("checkpoint"),
+            "waiting for data": spent("wait"),
+            "preparing data": spent("copy", "prepare"),
+        }

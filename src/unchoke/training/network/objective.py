@@ -1,0 +1,266 @@
+"""What a network is trained for: a loss per sample, and the judging on the val split.
+
+In: a problem, and for values a `TargetPlan`; outputs as `TiledNetwork` gives them (logits, or values in the targets' own units).
+Out: one float32 loss per sample, so that the mean over a batch can be split into parts exactly; the targets of any samples on the
+device; a tally for val; and the scale and bias an untrained head begins with. Nothing here runs a network.
+
+Values: the loss is scaled so that its mean over the train split is 1 − R² there. With declared weights that is the weighted R²
+over all (sample, target) pairs, with one common denominator; without, the mean of each target's own R².
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional as F
+
+from unchoke.core.errors import UsageError, list_some
+from unchoke.machine.backend import send
+from unchoke.training.data import Positions, Problem, ProblemKind
+from unchoke.training.heads.heads import ClassWeights
+from unchoke.training.scoring.selection import ClassVal, ValScores, ValueVal, pair_spread
+from unchoke.training.targets import TargetPlan, plan_targets
+from unchoke.training.task import Task, column_scale
+
+_LEAST_START = 1e-4
+"""A positive output that should begin at zero begins at this share of its scale: softplus never reaches zero."""
+
+
+class Tally(Protocol):
+    """Judges what is kept of outputs, batch by batch."""
+
+    def add(self, outputs: NDArray[np.float32], positions: Positions) -> None: ...
+
+    def finish(self) -> ValScores: ...
+
+
+class Aim(Protocol):
+    """What the loop asks of an objective, whatever is learnt."""
+
+    @property
+    def num_judged(self) -> int:
+        """How many numbers `judged` keeps of a sample."""
+        ...
+
+    def identity(self) -> Any:
+        """Plain values that change with anything about it that the problem does not hold."""
+        ...
+
+    def target_rows(self, positions: Positions, *, soft: bool = False, epoch: int | None = None) -> torch.Tensor:
+        """The targets at `positions` on the device, as they are shown in `epoch`."""
+        ...
+
+    def losses(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """One loss per sample."""
+        ...
+
+    def judged(self, outputs: torch.Tensor, positions: Positions) -> torch.Tensor:
+        """What is worth keeping of a sample's outputs to judge them: (n, num_judged)."""
+        ...
+
+    def start_val(self, positions: Positions, metric: str) -> Tally:
+        """An empty tally for the samples at `positions`."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class OutputScale:
+    """How raw outputs become values, one entry per learned output (float32, on the CPU), and the bias to begin with.
+
+    Classes: raw outputs are logits. Values: raw·std + mean. Positive values: softplus(raw)·std, and the mean is 0.
+    """
+
+    mean: torch.Tensor
+    std: torch.Tensor
+    bias: torch.Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Objective:
+    """`targets` is on the device: int64 (N,) classes, or float32 (N, T) values in their own units.
+
+    `factors` (T,) bring values to a scale on which their squared error, averaged over the targets, is the loss.
+    """
+
+    kind: ProblemKind
+    plan: TargetPlan | None
+    targets: torch.Tensor
+    scale: OutputScale
+    label_smoothing: float
+    class_weights: torch.Tensor | None
+    factors: torch.Tensor | None = None
+
+    @classmethod
+    def of(
+        cls,
+        problem: Problem,
+        plan: TargetPlan | None = None,
+        *,
+        label_smoothing: float = 0.0,
+        class_weights: ClassWeights = "none",
+        device: torch.device,
+    ) -> Objective:
+        """The objective of `problem`; a regression without a plan learns every target by itself, all alike."""
+        _check(problem, plan, label_smoothing=label_smoothing, class_weights=class_weights)
+        if problem.kind == "classification":
+            return _class_objective(problem, label_smoothing=label_smoothing, class_weights=class_weights, device=device)
+        return _value_objective(problem, plan or plan_targets(problem.names), device=device)
+
+    @property
+    def device(self) -> torch.device:
+        return self.targets.device
+
+    @property
+    def num_outputs(self) -> int:
+        """How many outputs are learned."""
+        return len(self.scale.bias)
+
+    @property
+    def num_judged(self) -> int:
+        return len(self.plan.names) if self.plan else self.num_outputs
+
+    def identity(self) -> Any:
+        return self.plan.to_dict() if self.plan else None
+
+    def judged(self, outputs: torch.Tensor, positions: Positions) -> torch.Tensor:
+        """All of them: a few numbers per sample."""
+        return outputs
+
+    def target_rows(self, positions: Positions, *, soft: bool = False, epoch: int | None = None) -> torch.Tensor:
+        """The targets at `positions`, the same in every epoch.
+
+        `soft` gives classes as rows of shares (n, C), which can be mixed like values.
+        """
+        rows = self.targets[send(torch.from_numpy(positions), self.device)]
+        return F.one_hot(rows, self.num_outputs).float() if soft and self.kind == "classification" else rows
+
+    def losses(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """One loss per sample (n,), for outputs and targets of the same samples.
+
+        Classes may be mixed: for shares λ of class a and 1 − λ of b, the loss is λ·loss(a) + (1 − λ)·loss(b), with each
+        class's own weight.
+        """
+        outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+        if self.factors is not None:
+            return ((outputs - targets) * self.factors).square().mean(dim=1)
+        gained = outputs.log_softmax(dim=1)
+        if self.label_smoothing:
+            gained = torch.lerp(gained, gained.mean(dim=1, keepdim=True), self.label_smoothing)
+        if self.class_weights is not None:
+            gained = gained * self.class_weights
+        if targets.is_floating_point():
+            return -(gained * targets).sum(dim=1)
+        return -gained.gather(1, targets.unsqueeze(1)).squeeze(1)
+
+    def start_val(self, positions: Positions, metric: str) -> ValTally:
+        """An empty tally for the samples at `positions`, judged by `metric` (what `choose_metric` chose)."""
+        targets = self.target_rows(positions).cpu()
+        if self.kind == "classification":
+            supports = torch.bincount(targets, minlength=self.num_outputs).numpy()
+            return ValTally(self, ClassVal(num_heads=1, supports=supports, metric=metric))
+        return ValTally(self, self._value_val(targets, metric))
+
+    def _value_val(self, targets: torch.Tensor, metric: str) -> ValueVal:
+        assert self.factors is not None
+        assert self.plan is not None
+        total, factors = 0.0, self.factors.cpu()
+        if metric == "weighted_r2" and self.plan.weights:
+            per_weight = float(factors.double().square().sum()) / sum(self.plan.weights)
+            total = pair_spread(targets.numpy(), self.plan.weights) * per_weight
+        return ValueVal(num_heads=1, targets=(targets * factors).numpy(), metric=metric, total_spread=total)
+
+
+class ValTally:
+    """Judges outputs batch by batch; only sums are kept."""
+
+    def __init__(self, objective: Objective, tally: ClassVal | ValueVal) -> None:
+        self._objective, self._tally = objective, tally
+
+    def add(self, outputs: torch.Tensor | NDArray[np.float32], positions: Positions) -> None:
+        """Outputs (n, outputs) of the samples at `positions`, on any device."""
+        found = torch.as_tensor(outputs).to(self._objective.device, torch.float32)
+        targets = self._objective.target_rows(positions)
+        if self._objective.factors is not None:
+            found, targets = found * self._objective.factors, targets * self._objective.factors
+        self._tally.add(found.unsqueeze(1), targets)
+
+    def finish(self) -> ValScores:
+        """(the metric, higher is better; the loss; what goes into the curve)."""
+        return self._tally.finish()[0]
+
+
+def _check(problem: Problem, plan: TargetPlan | None, *, label_smoothing: float, class_weights: ClassWeights) -> None:
+    if plan is not None and problem.kind == "classification":
+        raise UsageError(
+            "sums, weights or positive outputs were asked for in a classification",
+            why="they concern targets that are numbers, and classes are not",
+            try_="leave --sum, --target-weight and --positive out, or name the number columns with --target",
+        )
+    if problem.kind == "regression" and (label_smoothing or class_weights != "none"):
+        raise UsageError(
+            "label smoothing or class weights were asked for in a regression",
+            why="both concern classes, and a regression has none",
+            try_="leave both out",
+        )
+    if plan is not None and plan.names != tuple(problem.names):
+        raise ValueError(f"the plan is for {plan.names}, the problem has {problem.names}")
+
+
+def _class_objective(problem: Problem, *, label_smoothing: float, class_weights: ClassWeights, device: torch.device) -> Objective:
+    task = Task.of(problem, device=device)
+    plain = torch.zeros(task.num_outputs), torch.ones(task.num_outputs)
+    return Objective(
+        kind="classification",
+        plan=None,
+        targets=task.targets,
+        scale=OutputScale(*plain, task.first_bias(class_weights)),
+        label_smoothing=label_smoothing,
+        class_weights=None if class_weights == "none" else task.class_weights(class_weights),
+    )
+
+
+def _value_objective(problem: Problem, plan: TargetPlan, *, device: torch.device) -> Objective:
+    train = problem.targets[problem.positions("train")]
+    learned = train[:, [plan.names.index(name) for name in plan.learned]]
+    values = np.ascontiguousarray(problem.targets, dtype=np.float32)
+    return Objective(
+        kind="regression",
+        plan=plan,
+        targets=torch.from_numpy(values).to(device),
+        scale=_positive_scale(plan, learned) if plan.positive else _plain_scale(learned),
+        label_smoothing=0.0,
+        class_weights=None,
+        factors=torch.from_numpy(_loss_factors(train, plan.weights)).to(device),
+    )
+
+
+def _loss_factors(train: NDArray[np.float32], weights: tuple[float, ...] | None) -> NDArray[np.float32]:
+    """What an error of each target is multiplied by before it is squared and averaged over the targets."""
+    if weights is None:
+        return np.reciprocal(column_scale(train).std)
+    spread = pair_spread(train, weights) or len(train) * sum(weights)
+    return np.sqrt(np.array(weights) * train.size / spread).astype(np.float32)
+
+
+def _plain_scale(learned: NDArray[np.float32]) -> OutputScale:
+    scale = column_scale(learned)
+    return OutputScale(torch.from_numpy(scale.mean), torch.from_numpy(scale.std), torch.zeros(len(scale.mean)))
+
+
+def _positive_scale(plan: TargetPlan, learned: NDArray[np.float32]) -> OutputScale:
+    """An output of softplus(raw)·mean, with the bias at which softplus is one; a target that is always 0 begins just above it."""
+    negative = [name for name, column in zip(plan.learned, learned.T, strict=True) if (column < 0).any()]
+    if negative:
+        raise UsageError(
+            f"positive outputs were asked for, but some train values are negative: {list_some(negative)}",
+            why="an output through softplus is never below zero",
+            try_="leave --positive out",
+        )
+    mean = torch.from_numpy(learned.mean(axis=0, dtype=np.float64).astype(np.float32))
+    std = torch.where(mean > 0, mean, 1.0)
+    bias = (mean / std).clamp(min=_LEAST_START).expm1().log()
+    return OutputScale(torch.zeros_like(mean), std, bias)

@@ -1,0 +1,95 @@
+"""Several processes that train one network together, or one that trains alone.
+
+Each process takes its share of every global batch and sums gradients with the others after its own backward passes. Doing the
+sum afterwards, instead of inside the backward pass, is what lets one process that ran out of memory repeat its share in smaller
+parts while the others wait. With the loss divided by the size of the global batch, the sum is the gradient of one process.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch import nn
+
+from unchoke.machine.backend import collective_backend
+
+T = TypeVar("T")
+Number = TypeVar("Number", np.int64, np.float32)
+_PATIENCE = datetime.timedelta(hours=2)
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among `world` of them. Alone, every exchange is free."""
+
+    rank: int = 0
+    world: int = 1
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes files and tells of progress."""
+        return self.rank == 0
+
+    def share(self, batch: NDArray[Number]) -> NDArray[Number]:
+        """This process's part of a global batch; parts differ by at most one sample and may be empty."""
+        return np.array_split(batch, self.world)[self.rank]
+
+    def sum_gradients(self, parameters: Iterable[nn.Parameter], also: torch.Tensor) -> torch.Tensor:
+        """Add up the gradients of all processes, and the few numbers in `also`, in one exchange; return those numbers' sums."""
+        if self.world == 1:
+            return also
+        followed = [parameter for parameter in parameters if parameter.requires_grad]
+        for parameter in followed:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        grads = [parameter.grad for parameter in followed if parameter.grad is not None]
+        flat = torch.cat([*(grad.reshape(-1) for grad in grads), also])
+        dist.all_reduce(flat)
+        *parts, summed = torch.split(flat, [*(grad.numel() for grad in grads), also.numel()])
+        for grad, part in zip(grads, parts, strict=True):
+            grad.copy_(part.view_as(grad))
+        return summed.clone()  # not a view, which would keep a copy of all gradients alive
+
+    def average(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Give every process the mean of everyone's `tensors`; whole numbers (counters) stay as they are."""
+        values = [value for value in tensors if value.is_floating_point()]
+        if self.world == 1 or not values:
+            return
+        flat = torch.cat([value.reshape(-1) for value in values])
+        dist.all_reduce(flat)
+        for value, part in zip(values, torch.split(flat / self.world, [value.numel() for value in values]), strict=True):
+            value.copy_(part.view_as(value))
+
+    def gather(self, value: T) -> list[T]:
+        """Everyone's value, in the order of ranks."""
+        if self.world == 1:
+            return [value]
+        found: list[Any] = [None] * self.world
+        dist.all_gather_object(found, value)
+        return found
+
+
+ALONE = Ranks()
+
+
+@contextmanager
+def joined() -> Iterator[Ranks]:
+    """The ranks a launcher such as torchrun put this process among, told by its environment variables; alone without one."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if world == 1:
+        yield Ranks()
+        return
+    dist.init_process_group(collective_backend(), timeout=_PATIENCE)
+    try:
+        yield Ranks(dist.get_rank(), world)
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,231 @@
+"""Pixels for training through the whole network: decoded once, kept in memory or on disk, bad files set aside beforehand.
+
+In: a session and the pictures. Out: the encoder and a `StoredPixels` that training opens, which pictures are in it, and why the
+others are not. The first pass decodes what the cache does not hold yet, in threads; a run that is continued finds it filled.
+What cannot be kept (`--cache none`, or no room for all) is decoded every time; `check` has read those files once already.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unchoke.core import atomic
+from unchoke.core.ahead import map_ahead
+from unchoke.core.choices import Choice
+from unchoke.core.clock import Loading
+from unchoke.core.errors import DataError, MachineError, list_some
+from unchoke.core.events import Progress
+from unchoke.core.fingerprint import digest
+from unchoke.core.timeline import Timeline
+from unchoke.core.units import format_bytes, format_count
+from unchoke.features.encoders import Encoder, load_encoder
+from unchoke.features.prepare_engine import Picture
+from unchoke.machine.backend import is_cpu, torch_device
+from unchoke.machine.detect import detect_machine
+from unchoke.photos.inspect_file import read_size
+from unchoke.photos.inspect_samples import load_facts
+from unchoke.photos.pixels.augment_batch import augment_spec
+from unchoke.photos.pixels.canvas import Canvas, plan_canvas
+from unchoke.photos.pixels.image import DecodeError, may_pass
+from unchoke.photos.pixels.pixel_cache import Mode, PixelCache, plan_cache
+from unchoke.photos.pixels.slots import held_bytes
+from unchoke.photos.pixels.tile_grid import plan_tiles
+from unchoke.runs.session import Session
+from unchoke.training.network.stored_pixels import StoredPixels, pixel_recipe
+from unchoke.training.record import EncoderUse
+
+_TELL_EVERY_S = 0.2
+_RAM_SHARE = 0.4
+_LIMIT_SHARE = 0.25
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedPixels:
+    """`present[i]` says whether picture i can be trained on; `failed` maps the ids of the others to their reasons."""
+
+    encoder: Encoder
+    use: EncoderUse
+    source: StoredPixels
+    present: NDArray[np.bool_]
+    failed: dict[str, str]
+
+
+def prepare_pixels(session: Session, pictures: Sequence[Picture]) -> PreparedPixels:
+    """Decode whatever is not kept yet, and say what can be trained on."""
+    settings = session.settings
+    with session.stage("engine", settings.encoder):
+        weights = Path(settings.weights) if settings.weights else None
+        encoder = load_encoder(settings.encoder, weights=weights, input_px=settings.input_px)
+    session.remember_settings()
+    augment = _choose_augment(session)
+    stored = replace(_plan_kept(session, pictures, encoder), augment=augment)
+    session.chose(stored.cache)
+    stored, failed, num_decoded = fill_pixels(session, stored)
+    present = np.array([picture.sample_id not in failed for picture in pictures])
+    use = EncoderUse(encoder.spec, {"engine": "torch", "precision": "f32"}, _fingerprint(encoder, stored), 0, num_decoded)
+    return PreparedPixels(encoder, use, stored, present, failed)
+
+
+def _fingerprint(encoder: Encoder, stored: StoredPixels) -> str:
+    """What the inputs of training depend on, the pictures themselves left out."""
+    spec = encoder.spec.to_dict()
+    del spec["weights_from"]  # the same weights from another place are the same weights
+    return digest({"encoder": spec, "pixels": pixel_recipe(stored.canvas), "augment": stored.augment})
+
+
+def plan_pixels(session: Session, pictures: Sequence[Picture], encoder: Encoder, *, mode: Mode | None = None) -> StoredPixels:
+    """How the pictures will lie in the cache, and where that is; nothing is decoded or written."""
+    settings = session.settings
+    tiles = plan_tiles(streams=settings.streams, tiles=settings.tiles)
+    canvas = plan_canvas(tiles, encoder.spec.preprocess, picture_sizes(session, pictures))
+    folder = session.workspace.root / "pixels" / pixel_recipe(canvas)[:8]
+    cache = choose_cache(session, canvas, len(pictures), folder, mode)
+    columns = zip(*((picture.sample_id, picture.path, picture.content) for picture in pictures), strict=True)
+    ids, paths, contents = columns if pictures else ((), (), ())
+    return StoredPixels(ids, paths, contents, canvas, cache, folder)
+
+
+def _plan_kept(session: Session, pictures: Sequence[Picture], encoder: Encoder) -> StoredPixels:
+    """Kept where the user says; else where that was tuned, as long as it fits; else where it suits."""
+    typed, tuned = session.settings.cache, session.tuned.choice("cache")
+    if typed is not None or tuned is None:
+        return plan_pixels(session, pictures, encoder, mode=typed)
+    try:
+        stored = plan_pixels(session, pictures, encoder, mode=tuned.value)
+    except MachineError as error:
+        session.warn(f"pictures are not kept as was tuned on {session.tuned.date} ({tuned.value}): {error.why}")
+        return plan_pixels(session, pictures, encoder)
+    return replace(stored, cache=replace(stored.cache, reason=tuned.reason))
+
+
+def choose_cache(session: Session, canvas: Canvas, num_images: int, folder: Path, mode: Mode | None) -> Choice:
+    """Left to itself: the disk where all pictures fit, because the next run finds them there; else as `plan_cache` says."""
+    session.workspace.root.mkdir(parents=True, exist_ok=True)
+    free_bytes = shutil.disk_usage(session.workspace.root).free + held_bytes(folder)
+
+    def planned(ram_budget_bytes: int) -> Choice:
+        return plan_cache(num_images, *canvas.row_shape, ram_budget_bytes=ram_budget_bytes, disk_free_bytes=free_bytes, mode=mode)
+
+    if mode is None and (on_disk := planned(0)).evidence["capacity_rows"] == num_images:
+        taken = f"{format_count(num_images, 'picture')} take {format_bytes(on_disk.evidence['bytes'])}"
+        reason = f"{taken} of {format_bytes(free_bytes)} free: decoded once, for this run and the next"
+        return replace(on_disk, reason=reason)
+    return planned(_ram_budget_bytes(session, mode))
+
+
+def picture_sizes(session: Session, pictures: Sequence[Picture]) -> list[tuple[int, int]]:
+    """Width and height of each picture, as `check` found them; read from the file where it did not look."""
+    facts = load_facts(session.workspace, session.on_event)
+    known = dict(zip(facts["path"], zip(facts["width"].tolist(), facts["height"].tolist(), strict=True), strict=True))
+    return [known[picture.path] if picture.path in known else read_size(picture.path) for picture in pictures]
+
+
+def fill_pixels(session: Session, stored: StoredPixels) -> tuple[StoredPixels, dict[str, str], int]:
+    """Decode what the cache has room for and does not hold; return it ready to open, what failed, and how many were decoded."""
+    cache = stored.open_cache()
+    try:
+        failed = _load_failed(stored)
+        missing = [position for position in cache.missing().tolist() if stored.sample_ids[position] not in failed]
+        wanted = missing[: max(0, cache.capacity_rows - cache.num_valid)]
+        if wanted:
+            with session.stage("pixels", f"decoding {format_count(len(wanted), 'picture')}"):
+                _fill(session, stored, cache, wanted, failed)
+        _refuse_too_many(session, stored, failed)
+    finally:
+        if stored.cache.value != "ram":
+            cache.close()
+    return replace(stored, filled=cache if stored.cache.value == "ram" else None), failed, len(wanted)
+
+
+def _fill(session: Session, stored: StoredPixels, cache: PixelCache, wanted: list[int], failed: dict[str, str]) -> None:
+    """Decode the pictures at `wanted`, adding to `failed`; what failed is remembered even if this is stopped on the way."""
+
+    loading = Loading()
+
+    def decode(position: int) -> tuple[int, str]:
+        try:
+            with loading.here():
+                cache.row(position)
+        except DecodeError as error:
+            return position, str(error)
+        return position, ""
+
+    threads = session.policy.workers
+    started = told = time.monotonic()
+    try:
+        for done, (position, reason) in enumerate(map_ahead(decode, wanted, threads=threads, ahead=4 * max(1, threads)), start=1):
+            if reason:
+                failed[stored.sample_ids[position]] = reason
+                _refuse_too_many(session, stored, failed)
+            now = time.monotonic()
+            if now - told > _TELL_EVERY_S or done == len(wanted):
+                rate = done / max(now - started, 1e-6)
+                session.on_event(Progress("pixels", done, len(wanted), "images", rate, (len(wanted) - done) / rate, len(failed)))
+                told = now
+    finally:
+        _save_failed(stored, failed)
+    session.timelines["pixels"] = Timeline.of(None, loading)
+
+
+def _refuse_too_many(session: Session, stored: StoredPixels, failed: dict[str, str]) -> None:
+    """Stop once more pictures have failed than may: something is wrong with the data, not with a file or two."""
+    total, max_share = len(stored.sample_ids), session.settings.max_failures
+    if len(failed) > max_share * total:
+        named = [f"{sample_id} ({reason})" for sample_id, reason in failed.items()]
+        raise DataError(
+            f"{len(failed)} of {total} images could not be read: {list_some(named, limit=3)}",
+            why=f"at most a share of {max_share:g} may fail",
+            try_="mend the files, or allow more with --max-failures 0.2",
+        )
+
+
+def _load_failed(stored: StoredPixels) -> dict[str, str]:
+    """What failed before with the same content and would fail again."""
+    file = stored.folder / "failed.json"
+    if not file.exists():
+        return {}
+    known = json.loads(file.read_text(encoding="utf-8"))
+    content = dict(zip(stored.sample_ids, stored.contents, strict=True))
+    return {
+        sample_id: entry["reason"]
+        for sample_id, entry in known.items()
+        if content.get(sample_id, "") == entry["content"] != "" and not may_pass(entry["reason"])
+    }
+
+
+def _save_failed(stored: StoredPixels, failed: dict[str, str]) -> None:
+    file = stored.folder / "failed.json"
+    content = dict(zip(stored.sample_ids, stored.contents, strict=True))
+    if failed or file.exists():
+        entries = {sample_id: {"content": content[sample_id], "reason": reason} for sample_id, reason in failed.items()}
+        stored.folder.mkdir(parents=True, exist_ok=True)
+        atomic.write_json(file, entries)
+
+
+def _choose_augment(session: Session) -> str:
+    wanted = session.settings.augment
+    if wanted is not None:
+        return wanted
+    session.chose(Choice("augment", "light", augment_spec("light").meaning))
+    return "light"
+
+
+def _ram_budget_bytes(session: Session, mode: Mode | None) -> int:
+    """How much memory pictures may take: a share of what is free, and of a limit that was set where it counts this memory."""
+    several = session.settings.devices > 1 or int(os.environ.get("WORLD_SIZE", "1")) > 1
+    if several and mode is None:
+        return 0  # each process would hold its own copy; a cache on the disk is shared
+    budget = int(_RAM_SHARE * detect_machine(session.workspace.root).memory_available_bytes)
+    limit = session.settings.memory_bytes
+    if limit is not None and is_cpu(torch_device(session.policy)):
+        return min(budget, int(_LIMIT_SHARE * limit))
+    return budget

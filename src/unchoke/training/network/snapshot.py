@@ -1,0 +1,107 @@
+"""Where a training stands, in two files: `last.pt` after some step, and the weights of the best epoch so far.
+
+In: the pieces of a training. Out: the same pieces after a kill. The best weights lie in a file named after their epoch
+and training, and `last.pt` says which one counts; it is written second and old ones are removed third, so the two always agree.
+A file of another training is put aside with a word, never mixed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unchoke.core import listing
+from unchoke.core.errors import DataError
+from unchoke.core.events import Note, OnEvent
+from unchoke.training.checkpoints import load_checkpoint, save_tensors
+
+SNAPSHOT_FORMAT = 1
+State = dict[str, torch.Tensor]
+
+
+@dataclass
+class Standing:
+    """How far a training is: `step` steps of `epoch` are behind us. `curve` has one row for each finished epoch."""
+
+    epoch: int = 0
+    step: int = 0
+    loss_sum: float = 0.0
+    num_seen: int = 0
+    curve: list[dict[str, float]] = field(default_factory=list)
+    best_epoch: int = 0
+    best_metric: float | None = None
+    best_loss: float | None = None
+    finished: bool = False
+
+    def is_better(self, metric: float, loss: float) -> bool:
+        """Ties go to the lower loss, then to the earlier epoch."""
+        if self.best_metric is None or self.best_loss is None:
+            return True
+        return (metric, -loss) > (self.best_metric, -self.best_loss)
+
+
+class Snapshots:
+    """The snapshots of one training in `folder`, tied to `digest`; without a folder nothing is kept."""
+
+    def __init__(self, folder: Path | None, *, digest: str, on_event: OnEvent) -> None:
+        self._folder = folder
+        self._digest = digest
+        self._on_event = on_event
+        self._held: tuple[int, State] | None = None
+
+    def save(self, standing: Standing, pieces: Mapping[str, Any]) -> None:
+        """Write the best weights if they are not yet written, then `last.pt`, then remove best weights it no longer names."""
+        if self._folder is None:
+            return
+        if self._held is not None:
+            self.save_best(*self._held)
+        content = {"format": SNAPSHOT_FORMAT, "digest": self._digest, "standing": asdict(standing), "pieces": dict(pieces)}
+        save_tensors(self._folder / "last.pt", content)
+        for name in listing.names(self._folder, prefix="best-", suffix=".pt"):
+            if name != self._best_name(standing.best_epoch):
+                (self._folder / name).unlink(missing_ok=True)
+
+    def load(self) -> tuple[Standing, dict[str, Any] | None]:
+        """The saved standing and pieces, or a fresh standing and None."""
+        if self._folder is None or not (self._folder / "last.pt").exists():
+            return Standing(), None
+        try:
+            content = load_checkpoint(self._folder / "last.pt")
+        except DataError as error:
+            self._on_event(Note(f"last.pt cannot be read ({error.why}): starting anew", "warning"))
+            return Standing(), None
+        if content.get("digest") != self._digest or content.get("format") != SNAPSHOT_FORMAT:
+            self._on_event(Note("last.pt belongs to another training (other data, splits or settings): starting anew"))
+            return Standing(), None
+        standing = Standing(**content["standing"])
+        if standing.best_epoch and not (self._folder / self._best_name(standing.best_epoch)).exists():
+            self._on_event(Note("the best weights so far are gone: starting anew", "warning"))
+            return Standing(), None
+        return standing, content["pieces"]
+
+    def hold_best(self, epoch: int, state: State) -> None:
+        """Keep a copy of the weights of `epoch` in memory until `save` writes them."""
+        self._held = epoch, {name: value.detach().cpu().clone() for name, value in state.items()}
+
+    def save_best(self, epoch: int, state: State) -> None:
+        """Write the weights of `epoch` now; they count once `save` has named them."""
+        if self._folder is None:
+            self.hold_best(epoch, state)
+            return
+        save_tensors(self._folder / self._best_name(epoch), {"state": state})
+        self._held = None
+
+    def load_best(self, epoch: int) -> State:
+        if self._held is not None and self._held[0] == epoch:
+            return self._held[1]
+        if self._folder is None:
+            raise ValueError(f"the weights of epoch {epoch} were never kept")
+        state: State = load_checkpoint(self._folder / self._best_name(epoch))["state"]
+        return state
+
+    def _best_name(self, epoch: int) -> str:
+        return f"best-{epoch:04d}-{self._digest[:8]}.pt"

@@ -1,0 +1,157 @@
+"""What the loop shows a network: cached activations, or pixels, by position.
+
+In: a feature store or a pixel cache. Out: raw rows read on the CPU (from any thread), and from them, on the device, float32
+network input. What a sample looks like in an epoch is a function of (seed, epoch, sample id): its batch, the order, threads and
+processes change nothing. Labels, batches and order are decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from unchoke.core.clock import during
+from unchoke.core.errors import DataError
+from unchoke.core.mixing import Hashes, hash_ids
+from unchoke.photos.pixels.augment_batch import AugmentSpec, augment, plain, plan_batch, read_frames
+from unchoke.photos.pixels.canvas import Canvas
+from unchoke.photos.pixels.image import DecodeError, Pixels
+from unchoke.photos.pixels.pixel_cache import PixelCache
+from unchoke.training.data import Positions
+from unchoke.training.sampling import epoch_views
+
+
+class Source(Protocol):
+    """What the loop reads from."""
+
+    @property
+    def num_samples(self) -> int: ...
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """Of what `prepare` returns for one sample: (tiles, 3, size, size) pixels or (tiles, *activation)."""
+        ...
+
+    @property
+    def sample_bytes(self) -> int:
+        """Of one sample as `read` returns it for training."""
+        ...
+
+    def read(self, positions: Positions, epoch: int | None, *, pin: bool = False) -> torch.Tensor:
+        """The rows as they are stored, on the CPU. `epoch` None asks for the plain view, as evaluation wants it.
+
+        `pin` puts them into memory that a card can fetch from by itself.
+        """
+        ...
+
+    def prepare(self, raw: torch.Tensor, positions: Positions, epoch: int | None) -> torch.Tensor:
+        """What `read` gave, moved to the device, as float32 (n, *sample_shape): augmented for an epoch, and normalised."""
+        ...
+
+
+class Rows(Protocol):
+    """Cached activations by position: what `features.store.FeatureStore` is. View 0 is the plain picture."""
+
+    @property
+    def num_samples(self) -> int: ...
+    @property
+    def num_views(self) -> int: ...
+    @property
+    def row_shape(self) -> tuple[int, ...]: ...
+
+    def rows(
+        self, positions: Positions, views: Positions | int = 0, *, out: NDArray[np.float16] | None = None
+    ) -> NDArray[np.float16]: ...
+
+
+class ActivationSource:
+    """Cached activations of the frozen part. With augmented views, each epoch shows one of each sample's views.
+
+    A picture that was cached as one vector is shown as a single tile.
+    """
+
+    def __init__(self, store: Rows, hashes: Hashes, seed: int) -> None:
+        self._store, self._hashes, self._seed = store, hashes, seed
+        self.num_samples = store.num_samples
+        self.sample_shape = store.row_shape if len(store.row_shape) > 1 else (1, *store.row_shape)
+        self.sample_bytes = 2 * int(np.prod(store.row_shape, dtype=np.int64))
+
+    def read(self, positions: Positions, epoch: int | None, *, pin: bool = False) -> torch.Tensor:
+        views = self._views(positions, epoch)
+        if not pin:
+            with during("read"):
+                return torch.from_numpy(self._store.rows(positions, views))
+        rows = torch.empty((len(positions), *self._store.row_shape), dtype=torch.float16, pin_memory=True)
+        with during("read"):
+            self._store.rows(positions, views, out=rows.numpy())
+        return rows
+
+    def prepare(self, raw: torch.Tensor, positions: Positions, epoch: int | None) -> torch.Tensor:
+        return raw.float().view(-1, *self.sample_shape)
+
+    def _views(self, positions: Positions, epoch: int | None) -> Positions | int:
+        if epoch is None or self._store.num_views == 1:
+            return 0
+        return epoch_views(self._hashes[positions], seed=self._seed, epoch=epoch, num_views=self._store.num_views)
+
+
+class PixelSource:
+    """Decoded pictures, augmented on the device. `rows[i]` is where sample i lies in the cache (by default at i).
+
+    Evaluation, and training without augmentation, get the very pixels that `fit_to_input` (or the tile cutter) gives, normalised
+    as the frozen path normalises them.
+    """
+
+    def __init__(
+        self,
+        cache: PixelCache,
+        canvas: Canvas,
+        sample_ids: Sequence[str],
+        *,
+        seed: int,
+        augment: AugmentSpec,
+        rows: Positions | None = None,
+    ) -> None:
+        self._cache, self._canvas, self._seed, self._spec = cache, canvas, seed, augment
+        self._sample_ids, self._hashes = sample_ids, hash_ids(sample_ids)
+        self._rows = np.arange(len(sample_ids)) if rows is None else rows
+        tiles, size_px, _, _ = canvas.input_shape
+        self.num_samples = len(sample_ids)
+        self.sample_shape = (tiles, 3, size_px, size_px)
+        self.sample_bytes = math.prod(canvas.raw_shape)
+
+    def read(self, positions: Positions, epoch: int | None, *, pin: bool = False) -> torch.Tensor:
+        shape = (len(positions), *self._canvas.row_shape, 3)
+        rows = self._read_rows(positions, torch.empty(shape, dtype=torch.uint8, pin_memory=pin).numpy())
+        if not self._plain(epoch):
+            return torch.from_numpy(rows.reshape(len(rows), *self._canvas.raw_shape))
+        with during("transform"):
+            return torch.from_numpy(self._canvas.inputs(rows))
+
+    def prepare(self, raw: torch.Tensor, positions: Positions, epoch: int | None) -> torch.Tensor:
+        preprocess = self._canvas.preprocess
+        if epoch is None or self._plain(epoch):
+            return plain(raw, mean=preprocess.mean, std=preprocess.std)
+        plan = plan_batch(self._spec, self._hashes[positions], seed=self._seed, epoch=epoch)
+        pixels, frames = read_frames(raw) if self._canvas.long_px else (raw, None)
+        return augment(pixels, plan, size_px=preprocess.size_px, mean=preprocess.mean, std=preprocess.std, frames=frames)
+
+    def _plain(self, epoch: int | None) -> bool:
+        return epoch is None or self._spec.is_none
+
+    def _read_rows(self, positions: Positions, rows: Pixels) -> Pixels:
+        for place, position in enumerate(positions):
+            try:
+                self._cache.read_into(int(self._rows[position]), rows[place])
+            except DecodeError as error:
+                raise DataError(
+                    f"the picture {self._sample_ids[position]} cannot be read any more",
+                    why=str(error),
+                    try_="run the same command again: what changed is looked at anew, what fails is set aside",
+                ) from error
+        return rows

@@ -1,0 +1,180 @@
+"""One step of training, and one pass of prediction, that survive running out of memory.
+
+In: a batch that is fed in parts, and where the network stands. Out: gradients in place (or outputs), exactly those of the whole
+batch: each part's loss is divided by the size of the whole, so parts add up to it. When memory runs out, everything the step did
+so far is forgotten, the parts are halved, and the same samples are run again. The smaller size is kept from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from unchoke.core.clock import Clock
+from unchoke.core.errors import MachineError
+from unchoke.core.events import Note, OnEvent
+from unchoke.core.fingerprint import hash_int
+from unchoke.machine.backend import autocast, empty_cache, send
+from unchoke.machine.memory.oom import out_of_memory
+from unchoke.training.data import Positions
+from unchoke.training.network.feeding import Fed
+from unchoke.training.network.objective import Aim
+from unchoke.training.network.tiled_network import Trainable
+
+Kept = NDArray[np.float32]
+"""Mixup: how much of each sample is kept; the rest is taken from the one after it."""
+Part = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]
+_OTHER_STATISTICS = "; batch statistics are now those of smaller parts, so results differ a little"
+
+
+@dataclass
+class PartSize:
+    """How many samples run at once, and how often that had to be halved."""
+
+    value: int
+    halvings: int = 0
+
+    def halve(self, tried: int, fact: str) -> None:
+        """From `tried` samples at once, which did not fit, to half of them."""
+        if tried <= 1:
+            raise MachineError(
+                "one sample alone does not fit in memory",
+                why=fact,
+                try_="--grad-ckpt, a smaller --input-px, a later --cut, or a larger --memory",
+            )
+        self.value = -(-tried // 2)
+        self.halvings += 1
+
+
+def in_parts(
+    num: int,
+    size: PartSize,
+    run: Callable[[int, int], None],
+    *,
+    forget: Callable[[], None],
+    on_event: OnEvent,
+    remark: str = "",
+) -> None:
+    """Call `run(start, stop)` until `num` samples are through. Out of memory: `forget`, halve, begin again with the first."""
+    while True:
+        tried = min(num, size.value)
+        fact = _try_parts(num, size.value, run)
+        if fact is None:
+            return
+        forget()
+        size.halve(tried, fact)
+        told = f"out of memory with {tried} samples at once: they are run again in parts of {size.value}{remark}"
+        on_event(Note(told, "warning"))
+
+
+def _try_parts(num: int, size: int, run: Callable[[int, int], None]) -> str | None:
+    """None if all went well, else what the allocator said. The failed frames are let go of before anyone tries again."""
+    try:
+        for start in range(0, num, size):
+            run(start, min(start + size, num))
+    except (RuntimeError, MemoryError) as error:
+        found = out_of_memory(error)
+        if found is None or not found.can_repeat or (min(num, size) == 1 and not found.certain):
+            raise
+        return found.message
+    return None
+
+
+@dataclass
+class Stepper:
+    """What a step needs to know; it changes nothing but gradients (and batch statistics, where those are trained)."""
+
+    network: Trainable
+    run_network: Callable[..., torch.Tensor]
+    objective: Aim
+    device: torch.device
+    dtype: torch.dtype
+    size: PartSize
+    inputs: torch.Tensor | None
+    on_event: OnEvent
+    scaler: torch.amp.GradScaler
+    statistics: Sequence[torch.Tensor] = field(default_factory=list)
+    """Buffers a forward pass changes (batch statistics in training): put back before a step is repeated."""
+    clock: Clock = field(default_factory=Clock)
+
+    def backward(self, fed: Fed, num_global: int, *, seed: int, kept: Kept | None = None) -> torch.Tensor:
+        """Gradients of the mean loss over the global batch, as far as these samples contribute; return their summed loss.
+
+        For mixup (`kept`) one sample more is fed than counts: the one the last is mixed with. `seed` is for networks that drop
+        something at random. The loss stays on the device: reading it here would make every step wait for it.
+        """
+        losses: list[torch.Tensor] = []
+        before = [value.clone() for value in self.statistics]
+
+        def forget() -> None:
+            losses.clear()
+            self.network.zero_grad(set_to_none=True)
+            for value, old in zip(self.statistics, before, strict=True):
+                value.copy_(old)
+            empty_cache(self.device)
+
+        def run(start: int, stop: int) -> None:
+            torch.manual_seed(hash_int(seed, start))
+            with self.clock.stage("prepare"):
+                x, extra, targets = self._part(fed, start, stop, kept)
+            with self.clock.stage("forward"):
+                summed = self.objective.losses(self._outputs(x, extra).float(), targets).sum()
+            with self.clock.stage("backward"):
+                torch.autograd.backward(self.scaler.scale(summed / num_global))
+            losses.append(summed.detach())
+
+        self.network.zero_grad(set_to_none=True)
+        num = len(fed) if kept is None else len(kept)
+        in_parts(num, self.size, run, forget=forget, on_event=self.on_event, remark=_OTHER_STATISTICS if before else "")
+        return torch.stack(losses).sum() if losses else torch.zeros((), device=self.device)
+
+    def _part(self, fed: Fed, start: int, stop: int, kept: Kept | None) -> Part:
+        """Network input, extra columns and targets of some samples; for mixup, all three mixed with those of the next sample."""
+        if kept is None:
+            positions = fed.positions[start:stop]
+            return fed.part(start, stop), self._extra(positions), self.objective.target_rows(positions, epoch=fed.epoch)
+        positions = fed.positions[start : stop + 1]
+        share = send(torch.from_numpy(kept[start:stop]), self.device)
+        extra = self._extra(positions)
+        targets = self.objective.target_rows(positions, soft=True, epoch=fed.epoch)
+        return _mixed(fed.part(start, stop + 1), share), None if extra is None else _mixed(extra, share), _mixed(targets, share)
+
+    def _extra(self, positions: Positions) -> torch.Tensor | None:
+        return None if self.inputs is None else self.inputs[send(torch.from_numpy(positions), self.device)]
+
+    def _outputs(self, x: torch.Tensor, extra: torch.Tensor | None) -> torch.Tensor:
+        with autocast(self.device, self.dtype):
+            return self.run_network(x, extra)
+
+    def predict(self, fed: Fed, size: PartSize) -> NDArray[np.float32]:
+        """What is kept of the outputs for the fed samples, without gradients."""
+        found: list[torch.Tensor] = []
+
+        def run(start: int, stop: int) -> None:
+            with torch.inference_mode():
+                positions = fed.positions[start:stop]
+                outputs = self._outputs(fed.part(start, stop), self._extra(positions)).float()
+                found.append(self.objective.judged(outputs, positions).cpu())
+
+        def forget() -> None:
+            found.clear()
+            empty_cache(self.device)
+
+        in_parts(len(fed.positions), size, run, forget=forget, on_event=self.on_event)
+        return torch.cat(found).numpy()
+
+
+def _mixed(rows: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
+    """Each row but the last, with the one after it in place of what is not kept."""
+    return torch.lerp(rows[1:], rows[:-1], share.view(-1, *[1] * (rows.ndim - 1)))
+
+
+def batch_statistics(network: nn.Module) -> list[torch.Tensor]:
+    """The running statistics a forward pass in training mode would change."""
+    norms = [module for module in network.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.training]
+    return [buffer for module in norms for buffer in module.buffers()]

@@ -1,0 +1,255 @@
+"""The trained network: the suffix of a backbone, the fusion of a picture's tiles, and a linear head.
+
+In: activations or pixels of tiles (n, tiles, …), and extra numbers per sample (n, inputs). Out: logits, or values in the targets'
+own units with every declared sum derived from its parts. All tiles of all pictures go through the suffix in one pass. How the
+tiles were cut, and how the network is trained, is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, cast, get_args
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.utils import skip_init
+
+from unchoke.core.errors import UsageError
+from unchoke.core.fingerprint import hash_int
+from unchoke.photos.pixels.tile_grid import TilePlan
+from unchoke.training.data import ProblemKind, Standardiser
+from unchoke.training.network.objective import Objective
+
+Fusion = Literal["mean", "film", "attention"]
+_HEAD_STD = 1e-3
+"""Head weights begin this small: the first outputs are the bias, and gradients still reach the suffix in the first step."""
+_ATTENTION_HIDDEN = 128
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """`dim` is what the suffix gives per tile; `num_outputs` what is learned; `num_derived` how many sums follow from it."""
+
+    tiles: TilePlan
+    dim: int
+    fusion: Fusion
+    num_inputs: int
+    kind: ProblemKind
+    num_outputs: int
+    positive: bool = False
+    num_derived: int = 0
+
+    def __post_init__(self) -> None:
+        if self.fusion not in get_args(Fusion):
+            known = ", ".join(get_args(Fusion))
+            raise UsageError(f"unknown fusion of tiles: {self.fusion!r}", why=f"there are {known}", try_="--fusion mean")
+
+    @property
+    def head_inputs(self) -> int:
+        return self.tiles.streams * self.dim + self.num_inputs
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for a checkpoint or a record."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> NetworkConfig:
+        return cls(**{**values, "tiles": TilePlan(**values["tiles"])})
+
+
+class TileFusion(nn.Module):
+    """The tiles of one stream (n, tiles, dim) as one vector (n, dim). This one is their mean, and every other begins as that."""
+
+    def forward(self, tiles_ntd: torch.Tensor) -> torch.Tensor:
+        return tiles_ntd.mean(dim=1)
+
+    def init(self, generator: torch.Generator) -> None:
+        """Begin anew, by `generator` alone. A mean has nothing to begin with."""
+
+
+class FilmFusion(TileFusion):
+    """The mean of tiles·(1 + γ) + β, where γ and β are linear in the mean of the tiles and begin at zero."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.modulation = _linear(dim, 2 * dim)
+
+    def forward(self, tiles_ntd: torch.Tensor) -> torch.Tensor:
+        context = tiles_ntd.mean(dim=1, keepdim=True)
+        gamma, beta = self.modulation(context).chunk(2, dim=-1)
+        modulated: torch.Tensor = tiles_ntd * (1 + gamma) + beta
+        return modulated.mean(dim=1)
+
+    def init(self, generator: torch.Generator) -> None:
+        nn.init.zeros_(self.modulation.weight)
+        nn.init.zeros_(self.modulation.bias)
+
+
+class AttentionFusion(TileFusion):
+    """The mean of the tiles by learned shares, which begin equal."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.hidden = _linear(dim, _ATTENTION_HIDDEN)
+        self.query = _linear(_ATTENTION_HIDDEN, 1, bias=False)
+
+    def forward(self, tiles_ntd: torch.Tensor) -> torch.Tensor:
+        return (tiles_ntd * self.shares(tiles_ntd)).sum(dim=1)
+
+    def shares(self, tiles_ntd: torch.Tensor) -> torch.Tensor:
+        """(n, tiles, 1): how much each tile counts."""
+        scores: torch.Tensor = self.query(self.hidden(tiles_ntd).tanh())
+        return scores.softmax(dim=1)
+
+    def init(self, generator: torch.Generator) -> None:
+        _draw_normal(self.hidden.weight, self.hidden.in_features**-0.5, generator)
+        nn.init.zeros_(self.hidden.bias)
+        nn.init.zeros_(self.query.weight)
+
+
+class Trainable(nn.Module):
+    """What the loop trains: a pretrained `suffix`, whose layers learn at rates of their own, and new parts around it."""
+
+    suffix: nn.Module
+
+
+class TiledNetwork(Trainable):
+    """`suffix`, one fusion per stream, and a linear head; everything but the suffix computes in full precision."""
+
+    target_mean: torch.Tensor
+    target_std: torch.Tensor
+    target_matrix: torch.Tensor | None
+    input_mean: torch.Tensor
+    input_std: torch.Tensor
+
+    def __init__(
+        self,
+        suffix: nn.Module,
+        config: NetworkConfig,
+        *,
+        target_matrix: torch.Tensor | None = None,
+        target_mean: torch.Tensor | None = None,
+        target_std: torch.Tensor | None = None,
+        input_mean: torch.Tensor | None = None,
+        input_std: torch.Tensor | None = None,
+    ) -> None:
+        """What is left out is filled by `load_state_dict`; `TiledNetwork.of` builds a network to be trained."""
+        super().__init__()
+        self.config, self.suffix = config, suffix
+        self.fusion = nn.ModuleList(_build_fusion(config) for _ in range(config.tiles.streams))
+        self.head = _linear(config.head_inputs, config.num_outputs)
+        learned, shape = config.num_outputs, (config.num_outputs, config.num_outputs + config.num_derived)
+        self._keep("target_mean", target_mean, torch.zeros(learned))
+        self._keep("target_std", target_std, torch.ones(learned))
+        self._keep("target_matrix", target_matrix, torch.eye(*shape) if config.num_derived else None)
+        self._keep("input_mean", input_mean, torch.zeros(config.num_inputs))
+        self._keep("input_std", input_std, torch.ones(config.num_inputs))
+        self.init_head(0)
+
+    @classmethod
+    def of(
+        cls,
+        suffix: nn.Module,
+        objective: Objective,
+        *,
+        tiles: TilePlan,
+        dim: int,
+        fusion: Fusion = "mean",
+        input_scale: Standardiser | None = None,
+        seed: int,
+    ) -> TiledNetwork:
+        """A network for `objective`, its head begun from `seed`; `input_scale` is that of extra columns on the train split."""
+        plan, scale = objective.plan, objective.scale
+        num_derived = len(plan.sums) if plan else 0
+        config = NetworkConfig(
+            tiles=tiles,
+            dim=dim,
+            fusion=fusion,
+            num_inputs=len(input_scale.mean) if input_scale else 0,
+            kind=objective.kind,
+            num_outputs=objective.num_outputs,
+            positive=plan.positive if plan else False,
+            num_derived=num_derived,
+        )
+        network = cls(
+            suffix,
+            config,
+            target_matrix=plan.matrix if plan and num_derived else None,
+            target_mean=scale.mean,
+            target_std=scale.std,
+            input_mean=torch.from_numpy(input_scale.mean) if input_scale else None,
+            input_std=torch.from_numpy(input_scale.std) if input_scale else None,
+        )
+        network.init_head(seed, scale.bias)
+        return network
+
+    def _keep(self, name: str, value: torch.Tensor | None, default: torch.Tensor | None) -> None:
+        if value is not None and (default is None or value.shape != default.shape):
+            raise ValueError(f"{name} of shape {tuple(value.shape)} does not fit {self.config}")
+        kept = default if value is None else value
+        self.register_buffer(name, None if kept is None else kept.detach().clone())
+
+    @torch.no_grad()
+    def init_head(self, seed: int, bias: torch.Tensor | None = None) -> None:
+        """Begin fusion and head anew: a function of `seed` and the shapes alone. `bias` is what the raw outputs begin as."""
+        generator = torch.Generator().manual_seed(hash_int(seed, "head") >> 1)
+        for fuse in self.fusion:
+            cast(TileFusion, fuse).init(generator)
+        _draw_normal(self.head.weight, _HEAD_STD, generator)
+        self.head.bias.copy_(torch.zeros(self.config.num_outputs) if bias is None else bias)
+
+    def head_parameters(self) -> dict[str, nn.Parameter]:
+        """Fusion and head, by their names in this network: what learns at the full rate."""
+        return {name: each for name, each in self.named_parameters() if not name.startswith("suffix.")}
+
+    def suffix_parameters(self) -> dict[str, nn.Parameter]:
+        """The suffix's parameters by their names in the whole backbone: what learns at rates that fall layer by layer."""
+        return dict(self.suffix.named_parameters())
+
+    def forward(self, x: torch.Tensor, inputs: torch.Tensor | None = None) -> torch.Tensor:
+        """Outputs (n, names) for tiles (n, tiles, …) and extra columns (n, inputs) as they stand in the table."""
+        if x.shape[1] != self.config.tiles.num_tiles:
+            raise ValueError(f"{x.shape[1]} tiles were given, {self.config.tiles.num_tiles} are expected")
+        feats = self.suffix(x.flatten(0, 1))
+        with torch.autocast(x.device.type, enabled=False):
+            full = feats.to(torch.promote_types(feats.dtype, torch.float32))
+            feats_nstd = full.reshape(len(x), self.config.tiles.streams, -1, self.config.dim)
+            return self._answer(self.head(self._fused(feats_nstd, inputs)))
+
+    def _fused(self, feats_nstd: torch.Tensor, inputs: torch.Tensor | None) -> torch.Tensor:
+        """(n, head inputs): each stream's tiles as one vector, side by side, then the extra columns, standardised."""
+        if (0 if inputs is None else inputs.shape[1]) != self.config.num_inputs:
+            raise ValueError(f"{self.config.num_inputs} extra columns are expected")
+        parts = [fuse(tiles_ntd) for fuse, tiles_ntd in zip(self.fusion, feats_nstd.unbind(1), strict=True)]
+        if inputs is not None:
+            parts.append((inputs - self.input_mean) / self.input_std)
+        return torch.cat(parts, dim=1)
+
+    def _answer(self, raw: torch.Tensor) -> torch.Tensor:
+        if self.config.kind == "classification":
+            return raw
+        values = (F.softplus(raw) if self.config.positive else raw) * self.target_std + self.target_mean
+        if self.target_matrix is None:
+            return values
+        # Multiplied and summed, not as a matrix product: those may be rounded (TF32), and a sum is exact.
+        return (values.unsqueeze(-1) * self.target_matrix).sum(dim=1)
+
+
+def _build_fusion(config: NetworkConfig) -> TileFusion:
+    if config.fusion == "mean":
+        return TileFusion()
+    return FilmFusion(config.dim) if config.fusion == "film" else AttentionFusion(config.dim)
+
+
+def _linear(num_in: int, num_out: int, *, bias: bool = True) -> nn.Linear:
+    """A linear layer that draws nothing from torch's global random state; its values are whatever memory held."""
+    skip: Any = skip_init  # torch leaves it untyped
+    layer: nn.Linear = skip(nn.Linear, num_in, num_out, bias=bias)
+    return layer
+
+
+def _draw_normal(parameter: torch.Tensor, std: float, generator: torch.Generator) -> None:
+    """Drawn on the CPU, so that every device begins with the same numbers."""
+    parameter.copy_(torch.randn(parameter.shape, generator=generator) * std)

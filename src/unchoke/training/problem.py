@@ -1,0 +1,120 @@
+"""Samples with features become something to learn: targets and inputs as numbers, splits as positions, a summary for the record.
+
+What the settings say about targets by name is held against the names there are, before anything is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from unchoke.core.errors import DataError, UsageError, list_some
+from unchoke.core.fingerprint import digest, digest_bytes
+from unchoke.core.settings import Settings
+from unchoke.photos.samples.sample_set import Samples
+from unchoke.training.data import Problem, ProblemKind
+
+SPLITS = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class Learnable:
+    """The problem, the table rows it came from (same order), and a digest of everything in it, contents included.
+
+    `inputs` is (N, E): what the network is given beside the picture, in the table's own units, in the order of `input_names`.
+    """
+
+    problem: Problem
+    frame: pd.DataFrame
+    key: str
+    inputs: NDArray[np.float32] | None = None
+    input_names: tuple[str, ...] = ()
+
+
+def check_target_names(settings: Settings, names: Sequence[str], *, kind: ProblemKind = "regression") -> None:
+    """Refuse sums and weights of targets that do not exist or cannot be; for classes there are none. `names` is every target."""
+    declared = {"--sum": bool(settings.sums), "--target-weight": bool(settings.target_weights), "--positive": settings.positive}
+    given = [option for option, is_given in declared.items() if is_given]
+    if kind == "classification" and given:
+        raise UsageError(
+            f"{' and '.join(given)} given, but classes are learnt",
+            why="sums, weights and signs belong to targets, which are numbers",
+            try_=f"leave {' and '.join(given)} out, or name targets with --target",
+        )
+    parts = [part for parts in settings.sums.values() for part in parts]
+    used = dict.fromkeys([*settings.sums, *parts, *settings.target_weights])
+    unknown = [name for name in used if name not in names]
+    if unknown:
+        raise UsageError(
+            f"no target called {list_some([repr(name) for name in unknown])}, which a sum or a weight names",
+            why=f"the targets are {list_some([repr(name) for name in names], limit=20)}",
+            try_="correct the name in --sum or --target-weight, or in unchoke.toml",
+        )
+    if given:
+        from unchoke.training.targets import plan_targets
+
+        plan_targets(names, sums=settings.sums, weights=settings.target_weights, positive=settings.positive)
+
+
+def build_problem(samples: Samples, contents: pd.Series[str], kept: NDArray[np.bool_]) -> Learnable:
+    """Only `kept` samples, in the order of the store."""
+    frame = samples.frame[kept].reset_index(drop=True)
+    task = samples.task
+    if task.kind == "classification":
+        targets: NDArray[Any] = pd.Categorical(frame["label"], categories=list(task.names)).codes.astype(np.int64)
+    else:
+        targets = frame[list(task.names)].to_numpy(dtype=np.float32)
+    splits = {split: np.flatnonzero(frame["split"].to_numpy() == split).astype(np.int64) for split in SPLITS}
+    _refuse_untrainable(task.kind, targets, splits)
+    sample_ids = frame["sample_id"].tolist()
+    problem = Problem(task.kind, task.names, targets, splits, sample_ids)
+    inputs = frame[list(samples.input_columns)].to_numpy(dtype=np.float32, copy=True) if samples.inputs else None
+    return Learnable(problem, frame, _key(problem, contents[kept], inputs, samples.inputs), inputs, samples.inputs)
+
+
+def _key(problem: Problem, contents: pd.Series[str], inputs: NDArray[np.float32] | None, names: tuple[str, ...]) -> str:
+    parts: list[Any] = [problem.digest(), digest(contents.tolist())]
+    if inputs is not None:
+        parts.append([list(names), digest_bytes(np.ascontiguousarray(inputs).tobytes())])
+    return digest(parts)
+
+
+def _refuse_untrainable(kind: str, targets: NDArray[Any], splits: dict[str, NDArray[np.int64]]) -> None:
+    train = splits["train"]
+    if len(train) == 0 or (kind == "classification" and len(np.unique(targets[train])) < 2):
+        raise DataError(
+            f"the train split has {len(train)} samples" + (" of a single class" if len(train) else ""),
+            why="there is nothing to learn from it",
+            try_="add images, or set the split column so that train holds at least two classes",
+        )
+
+
+def summarise(learnable: Learnable, *, source: str, num_quarantined: int) -> dict[str, Any]:
+    """What the record says of the data."""
+    frame, problem = learnable.frame, learnable.problem
+    summary: dict[str, Any] = {
+        "source": source,
+        "num_samples": len(frame),
+        "num_quarantined": num_quarantined,
+        "splits": {split: len(positions) for split, positions in problem.splits.items()},
+    }
+    if problem.kind == "classification":
+        summary["class_counts"] = {
+            split: {str(name): int(count) for name, count in rows["label"].value_counts().items()}
+            for split, rows in frame.groupby("split")
+        }
+    else:
+        summary["targets_summary"] = _describe(frame[list(problem.names)])
+    if learnable.inputs is not None:
+        summary["inputs_summary"] = _describe(pd.DataFrame(learnable.inputs, columns=list(learnable.input_names)))
+    return summary
+
+
+def _describe(numbers: pd.DataFrame) -> dict[str, dict[str, float]]:
+    described = numbers.describe()
+    return {str(name): {str(k): float(v) for k, v in described[name].items()} for name in numbers.columns}

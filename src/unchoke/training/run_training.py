@@ -1,0 +1,124 @@
+"""From something to train on to a recorded run: train, judge, write everything down.
+
+In: a session, what the run is made from, and a `Trainer` (heads on cached features, or a network). Out: the run's record. The
+run's key is a digest of data, features and training settings: the same key goes on with the same run, or finds it done.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from unchoke import __version__
+from unchoke.core import atomic
+from unchoke.core.errors import Interrupted
+from unchoke.core.fingerprint import digest
+from unchoke.features.recipe import TWICE
+from unchoke.reports.json import load_record
+from unchoke.runs.experiment_store import ExperimentStore
+from unchoke.runs.run_rows import RunRow
+from unchoke.runs.session import Session
+from unchoke.training.profiled import profiled_if_asked, tell_if_done
+from unchoke.training.record import Material, Trained, as_typed, build_record, enter_run
+from unchoke.training.scoring.judge import Judged, judge, predictions_table
+
+
+class Trainer(Protocol):
+    """A way of training. `key` tells its result from any other's, `detail` is shown when it begins."""
+
+    key: Any
+    detail: str
+    weights: tuple[float, ...] | None
+    """Of the targets, where some were declared: the score is weighted by them."""
+
+    def train(self, folder: Path) -> Trained:
+        """Train (or go on with) the run in `folder`."""
+        ...
+
+
+def run_training(session: Session, material: Material, trainer: Trainer, *, planned_bytes: int) -> tuple[dict[str, Any], bool]:
+    """Train, judge and record; return the record, and whether it was there already."""
+    problem = material.learnable.problem
+
+    def make(run: RunRow, folder: Path) -> dict[str, Any]:
+        with profiled_if_asked(session, run.name) as profiled, session.stage("train", trainer.detail):
+            trained = trainer.train(folder)
+        with session.stage("evaluate"):
+            judged = judge(trained.outputs, problem, seed=session.settings.seed, weights=trainer.weights)
+        trained.save(folder / "checkpoints" / "best_head.pt", _extra(material, judged))
+        with session.stage("report"):
+            record = build_record(session, material, run, trained, judged, planned_bytes) | profiled.about()
+            _save_files(folder, material, trained, judged)
+        return record
+
+    return record_run(
+        session,
+        make,
+        key=digest([material.learnable.key, material.encoder.fingerprint, trainer.key]),
+        command=as_typed(material.command, session.settings),
+        num_samples=len(material.learnable.frame),
+        fingerprint=material.encoder.fingerprint,
+    )
+
+
+def record_run(
+    session: Session,
+    make: Callable[[RunRow, Path], dict[str, Any]],
+    *,
+    key: str,
+    command: str,
+    num_samples: int,
+    fingerprint: str,
+) -> tuple[dict[str, Any], bool]:
+    """The record of the run with this key, and whether it was there already; if not, `make` gives it, in the run's folder.
+
+    One that was interrupted goes on in its own folder, and is done when its record is entered.
+    """
+    settings = session.settings
+    with ExperimentStore.open(session.workspace.experiments_file) as experiments:
+        run = experiments.start_run(
+            key=key,
+            command=command,
+            settings=settings.given(),
+            data={"source": settings.data, "num_samples": num_samples},
+            encoder=settings.encoder,
+            fingerprint=fingerprint,
+        )
+        folder = session.workspace.run_folder(run.name)
+        if run.status == "done" and (folder / "record.json").exists():
+            tell_if_done(session, run.name)
+            return load_record(folder / "record.json"), True
+        for place in (folder, folder / "checkpoints"):
+            atomic.sweep_temporaries(place)
+        try:
+            record = make(run, folder)
+        except Interrupted:
+            experiments.finish_run(run, "interrupted")
+            raise
+        enter_run(experiments, run, record, session, folder)
+        return record, False
+
+
+def _extra(material: Material, judged: Judged) -> dict[str, Any]:
+    """What prediction needs beside the weights: how to make their input, and their calibration."""
+    encoder = material.encoder
+    return {
+        "encoder": encoder.spec.to_dict(),
+        "engine": encoder.engine["engine"],
+        "precision": encoder.engine["precision"],
+        "num_augmented": encoder.num_augmented,
+        "decode_scale": encoder.engine.get("decode_scale", TWICE),
+        "fingerprint": encoder.fingerprint,
+        "temperature": judged.temperature,
+        "unchoke": __version__,
+    }
+
+
+def _save_files(folder: Path, material: Material, trained: Trained, judged: Judged) -> None:
+    """Everything but `record.json`, which is written last."""
+    table = predictions_table(judged, material.learnable.problem, material.learnable.frame)
+    text = table.to_csv(index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)  # a bare "\r" would end a row
+    atomic.write_text(folder / "predictions.csv", text)
+    atomic.write_json(folder / "history.json", trained.history)

@@ -1,0 +1,1 @@
+"""How good predictions are: figures with intervals, calibration, and what is picked by."""

@@ -1,0 +1,208 @@
+"""Percentile intervals over resampled samples, without a loop over resamples.
+
+In: a matrix with one row per sample, whose weighted column sums are all a set of figures needs. Out: an `Interval` per
+figure. A resample is a vector of counts, so a block of resamples is one matrix product. Memory is bounded by the block,
+whatever the number of samples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unchoke.core.fingerprint import hash_int
+
+Sums = NDArray[np.float64]
+Figures = dict[str, Sums]
+_BLOCK_DRAWS = 1 << 21
+_FEWEST = 5
+"""With fewer samples than this, resampling shows a false certainty: no interval is given."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A figure and its 95 % interval; None where it is undefined."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+def intervals(
+    points: dict[str, float | None],
+    figures: Callable[[Sums, Any], Figures],
+    columns: NDArray[np.float32],
+    layout: Any,
+    *,
+    seed: int,
+    num_resamples: int,
+) -> dict[str, Interval]:
+    """Intervals around `points`: `figures` turns column sums (resamples, columns) into each figure's values per resample."""
+    if num_resamples == 0 or len(columns) < _FEWEST:
+        return {name: Interval(_finite(value), None, None) for name, value in points.items()}
+    drawn = figures(_resampled_sums(columns, seed=seed, num_resamples=num_resamples), layout)
+    return {name: _interval(value, drawn[name]) for name, value in points.items()}
+
+
+def _interval(value: float | None, drawn: Sums) -> Interval:
+    known = drawn[np.isfinite(drawn)]
+    point = _finite(value)
+    if point is None or len(known) == 0:
+        return Interval(point, None, None)
+    low, high = np.percentile(known, [2.5, 97.5])
+    return Interval(point, min(float(low), point), max(float(high), point))
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _resampled_sums(columns: NDArray[np.float32], *, seed: int, num_resamples: int) -> Sums:
+    """Column sums (resamples, columns) over samples drawn with replacement."""
+    count = len(columns)
+    generator = np.random.Generator(np.random.PCG64(hash_int(seed, "bootstrap")))
+    per_block = max(1, _BLOCK_DRAWS // count)
+    sums = np.empty((num_resamples, columns.shape[1]))
+    for start in range(0, num_resamples, per_block):
+        rows = min(per_block, num_resamples - start)
+        drawn = generator.integers(0, count, size=(rows, count), dtype=np.int32)
+        drawn += (np.arange(rows, dtype=np.int32) * count)[:, None]
+        weights = np.bincount(drawn.ravel(), minlength=rows * count).reshape(rows, count).astype(np.float32)
+        sums[start : start + rows] = weights @ columns
+    return sums
+
+
+@dataclass(frozen=True)
+class ClassTally:
+    """Columns for classes: hits, truths and predictions per class, the log loss, and confidence minus hit per bin."""
+
+    columns: NDArray[np.float32]
+    layout: tuple[int, int]
+
+    @classmethod
+    def of(cls, logits: NDArray[np.float32], targets: NDArray[np.int64], *, num_bins: int) -> ClassTally:
+        classes = np.eye(logits.shape[1], dtype=np.float32)
+        predicted = logits.argmax(axis=1)
+        hits = predicted == targets
+        confidence = confidences(logits)
+        bins = np.eye(num_bins, dtype=np.float32)[bin_numbers(confidence, num_bins=num_bins)]
+        losses = log_losses(logits, targets)[:, None]
+        gaps = bins * (confidence - hits)[:, None]
+        parts = [classes[targets] * hits[:, None], classes[targets], classes[predicted], losses, gaps]
+        return cls(np.concatenate(parts, axis=1, dtype=np.float32), (logits.shape[1], num_bins))
+
+
+def class_figures(sums: Sums, layout: tuple[int, int]) -> Figures:
+    """Accuracy, balanced accuracy, macro F1, log loss and ECE from the sums of a `ClassTally`."""
+    num_classes, _ = layout
+    hits, truths, guesses = (sums[:, num_classes * part : num_classes * (part + 1)] for part in range(3))
+    total = truths.sum(axis=1)
+    either = truths + guesses
+    return {
+        "accuracy": hits.sum(axis=1) / total,
+        "balanced_accuracy": (hits / np.maximum(truths, 1)).sum(axis=1) / (truths > 0).sum(axis=1),
+        "macro_f1": (2 * hits / np.maximum(either, 1)).sum(axis=1) / (either > 0).sum(axis=1),
+        "log_loss": sums[:, 3 * num_classes] / total,
+        "ece": np.abs(sums[:, 3 * num_classes + 1 :]).sum(axis=1) / total,
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class ValueLayout:
+    """What the columns of a `ValueTally` are about. `offsets` is each target's mean less the weighted mean of all of them."""
+
+    names: tuple[str, ...]
+    weights: Sums | None
+    offsets: Sums
+
+
+@dataclass(frozen=True)
+class ValueTally:
+    """Columns for values: per target the squared and absolute error, the value (less its mean) and its square; and a 1."""
+
+    columns: NDArray[np.float32]
+    layout: ValueLayout
+
+    @classmethod
+    def of(
+        cls,
+        outputs: NDArray[np.float32],
+        targets: NDArray[Any],
+        *,
+        names: tuple[str, ...],
+        weights: Sequence[float] | None = None,
+    ) -> ValueTally:
+        truth = targets.astype(np.float64)
+        means = truth.mean(axis=0)
+        errors, centred = outputs - truth, truth - means
+        parts = [errors**2, np.abs(errors), centred, centred**2, np.ones((len(truth), 1))]
+        shares = None if weights is None else np.array(weights, dtype=np.float64)
+        offsets = means - np.average(means, weights=shares)
+        return cls(np.concatenate(parts, axis=1).astype(np.float32), ValueLayout(names, shares, offsets))
+
+
+def value_figures(sums: Sums, layout: ValueLayout) -> Figures:
+    """R², MAE and RMSE per target and averaged, and the weighted R² where there are weights, from the sums of a `ValueTally`; NaN
+    where a resample is constant.
+    """
+    num = len(layout.names)
+    squares, absolutes, values, value_squares = (sums[:, num * part : num * (part + 1)] for part in range(4))
+    total = sums[:, -1:]
+    r2 = _r2(squares, value_squares, value_squares - values**2 / total)
+    per_target = {"r2": r2, "mae": absolutes / total, "rmse": np.sqrt(squares / total)}
+    figures = {f"{figure}/{name}": array[:, i] for figure, array in per_target.items() for i, name in enumerate(layout.names)}
+    figures |= {figure: _row_means(array) for figure, array in per_target.items()}
+    if layout.weights is not None:
+        figures["weighted_r2"] = _weighted_r2(squares, values, value_squares, total, layout.weights, layout.offsets)
+    return figures
+
+
+def _r2(squares: Sums, scale: Sums, spread: Sums) -> Sums:
+    """1 − squares / spread; NaN where the spread is rounding only."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(spread > 1e-6 * np.maximum(scale, np.finfo(np.float64).tiny), 1 - squares / spread, np.nan)
+
+
+def _weighted_r2(squares: Sums, values: Sums, value_squares: Sums, total: Sums, weights: Sums, offsets: Sums) -> Sums:
+    """1 − Σ w·(y − ŷ)² / Σ w·(y − ȳ)² over all pairs, ȳ being each resample's own weighted mean. Values come less their target's
+    mean; `offsets` puts them all on one scale.
+    """
+    sum_of_squares = (value_squares + 2 * offsets * values + total * offsets**2) @ weights
+    spread = sum_of_squares - ((values + total * offsets) @ weights) ** 2 / (total[:, 0] * weights.sum())
+    return _r2(squares @ weights, sum_of_squares, spread)
+
+
+def _row_means(array: Sums) -> Sums:
+    """The mean of each row over what is known; NaN where nothing is."""
+    known = np.isfinite(array)
+    counts = known.sum(axis=1)
+    return np.where(counts > 0, np.where(known, array, 0).sum(axis=1) / np.maximum(counts, 1), np.nan)
+
+
+def log_softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
+    """Log-probabilities (n, classes) in float64."""
+    shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
+    result: NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return result
+
+
+def log_losses(logits: NDArray[np.float32], targets: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The cross-entropy of each sample."""
+    return -np.take_along_axis(log_softmax(logits), targets[:, None], axis=1)[:, 0]
+
+
+def confidences(logits: NDArray[Any]) -> NDArray[np.float32]:
+    """The probability given to the predicted class."""
+    result: NDArray[np.float32] = np.exp(log_softmax(logits).max(axis=1)).astype(np.float32)
+    return result
+
+
+def bin_numbers(confidence: NDArray[np.float32], *, num_bins: int) -> NDArray[np.int64]:
+    """Which of `num_bins` equal bins of [0, 1] a confidence lies in; a value on an edge belongs above it."""
+    edges = np.linspace(0, 1, num_bins + 1, dtype=np.float32)
+    return np.clip(np.searchsorted(edges, confidence, side="right") - 1, 0, num_bins - 1).astype(np.int64)

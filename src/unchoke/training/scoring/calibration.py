@@ -1,0 +1,108 @@
+"""Temperature scaling: one number, fitted on the val split, that makes stated confidences match hit rates.
+
+In: logits and classes of val, and of the split to be judged. Out: the temperature and how far off confidences were
+before and after. Predictions themselves never change: dividing by a temperature keeps the order of the classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unchoke.training.scoring.bootstrap import bin_numbers, confidences, log_softmax
+from unchoke.training.scoring.metrics import ECE_BINS
+
+MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 20.0
+MIN_VAL_SAMPLES = 20
+_GOLDEN = (5**0.5 - 1) / 2
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Expected calibration error (ECE) and log loss before and after, and reliability bins for a diagram."""
+
+    temperature: float
+    reason: str
+    ece_before: float
+    ece_after: float
+    log_loss_before: float
+    log_loss_after: float
+    bins_before: list[dict[str, Any]]
+    bins_after: list[dict[str, Any]]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def calibrate(
+    val_logits: NDArray[np.float32],
+    val_targets: NDArray[np.int64],
+    logits: NDArray[np.float32],
+    targets: NDArray[np.int64],
+    *,
+    num_bins: int = ECE_BINS,
+) -> Calibration:
+    """Fit the temperature on val and judge it on the other split (which must not be empty)."""
+    temperature, reason = fit_temperature(val_logits, val_targets)
+    before, after = (reliability_bins(logits / scale, targets, num_bins=num_bins) for scale in (1.0, temperature))
+    return Calibration(
+        temperature,
+        reason,
+        expected_calibration_error(before),
+        expected_calibration_error(after),
+        _mean_log_loss(logits, targets, 1.0),
+        _mean_log_loss(logits, targets, temperature),
+        before,
+        after,
+    )
+
+
+def fit_temperature(logits: NDArray[np.float32], targets: NDArray[np.int64]) -> tuple[float, str]:
+    """The temperature with the lowest log loss, and the reason; 1 when there is too little to fit it on.
+
+    The log loss is convex in 1/temperature, so a golden-section search finds its only minimum.
+    """
+    if len(targets) < MIN_VAL_SAMPLES or logits.shape[1] < 2:
+        return 1.0, f"left at 1: {len(targets)} val samples are too few to fit it ({MIN_VAL_SAMPLES} needed)"
+    low, high = 1 / MAX_TEMPERATURE, 1 / MIN_TEMPERATURE
+    while high - low > 1e-5 * low:
+        left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+        if _mean_log_loss(logits, targets, 1 / left) <= _mean_log_loss(logits, targets, 1 / right):
+            high = right
+        else:
+            low = left
+    return float(2 / (low + high)), f"lowest log loss on {len(targets)} val samples"
+
+
+def _mean_log_loss(logits: NDArray[np.float32], targets: NDArray[np.int64], temperature: float) -> float:
+    chances = log_softmax(logits.astype(np.float64) / temperature)
+    return float(-np.take_along_axis(chances, targets[:, None], axis=1).mean())
+
+
+def reliability_bins(logits: NDArray[Any], targets: NDArray[np.int64], *, num_bins: int = ECE_BINS) -> list[dict[str, Any]]:
+    """Per bin of confidence: its edges, how many samples, their mean confidence and how many were right (None if empty)."""
+    confidence, hits = confidences(logits), logits.argmax(axis=1) == targets
+    numbers = bin_numbers(confidence, num_bins=num_bins)
+    counts, sure, right = (
+        np.bincount(numbers, weights=weights, minlength=num_bins) for weights in (None, confidence, hits.astype(float))
+    )
+    return [
+        {
+            "low": number / num_bins,
+            "high": (number + 1) / num_bins,
+            "count": int(counts[number]),
+            "confidence": float(sure[number] / counts[number]) if counts[number] else None,
+            "accuracy": float(right[number] / counts[number]) if counts[number] else None,
+        }
+        for number in range(num_bins)
+    ]
+
+
+def expected_calibration_error(bins: list[dict[str, Any]]) -> float:
+    """The gap between confidence and accuracy, averaged over samples."""
+    total = sum(entry["count"] for entry in bins)
+    gaps = (abs(entry["confidence"] - entry["accuracy"]) * entry["count"] for entry in bins if entry["count"])
+    return float(sum(gaps) / total) if total else 0.0

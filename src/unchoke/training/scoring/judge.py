@@ -1,0 +1,154 @@
+"""Outputs judged: scores with intervals, calibration, predictions as a table, the worst mistakes as pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from unchoke.photos.pixels.image import DecodeError, read_image
+from unchoke.photos.samples.sample_set import is_input
+from unchoke.reports.thumbnails import make_thumbnail
+from unchoke.training.data import FeatureSource, Problem
+from unchoke.training.heads.trained_head import TrainedHead
+from unchoke.training.scoring.calibration import Calibration, calibrate
+from unchoke.training.scoring.metrics import Scores, score
+
+JUDGED = ("val", "test")
+"""The splits that are scored, in this order."""
+_MISTAKES_SHOWN = 24
+_THUMBNAIL_PX = 160
+_SCATTER_POINTS = 2000
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Outputs for every sample of val and test, and what they are worth. `outputs` is aligned with `positions`."""
+
+    positions: dict[str, NDArray[np.int64]]
+    outputs: dict[str, NDArray[np.float32]]
+    scores: dict[str, Scores]
+    calibration: Calibration | None
+
+    @property
+    def temperature(self) -> float:
+        return self.calibration.temperature if self.calibration else 1.0
+
+
+Outputs = dict[str, NDArray[np.float32]]
+
+
+def run_head(head: TrainedHead, source: FeatureSource, problem: Problem, *, device: torch.device) -> Outputs:
+    """The head's outputs for val and test, from features alone."""
+    judged = [split for split in JUDGED if len(problem.positions(split))]
+    with one_thread():
+        return {split: head.predict(source, problem.positions(split), device=device) for split in judged}
+
+
+def judge(outputs: Outputs, problem: Problem, *, seed: int, weights: tuple[float, ...] | None = None) -> Judged:
+    """Score outputs, with intervals (targets weighted where `weights` are declared), and calibrate them on val."""
+    positions = {split: problem.positions(split) for split in outputs}
+    targets = {split: problem.targets[where] for split, where in positions.items()}
+    options: dict[str, Any] = {"seed": seed, "weights": weights}
+    scores = {split: score(problem.kind, problem.names, outputs[split], targets[split], **options) for split in positions}
+    calibration = None
+    if problem.kind == "classification" and {"val", "test"} <= set(positions):
+        calibration = calibrate(outputs["val"], targets["val"], outputs["test"], targets["test"])
+    return Judged(positions, outputs, scores, calibration)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Run a head on one core: sums split over several round differently, and a score must not depend on how many there are."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def predictions_table(judged: Judged, problem: Problem, frame: pd.DataFrame) -> pd.DataFrame:
+    """One row per sample of val and test: its truth, what was predicted, and the extra inputs it was predicted from."""
+    parts = []
+    inputs = [name for name in frame.columns if is_input(name)]
+    for split, where in judged.positions.items():
+        part: dict[str, Any] = {"sample_id": frame["sample_id"].to_numpy()[where], "split": split}
+        if problem.kind == "classification":
+            part["truth"] = np.array(problem.names, dtype=object)[problem.targets[where]]
+            part.update(class_columns(judged.outputs[split], problem.names, judged.temperature))
+        else:
+            for index, name in enumerate(problem.names):
+                part[f"truth/{name}"] = problem.targets[where, index]
+                part[f"predicted/{name}"] = judged.outputs[split][:, index]
+        part.update({name: frame[name].to_numpy()[where] for name in inputs})
+        parts.append(pd.DataFrame(part))
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame({"sample_id": [], "split": []})
+
+
+def class_columns(logits: NDArray[np.float32], names: tuple[str, ...], temperature: float) -> dict[str, Any]:
+    """The predicted class and its calibrated probability."""
+    probabilities = softmax(logits / temperature)
+    best = probabilities.argmax(axis=1)
+    return {"predicted": np.array(names, dtype=object)[best], "confidence": probabilities.max(axis=1).round(6)}
+
+
+def softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
+    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(shifted / shifted.sum(axis=1, keepdims=True), dtype=np.float32)
+
+
+def worst_mistakes(judged: Judged, problem: Problem, frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The test images the head was most confidently wrong about, with thumbnails."""
+    if problem.kind != "classification" or "test" not in judged.positions:
+        return []
+    where = judged.positions["test"]
+    probabilities = softmax(judged.outputs["test"] / judged.temperature)
+    predicted = probabilities.argmax(axis=1)
+    wrong = np.flatnonzero(predicted != problem.targets[where])
+    worst = wrong[np.argsort(-probabilities[wrong].max(axis=1), kind="stable")][:_MISTAKES_SHOWN]
+    return [
+        {
+            "sample_id": str(frame["sample_id"].iloc[where[index]]),
+            "path": str(frame["path"].iloc[where[index]]),
+            "truth": problem.names[int(problem.targets[where[index]])],
+            "predicted": problem.names[int(predicted[index])],
+            "confidence": float(probabilities[index].max()),
+            "thumbnail": _thumbnail(str(frame["path"].iloc[where[index]])),
+        }
+        for index in worst
+    ]
+
+
+def _thumbnail(path: str) -> str | None:
+    """A small picture, or None where the file is no longer there: the report then says its name alone."""
+    try:
+        return make_thumbnail(read_image(path, cover_px=_THUMBNAIL_PX), side_px=_THUMBNAIL_PX)
+    except DecodeError:
+        return None
+
+
+def scatter(judged: Judged, problem: Problem) -> list[dict[str, Any]]:
+    """Truth against prediction for each target of the test split, thinned to what a page can show."""
+    if problem.kind != "regression" or "test" not in judged.positions:
+        return []
+    where = judged.positions["test"][:_SCATTER_POINTS]
+    outputs = judged.outputs["test"][:_SCATTER_POINTS]
+    return [
+        {"target": name, "truth": problem.targets[where, index].tolist(), "predicted": outputs[:, index].tolist()}
+        for index, name in enumerate(problem.names)
+    ]
+
+
+def metrics_dict(scores: dict[str, Scores]) -> dict[str, dict[str, dict[str, float | None]]]:
+    """`{"test": {"accuracy": {"value", "low", "high"}}}`, as the record keeps them."""
+    return {
+        split: {name: {"value": i.value, "low": i.low, "high": i.high} for name, i in found.values.items()}
+        for split, found in scores.items()
+    }

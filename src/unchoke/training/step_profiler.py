@@ -1,0 +1,202 @@
+"""torch.profiler on a few steps of a training: a trace file for each cycle, and what each operator took.
+
+In: a `ProfilePlan`, and a loop that says when a step is over. Out: `*.pt.trace.json` files (for Perfetto, `vizviewer`, our own
+viewer), the operators with their times and memory, and where the time went in steps that ran without the profiler. It changes
+nothing that is computed. Nothing is rendered here. `Unprofiled` stands for a run without one, and costs a call a step.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unchoke.core import atomic
+from unchoke.core.clock import Clock, Loading, Mark, Tally
+from unchoke.machine.backend import is_operator_row, profiled_activities
+
+PREFIX = "unchoke."
+"""Stages are annotated in the trace as `unchoke.forward` and so on."""
+_STEP = "ProfilerStep"
+_OWN = "profiler"
+_NOTHING = nullcontext()
+
+
+@dataclass(frozen=True)
+class ProfilePlan:
+    """Which steps are recorded: `wait` are let pass, `warmup` settle the profiler, `active` are kept; `repeat` times.
+
+    Files go to `folder` and begin with `name`. With `stops`, the training need not go on once it is over and some steps more
+    have been timed undisturbed.
+    """
+
+    folder: Path
+    name: str
+    wait: int = 1
+    warmup: int = 1
+    active: int = 3
+    repeat: int = 1
+    stops: bool = False
+
+    @property
+    def num_steps(self) -> int:
+        """How many steps a training must have for all of it."""
+        return self._cycle * self.repeat
+
+    @property
+    def _cycle(self) -> int:
+        return self.wait + self.warmup + self.active
+
+    def records(self, step: int) -> bool:
+        """Whether a step, counted from 1, is one of those that are kept."""
+        return step <= self.num_steps and (step - 1) % self._cycle >= self.wait + self.warmup
+
+
+@dataclass(frozen=True)
+class Operator:
+    """What one kind of operator took in all recorded steps: by itself, and with everything it called."""
+
+    name: str
+    calls: int
+    self_cpu_s: float
+    cpu_s: float
+    self_device_s: float
+    device_s: float
+    self_cpu_bytes: int
+    self_device_bytes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Unprofiled:
+    """What the loops ask of a profiler, and all that happens without one."""
+
+    @property
+    def mark(self) -> Mark | None:
+        """What a clock enters with each stage."""
+        return None
+
+    @property
+    def wants_stop(self) -> bool:
+        """Whether the training need not go on."""
+        return False
+
+    def on(self, device: torch.device) -> AbstractContextManager[None]:
+        """Everything from before the first step to after the last happens inside."""
+        return _NOTHING
+
+    def step(self, clock: Clock, loading: Loading) -> None:
+        """One more step is over; called by the thread that trains, which owns the clock. `loading` is what its readers did."""
+
+
+UNPROFILED = Unprofiled()
+
+
+class StepProfiler(Unprofiled):
+    """One training's profiler. Everything it found out is here when the training is over, however it ended."""
+
+    def __init__(self, plan: ProfilePlan) -> None:
+        self.plan = plan
+        self.traces: list[Path] = []
+        self.operators: list[Operator] = []
+        self.num_steps = self.num_recorded = self.num_timed = 0
+        self.timed: Tally = {}
+        """What went to each stage in the `num_timed` steps after the last recorded one."""
+        self.loaded: Tally = {}
+        """What `num_readers` threads did in all steps until then."""
+        self.num_readers = 0
+        self._stamp = time.strftime("%Y%m%dT%H%M%S")
+        self._before: Tally = {}
+        self._profile: Any = None
+
+    @property
+    def over(self) -> bool:
+        """Whether all cycles are recorded."""
+        return self.num_steps >= self.plan.num_steps
+
+    @property
+    def mark(self) -> Mark | None:
+        return self._annotation
+
+    @property
+    def wants_stop(self) -> bool:
+        return self.plan.stops and self.num_timed >= self.plan.active
+
+    @contextmanager
+    def on(self, device: torch.device) -> Iterator[None]:
+        from torch.profiler import profile, schedule
+
+        plan = self.plan
+        with profile(
+            activities=profiled_activities(device),
+            schedule=schedule(wait=plan.wait, warmup=plan.warmup, active=plan.active, repeat=plan.repeat),
+            on_trace_ready=self._keep,
+            record_shapes=True,
+            profile_memory=True,
+            with_stack=False,
+            acc_events=True,
+        ) as self._profile:
+            yield
+
+    def step(self, clock: Clock, loading: Loading) -> None:
+        self.num_steps += 1
+        if self.num_steps <= self.plan.num_steps:
+            self.num_recorded += self.plan.records(self.num_steps)
+            with clock.stage(_OWN):
+                self._profile.step()
+        if self.num_steps == self.plan.num_steps:
+            self._before = clock.tally()
+        elif self.over:
+            self.num_timed += 1
+            self.timed = _since(self._before, clock.tally())
+            self.loaded, self.num_readers = loading.tally(), loading.num_threads
+
+    def _annotation(self, stage: str) -> AbstractContextManager[Any]:
+        """The annotation of a stage; nothing once all is recorded, and none of what the profiler itself does."""
+        if self.over or stage == _OWN:
+            return _NOTHING
+        annotation: AbstractContextManager[Any] = torch.profiler.record_function(PREFIX + stage)
+        return annotation
+
+    def _keep(self, profile: Any) -> None:
+        """Write the trace of a cycle, whole or not at all, and take note of its operators."""
+        number = f"_{len(self.traces) + 1}" if self.plan.repeat > 1 else ""
+        trace = self.plan.folder / f"{self.plan.name}_{self._stamp}{number}.pt.trace.json"
+        trace.parent.mkdir(parents=True, exist_ok=True)
+        built = trace.with_name(f"{atomic.TEMPORARY_PREFIX}{trace.name}{atomic.TEMPORARY_SUFFIX}")
+        profile.export_chrome_trace(str(built))
+        atomic.adopt(built, trace)
+        self.traces.append(trace)
+        self.operators = [_operator(row) for row in profile.key_averages() if _is_operator(row)]
+
+
+def _is_operator(row: Any) -> bool:
+    """Not one of our marks, and not a kernel: its time on the device is told with the operator that launched it."""
+    return is_operator_row(row) and not row.key.startswith((PREFIX, _STEP))
+
+
+def _operator(row: Any) -> Operator:
+    """torch counts in microseconds."""
+    return Operator(
+        name=row.key,
+        calls=int(row.count),
+        self_cpu_s=row.self_cpu_time_total / 1e6,
+        cpu_s=row.cpu_time_total / 1e6,
+        self_device_s=row.self_device_time_total / 1e6,
+        device_s=row.device_time_total / 1e6,
+        self_cpu_bytes=int(row.self_cpu_memory_usage),
+        self_device_bytes=int(row.self_device_memory_usage),
+    )
+
+
+def _since(before: Tally, now: Tally) -> Tally:
+    return {
+        name: (seconds - before.get(name, (0.0, 0))[0], calls - before.get(name, (0.0, 0))[1])
+        for name, (seconds, calls) in now.items()
+    }

@@ -1,0 +1,172 @@
+"""What `unchoke tune` works on: a sample of the user's pictures, and the very training a run would do, over that sample.
+
+In: a session. Out: a `Sample`, and from it a `TrainingJob`. The files are not all looked into, as `check` does: tuning takes a
+bounded time whatever the data's size. A picture of the sample that does not decode is left out, and counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from unchoke.core.errors import DataError, MachineError
+from unchoke.core.events import ignore
+from unchoke.core.fingerprint import hash_int
+from unchoke.features.encoders import Encoder
+from unchoke.features.prepare_engine import Picture
+from unchoke.machine.backend import has_glibc, is_cpu, torch_device
+from unchoke.photos.check_samples import data_source
+from unchoke.photos.manifest import load_manifest
+from unchoke.photos.pixels.image import DecodeError, read_image
+from unchoke.photos.samples.scan import scan_samples
+from unchoke.photos.splits import assign_splits
+from unchoke.runs.session import Session
+from unchoke.training.data import Problem
+from unchoke.training.network.finetune import most_evaluated
+from unchoke.training.network.loop_choices import TrainedPart, choose_loop
+from unchoke.training.network.network_trainer import network_spec, targets_of
+from unchoke.training.network.prepare_pixels import choose_cache, plan_pixels
+from unchoke.training.network.stored_pixels import StoredPixels
+from unchoke.training.network.training_job import SourceSpec, TrainingJob
+from unchoke.training.problem import Learnable, build_problem, check_target_names
+from unchoke.training.scoring.selection import choose_metric
+from unchoke.tuning.switches import Circumstances
+
+_LOOKED_AT_PX = 64
+PICTURES = 96
+"""How many pictures are enough: a few batches, and a spread of sizes and contents."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """What a run would learn from all the data, and the few pictures it is rehearsed on."""
+
+    learnable: Learnable
+    pictures: list[Picture]
+    num_unreadable: int
+
+    @property
+    def num_train(self) -> int:
+        return len(self.learnable.problem.positions("train"))
+
+    @property
+    def num_val(self) -> int:
+        return len(self.learnable.problem.positions("val"))
+
+    def restricted(self) -> tuple[Problem, NDArray[np.float32] | None]:
+        """The problem of the sampled pictures alone, all of them to train on, and their extra columns."""
+        problem, inputs = self.learnable.problem, self.learnable.inputs
+        place = {sample_id: position for position, sample_id in enumerate(problem.sample_ids)}
+        ids = [picture.sample_id for picture in self.pictures]
+        rows = np.array([place[sample_id] for sample_id in ids], np.int64)
+        train = {"train": np.arange(len(rows), dtype=np.int64)}
+        return Problem(problem.kind, problem.names, problem.targets[rows], train, ids), None if inputs is None else inputs[rows]
+
+
+def quiet(session: Session) -> Session:
+    """The same session, telling and remembering nothing, as if nothing had been tuned yet."""
+    return replace(session, on_event=ignore, choices=[], remembering=False, heeds_tuned=False)
+
+
+def take_sample(session: Session, *, num: int = PICTURES) -> Sample:
+    """Look at what there is, and pick pictures to train on, spread by hash."""
+    settings = session.settings
+    scan = scan_samples(data_source(settings))
+    check_target_names(settings, scan.samples.task.names, kind=scan.samples.task.kind)
+    samples, _ = assign_splits(
+        scan.samples,
+        val_share=settings.val_share,
+        test_share=settings.test_share,
+        folds=settings.folds,
+        fold=settings.test_fold,
+        seed=settings.seed,
+        previous=load_manifest(session.workspace.manifest_file),
+    )
+    unknown = pd.Series([""] * len(samples), index=samples.frame.index, dtype="str")
+    learnable = build_problem(samples, unknown, np.ones(len(samples), np.bool_))
+    pictures, num_unreadable = _readable(learnable, num)
+    if not pictures:
+        raise DataError(
+            f"none of {num_unreadable} pictures can be read",
+            why="tuning runs on your own pictures",
+            try_="unchoke check DATA says what is wrong with each",
+        )
+    return Sample(learnable, pictures, num_unreadable)
+
+
+def _readable(learnable: Learnable, num: int) -> tuple[list[Picture], int]:
+    """Up to `num` pictures of the train split that decode, and how many on the way did not."""
+    frame = learnable.frame.iloc[learnable.problem.positions("train")]
+    named = sorted(zip(frame["sample_id"], frame["path"], strict=True), key=lambda one: hash_int("sample", one[0]))
+    found: list[Picture] = []
+    num_unreadable = 0
+    for sample_id, path in named:
+        if len(found) >= num or num_unreadable > num:
+            break
+        try:
+            read_image(path, cover_px=_LOOKED_AT_PX)
+        except DecodeError:
+            num_unreadable += 1
+            continue
+        found.append(Picture(sample_id, path, ""))
+    return found, num_unreadable
+
+
+def pixel_source(session: Session, sample: Sample, encoder: Encoder) -> StoredPixels:
+    """The sampled pictures as pixels, to be kept where all of the user's would be."""
+    silent, num = quiet(session), len(sample.learnable.problem.sample_ids)
+    stored = plan_pixels(silent, sample.pictures, encoder)
+    cache = choose_cache(silent, stored.canvas, num, stored.folder, session.settings.cache)
+    return replace(stored, cache=cache, augment=session.settings.augment or "light")
+
+
+def caches_that_fit(session: Session, sample: Sample, stored: StoredPixels) -> tuple[str, ...]:
+    """Where all of the user's decoded pictures could be kept."""
+    fit: list[str] = []
+    for mode in ("ram", "disk", "none"):
+        try:
+            choose_cache(quiet(session), stored.canvas, len(sample.learnable.problem.sample_ids), stored.folder, mode)
+        except MachineError:
+            continue
+        fit.append(mode)
+    return tuple(fit)
+
+
+def training_job(session: Session, sample: Sample, encoder: Encoder, source: SourceSpec) -> TrainingJob:
+    """The training a run would do, settled for all the data and run on the sample."""
+    silent, part = quiet(session), TrainedPart.of(encoder, session.settings.cut)
+    loop = choose_loop(silent, sample.learnable.problem, part)
+    targets = targets_of(silent, sample.learnable)
+    problem, inputs = sample.restricted()
+    return TrainingJob(
+        network=network_spec(session.settings, encoder),
+        source=source,
+        problem=problem,
+        targets=targets,
+        inputs=inputs,
+        loop=loop,
+        metric=str(choose_metric(sample.learnable.problem, targets).value),
+        device=silent.policy.device,
+        folder=None,
+        workers=silent.policy.workers,
+        pin=silent.policy.pin_memory,
+    )
+
+
+def circumstances(session: Session, sample: Sample, encoder: Encoder, job: TrainingJob) -> Circumstances:
+    """What decides which switches apply to this training on this machine."""
+    facts, on_cpu = session.machine, is_cpu(torch_device(job.device))
+    part = TrainedPart.of(encoder, session.settings.cut)
+    return Circumstances(
+        on_cpu=on_cpu,
+        has_bf16=facts.has_bf16_instructions,
+        convolutions=part.convolutions,
+        batch_norm_trains=part.batch_norm and job.loop.batch_norm == "train",
+        memory_is_planned=session.settings.memory is not None or not on_cpu,
+        num_judged_at_once=most_evaluated(sample.num_val) if sample.num_val else 0,
+        caches=caches_that_fit(session, sample, job.source) if isinstance(job.source, StoredPixels) else (),
+        glibc=has_glibc(),
+    )

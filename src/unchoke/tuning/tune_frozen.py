@@ -1,0 +1,236 @@
+"""The frozen part as work that can be done in several ways: files to features as extraction does it, for `unchoke tune`.
+
+In: the part of a network before the cut, and a sample of the user's pictures. Out: for any `FrozenSetup`, whether its features
+agree with plain float32 torch on pictures decoded in full (by the rule of `features/agree.py`), and how many seconds a picture
+takes. Shards go to a folder of the caller's; the workspace's own features are not touched.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from unchoke.core.errors import MachineError
+from unchoke.core.units import format_count
+from unchoke.features.agree import ASKED_FOR_INT8, USUAL, compare
+from unchoke.features.cut import cut_network, frozen_part
+from unchoke.features.encoders import Encoder
+from unchoke.features.engine_openvino import OPENVINO_BATCH
+from unchoke.features.engines import Engine, Features, TorchEngine
+from unchoke.features.extractor import Extractor, load_views
+from unchoke.features.feature_store import to_half
+from unchoke.features.prepare_engine import HowRun, Picture, build_engine
+from unchoke.features.recipe import FULL, TWICE, Recipe
+from unchoke.jobs.job_plan import Job
+from unchoke.machine.backend import empty_cache, torch_device
+from unchoke.machine.policy import Policy
+from unchoke.photos.inspect_file import read_size
+from unchoke.photos.pixels.image import Pixels, shrink_factor
+from unchoke.photos.pixels.tile_grid import cover_px, plan_tiles
+from unchoke.runs.session import Session
+from unchoke.tuning.bouts import HeldActivations
+from unchoke.tuning.compare import Likeness
+from unchoke.tuning.tune_work import quickest
+
+_COMPARED = 32
+_BLOCK_S = 0.7
+_MOST_PICTURES = 256
+_JOBS_IN_FLIGHT = 2
+
+
+@dataclass(frozen=True)
+class FrozenSetup:
+    """One way to run the frozen part. The names are those of the switches."""
+
+    engine: str
+    encode_batch: int
+    engine_streams: int
+    decode_threads: int = 0
+    decode_scale: str = TWICE
+    policy: Policy | None = field(default=None, compare=False, repr=False)
+
+    @classmethod
+    def usual(cls, policy: Policy, label: str) -> FrozenSetup:
+        """How extraction runs that engine where nothing is tuned."""
+        if label.startswith("openvino:"):
+            return cls(label, OPENVINO_BATCH, max(1, policy.workers), policy=policy)
+        return cls(label, policy.encode_batch, _JOBS_IN_FLIGHT, policy.decode_threads, policy=policy)
+
+    def changed(self, name: str, value: Any) -> FrozenSetup:
+        """The same with one switch set; another engine comes with what is usual for it."""
+        if name == "engine" and self.policy is not None:
+            return replace(self.usual(self.policy, value), decode_scale=self.decode_scale)
+        return replace(self, **{name: value})
+
+    @property
+    def how(self) -> HowRun:
+        return HowRun(self.encode_batch, self.engine_streams, self.decode_scale)
+
+
+class FrozenWork:
+    """Extraction of a few pictures. `recipe` says how a picture becomes what is cached, engine and decoding aside."""
+
+    def __init__(self, session: Session, part: Encoder, recipe: Recipe, pictures: Sequence[Picture], folder: Path) -> None:
+        self._session, self.part, self._recipe = session, part, recipe
+        self.pictures, self._folder = list(pictures), folder
+        self._paths = {picture.sample_id: picture.path for picture in pictures}
+        self._engines: dict[tuple[str, int, int], Engine] = {}
+        self._warm: set[FrozenSetup] = set()
+        self._reference: Features | None = None
+        self.num, self.block_s = self._pictures_for(_COMPARED), 0.0
+
+    @property
+    def piece(self) -> str:
+        """What is timed at once, in words."""
+        return f"{format_count(self.num, 'image')}, from files to features"
+
+    @property
+    def num_inputs(self) -> int:
+        """Inputs of the network in a timed piece."""
+        return self.num * self._recipe.num_inputs
+
+    def _pictures_for(self, num_inputs: int) -> int:
+        """How many pictures give so many inputs of the network, tiles and views counted."""
+        return -(-num_inputs // self._recipe.num_inputs)
+
+    @classmethod
+    def of(cls, session: Session, encoder: Encoder, pictures: Sequence[Picture], folder: Path) -> FrozenWork:
+        """The part of `encoder` before the cut that the settings say."""
+        settings = session.settings
+        cut = cut_network(encoder, settings.cut)
+        tiles = plan_tiles(streams=settings.streams, tiles=settings.tiles)
+        recipe = Recipe(encoder.spec, "", "", settings.views, cut.name, tiles, shape=cut.shape)
+        return cls(session, frozen_part(encoder, cut), recipe, pictures, folder)
+
+    def first_that_agrees(self, labels: Sequence[str]) -> FrozenSetup:
+        """The engine that extraction would choose of those, in its usual way."""
+        usual = [FrozenSetup.usual(self._session.policy, label) for label in labels]
+        return next((setup for setup in usual if self._can(setup)), FrozenSetup.usual(self._session.policy, "torch:f32"))
+
+    def _can(self, setup: FrozenSetup) -> bool:
+        try:
+            return self.alike(setup).equal
+        except MachineError:
+            return False
+
+    def held(self) -> HeldActivations:
+        """The features of the compared pictures, as the part that trains is shown them."""
+        found = to_half(self.reference(), of=self._recipe.network)
+        num_tiles = self._recipe.tiles.num_tiles
+        return HeldActivations(found.reshape(len(found) // num_tiles, num_tiles, *found.shape[1:]))
+
+    def calibrate(self, setup: FrozenSetup, *, budget_s: float) -> None:
+        """Find out how many pictures a timed piece has."""
+        picture_s = quickest(self.timed(setup, "train"), budget_s=budget_s)
+        least = self._pictures_for(setup.engine_streams * setup.encode_batch)
+        wanted = round(_BLOCK_S / picture_s / least) * least
+        self.num = min(_MOST_PICTURES, max(least, wanted))
+        self.block_s = self.num * picture_s
+
+    def reference(self) -> Features:
+        """What is right: the features of some pictures, decoded in full, from plain torch in float32."""
+        if self._reference is None:
+            engine = TorchEngine(self.part, device=torch_device(self._session.policy))
+            self._reference = engine.encode(self._pixels(FULL, 0))
+        return self._reference
+
+    def alike(self, setup: FrozenSetup) -> Likeness:
+        with self._as_extraction(setup):
+            found = self._engine(setup).encode(self._pixels(setup.decode_scale, 0))
+        agreement = compare(self.reference(), found)
+        tolerance = ASKED_FOR_INT8 if setup.engine.endswith(":int8") else USUAL
+        figures = {"mean_cosine": agreement.mean_cosine, "worst_centred": agreement.worst_centred}
+        return Likeness(agreement.within(tolerance), agreement.in_words(tolerance), figures)
+
+    def timed(self, setup: FrozenSetup, what: str) -> Callable[[], float]:
+        """`what` is the same whatever it is: there is only one thing to do with a frozen part."""
+        engine = self._engine(setup)
+        recipe = replace(self._recipe, decode_scale=setup.decode_scale)
+        extractor = Extractor(engine, recipe, self._paths, self._folder, setup.decode_threads)
+
+        def run() -> float:
+            jobs = self._jobs(setup.engine_streams)
+            with self._as_extraction(setup), ThreadPoolExecutor(setup.engine_streams) as threads:
+                started_s = time.perf_counter()
+                num = sum(result.num_items for result in threads.map(extractor, jobs))
+                spent_s = time.perf_counter() - started_s
+            self.block_s += (spent_s - self.block_s) / 4  # what a piece takes lately
+            return spent_s / num
+
+        if setup not in self._warm:
+            run()
+            self._warm.add(setup)
+        return run
+
+    def free(self, setup: FrozenSetup) -> Callable[[], float]:
+        """The same with loading free: pictures that are decoded already."""
+        engine, pixels = self._engine(setup), self._pixels(setup.decode_scale, self._recipe.num_augmented)
+        per_picture = self._recipe.num_inputs
+        shown = np.resize(pixels, (self.num * per_picture, *pixels.shape[1:]))
+        parts = [shown[start : start + engine.batch] for start in range(0, len(shown), engine.batch)]
+
+        def run() -> float:
+            with self._as_extraction(setup), ThreadPoolExecutor(setup.engine_streams) as threads:
+                started_s = time.perf_counter()
+                list(threads.map(engine.encode, parts))
+                return (time.perf_counter() - started_s) / self.num
+
+        run()
+        return run
+
+    def let_go(self, *but: FrozenSetup) -> None:
+        wanted = {_key(setup) for setup in but}
+        self._warm &= set(but)
+        self._engines = {key: engine for key, engine in self._engines.items() if key in wanted}
+        empty_cache(torch_device(self._session.policy))
+
+    def shrinks(self, decode_scale: str) -> NDArray[np.int64]:
+        """By how much each picture of the sample is decoded smaller at this scale."""
+        cover = replace(self._recipe, decode_scale=decode_scale).cover
+        least = None if cover is None else cover_px(self._recipe.tiles, self._recipe.encoder.preprocess, times=cover)
+        return np.array([shrink_factor(min(read_size(picture.path)), least) for picture in self.pictures])
+
+    def _engine(self, setup: FrozenSetup) -> Engine:
+        key = _key(setup)
+        if key not in self._engines:
+            tiles = self._recipe.tiles
+            self._engines[key] = build_engine(self._session, self.part, setup.engine, self.pictures, tiles, setup.how)
+        return self._engines[key]
+
+    def _pixels(self, decode_scale: str, num_augmented: int) -> Pixels:
+        recipe = replace(self._recipe, decode_scale=decode_scale, num_augmented=num_augmented)
+        chosen = self.pictures[: self._pictures_for(_COMPARED)]
+        return np.stack([view for one in chosen for view in load_views(one.path, one.sample_id, "", recipe)])
+
+    def _jobs(self, num_jobs: int) -> list[Job]:
+        ids = [self.pictures[number % len(self.pictures)].sample_id for number in range(self.num)]
+        shares = [ids[number::num_jobs] for number in range(num_jobs)]
+        return [
+            Job(f"tune {number}", 0, len(share), tuple(share), "", f"tune-{number}.npz", ("",) * len(share))
+            for number, share in enumerate(shares)
+            if share
+        ]
+
+    @contextmanager
+    def _as_extraction(self, setup: FrozenSetup) -> Iterator[None]:
+        """torch's threads as extraction has them: one where streams use the cores."""
+        before = torch.get_num_threads()
+        if setup.engine.startswith("openvino:"):
+            torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+
+def _key(setup: FrozenSetup) -> tuple[str, int, int]:
+    return setup.engine, setup.encode_batch, setup.engine_streams

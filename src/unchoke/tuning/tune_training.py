@@ -1,0 +1,238 @@
+"""Training as work that can be done in several ways: real steps over the user's own pictures, for `unchoke tune`.
+
+In: a training as a value, over a sample of the pictures. Out: for any `TrainSetup`, whether its outputs and gradients are those
+of plain float32, and how many seconds a sample takes. Every way starts from the same weights, sees the same batches, and is
+thrown away afterwards; nothing is written but decoded pictures in a folder of the caller's.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unchoke.core.choices import Choice
+from unchoke.core.events import ignore
+from unchoke.core.units import format_count
+from unchoke.machine.backend import empty_cache, keep_freed_memory, rounding_of, torch_device, torch_dtype, unshortened
+from unchoke.machine.policy import LONG, SHORT
+from unchoke.training.network.loop_config import LoopConfig, Where
+from unchoke.training.network.sources import Source
+from unchoke.training.network.stored_pixels import StoredPixels
+from unchoke.training.network.tiled_network import TiledNetwork
+from unchoke.training.network.training_job import TrainingJob
+from unchoke.tuning.bouts import Bout, ReadOnce
+from unchoke.tuning.compare import Likeness, Numbers, equal_outputs
+from unchoke.tuning.tune_work import quickest
+
+_BLOCK_S = 0.7
+_MOST_STEPS = 32
+_LONGEST_STEP_S, _SHORTER_STEP_S = 3.0, 2.0
+_FEW = 4
+"""Samples of the first steps, which tell how long others would take."""
+
+
+@dataclass(frozen=True)
+class TrainSetup:
+    """One way to train. The names are those of the switches; `around` is what steps run inside of."""
+
+    train_precision: str
+    channels_last: bool
+    compile: bool
+    sub_batch: int
+    eval_batch: int
+    threads: int
+    workers: int
+    pin_memory: bool
+    keep_freed_memory: bool = True
+    cache: str = ""
+    around: Callable[[], AbstractContextManager[Any]] = nullcontext
+
+    @classmethod
+    def of(cls, job: TrainingJob) -> TrainSetup:
+        """The way a job would be run."""
+        loop = job.loop
+        return cls(
+            train_precision=SHORT[loop.dtype],
+            channels_last=loop.memory_format == "channels_last",
+            compile=loop.compile,
+            sub_batch=loop.sub_batch,
+            eval_batch=loop.eval_batch,
+            threads=loop.threads,
+            workers=job.workers,
+            pin_memory=job.pin,
+            keep_freed_memory=loop.keep_freed,
+            cache=str(job.source.cache.value) if isinstance(job.source, StoredPixels) else "",
+        )
+
+    def changed(self, name: str, value: Any) -> TrainSetup:
+        """The same with one switch set."""
+        return replace(self, **{name: value})
+
+    def plain(self, batch_size: int) -> TrainSetup:
+        """The way that defines what is right: float32, as torch lays it out, whole batches, nothing compiled."""
+        return replace(self, train_precision="f32", channels_last=False, compile=False, sub_batch=batch_size)
+
+    def loop(self, loop: LoopConfig, batch_size: int) -> LoopConfig:
+        """The loop of a run in this way, with steps of `batch_size`."""
+        return replace(
+            loop,
+            batch_size=batch_size,
+            dtype=LONG[self.train_precision],
+            memory_format="channels_last" if self.channels_last else "contiguous",
+            compile=self.compile,
+            sub_batch=min(self.sub_batch, batch_size),
+            eval_batch=self.eval_batch,
+            threads=self.threads,
+            keep_freed=self.keep_freed_memory,
+        )
+
+
+class TrainWork:
+    """Steps of one training. `num_judged` is the size of the val split that an epoch of a run ends with.
+
+    Steps have the run's own batch, unless one takes so long that nothing could be compared: then as many samples as do not.
+    """
+
+    def __init__(self, job: TrainingJob, *, num_judged: int, folder: Path) -> None:
+        self.job, self.num_judged, self.folder = job, num_judged, folder
+        self._device = torch_device(job.device)
+        quick = replace(job, source=_kept_in(job.source, "none", folder))
+        self._network, _, self._objective = quick.build(self._device)
+        _draw_head(self._network)
+        self._sources: dict[str, Source] = {}
+        self._bouts: dict[TrainSetup, Bout] = {}
+        self._reference: Numbers | None = None
+        self._state: tuple[int, bool] | None = None
+        self.batch_size, self.steps, self.block_s = job.loop.batch_size, 1, 0.0
+
+    def calibrate(self, setup: TrainSetup, *, budget_s: float) -> None:
+        """Find out how much a timed piece does, so that it is neither lost in noise nor takes for ever."""
+        wanted = self.job.loop.batch_size
+        self.batch_size = min(wanted, _FEW)
+        sample_s = quickest(self.timed(setup, "train"), budget_s=budget_s)
+        shorter = min(wanted, max(_FEW, int(_SHORTER_STEP_S / sample_s)))
+        self.batch_size = wanted if wanted * sample_s < _LONGEST_STEP_S else shorter
+        self.let_go()
+        step_s = quickest(self.timed(setup, "train"), budget_s=budget_s) * self.batch_size
+        self.steps = min(_MOST_STEPS, max(1, round(_BLOCK_S / step_s)))
+        self.block_s = self.steps * step_s
+
+    @property
+    def piece(self) -> str:
+        """What is timed at once, in words."""
+        usual = self.job.loop.batch_size
+        shorter = "" if self.batch_size == usual else f", because steps of {usual} take too long to be compared often"
+        return f"{format_count(self.steps, 'step')} of {format_count(self.batch_size, 'image')}{shorter}"
+
+    def alike(self, setup: TrainSetup) -> Likeness:
+        if self._reference is None:
+            with unshortened():
+                self._reference = self._numbers(TrainSetup.of(self.job).plain(self.batch_size))
+        rounding = rounding_of(self._device, torch_dtype(LONG[setup.train_precision]))
+        return equal_outputs(self._reference, self._numbers(setup), rounding)
+
+    def timed(self, setup: TrainSetup, what: str) -> Callable[[], float]:
+        bout = self._bouts.get(setup) or self._fresh(setup)
+        return self._runner(setup, bout, what)
+
+    def free(self, setup: TrainSetup) -> Callable[[], float]:
+        """The same steps with loading free: one batch is read once and shown again and again."""
+        return self._runner(setup, self._bout(setup, ReadOnce(self._source(setup.cache))), "train")
+
+    def let_go(self, *but: TrainSetup) -> None:
+        self._bouts = {setup: bout for setup, bout in self._bouts.items() if setup in but}
+        empty_cache(self._device)
+
+    def _runner(self, setup: TrainSetup, bout: Bout, what: str) -> Callable[[], float]:
+        """A function that runs a piece in this way, after one step that pays for what the first step pays."""
+
+        def run() -> float:
+            with setup.around():
+                if self._enter(setup):
+                    bout.train_steps(1)  # threads and memory settle
+                found = self._measure(bout, what)
+            if what == "train":
+                self.block_s += (found * self.steps * self.batch_size - self.block_s) / 4  # what a piece takes lately
+            return found
+
+        with setup.around():
+            self._enter(setup)
+            if bout.num_run == 0:
+                bout.train_steps(1)
+            if what == "evaluate":
+                bout.evaluate(1, num_judged=self.num_judged)
+        return run
+
+    def _measure(self, bout: Bout, what: str) -> float:
+        """Seconds of a sample, in training or in evaluation."""
+        if what == "evaluate":
+            return bout.evaluate(self.steps * self.batch_size, num_judged=self.num_judged)
+        return bout.train_steps(self.steps)
+
+    def _enter(self, setup: TrainSetup) -> bool:
+        """Put the whole process in the state this way wants; whether it was in another."""
+        wanted = (setup.threads, setup.keep_freed_memory)
+        if wanted == self._state:
+            return False
+        torch.set_num_threads(setup.threads)
+        keep_freed_memory(setup.keep_freed_memory)
+        self._state = wanted
+        return True
+
+    def _numbers(self, setup: TrainSetup) -> Numbers:
+        with setup.around():
+            self._enter(setup)
+            return self._fresh(setup).numbers()
+
+    def _fresh(self, setup: TrainSetup) -> Bout:
+        """This way before its first step."""
+        self._bouts[setup] = self._bout(setup, self._source(setup.cache))
+        return self._bouts[setup]
+
+    def _bout(self, setup: TrainSetup, source: Source) -> Bout:
+        job = self.job
+        where = Where(self._device, None, ignore, setup.workers, setup.pin_memory)
+        network, loop = copy.deepcopy(self._network), setup.loop(job.loop, self.batch_size)
+        return Bout(network, source, job.problem, self._objective, loop, metric=job.metric, where=where, inputs=job.inputs)
+
+    def _source(self, cache: str) -> Source:
+        if cache not in self._sources:
+            spec = _filled(_kept_in(self.job.source, cache, self.folder))
+            self._sources[cache] = spec.open(self.job.problem.sample_ids, self.job.loop.seed)
+        return self._sources[cache]
+
+
+def _kept_in(source: Any, mode: str, folder: Path) -> Any:
+    """Pixels kept in this way, all of them, in a folder that is not the user's; activations are where they are."""
+    if not isinstance(source, StoredPixels):
+        return source
+    num = 0 if mode == "none" else len(source.sample_ids)
+    row_bytes = math.prod(source.canvas.row_shape) * 3
+    cache = Choice("cache", mode, "to be compared", {"capacity_rows": num, "bytes": num * row_bytes})
+    return replace(source, cache=cache, folder=folder / f"pixels-{mode}", filled=None)
+
+
+def _filled(source: Any) -> Any:
+    """The same, every picture decoded where it is to be kept."""
+    if not isinstance(source, StoredPixels) or source.cache.value == "none":
+        return source
+    cache = source.open_cache()
+    for position in cache.missing().tolist():
+        cache.row(position)
+    if source.cache.value == "ram":
+        return replace(source, filled=cache)
+    cache.close()
+    return source
+
+
+def _draw_head(network: TiledNetwork) -> None:
+    """A head that tells features apart: it begins next to nothing, and outputs that hardly move would hide what differs."""
+    weight = network.head.weight
+    torch.nn.init.normal_(weight, std=weight.shape[1] ** -0.5, generator=torch.Generator().manual_seed(0))

@@ -1,0 +1,222 @@
+"""Recordings with one cause planted in their numbers: it is named first, with its line; a healthy one names nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from unchoke.chokes.diagnose import diagnose
+from unchoke.chokes.recording import Recording
+from unchoke.core.findings import Finding
+
+COLUMNS = [
+    "end_s", "wall_s", "wait_s", "copy_s", "forward_s", "backward_s", "optimizer_s", "evaluate_s", "checkpoint_s",
+    "batches", "samples", "items", "minor_faults", "user_s", "system_s", "rss_bytes", "loss", "steps",
+]  # fmt: skip
+SCRIPT = "/home/someone/train.py"
+STEPS = 40
+
+
+def step(**changed: float) -> list[float]:
+    """A healthy step of 100 ms on 16 samples."""
+    usual = dict.fromkeys(COLUMNS, 0.0) | {"batches": 1, "samples": 16, "steps": 1, "rss_bytes": 5e8, "loss": 1.0}
+    usual |= {"wall_s": 0.1, "forward_s": 0.035, "backward_s": 0.055, "optimizer_s": 0.008, "user_s": 0.18}
+    return [(usual | changed)[name] for name in COLUMNS]
+
+
+def loader(**changed: Any) -> dict[str, Any]:
+    """Loading that costs next to nothing, ten batches an epoch, four epochs."""
+    usual = {
+        "number": 0, "dataset": "Photos", "dataset_file": SCRIPT, "dataset_line": 20, "collate": "default_collate",
+        "collate_file": "/site-packages/torch/utils/data/_utils/collate.py", "num_samples": 160, "batch_size": 16,
+        "iterators": 4, "batches": STEPS, "samples": 640, "wait_s": 0.04, "fetch_s": 0.04, "getitem_s": 0.03,
+        "fetched_samples": 640, "fetches": STEPS, "sample_shape": [3, 64, 64], "batch_bytes": 16 * 3 * 64 * 64 * 4,
+    }  # fmt: skip
+    return usual | changed
+
+
+def call(kind: str, **changed: Any) -> dict[str, Any]:
+    usual = {"kind": kind, "phase": "getitem", "file": SCRIPT, "line": 30, "function": "Photos.__getitem__"}
+    return usual | {"count": 640, "seconds": 4.0, "distinct": 160, "example": "photos/1.jpg"} | changed
+
+
+def found(
+    *,
+    steps: list[list[float]] | None = None,
+    loaders: list[dict[str, Any]] | None = None,
+    calls: list[dict[str, Any]] | None = None,
+    samples: list[dict[str, Any]] | None = None,
+    modules: list[dict[str, Any]] | None = None,
+    facts: dict[str, Any] | None = None,
+) -> list[Finding]:
+    main = {"role": "main", "calls": calls or [], "samples": samples or [], "sample_period_s": 0.01, "usage": {"rss_bytes": 5e8}}
+    recording = Recording.from_dict(
+        {
+            "main": main,
+            "machine": {"cores": 2, "memory_bytes": 16e9},
+            "steps": {"columns": COLUMNS, "rows": steps or [step()] * STEPS},
+            "loaders": loaders if loaders is not None else [loader()],
+            "modules": modules or [],
+            "facts": facts or {},
+        }
+    )
+    return diagnose(recording)
+
+
+def slow_steps(loading_s: float) -> list[list[float]]:
+    """Steps that wait for loading in their own process."""
+    return [step(wall_s=0.1 + loading_s, wait_s=loading_s)] * STEPS
+
+
+def slow_loader(loading_s: float, **changed: Any) -> list[dict[str, Any]]:
+    total_s = STEPS * loading_s
+    return [loader(wait_s=total_s, fetch_s=total_s, getitem_s=total_s, **changed)]
+
+
+def test_a_healthy_recording_names_nothing() -> None:
+    assert found() == []
+
+
+def test_a_recording_without_steps_names_nothing() -> None:
+    assert diagnose(Recording()) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "row"),
+    [
+        ("stat-per-sample", call("stat", count=64_000, distinct=9_000)),
+        ("list-per-sample", call("list", amount=640 * 4_000, distinct=1)),
+        (
+            "oversized-decode",
+            call("decode", amount=640 * 1_920_000, detail={"format": "JPEG", "width_px": 1600, "height_px": 1200}),
+        ),
+        ("repeated-decode", call("decode", amount=640 * 64 * 64, detail={"format": "PNG"})),
+        ("reopened-file", call("raster_open", distinct=1, example="scene.tif")),
+        ("compressed-npz", call("npz", amount=640e6, detail={"compressed": True})),
+        ("parsed-per-sample", call("csv", distinct=1, example="labels.csv")),
+        ("transform-at-full-size", call("transform", amount=640 * 1_920_000, detail={"name": "filter"})),
+    ],
+)
+def test_what_loading_spends_its_time_on_is_named_with_its_line(code: str, row: dict[str, Any]) -> None:
+    findings = found(steps=slow_steps(0.1), loaders=slow_loader(0.1), calls=[row])
+
+    assert findings[0].code == code
+    assert (findings[0].path, findings[0].line) == (SCRIPT, 30)
+    assert findings[0].severity == "warning"
+    assert findings[0].evidence["gain_share"] > 0.2
+    assert findings[0].fix
+    assert findings[0].command
+    assert "a step" in findings[0].expected_gain
+
+
+def test_loading_that_the_step_does_not_wait_for_is_left_alone() -> None:
+    hidden = loader(num_workers=2, persistent=True, fetch_s=4.0, getitem_s=4.0, wait_s=0.02)
+
+    assert found(loaders=[hidden], calls=[call("stat", count=64_000)]) == []
+
+
+def test_python_in_a_transform_is_named_by_its_function() -> None:
+    row = {"stage": "python", "phase": "getitem", "file": SCRIPT, "line": 44, "function": "brighten", "count": 380}
+
+    findings = found(steps=slow_steps(0.1), loaders=slow_loader(0.1), samples=[row])
+
+    assert (findings[0].code, findings[0].line) == ("python-transform", 44)
+
+
+def test_workers_that_are_started_every_epoch_are_named() -> None:
+    started = loader(num_workers=2, start_method="spawn", startup_s=4.0, wait_s=4.1, fetch_s=0.4)
+
+    findings = found(steps=slow_steps(0.1), loaders=[started])
+
+    assert findings[0].code == "worker-startup"
+    assert "persistent_workers=True" in findings[0].command
+
+
+def test_a_slow_collate_of_ones_own_is_named() -> None:
+    mine = slow_loader(0.1, collate="stack", collate_file=SCRIPT, collate_line=50, collate_s=3.6)
+
+    assert found(steps=slow_steps(0.1), loaders=mine)[0].code == "slow-collate"
+
+
+def test_loading_beside_idle_cores_asks_for_workers() -> None:
+    idle = [step(wall_s=0.2, wait_s=0.1, user_s=0.2)] * STEPS
+
+    findings = found(steps=idle, loaders=slow_loader(0.1))
+
+    assert findings[0].code == "no-workers"
+    assert findings[0].evidence["remedy"] == "workers:2"
+
+
+@pytest.mark.parametrize(
+    ("code", "changed"),
+    [
+        ("slow-checkpoint", {"steps": [step(wall_s=0.2, checkpoint_s=0.1)] * STEPS, "calls": [call("save", phase="checkpoint")]}),
+        ("host-sync", {"steps": [step(wall_s=0.2, items=256)] * STEPS, "calls": [call("item", phase="step", count=10_240)]}),
+        ("allocator-faults", {"steps": [step(minor_faults=60_000, user_s=0.1, system_s=0.08)] * STEPS}),
+        ("anomaly-mode", {"facts": {"anomaly": True}}),
+        (
+            "slow-evaluation",
+            {
+                "steps": [step(wall_s=0.3, evaluate_s=0.2)] * STEPS,
+                "loaders": [loader(), loader(number=1, evaluation=True, iterators=20, batch_size=1)],
+            },
+        ),
+        (
+            "tiny-batches",
+            {
+                "steps": [step(wall_s=0.01, samples=1, forward_s=0.003, backward_s=0.005, optimizer_s=0.001)] * STEPS,
+                "loaders": [loader(batch_size=1, samples=STEPS)],
+            },
+        ),
+    ],
+)
+def test_what_a_step_loses_its_time_to_is_named(code: str, changed: dict[str, Any]) -> None:
+    findings = found(**changed)
+
+    assert findings[0].code == code
+    assert findings[0].severity == "warning"
+
+
+def test_results_that_are_kept_with_their_graphs_are_named_with_the_variable() -> None:
+    growing = [step(wall_s=0.1 + 0.01 * number) for number in range(STEPS)]
+    kept = [{"step": 8, "tensors": 8}, {"step": 40, "tensors": 40, "holder": {"name": "losses", "file": SCRIPT, "line": 61}}]
+
+    first = found(steps=growing, facts={"kept_graphs": kept})[0]
+
+    assert (first.code, first.line) == ("graph-kept", 61)
+    assert "losses keeps 40 results" in first.message
+
+
+def network(name: str, **changed: Any) -> dict[str, Any]:
+    usual = {"name": name, "class": "Sequential", "file": SCRIPT, "line": 70, "depth": 1, "calls_per_step": 1, "batch": 16}
+    usual |= {"seconds_per_step": 0.03, "input_shape": [16, 3, 64, 64], "training": True, "grad_enabled": True}
+    return usual | {"num_params": 1000, "num_trainable": 1000, "num_in_optimizer": 1000, "output_requires_grad": True} | changed
+
+
+@pytest.mark.parametrize(
+    ("code", "changed"),
+    [
+        ("tile-loop", {"calls_per_step": 16}),
+        ("frozen-gradients", {"num_in_optimizer": 0}),
+        (
+            "frozen-recomputed",
+            {"num_in_optimizer": 0, "num_trainable": 0, "output_requires_grad": False, "repeated_inputs_share": 0.74},
+        ),
+    ],
+)
+def test_what_the_network_is_asked_to_do_in_vain_is_named(code: str, changed: dict[str, Any]) -> None:
+    findings = found(modules=[network("backbone", **changed)])
+
+    assert findings[0].code == code
+    assert findings[0].line == 70
+    assert "backbone" in findings[0].message
+
+
+def test_findings_come_with_the_largest_gain_first() -> None:
+    calls = [call("stat", count=64_000, seconds=1.0), call("csv", seconds=3.0, line=31, distinct=1)]
+
+    shares = [finding.evidence["gain_share"] for finding in found(steps=slow_steps(0.1), loaders=slow_loader(0.1), calls=calls)]
+
+    assert shares == sorted(shares, reverse=True)
+    assert len(shares) >= 2

@@ -1,0 +1,58 @@
+"""Scoring again gives exactly what was recorded, or says what is missing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from unchoke.commands.evaluate import evaluate, load_predictions
+from unchoke.commands.fit import train
+from unchoke.core.errors import DataError, UsageError
+from unchoke.core.events import ignore
+
+
+def test_an_evaluation_equals_the_record_to_the_last_bit(finished: Path) -> None:
+    record = json.loads((finished / "experiments" / "exp_1" / "record.json").read_text())
+    again = evaluate(out=finished, on_event=ignore)
+    found = again.to_dict()
+    for split, metrics in record["metrics"].items():
+        assert found["metrics"][split] == {name: one["value"] for name, one in metrics.items()}
+        assert found["intervals"][split] == {name: [one["low"], one["high"]] for name, one in metrics.items()}
+    assert set(found["metrics"]) == {"val", "test"}
+    assert f"unchoke report exp_1 --out {finished}" in again.to_text()
+
+
+def test_evaluation_needs_no_images_and_no_weights(workspace: Path) -> None:
+    for name in ("engines", "manifest.csv", "unchoke.toml", "checked.parquet"):
+        path = workspace / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert evaluate("1", out=workspace, on_event=ignore).to_dict()["run"] == "exp_1"
+
+
+def test_features_that_are_gone_are_named(workspace: Path) -> None:
+    for shard in (workspace / "features").rglob("*.npz"):
+        shard.unlink()
+    with pytest.raises(DataError, match="features of 12 samples are gone"):
+        evaluate(out=workspace, on_event=ignore)
+
+
+def test_a_run_that_was_judged_on_nothing_says_so(own_photos: Path, tiny_weights: Path, tmp_path: Path) -> None:
+    common: dict[str, Any] = {"encoder": "test_resnet", "weights": str(tiny_weights), "workers": 1, "engine": "torch"}
+    shares = {"val_share": 0.0, "test_share": 0.0, "epochs": 1}
+    train(str(own_photos), out=tmp_path / "out", on_event=ignore, **common, **shares)
+    with pytest.raises(UsageError, match="nothing to be judged by"):
+        evaluate(out=tmp_path / "out", on_event=ignore)
+
+
+def test_predictions_hold_every_judged_sample_with_text_kept_as_text(finished: Path) -> None:
+    table = load_predictions(finished / "experiments" / "exp_1" / "predictions.csv")
+    manifest = pd.read_csv(finished / "manifest.csv")
+    judged = manifest[manifest["split"] != "train"]
+    assert sorted(table["sample_id"]) == sorted(judged["sample_id"])
+    assert set(table["truth"]) == {"apple", "leaf", "plum"}
+    assert table["confidence"].between(1 / 3 - 1e-6, 1).all()

@@ -1,0 +1,93 @@
+"""An exported run is all that another machine needs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unchoke.commands.evaluate import evaluate
+from unchoke.commands.export import export_run
+from unchoke.commands.fit import train
+from unchoke.commands.predict import predict
+from unchoke.core.errors import UsageError
+from unchoke.core.events import ignore
+
+ELSEWHERE = """
+import json, sys
+import unchoke
+from unchoke.core.events import ignore
+images, *folders = sys.argv[1:]
+found = []
+for folder in folders:
+    evaluation = unchoke.evaluate(folder, on_event=ignore).to_dict()
+    rows = unchoke.predict(folder, [images], on_event=ignore).rows
+    found.append({**evaluation, "rows": rows, "report": str(unchoke.report(folder))})
+sys.stdout.write(json.dumps(found))
+"""
+
+
+def in_a_fresh_process(images: str, folders: list[str], *, cwd: Path) -> list[dict[str, Any]]:
+    done = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE, images, *folders], cwd=cwd, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
+def without_folders(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**row, "path": Path(row["path"]).name} for row in rows]
+
+
+def test_an_export_gives_the_same_figures_elsewhere_when_the_workspace_is_gone(
+    workspace: Path, photos: Path, tmp_path: Path
+) -> None:
+    runs = ["exp_1", train(out=workspace, on_event=ignore, views=2, head="attention").run]
+    here = [evaluate(run, out=workspace, on_event=ignore).to_dict() for run in runs]
+    predicted = [predict(run, [photos], out=workspace, on_event=ignore).rows for run in runs]
+    for run in runs:
+        exported = tmp_path / f"taken away {run}"
+        result = export_run(run, exported, out=workspace, on_event=ignore)
+        assert result["size_bytes"] == sum(file.stat().st_size for file in exported.rglob("*") if file.is_file())
+    shutil.rmtree(workspace)
+    elsewhere = tmp_path / "other"
+    shutil.copytree(photos, elsewhere / "pictures")
+    there = in_a_fresh_process("pictures", [f"../taken away {run}" for run in runs], cwd=elsewhere)
+    for found, known, rows in zip(there, here, predicted, strict=True):
+        assert found["metrics"] == known["metrics"]
+        assert found["intervals"] == json.loads(json.dumps(known["intervals"]))
+        assert without_folders(found["rows"]) == without_folders(rows)
+        assert (elsewhere / found["report"]).is_file()
+
+
+def test_an_export_never_overwrites(workspace: Path, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    with pytest.raises(UsageError, match="exists already"):
+        export_run("latest", tmp_path / "there", out=workspace, on_event=ignore)
+    assert list((tmp_path / "there").iterdir()) == []
+
+
+def test_weights_that_are_gone_can_be_given_and_other_ones_are_refused(
+    workspace: Path, tiny_weights: Path, tmp_path: Path
+) -> None:
+    import torch
+
+    from unchoke.features.encoders import load_state
+
+    moved = tmp_path / "moved.safetensors"
+    shutil.copy(tiny_weights, moved)
+    text = (workspace / "unchoke.toml").read_text().replace(str(tiny_weights), str(tmp_path / "gone.safetensors"))
+    (workspace / "unchoke.toml").write_text(text)
+    export_run("latest", tmp_path / "a", weights=moved, out=workspace, on_event=ignore)
+    state = load_state(tiny_weights)
+    torch.save({name: value * 2 for name, value in state.items()}, tmp_path / "other.pt")
+    with pytest.raises(UsageError, match="not those the run was trained with"):
+        export_run("latest", tmp_path / "b", weights=tmp_path / "other.pt", out=workspace, on_event=ignore)
+    assert not (tmp_path / "b").exists()
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".unchoke")]

@@ -1,0 +1,275 @@
+"""All folds: each sample is predicted once by a run that never saw it, groups stay whole, and what is done stays done."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from unchoke.commands.evaluate import load_predictions
+from unchoke.commands.fit import train
+from unchoke.commands.folds import FoldsResult, run_all_folds, train_all_folds
+from unchoke.commands.results import FitResult
+from unchoke.core.errors import DataError, Interrupted, UsageError
+from unchoke.core.events import Chosen, Event, Note, ignore
+from unchoke.core.settings import Settings, load_remembered
+from unchoke.core.workspace import Workspace
+from unchoke.photos.manifest import load_manifest
+from unchoke.runs.session import Session, open_session
+
+FOLDS = 3
+TARGETS = ("clover", "dead", "total")
+WEIGHTS = {"clover": 0.1, "dead": 0.3, "total": 0.6}
+
+
+@dataclass
+class Scene:
+    """A table of photos, the options to train on it, and the manifest as it was after each fold."""
+
+    table: Path
+    out: Path
+    options: dict[str, Any]
+    manifests: dict[int, pd.DataFrame]
+
+    @property
+    def settings(self) -> Settings:
+        weights = WEIGHTS if self.options.get("target") else {}
+        return Settings(data=str(self.table), folds=FOLDS, fold="all", target_weights=weights)
+
+    @property
+    def workspace(self) -> Workspace:
+        return Workspace(self.out)
+
+    def one_fold(self, fold: int) -> FitResult:
+        result = train(self.table, out=self.out, on_event=ignore, folds=FOLDS, fold=fold, **self.options)
+        assert isinstance(result, FitResult)
+        manifest = load_manifest(self.workspace.manifest_file)
+        assert manifest is not None
+        self.manifests[fold] = manifest
+        return result
+
+    def run(self, one_fold: Callable[[int], FitResult] | None = None) -> FoldsResult:
+        return train_all_folds(one_fold or self.one_fold, settings=self.settings, workspace=self.workspace)
+
+
+def make_scene(folder: Path, photos: Path, finished: Path, tiny_weights: Path, **options: Any) -> Scene:
+    """Twenty photos of three classes, two photos to a plant; two targets that follow the class, and their sum."""
+    files = [file for name in ("apple", "leaf", "plum") for file in sorted((photos / name).glob("*.jpg"))[:7]][:20]
+    numbers = np.arange(len(files))
+    clover, dead = (numbers // 7) * 2.0 + numbers / 50, 5.0 - numbers // 7
+    columns = {"file": [file.name for file in files], "label": [file.parent.name for file in files], "plant": numbers // 2}
+    table = pd.DataFrame({**columns, "clover": clover, "dead": dead, "total": clover + dead})
+    table.to_csv(folder / "t.csv", index=False)
+    shutil.copytree(finished / "engines", folder / "out" / "engines")
+    common = {"images": [photos], "path": "file", "group": "plant", "encoder": "test_resnet", "weights": tiny_weights}
+    return Scene(folder / "t.csv", folder / "out", {**common, "workers": 1, "head": "linear", **options}, {})
+
+
+@pytest.fixture(scope="module")
+def classes(
+    photos: Path, finished: Path, tiny_weights: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Scene, FoldsResult]:
+    scene = make_scene(tmp_path_factory.mktemp("classes"), photos, finished, tiny_weights, label="label", epochs=8)
+    return scene, scene.run()
+
+
+@pytest.fixture(scope="module")
+def numbers(
+    photos: Path, finished: Path, tiny_weights: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Scene, FoldsResult]:
+    scene = make_scene(tmp_path_factory.mktemp("numbers"), photos, finished, tiny_weights, target=TARGETS, epochs=8)
+    return scene, scene.run()
+
+
+def test_every_sample_is_predicted_once_and_by_the_run_that_tested_it(classes: tuple[Scene, FoldsResult]) -> None:
+    scene, result = classes
+    oof = load_predictions(result.oof_file)
+    table = pd.read_csv(scene.table, dtype="str").set_index("file")
+    assert list(oof.columns) == ["sample_id", "fold", "group", "truth", "predicted", "confidence"]
+    assert oof["sample_id"].tolist() == sorted(table.index)
+    assert oof["truth"].tolist() == table.loc[oof["sample_id"], "label"].tolist()
+    assert oof["group"].astype("str").tolist() == table.loc[oof["sample_id"], "plant"].tolist()
+    for fold, run in enumerate(result.runs):
+        tested = load_predictions(scene.workspace.run_folder(run) / "predictions.csv").query("split == 'test'")
+        kept = oof[oof["fold"] == fold].set_index("sample_id").loc[tested["sample_id"]]
+        assert kept["predicted"].tolist() == tested["predicted"].tolist()
+        assert kept["confidence"].tolist() == tested["confidence"].tolist()
+
+
+def test_no_group_is_on_two_sides_of_any_fold(classes: tuple[Scene, FoldsResult]) -> None:
+    scene, _ = classes
+    for manifest in scene.manifests.values():
+        assert set(manifest["split"]) == {"train", "val", "test"}
+        assert manifest.groupby("group")["split"].nunique().max() == 1
+
+
+def test_another_fold_in_the_same_workspace_keeps_every_sample_in_its_fold(classes: tuple[Scene, FoldsResult]) -> None:
+    scene, result = classes
+    first = scene.manifests[0].set_index("sample_id")["fold"]
+    for fold, manifest in scene.manifests.items():
+        kept = manifest.set_index("sample_id")
+        assert kept["fold"].equals(first)
+        assert (kept["fold"] == fold).equals(kept["split"] == "test")
+    assert dict(load_predictions(result.oof_file)[["sample_id", "fold"]].to_numpy()) == first.to_dict()
+
+
+def test_the_record_holds_each_fold_their_mean_and_deviation_and_all_predictions_together(
+    classes: tuple[Scene, FoldsResult],
+) -> None:
+    _, result = classes
+    record, oof = json.loads((result.folder / "folds.json").read_text()), load_predictions(result.oof_file)
+    accuracies = [(part["truth"] == part["predicted"]).mean() for _, part in oof.groupby("fold")]
+    assert [fold["test"]["accuracy"]["value"] for fold in record["folds"]] == pytest.approx(accuracies, abs=1e-6)
+    assert [fold["num_test"] for fold in record["folds"]] == oof.groupby("fold").size().tolist()
+    over = record["over_folds"]["accuracy"]
+    assert (over["mean"], over["num_folds"]) == (pytest.approx(np.mean(accuracies)), FOLDS)
+    assert over["deviation"] == pytest.approx(np.std(accuracies, ddof=1), abs=1e-6)
+    pooled = record["pooled"]["values"]["accuracy"]
+    assert pooled["value"] == pytest.approx((oof["truth"] == oof["predicted"]).mean())
+    assert pooled["low"] <= pooled["value"] <= pooled["high"]
+    assert np.array(record["pooled"]["confusion"]).sum() == record["num_samples"] == 20
+    assert "log_loss" not in record["pooled"]["values"]
+
+
+def test_a_tie_between_classes_still_counts_as_the_class_that_was_predicted() -> None:
+    from unchoke.commands.folds import judge_oof
+
+    names = ["a", "b", "c"]
+    oof = pd.DataFrame(
+        {"truth": ["c", "b", "a", "a"], "predicted": ["c", "b", "a", "b"], "confidence": [0.333333, 1.0, 0.5, 0.9]}
+    )
+    scores = judge_oof(oof, "classification", names, settings=Settings())
+    assert scores.values["accuracy"].value == 0.75
+    assert scores.confusion == [[1, 1, 0], [0, 1, 0], [0, 0, 1]]
+    # four samples, each in a bin of its own: the mean distance between confidence and hit
+    assert scores.values["ece"].value == pytest.approx((2 / 3 + 0 + 0.5 + 0.9) / 4, abs=1e-4)
+
+
+def test_weights_declared_for_targets_give_the_weighted_score_of_all_predictions(numbers: tuple[Scene, FoldsResult]) -> None:
+    scene, result = numbers
+    oof = load_predictions(result.oof_file)
+    assert list(oof.columns[:3]) == ["sample_id", "fold", "group"]
+    truth, predicted = (oof[[f"{what}/{name}" for name in TARGETS]].to_numpy() for what in ("truth", "predicted"))
+    table = pd.read_csv(scene.table).set_index("file").loc[oof["sample_id"], list(TARGETS)]
+    assert truth == pytest.approx(table.to_numpy(), rel=1e-6)
+    weights = np.broadcast_to(list(WEIGHTS.values()), truth.shape)
+    mean = (weights * truth).sum() / weights.sum()
+    expected = 1 - (weights * (truth - predicted) ** 2).sum() / (weights * (truth - mean) ** 2).sum()
+    weighted = result.pooled.values["weighted_r2"]
+    assert weighted.value == pytest.approx(expected, abs=1e-5)
+    assert weighted.low is not None
+    total = 1 - ((truth - predicted)[:, 2] ** 2).sum() / ((truth[:, 2] - truth[:, 2].mean()) ** 2).sum()
+    assert result.pooled.values["r2/total"].value == pytest.approx(total, abs=1e-5)
+
+
+def test_the_result_reads_like_any_other(classes: tuple[Scene, FoldsResult]) -> None:
+    scene, result = classes
+    found = json.loads(json.dumps(result.to_dict()))
+    assert found["runs"] == ["exp_1", "exp_2", "exp_3"]
+    assert found["run"].startswith("folds_")
+    assert Path(found["oof"]).is_file()
+    assert all(Path(report).is_file() for report in found["reports"])
+    assert found["metrics"]["test"]["accuracy"] == result.pooled.values["accuracy"].value
+    assert found["timings"]["train"] == pytest.approx(sum(one.record["timings"]["train"] for one in result.results))
+    assert found["memory"]["measured_bytes"] > 0
+    text = result.to_text()
+    assert "3 folds, 20 samples, each predicted by the run that never saw it" in text
+    assert "balanced accuracy" in text
+    assert f"unchoke report exp_1 --out {scene.out}" in text
+
+
+def test_folds_that_are_done_are_found_done_and_nothing_is_written_again(classes: tuple[Scene, FoldsResult]) -> None:
+    scene, first = classes
+    before = {file: file.stat().st_mtime_ns for file in (*first.folder.iterdir(), *scene.out.rglob("*.pt"))}
+    again = scene.run()
+    assert (first.already_done, again.already_done, again.folder) == (False, True, first.folder)
+    assert {file: file.stat().st_mtime_ns for file in before} == before
+    assert "every fold is done" in again.to_text()
+
+
+def test_stopped_between_folds_it_goes_on_to_the_same_bytes(classes: tuple[Scene, FoldsResult], tmp_path: Path) -> None:
+    scene, whole = classes
+    fresh = Scene(scene.table, tmp_path / "out", scene.options, {})
+    shutil.copytree(scene.out / "engines", fresh.out / "engines")
+
+    def stopped(fold: int) -> FitResult:
+        if fold == 1:
+            raise Interrupted("stopped", why="asked to", try_="again")
+        return fresh.one_fold(fold)
+
+    with pytest.raises(Interrupted):
+        fresh.run(stopped)
+    assert not list((fresh.out / "experiments").glob("folds_*"))
+    result = fresh.run()
+    assert [one.already_done for one in result.results] == [True, False, False]
+    assert result.folder.name == whole.folder.name
+    for name in ("oof.csv", "folds.json"):
+        assert (result.folder / name).read_bytes() == (whole.folder / name).read_bytes()
+
+
+def test_folds_that_do_not_cover_every_sample_once_are_refused(classes: tuple[Scene, FoldsResult]) -> None:
+    scene, result = classes
+    with pytest.raises(DataError, match="every sample exactly once"):
+        scene.run(lambda fold: result.results[0 if fold == 2 else fold])
+    moved = {**result.results[2].record, "data": {**result.results[2].record["data"], "num_samples": 21}}
+    with pytest.raises(DataError) as caught:
+        scene.run(lambda fold: FitResult(moved, scene.out) if fold == 2 else result.results[fold])
+    assert "20 and 21" in caught.value.why
+
+
+def test_all_folds_need_a_number_of_folds(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="without a number of folds"):
+        train_all_folds(lambda fold: pytest.fail("nothing may run"), settings=Settings(fold="all"), workspace=Workspace(tmp_path))
+
+
+def test_each_fold_has_its_own_session_and_the_workspace_remembers_all_of_them(
+    classes: tuple[Scene, FoldsResult], tmp_path: Path
+) -> None:
+    scene, whole = classes
+    out = Path(shutil.copytree(scene.out, tmp_path / "out"))
+    sessions: list[Session] = []
+    events: list[Event] = []
+
+    def one_fold(session: Session) -> FitResult:
+        sessions.append(session)
+        session.warn("the same warning in every fold")
+        session.on_event(Chosen(whole_choice))
+        session.remember_settings()
+        assert session.settings.test_fold == len(sessions) - 1
+        return whole.results[session.settings.test_fold]
+
+    typed = {"data": scene.table, "folds": FOLDS, "fold": "all", **scene.options}
+    with open_session(typed, out=out, on_event=events.append) as session:
+        session.choices.append(whole_choice := session.policy.choices[0])
+        result = run_all_folds(session, one_fold)
+        assert [one.settings.fold for one in sessions] == [0, 1, 2]
+        assert session.settings.fold == "all"
+        assert len({id(one.timers) for one in (session, *sessions)}) == 4
+        assert all(one.choices == session.choices and one.choices is not session.choices for one in sessions)
+    assert (out / "experiments" / whole.folder.name / "oof.csv").read_bytes() == whole.oof_file.read_bytes()
+    assert result.runs == whole.runs
+    assert load_remembered(Workspace(out))["fold"] == "all"
+    warnings = [event for event in events if isinstance(event, Note) and event.level == "warning"]
+    assert len(warnings) == 1, "a warning that every fold gives is told once"
+    assert len([event for event in events if isinstance(event, Chosen) and event.choice == whole_choice]) == 1
+
+
+def test_one_command_runs_every_fold_and_its_repetition_finds_them_done(
+    classes: tuple[Scene, FoldsResult], tmp_path: Path
+) -> None:
+    scene, whole = classes
+    out = tmp_path / "out"
+    shutil.copytree(scene.out / "engines", out / "engines")
+    first = train(scene.table, out=out, on_event=ignore, folds=FOLDS, fold="all", **scene.options)
+    assert isinstance(first, FoldsResult)
+    assert first.oof_file.read_bytes() == whole.oof_file.read_bytes()
+    again = train(out=out, on_event=ignore, head="linear", epochs=8)
+    assert isinstance(again, FoldsResult)
+    assert again.already_done

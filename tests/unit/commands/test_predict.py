@@ -1,0 +1,72 @@
+"""New images: one row each, the unreadable named, and the features made as in training."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from unchoke.commands.predict import predict
+from unchoke.core.errors import UsageError
+from unchoke.core.events import Event, Note, ignore
+
+
+def test_predictions_of_known_images_equal_those_recorded(finished: Path, photos: Path) -> None:
+    recorded = pd.read_csv(finished / "experiments" / "exp_1" / "predictions.csv").set_index("sample_id")
+    found = predict("latest", [photos], out=finished, on_event=ignore)
+    assert (found.run, len(found.rows), found.failed) == ("exp_1", 42, {})
+    by_id = {Path(row["path"]).relative_to(photos).as_posix(): row for row in found.rows}
+    for sample_id, row in recorded.iterrows():
+        assert by_id[str(sample_id)]["predicted"] == row["predicted"]
+        assert by_id[str(sample_id)]["confidence"] == pytest.approx(row["confidence"], abs=1e-6)
+
+
+def test_a_bad_image_is_named_with_its_reason_and_the_rest_predicted(finished: Path, photos: Path, tmp_path: Path) -> None:
+    good = sorted(photos.rglob("*.jpg"))[:2]
+    bad = tmp_path / "bad, really.jpg"
+    bad.write_bytes(b"nothing like a picture")
+    found = predict("1", [good[0], bad, good[1]], out=finished, on_event=ignore, to=str(tmp_path / "p.csv"))
+    assert [row["path"] for row in found.rows] == [str(file) for file in good]
+    assert list(found.failed) == [str(bad)]
+    assert "unreadable" in found.failed[str(bad)]
+    assert f"failed\t{bad}" in found.to_text()
+    with (tmp_path / "p.csv").open(newline="") as file:
+        assert [row["path"] for row in csv.DictReader(file)] == [str(file) for file in good]
+
+
+def test_only_bad_images_give_no_rows(finished: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.jpg").write_bytes(b"")
+    found = predict("1", [tmp_path], out=finished, on_event=ignore)
+    assert (found.rows, list(found.failed.values())) == ([], ["empty: the file has no bytes"])
+
+
+def test_nothing_to_predict_is_a_wrong_usage(finished: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no images"):
+        predict("1", [tmp_path], out=finished, on_event=ignore)
+    with pytest.raises(UsageError) as caught:
+        predict("1", [tmp_path / "a.jpg", tmp_path / "b.jpg"], out=finished, on_event=ignore)
+    assert "2 of 2" in caught.value.why
+
+
+def test_a_device_asked_for_by_name_is_used_and_said(finished: Path, photos: Path) -> None:
+    files = sorted(photos.rglob("*.jpg"))[::10]
+    events: list[Event] = []
+    chosen = predict("1", files, out=finished, on_event=events.append, device="cpu")
+    usual = predict("1", files, out=finished, on_event=ignore)
+    assert [row["predicted"] for row in chosen.rows] == [row["predicted"] for row in usual.rows]
+    assert any(isinstance(event, Note) and event.level == "warning" and "--device cpu" in event.text for event in events)
+
+
+def test_a_prediction_does_not_depend_on_how_the_path_is_spelt(
+    workspace: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from unchoke.commands.fit import train
+
+    run = train(out=workspace, on_event=ignore, views=2, head="attention", epochs=2).run
+    shutil.copy(next(photos.rglob("*.jpg")), tmp_path / "one.jpg")
+    monkeypatch.chdir(tmp_path)
+    spelt = [predict(run, [path], out=workspace, on_event=ignore).rows[0] for path in ("one.jpg", tmp_path / "one.jpg")]
+    assert spelt[0]["confidence"] == spelt[1]["confidence"]

@@ -1,0 +1,207 @@
+"""From labelled scenes to a recorded run that draws masks: judged on stitched masks, never done twice."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import rasterio
+import torch
+
+from unchoke.commands.evaluate import evaluate
+from unchoke.commands.export import export_run
+from unchoke.commands.segment_predict import segment_predict
+from unchoke.commands.segment_train import SegmentResult, segment_train
+from unchoke.core.errors import DataError, UsageError
+from unchoke.core.events import Chosen, Event, Progress
+from unchoke.runs.lookup import best_run, list_runs, show_run
+
+TINY = "test_resnet"
+SIDE, NUM_SCENES = 64, 8
+PLACE = rasterio.Affine(10, 0, 500_000, 0, -10, 5_200_000)
+
+
+def make_scenes(folder: Path) -> Path:
+    """Eight scenes of three bands, side by side on the map, each with a bright disc: class 1 of its label."""
+    for number in range(NUM_SCENES):
+        random = np.random.default_rng(number)
+        rows, columns = np.mgrid[:SIDE, :SIDE]
+        disc = np.hypot(rows - random.uniform(20, 44), columns - random.uniform(20, 44)) < 16
+        bands = 1000 + np.stack([1500 * disc, -400 * disc, 0 * disc]) + random.integers(0, 150, (3, SIDE, SIDE))
+        place = {"crs": "EPSG:32633", "transform": PLACE @ rasterio.Affine.translation(2 * SIDE * number, 0)}
+        for name, values in (("scenes", bands.astype(np.uint16)), ("labels", disc[None].astype(np.uint8))):
+            file = folder / name / f"s{number}.tif"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            profile = {"driver": "GTiff", "count": len(values), "height": SIDE, "width": SIDE, "dtype": values.dtype}
+            with rasterio.open(file, "w", **profile, **place) as raster:
+                raster.write(values)
+    return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_torch_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Shared: to be read only."""
+    return make_scenes(tmp_path_factory.mktemp("masks"))
+
+
+def run(data: Path, out: Path, weights: Path, *, heard: list[Event] | None = None, **options: Any) -> SegmentResult:
+    typed: dict[str, Any] = {
+        "label": str(data / "labels"),
+        "encoder": TINY,
+        "weights": str(weights),
+        "strides": "4,8",
+        "patch_size": 32,
+        "overlap": 8,
+        "workers": 1,
+        "engine": "torch",
+        "precision": "f32",
+        "epochs": 6,
+        "lr": 5e-3,
+        "classes": "ground,disc",
+    }
+    given = {name: value for name, value in {**typed, **options}.items() if value is not None}
+    listen = heard.append if heard is not None else lambda event: None
+    result = segment_train(str(data / "scenes"), out=out, on_event=listen, **given)
+    assert isinstance(result, SegmentResult)
+    return result
+
+
+@pytest.fixture(scope="module")
+def trained(data: Path, tmp_path_factory: pytest.TempPathFactory, tiny_weights: Path) -> tuple[SegmentResult, list[Event]]:
+    """An undisturbed run with a baseline. Shared: to be read only."""
+    heard: list[Event] = []
+    out = tmp_path_factory.mktemp("trained") / "out"
+    return run(data, out, tiny_weights, heard=heard, baseline="b1 > 1800"), heard
+
+
+Trained = tuple[SegmentResult, list[Event]]
+
+
+def test_it_learns_and_is_judged_on_scenes_it_did_not_see(trained: Trained) -> None:
+    record = trained[0].record
+    assert record["metrics"]["test"]["mean_iou"]["value"] > 0.75
+    assert set(record["metrics"]["test"]) == {
+        "mean_iou", "macro_f1", "pixel_accuracy", "iou/ground", "f1/ground", "iou/disc", "f1/disc",
+    }  # fmt: skip
+    num_test = sum(map(sum, record["confusion"]["test"]))
+    assert num_test % SIDE**2 == 0, "whole scenes are judged, every pixel once"
+    assert [row["name"] for row in record["per_class"]["test"]] == ["ground", "disc"]
+
+
+def test_a_threshold_is_judged_on_the_same_pixels(trained: Trained) -> None:
+    baseline = trained[0].record["baseline"]
+    assert (baseline["name"], baseline["test"]["class"]) == ("b1 > 1800", "disc")
+    assert baseline["test"]["iou"] == pytest.approx(1)
+    assert "b1 > 1800 reaches an IoU of 100.0 % for disc" in trained[0].to_text()
+
+
+def test_the_report_shows_at_least_twenty_stitched_pieces(trained: Trained) -> None:
+    result = trained[0]
+    assert len(result.record["gallery"]) >= 20
+    page = result.report.read_text(encoding="utf-8")
+    assert page.count("data:image/") >= 100
+    assert "mean IoU" in page
+
+
+def test_every_choice_is_told_and_progress_counts_patches(trained: Trained) -> None:
+    heard = trained[1]
+    chosen = {event.choice.name for event in heard if isinstance(event, Chosen)}
+    assert {"decoder", "dice", "class_weights", "selection_metric", "splits", "feature_cache"} <= chosen
+    assert any(isinstance(event, Progress) and event.stage == "train" and event.unit == "patches" for event in heard)
+
+
+def test_it_is_a_run_like_any_other(trained: Trained) -> None:
+    result = trained[0]
+    listed = list_runs(out=result.workspace)
+    assert [row["name"] for row in listed] == ["exp_1"]
+    assert best_run(out=result.workspace)["run"] == "exp_1"
+    assert "gallery" not in show_run("latest", out=result.workspace)
+    assert (result.workspace / "patches" / "patch_manifest.v001.csv").is_file()
+    table = (result.folder / "predictions.csv").read_text().splitlines()
+    assert table[0].startswith('"sample_id","split","loss","mean_iou"')
+    assert len(table) - 1 == sum(result.record["data"]["splits"][split] for split in ("val", "test"))
+
+
+def test_the_command_of_the_record_gives_the_same_run(trained: Trained) -> None:
+    words = trained[0].record["command"].split()
+    assert words[:3] == ["unchoke", "segment", "train"]
+    assert "--decoder" not in words
+    assert "--epochs" in words
+
+
+def test_the_same_command_again_finds_it_done(data: Path, tmp_path: Path, tiny_weights: Path, trained: Trained) -> None:
+    out = Path(shutil.copytree(trained[0].workspace, tmp_path / "out"))
+    again = run(data, out, tiny_weights, baseline="b1 > 1800")
+    assert again.already_done
+    assert again.run == "exp_1"
+    other = run(data, out, tiny_weights, epochs=1, decoder="unet")
+    assert not other.already_done
+    assert other.run == "exp_2"
+
+
+def test_the_whole_network_trains_on_pixels(data: Path, tmp_path: Path, tiny_weights: Path) -> None:
+    result = run(data, tmp_path / "out", tiny_weights, cut="none", epochs=2)
+    assert result.record["training"]["num_turns"] == 8
+    assert result.record["encoder"]["fingerprint"] == ""
+    assert not (tmp_path / "out" / "features" / "jobs_queue.csv").exists()
+    masks = segment_predict("latest", data / "scenes" / "s0.tif", out=tmp_path / "out", on_event=lambda event: None)
+    assert masks.ok
+
+
+def test_turned_views_are_cached_and_shown(data: Path, tmp_path: Path, tiny_weights: Path) -> None:
+    result = run(data, tmp_path / "out", tiny_weights, views=2, epochs=1)
+    assert result.record["training"]["num_turns"] == 3
+    assert result.record["encoder"]["num_augmented"] == 2
+
+
+def test_an_exported_run_draws_the_same_mask_elsewhere(data: Path, tmp_path: Path, trained: Trained) -> None:
+    export_run("exp_1", tmp_path / "copy", out=trained[0].workspace, on_event=lambda event: None)
+    options: dict[str, Any] = {"on_event": lambda event: None, "probabilities": False}
+    here = segment_predict("exp_1", data / "scenes" / "s1.tif", out=trained[0].workspace, to=tmp_path / "here", **options)
+    there = segment_predict(tmp_path / "copy", data / "scenes" / "s1.tif", to=tmp_path / "there", **options)
+    assert here.ok
+    assert there.ok
+    assert (tmp_path / "here" / "s1_classes.tif").read_bytes() == (tmp_path / "there" / "s1_classes.tif").read_bytes()
+
+
+def test_commands_for_classes_and_values_refuse_it(trained: Trained) -> None:
+    with pytest.raises(UsageError, match="draws masks"):
+        evaluate("exp_1", out=trained[0].workspace)
+
+
+def test_a_cut_in_between_is_refused(data: Path, tmp_path: Path, tiny_weights: Path) -> None:
+    with pytest.raises(UsageError, match="--cut -2 is not for masks"):
+        run(data, tmp_path / "out", tiny_weights, cut="-2")
+
+
+@pytest.mark.parametrize("unused", [{"mixup": 0.2}, {"grad_ckpt": True}, {"folds": 3}])
+def test_an_option_that_masks_have_no_use_for_is_refused(
+    data: Path, tmp_path: Path, tiny_weights: Path, unused: dict[str, Any]
+) -> None:
+    with pytest.raises(UsageError, match="cannot be used for masks"):
+        run(data, tmp_path / "out", tiny_weights, **unused)
+
+
+def test_no_labels_at_all_is_said_before_anything_is_trained(data: Path, tmp_path: Path, tiny_weights: Path) -> None:
+    with pytest.raises((UsageError, DataError)) as caught:
+        run(data, tmp_path / "out", tiny_weights, label=None)
+    assert "--label" in caught.value.try_
+
+
+def test_the_result_for_scripts_has_what_other_runs_have(trained: Trained) -> None:
+    plain = json.loads(json.dumps(trained[0].to_dict()))
+    assert {"run", "workspace", "report", "metrics", "timings", "images_per_s", "memory", "baseline", "patches"} <= set(plain)
+    assert plain["metrics"]["test"]["mean_iou"] == trained[0].record["metrics"]["test"]["mean_iou"]["value"]

@@ -1,0 +1,75 @@
+"""What tests of several rooms need: small trees of files, patches made of numbers, and a real pyramid of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from unchoke.features.pyramid import PyramidSpec, load_pyramid
+
+SIDE = 64
+
+
+class FakePatches:
+    """Patches whose first band is high where their mask says 1; two rows of each mask say nothing."""
+
+    num_views = 1
+
+    def __init__(self, module: torch.nn.Module, spec: PyramidSpec, num: int) -> None:
+        random = np.random.default_rng(0)
+        self._module, self.spec = module, spec
+        self._pixels = random.standard_normal((num, 4, SIDE, SIDE), np.float32).astype(np.float16)
+        self._masks = np.zeros((num, SIDE, SIDE), np.uint8)
+        for number in range(num):
+            edge = 16 + 4 * (number % 8)
+            self._masks[number, :, edge:] = 1
+            self._pixels[number, 0, :, edge:] += 4
+        self._masks[:, :2] = 255
+        self.num_samples, self.row_shape = num, (spec.row_length,)
+
+    def masks(self, positions: NDArray[np.int64]) -> NDArray[np.uint8]:
+        return self._masks[positions]
+
+    def pixels(self, positions: NDArray[np.int64]) -> NDArray[np.float16]:
+        return self._pixels[positions]
+
+    def rows(
+        self, positions: NDArray[np.int64], views: NDArray[np.int64] | int = 0, *, out: NDArray[np.float16] | None = None
+    ) -> NDArray[np.float16]:
+        with torch.inference_mode():
+            maps = self._module(torch.from_numpy(self._pixels[positions]).float())
+        return torch.cat([level.flatten(1) for level in maps], dim=1).numpy().astype(np.float16)
+
+
+@pytest.fixture(scope="session")
+def pyramid() -> tuple[torch.nn.Module, PyramidSpec]:
+    return load_pyramid("tf_efficientnet_lite0", num_bands=4, patch_px=SIDE, strides=(4, 8, 16, 32))
+
+
+@pytest.fixture(scope="session")
+def make_patches(pyramid: tuple[torch.nn.Module, PyramidSpec]) -> Callable[[int], FakePatches]:
+    return lambda num: FakePatches(*pyramid, num)
+
+
+MakeFiles = Callable[[Iterable[str]], Path]
+
+
+@pytest.fixture
+def make_files(tmp_path: Path) -> MakeFiles:
+    """Create files (relative paths) below a folder called data, and return that folder."""
+
+    def make(relatives: Iterable[str]) -> Path:
+        root = tmp_path / "data"
+        root.mkdir(exist_ok=True)
+        for relative in relatives:
+            file = root / relative
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(b"x" + relative.encode())
+        return root
+
+    return make

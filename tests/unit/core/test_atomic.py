@@ -1,0 +1,139 @@
+"""A file is wholly there or not there at all."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from unchoke.core import atomic
+from unchoke.core.errors import MachineError
+
+KILLED_WHILE_WRITING = """
+import os, signal, sys
+from pathlib import Path
+from unchoke import atomic
+def write(file):
+    file.write(b"half of the new")
+    file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+atomic.write_with(Path(sys.argv[1]), write)
+"""
+
+
+def failing(number: int) -> Callable[[IO[bytes]], object]:
+    def write(file: IO[bytes]) -> None:
+        file.write(b"half")
+        raise OSError(number, os.strerror(number))
+
+    return write
+
+
+def everything(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_bytes_text_and_json_arrive_and_folders_are_made(tmp_path: Path) -> None:
+    atomic.write_bytes(tmp_path / "a" / "b" / "c.bin", b"\x00\xff")
+    atomic.write_text(tmp_path / "t.txt", "ü\r\n")
+    atomic.write_json(tmp_path / "v.json", {"b": 1, "a": "ü"})
+    assert (tmp_path / "a" / "b" / "c.bin").read_bytes() == b"\x00\xff"
+    assert (tmp_path / "t.txt").read_bytes() == "ü\r\n".encode()
+    assert list(json.loads((tmp_path / "v.json").read_text())) == ["a", "b"]
+
+
+def test_what_need_not_be_durable_still_arrives_whole_or_not_at_all(tmp_path: Path) -> None:
+    atomic.write_with(tmp_path / "tile.npz", lambda file: file.write(b"whole"), durable=False)
+    with pytest.raises(MachineError, match=r"no room left to write tile\.npz"):
+        atomic.write_with(tmp_path / "tile.npz", failing(errno.ENOSPC), durable=False)
+    assert (tmp_path / "tile.npz").read_bytes() == b"whole"
+    assert everything(tmp_path) == ["tile.npz"]
+
+
+def test_a_kill_in_the_middle_leaves_the_old_file_and_a_stray_that_is_swept(tmp_path: Path) -> None:
+    file = tmp_path / "kept.txt"
+    file.write_text("old")
+    done = subprocess.run([sys.executable, "-c", KILLED_WHILE_WRITING, str(file)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert file.read_text() == "old"
+    assert len(everything(tmp_path)) == 2
+    assert atomic.sweep_temporaries(tmp_path) == 1
+    assert everything(tmp_path) == ["kept.txt"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_full_disk_becomes_a_sentence_and_leaves_the_old_file(tmp_path: Path, number: int) -> None:
+    file = tmp_path / "shard.npz"
+    file.write_text("old")
+    with pytest.raises(MachineError) as caught:
+        atomic.write_with(file, failing(number))
+    assert "shard.npz" in caught.value.what
+    assert str(tmp_path) in caught.value.why
+    assert (everything(tmp_path), file.read_text()) == (["shard.npz"], "old")
+
+
+def test_other_errors_pass_through_and_leave_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="Input/output"):
+        atomic.write_with(tmp_path / "new", failing(errno.EIO))
+    assert everything(tmp_path) == []
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_files_and_folders_get_the_rights_the_umask_allows(tmp_path: Path, mask: int, mode: int) -> None:
+    before = os.umask(mask)
+    try:
+        atomic.write_text(tmp_path / "f", "x")
+        with atomic.build_folder(tmp_path / "d") as built:
+            (built / "inner").mkdir()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "f").stat().st_mode) == mode
+    assert stat.S_IMODE((tmp_path / "d").stat().st_mode) == 0o777 & ~mask
+
+
+def test_threads_that_write_at_once_leave_the_umask_as_it_was(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda number: atomic.write_text(tmp_path / str(number), "x"), range(64)))
+        assert os.umask(0o027) == 0o027
+    finally:
+        os.umask(before)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o640}
+
+
+def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    with atomic.build_folder(tmp_path / "deep" / "good") as built:
+        assert not (tmp_path / "deep" / "good").exists()
+        (built / "x").write_text("1")
+    assert (tmp_path / "deep" / "good" / "x").read_text() == "1"
+    with pytest.raises(MachineError, match="no room"), atomic.build_folder(tmp_path / "deep" / "bad") as built:
+        (built / "x").write_text("1")
+        raise OSError(errno.ENOSPC, "full")
+    assert everything(tmp_path / "deep") == ["good"]
+
+
+def test_sweeping_takes_only_our_own_temporaries(tmp_path: Path) -> None:
+    (tmp_path / f"{atomic.TEMPORARY_PREFIX}folder{atomic.TEMPORARY_SUFFIX}" / "inner").mkdir(parents=True)
+    for name in (f"{atomic.TEMPORARY_PREFIX}x{atomic.TEMPORARY_SUFFIX}", "notes.tmp", ".unchoke-notes", "data.csv"):
+        (tmp_path / name).write_text("x")
+    assert atomic.sweep_temporaries(tmp_path) == 2
+    assert everything(tmp_path) == [".unchoke-notes", "data.csv", "notes.tmp"]
+    assert atomic.sweep_temporaries(tmp_path / "nowhere") == 0
+
+
+def test_a_file_built_by_someone_else_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
+    (tmp_path / "built.tmp").write_bytes(b"new")
+    (tmp_path / "target").write_bytes(b"old")
+    atomic.adopt(tmp_path / "built.tmp", tmp_path / "target")
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("target", b"new")]

@@ -1,0 +1,181 @@
+"""Presets: readable files, complete in themselves, under what is typed."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from unchoke.core.errors import UsageError
+from unchoke.core.presets import list_presets, load_preset, preset_names
+from unchoke.core.settings import Settings, as_options, load_remembered, remember, resolve_settings, validate
+from unchoke.core.workspace import Workspace
+
+ROOT = Path(__file__).resolve().parents[3]
+every_preset = pytest.mark.parametrize("name", preset_names())
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path / "out")
+
+
+def in_force(workspace: Workspace, **typed: object) -> Settings:
+    return resolve_settings(workspace, {"data": "train.csv", **typed})[0]
+
+
+def test_there_is_one_for_each_system() -> None:
+    assert preset_names() == ["biomass", "ham10000", "leaves-4gb", "produce", "satellite"]
+
+
+@every_preset
+def test_each_says_what_it_is_for_what_it_expects_and_why(name: str) -> None:
+    preset = load_preset(name)
+    assert preset.about
+    assert preset.expects
+    assert f"--preset {name}" in preset.text
+    comments = [line for line in preset.text.splitlines() if line.startswith("#")]
+    assert len(comments) >= len(preset.values) // 2
+    assert max(map(len, preset.text.splitlines())) <= 132
+
+
+@every_preset
+def test_each_holds_settings_that_exist_and_runs_offline(name: str) -> None:
+    settings = validate(load_preset(name).values)
+    assert settings.encoder == Settings().encoder
+    assert settings.weights is None
+
+
+@every_preset
+def test_options_in_the_comments_exist(name: str) -> None:
+    import re
+
+    from unchoke.cli.options import DATA, DECODER, DEVICE, FEATURES, MACHINE, PATCHES, SCENES, TILES, TRAINED
+    from unchoke.core.flags import option, switched_off
+
+    names = {*DATA, *FEATURES, *TRAINED, *DEVICE, *MACHINE, *SCENES, *TILES, *PATCHES, *DECODER}
+    known = {form(name) for name in names for form in (option, switched_off)}
+    assert not set(re.findall(r"--[a-z][a-z-]+", load_preset(name).text)) - known
+
+
+def test_the_files_go_into_the_package() -> None:
+    packaged = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["unchoke"]
+    assert "presets/*.toml" in packaged
+
+
+def test_ham10000_keeps_lesions_together_and_weighs_rare_diagnoses_up() -> None:
+    settings = validate(load_preset("ham10000").values)
+    assert (settings.id, settings.label, settings.group) == ("image_id", "dx", "lesion_id")
+    assert (settings.expect, settings.class_weights) == ("600x450 rgb", "tempered")
+
+
+def test_biomass_declares_the_five_targets_as_they_are_scored() -> None:
+    settings = validate(load_preset("biomass").values)
+    assert settings.long == ("target_name", "target")
+    assert (settings.streams, settings.tiles, settings.fusion, settings.positive) == (2, "2x2", "film", True)
+    assert settings.sums == {"GDM_g": ("Dry_Green_g", "Dry_Clover_g"), "Dry_Total_g": ("GDM_g", "Dry_Dead_g")}
+    weights = {"Dry_Clover_g": 0.1, "Dry_Dead_g": 0.1, "Dry_Green_g": 0.1, "GDM_g": 0.2, "Dry_Total_g": 0.5}
+    assert settings.target_weights == weights
+
+
+def test_leaves_stay_below_four_gigabytes() -> None:
+    settings = validate(load_preset("leaves-4gb").values)
+    assert (settings.memory_bytes, settings.cut, settings.job_size) == (4_000_000_000, "-4", 64)
+
+
+def test_satellite_holds_for_tiles_and_for_patches() -> None:
+    from unchoke.cli.options import DECODER, PATCHES, SCENES, TILES
+
+    preset = load_preset("satellite")
+    settings = validate(preset.values)
+    assert set(preset.values) <= {*SCENES, *TILES, *PATCHES, *DECODER}
+    assert (settings.tile_size, settings.patch_size, settings.overlap) == (512, 256, None)
+    assert (settings.strides, settings.decoder, settings.class_weights) == ((4, 8, 16, 32), "fpn", "tempered")
+
+
+def test_what_is_typed_wins_over_the_preset_and_the_rest_is_said(workspace: Workspace) -> None:
+    settings, reasons = resolve_settings(
+        workspace, {"data": "train.csv", "preset": "biomass", "cut": "-4", "expect": "any", "epochs": 20, "positive": False}
+    )
+    assert (settings.cut, settings.expect, settings.epochs, settings.positive) == ("-4", "any", 20, False)
+    assert (settings.tiles, settings.preset) == ("2x2", "biomass")
+    assert reasons["tiles"] == "preset biomass"
+    assert not {"cut", "expect", "epochs", "positive", "preset"} & set(reasons)
+
+
+def test_a_remembered_preset_stays_in_force_with_what_was_typed_over_it(workspace: Workspace) -> None:
+    remember(workspace, in_force(workspace, preset="biomass", cut="-4", views=0, folds=3, val_share=0.2, batch_size=2))
+    assert load_remembered(workspace) == {
+        "preset": "biomass",
+        "data": "train.csv",
+        "cut": "-4",
+        "folds": 3,
+        "val_share": 0.2,
+    }
+    settings, reasons = resolve_settings(workspace, {})
+    assert (settings.preset, settings.cut, settings.folds, settings.batch_size, settings.streams) == ("biomass", "-4", 3, 8, 2)
+    assert reasons["preset"] == reasons["cut"] == "remembered in unchoke.toml"
+    assert reasons["batch_size"] == "preset biomass"
+
+
+def test_a_value_typed_back_to_the_default_is_remembered_against_the_preset(workspace: Workspace) -> None:
+    remember(workspace, in_force(workspace, preset="biomass", streams=1))
+    assert in_force(workspace).streams == 1
+
+
+def test_a_preset_typed_now_wins_over_what_is_remembered(workspace: Workspace) -> None:
+    remember(workspace, in_force(workspace, cut="-2", tiles="3x3", label="kind"))
+    settings = in_force(workspace, preset="biomass")
+    assert (settings.cut, settings.tiles, settings.label) == ("end", "2x2", "kind")
+    remember(workspace, in_force(workspace, preset="leaves-4gb"))
+    assert (in_force(workspace).preset, in_force(workspace).memory, in_force(workspace).cut) == ("leaves-4gb", "4GB", "-4")
+
+
+def test_a_preset_can_be_forgotten(workspace: Workspace) -> None:
+    remember(workspace, in_force(workspace, preset="biomass", label="kind"))
+    settings = in_force(workspace, preset="none")
+    assert (settings.preset, settings.streams, settings.label) == (None, 1, "kind")
+    remember(workspace, settings)
+    assert load_remembered(workspace) == {"data": "train.csv", "label": "kind"}
+
+
+def test_other_data_starts_without_the_preset(workspace: Workspace) -> None:
+    remember(workspace, in_force(workspace, preset="biomass"))
+    assert in_force(workspace, data="other.csv").preset is None
+
+
+@every_preset
+def test_a_command_line_with_a_preset_is_short_and_complete(name: str, workspace: Workspace) -> None:
+    assert as_options(in_force(workspace, preset=name)) == ["--preset", name]
+    varied = in_force(workspace, preset=name, epochs=20 if name != "produce" else 21, cut="none", seed=3)
+    assert as_options(varied) == ["--preset", name, "--cut", "none", "--epochs", str(varied.epochs), "--seed", "3"]
+
+
+def test_a_file_of_ones_own_is_a_preset_too(workspace: Workspace, tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('about = "mine"\nepochs = 3\ncut = -2\n[sums]\na = ["b", "c"]\n')
+    settings = in_force(workspace, preset=file)
+    assert (settings.epochs, settings.cut, settings.sums, settings.preset) == (3, "-2", {"a": ("b", "c")}, str(file))
+    assert load_preset(str(file)).about == "mine"
+
+
+def test_an_unknown_preset_lists_those_there_are(workspace: Workspace) -> None:
+    with pytest.raises(UsageError) as caught:
+        in_force(workspace, preset="ham1000")
+    assert all(name in caught.value.why for name in preset_names())
+    assert "--preset ham10000" in caught.value.try_
+
+
+@pytest.mark.parametrize("content", ["epocs = 3\n", 'data = "x"\n', 'preset = "biomass"\n', "epochs = 0\n", "epochs = [\n"])
+def test_a_preset_with_a_mistake_is_named(workspace: Workspace, tmp_path: Path, content: str) -> None:
+    (tmp_path / "mine.toml").write_text(content)
+    with pytest.raises(UsageError, match=r"mine\.toml"):
+        in_force(workspace, preset=str(tmp_path / "mine.toml"))
+    with pytest.raises(UsageError, match=r"missing\.toml"):
+        in_force(workspace, preset=str(tmp_path / "missing.toml"))
+
+
+def test_the_list_holds_every_preset_as_plain_values() -> None:
+    assert [preset.to_dict()["name"] for preset in list_presets()] == preset_names()
+    assert list_presets()[0].to_dict()["settings"]["sums"]

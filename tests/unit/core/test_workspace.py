@@ -1,0 +1,72 @@
+"""One command owns a workspace at a time, and nothing is written outside it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from unchoke.core.errors import UsageError
+from unchoke.core.workspace import Workspace, safe_name
+
+HOLD = """
+import sys
+from pathlib import Path
+from unchoke.core.workspace import Workspace
+with Workspace(Path(sys.argv[1])).own():
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_every_path_lies_below_the_root(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    properties = [name for name, value in vars(Workspace).items() if isinstance(value, property)]
+    assert len(properties) >= 9
+    assert all(getattr(workspace, name).is_relative_to(tmp_path) for name in properties)
+    assert workspace.run_folder("exp_1") == tmp_path / "experiments" / "exp_1"
+
+
+@pytest.mark.parametrize("relative", ["../escape", "a/../../escape", "/etc/passwd", "link/x"])
+def test_a_path_that_leaves_the_workspace_is_refused(tmp_path: Path, relative: str) -> None:
+    root = tmp_path / "out"
+    root.mkdir()
+    (root / "link").symlink_to(tmp_path, target_is_directory=True)
+    with pytest.raises(UsageError, match="outside"):
+        Workspace(root).inside(relative)
+    assert Workspace(root).inside("a/../b.txt") == (root / "b.txt").resolve()
+
+
+def test_a_second_process_is_told_who_has_it_and_a_dead_one_has_nothing(tmp_path: Path) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "held\n"
+        with pytest.raises(UsageError, match="another command") as caught, Workspace(tmp_path).own():
+            pass
+        assert f"process {child.pid}" in caught.value.why
+    finally:
+        child.kill()
+        child.communicate()
+    with Workspace(tmp_path).own():
+        assert (tmp_path / ".owner").read_text() == str(os.getpid())
+
+
+def test_the_workspace_is_free_again_after_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), Workspace(tmp_path).own():
+        _ = 1 / 0
+    with Workspace(tmp_path).own():
+        pass
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("tf_efficientnet_lite0", "tf_efficientnet_lite0"), ("a/b\\c:d", "a_b_c_d"), ("..", "_"), ("", "_"), ("ü ñ", "_")],
+)
+def test_a_safe_name_is_never_a_path_and_never_empty(text: str, name: str) -> None:
+    assert safe_name(text) == name

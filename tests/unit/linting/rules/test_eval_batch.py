@@ -1,0 +1,154 @@
+"""Batches of evaluation: cases that the specimens do not show. In code that is to be found, the lines end with `# here`."""
+
+from __future__ import annotations
+
+import pytest
+
+from unchoke.code.source import parse_source
+from unchoke.linting.lint_engine import Found, lint_source
+from unchoke.linting.rules import load_rule
+
+HEAD = """\
+from torch.utils.data import DataLoader
+"""
+
+FOUND = [
+    pytest.param(
+        """\
+def loaders(bs):
+    train = DataLoader(train_ds, batch_size=bs, shuffle=True)
+    val = DataLoader(val_ds, batch_size=bs)  # here
+""",
+        id="the same parameter",
+    ),
+    pytest.param(
+        """\
+dls = {k: DataLoader(sets[k], batch_size=16, shuffle=k == "train") for k in ["train", "val"]}  # here
+""",
+        id="one call for both",
+    ),
+    pytest.param(
+        """\
+def make(split):
+    return DataLoader(Ds(split), batch_size=args.bs, shuffle=split == "train")  # here
+train_dl = make("train")
+val_dl = make("val")
+""",
+        id="a helper that knows the size",
+    ),
+    pytest.param(
+        """\
+def make(ds, bs, shuffle):
+    return DataLoader(ds, batch_size=bs, shuffle=shuffle)
+train_dl = make(tr, 32, True)
+val_dl = make(va, 32, False)  # here
+""",
+        id="a helper that is given it",
+    ),
+    pytest.param(
+        """\
+train_dl = DataLoader(tr, 32, True)
+test_dl = DataLoader(te, 16)  # here
+""",
+        id="by position",
+    ),
+    pytest.param(
+        """\
+options = {"batch_size": 32}
+train_dl = DataLoader(tr, shuffle=True, **options)
+val_dl = DataLoader(va, **options)  # here
+""",
+        id="from options",
+    ),
+    pytest.param(
+        """\
+import tensorflow as tf
+def make(p, training):
+    return tf.data.Dataset.from_tensor_slices(p).batch(32).prefetch(1)  # here
+train_ds = make(a, True)
+val_ds = make(b, False)
+""",
+        id="tf.data in a helper",
+    ),
+]
+
+SILENT = [
+    pytest.param(
+        """\
+dls = {k: DataLoader(sets[k], batch_size=16 if k == "train" else 64) for k in ["train", "val"]}
+""",
+        id="a choice in place",
+    ),
+    pytest.param(
+        """\
+def make(split):
+    bs = 16 if split == "train" else 64
+    return DataLoader(Ds(split), batch_size=bs)
+train_dl = make("train")
+val_dl = make("val")
+""",
+        id="a choice before",
+    ),
+    pytest.param(
+        """\
+train_dl = DataLoader(tr, batch_size=args.bs)
+val_dl = DataLoader(va, batch_size=args.bs * 2)
+""",
+        id="twice as large",
+    ),
+    pytest.param(
+        """\
+train_dl = DataLoader(tr, batch_size=args.bs)
+val_dl = DataLoader(va, batch_size=args.val_bs)
+""",
+        id="another option",
+    ),
+    pytest.param(
+        """\
+train_dl = DataLoader(tr, batch_size=args.bs)
+val_dl = DataLoader(va)
+""",
+        id="none given",
+    ),
+    pytest.param(
+        """\
+train_dl = DataLoader(tr, batch_size=None)
+val_dl = DataLoader(va, batch_size=None)
+""",
+        id="batched by the data set",
+    ),
+    pytest.param(
+        """\
+val_dl = DataLoader(va, batch_size=4)
+""",
+        id="nothing to compare with",
+    ),
+    pytest.param(
+        """\
+import tensorflow as tf
+def make(p, training):
+    return tf.data.Dataset.from_tensor_slices(p).batch(32 if training else 99).prefetch(1)
+train_ds = make(a, True)
+val_ds = make(b, False)
+""",
+        id="tf.data with a choice",
+    ),
+]
+
+
+def found_in(source: str) -> list[Found]:
+    found, problems = lint_source(parse_source("train.py", source.encode()), [load_rule("eval-batch")])
+    assert not problems
+    return found
+
+
+@pytest.mark.parametrize("body", FOUND)
+def test_it_is_found(body: str) -> None:
+    source = HEAD + body
+    wanted = [number for number, line in enumerate(source.splitlines(), start=1) if line.endswith("# here")]
+    assert [item.place.line for item in found_in(source)] == wanted
+
+
+@pytest.mark.parametrize("body", SILENT)
+def test_it_is_silent(body: str) -> None:
+    assert found_in(HEAD + body) == []

@@ -1,0 +1,191 @@
+"""Waiting for the device on every step: cases beside the specimens; lines that are to be found end with `# here`."""
+
+from __future__ import annotations
+
+import pytest
+
+from unchoke.code.source import parse_source
+from unchoke.linting.lint_engine import Found, lint_source
+from unchoke.linting.rules import load_rule
+
+HEAD = """\
+import torch
+import torch.nn.functional as F
+from torch import nn
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+for epoch in range(3):
+    for i, (x, y) in enumerate(loader):
+        x = x.to(device)
+        out = model(x)
+        loss = F.cross_entropy(out, y.to(device))
+        loss.backward()
+        opt.step()
+"""
+
+FOUND = [
+    pytest.param(
+        """\
+        total += loss.item()  # here
+""",
+        id="a sum",
+    ),
+    pytest.param(
+        """\
+        print(loss)  # here
+""",
+        id="printed",
+    ),
+    pytest.param(
+        """\
+        a = f"{i} {loss:.3f}"  # here
+        b = "%d %.3f" % (i, loss)  # here
+        c = "{:.3f}".format(loss)  # here
+""",
+        id="formatted three ways",
+    ),
+    pytest.param(
+        """\
+        preds.append(out.detach().cpu().numpy())  # here
+""",
+        id="outputs collected",
+    ),
+    pytest.param(
+        """\
+        n += int((out.argmax(1) == y).sum())  # here
+""",
+        id="a count",
+    ),
+    pytest.param(
+        """\
+        _, best = torch.max(out.data, 1)
+        hits += float((best == y).sum())  # here
+""",
+        id="through unpacking",
+    ),
+    pytest.param(
+        """\
+        parts = model(x, y)
+        t += float(sum(part for part in parts.values()))  # here
+""",
+        id="a dict of losses",
+    ),
+    pytest.param(
+        """\
+        acc = accuracy(out, y)
+        total += acc.item()  # here
+""",
+        id="an own metric",
+    ),
+    pytest.param(
+        """\
+        torch.cuda.empty_cache()  # here
+""",
+        id="the cache is emptied",
+    ),
+    pytest.param(
+        """\
+        if loss.item() > 9:  # here
+            break
+""",
+        id="in a test on each step",
+    ),
+    pytest.param(
+        """\
+def run(x, y):
+    loss = F.cross_entropy(model(x.to(device)), y)
+    loss.backward()
+    return loss.item()  # here
+for x, y in loader:
+    print(run(x, y))
+""",
+        id="in a function of the step",
+    ),
+]
+
+SILENT = [
+    pytest.param(
+        """\
+        names = y.tolist()
+        n += float(y.sum())
+        seen += y.numpy().sum()
+""",
+        id="labels of the loader",
+    ),
+    pytest.param(
+        """\
+        print(i)
+        lr = float(opt.param_groups[0]["lr"])
+        k = int(i / 2)
+        print(x.shape, f"{x.size(0)}")
+""",
+        id="numbers",
+    ),
+    pytest.param(
+        """\
+        for name, p in model.named_parameters():
+            print(name)
+""",
+        id="names of parameters",
+    ),
+    pytest.param(
+        """\
+        if i % 10 == 0:
+            print(loss.item())
+""",
+        id="now and then",
+    ),
+    pytest.param(
+        """\
+        if not torch.isfinite(loss):
+            print(loss.item())
+""",
+        id="when it went wrong",
+    ),
+    pytest.param(
+        """\
+        if stop:
+            print(loss.item())
+            break
+""",
+        id="on leaving",
+    ),
+    pytest.param(
+        """\
+    model.eval()
+    with torch.no_grad():
+        for x, y in val:
+            n += model(x).sum().item()
+""",
+        id="evaluation after it",
+    ),
+]
+
+
+def found_in(source: str) -> list[Found]:
+    found, problems = lint_source(parse_source("train.py", source.encode()), [load_rule("host-sync")])
+    assert not problems
+    return found
+
+
+@pytest.mark.parametrize("body", FOUND)
+def test_it_is_found(body: str) -> None:
+    source = HEAD + body
+    wanted = [number for number, line in enumerate(source.splitlines(), start=1) if line.endswith("# here")]
+    assert [item.place.line for item in found_in(source)] == wanted
+
+
+@pytest.mark.parametrize("body", SILENT)
+def test_it_is_silent(body: str) -> None:
+    assert found_in(HEAD + body) == []
+
+
+@pytest.mark.parametrize("device", ['device = "cpu"', ""], ids=["stated", "no word of any"])
+def test_nothing_waits_on_the_cpu(device: str) -> None:
+    loop = "for x, y in loader:\n    loss = criterion(model(x), y)\n    loss.backward()\n    total += loss.item()\n"
+    assert found_in(f"import torch\n{device}\n{loop}") == []
+
+
+def test_the_fix_uses_the_names_of_the_author() -> None:
+    [hit] = [item.hit for item in found_in(HEAD + "        total += loss.item() * len(x)\n")]
+    assert "`total += loss.detach() * len(x)`" in hit.fix
+    assert "`total.item()` once after the loop" in hit.fix

@@ -1,0 +1,144 @@
+"""Long trainings that save nothing: cases beside the specimens."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from unchoke.code.source import parse_source
+from unchoke.linting.lint_engine import lint_source
+from unchoke.linting.rules import load_rule
+
+
+def lines(source: str) -> list[int]:
+    found, problems = lint_source(parse_source("train.py", textwrap.dedent(source).encode()), [load_rule("no-checkpoint")])
+    assert not problems
+    return [item.place.line for item in found]
+
+
+def epochs(head: str, tail: str = "print(epoch)", before: str = "", after: str = "") -> str:
+    step = "        loss = model(x).sum()\n        loss.backward()\n        optimizer.step()\n"
+    body = f"{before}\nimport torch\n{head}\n    for x, y in loader:\n{step}"
+    return body + f"    {tail}\n{after}\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (epochs("for epoch in range(5):"), [3]),
+        (epochs("for epoch in range(4):"), []),
+        (epochs("for epoch in range(n):"), []),
+        (epochs("for epoch in range(n):", before="n = 3 * 10"), [3]),
+        (epochs("for _ in range(20):"), [3]),
+        (epochs("for fold in range(5):"), []),
+        (epochs("for step in range(50):"), []),
+        (epochs("for epoch in range(9):", "torch.save(model.state_dict(), 'last.pt')"), []),
+        (epochs("for epoch in range(9):", "early_stopping(loss, model)"), []),
+        (epochs("for epoch in range(9):", "accelerator.save_state('out')"), []),
+        (epochs("for epoch in range(9):", "plt.savefig('loss.png')"), [3]),
+        (epochs("for epoch in range(9):", "save_image(model(x), 'fake.png')"), [3]),
+        (epochs("for epoch in range(9):", "best = copy.deepcopy(model.state_dict())"), [3]),
+        (epochs("for epoch in range(9):", after="torch.save(model.state_dict(), 'last.pt')"), [3]),
+    ],
+)
+def test_an_epoch_loop_is_reported_if_nothing_in_it_saves(source: str, expected: list[int]) -> None:
+    assert lines(source) == expected
+
+
+def test_the_longest_of_several_calls_counts() -> None:
+    source = """
+    import torch
+    def train(model, epochs=3):
+        for epoch in range(epochs):
+            for x in loader:
+                model(x).backward()
+    train(a)
+    train(b, epochs=30)
+    """
+    assert lines(source) == [4]
+
+
+def test_a_method_that_saves_is_looked_into() -> None:
+    source = """
+    import torch
+    class Trainer:
+        def keep(self):
+            torch.save(self.model.state_dict(), "last.pt")
+        def epoch(self):
+            for x in self.loader:
+                self.model(x).backward()
+        def fit(self):
+            for epoch in range(50):
+                self.epoch()
+                self.keep()
+    """
+    assert lines(source) == []
+
+
+def test_a_head_on_kept_features_takes_seconds() -> None:
+    source = """
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader, TensorDataset
+    head = nn.Linear(512, 4)
+    loader = DataLoader(TensorDataset(train_features, y), batch_size=64)
+    for epoch in range(40):
+        for x, t in loader:
+            nn.functional.cross_entropy(head(x), t).backward()
+            optimizer.step()
+    """
+    assert lines(source) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("epochs=20", [4]),
+        ("epochs=2", []),
+        ("epochs=20, callbacks=[keras.callbacks.EarlyStopping()]", [4]),
+        ("epochs=20, callbacks=[keras.callbacks.ModelCheckpoint('a.keras')]", []),
+        ("epochs=20, callbacks=[keras.callbacks.EarlyStopping(), TheirSaver()]", []),
+        ("epochs=20, callbacks=their_callbacks()", []),
+        ("epochs=20, callbacks=callbacks", []),
+        ("epochs=20, **options", []),
+        ("epochs=20, callbacks=[keras.callbacks.LambdaCallback(on_epoch_end=lambda e, l: model.save(f'{e}.keras'))]", []),
+        ("epochs=20, callbacks=[keras.callbacks.LambdaCallback(on_epoch_end=lambda e, l: print(e))]", [4]),
+    ],
+)
+def test_keras_fit(given: str, expected: list[int]) -> None:
+    head = "from tensorflow import keras\nfrom theirs import TheirSaver, their_callbacks, callbacks\nmodel = keras.Sequential()\n"
+    assert lines(f"{head}model.fit(x, y, {given})\n") == expected
+
+
+def test_the_line_is_that_of_the_method() -> None:
+    assert lines("from tensorflow import keras\n(keras.Sequential()\n    .fit(x, epochs=9))\n") == [3]
+
+
+def test_callbacks_put_together_in_steps() -> None:
+    source = """
+    from tensorflow import keras
+    def made():
+        found = [keras.callbacks.EarlyStopping()]
+        if kept:
+            found.append(keras.callbacks.ModelCheckpoint("a.keras"))
+        return found
+    model = keras.Sequential()
+    model.fit(x, epochs=30, callbacks=made() + [keras.callbacks.CSVLogger("a.csv")])
+    """
+    assert lines(source) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "use", "expected"),
+    [
+        ("max_epochs=30, enable_checkpointing=False", "fit(model)", [2]),
+        ("enable_checkpointing=False", "fit(model)", [2]),
+        ("max_epochs=2, enable_checkpointing=False", "fit(model)", []),
+        ("enable_checkpointing=False", "test(model)", []),
+        ("enable_checkpointing=False, fast_dev_run=True", "fit(model)", []),
+        ("max_epochs=30", "fit(model)", []),
+    ],
+)
+def test_lightning(options: str, use: str, expected: list[int]) -> None:
+    assert lines(f"import lightning as L\ntrainer = L.Trainer({options})\ntrainer.{use}\n") == expected

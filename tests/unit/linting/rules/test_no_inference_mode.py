@@ -1,0 +1,203 @@
+"""Evaluation with gradients on: cases beside the specimens; lines that are to be found end with `# here`."""
+
+from __future__ import annotations
+
+import pytest
+
+from unchoke.code.source import parse_source
+from unchoke.linting.fixing import fix_source
+from unchoke.linting.lint_engine import Found, lint_source
+from unchoke.linting.rules import load_rule
+
+HEAD = """\
+import torch
+import torch.nn.functional as F
+from torch import nn
+"""
+
+FOUND = [
+    pytest.param(
+        """\
+def accuracy(model, loader):
+    model.eval()
+    total = 0
+    for x, y in loader:
+        total += model(x)  # here
+    return total
+""",
+        id="after eval in a function of another name",
+    ),
+    pytest.param(
+        """\
+def one(model, batch):
+    return model(batch).sum()
+def validate(model, loader):
+    for batch in loader:
+        total = one(model, batch)  # here
+""",
+        id="through a helper",
+    ),
+    pytest.param(
+        """\
+model = build().to("cpu").eval()
+y = model(x)  # here
+""",
+        id="eval at the end of a chain",
+    ),
+    pytest.param(
+        """\
+model.eval()
+a = model(x)  # here
+b = model(y)
+""",
+        id="once for two calls",
+    ),
+]
+
+SILENT = [
+    pytest.param(
+        """\
+def evaluate(model, loader):
+    model.eval()
+    total = 0
+    for x, y in loader:
+        x.requires_grad_(); total += model(x)
+    return total
+""",
+        id="the input asks for gradients",
+    ),
+    pytest.param(
+        """\
+def evaluate(model, loader):
+    model.eval()
+    total = 0
+    for x, y in loader:
+        total += 1
+        with torch.inference_mode():
+            model(x)
+    return total
+""",
+        id="a block round it",
+    ),
+    pytest.param(
+        """\
+def evaluate(model, loader):
+    model.eval()
+    total = 0
+    for x, y in loader:
+        total += model(x)
+    return total
+with torch.no_grad():
+    evaluate(m, d)
+""",
+        id="only called where they are off",
+    ),
+    pytest.param(
+        """\
+teacher = build().eval()
+for x in loader:
+    loss = distance(student(x), teacher(x))
+    loss.backward()
+""",
+        id="a teacher",
+    ),
+    pytest.param(
+        """\
+class Net(nn.Module):
+    def predict(self, x):
+        return self.net(x).softmax(1)
+""",
+        id="another way to call a network",
+    ),
+    pytest.param(
+        """\
+torch.set_grad_enabled(False)
+model.eval()
+y = model(x)
+""",
+        id="off for good",
+    ),
+    pytest.param(
+        """\
+def test_shapes():
+    model = Net()
+    out = model(torch.rand(2, 3))
+    assert out.shape == (2, 5)
+""",
+        id="a unit test",
+    ),
+    pytest.param(
+        """\
+from transformers import pipeline
+classifier = pipeline("image-classification")
+def predict(x):
+    return classifier(x)
+""",
+        id="a pipeline switches them off itself",
+    ),
+    pytest.param(
+        """\
+softmax = nn.Softmax(dim=1)
+def predict(logits):
+    return softmax(logits)
+""",
+        id="no weights",
+    ),
+    pytest.param(
+        """\
+import tensorflow as tf
+def evaluate(model, ds):
+    for x, y in ds:
+        p = model(x, training=False)
+""",
+        id="Keras",
+    ),
+]
+
+
+def found_in(source: str) -> list[Found]:
+    found, problems = lint_source(parse_source("train.py", source.encode()), [load_rule("no-inference-mode")])
+    assert not problems
+    return found
+
+
+@pytest.mark.parametrize("body", FOUND)
+def test_it_is_found(body: str) -> None:
+    source = HEAD + body
+    wanted = [number for number, line in enumerate(source.splitlines(), start=1) if line.endswith("# here")]
+    assert [item.place.line for item in found_in(source)] == wanted
+
+
+@pytest.mark.parametrize("body", SILENT)
+def test_it_is_silent(body: str) -> None:
+    assert found_in(HEAD + body) == []
+
+
+def fixed(source: str) -> str:
+    data = source.encode()
+    done = fix_source(parse_source("train.py", data), data, found_in(source))
+    return done.data.decode() if done else source
+
+
+@pytest.mark.parametrize(
+    ("line", "is_safe"),
+    [
+        ("total += (model(x).argmax(1) == y).sum().item()", True),
+        ("total += float(criterion(model(x), y))", True),
+        ("total += criterion(model(x), y)", False),
+        ("total += criterion(model(x), y).cpu()", False),
+        ("kept.append(model(x))", False),
+        ("self.last = model(x)", False),
+    ],
+)
+def test_no_grad_is_written_only_where_plain_numbers_leave(line: str, is_safe: bool) -> None:
+    source = (
+        HEAD + f"def evaluate(model, loader, kept):\n    total = 0\n    for x, y in loader:\n        {line}\n    return total\n"
+    )
+    assert len(found_in(source)) == 1
+    assert fixed(source) == (source.replace("def evaluate", "@torch.no_grad()\ndef evaluate") if is_safe else source)
+
+
+def test_the_fix_keeps_indentation_and_line_ends() -> None:
+    source = "import torch\r\nclass Run:\r\n\tdef evaluate(self, x):\r\n\t\treturn self.model(x).argmax(1).tolist()\r\n"
+    assert fixed(source) == source.replace("\tdef", "\t@torch.no_grad()\r\n\tdef")

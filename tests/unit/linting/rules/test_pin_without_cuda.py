@@ -1,0 +1,114 @@
+"""Pinned memory without CUDA: cases that the specimens do not show. In code that is to be found, the lines end with `# here`."""
+
+from __future__ import annotations
+
+import pytest
+
+from unchoke.code.source import parse_source
+from unchoke.linting.fixing import fix_source
+from unchoke.linting.lint_engine import Found, lint_source
+from unchoke.linting.rules import load_rule
+
+HEAD = """\
+import torch
+from torch.utils.data import DataLoader
+"""
+
+FOUND = [
+    pytest.param(
+        """\
+device = "cpu"
+loader = DataLoader(ds, 8, pin_memory=True)  # here
+""",
+        id="by position and keyword",
+    ),
+    pytest.param(
+        """\
+device = "mps" if torch.backends.mps.is_available() else "cpu"
+loader = DataLoader(ds, pin_memory=True)  # here
+""",
+        id="MPS with the CPU to fall back on",
+    ),
+    pytest.param(
+        """\
+device = "cpu"
+PIN = True
+options = dict(num_workers=2, pin_memory=PIN)  # here
+loader = DataLoader(ds, **options)
+""",
+        id="a constant among options",
+    ),
+    pytest.param(
+        """\
+device = "cpu"
+options = {"pin_memory": True}  # here
+""",
+        id="a dict of options",
+    ),
+]
+
+SILENT = [
+    pytest.param(
+        """\
+loader = DataLoader(ds, pin_memory=True)
+y = x.cpu()
+state = torch.load("a.pt", map_location="cpu")
+""",
+        id="only results come home",
+    ),
+    pytest.param(
+        """\
+device = "cpu"
+if args.cuda:
+    device = "cuda"
+loader = DataLoader(ds, pin_memory=True)
+""",
+        id="CUDA is possible",
+    ),
+    pytest.param(
+        """\
+device = "cpu"
+loader = DataLoader(ds, pin_memory=False)
+""",
+        id="switched off",
+    ),
+    pytest.param(
+        """\
+device = "cpu"
+buffer = torch.empty(3, pin_memory=True)
+""",
+        id="a tensor, not a loader",
+    ),
+]
+
+
+def found_in(source: str) -> list[Found]:
+    found, problems = lint_source(parse_source("train.py", source.encode()), [load_rule("pin-without-cuda")])
+    assert not problems
+    return found
+
+
+@pytest.mark.parametrize("body", FOUND)
+def test_it_is_found(body: str) -> None:
+    source = HEAD + body
+    wanted = [number for number, line in enumerate(source.splitlines(), start=1) if line.endswith("# here")]
+    assert [item.place.line for item in found_in(source)] == wanted
+
+
+@pytest.mark.parametrize("body", SILENT)
+def test_it_is_silent(body: str) -> None:
+    assert found_in(HEAD + body) == []
+
+
+def fixed(source: str) -> str:
+    data = source.encode()
+    done = fix_source(parse_source("train.py", data), data, found_in(source))
+    return done.data.decode() if done else source
+
+
+def test_the_fix_asks_by_the_name_torch_has_here() -> None:
+    assert fixed('import torch as th\ndevice = "cpu"\nDataLoader(ds, pin_memory=True)\n').endswith(
+        "pin_memory=th.cuda.is_available())\n"
+    )
+    without = 'from torch.utils.data import DataLoader\ndevice = "cpu"\nDataLoader(ds, pin_memory=True)\n'
+    assert fixed(without) == without

@@ -1,0 +1,194 @@
+"""Which loops visit pixels, and which only look like it: cases beside the specimens, dashes between them."""
+
+from __future__ import annotations
+
+import pytest
+
+from unchoke.code.source import parse_source
+from unchoke.linting.lint_engine import lint_source
+from unchoke.linting.rules import load_rule
+
+IMPORTS = """
+import numpy as np, itertools
+from PIL import Image
+from torch.utils.data import Dataset
+from numba import njit
+"""
+
+FOUND = """
+class D(Dataset):
+
+    def __getitem__(self, i):
+        img = np.load(self.p[i])
+        for y in range(img.shape[0]):
+            for x in range(img.shape[1]):
+                img[y, x] = 255 - img[y, x]
+        return img
+---
+class D(Dataset):
+
+    def __getitem__(self, i):
+        img = np.load(self.p[i])
+        img = Image.fromarray(img)
+        w, h = img.size
+        for x in range(w):
+            for y in range(h):
+                img.putpixel((x, y), 1)
+        return img
+---
+class D(Dataset):
+
+    def __getitem__(self, i):
+        img = np.load(self.p[i])
+        out = [[f(p) for p in row] for row in img]
+        return out
+---
+class D(Dataset):
+
+    def __getitem__(self, i):
+        img = np.load(self.p[i])
+        out = np.array([lut[v] for v in img.flatten()]).reshape(img.shape)
+        return out
+---
+class D(Dataset):
+
+    def __getitem__(self, i):
+        img = np.load(self.p[i])
+        for y, x in itertools.product(range(img.shape[0]), range(img.shape[1])):
+            img[y, x] += 1
+        return img
+---
+class D(Dataset):
+
+    def __getitem__(self, i):
+        img = np.load(self.p[i])
+        for y, x in np.ndindex(img.shape[:2]):
+            img[y, x] += 1
+        return img
+---
+class D(Dataset):
+
+    def __getitem__(self, i):
+        img = np.load(self.p[i])
+        for i in range(len(img)):
+            for j in range(len(img[0])):
+                img[i][j] = 0
+        return img
+---
+class D(Dataset):
+
+    def __getitem__(self, i):
+        img = np.load(self.p[i])
+        pix = img.load()
+        for i in range(img.width):
+            for j in range(img.height):
+                r, g, b = pix[i, j]
+                pix[i, j] = (g, r, b)
+        return img
+---
+import torch
+
+class T:
+
+    def __call__(self, t):
+        h, w = t.shape[-2:]
+        for i in range(h):
+            for j in range(w):
+                t[0, i, j] = t[0, i, j] ** 2
+        return t
+from torchvision import transforms
+tf = transforms.Compose([T()])
+---
+class D(Dataset):
+
+    def __getitem__(self, i):
+        img = np.load(self.p[i])
+        for r in range(img.shape[0]):
+            img[r] = [lut[v] for v in img[r]]
+        return img
+"""
+
+SILENT = """
+class D(Dataset):
+
+    def __getitem__(self, i):
+        img = np.load(self.p[i])
+        for y in range(0, img.shape[0], 64):
+            for x in range(0, img.shape[1], 64):
+                t = img[y:y + 64, x:x + 64]
+        return img
+---
+class D(Dataset):
+
+    def __getitem__(self, i):
+        img = np.load(self.p[i])
+        S = 7
+        t = np.zeros((S, S))
+        for y in range(S):
+            for x in range(S):
+                t[y, x] = 1
+        return img
+---
+class D(Dataset):
+
+    def __getitem__(self, i):
+        img = np.load(self.p[i])
+        for b in self.boxes[i]:
+            for v in b:
+                pass
+        return img
+---
+@njit
+def f(img):
+    for y in range(img.shape[0]):
+        for x in range(img.shape[1]):
+            img[y, x] += 1
+    return img
+
+class D(Dataset):
+
+    def __getitem__(self, i):
+        img = np.load(self.p[i])
+        return f(img)
+---
+def f(img):
+    for y in range(img.shape[0]):
+        for x in range(img.shape[1]):
+            img[y, x] += 1
+    return img
+f(np.zeros((9, 9)))
+---
+class D(Dataset):
+
+    def __getitem__(self, i):
+        img = np.load(self.p[i])
+        for k in range(img.shape[0]):
+            for c in range(3):
+                img[k, c] -= 1
+        return img
+---
+def collate_fn(batch):
+    out = []
+    for item in batch:
+        for img in item:
+            out.append(img)
+    return out
+from torch.utils.data import DataLoader
+DataLoader(ds, collate_fn=collate_fn)
+"""
+
+
+def num_found(case: str) -> int:
+    found, problems = lint_source(parse_source("train.py", (IMPORTS + case).encode()), [load_rule("python-transform")])
+    assert not problems
+    return len(found)
+
+
+@pytest.mark.parametrize("case", FOUND.split("---\n"))
+def test_it_is_found_once(case: str) -> None:
+    assert num_found(case) == 1
+
+
+@pytest.mark.parametrize("case", SILENT.split("---\n"))
+def test_it_is_left_alone(case: str) -> None:
+    assert num_found(case) == 0

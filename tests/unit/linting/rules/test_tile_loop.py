@@ -1,0 +1,99 @@
+"""Networks called on one tile at a time: cases beside the specimens."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+
+import pytest
+
+from unchoke.code.source import parse_source
+from unchoke.linting.lint_engine import lint_source
+from unchoke.linting.rules import load_rule
+
+HEAD = """
+import cv2, torch, timm, numpy as np
+import tensorflow as tf
+from torch import nn
+from torchvision import models
+model = timm.create_model("resnet18").eval()
+"""
+
+
+def lines(source: str) -> list[str]:
+    text = HEAD + textwrap.dedent(source)
+    found, problems = lint_source(parse_source("predict.py", text.encode()), [load_rule("tile-loop")])
+    assert not problems
+    return [text.splitlines()[item.place.line - 1].strip() for item in found]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "for tile in tiles:\n    out.append(model(tile.unsqueeze(0)))",
+        "for i, patch in enumerate(tqdm(patches)):\n    out[i] = model(patch[None].cuda())",
+        "for crop in crops:\n    x = torch.unsqueeze(transform(crop), 0).to(device)\n    out.append(model(x))",
+        "for w in windows:\n    out.append(model.predict(np.expand_dims(read(w), axis=0)))",
+        "for frame in frames:\n    out.append(model(tf.expand_dims(frame, 0)))",
+        "for frame in frames:\n    out.append(model.predict(np.array([frame])))",
+        "for view in views:\n    total = total + model(view[None, ...])",
+        "for y in range(0, h, 256):\n    for x in range(0, w, 256):\n        p = model(image[:, y : y + s, x : x + s][None])",
+        "for k in range(n):\n    part = image[k * 64 : (k + 1) * 64, :64]\n    p = model.predict(part.reshape(1, 64, 64, 3))",
+        "out = torch.cat([model(t.unsqueeze(0)) for t in tiles])",
+        "for i in range(n):\n    feats.append(model(tiles[:, i]))",
+        "for i in range(n):\n    p = model(patches[i].unsqueeze(0))",
+        "for t in tiles.unbind(1):\n    feats.append(model(t))",
+        "for i in range(len(tiles)):\n    p = model(tiles[i : i + 1])",
+        "for k in range(4):\n    x = torch.rot90(image, k, [1, 2])\n    out = out + model(x.unsqueeze(0))",
+        "for tile in tiles:\n    p = model.predict(tile.reshape((1,) + tile.shape))",
+        "for box in boxes:\n    x = prep(photo.crop(box)).unsqueeze(0)\n    scores.append(model(x))",
+        "for tile in tiles:\n    for net in (first_model, second_model):\n        p = net(tile.unsqueeze(0))",
+    ],
+)
+def test_one_at_a_time_is_reported_once(source: str) -> None:
+    assert len(lines(source)) == 1
+
+
+def test_a_function_that_runs_one_tile_is_followed() -> None:
+    assert lines("""
+        def run(net, tile):
+            x = torch.from_numpy(tile).unsqueeze(0)
+            with torch.no_grad():
+                return model(x)[0]
+        for tile in tiles:
+            out.append(run(model, tile))
+    """) == ["for tile in tiles:"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "for tiles in loader:\n    out.append(model(tiles))",
+        "for patch in patch_loader:\n    out.append(model(patch))",
+        "for path in paths:\n    out.append(model(load(path).unsqueeze(0)))",
+        "for _, row in data_frame.iterrows():\n    out.append(model(load(row.file).unsqueeze(0)))",
+        "x = torch.stack([t for t in tiles])\nout = model(x)",
+        "for start in range(0, len(tiles), 16):\n    out.append(model(torch.stack(tiles[start : start + 16])))",
+        "for chunk in np.array_split(tiles, 10):\n    out.append(model.predict(chunk))",
+        "for m in models_list:\n    out += m(tile.unsqueeze(0))",
+        "for ax, tile in zip(axes, tiles):\n    ax.set_title(model(tile.unsqueeze(0)).argmax())",
+        "for tile in tiles[:4]:\n    print(model(tile.unsqueeze(0)))",
+        "for frame in camera:\n    show(model(frame.unsqueeze(0)))",
+        "hidden = None\nfor frame in frames:\n    hidden = rnn_net(frame.unsqueeze(0), hidden)",
+        "for tile in tiles:\n    batch.append(tile.unsqueeze(0))\nout = model(torch.cat(batch))",
+        "for fold in range(5):\n    out += load_net(fold)(tile[None])",
+        "while True:\n    ok, frame = cap.read()\n    show(model(torch.from_numpy(frame).unsqueeze(0)))",
+        "for epoch in range(3):\n    for patch, y in batches:\n        loss = crit(model(patch), y)",
+        "for path in files:\n    x = apply_window(read(path))\n    out.append(model(x[None]))",
+    ],
+)
+def test_batches_files_and_what_cannot_be_gathered_are_not(source: str) -> None:
+    assert lines(source) == []
+
+
+def test_cells_of_a_notebook_are_one_program() -> None:
+    cells = ["import timm, torch\nnet = timm.create_model('resnet18')", "for t in tiles:\n    s.append(net(t[None]))"]
+    made = [{"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None, "source": cell} for cell in cells]
+    book = json.dumps({"cells": made, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+    found, _ = lint_source(parse_source("book.ipynb", book.encode()), [load_rule("tile-loop")])
+    assert [(item.place.cell, item.place.line) for item in found] == [(2, 2)]

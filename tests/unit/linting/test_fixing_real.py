@@ -1,0 +1,235 @@
+"""The mechanical fixes of the rules themselves, on whole files: they parse, they are final, nothing else changes by a byte."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unchoke.code.source import parse_source
+from unchoke.linting.fixing import apply_edits
+from unchoke.linting.lint_engine import source_files
+from unchoke.linting.repair import Repaired, repair
+from unchoke.linting.rules import CODES, load_rule
+
+ROOT = Path(__file__).resolve().parents[3]
+FIXABLE = [code for code in CODES if load_rule(code).rule.fixable]
+FILES = [
+    path
+    for folder in ("tests/specimens/lint", "benches/lint/corpus/seen_torch", "benches/lint/corpus/seen_keras", "benches/chokes")
+    for path in source_files([ROOT / folder])
+]
+
+# One script with a fix of every rule that has one, in the words people use.
+SCRIPT = textwrap.dedent('''
+    """Blätter: Erkennung von Rost – erster Versuch"""
+    import torch, torchvision
+    from torch import nn
+    from torch.utils.data import DataLoader
+
+    device = torch.device("mps")
+    größe = 224
+    model = torchvision.models.resnet18()
+    model.load_state_dict(torch.load("gewichte_ü.pt", map_location="cpu"))  # übernommen
+    loader = DataLoader(data, batch_size=8, shuffle=True, pin_memory=True)  # «schnell»
+    criterion = nn.CrossEntropyLoss()
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def evaluate(model, loader):
+    \tmodel.eval()
+    \tnah = 0
+    \tfor x, y in loader:
+    \t\tnah += (model(x).argmax(1) == y).sum().item()
+    \treturn nah
+
+    for epoch in range(3):
+    \tsumme, verläufe = 0, []
+    \tfor x, y in loader:
+    \t\tloss = criterion(model(x), y)
+    \t\toptimizer.zero_grad(); loss.backward(); optimizer.step()
+    \t\tsumme += loss; verläufe.append(loss)  # é
+    \tprint("Σ", summe / len(loader), sum(verläufe))
+''').lstrip()
+EXPECTED = {
+    'map_location="cpu")': 'map_location="cpu", weights_only=True)',
+    "pin_memory=True": "pin_memory=torch.cuda.is_available()",
+    "def evaluate(": "@torch.no_grad()\ndef evaluate(",
+    "summe += loss": "summe += loss.detach()",
+    "append(loss)": "append(loss.detach())",
+}
+REPAIRED = SCRIPT
+for _old, _new in EXPECTED.items():
+    REPAIRED = REPAIRED.replace(_old, _new)
+
+
+def repaired(path: str, data: bytes) -> Repaired | None:
+    return repair(path, data, [load_rule(code) for code in FIXABLE])
+
+
+@cache
+def repaired_file(path: Path) -> Repaired | None:
+    return repaired(str(path), path.read_bytes())
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+@pytest.mark.parametrize("last", ["", "\n", "\n\n\x0c\n"])
+def test_only_the_fixed_pieces_of_a_script_change(ends: str, encoding: str, last: str) -> None:
+    before, after = ((text.rstrip("\n") + last).replace("\n", ends).encode(encoding) for text in (SCRIPT, REPAIRED))
+    result = repaired("train.py", before)
+    assert result is not None
+    assert result.data == after
+    assert repaired("train.py", after) is None
+
+
+def test_a_script_in_another_encoding_keeps_it() -> None:
+    text = "# -*- coding: latin-1 -*-\nimport torch\nmodel.load_state_dict(torch.load('größe.pt'))\n"
+    result = repaired("train.py", text.encode("latin-1"))
+    assert result is not None
+    assert result.data == text.replace("pt'))", "pt', weights_only=True))").encode("latin-1")
+
+
+def book(cells: list[dict[str, Any]]) -> dict[str, Any]:
+    """With all that a notebook has besides its code."""
+    return {
+        "nbformat_minor": 5,
+        "metadata": {
+            "kernelspec": {"name": "python3", "display_name": "Python 3 – ü"},
+            "colab": {"provenance": []},
+            "widgets": {"source": "torch.load('x')"},
+        },
+        "cells": [
+            {
+                "cell_type": "markdown",
+                "metadata": {},
+                "source": ["# Rost\n", "![Bild](attachment:a.png) torch.load('x')"],
+                "attachments": {"a.png": {"image/png": "iVBO=="}},
+            },
+            *cells,
+        ],
+        "nbformat": 4,
+    }
+
+
+def cell(source: str | list[str]) -> dict[str, Any]:
+    outputs = [
+        {"output_type": "stream", "name": "stdout", "text": ["torch.load('x')\n", "loss 0.3 <é>\n"]},
+        {"output_type": "error", "evalue": "\u001b[31m"},
+    ]
+    return {
+        "metadata": {"tags": ["ü"], "scrolled": True},
+        "outputs": outputs,
+        "execution_count": 7,
+        "cell_type": "code",
+        "id": "a1b2",
+        "source": source,
+    }
+
+
+@pytest.mark.parametrize("indent", [None, 1, 2, "\t"])
+@pytest.mark.parametrize("ascii_only", [True, False])
+@pytest.mark.parametrize("in_lines", [True, False])
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_only_the_fixed_pieces_of_a_notebook_change(indent: int | str | None, ascii_only: bool, in_lines: bool, end: str) -> None:
+    head, tail = "%%time\n!ls -l\n", "\nfiles = !ls *.pt"
+    before, after = (
+        json.dumps(
+            book(
+                [
+                    cell(written.splitlines(keepends=True) if in_lines else written)
+                    for written in ("x = 1 < 2", head + text + tail, "")
+                ]
+            ),
+            indent=indent,
+            ensure_ascii=ascii_only,
+        )
+        + end
+        for text in (SCRIPT, REPAIRED)
+    )
+    result = repaired("train.ipynb", before.encode())
+    assert result is not None
+    assert result.data.decode() == after
+    assert repaired("train.ipynb", after.encode()) is None
+
+
+@pytest.mark.parametrize("in_lines", [True, False])
+def test_escapes_of_other_writers_stay(in_lines: bool) -> None:
+    """Colab writes `<` as \\u003c, others `/` as `\\/`; what is not fixed keeps its spelling."""
+    lines = [
+        "import torch\n",
+        "if 1 < 2 > 0 and 'a/b':  # «é»\n",
+        "    m.load_state_dict(torch.load('a<b.pt'))\n",
+        "print('<é>')\n",
+    ]
+    text = json.dumps(book([cell(lines if in_lines else "".join(lines))]), indent=2, ensure_ascii=False)
+    before = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("a/b", "a\\/b")
+    result = repaired("train.ipynb", before.encode())
+    assert result is not None
+    assert result.data.decode() == before.replace("b.pt')", "b.pt', weights_only=True)")
+
+
+def test_a_list_keeps_its_own_spacing_and_its_own_pieces() -> None:
+    source = ["import torch\nx = 1\n", "m.load_state_dict(torch.load('a.pt'))\n", "y = 2"]
+    for separators in ((",", ":"), (" , ", " : ")):
+        before = json.dumps(book([cell(source)]), separators=separators)
+        result = repaired("train.ipynb", before.encode())
+        assert result is not None
+        assert result.data.decode() == before.replace("a.pt')", "a.pt', weights_only=True)")
+
+
+def test_cells_that_are_written_alike_are_each_fixed_in_their_place() -> None:
+    same = cell("import torch\nm.load_state_dict(torch.load('a.pt'))")
+    before = json.dumps(book([same, cell("x = 1"), same, same]), indent=1)
+    result = repaired("train.ipynb", before.encode())
+    assert result is not None
+    read = json.loads(result.data)
+    assert [one["source"].count("weights_only") for one in read["cells"][1:]] == [1, 0, 1, 1]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_fix_in_files_as_people_write_them(path: Path) -> None:
+    data = path.read_bytes()
+    source = parse_source(str(path), data)
+    result = repaired_file(path)
+    if result is None:
+        return
+    now = parse_source(str(path), result.data)
+    assert [problem.message for problem in now.problems] == [problem.message for problem in source.problems]
+    left = {(item.finding.code, item.hit.message) for item in result.found if item.hit.all_edits}
+    assert not left, "a second run would fix more"
+    assert len(now.cells) == len(source.cells)
+    edits = [edit for item in result.applied for edit in item.hit.all_edits]
+    for before, after in zip(source.cells, now.cells, strict=True):
+        own = [edit for edit in edits if edit.place.cell == before.number]
+        assert after.text == apply_edits(before.text, own)
+        touched = {line for edit in own for line in range(edit.place.line, (edit.place.end_line or edit.place.line) + 1)}
+        kept = [line for number, line in enumerate(before.text.splitlines(), start=1) if number not in touched]
+        assert all(line in after.text.splitlines() for line in kept)
+    if source.is_notebook:
+        assert without_sources(result.data) == without_sources(data)
+
+
+def without_sources(data: bytes) -> Any:
+    read = json.loads(data)
+    for one in read["cells"]:
+        if one["cell_type"] == "code":
+            one["source"] = ""
+    return read
+
+
+@pytest.mark.parametrize("code", FIXABLE)
+def test_a_fix_ends_the_finding_it_is_for(code: str) -> None:
+    """Every rule that has a fix shows it in some file, and what was fixed is not found again."""
+    shown = 0
+    for path in FILES:
+        result = repaired_file(path)
+        if result is not None:
+            gone = {(item.place.cell, item.hit.message) for item in result.applied if item.finding.code == code}
+            shown += len(gone)
+            again = [item for item in result.found if item.finding.code == code and item.hit.all_edits]
+            assert not [item for item in again if (item.place.cell, item.hit.message) in gone]
+    assert shown, f"no file shows the fix of {code}"

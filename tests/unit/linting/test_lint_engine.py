@@ -1,0 +1,159 @@
+"""Rules are run over files, the author's marks are kept to, and nothing a file holds stops the run."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from unchoke.code.program import Program
+from unchoke.code.source import parse_source
+from unchoke.core.errors import UsageError
+from unchoke.linting.lint_engine import chosen_codes, lint, lint_source, source_files
+from unchoke.linting.rule import Hit, Rule
+from unchoke.linting.rules import CODES, NAMES, LoadedRule, load_rule
+
+BAD = """
+import os
+from torch.utils.data import Dataset
+class Leaves(Dataset):
+    def __getitem__(self, i):
+        return os.path.exists(self.files[i])
+"""
+MARK = LoadedRule(
+    Rule("stat-per-sample", "input", "stat", "t"), lambda program: (Hit(call, "m") for call in program.calls_to("f")), ""
+)
+
+
+def lines(text: str, rule: LoadedRule = MARK) -> list[int | None]:
+    found, problems = lint_source(parse_source("a.py", text.encode()), [rule])
+    assert not problems
+    return [item.finding.line for item in found]
+
+
+def write_notebook(path: Path, *cells: str) -> Path:
+    path.write_text(json.dumps({"cells": [{"cell_type": "code", "source": cell} for cell in cells], "nbformat": 4}))
+    return path
+
+
+def test_a_finding_carries_its_place_its_fix_and_its_command(tmp_path: Path) -> None:
+    book = write_notebook(tmp_path / "a.ipynb", "x = 1", BAD)
+    result = lint([book], select=["stat-per-sample"])
+    (finding,) = result.findings
+    assert (finding.code, finding.path, finding.cell, finding.line) == ("stat-per-sample", str(book), 2, 6)
+    assert finding.stage == "stat"
+    assert finding.fix
+    assert finding.command == "unchoke check"
+    assert (result.files, result.cells) == (1, 2)
+    assert json.dumps(result.to_dict())
+
+
+@pytest.mark.parametrize(
+    ("gain", "claim", "said"),
+    [("", "", "unmeasured"), ("half the time", "", "half the time (unmeasured)"), ("3 s to 1 s", "A", "3 s to 1 s")],
+)
+def test_a_gain_that_was_not_measured_says_so(gain: str, claim: str, said: str) -> None:
+    rule = LoadedRule(Rule("stat-per-sample", "input", "stat", "t", gain=gain, claim=claim), MARK.check, "")
+    ((found,), _) = lint_source(parse_source("a.py", b"f(1)"), [rule])
+    assert found.finding.expected_gain == said
+
+
+@pytest.mark.parametrize(
+    "comment",
+    ["# noqa", "#noqa", "# noqa: stat-per-sample", "# noqa: E501, stat-per-sample", "# NOQA : stat-per-sample",
+     "# why not  # noqa", "# unchoke: ignore", "# unchoke: ignore[stat-per-sample]", "# unchoke: ignore[a, stat-per-sample]"],
+)  # fmt: skip
+def test_a_marked_line_is_left_out(comment: str) -> None:
+    assert lines(f"f(1)\nf(2)  {comment}\nf(3)") == [1, 3]
+
+
+@pytest.mark.parametrize("comment", ["# noqa: E501", "# unchoke: ignore[host-sync]", "# noqua", "# no qa"])
+def test_a_line_marked_for_something_else_is_not(comment: str) -> None:
+    assert lines(f"f(1)  {comment}") == [1]
+
+
+def test_a_mark_at_the_end_of_a_call_of_several_lines_counts() -> None:
+    assert lines("f(\n  1,\n)  # noqa: stat-per-sample") == []
+
+
+def test_one_rule_says_one_thing_about_a_line_once() -> None:
+    assert lines("f(1); f(2)\nf(3)") == [1, 2]
+
+
+def test_a_rule_that_fails_is_reported_and_the_others_go_on() -> None:
+    def fails(program: Program) -> Iterator[Hit]:
+        raise KeyError("oops")
+
+    broken = LoadedRule(Rule("host-sync", "device", "step", "t"), fails, "")
+    found, problems = lint_source(parse_source("a.py", b"f(1)"), [broken, MARK])
+    assert len(found) == 1
+    assert problems[0].internal
+    assert "host-sync" in problems[0].message
+
+
+def test_findings_come_in_the_order_of_the_source() -> None:
+    def backwards(program: Program) -> Iterator[Hit]:
+        yield from (Hit(call, "m") for call in reversed(list(program.nodes(ast.Call))))
+
+    assert lines("f(1)\ng(2)\nh(3)", LoadedRule(Rule("a", "input", "stat", "t"), backwards, "")) == [1, 2, 3]
+
+
+def test_folders_are_searched_for_notebooks_and_scripts(tmp_path: Path) -> None:
+    for name in ("a.py", "b.ipynb", "c.txt", "sub/d.py", "__pycache__/e.py", ".hidden/f.py", "build/g.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    found = [path.relative_to(tmp_path).as_posix() for path in source_files([tmp_path, tmp_path / "a.py"])]
+    assert found == ["a.py", "b.ipynb", "sub/d.py"]
+
+
+def test_a_path_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no"):
+        lint([tmp_path / "none"])
+
+
+def test_a_broken_file_is_a_problem_and_the_others_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a.ipynb").write_text("{")
+    (tmp_path / "b.py").write_text(BAD)
+    result = lint([tmp_path], select=["stat-per-sample"])
+    assert len(result.findings) == 1
+    assert result.problems[0].path.endswith("a.ipynb")
+
+
+def test_rules_are_chosen_by_code_and_by_group() -> None:
+    assert chosen_codes(["stat-per-sample,list-per-sample"], []) == [
+        code for code in ("list-per-sample", "stat-per-sample") if code in chosen_codes([], [])
+    ]
+    assert "stat-per-sample" in chosen_codes(["input"], [])
+    assert "stat-per-sample" not in chosen_codes([], ["input"])
+    assert "stat-per-sample" not in chosen_codes(["input"], ["stat-per-sample"])
+
+
+def test_an_unknown_rule_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="no-such-rule"):
+        chosen_codes(["no-such-rule"], [])
+
+
+def test_the_list_of_rules_is_sorted_and_each_file_holds_the_rule_of_its_name() -> None:
+    assert list(NAMES) == sorted(NAMES)
+    for code in chosen_codes([], []):
+        loaded = load_rule(code)
+        assert loaded.rule.code == code
+        assert "When this is fine" in loaded.page
+    assert len(CODES) == 37
+
+
+def test_linting_loads_nothing_heavy(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(BAD)
+    heavy = ["torch", "numpy", "pandas", "tensorflow", "libcst"]
+    code = f"""
+import sys
+from unchoke.linting.lint_engine import lint
+assert lint([sys.argv[1]]).findings
+assert not [name for name in {heavy} if name in sys.modules]
+"""
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)

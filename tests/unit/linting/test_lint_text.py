@@ -1,0 +1,122 @@
+"""Findings as text: the place, the line, a caret under what is meant, what to do, and the sum."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.linted import BAD, BROKEN, CODE, FIXABLE, GOOD, folder_of_three, notebook
+
+from unchoke.code.source import parse_source
+from unchoke.linting.choosing import all_rules, rule_named
+from unchoke.linting.lint_engine import LintResult, lint_source
+from unchoke.linting.lint_session import Linted, run_lint
+from unchoke.linting.lint_text import render_finding, render_lint, render_rule, render_rules, render_statistics, render_sum
+from unchoke.linting.repair import repair
+
+
+def linted(path: Path, text: str) -> Linted:
+    path.write_text(text)
+    return run_lint([str(path)], select=[CODE])
+
+
+def shown(line: str, *, name: str = "train.py") -> list[str]:
+    """The finding of the rule with a fix in this line, as text."""
+    source = parse_source(name, line.encode())
+    (item,), _ = lint_source(source, [FIXABLE])
+    return render_finding(item).splitlines()
+
+
+def test_a_finding_has_its_place_its_line_a_caret_and_what_to_do(tmp_path: Path) -> None:
+    result = linted(tmp_path / "train.py", BAD)
+    lines = render_finding(result.result.found[0]).splitlines()
+    assert lines[0] == f"{tmp_path / 'train.py'}:10:12: {CODE}: file-system check for each sample"
+    assert lines[1] == "   10 |         if os.path.exists(self.names[index]):"
+    assert lines[2] == "      |            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^"
+    assert "os.path.exists" in lines[3]
+    assert [line.split()[0] for line in lines[4:] if line[2] != " "] == ["gain", "fix", "command"]
+    assert "measured" in lines[4] + lines[5]
+
+
+def test_a_notebook_counts_lines_in_its_cell(tmp_path: Path) -> None:
+    result = linted(tmp_path / "leaves.ipynb", notebook("import os\n", BAD))
+    assert render_lint(result).startswith(f"{tmp_path / 'leaves.ipynb'}:cell 3:10:12: {CODE}: ")
+
+
+@pytest.mark.parametrize("before", ["", "\tif 1: ", 'x = "日本"; ', 'x = "é"; ', 'x = "\x7f"; ', f'x = "{"long " * 60}"; '])
+def test_the_caret_stands_under_what_is_meant_whatever_is_before_it(before: str) -> None:
+    from unchoke.reports.layout import width
+
+    source = f"if 1:\n{before}slow()\n" if before.startswith("\t") else f"{before}slow()\n"
+    lines = shown(source)
+    begin = lines[1].index("slow", 8 if "long" not in before else lines[1].index("; "))
+    assert width(lines[1][:begin]) == lines[2].index("^")
+    assert lines[2].count("^") == len("slow")
+    assert width(lines[1]) < 120
+
+
+def test_what_a_line_holds_cannot_steer_the_terminal() -> None:
+    assert "\x1b" not in "\n".join(shown('x = "\x1b[31m"; slow()\n', name="a\x1b.py"))
+
+
+def test_a_measured_gain_names_its_heading_and_a_fix_that_can_be_written_says_so() -> None:
+    text = "\n".join(shown("slow()\n"))
+    assert "10 × (measured: docs/claims.md, Planted chokes)" in text
+    assert "write fast (--fix does it)" in text
+
+
+def test_the_sum_counts_rules_files_and_cells_and_names_the_next_command(tmp_path: Path) -> None:
+    text = render_lint(run_lint([str(folder_of_three(tmp_path))], select=[CODE]))
+    assert f"{tmp_path / 'broken.py'}:1: not read: " in text
+    lines = {line.split()[0]: line.partition(" ")[2].strip() for line in text.splitlines()[-4:]}
+    assert lines["found"] == "2 choke points in 2 files"
+    assert lines["rules"] == f"2 {CODE}"
+    assert lines["read"].startswith("3 files, 5 cells, 1 of them could not be read, in ")
+    assert lines["next"] == f"unchoke notebook {tmp_path / 'leaves.ipynb'}"
+
+
+def test_where_nothing_is_found_there_is_nothing_to_do_next(tmp_path: Path) -> None:
+    text = render_lint(linted(tmp_path / "a.py", GOOD))
+    assert text.startswith("found    nothing\nread     1 file, 1 cell, in ")
+    assert "next" not in text
+
+
+def test_a_mistake_of_ours_is_called_one(tmp_path: Path) -> None:
+    def fails(program: object) -> object:
+        raise ValueError("a slip")
+
+    failing = type(FIXABLE)(FIXABLE.rule, fails, "")  # type: ignore[arg-type]
+    found, problems = lint_source(parse_source("a.py", b"x = 1\n"), [failing])
+    text = render_lint(Linted(["a.py"], LintResult(found, problems, 1, 1), [failing], 0.1))
+    assert "a.py: a bug in unchoke, please report it: internal: " in text
+    assert "could not be read" not in text
+
+
+def test_fixes_that_are_only_shown_stand_for_their_findings() -> None:
+    data = b"x = 1\nslow(x)\n"
+    found, problems = lint_source(parse_source("a.py", data), [FIXABLE])
+    file = repair("a.py", data, [FIXABLE])
+    assert file is not None
+    text = render_lint(Linted(["a.py"], LintResult(found, problems, 1, 1), [FIXABLE], 0.1, [file]))
+    assert "-slow(x)\n+fast(x)" in text
+    assert "^" not in text
+    assert "fixable  1 choke point in 1 file" in text
+    assert text.endswith("next     unchoke lint a.py --fix")
+    written = render_sum(Linted(["a.py"], LintResult([], [], 1, 1), [FIXABLE], 0.1, [file], True))
+    assert written.startswith("fixed    1 choke point in 1 file\nfound    nothing\n")
+
+
+def test_statistics_has_a_line_a_rule(tmp_path: Path) -> None:
+    text = render_statistics(run_lint([str(folder_of_three(tmp_path))], select=[CODE]))
+    assert text.splitlines()[2].split(maxsplit=4) == ["2", "2", "-", CODE, "file-system check for each sample"]
+    assert "^" not in text
+    assert render_statistics(linted(tmp_path / "none.py", BROKEN)).startswith("found    nothing")
+
+
+def test_rules_are_listed_and_explained() -> None:
+    listed = render_rules(all_rules())
+    assert all(loaded.rule.code in listed for loaded in all_rules())
+    page = render_rule(rule_named(CODE))
+    assert page.startswith(f"{CODE}: file-system check for each sample\n")
+    assert "When this is fine" in page
+    assert "gain      10 × (measured: docs/claims.md, Planted chokes)" in render_rule(FIXABLE)

@@ -1,0 +1,43 @@
+"""A memory plan as text."""
+
+from __future__ import annotations
+
+import pytest
+
+from unchoke.machine.memory.budget_text import render_outcome, render_plan, render_probes
+from unchoke.machine.memory.memory_plan import MemoryPlan, Probes, Room, Wanted, choose_plan
+from unchoke.machine.memory.probe import Measured, Probed
+
+MB, GB = 10**6, 10**9
+
+
+@pytest.fixture
+def plan() -> MemoryPlan:
+    parts = {"weights": 100 * MB, "gradients": 100 * MB, "optimizer": 200 * MB, "baseline": 300 * MB}
+    train = tuple(Probed(b, "ok", Measured(1000 * MB + 100 * MB * b, 0.1 * b, parts)) for b in (1, 4))
+    train += (Probed(64, "out of memory", fact="CUDA out of memory"),)
+    evaluation = tuple(Probed(b, "ok", Measured(900 * MB + 10 * MB * b, 0.01 * b, parts)) for b in (4, 16))
+    return choose_plan(Probes(train, (), evaluation), Room(3 * GB), Wanted(batch=32), num_samples=1000)
+
+
+def test_the_plan_shows_every_part_and_every_choice_with_its_reason(plan: MemoryPlan) -> None:
+    text = render_plan(plan)
+    for name, size in [("weights", "100.0 MB"), ("activations", "1.6 GB"), ("cache", "0 B"), ("planned", "2.6 GB")]:
+        assert any(line.split() == [name, *size.split()] for line in text.splitlines())
+    assert "3.0 GB, of which 240.0 MB are a margin" in text
+    assert all(reason in text for reason in plan.reasons.values())
+
+
+def test_what_was_measured_is_shown_with_its_speed_and_its_failures(plan: MemoryPlan) -> None:
+    text = render_probes(plan)
+    assert "4 samples   1.4 GB, 400 ms a step, 10.0 samples/s" in text
+    assert "64 samples  out of memory: CUDA out of memory" in text
+    assert "with checkpointing" not in text
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [(1.0, "as planned, within"), (1.1, "10% more than planned, within"), (1.2, "over the limit of 3.0 GB by")],
+)
+def test_after_the_run_planned_stands_against_measured(plan: MemoryPlan, share: float, words: str) -> None:
+    assert words in render_outcome(plan, int(plan.planned_bytes * share))

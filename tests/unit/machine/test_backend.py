@@ -1,0 +1,138 @@
+"""The calls that differ between devices, on whichever device is here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from unchoke.core.errors import MachineError, UsageError
+from unchoke.machine import backend
+from unchoke.machine.detect import detect_machine
+from unchoke.machine.policy import choose_policy
+
+DEVICES = ["cpu", *(card.kind for card in detect_machine().accelerators[:1])]
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_a_tensor_goes_there_and_back(name: str) -> None:
+    device = backend.torch_device(name)
+    there = backend.to_device(torch.arange(6.0), device, non_blocking=True)
+    backend.synchronize(device)
+    assert there.device.type == name
+    assert there.cpu().tolist() == [0, 1, 2, 3, 4, 5]
+    backend.empty_cache(device)
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_peak_memory_is_known_except_on_the_cpu(name: str) -> None:
+    device = backend.torch_device(name)
+    backend.reset_peak_memory(device)
+    held = torch.ones(1000, device=device)
+    peak = backend.peak_memory_bytes(device)
+    assert (peak is None) == backend.is_cpu(device)
+    assert peak is None or peak >= held.numel() * 4
+
+
+def test_autocast_computes_in_the_dtype_asked_for() -> None:
+    device, weights = torch.device("cpu"), torch.ones(4, 4)
+    with backend.autocast(device, torch.bfloat16):
+        assert (weights @ weights).dtype == torch.bfloat16
+    with backend.autocast(device, torch.float32):
+        assert (weights @ weights).dtype == torch.float32
+
+
+def test_a_policy_names_real_torch_things() -> None:
+    policy = choose_policy(detect_machine())
+    assert isinstance(backend.torch_device(policy), torch.device)
+    assert isinstance(backend.torch_dtype(policy), torch.dtype)
+    assert backend.torch_memory_format("channels_last") is torch.channels_last
+    assert backend.torch_memory_format("contiguous") is torch.contiguous_format
+
+
+@pytest.mark.skipif(not backend.has_glibc(), reason="glibc on Linux only")
+def test_freed_memory_is_kept_so_that_using_it_again_faults_no_pages() -> None:
+    code = """
+import resource, sys
+from unchoke.machine.backend import keep_freed_memory
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        b"x" * 50_000_000
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+plain = faults()
+assert keep_freed_memory().value and keep_freed_memory().value
+faults()
+kept = faults()
+assert kept < plain / 10, (kept, plain)
+assert "torch" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_what_is_free_is_part_of_what_there_is(name: str) -> None:
+    device = backend.torch_device(name)
+    assert 0 < backend.device_free_bytes(device) <= backend.device_total_bytes(device)
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_the_allocator_holds_at_least_what_tensors_take(name: str) -> None:
+    device = backend.torch_device(name)
+    backend.reset_peak_memory(device)
+    kept = torch.ones(1_000_000, device=device)
+    peak, held = backend.peak_reserved_bytes(device), backend.held_memory_bytes(device)
+    assert (peak is None) == (held is None) == backend.is_cpu(device)
+    assert peak is None or peak >= kept.numel() * 4
+    assert backend.is_cpu(device) == (backend.context_bytes(device) == 0)
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_a_limit_says_how_it_is_kept(name: str) -> None:
+    device = backend.torch_device(name)
+    limit_bytes = backend.device_total_bytes(device) // 2
+    choice = backend.limit_memory(device, limit_bytes)
+    assert (choice.name, choice.evidence["limit_bytes"]) == ("memory", limit_bytes)
+    assert ("watched" in choice.reason) == backend.is_cpu(device)
+    if not backend.is_cpu(device):
+        with pytest.raises(RuntimeError, match="out of memory"):
+            torch.empty(limit_bytes, dtype=torch.uint8, device=device)
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_a_limit_of_nothing_or_beyond_the_device_is_refused_with_numbers(name: str) -> None:
+    device = backend.torch_device(name)
+    with pytest.raises(UsageError):
+        backend.limit_memory(device, 0)
+    with pytest.raises(MachineError) as caught:
+        backend.limit_memory(device, backend.device_total_bytes(device) * 2)
+    assert "GB" in caught.value.why
+
+
+def test_the_allocators_share_leaves_room_for_the_context() -> None:
+    fraction = backend._allocator_fraction(4_000, context_bytes=500, total_bytes=7_000)
+    assert fraction * 7_000 + 500 == pytest.approx(4_000)
+    assert backend._allocator_fraction(7_000, context_bytes=0, total_bytes=6_999) == 1.0
+    with pytest.raises(MachineError) as caught:
+        backend._allocator_fraction(400_000_000, context_bytes=500_000_000, total_bytes=7_000_000_000)
+    assert "400.0 MB" in caught.value.what
+    assert "500.0 MB" in caught.value.why
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_the_cpu_is_always_profiled_and_a_card_beside_it(name: str) -> None:
+    found = backend.profiled_activities(backend.torch_device(name))
+    assert found[0] is torch.profiler.ProfilerActivity.CPU
+    assert len(found) == (2 if name == "cuda" else 1)
+
+
+def test_the_profiler_is_hushed_unless_someone_set_it_up_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KINETO_LOG_LEVEL", "1")
+    monkeypatch.delenv("TORCH_CPP_LOG_LEVEL", raising=False)
+    backend.quiet_profiler()
+    assert (os.environ["KINETO_LOG_LEVEL"], os.environ.pop("TORCH_CPP_LOG_LEVEL")) == ("1", "ERROR")

@@ -1,0 +1,58 @@
+"""What detection says of the machine the tests run on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from unchoke.machine.detect import _Probes, detect_machine
+from unchoke.machine.machine_facts import MachineFacts
+
+
+@pytest.fixture(scope="module")
+def facts() -> MachineFacts:
+    return detect_machine()
+
+
+def test_this_machine_has_sane_values(facts: MachineFacts) -> None:
+    assert facts.system
+    assert facts.cpu_name
+    assert 1 <= facts.cores <= (os.cpu_count() or 1)
+    assert 0 < facts.memory_available_bytes <= facts.memory_bytes
+    assert facts.disk_free_bytes > 0
+    assert facts.torch_version[0].isdigit()
+    assert facts.notes == ()
+
+
+def test_the_facts_can_be_written_as_json(facts: MachineFacts) -> None:
+    assert json.loads(json.dumps(facts.to_dict()))["cores"] == facts.cores
+
+
+def test_accelerators_are_those_torch_sees(facts: MachineFacts) -> None:
+    import torch
+
+    assert len(facts.accelerators) == torch.cuda.device_count() + int(torch.backends.mps.is_available())
+    assert all(card.memory_bytes > 0 and card.name for card in facts.accelerators)
+
+
+def test_the_disk_of_a_folder_that_is_not_made_yet_is_its_parents(tmp_path: Path) -> None:
+    assert detect_machine(tmp_path / "not" / "yet").disk_free_bytes > 0
+
+
+def test_a_failed_probe_becomes_a_note_and_a_cautious_value() -> None:
+    probes = _Probes()
+    assert probes.ask("the weather", lambda: 1 // 0, otherwise=7) == 7
+    assert probes.notes == ["could not determine the weather: ZeroDivisionError: integer division or modulo by zero"]
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity") or (os.cpu_count() or 1) < 2, reason="needs two cores and affinity")
+def test_a_process_held_to_one_core_sees_one() -> None:
+    code = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+    code += "from unchoke.machine.detect import _usable_cores, _container_limits; print(_usable_cores(_container_limits()))"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert answer.strip() == "1"

@@ -1,0 +1,156 @@
+"""The policy for machines that are not here, from hand-written facts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from unchoke.core.errors import MachineError, UsageError
+from unchoke.machine.machine_facts import Accelerator, MachineFacts
+from unchoke.machine.policy import choose_policy
+
+GIB = 2**30
+
+
+def machine(system: str, arch: str, cpu_name: str, cores: int, memory_gib: int, **more: Any) -> MachineFacts:
+    memory_bytes = memory_gib * GIB
+    return MachineFacts(system, arch, cpu_name, cores, memory_bytes, memory_bytes * 3 // 4, torch_version="2.13.0", **more)
+
+
+M1 = machine("Darwin", "arm64", "Apple M1", 8, 8, accelerators=(Accelerator("mps", "Apple M1", 5 * GIB, unified=True),))
+M2_MAX = machine(
+    "Darwin", "arm64", "Apple M2 Max", 12, 64, accelerators=(Accelerator("mps", "Apple M2 Max", 48 * GIB, unified=True),)
+)
+GTX_1650 = machine(
+    "Linux", "x86_64", "Intel Core i5", 8, 16, cpu_flags=frozenset({"avx2"}), openvino_version="2026.4",
+    accelerators=(Accelerator("cuda", "NVIDIA GeForce GTX 1650", 4 * GIB, (7, 5)),),
+)  # fmt: skip
+H200 = machine(
+    "Linux", "x86_64", "Intel Xeon Platinum", 16, 128, cpu_flags=frozenset({"avx512f", "amx_bf16"}),
+    accelerators=(Accelerator("cuda", "NVIDIA H200", 139 * GIB, (9, 0)),),
+)  # fmt: skip
+TWO_CORES = machine("Linux", "x86_64", "AMD EPYC", 2, 8, cpu_flags=frozenset({"avx2"}), openvino_version="2026.4")
+TWO_CORES_BF16 = replace(TWO_CORES, cpu_flags=frozenset({"avx2", "avx512f", "avx512_bf16"}))
+WINDOWS = machine("Windows", "AMD64", "Intel Core i7", 8, 16, cpu_flags=frozenset({"avx2"}), descriptor_limit=512)
+ALL = {
+    "m1": M1,
+    "m2 max": M2_MAX,
+    "1650": GTX_1650,
+    "h200": H200,
+    "2 cores": TWO_CORES,
+    "bf16": TWO_CORES_BF16,
+    "windows": WINDOWS,
+}
+
+EXPECTED: dict[str, dict[str, Any]] = {
+    "m1": {"device": "mps", "dtype": "float32", "memory_format": "contiguous", "pin_memory": False, "non_blocking": False,
+           "workers": 4, "engine": ("torch:f32",), "encode_batch": 16, "job_slots": 2},
+    "m2 max": {"device": "mps", "dtype": "float32", "memory_format": "contiguous", "pin_memory": False, "workers": 6,
+               "engine": ("torch:f32",), "encode_batch": 32},
+    "1650": {"device": "cuda", "dtype": "float16", "memory_format": "channels_last", "pin_memory": True, "non_blocking": True,
+             "workers": 7, "engine": ("torch:f16", "torch:f32"), "encode_batch": 16, "job_slots": 2},
+    "h200": {"device": "cuda", "dtype": "bfloat16", "memory_format": "channels_last", "pin_memory": True, "non_blocking": True,
+             "workers": 15, "engine": ("torch:bf16", "torch:f32"), "encode_batch": 64},
+    "2 cores": {"device": "cpu", "dtype": "float32", "memory_format": "channels_last", "pin_memory": False, "non_blocking": False,
+                "workers": 2, "engine": ("openvino:f32", "torch:f32"), "encode_batch": 8, "job_slots": 2, "decode_threads": 0},
+    "bf16": {"device": "cpu", "dtype": "bfloat16", "engine": ("openvino:bf16", "openvino:f32", "torch:bf16", "torch:f32")},
+    "windows": {"device": "cpu", "dtype": "float32", "engine": ("torch:f32",), "workers": 7, "job_slots": 8},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_each_known_machine_gets_what_suits_it(name: str) -> None:
+    policy = choose_policy(ALL[name])
+    assert {key: getattr(policy, key) for key in EXPECTED[name]} == EXPECTED[name]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_choice_has_a_reason_and_processes_are_spawned_and_nothing_is_compiled(name: str) -> None:
+    policy = choose_policy(ALL[name])
+    assert all(choice.reason for choice in policy.choices)
+    assert (policy.start_method, policy.compile) == ("spawn", False)
+
+
+def test_the_order_of_the_choices_is_the_same_on_every_machine() -> None:
+    assert len({tuple(choice.name for choice in choose_policy(facts).choices) for facts in ALL.values()}) == 1
+
+
+def test_without_openvino_a_cpu_runs_torch_in_one_process_per_core_and_names_the_extra() -> None:
+    policy = choose_policy(replace(TWO_CORES_BF16, openvino_version=""))
+    assert policy.engine == ("torch:bf16", "torch:f32")
+    assert policy.job_slots == 2
+    assert "unchoke[openvino]" in policy.choice("engine").reason
+
+
+def test_job_processes_are_bounded_by_memory() -> None:
+    crowded = replace(WINDOWS, memory_available_bytes=3 * GIB)
+    assert choose_policy(crowded).job_slots == 3
+    assert choose_policy(replace(crowded, memory_available_bytes=0)).job_slots == 1
+
+
+def test_int8_is_never_chosen_but_may_be_asked_for() -> None:
+    assert not any("int8" in engine for facts in ALL.values() for engine in choose_policy(facts).engine)
+    assert choose_policy(TWO_CORES, overrides={"precision": "int8"}).engine == ("openvino:int8",)
+
+
+def test_an_old_card_computes_in_float32() -> None:
+    pascal = replace(GTX_1650, accelerators=(Accelerator("cuda", "GeForce GTX 1080", 8 * GIB, (6, 1)),))
+    assert choose_policy(pascal).dtype == "float32"
+
+
+def test_the_policy_is_a_pure_function() -> None:
+    assert choose_policy(H200) == choose_policy(H200)
+
+
+def test_an_override_says_that_it_was_given() -> None:
+    policy = choose_policy(H200, overrides={"workers": 3, "compile": True, "device": "cpu", "encode_batch": 5, "engine": None})
+    assert (policy.workers, policy.compile, policy.device, policy.encode_batch) == (3, True, "cpu", 5)
+    assert policy.choice("workers").reason == "given on the command line"
+    assert policy.choice("engine").reason != "given on the command line"
+
+
+def test_the_device_given_decides_what_follows_from_it() -> None:
+    policy = choose_policy(H200, overrides={"device": "cpu"})
+    assert (policy.pin_memory, policy.non_blocking) == (False, False)
+
+
+def test_a_given_precision_narrows_the_engines() -> None:
+    assert choose_policy(TWO_CORES_BF16, overrides={"precision": "f32"}).engine == ("openvino:f32", "torch:f32")
+    assert choose_policy(TWO_CORES_BF16, overrides={"engine": "torch"}).engine == ("torch:bf16", "torch:f32")
+
+
+def test_a_device_that_is_not_there_is_refused_with_what_there_is() -> None:
+    with pytest.raises(MachineError) as refusal:
+        choose_policy(M1, overrides={"device": "cuda"})
+    assert refusal.value.exit_code == 3
+    assert "Apple M1" in refusal.value.why
+    assert refusal.value.try_ == "--device mps"
+
+
+@pytest.mark.parametrize(
+    ("facts", "wanted"),
+    [
+        (H200, {"device": "cuda:1"}),
+        (GTX_1650, {"precision": "bf16"}),
+        (TWO_CORES, {"pin_memory": True}),
+        (M1, {"non_blocking": True}),
+        (WINDOWS, {"start_method": "fork"}),
+        (WINDOWS, {"engine": "openvino:f32"}),
+        (GTX_1650, {"engine": "openvino:f32"}),
+    ],
+)
+def test_what_the_machine_cannot_do_is_refused(facts: MachineFacts, wanted: dict[str, Any]) -> None:
+    with pytest.raises(MachineError) as refusal:
+        choose_policy(facts, overrides=wanted)
+    assert refusal.value.why
+    assert refusal.value.try_
+
+
+@pytest.mark.parametrize(
+    "wanted", [{"device": "tpu"}, {"workers": -1}, {"precision": "f8"}, {"colour": "red"}, {"compile": "yes"}]
+)
+def test_what_nobody_could_mean_is_wrong_usage(wanted: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        choose_policy(TWO_CORES, overrides=wanted)

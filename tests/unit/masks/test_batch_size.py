@@ -1,0 +1,31 @@
+"""How many patches at once: the largest that was measured and fits, or a refusal with numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from unchoke.core.errors import MachineError
+from unchoke.machine.memory.memory_plan import Room
+from unchoke.machine.memory.probe import Measured, Probed
+from unchoke.masks.batch_size import largest_fitting
+
+ROOM = Room(limit_bytes=1000, cache_bytes=200, beside_bytes=100, margin_share=0.1)
+
+
+def took(batch: int, peak_bytes: int) -> Probed:
+    return Probed(batch, "ok", Measured(peak_bytes, 0.1), f"{peak_bytes} B")
+
+
+def test_the_largest_that_fits_beside_everything_else_is_taken() -> None:
+    failed = Probed(8, "out of memory", fact="it held too much")
+    choice = largest_fitting([took(1, 300), took(4, 550), took(6, 700), failed], ROOM)
+    assert (choice.name, choice.value) == ("batch", 4)
+    assert "550 B" in choice.reason
+    assert [one["peak_bytes"] for one in choice.evidence["tried"]] == [300, 550, 700, None]
+
+
+def test_where_one_patch_does_not_fit_the_refusal_has_numbers() -> None:
+    with pytest.raises(MachineError, match=r"not even one patch at a time fits in 1\.0 kB") as caught:
+        largest_fitting([took(1, 601)], ROOM)
+    assert "600 B" in caught.value.why
+    assert "601 B" in caught.value.why

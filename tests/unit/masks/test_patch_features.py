@@ -1,0 +1,318 @@
+"""Scenes to labelled patches and their cached pyramids, through the job machinery, with files that break on the way."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import rasterio
+import torch
+from PIL import Image
+from rasterio import Affine
+
+from unchoke.core.choices import Choice
+from unchoke.core.errors import DataError, UsageError
+from unchoke.core.events import Chosen, Event, Note
+from unchoke.masks.dihedral import turn
+from unchoke.masks.patch_features import PatchMaterial, PyramidFeatures, extract_pyramids, prepare_patches
+from unchoke.runs.session import Session, open_session
+
+TINY = "test_resnet"
+HEIGHT, WIDTH = 48, 72
+NUM_SCENES = 7
+
+
+def write_raster(file: Path, values: np.ndarray, *, east: float, **profile: Any) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    height, width = values.shape
+    place = {"crs": "EPSG:32633", "transform": Affine(10, 0, east, 0, -10, 5e6)}
+    with rasterio.open(
+        file, "w", driver="GTiff", height=height, width=width, count=1, dtype=values.dtype, **place, **profile
+    ) as raster:
+        raster.write(values, 1)
+
+
+def make_scenes(folder: Path) -> Path:
+    """Seven scenes of two bands side by side on the map; a bright disc in each is class 1, the outermost columns unlabelled."""
+    for number in range(NUM_SCENES):
+        random = np.random.default_rng(number)
+        rows, columns = np.mgrid[:HEIGHT, :WIDTH]
+        disc = np.hypot(rows - random.uniform(15, 30), columns - random.uniform(20, 50)) < 14
+        east = 5e5 + number * WIDTH * 20
+        for band, gain in (("B2", 900), ("B3", -300)):
+            values = 1000 + gain * disc + random.integers(0, 200, disc.shape)
+            write_raster(
+                folder / "scenes" / f"s{number}" / f"s{number}_{band}.tif", values.astype(np.uint16), east=east, nodata=0
+            )
+        label = disc.astype(np.uint8)
+        label[:, 64:] = 9
+        write_raster(folder / "labels" / f"s{number}.tif", label, east=east)
+    return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_torch_thread() -> Iterator[None]:
+    """Tiny patches gain nothing from more, and test processes share the cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def shared_scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Shared: to be read only."""
+    return make_scenes(tmp_path_factory.mktemp("scenes"))
+
+
+class Desk:
+    """Prepares and extracts in one workspace and keeps what was told."""
+
+    def __init__(self, data: Path, out: Path, weights: Path) -> None:
+        self.data, self.out, self.weights = data, out, weights
+        self.events: list[Event] = []
+
+    @contextmanager
+    def session(self, **options: Any) -> Iterator[Session]:
+        self.events.clear()
+        typed: dict[str, Any] = {
+            "data": str(self.data / "scenes"),
+            "label": str(self.data / "labels"),
+            "ignore": 9,
+            "encoder": TINY,
+            "weights": str(self.weights),
+            "strides": "4,8",
+            "patch_size": 32,
+            "overlap": 8,
+            "job_size": 8,
+            "workers": 1,
+            "engine": "torch",
+            "precision": "f32",
+        }
+        given = {name: value for name, value in {**typed, **options}.items() if value is not None}
+        with open_session(given, out=self.out, on_event=self.events.append, remembering=False) as session:
+            yield session
+
+    def prepare(self, **options: Any) -> PatchMaterial:
+        with self.session(**options) as session:
+            return prepare_patches(session)
+
+    def extract(self, **options: Any) -> tuple[PatchMaterial, PyramidFeatures]:
+        with self.session(**options) as session:
+            material = prepare_patches(session)
+            return material, extract_pyramids(session, material)
+
+    def choice(self, name: str) -> Choice:
+        return next(event.choice for event in self.events if isinstance(event, Chosen) and event.choice.name == name)
+
+    def warnings(self) -> str:
+        return "\n".join(event.text for event in self.events if isinstance(event, Note) and event.level == "warning")
+
+
+@pytest.fixture
+def desk(shared_scenes: Path, tmp_path: Path, tiny_weights: Path) -> Desk:
+    return Desk(shared_scenes, tmp_path / "out", tiny_weights)
+
+
+@pytest.fixture
+def own_desk(shared_scenes: Path, tmp_path: Path, tiny_weights: Path) -> Desk:
+    """With scenes that a test may change."""
+    return Desk(Path(shutil.copytree(shared_scenes, tmp_path / "data")), tmp_path / "out", tiny_weights)
+
+
+def shards(out: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in sorted((out / "features").rglob("*.npz"))}
+
+
+def everywhere(material: PatchMaterial) -> np.ndarray:
+    return np.arange(len(material.patches))
+
+
+def test_patches_have_splits_masks_and_class_names(desk: Desk) -> None:
+    material = desk.prepare()
+    assert material.class_names == ("class 0", "class 1")
+    assert material.band_names == ("B2", "B3")
+    assert {patch.split for patch in material.patches} == {"train", "val", "test"}
+    sides = {(patch.scene_id, patch.split) for patch in material.patches}
+    assert len(sides) == NUM_SCENES, "whole scenes go to one side"
+    masks = material.arrays.masks(everywhere(material))
+    for patch, mask in zip(material.patches, masks, strict=True):
+        assert np.array_equal(mask, material.reader.mask(patch.scene_id, patch.box))
+    assert set(np.unique(masks)) == {0, 1, 255}
+
+
+def test_bands_are_standardised_by_the_patches_that_train(desk: Desk) -> None:
+    material = desk.prepare()
+    train = [patch for patch in material.patches if patch.split == "train"]
+    read = [material.reader.read(patch.scene_id, patch.box) for patch in train]
+    values = np.concatenate([pixels[:, valid] for pixels, valid in read], axis=1).astype(np.float64)
+    assert values.mean(axis=1) == pytest.approx([0, 0], abs=5e-3)
+    assert values.std(axis=1) == pytest.approx([1, 1], abs=5e-3)
+
+
+def test_rows_are_the_networks_maps_and_the_manifest_says_where_they_lie(desk: Desk) -> None:
+    material, features = desk.extract(views=2)
+    assert features.num_run == len(material.patches) == features.store.num_samples
+    position = len(material.patches) // 2
+    patch = material.patches[position]
+    pixels, _ = material.reader.read(patch.scene_id, patch.box)
+    for view in range(3):
+        row = features.engine_object.encode(np.ascontiguousarray(turn(pixels, view)[None]))[0]
+        assert np.array_equal(features.store.rows(np.array([position]), view)[0], row.astype(np.float16))
+    with material.manifest.open(newline="") as text:
+        rows = list(csv.DictReader(text))
+    assert [row["patch_id"] for row in rows] == [patch.patch_id for patch in material.patches]
+    assert material.manifest.name == "patch_manifest.v001.csv"
+    with np.load(desk.out / rows[position]["features_path"]) as shard:
+        assert patch.patch_id in shard["sample_id"]
+    assert "float16 maps" in desk.choice("feature_cache").reason
+
+
+def test_a_second_run_encodes_nothing_and_a_lost_record_only_its_own_job(desk: Desk) -> None:
+    first, _ = desk.extract()
+    before = shards(desk.out)
+    second, features = desk.extract()
+    assert features.num_run == 0 and second.digest == first.digest and second.manifest == first.manifest
+    next(iter(sorted((desk.out / "features").glob("*.done")))).unlink()
+    third, features = desk.extract()
+    assert 0 < features.num_run <= 8 < len(third.patches)
+    assert shards(desk.out) == before
+
+
+def test_new_labels_leave_the_features_as_they_are(own_desk: Desk) -> None:
+    first, _ = own_desk.extract()
+    label = own_desk.data / "labels" / "s0.tif"
+    changed = np.zeros((HEIGHT, WIDTH), np.uint8)
+    changed[:20] = 1
+    with rasterio.open(label, "r+") as raster:
+        raster.write(changed, 1)
+    second, features = own_desk.extract()
+    assert features.num_run <= 3, "only the patches that had no label before"
+    assert second.digest != first.digest
+
+
+def test_pixels_are_kept_for_training_through_the_whole_network(desk: Desk) -> None:
+    material = desk.prepare(cut="none")
+    pixels = material.arrays.pixels(np.array([3]))
+    patch = material.patches[3]
+    assert np.array_equal(pixels[0], material.reader.read(patch.scene_id, patch.box)[0])
+    assert material.manifest.name == "patch_manifest.v001.csv"
+    assert "all of it is there already" not in desk.choice("pixel_cache").reason
+    desk.prepare(cut="none")
+    assert "all of it is there already" in desk.choice("pixel_cache").reason
+
+
+def test_a_truncated_band_is_named_and_the_others_go_on(own_desk: Desk) -> None:
+    file = own_desk.data / "scenes" / "s3" / "s3_B3.tif"
+    file.write_bytes(file.read_bytes()[:-3000])
+    material = own_desk.prepare()
+    assert {patch.scene_id for patch in material.patches} == {f"s{number}" for number in range(NUM_SCENES) if number != 3}
+    assert [entry.sample_id for entry in material.quarantined] == ["s3"]
+    assert "s3_B3.tif" in own_desk.warnings()
+
+
+def test_a_scene_that_vanishes_before_its_features_are_made_is_set_aside(own_desk: Desk) -> None:
+    with own_desk.session() as session:
+        material = prepare_patches(session)
+        gone = next(patch.scene_id for patch in material.patches if patch.split == "train")
+        shutil.rmtree(own_desk.data / "scenes" / gone)
+        features = extract_pyramids(session, material)
+    assert features.store.num_samples == len(material.patches) == material.arrays.num_patches
+    assert gone not in {patch.scene_id for patch in material.patches}
+    assert gone in {entry.sample_id for entry in material.quarantined} and gone in own_desk.warnings()
+    patch = material.patches[-1]
+    row = features.engine_object.encode(material.reader.read(patch.scene_id, patch.box)[0][None])[0]
+    assert np.array_equal(features.store.rows(np.array([len(material.patches) - 1]))[0], row.astype(np.float16))
+
+
+def test_patches_without_a_labelled_pixel_are_left_out_and_counted(desk: Desk) -> None:
+    material = desk.prepare(overlap=0, patch_size=32)
+    everything = desk.choice("patches").evidence["unlabelled"] + len(material.patches)
+    assert desk.choice("patches").evidence["unlabelled"] == 2 * NUM_SCENES, "the third column lies beyond column 64"
+    assert everything == 6 * NUM_SCENES
+
+
+def test_a_label_value_without_a_name_is_an_error_that_names_the_scene(desk: Desk) -> None:
+    with pytest.raises(DataError, match=r"the labels of scene s\d hold the value 9"):
+        desk.prepare(ignore=None, classes="ground,disc")
+
+
+def test_names_of_classes_are_used_and_must_be_several(desk: Desk) -> None:
+    assert desk.prepare(classes="ground,disc").class_names == ("ground", "disc")
+    with pytest.raises(UsageError, match="names 1 class"):
+        desk.prepare(classes="ground")
+
+
+def test_an_expression_labels_background_and_mask(desk: Desk) -> None:
+    material = desk.prepare(label=None, ignore=None, mask="B2 > 1500")
+    assert material.class_names == ("background", "mask")
+    assert material.arrays.counts()[:, :2].sum(axis=0).min() > 0
+
+
+def test_nothing_to_learn_from_is_refused_with_the_three_ways(desk: Desk) -> None:
+    with pytest.raises(UsageError, match="nothing to learn masks from") as caught:
+        desk.prepare(label=None)
+    assert all(option in caught.value.try_ for option in ("--label", "--mask", "--polygons"))
+
+
+def test_photos_with_drawn_masks_are_scenes_too(desk: Desk, tmp_path: Path) -> None:
+    for number in range(6):
+        picture = np.random.default_rng(number).integers(0, 255, (40, 60, 3), dtype=np.uint8)
+        for folder, pixels, ending in (("photos", picture, "jpg"), ("drawn", picture[..., 0] // 128, "png")):
+            (tmp_path / folder).mkdir(exist_ok=True)
+            Image.fromarray(pixels).save(tmp_path / folder / f"leaf {number}.{ending}")
+    options = {"data": str(tmp_path / "photos"), "label": str(tmp_path / "drawn"), "ignore": None, "patch_size": None}
+    material, features = desk.extract(**options, overlap=None, classes="leaf,spot")
+    assert material.spec.num_bands == 3 and material.spec.patch_px == 64
+    assert len(material.patches) == 6 == features.store.num_samples
+    assert material.arrays.counts()[:, 255].tolist() == [64 * 64 - 40 * 60] * 6
+
+
+def test_small_scenes_are_held_by_one_patch(desk: Desk) -> None:
+    material = desk.prepare(patch_size=None, overlap=None)
+    assert (material.spec.patch_px, material.overlap_px) == (96, 24)
+    assert "72 pixels" in desk.choice("patch_size").reason
+
+
+def test_one_scene_is_cut_into_patches_small_enough_to_be_divided(desk: Desk, tmp_path: Path) -> None:
+    ramp = np.arange(300 * 320).reshape(300, 320)
+    write_raster(tmp_path / "one" / "x_B2.tif", (ramp % 250 + 1).astype(np.uint16), east=5e5)
+    chosen = []
+    for seed in (0, 5):
+        material = desk.prepare(
+            data=str(tmp_path / "one"), label=None, ignore=None, mask="B2 > 100", patch_size=None, overlap=None, seed=seed
+        )
+        chosen.append(material.spec.patch_px)
+        assert {patch.split for patch in material.patches} == {"train", "val", "test"}
+    assert chosen == [64, 64], "the size does not depend on the seed"
+    assert "patches of 256 pixels" in desk.choice("patch_size").reason
+
+
+def test_more_overlap_than_patch_is_refused(desk: Desk) -> None:
+    with pytest.raises(UsageError, match="cannot share 32"):
+        desk.prepare(overlap=32)
+
+
+def test_more_views_than_there_are_ways_to_turn_are_refused(desk: Desk) -> None:
+    with pytest.raises(UsageError) as caught:
+        desk.prepare(views=8)
+    assert caught.value.try_ == "--views 7"
+
+
+def test_int8_is_refused(desk: Desk) -> None:
+    with pytest.raises(UsageError, match="not computed in int8"):
+        desk.prepare(engine=None, precision="int8")
+
+
+def test_the_choice_of_an_engine_is_compared_once_and_then_stands(desk: Desk) -> None:
+    _, features = desk.extract(engine="openvino", precision="f32")
+    assert features.engine["engine"] == "openvino"
+    assert "of your patches" in desk.choice("engine").reason
+    _, features = desk.extract(engine="openvino", precision="f32")
+    assert desk.choice("engine").reason.startswith("chosen when this workspace began") and features.num_run == 0

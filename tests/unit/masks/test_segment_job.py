@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from unchoke.core.errors import DataError, Interrupted
+from unchoke.core.events import ignore
+from unchoke.features.cut import layer_numbers
+from unchoke.features.encoders import digest_tensors
+from unchoke.machine.memory.probe import Measured
+from unchoke.masks.band_standard import BandStandard
+from unchoke.masks.segment_job import SegmentJob
+from unchoke.masks.segment_trial import SegmentTrial
+from unchoke.masks.segmenter import PYRAMID, WHOLE, SegmenterConfig
+from unchoke.masks.trained_segmenter import HEAD_FILE, TrainedSegmenter, load_segmenter, save_segmenter
+from unchoke.training.checkpoints import save_tensors
+from unchoke.training.data import Problem
+from unchoke.training.network.loop_config import Finetuned, LoopConfig
+from unchoke.training.network.memory_trial import run_trial
+from unchoke.training.network.training_job import run_job
+
+NUM, TRAIN = 12, 8
+
+
+def job(patches: Any, cut: str, *, folder: Path | None = None, epochs: int = 2, **loop: Any) -> SegmentJob:
+    splits = {"train": np.arange(TRAIN), "val": np.arange(TRAIN, NUM)}
+    problem = Problem("segmentation", ("land", "water"), np.zeros(NUM, np.int64), splits, [f"p{n}" for n in range(NUM)])
+    config = LoopConfig(
+        **{"epochs": epochs, "batch_size": 4, "sub_batch": 4, "eval_batch": 4, "lr": 2e-3, "body_lr": 3e-4, **loop}
+    )
+    return SegmentJob(
+        network=SegmenterConfig(patches.spec, 2, cut, "fpn"),
+        patches=patches,
+        pyramids=patches if cut == PYRAMID else None,
+        problem=problem,
+        loop=config,
+        metric="mean_iou",
+        device="cpu",
+        folder=folder,
+        num_turns=1 if cut == PYRAMID else 8,
+    )
+
+
+@pytest.mark.parametrize("cut", [PYRAMID, WHOLE])
+def test_masks_are_learnt(make_patches: Callable[[int], Any], cut: str) -> None:
+    done = run_job(job(make_patches(NUM), cut, epochs=6), on_event=ignore)
+    assert done.val["mean_iou"] > 0.9
+    assert done.outputs["val"].shape == (NUM - TRAIN, 5)
+    assert done.outputs["val"][:, 1:].sum(axis=1).tolist() == [62 * 64] * (NUM - TRAIN)  # two rows have no label
+
+
+@pytest.mark.parametrize("cut", [PYRAMID, WHOLE])
+def test_a_step_in_parts_moves_the_weights_as_a_whole_one_does(make_patches: Callable[[int], Any], cut: str) -> None:
+    patches = make_patches(NUM)
+    whole = run_job(job(patches, cut, epochs=1), on_event=ignore)
+    parts = run_job(job(patches, cut, epochs=1, sub_batch=1), on_event=ignore)
+    for name, value in whole.state.items():
+        assert torch.allclose(parts.state[name], value, atol=2e-5), name
+
+
+def test_stopped_and_run_again_it_ends_with_the_same_weights(make_patches: Callable[[int], Any], tmp_path: Path) -> None:
+    patches = make_patches(NUM)
+    unbroken = run_job(job(patches, WHOLE), on_event=ignore)
+    asked = iter([False, False, True])
+    with pytest.raises(Interrupted):
+        run_job(job(patches, WHOLE, folder=tmp_path), on_event=ignore, stop=lambda: next(asked))
+    resumed: Finetuned = run_job(job(patches, WHOLE, folder=tmp_path), on_event=ignore)
+    assert resumed.resumed_step == 3
+    assert digest_tensors(resumed.state) == digest_tensors(unbroken.state)
+
+
+def test_layers_of_a_trained_backbone_learn_at_rates_of_their_own(make_patches: Callable[[int], Any]) -> None:
+    network, _, _ = job(make_patches(NUM), WHOLE).build(torch.device("cpu"))
+    numbers = layer_numbers(network.suffix)
+    assert numbers["conv_stem.weight"] == 0
+    assert max(numbers.values()) > 10
+
+
+@pytest.mark.parametrize("cut", [PYRAMID, WHOLE])
+def test_a_rehearsal_tells_what_a_step_takes(make_patches: Callable[[int], Any], cut: str) -> None:
+    measured: Measured = run_trial(SegmentTrial.of(job(make_patches(NUM), cut)), 2)
+    assert measured.peak_bytes > 0
+    assert measured.parts["optimizer"] >= 2 * measured.parts["gradients"] * 0.99
+
+
+@pytest.mark.parametrize("cut", [PYRAMID, WHOLE])
+def test_a_saved_segmenter_draws_what_the_trained_one_does(make_patches: Callable[[int], Any], tmp_path: Path, cut: str) -> None:
+    patches = make_patches(NUM)
+    training = job(patches, cut, epochs=1)
+    done = run_job(training, on_event=ignore)
+    standard = BandStandard((0.0,) * 4, (1.0,) * 4)
+    trained = TrainedSegmenter(
+        config=training.network, state=done.state, class_names=("land", "water"), bands=("b1", "b2", "b3", "b4"),
+        normalise="none",
+        standard=standard, overlap_px=16, grid="finest", resampling="bilinear", engine={}, best_epoch=1, val=done.val,
+    )  # fmt: skip
+    save_segmenter(trained, tmp_path / HEAD_FILE, extra={})
+    loaded = load_segmenter(tmp_path)
+    positions = np.arange(3)
+    probabilities = loaded.predictor(torch.device("cpu"), 2)(patches.pixels(positions))
+    assert probabilities.sum(axis=1) == pytest.approx(1, abs=1e-5)
+    again = trained.decoder(torch.device("cpu"), 2)(patches.pixels(positions) if cut == WHOLE else patches.rows(positions))
+    assert probabilities == pytest.approx(again, abs=1e-4)
+    alone = loaded.predictor(torch.device("cpu"), 2)(patches.pixels(positions[2:]))
+    assert np.array_equal(alone[0], probabilities[2])  # its neighbours change nothing
+    assert loaded.standard == standard
+
+
+def test_another_kind_of_checkpoint_is_refused(tmp_path: Path) -> None:
+    save_tensors(tmp_path / HEAD_FILE, {"format": "network-1"})
+    with pytest.raises(DataError, match="no trained segmenter"):
+        load_segmenter(tmp_path)

@@ -1,0 +1,187 @@
+"""Masks as files: in the scene's place on the map, tiled, with overviews, names and colours; the same bytes every time."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rasterio
+from PIL import Image
+from rasterio.crs import CRS
+
+from unchoke.core.boxes import Box
+from unchoke.core.errors import MachineError
+from unchoke.masks.palette import class_colours
+from unchoke.masks.parts import NO_CLASS, PartStore, to_part
+from unchoke.masks.stitch import StitchPlan, Values
+from unchoke.masks.write_masks import MaskFiles, is_photo, plan_files, write_masks
+from unchoke.scenes.scene_facts import Grid
+
+NAMES = ("land", "water", "cloud über all")
+UTM = CRS.from_epsg(32633).to_wkt()
+PLAN = StitchPlan(height=1100, width=1300, patch_px=64, overlap_px=16, num_classes=3, strip_px=1024, band_px=512)
+MAP = Grid(1300, 1100, (10.0, 0.0, 500_000.0, 0.0, -10.0, 5_200_000.0), UTM)
+PHOTO = Grid(1300, 1100, (1.0, 0.0, 0.0, 0.0, 1.0, 0.0), "")
+
+
+def values_of(box: Box) -> Values:
+    """Water in one rectangle, cloud along a diagonal, nothing known in the first rows."""
+    rows, columns = np.mgrid[box.top : box.bottom, box.left : box.right]
+    water = ((rows >= 300) & (rows < 800) & (columns >= 500) & (columns < 1200)).astype(np.float32)
+    cloud = (np.abs(rows - columns) < 20) * np.float32(0.9)
+    values = np.stack([np.full_like(water, 0.5), water, cloud]) / 2
+    values[:, rows < 40] = np.nan
+    return values.astype(np.float32)
+
+
+def fill(folder: Path, plan: StitchPlan = PLAN, *, probabilities: bool = True) -> PartStore:
+    parts = PartStore(folder, made_from="these", probabilities=probabilities)
+    for band in plan.bands():
+        parts.save(band, to_part(values_of(band), probabilities=probabilities))
+    return parts
+
+
+def expected() -> tuple[np.ndarray, np.ndarray]:
+    part = to_part(values_of(Box(0, 0, PLAN.height, PLAN.width)), probabilities=True)
+    assert part.probabilities is not None
+    return part.classes, part.probabilities
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> MaskFiles:
+    folder = tmp_path_factory.mktemp("masks")
+    files = plan_files(folder, "scene", MAP, probabilities=True)
+    counts = write_masks(PLAN, fill(folder / "parts"), grid=MAP, class_names=NAMES, files=files)
+    classes, _ = expected()
+    assert counts == {name: int((classes == number).sum()) for number, name in enumerate(NAMES)}
+    return files
+
+
+def test_the_pixels_are_those_of_the_parts(written: MaskFiles) -> None:
+    classes, probabilities = expected()
+    assert written.probabilities is not None
+    with rasterio.open(written.classes) as file:
+        np.testing.assert_array_equal(file.read(1), classes)
+        assert (file.nodata, file.dtypes) == (NO_CLASS, ("uint8",))
+    with rasterio.open(written.probabilities) as file:
+        np.testing.assert_array_equal(file.read(), probabilities)
+        assert (file.nodata, file.descriptions) == (NO_CLASS, NAMES)
+        assert file.scales == pytest.approx((1 / 254,) * 3)
+        np.testing.assert_allclose(file.read(2)[300, 500] * file.scales[1], 0.5, atol=0.003)
+
+
+def test_the_mask_lies_where_the_scene_lies(written: MaskFiles) -> None:
+    for path in written.paths:
+        with rasterio.open(path) as file:
+            assert file.crs == CRS.from_epsg(32633)
+            assert tuple(file.transform)[:6] == MAP.transform
+            assert tuple(file.bounds) == (500_000, 5_200_000 - 11_000, 513_000, 5_200_000)
+    with rasterio.open(written.classes) as file:
+        x, y = 500_000 + 10 * 900.5, 5_200_000 - 10 * 400.5
+        assert next(file.sample([(x, y)])).tolist() == [1], "water lies at row 400, column 900"
+        assert next(file.sample([(x, 5_200_000 - 10 * 20.5)])).tolist() == [NO_CLASS]
+
+
+def test_both_files_are_cloud_optimised(written: MaskFiles) -> None:
+    for path in written.paths:
+        with rasterio.open(path) as file:
+            assert file.tags(ns="IMAGE_STRUCTURE")["LAYOUT"] == "COG"
+            assert file.block_shapes[0] == (512, 512)
+            assert file.overviews(1) == [2, 4]
+            assert file.compression.name == "deflate"
+
+
+def test_overviews_of_classes_hold_no_class_that_is_not_there(written: MaskFiles) -> None:
+    with rasterio.open(written.classes) as file:
+        small = file.read(1, out_shape=(275, 325))
+    assert set(np.unique(small)) <= {0, 1, 2, NO_CLASS}
+
+
+def test_classes_have_names_and_colours(written: MaskFiles) -> None:
+    with rasterio.open(written.classes) as file:
+        assert [file.tags()[f"class_{number}"] for number in range(3)] == list(NAMES)
+        colours = file.colormap(1)
+        assert [colours[number][:3] for number in range(3)] == class_colours(3)
+
+
+@pytest.mark.skipif(shutil.which("gdalinfo") is None, reason="gdalinfo is not installed")
+def test_gdalinfo_finds_the_place_too(written: MaskFiles) -> None:
+    told = subprocess.run(["gdalinfo", str(written.classes)], capture_output=True, text=True, check=True).stdout
+    assert "UTM zone 33N" in told
+    assert "LAYOUT=COG" in told
+    assert "Origin = (500000.0" in told
+
+
+def test_the_same_parts_give_the_same_bytes_in_blocks_of_any_size(written: MaskFiles, tmp_path: Path) -> None:
+    other = StitchPlan(**{**PLAN.to_dict(), "strip_px": 256, "band_px": 768})
+    for number, plan in enumerate((PLAN, other)):
+        files = plan_files(tmp_path / str(number), "scene", MAP, probabilities=True)
+        write_masks(plan, fill(tmp_path / f"parts{number}", plan), grid=MAP, class_names=NAMES, files=files)
+        assert [path.read_bytes() for path in files.paths] == [path.read_bytes() for path in written.paths]
+
+
+def test_photos_become_png_with_the_same_classes(tmp_path: Path) -> None:
+    files = plan_files(tmp_path, "photo", PHOTO, probabilities=True)
+    assert files.paths == [tmp_path / "photo_classes.png", tmp_path / "photo_probabilities.tif"]
+    write_masks(PLAN, fill(tmp_path / "parts"), grid=PHOTO, class_names=NAMES, files=files)
+    classes, probabilities = expected()
+    with Image.open(files.classes) as picture:
+        np.testing.assert_array_equal(np.asarray(picture), classes)
+        assert picture.mode == "P"
+    with rasterio.open(files.probabilities) as file:
+        np.testing.assert_array_equal(file.read(), probabilities)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["parts", "photo_classes.png", "photo_probabilities.tif"]
+
+
+def test_without_probabilities_there_is_one_file(tmp_path: Path) -> None:
+    files = plan_files(tmp_path, "scene", MAP, probabilities=False)
+    assert files.probabilities is None
+    write_masks(PLAN, fill(tmp_path / "parts", probabilities=False), grid=MAP, class_names=NAMES, files=files)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["parts", "scene_classes.tif"]
+
+
+def test_a_photo_is_what_has_no_place_at_all() -> None:
+    assert is_photo(PHOTO)
+    assert not is_photo(Grid(3, 3, MAP.transform, ""))
+    assert not is_photo(Grid(3, 3, PHOTO.transform, UTM))
+
+
+def test_a_scene_of_one_pixel_has_a_mask_of_one_pixel(tmp_path: Path) -> None:
+    plan = StitchPlan(1, 1, 32, 8, 3, 512, 512)
+    grid = Grid(1, 1, MAP.transform, UTM)
+    parts = PartStore(tmp_path / "parts", made_from="these", probabilities=True)
+    parts.save(Box(0, 0, 1, 1), to_part(np.array([[[0.1]], [[0.2]], [[0.7]]], np.float32), probabilities=True))
+    files = plan_files(tmp_path, "dot", grid, probabilities=True)
+    write_masks(plan, parts, grid=grid, class_names=NAMES, files=files)
+    with rasterio.open(files.classes) as file:
+        assert file.read().tolist() == [[[2]]]
+        assert tuple(file.transform)[:6] == MAP.transform
+
+
+def test_a_file_that_does_not_fit_is_said_and_nothing_half_written(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    import signal
+
+    random = np.random.default_rng(0).random((3, 1100, 1300), np.float32)
+    parts = PartStore(tmp_path / "parts", made_from="these", probabilities=True)
+    for band in PLAN.bands():
+        part = random[:, band.top : band.bottom, band.left : band.right]
+        parts.save(band, to_part(part, probabilities=True))
+    files = plan_files(tmp_path, "scene", MAP, probabilities=True)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    heeded = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_500_000, before[1]))
+    try:
+        with pytest.raises(MachineError):
+            write_masks(PLAN, parts, grid=MAP, class_names=NAMES, files=files)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, heeded)
+    assert files.probabilities is not None
+    assert not files.probabilities.exists()
+    write_masks(PLAN, parts, grid=MAP, class_names=NAMES, files=files)
+    with rasterio.open(files.probabilities) as file:
+        assert file.checksum(1) > 0

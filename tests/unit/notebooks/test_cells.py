@@ -1,0 +1,83 @@
+"""What each cell does, read from its source."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from unchoke.code.program import Program
+from unchoke.code.source import parse_source
+from unchoke.notebooks.cells import Reading, read_cells
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import books
+
+LOOP = """
+def train_one(model, loader):
+    for x, y in loader:
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+"""
+
+
+def read(*cells: str) -> list[Reading]:
+    return read_cells(Program(parse_source("book.ipynb", books.book(cells))))
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("!pip install -q timm\n%pip install albumentations", "installs packages"),
+        ("!wget -q http://x/y.zip\n!unzip -q y.zip -d data", "downloads, unpacks archives"),
+        ("%%bash\nnvidia-smi\ndf -h", "looks at the machine"),
+        ("%%writefile leaves.py\nimport torch", "writes a file"),
+        ("import os\nimport numpy as np\nSEED = 1\nnp.random.seed(SEED)", "imports"),
+        ("SIZE = 224\nEPOCHS = 10", "sets constants"),
+        ("import pandas as pd\na = 1\nb = 2\ndf = pd.read_csv('labels.csv')\ndf.head()", "reads tables"),
+        ("from PIL import Image\nbad = []\nfor p in paths:\n    Image.open(p).verify()", "checks every file, reads images"),
+        ("import torch\nclass Leaves(torch.utils.data.Dataset):\n    pass\nX = 3", "defines a dataset"),
+        ("import timm\nmodel = timm.create_model('resnet18')\nopt = 3\nx = 4", "builds a model"),
+        ("import matplotlib.pyplot as plt\na = 1\nb = 2\nplt.plot([1, 2])", "plots"),
+        ("import gc\na = 1\nb = 1\ngc.collect()", "frees memory"),
+        ("print('hello')", "shows values"),
+        ("%matplotlib inline", "uses magics"),
+        ("x = [n * n for n in range(5)]", "computes"),
+        ("", "nothing"),
+        ("def f(:", "not read"),
+    ],
+)  # fmt: skip
+def test_a_cell_is_told_in_a_few_words(source: str, words: str) -> None:
+    assert read(source)[0].words == words
+
+
+def test_a_function_counts_where_it_is_called() -> None:
+    defined, called = read(LOOP, "for epoch in range(20):\n    train_one(model, loader)")
+    assert defined.words == "defines the training"
+    assert called.words == "trains"
+
+
+def test_training_a_head_on_cached_features_is_told_apart() -> None:
+    source = f"{LOOP}\nloader = DataLoader(TensorDataset(x, y))\ntrain_one(head, loader)"
+    assert read(source)[0].told[0] == "trains on features"
+
+
+def test_fitting_a_small_model_is_not_training() -> None:
+    assert read("from sklearn.svm import SVC\na = 1\nb = 2\nSVC().fit(x, y)")[0].deeds[0] == "fits"
+    assert read("from tensorflow import keras\na = 1\nm = keras.Sequential([])\nm.fit(x, y, epochs=9)")[0].deeds[0] == "trains"
+
+
+def test_what_runs_only_if_something_is_missing_is_guarded() -> None:
+    again, once = read("!unzip a.zip", "import os\nif not os.path.exists('data'):\n    shutil.unpack_archive('a.zip')")
+    assert (again.guarded, once.guarded) == (False, True)
+
+
+def test_cells_keep_the_numbers_of_the_file() -> None:
+    assert [cell.number for cell in read("#: text", "a = 1", "#: more", "b = 2")] == [2, 4]
+
+
+def test_a_function_that_calls_itself_is_read_once() -> None:
+    assert read("def walk(n):\n    return walk(n - 1)", "walk(3)")[1].words == "computes"

@@ -1,0 +1,78 @@
+"""One picture as several tiles: where they lie, in which order, and what they show."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from unchoke.core.errors import UsageError
+from unchoke.photos.pixels.augment import Window
+from unchoke.photos.pixels.image import DecodeError
+from unchoke.photos.pixels.resize import Preprocess
+from unchoke.photos.pixels.tile_grid import TilePlan, cut_tiles, edges, parse_tiles, plan_tiles, tile_windows
+
+INPUT = Preprocess(32, 0.9, "center", "bilinear", (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+
+
+def test_a_plan_says_how_many_tiles_it_has_and_in_words() -> None:
+    plan = TilePlan(2, 2, 3)
+    assert (plan.num_tiles, plan.is_whole, plan.text) == (12, False, "2×(2×3)")
+    assert (TilePlan().num_tiles, TilePlan().is_whole) == (1, True)
+    assert plan.to_dict() == {"streams": 2, "rows": 2, "cols": 3}
+
+
+def test_a_grid_is_written_as_rows_by_columns() -> None:
+    assert parse_tiles("2x3") == (2, 3)
+    assert parse_tiles(" 1×1 ") == (1, 1)
+    assert plan_tiles(streams=2, tiles="4x4") == TilePlan(2, 4, 4)
+
+
+@pytest.mark.parametrize("text", ["", "2", "2x", "0x2", "2x0", "axb", "2x2x2", "-1x2", "1.5x2"])
+def test_anything_else_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(UsageError, match="not a grid") as caught:
+        parse_tiles(text)
+    assert caught.value.try_ == "--tiles 2x2"
+
+
+def test_a_plan_without_tiles_is_refused() -> None:
+    with pytest.raises(UsageError, match="0×"):
+        TilePlan(streams=0)
+
+
+def test_parts_that_do_not_divide_evenly_differ_by_one_pixel() -> None:
+    assert edges(10, 4) == [(0, 2), (2, 5), (5, 7), (7, 10)]
+    assert edges(3, 3) == [(0, 1), (1, 2), (2, 3)]
+    with pytest.raises(ValueError, match="2 pixels cannot be divided into 3"):
+        edges(2, 3)
+
+
+def test_tiles_come_stream_by_stream_then_row_then_column() -> None:
+    assert tile_windows(TilePlan(2, 2, 1), 10, 21) == [
+        Window(0, 0, 5, 10),
+        Window(5, 0, 5, 10),
+        Window(0, 10, 5, 11),
+        Window(5, 10, 5, 11),
+    ]
+    assert [window.left for window in tile_windows(TilePlan(1, 1, 3), 4, 9)] == [0, 3, 6]
+
+
+def test_each_tile_shows_its_part_of_the_picture_whole() -> None:
+    colours = np.arange(8, dtype=np.uint8).reshape(2, 4) * 30
+    image = colours.repeat(50, axis=0).repeat(25, axis=1)[..., None].repeat(3, axis=2)  # 100 × 100, a 2 × 4 chequer of greys
+    tiles = cut_tiles(image, TilePlan(2, 2, 2), INPUT)
+    assert tiles.shape == (8, 32, 32, 3)
+    greys = [sorted(set(tile.ravel().tolist())) for tile in tiles]
+    assert greys == [[0], [30], [120], [150], [60], [90], [180], [210]]
+
+
+def test_the_whole_picture_is_squeezed_not_cropped() -> None:
+    image = np.zeros((40, 80, 3), np.uint8)
+    image[:, -10:] = 255
+    tile = cut_tiles(image, TilePlan(), INPUT)[0]
+    assert tile[:, -1].min() > 200
+    assert tile[:, 0].max() == 0
+
+
+def test_a_picture_with_fewer_pixels_than_tiles_is_refused_like_an_unreadable_one() -> None:
+    with pytest.raises(DecodeError, match="3×5 pixels are too few for"):
+        cut_tiles(np.zeros((5, 3, 3), np.uint8), TilePlan(2, 1, 2), INPUT)

@@ -1,0 +1,170 @@
+"""Extra columns given to the network: read as numbers, never filled in, and never what shall be learnt."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from unchoke.core.errors import DataError, UsageError
+from unchoke.core.findings import Finding
+from unchoke.photos.samples.scan import DataSource, Scan, scan_samples
+
+MakeFiles = Callable[[Sequence[str]], Path]
+WIDE = ("id", "mass", "ndvi", "height", "site")
+LONG = ("image", "ndvi", "height", "target_name", "target")
+
+
+def scan(root: Path, head: Sequence[str], rows: Sequence[Sequence[object]], **options: object) -> Scan:
+    with (root / "t.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([head, *rows])
+    return scan_samples(DataSource(root / "t.csv", **options))  # type: ignore[arg-type]
+
+
+def findings(scan: Scan, code: str) -> list[Finding]:
+    return [finding for finding in scan.findings if finding.code == code]
+
+
+@pytest.fixture
+def root(make_files: MakeFiles) -> Path:
+    return make_files([f"{number}.jpg" for number in range(1, 6)])
+
+
+def test_inputs_of_a_wide_table_follow_their_samples(root: Path) -> None:
+    rows = [("3", 30, "0.3", "3e1", "x"), ("1", 10, " 0.1 ", "-10", "y"), ("2", 20, ".2", "20", "x")]
+    samples = scan(root, WIDE, rows, targets=("mass",), inputs=("height", "ndvi")).samples
+    assert samples.inputs == ("height", "ndvi")
+    assert samples.input_columns == ("input/height", "input/ndvi")
+    assert samples.frame["sample_id"].tolist() == ["1", "2", "3"]
+    assert samples.frame[list(samples.input_columns)].to_numpy().tolist() == [[-10.0, 0.1], [20.0, 0.2], [30.0, 0.3]]
+
+
+def test_inputs_stand_beside_classes_too(root: Path) -> None:
+    samples = scan(root, ("id", "label", "age"), [("1", "a", "40"), ("2", "b", "50")], inputs=("age",)).samples
+    assert samples.task.names == ("a", "b")
+    assert samples.frame["input/age"].tolist() == [40.0, 50.0]
+
+
+def test_without_inputs_there_are_none(root: Path) -> None:
+    samples = scan(root, WIDE, [("1", 1, 1, 1, "x"), ("2", 2, 2, 2, "x")], targets=("mass",)).samples
+    assert (samples.inputs, samples.input_columns) == ((), ())
+    assert not [name for name in samples.frame.columns if name.startswith("input/")]
+
+
+def test_cells_that_are_no_numbers_are_named_with_their_images_and_never_filled_in(root: Path) -> None:
+    rows = [
+        ("1", 1, "", 1, "x"),
+        ("2", 2, "0.2", 2, "x"),
+        ("3", 3, "wet", 3, "x"),
+        ("4", 4, "inf", 4, "x"),
+        ("5", 5, "1e39", 5, "x"),
+    ]
+    found = scan(root, WIDE, rows, targets=("mass",), inputs=("ndvi", "height"))
+    (bad,) = findings(found, "bad-inputs")
+    assert bad.severity == "error"
+    assert bad.evidence == {"column": "ndvi", "ids": ["1", "3", "4", "5"], "rows": [1, 3, 4, 5], "count": 4}
+    assert "3 'wet'" in bad.message
+    assert "--input ndvi" in bad.fix
+    assert found.samples.frame["sample_id"].tolist() == ["2"]
+
+
+def test_a_decimal_comma_is_recognised(root: Path) -> None:
+    rows = [("1", 1, "0,5", 1, "x"), ("2", 2, "0.5", 1, "x")]
+    (bad,) = findings(scan(root, WIDE, rows, targets=("mass",), inputs=("ndvi",)), "bad-inputs")
+    assert "point" in bad.fix
+
+
+def test_a_table_whose_inputs_are_all_missing_is_refused_with_the_reason(root: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        scan(root, WIDE, [("1", 1, "", 1, "x"), ("2", 2, "NA", 1, "x")], targets=("mass",), inputs=("ndvi",))
+    assert "ndvi" in caught.value.why
+
+
+def test_inputs_of_a_long_table_are_taken_once_per_image(root: Path) -> None:
+    rows = [
+        ("1.jpg", "0.70", 3, "dry", 1),
+        ("2.jpg", "0.5", 9, "dry", 2),
+        ("1.jpg", "0.7", "3.0", "wet", 3),
+        ("2.jpg", ".5", 9, "wet", 4),
+    ]
+    found = scan(root, LONG, rows, inputs=("ndvi", "height"))
+    assert found.samples.task.names == ("dry", "wet")
+    assert found.samples.frame[["input/ndvi", "input/height"]].to_numpy().tolist() == [[0.7, 3.0], [0.5, 9.0]]
+    assert not [finding for finding in found.findings if finding.severity == "error"]
+
+
+def test_an_input_that_changes_within_an_image_is_an_error_that_names_the_image(root: Path) -> None:
+    rows = [
+        *[("1.jpg", 0.7, 3, "dry", 1), ("1.jpg", 0.8, 3, "wet", 3)],
+        *[("2.jpg", 0.5, 9, "dry", 2), ("2.jpg", 0.5, "", "wet", 4)],
+        *[("3.jpg", "?", 9, "dry", 2), ("3.jpg", "?", 9, "wet", 4)],
+        *[("4.jpg", 0.1, 1, "dry", 2), ("4.jpg", 0.1, 1, "wet", 4)],
+    ]
+    found = scan(root, LONG, rows, inputs=("ndvi", "height"))
+    conflicts = {finding.evidence["column"]: finding for finding in findings(found, "input-conflict")}
+    assert conflicts["ndvi"].evidence["images"] == ["1.jpg"]
+    assert conflicts["height"].evidence["images"] == ["2.jpg"]
+    assert {finding.severity for finding in conflicts.values()} == {"error"}
+    assert [finding.evidence["ids"] for finding in findings(found, "bad-inputs")] == [["3.jpg"]]
+    assert found.samples.frame["sample_id"].tolist() == ["4.jpg"]
+
+
+def test_a_column_may_be_group_and_input_at_once(root: Path) -> None:
+    rows = [(f"{n}.jpg", n, 7 + n % 2, name, n) for n in (1, 2) for name in ("dry", "wet")]
+    samples = scan(root, LONG, rows, inputs=("height",), group="height").samples
+    assert samples.frame["group"].tolist() == ["8", "7"]
+    assert samples.frame["input/height"].tolist() == [8.0, 7.0]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"targets": ("mass", "ndvi"), "inputs": ("ndvi",)}, "both what shall be learnt and an input"),
+        ({"label": "site", "inputs": ("site",)}, "both what shall be learnt and an input"),
+        ({"targets": ("mass",), "inputs": ("id",)}, "'id' cannot be an input"),
+        ({"targets": ("mass",), "inputs": ("site",), "split": "site"}, "'site' cannot be an input"),
+        ({"targets": ("mass",), "inputs": ("ndvi", "ndvi")}, "'ndvi' cannot be an input"),
+        ({"targets": ("mass",), "inputs": ("nvdi",)}, "no column 'nvdi' (--input)"),
+    ],
+    ids=str,
+)
+def test_inputs_that_leak_or_mean_nothing_are_refused(root: Path, options: dict[str, object], words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        scan(root, WIDE, [("1", 1, 0.1, 1, "train"), ("2", 2, 0.2, 2, "test")], **options)
+    assert words in caught.value.what
+
+
+def test_a_target_of_a_long_table_may_not_be_an_input_either(root: Path) -> None:
+    rows = [("1.jpg", 0.7, 3, "ndvi", 1), ("1.jpg", 0.7, 3, "wet", 3)]
+    with pytest.raises(UsageError, match="both what shall be learnt"):
+        scan(root, LONG, rows, inputs=("ndvi",))
+    with pytest.raises(UsageError, match="both what shall be learnt"):
+        scan(root, LONG, rows, inputs=("target",))
+
+
+def test_a_column_named_as_input_is_not_guessed_to_be_the_label(root: Path) -> None:
+    rows = [("1", "5", "a"), ("2", "6", "b")]
+    assert scan(root, ("id", "label", "dx"), rows, inputs=("label",)).samples.task.names == ("a", "b")
+
+
+def test_folders_have_no_inputs(make_files: MakeFiles) -> None:
+    root = make_files(["a/1.jpg", "b/2.jpg"])
+    with pytest.raises(UsageError, match="--input given, but"):
+        scan_samples(DataSource(root, inputs=("ndvi",)))
+
+
+def test_no_target_may_take_the_name_an_input_is_kept_under(root: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be called 'input/ndvi'"):
+        scan(root, ("id", "input/ndvi"), [("1", 1), ("2", 2)], targets=("input/ndvi",))
+
+
+def test_many_inputs_keep_their_order_and_type(root: Path) -> None:
+    names = [f"c{number}" for number in range(20)]
+    rows = [(str(image), image, *(image * 100 + number for number in range(20))) for image in (1, 2, 3)]
+    samples = scan(root, ("id", "mass", *names), rows, targets=("mass",), inputs=tuple(reversed(names))).samples
+    numbers = samples.frame[list(samples.input_columns)].to_numpy()
+    assert numbers.dtype == np.float64
+    assert numbers[1].tolist() == [200.0 + number for number in reversed(range(20))]

@@ -1,0 +1,114 @@
+"""Files are looked into once: a second run reads only what changed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from unchoke.core.events import Event, Note, Progress
+from unchoke.core.workspace import Workspace
+from unchoke.photos.inspect_samples import inspect_samples
+from unchoke.photos.samples.sample_set import DataSource, Samples
+from unchoke.photos.samples.scan import scan_samples
+
+
+class Watch:
+    """Runs the inspection and counts what it read, by its own progress."""
+
+    def __init__(self, photos: Path, root: Path) -> None:
+        self.photos = photos
+        self.workspace = Workspace(root)
+        self.events: list[Event] = []
+
+    def samples(self) -> Samples:
+        return scan_samples(DataSource(self.photos)).samples
+
+    def run(self, *, threads: int = 2) -> pd.DataFrame:
+        self.events.clear()
+        samples = self.samples()
+        facts = inspect_samples(samples, self.workspace, threads=threads, on_event=self.events.append)
+        assert facts["path"].tolist() == samples.frame["path"].tolist()
+        return facts
+
+    @property
+    def num_read(self) -> int:
+        return max((event.total for event in self.events if isinstance(event, Progress)), default=0)
+
+
+@pytest.fixture
+def watch(own_photos: Path, tmp_path: Path) -> Watch:
+    return Watch(own_photos, tmp_path / "out")
+
+
+def replace_unseen(file: Path, data: bytes) -> None:
+    """Other bytes of the same length under the same time: only reading would notice."""
+    stat = file.stat()
+    file.write_bytes(data[: stat.st_size].ljust(stat.st_size, b"\0"))
+    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
+def test_a_second_run_reads_nothing(watch: Watch) -> None:
+    first = watch.run()
+    assert watch.num_read == len(first) == 42
+    for file in watch.photos.rglob("*.jpg"):
+        replace_unseen(file, b"not a picture at all")
+    second = watch.run()
+    assert watch.num_read == 0
+    pd.testing.assert_frame_equal(second[first.columns], first, check_dtype=False)
+
+
+def test_only_a_changed_file_is_read_again(watch: Watch) -> None:
+    first = watch.run()
+    changed = sorted(watch.photos.rglob("*.jpg"))[5]
+    others = [file for file in watch.photos.rglob("*.jpg") if file != changed]
+    for file in others:
+        replace_unseen(file, b"not a picture at all")
+    os.utime(changed, ns=(1, 1))
+    second = watch.run()
+    assert watch.num_read == 1
+    assert second["content"].tolist() == first["content"].tolist()
+    assert second.loc[second["path"] == str(changed), "mtime_ns"].item() == 1
+    changed.write_bytes(b"junk")
+    third = watch.run()
+    assert watch.num_read == 1
+    assert third.loc[third["path"] == str(changed), "problem"].item() == "unreadable"
+    assert (third["problem"] != "").sum() == 1
+
+
+def test_new_files_are_read_and_removed_ones_forgotten(watch: Watch) -> None:
+    watch.run()
+    files = sorted(watch.photos.rglob("*.jpg"))
+    files[0].rename(files[0].with_name("another name.jpg"))
+    files[1].unlink()
+    facts = watch.run()
+    assert (watch.num_read, len(facts)) == (1, 41)
+    assert facts["content"].is_unique
+
+
+@pytest.mark.parametrize("threads", [0, 3])
+def test_the_facts_do_not_depend_on_the_threads(watch: Watch, tmp_path: Path, threads: int) -> None:
+    other = Watch(watch.photos, tmp_path / "other")
+    pd.testing.assert_frame_equal(watch.run(threads=1), other.run(threads=threads))
+
+
+def test_a_damaged_memory_is_said_and_everything_read_again(watch: Watch) -> None:
+    watch.run()
+    watch.workspace.checked_file.write_bytes(b"PAR1 not really")
+    watch.run()
+    assert watch.num_read == 42
+    (note,) = (event for event in watch.events if isinstance(event, Note))
+    assert (note.level, "looked at again" in note.text) == ("warning", True)
+
+
+def test_a_broken_file_is_remembered_and_one_that_gave_no_bytes_is_tried_again(watch: Watch) -> None:
+    files = sorted(watch.photos.rglob("*.jpg"))
+    files[0].write_bytes(b"")
+    files[1].write_bytes(files[1].read_bytes()[:-200])
+    first = watch.run()
+    assert sorted(first.loc[first["problem"] != "", "problem"]) == ["empty", "truncated"]
+    second = watch.run()
+    assert watch.num_read == 1
+    assert second["detail"].tolist() == first["detail"].tolist()

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unchoke.core.errors import DataError
+from unchoke.core.listing import FileEntry
+from unchoke.photos.manifest import load_manifest, render_manifest, save_manifest
+from unchoke.photos.samples.sample_set import Samples, Task, build_samples
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+
+
+def samples_of(ids: list[str], labels: list[str]) -> Samples:
+    entries = [FileEntry(f"/d/{name}", name, 1, 1) for name in ids]
+    task = Task("classification", tuple(sorted(set(labels))))
+    return build_samples(task, entries, sample_ids=ids, values={"label": labels}, groups=labels, splits=["train"] * len(ids))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(TEXT, TEXT, min_size=1, max_size=6))
+def test_any_text_survives_saving_and_loading(tmp_path_factory: pytest.TempPathFactory, cells: dict[str, str]) -> None:
+    file = tmp_path_factory.mktemp("manifest") / "manifest.csv"
+    samples = samples_of(list(cells), list(cells.values()))
+    save_manifest(samples, file)
+    loaded = load_manifest(file)
+    assert loaded is not None
+    for column in ("sample_id", "path", "label", "group", "split"):
+        assert loaded[column].tolist() == samples.frame[column].tolist()
+
+
+def test_targets_and_folds_keep_every_digit(tmp_path: Path) -> None:
+    entries = [FileEntry(f"/d/{i}", str(i), 1, 1) for i in range(3)]
+    values = [0.1 + 0.2, 1e-300, -3.0]
+    samples = build_samples(Task("regression", ("dry, g",)), entries, sample_ids=["NA", "1", "2"], values={"dry, g": values})
+    save_manifest(samples.with_columns(fold=[2, 0, 1]), tmp_path / "m.csv")
+    loaded = load_manifest(tmp_path / "m.csv")
+    assert loaded is not None
+    assert loaded["sample_id"].tolist() == ["1", "2", "NA"]
+    assert loaded["dry, g"].tolist() == [1e-300, -3.0, 0.1 + 0.2]
+    assert loaded["fold"].tolist() == [2, 0, 1]
+
+
+def test_the_same_samples_give_the_same_bytes_in_any_order() -> None:
+    samples = samples_of(["b", "a", "c"], ["x", "y", "x"])
+    shuffled = Samples(samples.task, samples.frame.iloc[::-1])
+    assert render_manifest(samples) == render_manifest(shuffled)
+    assert render_manifest(samples).startswith(b"sample_id,path,label,group,split\na,/d/a,y,y,train\n")
+
+
+def test_saving_again_leaves_the_file_alone(tmp_path: Path) -> None:
+    samples = samples_of(["a", "b"], ["x", "y"])
+    save_manifest(samples, tmp_path / "m.csv")
+    before = (tmp_path / "m.csv").stat()
+    save_manifest(samples, tmp_path / "m.csv")
+    assert (tmp_path / "m.csv").stat().st_ino == before.st_ino
+
+
+def test_there_may_be_no_manifest_yet(tmp_path: Path) -> None:
+    assert load_manifest(tmp_path / "m.csv") is None
+
+
+@pytest.mark.parametrize("text", ["", "a,b\n1,2\n", "sample_id,path,split,dry\na,/d,train,much\n", "sample_id,path,split\n\xff"])
+def test_a_spoilt_manifest_is_explained(tmp_path: Path, text: str) -> None:
+    (tmp_path / "m.csv").write_bytes(text.encode("latin-1"))
+    with pytest.raises(DataError, match="manifest"):
+        load_manifest(tmp_path / "m.csv")
+
+
+def test_text_columns_are_text_even_when_they_look_like_numbers(tmp_path: Path) -> None:
+    save_manifest(samples_of(["007", "1e3"], ["01", "1"]), tmp_path / "m.csv")
+    loaded = load_manifest(tmp_path / "m.csv")
+    assert isinstance(loaded, pd.DataFrame)
+    assert loaded["label"].tolist() == ["01", "1"]
+
+
+def test_inputs_keep_every_digit(tmp_path: Path) -> None:
+    entries = [FileEntry(f"/d/{i}", str(i), 1, 1) for i in range(2)]
+    inputs = {"NDVI, mean": [0.1 + 0.2, 1e-300]}
+    samples = build_samples(Task("regression", ("y",)), entries, sample_ids=["b", "a"], values={"y": [1, 2]}, inputs=inputs)
+    save_manifest(samples, tmp_path / "m.csv")
+    assert (tmp_path / "m.csv").read_text().startswith('sample_id,path,y,"input/NDVI, mean",group,split\n')
+    loaded = load_manifest(tmp_path / "m.csv")
+    assert loaded is not None
+    assert loaded["input/NDVI, mean"].tolist() == [1e-300, 0.1 + 0.2]

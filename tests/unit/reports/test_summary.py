@@ -1,0 +1,59 @@
+"""What a record says: leading metric, words, times, confusions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from unchoke.reports import summary
+
+
+def test_the_test_split_leads_and_validation_stands_in() -> None:
+    both = {"metrics": {"val": {"accuracy": {"value": 0.9}}, "test": {"accuracy": {"value": 0.8}}}}
+    only_val = {"metrics": {"val": {"r2": 0.4}, "test": {"accuracy": {"value": None}}}}
+    assert (summary.leading_metric(both) or pytest.fail()).value == 0.8
+    assert (summary.leading_metric(only_val) or pytest.fail()).split == "val"
+    assert summary.leading_metric({}) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("accuracy", 0.9432, "94.3 %"),
+        ("r2", 0.7421, "0.742"),
+        ("mae", 1234.5, "1,234"),
+        ("mae", 0.00001234, "1.2e-05"),
+        ("mae", 0.0, "0.000"),
+    ],
+)
+def test_metrics_read_naturally(name: str, value: float, text: str) -> None:
+    assert summary.format_metric(name, value) == text
+
+
+def test_an_interval_names_its_unit_once() -> None:
+    assert summary.Metric("test", "accuracy", 0.9, 0.88, 0.925).interval == "88.0–92.5 %"
+    assert summary.Metric("test", "r2", 0.1, -0.2, 0.3).interval == "-0.200 to 0.300"
+    assert summary.Metric("test", "r2", 0.1).interval == ""
+
+
+def test_a_target_is_named_with_its_metric() -> None:
+    assert summary.metric_label("r2/dry_green") == "R² of dry_green"
+
+
+def test_stages_come_in_the_order_they_run() -> None:
+    timings: dict[str, Any] = {"train": 1.0, "check": 2.0, "own": 3, "extract": float("nan"), "total": 9}
+    assert summary.stage_seconds({"timings": timings}) == [("check", 2.0), ("train", 1.0), ("own", 3.0)]
+
+
+def test_the_most_frequent_confusion_comes_first() -> None:
+    pairs = summary.confused_pairs([[8, 2, 0], [5, 5, 0], [0, 1, 0]], ["a", "b", "c"])
+    assert [(pair.truth, pair.predicted, pair.count) for pair in pairs] == [("b", "a", 5), ("a", "b", 2), ("c", "b", 1)]
+    assert pairs[0].share == 0.5
+
+
+def test_the_weighted_r2_leads_where_there_is_one() -> None:
+    record = {"metrics": {"test": {"r2": {"value": 0.5}, "weighted_r2": {"value": 0.6}}}}
+    leading = summary.leading_metric(record) or pytest.fail()
+    assert (leading.label, leading.text) == ("weighted R²", "0.600")
+    assert [metric.name for metric in summary.metrics_of(record, "test")] == ["weighted_r2", "r2"]

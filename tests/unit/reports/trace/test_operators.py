@@ -1,0 +1,77 @@
+"""Operators as torch itself counts them, and what belongs to the one that launched it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import traces
+from unchoke.reports.trace import read_trace
+from unchoke.reports.trace.trace_source import shapes_text
+
+if TYPE_CHECKING:
+    from tests.unit.measure.trace.conftest import Profiled
+
+
+def test_every_operator_is_as_in_torchs_own_table(profiled: Profiled) -> None:
+    ours = {row.name: row for row in read_trace(profiled.file).by_name()}
+    assert ours.keys() == profiled.table.keys()
+    for name, (calls, self_us, total_us, num_bytes) in profiled.table.items():
+        assert (ours[name].calls, ours[name].self_cpu_bytes) == (calls, num_bytes), name
+        assert ours[name].self_cpu_us == pytest.approx(self_us, abs=0.01), name
+        assert ours[name].total_cpu_us == pytest.approx(total_us, abs=0.01), name
+
+
+def test_calls_with_other_shapes_are_told_apart_as_torch_does(profiled: Profiled) -> None:
+    lists = {"aten::cat", "aten::stack"}  # torch's table leaves out shapes of lists of tensors
+    rows = [row for row in read_trace(profiled.file).operators if row.name not in lists]
+    ours = Counter({(row.name, row.shapes): row.calls for row in rows})
+    theirs: Counter[tuple[str, str]] = Counter()
+    for (name, shapes), calls in profiled.by_shapes.items():
+        theirs[name, shapes_text(json.loads(shapes))] += 0 if name in lists else calls
+    assert ours == +theirs
+    assert ours["aten::conv2d", "8×3×12×12, 4×3×3×3, 4"] == 3
+
+
+def test_self_times_add_up_to_the_steps(profiled: Profiled) -> None:
+    record = read_trace(profiled.file)
+    assert sum(row.self_cpu_us for row in record.operators) == pytest.approx(sum(step.wall_us for step in record.steps), abs=0.1)
+
+
+def test_device_time_belongs_to_the_operator_that_launched_the_work_and_to_those_around_it(tmp_path: Path) -> None:
+    record = read_trace(traces.training_on_a_card().save(tmp_path / "card.json"))
+    rows = {row.name: row for row in record.by_name()}
+    inner, outer, step = rows["aten::cudnn_convolution"], rows["aten::conv2d"], rows["ProfilerStep*"]
+    assert (inner.self_device_us, inner.total_device_us) == (600, 600)
+    assert (outer.self_device_us, outer.total_device_us) == (0, 600)
+    assert step.total_device_us == 2 * (300 + 25)
+    assert (inner.self_device_bytes, outer.self_device_bytes) == (2 << 20, 0)
+    assert rows["cudaLaunchKernel"].kind == "runtime"
+    assert inner.self_cpu_us == 2 * (30 - 10)
+
+
+def test_a_call_that_only_repeats_the_one_around_it_counts_once(tmp_path: Path) -> None:
+    made = traces.Recording()
+    for start, length in ((0, 100), (10, 80), (20, 60)):
+        made.op("aten::sum", start, length)
+    made.op("aten::fill_", 30, 10)
+    rows = {row.name: row for row in read_trace(made.save(tmp_path / "one.json")).by_name()}
+    assert (rows["aten::sum"].calls, rows["aten::sum"].self_cpu_us, rows["aten::sum"].total_cpu_us) == (1, 90, 100)
+
+
+@pytest.mark.parametrize(
+    ("dims", "text"),
+    [
+        ([[16, 3, 64, 64], [], [8, 3, 3, 3]], "16×3×64×64, 8×3×3×3"),
+        ([[[3, 4], [3, 4]], []], "2 of 3×4"),
+        ([[[3, 4], [5]]], "2 tensors (3×4, 5)"),
+        (None, ""),
+        ("odd", ""),
+    ],
+)
+def test_shapes_read_as_a_person_writes_them(dims: object, text: str) -> None:
+    assert shapes_text(dims) == text

@@ -1,0 +1,265 @@
+"""The record of runs: starting, resuming, recording, asking, and what it survives."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unchoke.core.choices import Choice
+from unchoke.core.errors import DataError, MachineError, UsageError
+from unchoke.runs.experiment_store import ExperimentStore
+from unchoke.runs.run_rows import Artefact, Memory, Metric, RunRow
+
+HOSTILE = ["'); DROP TABLE runs; --", 'a"b', "x' OR '1'='1", "naïve 🌿", "\udcff raw bytes", "nul\0inside", "", "%s ? :name"]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[ExperimentStore]:
+    with ExperimentStore.open(tmp_path / "experiments" / "experiments.db") as store:
+        yield store
+
+
+def start(store: ExperimentStore, key: str = "k1", **settings: Any) -> RunRow:
+    return store.start_run(
+        key=key, command="fit", settings=settings, data={"num_samples": 10}, encoder="lite0", fingerprint="1a2b3c4d"
+    )
+
+
+def finished(store: ExperimentStore, key: str, **val: float) -> RunRow:
+    run = start(store, key)
+    store.record_metrics(run, [Metric("val", name, value) for name, value in val.items()])
+    return store.finish_run(run, "done")
+
+
+def test_runs_are_numbered_from_one(store: ExperimentStore) -> None:
+    assert [start(store, key).name for key in ("a", "b", "c")] == ["exp_1", "exp_2", "exp_3"]
+
+
+def test_the_same_key_resumes_an_unfinished_run(store: ExperimentStore) -> None:
+    first = start(store, batch=64)
+    store.record_choices(first, [Choice("batch", 64, "fits")])
+    store.finish_run(first, "interrupted")
+    again = start(store, batch=64)
+    assert (again.name, again.status, again.finished_at) == ("exp_1", "running", None)
+    assert again.created_at == first.created_at
+    assert store.choices(again) == [Choice("batch", 64, "fits")]
+
+
+def test_the_same_key_returns_a_finished_run_as_done(store: ExperimentStore) -> None:
+    store.finish_run(start(store), "done")
+    assert start(store).status == "done"
+    assert len(store.runs()) == 1
+
+
+def test_recording_twice_replaces(store: ExperimentStore) -> None:
+    run = start(store)
+    for accuracy in (0.5, 0.9):
+        store.record_metrics(run, [Metric("test", "accuracy", accuracy, low=0.1, high=1.0), Metric("val", "loss", 2.0, step=3)])
+        store.record_timings(run, {"extract": accuracy})
+        store.record_memory(run, [Memory("train", planned_bytes=100, measured_bytes=int(accuracy * 10))])
+        store.record_artefacts(run, [Artefact("checkpoints/best_head.pt", "ab" * 32, 12)])
+        store.record_choices(run, [Choice("z", [1], "first", {"cores": 2}), Choice("a", accuracy, "second")])
+    record = store.record("latest")
+    assert record["metrics"] == {"test": {"accuracy": {"value": 0.9, "low": 0.1, "high": 1.0}}}
+    assert record["history"] == [{"split": "val", "name": "loss", "step": 3, "value": 2.0}]
+    assert record["timings"] == {"extract": 0.9}
+    assert record["memory"] == {"train": {"planned_bytes": 100, "measured_bytes": 9}}
+    assert record["artefacts"] == [{"path": "checkpoints/best_head.pt", "sha256": "ab" * 32, "size_bytes": 12}]
+    assert [(choice["name"], choice["value"]) for choice in record["choices"]] == [("z", [1]), ("a", 0.9)]
+
+
+def test_times_are_utc(store: ExperimentStore) -> None:
+    run = store.finish_run(start(store), "failed")
+    assert run.created_at.endswith("+00:00")
+    assert run.finished_at is not None
+    assert run.finished_at >= run.created_at
+
+
+def test_a_number_is_never_given_twice_even_if_the_record_was_lost(store: ExperimentStore) -> None:
+    start(store)
+    (store.file.parent / "exp_7").mkdir()
+    assert start(store, "b").name == "exp_8"
+    (store.file.parent / "exp_7").rmdir()
+    assert start(store, "c").name == "exp_9"
+
+
+def test_runs_are_found_by_name_number_and_word(store: ExperimentStore) -> None:
+    finished(store, "a", accuracy=0.9)
+    finished(store, "b", accuracy=0.7)
+    found = {which: store.run(which).number for which in ("exp_1", "2", 1, "latest", "best")}
+    assert found == {"exp_1": 1, "2": 2, 1: 1, "latest": 2, "best": 1}
+
+
+def test_an_unknown_run_is_answered_with_those_there_are(store: ExperimentStore) -> None:
+    with pytest.raises(UsageError, match="there is no run 'latest'"):
+        store.run("latest")
+    start(store, "a"), start(store, "b")
+    with pytest.raises(UsageError) as caught:
+        store.run("exp_9")
+    assert "exp_2, exp_1" in caught.value.why
+
+
+def test_best_knows_which_way_is_better_and_counts_only_finished_runs(store: ExperimentStore) -> None:
+    finished(store, "a", mae=3.0)
+    finished(store, "b", mae=1.0)
+    finished(store, "c", mae=math.nan)
+    store.record_metrics(start(store, "running"), [Metric("val", "mae", 0.1)])
+    assert store.best("mae", higher_is_better=False).name == "exp_2"
+    assert store.best("mae").name == "exp_1"
+    assert store.run("best").name == "exp_2"
+
+
+def test_best_takes_the_best_step_where_there_is_no_final_value(store: ExperimentStore) -> None:
+    for key, steps in {"a": (0.1, 0.8, 0.3), "b": (0.5, 0.6, 0.7)}.items():
+        run = start(store, key)
+        store.record_metrics(run, [Metric("val", "accuracy", value, step=step) for step, value in enumerate(steps)])
+        store.finish_run(run, "done")
+    assert store.best("accuracy").name == "exp_1"
+
+
+def test_best_of_an_unknown_metric_names_those_there_are(store: ExperimentStore) -> None:
+    finished(store, "a", accuracy=1.0)
+    with pytest.raises(UsageError) as caught:
+        store.best("acuracy")
+    assert "val.accuracy" in caught.value.why
+
+
+def test_a_metric_that_is_not_a_number_comes_back_so(store: ExperimentStore) -> None:
+    run = finished(store, "a", accuracy=math.nan)
+    assert math.isnan(store.metrics(run)[0].value)
+
+
+def test_runs_are_compared_side_by_side(store: ExperimentStore) -> None:
+    first, second = start(store, "a", lr=0.1, epochs=5), start(store, "b", lr=0.2, epochs=5)
+    store.record_metrics(first, [Metric("test", "accuracy", 0.9)])
+    store.record_metrics(second, [Metric("test", "accuracy", 0.8), Metric("test", "f1", 0.7)])
+    store.record_timings(second, {"train": 1.5})
+    comparison = store.compare(["exp_2", 1])
+    assert comparison["runs"] == ["exp_2", "exp_1"]
+    assert comparison["settings"] == {"lr": [0.2, 0.1]}
+    assert comparison["metrics"] == {"test.accuracy": [0.8, 0.9], "test.f1": [0.7, None]}
+    assert comparison["timings"] == {"train": [1.5, None]}
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_text_never_becomes_sql(store: ExperimentStore, text: str) -> None:
+    run = store.start_run(key=text, command=text, settings={text: text}, data={"classes": [text]}, encoder=text, fingerprint=text)
+    store.record_metrics(run, [Metric(text, text, 1.0)])
+    store.record_timings(run, {text: 1.0})
+    store.record_memory(run, [Memory(text, 1, 2)])
+    store.record_artefacts(run, [Artefact(text, text.encode("ascii", "ignore").decode(), 1)])
+    store.record_choices(run, [Choice(text, text, text, {text: text})])
+    store.finish_run(run, "done")
+    record = store.record("exp_1")
+    assert record["settings"] == {text: text}
+    assert record["choices"][0]["value"] == text
+    assert len(record["timings"]) == len(record["memory"]) == len(record["artefacts"]) == len(record["metrics"]) == 1
+    assert start(store, "other").name == "exp_2"
+    assert store.best(text, split=text).name == "exp_1"
+    with pytest.raises(UsageError):
+        store.run("nobody" + text)
+
+
+def test_rows_of_a_run_that_does_not_exist_are_refused(store: ExperimentStore) -> None:
+    stranger = RunRow(99, "exp_99", "k", "fit", "done", "", None, {}, {}, "", "")
+    with pytest.raises(sqlite3.IntegrityError):
+        store.record_timings(stranger, {"train": 1.0})
+
+
+def test_a_failed_write_leaves_nothing_of_itself(store: ExperimentStore) -> None:
+    run = start(store)
+    with pytest.raises(sqlite3.IntegrityError):
+        store.record_timings(run, {"train": 1.0, "extract": None})  # type: ignore[dict-item]
+    assert store.record("exp_1")["timings"] == {}
+    store.record_timings(run, {"train": 1.0})
+
+
+def test_a_copied_file_works(store: ExperimentStore, tmp_path: Path) -> None:
+    finished(store, "a", accuracy=0.5)
+    copy = tmp_path / "other place"
+    shutil.copytree(store.file.parent, copy)
+    with ExperimentStore.open(copy / "experiments.db") as copied:
+        assert copied.record("best")["metrics"]["val"]["accuracy"]["value"] == 0.5
+
+
+def test_a_full_disk_is_said_and_what_was_there_stays(store: ExperimentStore) -> None:
+    run = start(store)
+    store.record_timings(run, {"train": 1.0})
+    pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
+    store._connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(MachineError, match=r"no room left to write experiments\.db"):
+        store.record_timings(run, {f"stage {number} {'x' * 500}": 1.0 for number in range(200)})
+    assert store.record("exp_1")["timings"] == {"train": 1.0}
+    store._connection.execute("PRAGMA max_page_count = 1000000")
+    store.record_timings(run, {"predict": 1.0})
+
+
+def test_a_file_that_is_no_database_is_said(tmp_path: Path) -> None:
+    (tmp_path / "experiments.db").write_bytes(b"not a database at all" * 100)
+    with pytest.raises(DataError, match=r"experiments\.db is damaged"):
+        ExperimentStore.open(tmp_path / "experiments.db")
+
+
+READER = """
+import sys
+from pathlib import Path
+from unchoke.runs.experiment_store import ExperimentStore
+with ExperimentStore.open(Path(sys.argv[1])) as store:
+    for _ in range(100):
+        steps = [len(store.metrics(run)) for run in store.runs()]
+        assert all(count % 10 == 0 for count in steps), steps
+"""
+
+
+def test_two_processes_read_whole_transactions_while_one_writes(store: ExperimentStore) -> None:
+    run = start(store)
+    readers = [subprocess.Popen([sys.executable, "-c", READER, str(store.file)], stderr=subprocess.PIPE) for _ in range(2)]
+    batch = 0
+    while any(reader.poll() is None for reader in readers):
+        store.record_metrics(run, [Metric("train", "loss", 1.0, step=batch % 50 * 10 + step) for step in range(10)])
+        batch += 1
+    for reader in readers:
+        _, errors = reader.communicate()
+        assert reader.returncode == 0, errors.decode()
+    assert batch > 0
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from unchoke.runs.run_rows import Metric
+from unchoke.runs.experiment_store import ExperimentStore
+store = ExperimentStore.open(Path(sys.argv[1]))
+run = store.start_run(key="k", command="fit", settings={}, data={}, encoder="", fingerprint="")
+step = len(store.metrics(run))
+while True:
+    store.record_metrics(run, [Metric("train", "loss", 1.0, step=step + offset) for offset in range(10)])
+    step += 10
+    print(step, flush=True)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs SIGKILL")
+def test_a_killed_writer_leaves_every_finished_transaction(tmp_path: Path) -> None:
+    file = tmp_path / "experiments.db"
+    for lines in (1, 3, 8, 20):
+        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(file)], stdout=subprocess.PIPE, text=True)
+        assert writer.stdout is not None
+        told = [int(writer.stdout.readline()) for _ in range(lines)]
+        writer.send_signal(signal.SIGKILL)
+        writer.communicate()
+        with ExperimentStore.open(file) as store:
+            stored = len(store.metrics(store.run("latest")))
+            assert stored >= told[-1]
+            assert stored % 10 == 0
+            assert store.run("latest").status == "running"

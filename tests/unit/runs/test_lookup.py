@@ -1,0 +1,89 @@
+"""Runs are found by name, number, word or folder, and reported from their files alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from unchoke.commands.fit import train
+from unchoke.core.errors import UsageError
+from unchoke.core.events import ignore
+from unchoke.runs.experiment_store import ExperimentStore
+from unchoke.runs.lookup import best_run, compare_runs, find_run, list_runs, report, show_run
+
+
+@pytest.fixture(scope="module")
+def two_runs(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import shutil
+
+    root = Path(shutil.copytree(finished, tmp_path_factory.mktemp("two") / "out"))
+    train(out=root, on_event=ignore, head="linear", epochs=1, lr=1e-6)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("run", "name"), [("exp_1", "exp_1"), ("1", "exp_1"), ("2", "exp_2"), ("latest", "exp_2"), ("best", "exp_1")]
+)
+def test_a_run_is_found_by_what_people_call_it(two_runs: Path, run: str, name: str) -> None:
+    found = find_run(run, out=two_runs)
+    assert found.record["run"] == name
+    assert found.head_file.is_file()
+
+
+def test_a_run_is_found_by_its_folder_with_its_workspace(two_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(two_runs / "experiments")
+    found = find_run("exp_2", out=None)
+    assert found.workspace is not None
+    assert found.workspace.root == two_runs
+    assert find_run(two_runs / "experiments" / "exp_1", out=tmp_path).record["run"] == "exp_1"
+
+
+def test_a_run_that_is_not_there_is_answered_with_those_that_are(two_runs: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        find_run("exp_9", out=two_runs)
+    assert "exp_1" in caught.value.why + caught.value.try_
+    with pytest.raises(UsageError, match="no runs in"):
+        find_run("latest", out=tmp_path)
+
+
+def test_an_unfinished_run_is_answered_with_its_own_command(workspace: Path) -> None:
+    with ExperimentStore.open(workspace / "experiments" / "experiments.db") as experiments:
+        experiments.start_run(key="k", command="unchoke fit photos --seed 5", settings={}, data={}, encoder="e", fingerprint="f")
+    with pytest.raises(UsageError, match="no result yet") as caught:
+        find_run("latest", out=workspace)
+    assert caught.value.try_ == "unchoke fit photos --seed 5"
+
+
+def test_lists_and_comparisons_hold_every_run(two_runs: Path) -> None:
+    assert [row["name"] for row in list_runs(out=two_runs)] == ["exp_1", "exp_2"]
+    records = compare_runs(["exp_2", "1"], out=str(two_runs))
+    assert [record["name"] for record in records] == ["exp_2", "exp_1"]
+    with pytest.raises(UsageError, match="one run"):
+        compare_runs(["exp_1"], out=two_runs)
+
+
+def test_the_best_run_follows_the_direction_of_the_metric(two_runs: Path) -> None:
+    assert best_run(out=two_runs)["run"] == "exp_1"
+    assert best_run("log_loss", out=two_runs)["run"] == "exp_1"
+    with pytest.raises(UsageError):
+        best_run("beauty", out=two_runs)
+
+
+def test_a_shown_run_leaves_its_pictures_out(two_runs: Path) -> None:
+    shown = show_run("1", out=two_runs)
+    assert "mistakes" not in shown
+    assert shown["report"] == str(two_runs / "experiments" / "exp_1" / "report.html")
+
+
+def test_the_report_comes_back_from_files_alone(two_runs: Path, tmp_path: Path) -> None:
+    import shutil
+
+    folder = Path(shutil.copytree(two_runs / "experiments" / "exp_1", tmp_path / "alone"))
+    before = (folder / "report.html").read_bytes()
+    (folder / "report.html").unlink()
+    for name in ("predictions.csv", "history.json", "checkpoints"):
+        path = folder / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert report(folder) == folder / "report.html"
+    assert (folder / "report.html").read_bytes() == before

@@ -1,0 +1,142 @@
+"""What held a run of ours back, from its record alone: the stage, the evidence, the gain, the command."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from unchoke.runs.own_chokes import diagnose_run
+
+
+def rows(seconds: dict[str, float], calls: int = 100) -> list[dict[str, Any]]:
+    return [{"stage": stage, "seconds": spent_s, "share": 0.0, "calls": calls} for stage, spent_s in seconds.items()]
+
+
+def timeline(seconds: dict[str, float], loading: dict[str, float] | None = None, *, readers: int = 2, calls: int = 100) -> Any:
+    stages, inside = rows(seconds, calls), rows(loading or {}, 1_000)
+    return {"wall_s": sum(seconds.values()), "stages": stages, "loading": inside, "readers": readers, "epochs": []}
+
+
+def run(train: Any = None, extract: Any = None, **more: Any) -> dict[str, Any]:
+    """A record of ten epochs on two cores, both of which read."""
+    works = {name: one for name, one in (("train", train), ("extract", extract)) if one}
+    return {
+        "command": "unchoke train photos/ --cut none --workers 1",
+        "machine": {"cores": 2, "on_cpu": True, "workers": 2},
+        "versions": {"openvino": "2026.4"},
+        "data": {"source": "photos/", "splits": {"train": 700, "val": 150, "test": 150}},
+        "history": [{}] * 10,
+        "choices": [{"name": "cache", "value": "none", "reason": "", "evidence": {}}],
+        "timeline": works,
+        "timings": {name: one["wall_s"] for name, one in works.items()},
+        **more,
+    }
+
+
+HEALTHY = {"wait": 0.5, "copy": 0.1, "prepare": 2.0, "forward": 20.0, "backward": 40.0, "optimizer": 3.0, "evaluate": 6.0}
+
+
+def found(record: dict[str, Any]) -> dict[str, Any]:
+    return next(iter(diagnose_run(record))).to_dict()
+
+
+def test_where_only_computing_is_left_a_note_says_what_tries_that() -> None:
+    (note,) = diagnose_run(run(timeline(HEALTHY, {"read": 3.0, "collate": 1.0})), out=" --out work")
+    assert (note.code, note.severity, note.command) == ("compute-bound", "info", "unchoke tune --out work")
+    tuned = [{"name": "compile", "value": True, "reason": "tuned on …", "evidence": {"tuned": "2026-11-15"}}]
+    assert diagnose_run(run(timeline(HEALTHY), choices=tuned)) == []
+
+
+def test_pictures_that_are_decoded_every_epoch_should_be_kept() -> None:
+    slow = timeline({**HEALTHY, "wait": 40.0}, {"open": 2.0, "read": 6.0, "decode": 64.0, "transform": 8.0, "collate": 0.0})
+    choke = found(run(slow))
+    assert (choke["code"], choke["stage"], choke["path"], choke["severity"]) == (
+        "decoded-every-epoch",
+        "decode",
+        "photos/",
+        "warning",
+    )
+    assert choke["evidence"]["saved_s"] == pytest.approx(36.0), "all of the waiting, but for the first of ten epochs"
+    assert choke["command"] == "unchoke train photos/ --cut none --workers 1 --cache disk"
+    assert "1,000 times" in choke["message"]
+
+
+def test_on_the_cpu_that_trains_decoding_costs_what_it_takes_from_it_also_where_nothing_waits() -> None:
+    busy = timeline(HEALTHY, {"decode": 60.0})
+    assert found(run(busy))["evidence"]["saved_s"] == pytest.approx(27.0)
+    on_a_card = run(busy, machine={"cores": 2, "on_cpu": False, "workers": 2})
+    assert "decoded-every-epoch" not in [choke.code for choke in diagnose_run(on_a_card)]
+
+
+def test_more_threads_are_asked_for_only_where_there_are_cores_for_them() -> None:
+    slow = timeline({**HEALTHY, "wait": 40.0}, {"read": 50.0}, readers=1)
+    choke = found(run(slow, machine={"cores": 2, "on_cpu": True, "workers": 1}))
+    assert (choke["code"], choke["command"]) == ("too-few-readers", "unchoke train photos/ --cut none --workers 2")
+    assert choke["evidence"]["saved_s"] == pytest.approx(15.0), "two threads need 25 s"
+    beside_a_card = found(run(slow, machine={"cores": 2, "on_cpu": False, "workers": 1}))
+    assert beside_a_card["evidence"]["saved_s"] == pytest.approx(40.0), "which the steps hide there"
+    assert "too-few-readers" not in [choke.code for choke in diagnose_run(run(slow))]
+
+
+def test_evaluation_is_slow_where_its_batches_are_small_and_it_shows() -> None:
+    record = run(timeline({**HEALTHY, "evaluate": 30.0}), training={"loop": {"eval_batch": 1}})
+    choke = found(record)
+    assert (choke["code"], choke["command"].endswith("--eval-batch 64")) == ("slow-evaluation", True)
+    assert choke["evidence"]["saved_s"] == pytest.approx(30.0 - 20.0 * (150 * 11 + 150) / 7_000)
+    assert found({**record, "training": {"loop": {"eval_batch": 32}}})["code"] == "compute-bound"
+
+
+def test_snapshots_that_take_a_tenth_of_the_training_are_too_many() -> None:
+    often = "unchoke train photos/ --checkpoint-every 0.1 --cut none"
+    choke = found(run(timeline({**HEALTHY, "checkpoint": 30.0}), command=often))
+    assert choke["code"] == "slow-checkpoint"
+    assert choke["command"] == "unchoke train photos/ --cut none --checkpoint-every 60"
+    assert "100 snapshots" in choke["message"]
+    assert found(run(timeline({**HEALTHY, "checkpoint": 2.0})))["code"] == "compute-bound"
+
+
+def test_copies_and_augmentation_are_named_where_they_take_a_tenth_of_the_steps() -> None:
+    assert found(run(timeline({**HEALTHY, "copy": 20.0})))["code"] == "slow-copy"
+    strong = [{"name": "augment", "value": "strong", "reason": "", "evidence": {}}]
+    choke = found(run(timeline({**HEALTHY, "prepare": 40.0}), choices=strong))
+    assert (choke["code"], choke["command"].endswith("--augment light")) == ("slow-augmentation", True)
+    assert "another training" in choke["fix"]
+
+
+def test_the_frozen_part_waits_for_pictures() -> None:
+    waits = timeline({"load": 40.0, "encode": 50.0, "write": 5.0, "other": 5.0}, {"decode": 40.0}, readers=1)
+    choke = found(run(extract=waits, machine={"cores": 4, "on_cpu": True, "workers": 1}))
+    assert (choke["code"], choke["stage"]) == ("extraction-waits", "load")
+    assert choke["evidence"]["saved_s"] == pytest.approx(30.0)
+    assert choke["command"].endswith("--workers 4")
+
+
+def test_plain_torch_is_a_finding_only_where_nothing_faster_was_compared() -> None:
+    plain = run(extract=timeline({"load": 5.0, "encode": 95.0}, calls=16), encoder={"engine": "torch"})
+    assert diagnose_run(plain) == []
+    missing = found({**plain, "versions": {}})
+    assert (missing["code"], missing["command"]) == ("slow-engine", "pip install 'unchoke[openvino]'")
+    asked = found({**plain, "command": "unchoke fit photos/ --engine torch --epochs 3"})
+    assert asked["command"] == "unchoke fit photos/ --epochs 3"
+
+
+def test_gains_are_ranked_and_small_ones_are_notes_or_nothing() -> None:
+    both = run(timeline({**HEALTHY, "checkpoint": 30.0, "copy": 12.0}))
+    codes = [(choke.code, choke.severity) for choke in diagnose_run(both)]
+    assert codes == [("slow-checkpoint", "warning"), ("slow-copy", "warning")]
+    short = timeline({"forward": 0.02, "checkpoint": 0.5})
+    assert diagnose_run(run(short)) == [], "half a second is not worth a word"
+    assert diagnose_run(run(short), min_saved_s=0.0)[0].code == "slow-checkpoint"
+
+
+def test_records_without_clocks_have_nothing_to_tell() -> None:
+    assert diagnose_run({}) == []
+    assert diagnose_run({"timings": {"train": 100.0}, "timeline": {}}) == []
+
+
+def test_nothing_is_suggested_that_the_command_does_not_have() -> None:
+    slow = {**HEALTHY, "wait": 40.0, "copy": 20.0}
+    masks = run(timeline(slow, {"decode": 64.0}), choices=[], command="unchoke segment train scenes/ --cut none")
+    assert diagnose_run(masks) == []
+    assert diagnose_run({**masks, "timeline": {"train": timeline(HEALTHY)}}) == [], "nor tuning, which is not for masks"

@@ -1,0 +1,256 @@
+"""A scene becomes tiles: every pixel as it is in the files, whatever the layout, and no block decoded twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import rasterio
+from numpy.typing import NDArray
+
+from unchoke.core.boxes import Box
+from unchoke.scenes.mask_sources import ExpressionMask, LabelMask
+from unchoke.scenes.raster import IGNORE, HandlePool, SceneError, SceneFacts, inspect_scene, read_box
+from unchoke.scenes.scale import SceneScale, measure_scale
+from unchoke.scenes.scene_list import BandFile, Scene
+from unchoke.scenes.tiling.tiles import STAGES, TileRecord, TileSpec, plan_strips, plan_windows, run_strip, shared_rows
+
+MakeScene = Callable[..., SceneFacts]
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "tiled": {"tiled": True, "blockxsize": 16, "blockysize": 16, "compress": "deflate"},
+    "striped": {"blockysize": 3},
+    "whole": {"blockysize": 100},
+}
+WINDOWS = {"aligned": (32, 0), "odd": (25, 0), "overlapping": (32, 8), "odd and overlapping": (21, 5), "larger": (200, 0)}
+
+
+def spec_of(facts: SceneFacts, folder: Path, *, pool: HandlePool, **options: Any) -> TileSpec:
+    chosen = {"mask": ExpressionMask("B2 > B3", facts.band_names), **options}
+    return TileSpec(facts, measure_scale(facts, "max", pool=pool), str(folder), **chosen)
+
+
+def run_all(
+    spec: TileSpec, pool: HandlePool, *, threads: int = 2, limit_bytes: int = 1 << 20, order: int = 1
+) -> list[TileRecord]:
+    strips = plan_strips(spec.facts, spec, limit_bytes=limit_bytes)[::order]
+    shared = shared_rows([spec], strips)
+    with ThreadPoolExecutor(threads) as executor:
+        results = list(executor.map(lambda strip: run_strip(strip, spec, pool=pool, shared=shared), strips))
+    assert not shared._kept
+    return [record for result in results for record in result.records]
+
+
+def load(folder: Path, record: TileRecord) -> dict[str, NDArray[Any]]:
+    with np.load(folder / record.file) as found:
+        return dict(found)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("windows", WINDOWS)
+def test_every_tile_holds_its_part_of_the_scene_and_no_block_is_asked_for_twice(
+    layout: str, windows: str, make_scene: MakeScene, counting_pool: Any, tmp_path: Path
+) -> None:
+    size_px, overlap_px = WINDOWS[windows]
+    facts = make_scene((2, 100, 90), **LAYOUTS[layout])
+    spec = spec_of(facts, tmp_path / "tiles", pool=HandlePool(), size_px=size_px, overlap_px=overlap_px)
+    records = run_all(spec, counting_pool)
+    assert [record.tile_id for record in records] == [window.tile_id for window in plan_windows(spec)]
+    assert len(counting_pool.blocks) == len(set(counting_pool.blocks))
+    bands, _ = read_box(facts, Box(0, 0, 100, 90), pool=counting_pool)
+    plain = bands / np.asarray(spec.scale.divide, np.float32)[:, None, None]
+    for record in records:
+        tile, box = load(tmp_path / "tiles", record), record.box
+        rows, columns = slice(box.top, box.bottom), slice(box.left, box.right)
+        np.testing.assert_array_equal(tile["bands"], plain[:, rows, columns])
+        np.testing.assert_array_equal(tile["mask"], (bands[0] > bands[1])[rows, columns])
+        assert tile["bands"].dtype == np.float32
+        assert tile["valid"].all()
+
+
+@pytest.mark.parametrize(
+    "layout", [{"tiled": True, "blockxsize": 16, "blockysize": 16}, {"blockysize": 3}], ids=["tiled", "striped"]
+)
+@pytest.mark.parametrize("windows", ["aligned", "odd and overlapping"])
+def test_bands_of_other_resolutions_are_resampled_from_blocks_that_are_decoded_once(
+    layout: dict[str, Any], windows: str, write_band: Callable[..., str], counting_pool: Any, tmp_path: Path
+) -> None:
+    random = np.random.default_rng(8)
+    files = []
+    for name, pixel_m in (("B2", 10), ("B5", 20), ("B9", 60)):
+        side = 1200 // pixel_m
+        place = rasterio.Affine(pixel_m, 0, 500_000, 0, -pixel_m, 4_000_000)
+        pixels = random.integers(1, 3000, (side, side), dtype=np.uint16)
+        files.append(BandFile(name, write_band(tmp_path / f"{name}.tif", pixels, transform=place, **layout)))
+    facts = inspect_scene(Scene("mixed", tuple(files)), pool=HandlePool())
+    size_px, overlap_px = WINDOWS[windows]
+    spec = spec_of(facts, tmp_path / "tiles", pool=HandlePool(), size_px=size_px, overlap_px=overlap_px, mask=None)
+    records = run_all(spec, counting_pool, limit_bytes=50 * 60 * 14)
+    assert len(counting_pool.blocks) == len(set(counting_pool.blocks))
+    bands, _ = read_box(facts, Box(0, 0, 120, 120), pool=HandlePool())
+    plain = bands / np.asarray(spec.scale.divide, np.float32)[:, None, None]
+    for record in records:
+        box = record.box
+        expected = plain[:, box.top : box.bottom, box.left : box.right]
+        np.testing.assert_array_equal(load(tmp_path / "tiles", record)["bands"], expected)
+
+
+@pytest.mark.parametrize(("threads", "order"), [(1, 1), (1, -1), (4, -1)])
+def test_wide_strips_are_cut_into_columns_without_asking_twice(
+    threads: int, order: int, make_scene: MakeScene, counting_pool: Any, tmp_path: Path
+) -> None:
+    facts = make_scene((2, 60, 200), **LAYOUTS["tiled"])
+    spec = spec_of(facts, tmp_path, pool=HandlePool(), size_px=20, overlap_px=4)
+    strips = plan_strips(facts, spec, limit_bytes=20 * 60 * 10)
+    assert len({strip.box.left for strip in strips}) > 2
+    assert max(strip.box.width for strip in strips) <= 60
+    run_all(spec, counting_pool, threads=threads, limit_bytes=20 * 60 * 10, order=order)
+    assert len(counting_pool.blocks) == len(set(counting_pool.blocks))
+
+
+def test_a_label_raster_of_another_layout_is_decoded_once_as_well(
+    make_scene: MakeScene, counting_pool: Any, tmp_path: Path
+) -> None:
+    label = np.random.default_rng(3).integers(0, 5, (100, 90)).astype(np.uint8)
+    facts = make_scene((2, 100, 90), label=label, **LAYOUTS["tiled"])
+    spec = spec_of(facts, tmp_path, pool=HandlePool(), size_px=21, overlap_px=5, mask=LabelMask())
+    for record in run_all(spec, counting_pool):
+        box = record.box
+        np.testing.assert_array_equal(load(tmp_path, record)["mask"], label[box.top : box.bottom, box.left : box.right])
+    assert "label.tif" in {file for file, _, _ in counting_pool.blocks}
+    assert len(counting_pool.blocks) == len(set(counting_pool.blocks))
+
+
+def test_a_tile_knows_its_place_on_the_map(make_scene: MakeScene, pool: HandlePool, tmp_path: Path) -> None:
+    facts = make_scene((2, 50, 50))
+    record = run_all(spec_of(facts, tmp_path, pool=pool, size_px=20), pool)[5]
+    tile = load(tmp_path, record)
+    assert tile["window"].tolist() == [20, 40, 20, 10]
+    assert tile["transform"].tolist() == [30, 0, 500_000 + 40 * 30, 0, -30, 4_000_000 - 20 * 30]
+    assert rasterio.crs.CRS.from_wkt(str(tile["crs"])).to_epsg() == 32633
+    assert tile["band_names"].tolist() == ["B2", "B3"]
+    assert (record.row, record.col) == (1, 2)
+
+
+def test_a_record_tells_size_digest_validity_and_classes(make_scene: MakeScene, pool: HandlePool, tmp_path: Path) -> None:
+    pixels = np.arange(200, dtype=np.uint16).reshape(2, 10, 10)
+    pixels[0, 0, :5] = 999
+    label = np.zeros((10, 10), np.uint8)
+    label[5:] = 4
+    facts = make_scene(pixels, label=label, nodata=999)
+    (record,) = run_all(spec_of(facts, tmp_path, pool=pool, mask=LabelMask()), pool)
+    assert record.valid_share == 0.95
+    assert record.class_counts == {0: 45, 4: 50, IGNORE: 5}
+    assert record.size_bytes == (tmp_path / record.file).stat().st_size
+    assert len(record.digest) == 64
+    assert record.to_dict()["class_counts"] == {"0": 45, "4": 50, "255": 5}
+    tile = load(tmp_path, record)
+    assert not tile["valid"][0, :5].any()
+    assert not tile["bands"][:, 0, :5].any()
+    assert (tile["mask"][0, :5] == IGNORE).all()
+
+
+def test_padded_windows_are_full_size_and_the_padding_is_invalid(make_scene: MakeScene, pool: HandlePool, tmp_path: Path) -> None:
+    facts = make_scene((2, 30, 50))
+    records = run_all(spec_of(facts, tmp_path, pool=pool, size_px=32, edges="padded"), pool)
+    assert [record.box for record in records] == [Box(0, 0, 32, 32), Box(0, 32, 32, 32)]
+    tile = load(tmp_path, records[1])
+    assert tile["bands"].shape == (2, 32, 32)
+    assert tile["valid"][:30, :18].all()
+    assert not tile["valid"][30:].any()
+    assert not tile["valid"][:, 18:].any()
+    assert not tile["bands"][:, ~tile["valid"]].any()
+    assert (tile["mask"][~tile["valid"]] == IGNORE).all()
+    assert records[1].valid_share == 30 * 18 / 32**2
+
+
+def test_windows_with_little_in_them_are_skipped_on_request_and_recorded(
+    make_scene: MakeScene, pool: HandlePool, tmp_path: Path
+) -> None:
+    pixels = np.ones((1, 20, 40), np.uint16)
+    pixels[0, :, 20:] = 0
+    pixels[0, 0, 20] = 1
+    facts = make_scene(pixels, nodata=0)
+    options = {"pool": pool, "size_px": 20, "mask": None}
+    kept = run_all(spec_of(facts, tmp_path / "all", **options), pool)
+    assert not any(record.skipped for record in kept)
+    assert np.count_nonzero(load(tmp_path / "all", kept[1])["valid"]) == 1
+    some = run_all(spec_of(facts, tmp_path / "some", min_valid=0.5, **options), pool)
+    assert [record.skipped for record in some] == [False, True]
+    assert (some[1].valid_share, some[1].file, some[1].size_bytes) == (1 / 400, "", 0)
+    assert len(list((tmp_path / "some").iterdir())) == 1
+
+
+def test_an_all_nodata_window_and_a_scene_of_one_pixel_are_tiles_too(
+    make_scene: MakeScene, pool: HandlePool, tmp_path: Path
+) -> None:
+    empty = make_scene(np.zeros((2, 9, 9), np.uint16), nodata=0)
+    (record,) = run_all(spec_of(empty, tmp_path / "empty", pool=pool), pool)
+    assert record.class_counts == {IGNORE: 81}
+    assert not load(tmp_path / "empty", record)["valid"].any()
+    dot = make_scene(np.full((2, 1, 1), 5, np.uint16), name="dot")
+    (record,) = run_all(spec_of(dot, tmp_path / "dot", pool=pool), pool)
+    assert load(tmp_path / "dot", record)["bands"].tolist() == [[[1.0]], [[1.0]]]
+
+
+def test_raw_tiles_keep_the_files_numbers_and_carry_the_constants(
+    make_scene: MakeScene, pool: HandlePool, tmp_path: Path
+) -> None:
+    facts = make_scene((2, 40, 40))
+    normal = run_all(spec_of(facts, tmp_path / "normal", pool=pool), pool)[0]
+    raw = run_all(spec_of(facts, tmp_path / "raw", pool=pool, store="raw"), pool)[0]
+    tile, expected = load(tmp_path / "raw", raw), load(tmp_path / "normal", normal)
+    assert tile["bands"].dtype == np.uint16
+    physical = tile["bands"].astype(np.float32) * np.float32(tile["scale"][0]) + np.float32(tile["offset"][0])
+    shaped = [tile[name].astype(np.float32)[:, None, None] for name in ("low", "divide")]
+    np.testing.assert_array_equal((physical - shaped[0]) / shaped[1], expected["bands"])
+    np.testing.assert_array_equal(tile["mask"], expected["mask"])
+
+
+def test_the_same_strip_gives_the_same_bytes_in_any_order_with_or_without_neighbours(
+    make_scene: MakeScene, pool: HandlePool, tmp_path: Path
+) -> None:
+    facts = make_scene((2, 70, 60), **LAYOUTS["tiled"])
+    options = {"pool": pool, "size_px": 24, "overlap_px": 5}
+    spec = spec_of(facts, tmp_path / "a", **options)
+    alone = [record for strip in plan_strips(facts, spec) for record in run_strip(strip, spec).records]
+    shared = run_all(spec_of(facts, tmp_path / "b", **options), pool, order=-1)
+    assert sorted(record.digest for record in alone) == sorted(record.digest for record in shared)
+
+
+def test_stages_are_clocked_and_add_up(make_scene: MakeScene, pool: HandlePool, tmp_path: Path) -> None:
+    label = np.ones((40, 40), np.uint8)
+    facts = make_scene((3, 40, 40), label=label)
+    spec = spec_of(facts, tmp_path, pool=pool, size_px=20, mask=LabelMask())
+    (strip,) = plan_strips(facts, spec)
+    result = run_strip(strip, spec, pool=pool)
+    assert tuple(result.seconds) == tuple(result.calls) == STAGES
+    assert all(seconds > 0 for seconds in result.seconds.values())
+    assert result.calls == {"open": 4, "read": 1, "normalise": 4, "mask": 5, "write": 4}
+
+
+def test_a_file_that_changed_is_named_and_neighbours_do_not_wait_for_it(
+    make_scene: MakeScene, pool: HandlePool, tmp_path: Path
+) -> None:
+    facts = make_scene((2, 64, 32), **LAYOUTS["tiled"])
+    spec = spec_of(facts, tmp_path, pool=pool, size_px=24, overlap_px=4)
+    strips = plan_strips(facts, spec)
+    shared = shared_rows([spec], strips)
+    Path(facts.bands[1].path).write_bytes(b"another file")
+    with ThreadPoolExecutor(2) as executor:
+        for future in [executor.submit(run_strip, strip, spec, pool=pool, shared=shared) for strip in strips]:
+            with pytest.raises(SceneError) as caught:
+                future.result(20)
+            assert caught.value.path == facts.bands[1].path
+
+
+def test_scale_none_stores_physical_values(make_scene: MakeScene, pool: HandlePool, tmp_path: Path) -> None:
+    facts = make_scene((1, 10, 10))
+    spec = TileSpec(facts, SceneScale("none", (1.0,), (0.0,)), str(tmp_path))
+    (record,) = run_all(spec, pool)
+    tile = load(tmp_path, record)
+    assert "mask" not in tile
+    np.testing.assert_array_equal(tile["bands"], read_box(facts, Box(0, 0, 10, 10), pool=pool)[0])

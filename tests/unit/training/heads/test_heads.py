@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from unchoke.core.errors import UsageError
+from unchoke.training.heads.heads import HeadConfig, Noise, forward, init_params, stack_params
+
+CPU = torch.device("cpu")
+
+
+def random_heads(kind, *, num: int = 3, dim: int = 6, num_outputs: int = 4):
+    torch.manual_seed(0)
+    shapes = init_params(HeadConfig(kind, hidden=5), dim=dim, num_outputs=num_outputs)
+    return [{name: torch.randn_like(tensor) for name, tensor in shapes.items()} for _ in range(num)]
+
+
+@pytest.mark.parametrize("kind", ["linear", "mlp", "attention"])
+def test_a_stack_gives_each_head_its_own_output(kind):
+    heads = random_heads(kind)
+    feats = torch.randn(7, 2, 6) if kind == "attention" else torch.randn(7, 6)
+    together = forward(kind, stack_params(heads, device=CPU), feats)
+    assert together.shape == (7, 3, 4)
+    for number, head in enumerate(heads):
+        alone = forward(kind, stack_params([head], device=CPU), feats)[:, 0]
+        torch.testing.assert_close(together[:, number], alone)
+
+
+@pytest.mark.parametrize("kind", ["linear", "mlp", "attention"])
+def test_mixing_first_layers_equals_mixing_inputs(kind):
+    head = stack_params(random_heads(kind, num=1), device=CPU)
+    feats = torch.randn(8, 3, 6) if kind == "attention" else torch.randn(8, 6)
+    mixed = forward(kind, head, feats, noise=Noise(mix=torch.tensor([0.3])))
+    torch.testing.assert_close(mixed, forward(kind, head, 0.3 * feats + 0.7 * feats.flip(0)))
+
+
+def test_attention_equals_pooling_the_views_by_their_shares():
+    (head,) = random_heads("attention", num=1)
+    feats = torch.randn(5, 4, 6)
+    shares = ((feats @ head["score.weight"].T + head["score.bias"]).tanh() @ head["score.query"]).softmax(dim=1)
+    pooled = (shares.unsqueeze(-1) * feats).sum(dim=1)
+    expected = pooled @ head["weight"].T + head["bias"]
+    torch.testing.assert_close(forward("attention", stack_params([head], device=CPU), feats)[:, 0], expected)
+
+
+def test_attention_begins_as_the_plain_mean():
+    params = init_params(HeadConfig("attention"), dim=6, num_outputs=2)
+    params["weight"] = torch.randn(2, 6)
+    feats = torch.randn(3, 5, 6)
+    torch.testing.assert_close(
+        forward("attention", stack_params([params], device=CPU), feats)[:, 0], feats.mean(dim=1) @ params["weight"].T
+    )
+
+
+def test_beginnings_depend_on_the_seed_alone():
+    first, again, other = (init_params(HeadConfig("mlp", seed=seed), dim=6, num_outputs=2) for seed in (1, 1, 2))
+    assert torch.equal(first["hidden.weight"], again["hidden.weight"])
+    assert not torch.equal(first["hidden.weight"], other["hidden.weight"])
+
+
+def test_all_wrong_settings_are_listed_together():
+    with pytest.raises(UsageError, match=r"lr -1.*dropout 1\.5.*epochs 0"):
+        HeadConfig(lr=-1, dropout=1.5, epochs=0)

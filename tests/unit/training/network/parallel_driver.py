@@ -1,0 +1,91 @@
+"""One of several processes that train together, as a launcher starts them. Usage: FOLDER; ranks come from the environment.
+
+Runs every scene below and leaves what came of it in FOLDER, one file for each scene and process.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from small_training import NO_MEMORY, Shortage, after, small
+
+from unchoke.core.errors import DataError, Interrupted
+from unchoke.features.encoders import digest_tensors
+from unchoke.training.network.loop_config import Finetuned
+from unchoke.training.network.parallel import Ranks, joined
+
+Scene = Callable[[Ranks, Path], Finetuned]
+FIFTY: dict[str, Any] = {"epochs": 50, "batch_size": 23, "sub_batch": 23, "warmup_epochs": 5.0}
+"""One batch an epoch, so that the curve has the loss of every step; 12 samples for one process and 11 for the other."""
+
+
+def fifty_steps(ranks: Ranks, folder: Path) -> Finetuned:
+    return small(num_train=23, cut="-2").train(ranks=ranks, **FIFTY)
+
+
+def odd_batches(ranks: Ranks, folder: Path) -> Finetuned:
+    """The last batch of an epoch has one sample: one of the processes has nothing to do."""
+    return small("test_efficientnet", num_train=22).train(ranks=ranks, batch_size=7, sub_batch=2, ema_decay=0.9)
+
+
+def mixed(ranks: Ranks, folder: Path) -> Finetuned:
+    return small(kind="values", num_inputs=2).train(ranks=ranks, batch_size=9, mixup=0.4)
+
+
+def one_is_hungry(ranks: Ranks, folder: Path) -> Finetuned:
+    """Only the last process runs out of memory; the others wait for it."""
+    shortage = Shortage(lambda samples, call: samples > 2, NO_MEMORY) if ranks.rank == 1 else None
+    return small(shortage=shortage).train(ranks=ranks)
+
+
+def one_stops(ranks: Ranks, folder: Path) -> Finetuned:
+    """Only the last process is asked to stop; then they go on together."""
+    stop = after(7) if ranks.rank == ranks.world - 1 and ranks.world > 1 else lambda: False
+    try:
+        small().train(ranks=ranks, folder=folder, stop=stop)
+    except Interrupted:
+        (folder / f"stopped-{ranks.rank}").touch()
+    return small().train(ranks=ranks, folder=folder)
+
+
+def batch_statistics(ranks: Ranks, folder: Path) -> Finetuned:
+    """Without a stop, and then with one, after which everyone goes on from the leader's snapshot."""
+    unbroken = small("test_efficientnet", cut="-2").train(ranks=ranks, batch_norm="train")
+    (folder / f"unbroken-{ranks.rank}").write_text(f"{digest_tensors(unbroken.state)} {unbroken.curve}")
+    with suppress(Interrupted):
+        small("test_efficientnet", cut="-2").train(ranks=ranks, batch_norm="train", folder=folder / "bn", stop=after(7))
+    return small("test_efficientnet", cut="-2").train(ranks=ranks, batch_norm="train", folder=folder / "bn")
+
+
+def diverges(ranks: Ranks, folder: Path) -> Finetuned:
+    try:
+        small(kind="values").train(ranks=ranks, lr=1e30, body_lr=1e30, clip=0.0, warmup_epochs=0.0)
+    except DataError as error:
+        (folder / f"diverged-{ranks.rank}").write_text(error.what)
+    return small(num_train=16).train(ranks=ranks, epochs=1)
+
+
+SCENES: dict[str, Scene] = {
+    scene.__name__: scene for scene in (fifty_steps, odd_batches, mixed, one_is_hungry, one_stops, batch_statistics, diverges)
+}
+
+
+def main(folder: Path) -> None:
+    torch.set_num_threads(1)
+    with joined() as ranks:
+        for name, scene in SCENES.items():
+            done = scene(ranks, folder)
+            found = {"state": done.state, "curve": done.curve, "outputs": done.outputs, "halvings": done.halvings}
+            torch.save({**found, "resumed_step": done.resumed_step}, folder / f"{name}-{ranks.rank}.pt")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,175 @@
+"""A trial is the real loop over noise: what it measures is what a training takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from unchoke.core.choices import Choice
+from unchoke.features.feature_store import Placement
+from unchoke.machine.memory.oom import out_of_memory
+from unchoke.machine.memory.probe import probe
+from unchoke.photos.pixels.canvas import Canvas
+from unchoke.photos.pixels.resize import Preprocess
+from unchoke.photos.pixels.tile_grid import TilePlan
+from unchoke.training.data import Problem
+from unchoke.training.network.loop_config import LoopConfig
+from unchoke.training.network.memory_trial import TARGET, Trial, can_checkpoint, run_trial
+from unchoke.training.network.stored_pixels import StoredPixels
+from unchoke.training.network.tiled_network import TiledNetwork
+from unchoke.training.network.training_job import NetworkSpec, StoredActivations, TrainingJob
+from unchoke.training.targets import plan_targets
+
+PX = 64
+PREPROCESS = Preprocess(PX, 0.9, "center", "bicubic", (0.5,) * 3, (0.5,) * 3)
+NAMES = ("dead", "green", "total")
+TWO_STREAMS = TilePlan(2, 2, 1)
+
+
+def loop(**changes: Any) -> LoopConfig:
+    plain: dict[str, Any] = {"epochs": 1, "batch_size": 4, "sub_batch": 4, "eval_batch": 4, "lr": 1e-3, "body_lr": 1e-4}
+    return LoopConfig(**{**plain, **changes})
+
+
+def trial(encoder: str = "test_vit", cut: str = "-2", **changes: Any) -> Trial:
+    network = NetworkSpec(encoder, cut, input_px=PX, **changes.pop("network", {}))
+    return Trial(network, **{"loop": loop(), "device": "cpu", **changes})
+
+
+@contextmanager
+def watching_networks(found: list[tuple[bool, tuple[int, ...]]]) -> Iterator[None]:
+    """Note the mode and the input shape of every pass through a whole network."""
+
+    def look(module: torch.nn.Module, args: tuple[Any, ...]) -> None:
+        if isinstance(module, TiledNetwork):
+            found.append((module.training, tuple(args[0].shape)))
+
+    handle = torch.nn.modules.module.register_module_forward_pre_hook(look)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def test_a_whole_step_runs_at_once_and_a_smaller_size_as_two_parts() -> None:
+    whole: list[tuple[bool, tuple[int, ...]]] = []
+    with watching_networks(whole):
+        run_trial(trial(), 4)
+    assert [(training, shape[0]) for training, shape in whole] == [(True, 4)] * 3
+    parts: list[tuple[bool, tuple[int, ...]]] = []
+    with watching_networks(parts):
+        run_trial(trial(), 3)
+    assert [(training, shape[0]) for training, shape in parts] == [(True, 3)] * 12
+
+
+def test_evaluation_runs_without_gradients_at_the_size_asked_for() -> None:
+    seen: list[tuple[bool, tuple[int, ...]]] = []
+    with watching_networks(seen):
+        run_trial(trial(evaluation=True), 9)
+    assert [(training, shape[0]) for training, shape in seen] == [(False, 9)] * 3
+
+
+def test_the_parts_are_those_of_the_network() -> None:
+    measured = run_trial(trial(loop=loop(ema_decay=0.9)), 2)
+    parts = measured.parts
+    assert parts["weights"] >= parts["gradients"] > 0
+    assert parts["optimizer"] == pytest.approx(2 * parts["gradients"] + parts["weights"], rel=0.01)
+    assert parts["baseline"] > 50_000_000
+    assert measured.peak_bytes > parts["baseline"]
+    assert measured.seconds_per_step > 0
+    assert run_trial(trial(), 2).parts["optimizer"] == pytest.approx(2 * parts["gradients"], rel=0.01)
+
+
+REGRESSION = {
+    "kind": "regression",
+    "names": NAMES,
+    "targets": plan_targets(NAMES, sums={"total": ("dead", "green")}, weights=dict.fromkeys(NAMES, 1.0), positive=True),
+    "num_inputs": 2,
+}
+
+
+@pytest.mark.parametrize(
+    ("encoder", "cut", "changes", "shape"),
+    [
+        ("test_vit", "end", {}, (4, 1, 64)),
+        ("test_efficientnet", "none", {"canvas": Canvas(TilePlan(), PREPROCESS, 100), "augment": "strong"}, (4, 1, 3, PX, PX)),
+        (
+            "test_vit",
+            "none",
+            {"canvas": Canvas(TWO_STREAMS, PREPROCESS), "network": {"tiles": TWO_STREAMS, "fusion": "film"}, **REGRESSION},
+            (4, 4, 3, PX, PX),
+        ),
+        ("test_vit", "-1", {"loop": loop(grad_ckpt=True, mixup=0.2, dtype="bfloat16")}, (4, 1, 17, 64)),
+        ("test_resnet", "-1", {"loop": loop(memory_format="channels_last", batch_norm="train")}, (4, 1, 192, 4, 4)),
+    ],
+)
+def test_every_kind_of_training_can_be_tried(encoder: str, cut: str, changes: dict[str, Any], shape: tuple[int, ...]) -> None:
+    seen: list[tuple[bool, tuple[int, ...]]] = []
+    asked = trial(encoder, cut, **changes)
+    with watching_networks(seen):
+        assert run_trial(asked, 4).peak_bytes > 0
+        assert run_trial(replace(asked, evaluation=True), 4).peak_bytes > 0
+    assert {found for _, found in seen} == {shape}
+    assert {training for training, _ in seen} == {True, False}
+
+
+def test_what_does_not_fit_is_told_and_not_halved() -> None:
+    lack = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 3.94 GiB")
+
+    def refuse(module: torch.nn.Module, args: tuple[Any, ...]) -> None:
+        if isinstance(module, TiledNetwork):
+            raise lack
+
+    handle = torch.nn.modules.module.register_module_forward_pre_hook(refuse)
+    try:
+        for asked in (trial(), trial(evaluation=True)):
+            with pytest.raises(MemoryError) as caught:
+                run_trial(asked, 4)
+            found = out_of_memory(caught.value)
+            assert found is not None
+            assert found.kind == "cuda"
+    finally:
+        handle.remove()
+
+
+def problem(kind: str = "classification") -> Problem:
+    targets = np.zeros(6, np.int64) if kind == "classification" else np.ones((6, 3), np.float32)
+    names = ("a", "b") if kind == "classification" else NAMES
+    return Problem(kind, names, targets, {"train": np.arange(6)}, [str(number) for number in range(6)])  # type: ignore[arg-type]
+
+
+def test_the_trial_of_a_job_knows_what_memory_depends_on_and_no_data() -> None:
+    activations = StoredActivations(Placement((), np.zeros(0, np.int32), np.zeros(0, np.int32)), (1, 17, 64), 0)
+    spec = NetworkSpec("test_vit", "-1", weights="/nowhere.pt", weights_sha256="abc", input_px=PX)
+    targets, inputs = plan_targets(NAMES), np.zeros((6, 2), np.float32)
+    job = TrainingJob(spec, activations, problem("regression"), targets, inputs, loop(), "r2", "cpu", None)
+    found = Trial.of(job)
+    assert (found.network, found.canvas) == (NetworkSpec("test_vit", "-1", input_px=PX), None)
+    assert (found.kind, found.names, found.targets, found.num_inputs) == ("regression", NAMES, targets, 2)
+    canvas = Canvas(TilePlan(), PREPROCESS, 100)
+    pixels = StoredPixels((), (), (), canvas, Choice("cache", "none", ""), Path("unused"), augment="strong")
+    tried = Trial.of(replace(job, source=pixels, problem=problem(), targets=None, inputs=None))
+    assert (tried.canvas, tried.augment, tried.kind, tried.num_inputs) == (canvas, "strong", "classification", 0)
+
+
+def test_the_part_that_trains_decides_whether_checkpointing_can_help() -> None:
+    assert can_checkpoint(NetworkSpec("test_vit", "-1"))
+    assert can_checkpoint(NetworkSpec("test_efficientnet", "none"))
+    assert not can_checkpoint(NetworkSpec("test_vit", "end"))
+
+
+def test_in_a_process_of_its_own_more_samples_take_more_memory() -> None:
+    asked = trial(network={"tiles": TilePlan(2, 2, 2)}, loop=loop(batch_size=1))
+    few, many = probe(TARGET, asked, [1, 48], timeout_s=300)
+    assert few.measured is not None
+    assert many.measured is not None
+    assert many.measured.peak_bytes > few.measured.peak_bytes + 20_000_000
+    bounded = probe(TARGET, asked, [48], timeout_s=300, limit_bytes=few.measured.peak_bytes + 5_000_000)
+    assert bounded[-1].outcome == "out of memory"

@@ -1,0 +1,218 @@
+"""A training is planned under its limit, keeps its plan, and says afterwards what it took."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from unchoke.commands.fit import train
+from unchoke.commands.results import FitResult
+from unchoke.core.errors import MachineError
+from unchoke.core.events import Chosen, Event, Note, Progress
+from unchoke.core.settings import Settings
+from unchoke.core.units import format_bytes, parse_bytes
+from unchoke.core.workspace import Workspace
+from unchoke.features.feature_store import Placement
+from unchoke.machine.memory.memory_watch import MemoryWatch, own_bytes, return_unused_memory
+from unchoke.runs.session import Session
+from unchoke.training.data import Problem
+from unchoke.training.network.loop_config import LoopConfig
+from unchoke.training.network.memory_trial import Trial
+from unchoke.training.network.plan_memory import FILE, Planned, plan_memory, remember_memory
+from unchoke.training.network.training_job import NetworkSpec, StoredActivations, TrainingJob, kept_peak, measured_peak
+
+LIMIT = "4GB"  # the tests before this one may have left their process large
+ROW_SHAPE = (1, 101, 64)
+
+
+def open_session(folder: Path, heard: list[Event], **settings: Any) -> Session:
+    return Session(Workspace(folder), Settings(data="photos", **settings), heard.append, MemoryWatch())
+
+
+def planned_for(session: Session, training: TrainingJob, file: Path) -> Planned | None:
+    return plan_memory(session, training, file, trial=Trial.of(training))
+
+
+def job(folder: Path, *, batch: int = 2, batch_norm: str = "frozen") -> TrainingJob:
+    """A training without val and test, so that only its steps are measured; its data is never looked at."""
+    ids = [str(number) for number in range(8)]
+    problem = Problem("classification", ("a", "b"), np.arange(8) % 2, {"train": np.arange(8)}, ids)
+    loop = LoopConfig(1, batch, batch, batch, lr=1e-3, body_lr=1e-4, batch_norm=batch_norm)
+    source = StoredActivations(Placement((), np.zeros(0, np.int32), np.zeros(0, np.int32)), ROW_SHAPE, 0)
+    return TrainingJob(
+        NetworkSpec("test_vit", "-2"), source, problem, None, None, loop, "accuracy", "cpu", folder / "checkpoints"
+    )
+
+
+def probes(heard: list[Event]) -> int:
+    return max((event.done for event in heard if isinstance(event, Progress)), default=0)
+
+
+def chosen(heard: list[Event]) -> dict[str, Any]:
+    return {event.choice.name: event.choice for event in heard if isinstance(event, Chosen)}
+
+
+def test_a_plan_stays_below_its_limit_and_is_kept_until_the_limit_changes(tmp_path: Path) -> None:
+    heard: list[Event] = []
+    file = tmp_path / FILE
+    planned = planned_for(open_session(tmp_path, heard, memory=LIMIT), job(tmp_path), file)
+    assert planned is not None
+    plan = planned.plan
+    assert (plan.batch, plan.sub_batch, plan.limit_bytes) == (2, 2, parse_bytes(LIMIT))
+    assert plan.planned_bytes <= plan.limit_bytes - plan.margin_bytes
+    assert sum(plan.parts.values()) == plan.planned_bytes
+    assert plan.parts["cache"] > 0
+    assert probes(heard) == 2
+    table = next(event.text for event in heard if isinstance(event, Note))
+    assert all(word in table for word in ("weights", "activations", "overhead", "planned", "limit", "margin"))
+    assert {"memory", "sub_batch", "grad_ckpt"} <= set(chosen(heard))
+
+    heard.clear()
+    again = planned_for(open_session(tmp_path, heard, memory=LIMIT), job(tmp_path), file)
+    assert again is not None
+    assert (probes(heard), again.plan) == (0, plan)
+    assert "kept in memory.json" in chosen(heard)["memory_plan"].reason
+    assert chosen(heard)["memory_plan"].evidence["parts"] == plan.parts
+
+    heard.clear()
+    other = planned_for(open_session(tmp_path, heard, memory="5GB"), job(tmp_path), file)
+    assert other is not None
+    assert probes(heard) == 2
+    assert other.plan.limit_bytes == parse_bytes("5GB")
+    assert json.loads(file.read_text())["made_for"]["limit_bytes"] == parse_bytes("5GB")
+
+
+def test_where_batch_statistics_are_trained_the_plan_stands_whatever_changes(tmp_path: Path) -> None:
+    heard: list[Event] = []
+    file, trained = tmp_path / FILE, job(tmp_path, batch=1, batch_norm="train")
+    first = planned_for(open_session(tmp_path, heard, memory=LIMIT), trained, file)
+    heard.clear()
+    second = planned_for(open_session(tmp_path, heard, memory="5GB"), trained, file)
+    assert first is not None
+    assert second is not None
+    assert (second.plan, probes(heard)) == (first.plan, 0)
+
+
+def test_a_plan_changes_how_a_step_is_cut_up_and_nothing_that_counts(tmp_path: Path) -> None:
+    heard: list[Event] = []
+    asked = job(tmp_path, batch=4)
+    planned = planned_for(open_session(tmp_path, heard, memory=LIMIT, sub_batch=1, eval_batch=3), asked, tmp_path / FILE)
+    assert planned is not None
+    applied = planned.applied_to(asked)
+    assert (applied.loop.sub_batch, applied.loop.eval_batch, applied.loop.batch_size) == (1, 3, 4)
+    assert applied.loop.identity() == asked.loop.identity()
+    assert applied.limit_bytes == parse_bytes(LIMIT)
+
+
+def test_what_cannot_fit_is_refused_with_numbers(tmp_path: Path) -> None:
+    with pytest.raises(MachineError) as caught:
+        planned_for(open_session(tmp_path, [], memory="100MB"), job(tmp_path, batch=1), tmp_path / FILE)
+    assert "100.0 MB" in caught.value.what
+    assert "MB" in caught.value.why
+    assert not (tmp_path / FILE).exists()
+
+
+def test_processes_on_one_cpu_share_the_limit_with_the_one_that_waits(tmp_path: Path) -> None:
+    heard: list[Event] = []
+    total = own_bytes() + 2 * parse_bytes("700MB")
+    planned = planned_for(open_session(tmp_path, heard, memory=f"{total}B", devices=2), job(tmp_path, batch=2), tmp_path / FILE)
+    assert planned is not None
+    assert planned.plan.batch == 1  # each takes half of every batch
+    assert planned.limit_bytes == pytest.approx(parse_bytes("700MB"), rel=0.1)
+    assert "2 processes" in chosen(heard)["memory_of_each"].reason
+
+
+def test_without_a_limit_nothing_is_measured_on_a_cpu_and_that_is_said(tmp_path: Path) -> None:
+    heard: list[Event] = []
+    session = open_session(tmp_path, heard)
+    assert planned_for(session, job(tmp_path), tmp_path / FILE) is None
+    assert probes(heard) == 0
+    assert "--memory" in chosen(heard)["memory"].reason
+    kept = remember_memory(session, None, job(tmp_path))["memory"]
+    assert (kept["planned_bytes"], kept["measured_bytes"]) == (None, None)
+
+
+def held(num_bytes: int) -> None:
+    """Hold so much for a moment; not by malloc, which keeps what is freed once a training in this process has told it to."""
+    with mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        for place in range(0, num_bytes, mmap.PAGESIZE):
+            memory[place] = 1
+        time.sleep(0.2)  # a look every 50 ms
+
+
+def test_passing_the_limit_of_a_cpu_is_warned_of_once_with_numbers(tmp_path: Path) -> None:
+    import torch
+
+    return_unused_memory()
+    heard: list[Event] = []
+    limited = replace(job(tmp_path, batch=8), limit_bytes=own_bytes() + 50_000_000)
+    with measured_peak(limited, torch.device("cpu"), heard.append, leads=True):
+        held(200_000_000)
+        held(300_000_000)
+    (warning,) = heard
+    assert isinstance(warning, Note)
+    assert warning.level == "warning"
+    assert format_bytes(limited.limit_bytes or 0) in warning.text
+    assert "--sub-batch 4" in warning.text
+    peak = kept_peak(limited.folder)
+    assert peak is not None
+    assert peak > (limited.limit_bytes or 0)
+    with measured_peak(limited, torch.device("cpu"), heard.append, leads=True):
+        pass
+    assert kept_peak(limited.folder) == peak  # a short continuation does not lower what was measured before
+    with measured_peak(limited, torch.device("cpu"), heard.append, leads=True) as work:
+        held(600_000_000)
+        work.trained = False
+    assert kept_peak(limited.folder) == peak  # nor does looking at the finished training count
+
+
+@pytest.fixture(scope="module")
+def trained(photos: Path, tiny_weights: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[FitResult, list[Event]]:
+    heard: list[Event] = []
+    options = {"encoder": "test_resnet", "weights": str(tiny_weights), "engine": "torch", "precision": "f32", "workers": 1}
+    result = train(
+        photos,
+        out=tmp_path_factory.mktemp("memory") / "out",
+        on_event=heard.append,
+        cut="-1",
+        memory="4GB",
+        epochs=2,
+        batch_size=8,
+        job_size=16,
+        **options,
+    )
+    assert isinstance(result, FitResult)
+    return result, heard
+
+
+def test_a_run_records_planned_against_measured(trained: tuple[FitResult, list[Event]]) -> None:
+    result, heard = trained
+    memory = result.to_dict()["memory"]
+    assert memory["measured_bytes"] == pytest.approx(memory["planned_bytes"], rel=0.25)
+    assert memory["plan"]["limit_bytes"] == parse_bytes("4GB")
+    assert sum(memory["plan"]["parts"].values()) == memory["planned_bytes"]
+    assert (result.folder / FILE).exists()
+    told = [event.text for event in heard if isinstance(event, Note)]
+    assert any("measured" in text and "within the limit" in text for text in told)
+    text = result.to_text()
+    assert f"{format_bytes(memory['planned_bytes'])} planned of a limit of 4.0 GB" in text
+    assert f"{format_bytes(memory['measured_bytes'])} measured" in text
+
+
+def test_what_was_planned_is_what_ran(trained: tuple[FitResult, list[Event]]) -> None:
+    result, _ = trained
+    record = result.record
+    loop, plan = record["training"]["loop"], record["memory"]["plan"]
+    assert {name: loop[name] for name in ("sub_batch", "eval_batch", "grad_ckpt")} == {
+        name: plan[name] for name in ("sub_batch", "eval_batch", "grad_ckpt")
+    }
+    assert loop["batch_size"] == 8
+    assert record["training"]["out_of_memory_halvings"] == 0
+    assert record["training"]["seconds"]["planning memory"] > 0

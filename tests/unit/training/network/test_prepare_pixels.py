@@ -1,0 +1,231 @@
+"""Pixels for training: decoded once, bad files named and set aside, found again by the next run and by other processes."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from unchoke.core.errors import DataError, MachineError
+from unchoke.core.events import Chosen, Event, Progress
+from unchoke.core.fingerprint import digest_file
+from unchoke.features.engines import FromPixels
+from unchoke.features.prepare_engine import Picture
+from unchoke.photos.pixels.image import decode_image
+from unchoke.photos.pixels.resize import fit_to_input
+from unchoke.photos.pixels.tile_grid import TilePlan, cover_px, cut_tiles
+from unchoke.runs.session import Session, open_session
+from unchoke.training.network.feeding import feed
+from unchoke.training.network.prepare_pixels import PreparedPixels, picture_sizes, plan_pixels, prepare_pixels
+from unchoke.training.network.stored_pixels import StoredPixels
+
+TINY = "test_resnet"
+SIZES = [(96, 72), (72, 96), (80, 80), (200, 100), (64, 48), (97, 71), (120, 90), (90, 120)]
+NAMES = [f"photo {number}" for number in range(len(SIZES))]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Eight photos of several sizes, lying and standing."""
+    place = tmp_path / "photos"
+    place.mkdir()
+    for number, (width, height) in enumerate(SIZES):
+        coarse = np.random.default_rng(number).integers(0, 256, (6, 8, 3), np.uint8)
+        Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC).save(place / f"photo {number}.jpg", quality=92)
+    return place
+
+
+def found(folder: Path) -> list[Picture]:
+    return [Picture(file.stem, str(file), digest_file(file)) for file in sorted(folder.iterdir())]
+
+
+class Desk:
+    """Prepares pixels in one workspace and keeps what was told."""
+
+    def __init__(self, folder: Path, out: Path, weights: Path) -> None:
+        self.folder, self.out, self.weights = folder, out, weights
+        self.events: list[Event] = []
+
+    @contextmanager
+    def session(self, **options: Any) -> Iterator[Session]:
+        self.events.clear()
+        typed = {"data": str(self.folder), "encoder": TINY, "weights": str(self.weights), "cut": "none", "workers": 2, **options}
+        with open_session(typed, out=self.out, on_event=self.events.append) as session:
+            yield session
+
+    def prepare(self, pictures: list[Picture] | None = None, **options: Any) -> PreparedPixels:
+        with self.session(max_failures=0.5, **options) as session:
+            return prepare_pixels(session, found(self.folder) if pictures is None else pictures)
+
+    @property
+    def num_decoded(self) -> int:
+        return max((event.total for event in self.events if isinstance(event, Progress)), default=0)
+
+    def chosen(self, name: str) -> Any:
+        return next(event.choice for event in self.events if isinstance(event, Chosen) and event.choice.name == name)
+
+
+@pytest.fixture
+def desk(folder: Path, tmp_path: Path, tiny_weights: Path) -> Desk:
+    return Desk(folder, tmp_path / "out", tiny_weights)
+
+
+def shown(stored: StoredPixels, ids: list[str], epoch: int | None, seed: int = 0) -> torch.Tensor:
+    [fed] = feed(stored.open(ids, seed), [np.arange(len(ids))], epoch=epoch, device=torch.device("cpu"), workers=0)
+    return fed.whole()
+
+
+@pytest.mark.parametrize("mode", ["ram", "disk", "none"])
+def test_every_kind_of_cache_shows_what_the_frozen_path_shows(desk: Desk, mode: str) -> None:
+    prepared = desk.prepare(cache=mode)
+    preprocess = prepared.encoder.spec.preprocess
+    pictures = found(desk.folder)
+    cover = cover_px(TilePlan(), preprocess)
+    pixels = [fit_to_input(decode_image(Path(picture.path).read_bytes(), cover_px=cover), preprocess) for picture in pictures]
+    expected = FromPixels(torch.nn.Identity(), preprocess)(torch.from_numpy(np.stack(pixels)))
+    ids = [picture.sample_id for picture in pictures]
+    assert prepared.present.all()
+    assert torch.equal(shown(prepared.source, ids, None)[:, 0], expected)
+    assert desk.num_decoded == (0 if mode == "none" else len(SIZES))
+
+
+def test_the_kind_of_cache_changes_no_bit_of_an_epoch(desk: Desk) -> None:
+    ids = NAMES
+    epochs = [shown(desk.prepare(cache=mode, augment="strong").source, ids, 3) for mode in ("ram", "disk", "none")]
+    assert torch.equal(epochs[0], epochs[1])
+    assert torch.equal(epochs[0], epochs[2])
+
+
+def test_tiles_are_cut_as_for_cached_features(desk: Desk) -> None:
+    prepared = desk.prepare(streams=2, tiles="1x2", cache="disk")
+    preprocess, plan = prepared.encoder.spec.preprocess, TilePlan(2, 1, 2)
+    picture = found(desk.folder)[3]
+    image = decode_image(Path(picture.path).read_bytes(), cover_px=cover_px(plan, preprocess))
+    tiles = torch.from_numpy(cut_tiles(image, plan, preprocess))
+    expected = FromPixels(torch.nn.Identity(), preprocess)(tiles)
+    assert torch.equal(shown(prepared.source, [picture.sample_id], None)[0], expected)
+
+
+def test_a_second_run_finds_everything_and_decodes_nothing(desk: Desk) -> None:
+    first = desk.prepare()
+    assert desk.chosen("cache").value == "disk"
+    before = shown(first.source, NAMES, 1)
+    again = desk.prepare()
+    assert desk.num_decoded == 0
+    shutil.rmtree(desk.folder)  # from here on nothing could be read again
+    cache = again.source.open_cache(reader=True)
+    cache.rows(range(len(SIZES)))
+    assert (cache.misses, cache.hits) == (0, len(SIZES))
+    assert torch.equal(shown(again.source, NAMES, 1), before)
+
+
+def test_a_file_that_does_not_decode_is_named_set_aside_and_not_tried_again(desk: Desk) -> None:
+    (desk.folder / "photo 4.jpg").write_bytes(b"\xff\xd8\xff not a photo")
+    prepared = desk.prepare()
+    assert list(prepared.failed) == ["photo 4"]
+    assert prepared.failed["photo 4"].startswith("unreadable: ")
+    assert prepared.present.tolist() == [number != 4 for number in range(len(SIZES))]
+    again = desk.prepare()
+    assert (desk.num_decoded, again.failed) == (0, prepared.failed)
+    good = [name for name in NAMES if name != "photo 4"]
+    assert shown(again.source, good, 0).shape[0] == len(SIZES) - 1
+
+
+def test_a_mended_file_is_taken_back(desk: Desk) -> None:
+    file = desk.folder / "photo 4.jpg"
+    sound = file.read_bytes()
+    file.write_bytes(b"\xff\xd8\xff not a photo")
+    assert desk.prepare().failed
+    file.write_bytes(sound)
+    assert desk.prepare().failed == {}
+    assert desk.num_decoded == 1
+    assert desk.prepare().failed == {}
+
+
+def test_a_file_that_changed_since_it_was_planned_is_refused_and_read_again_once_planned_anew(desk: Desk) -> None:
+    planned = found(desk.folder)
+    shutil.copy(desk.folder / "photo 1.jpg", desk.folder / "photo 2.jpg")
+    assert desk.prepare(planned).failed == {"photo 2": "changed: the file changed while the command ran; run it again"}
+    prepared = desk.prepare()
+    assert (desk.num_decoded, prepared.failed) == (1, {})
+    one, two = shown(prepared.source, ["photo 1", "photo 2"], None)
+    assert torch.equal(one, two)
+
+
+def test_a_file_that_changes_in_training_stops_it_by_name(desk: Desk) -> None:
+    prepared = desk.prepare(cache="none")
+    (desk.folder / "photo 5.jpg").write_bytes(b"something else")
+    with pytest.raises(DataError, match="photo 5"):
+        shown(prepared.source, NAMES, 0)
+
+
+def test_too_many_failures_stop_the_run(desk: Desk) -> None:
+    for number in range(3):
+        (desk.folder / f"photo {number}.jpg").write_bytes(b"broken")
+    with desk.session(max_failures=0.2) as session, pytest.raises(DataError, match="2 of 8 images could not be read"):
+        prepare_pixels(session, found(desk.folder))
+
+
+def test_another_process_opens_the_same_pixels(desk: Desk, tmp_path: Path) -> None:
+    stored = {mode: desk.prepare(cache=mode, augment="light").source for mode in ("ram", "disk")}
+    here = shown(stored["ram"], NAMES, 2)
+    file, there = tmp_path / "stored.pkl", tmp_path / "there.pt"
+    file.write_bytes(pickle.dumps(stored))
+    code = f"""
+import pickle, numpy as np, torch
+every, found = np.arange({len(SIZES)}), {{}}
+for mode, stored in pickle.load(open({str(file)!r}, "rb")).items():
+    source = stored.open({NAMES!r}, 0)
+    found[mode] = source.prepare(source.read(every, 2), every, 2)
+    print(source._cache.misses)
+torch.save(found, {str(there)!r})
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found_there = torch.load(there, weights_only=True)
+    assert torch.equal(found_there["ram"], here)
+    assert torch.equal(found_there["disk"], here)
+    assert done.stdout.split() == [str(len(SIZES)), "0"]
+
+
+def test_readers_work_while_another_holds_the_cache(desk: Desk) -> None:
+    prepared = desk.prepare()
+    with prepared.source.open_cache() as owner:
+        assert owner.num_valid == len(SIZES)
+        assert shown(prepared.source, NAMES, 0).shape[0] == len(SIZES)
+
+
+def test_a_cache_that_was_asked_for_and_does_not_fit_is_refused_with_numbers(desk: Desk) -> None:
+    with desk.session(cache="ram", memory="100KB") as session, pytest.raises(MachineError, match="--cache ram") as caught:
+        prepare_pixels(session, found(desk.folder))
+    assert "8 pictures" in caught.value.why
+
+
+def test_planning_says_what_it_will_cost_and_writes_nothing(desk: Desk) -> None:
+    with desk.session() as session:
+        from unchoke.features.encoders import load_encoder
+
+        stored = plan_pixels(session, found(desk.folder), load_encoder(TINY, weights=desk.weights))
+        assert picture_sizes(session, found(desk.folder)) == SIZES
+    height, width = stored.canvas.row_shape
+    assert stored.cache.evidence["bytes"] == len(SIZES) * height * width * 3
+    assert "8 pictures take" in stored.cache.reason
+    assert not stored.folder.exists()
+
+
+def test_augmentation_is_light_unless_asked_for_and_part_of_what_a_run_is(desk: Desk) -> None:
+    light = desk.prepare()
+    assert desk.chosen("augment").value == light.source.augment == "light"
+    none = desk.prepare(augment="none")
+    assert none.source.folder == light.source.folder
+    assert none.use.fingerprint != light.use.fingerprint
+    assert light.use.fingerprint == desk.prepare(cache="ram").use.fingerprint

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torchmetrics.functional.classification import multiclass_calibration_error
+
+from unchoke.training.scoring.calibration import (
+    MIN_VAL_SAMPLES,
+    calibrate,
+    expected_calibration_error,
+    fit_temperature,
+    reliability_bins,
+)
+
+
+def drawn(count: int, *, seed: int, sharpness: float):
+    """Classes drawn from softmax(logits), and the logits made `sharpness` times too sure."""
+    generator = np.random.default_rng(seed)
+    logits = generator.normal(size=(count, 5)) * 2
+    targets = (logits + generator.gumbel(size=logits.shape)).argmax(axis=1)
+    return (logits * sharpness).astype(np.float32), targets
+
+
+@pytest.mark.parametrize("sharpness", [0.4, 1.0, 3.0])
+def test_the_temperature_undoes_overconfidence(sharpness):
+    temperature, _ = fit_temperature(*drawn(4000, seed=0, sharpness=sharpness))
+    assert temperature == pytest.approx(sharpness, rel=0.08)
+
+
+def test_calibration_shrinks_the_error_and_keeps_every_prediction():
+    logits, targets = drawn(2000, seed=1, sharpness=4.0)
+    result = calibrate(*drawn(1000, seed=0, sharpness=4.0), logits, targets)
+    assert result.ece_after < 0.3 * result.ece_before
+    assert result.log_loss_after < result.log_loss_before
+    assert ((logits / result.temperature).argmax(axis=1) == logits.argmax(axis=1)).all()
+
+
+def test_the_error_from_bins_equals_torchmetrics():
+    logits, targets = drawn(500, seed=2, sharpness=2.0)
+    expected = multiclass_calibration_error(torch.from_numpy(logits).softmax(1), torch.from_numpy(targets), 5, n_bins=15)
+    assert expected_calibration_error(reliability_bins(logits, targets)) == pytest.approx(float(expected), rel=1e-4)
+
+
+def test_bins_hold_every_sample_once_and_empty_ones_say_none():
+    logits, targets = drawn(300, seed=3, sharpness=1.0)
+    bins = reliability_bins(logits, targets)
+    assert sum(entry["count"] for entry in bins) == 300
+    assert bins[0] == {"low": 0.0, "high": 1 / 15, "count": 0, "confidence": None, "accuracy": None}
+
+
+def test_too_few_val_samples_leave_the_temperature_alone_with_the_reason():
+    temperature, reason = fit_temperature(*drawn(MIN_VAL_SAMPLES - 1, seed=0, sharpness=3.0))
+    assert temperature == 1.0
+    assert "too few" in reason
+
+
+def test_a_perfect_val_split_gives_a_bounded_temperature():
+    targets = np.arange(60) % 3
+    temperature, _ = fit_temperature((np.eye(3)[targets] * 10).astype(np.float32), targets)
+    assert 0.05 <= temperature <= 20

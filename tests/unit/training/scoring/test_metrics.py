@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torchmetrics.functional import classification, regression
+
+from unchoke.core.errors import DataError
+from unchoke.training.scoring.bootstrap import ClassTally, ValueTally, class_figures, intervals, value_figures
+from unchoke.training.scoring.metrics import ECE_BINS, score
+
+NAMES = ("a", "b", "c", "d")
+
+
+def guesses(count: int = 400, *, seed: int = 0, right: float = 0.7):
+    generator = np.random.default_rng(seed)
+    targets = generator.integers(0, 4, size=count)
+    logits = generator.normal(size=(count, 4)).astype(np.float32)
+    told = generator.random(count) < right
+    logits[np.arange(count)[told], targets[told]] += 4
+    return logits, targets
+
+
+def test_class_figures_equal_torchmetrics():
+    logits, targets = guesses()
+    values = score("classification", NAMES, logits, targets, seed=0, bootstrap=50).values
+    predicted, truth = torch.from_numpy(logits), torch.from_numpy(targets)
+    expected = {
+        "accuracy": classification.multiclass_accuracy(predicted, truth, 4, average="micro"),
+        "balanced_accuracy": classification.multiclass_accuracy(predicted, truth, 4, average="macro"),
+        "macro_f1": classification.multiclass_f1_score(predicted, truth, 4),
+        "ece": classification.multiclass_calibration_error(predicted.softmax(1), truth, 4, n_bins=ECE_BINS),
+        "log_loss": torch.nn.functional.cross_entropy(predicted, truth),
+    }
+    assert {name: interval.value for name, interval in values.items()} == pytest.approx(
+        {name: float(value) for name, value in expected.items()}, rel=1e-5
+    )
+
+
+def test_the_bootstrap_formulas_agree_with_the_point_values_when_each_sample_counts_once():
+    logits, targets = guesses()
+    tally = ClassTally.of(logits, targets, num_bins=ECE_BINS)
+    drawn = class_figures(tally.columns.sum(axis=0, keepdims=True, dtype=np.float64), tally.layout)
+    points = score("classification", NAMES, logits, targets, seed=0, bootstrap=0).values
+    assert {name: float(value[0]) for name, value in drawn.items()} == pytest.approx(
+        {name: interval.value for name, interval in points.items()}, rel=1e-4
+    )
+
+
+def test_value_figures_equal_torchmetrics_and_the_formulas():
+    generator = np.random.default_rng(0)
+    targets = (generator.normal(size=(300, 2)) * [1, 100] + [0, 5000]).astype(np.float32)
+    outputs = (targets + generator.normal(size=(300, 2)) * [0.3, 30]).astype(np.float32)
+    values = score("regression", ("x", "y"), outputs, targets, seed=0, bootstrap=20).values
+    pair = torch.from_numpy(outputs).double(), torch.from_numpy(targets).double()
+    assert values["r2"].value == pytest.approx(float(regression.r2_score(*pair)))
+    assert values["mae/y"].value == pytest.approx(float(regression.mean_absolute_error(pair[0][:, 1], pair[1][:, 1])))
+    assert values["rmse/x"].value == pytest.approx(
+        float(regression.mean_squared_error(pair[0][:, 0], pair[1][:, 0], squared=False))
+    )
+    tally = ValueTally.of(outputs, targets, names=("x", "y"))
+    drawn = value_figures(tally.columns.sum(axis=0, keepdims=True, dtype=np.float64), tally.layout)
+    assert {name: float(drawn[name][0]) for name in values} == pytest.approx(
+        {name: interval.value for name, interval in values.items()}, rel=1e-4
+    )
+
+
+def test_intervals_cover_the_truth_about_as_often_as_they_say():
+    many_logits, many_targets = guesses(200_000, seed=999)
+    truth = float((many_logits.argmax(axis=1) == many_targets).mean())
+    covered = 0
+    for seed in range(200):
+        logits, targets = guesses(200, seed=seed)
+        tally = ClassTally.of(logits, targets, num_bins=ECE_BINS)
+        point = {"accuracy": float((logits.argmax(axis=1) == targets).mean())}
+        found = intervals(point, class_figures, tally.columns, tally.layout, seed=seed, num_resamples=200)["accuracy"]
+        covered += found.low <= truth <= found.high
+    assert 178 <= covered <= 200
+
+
+def test_a_larger_test_set_has_a_narrower_interval():
+    widths = []
+    for count in (100, 2500):
+        interval = score("classification", NAMES, *guesses(count), seed=0, bootstrap=300).values["accuracy"]
+        widths.append(interval.high - interval.low)
+    assert widths[1] < widths[0] / 3
+
+
+def test_the_same_seed_gives_the_same_intervals():
+    first, again, other = (score("classification", NAMES, *guesses(), seed=seed, bootstrap=100) for seed in (1, 1, 2))
+    assert first == again
+    assert first.values["accuracy"] != other.values["accuracy"]
+
+
+def test_the_class_table_and_the_confusion_matrix_agree():
+    logits, targets = guesses()
+    scores = score("classification", NAMES, logits, targets, seed=0, bootstrap=0)
+    confusion = np.array(scores.confusion)
+    assert confusion.sum() == 400
+    for number, row in enumerate(scores.per_class):
+        assert row["support"] == confusion[number].sum()
+        assert row["recall"] == pytest.approx(confusion[number, number] / confusion[number].sum())
+        assert row["precision"] == pytest.approx(confusion[number, number] / confusion[:, number].sum())
+
+
+def test_a_class_without_samples_counts_in_no_average_and_is_named():
+    logits = np.array([[9, 0, 0], [0, 9, 0], [0, 0, 9]], dtype=np.float32)
+    scores = score("classification", ("a", "b", "c"), logits, np.array([0, 1, 1]), seed=0, bootstrap=10)
+    assert scores.values["balanced_accuracy"].value == pytest.approx(0.75)
+    assert scores.per_class[2]["recall"] is None
+    assert "class 'c'" in scores.notes[0]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_tiny_test_set_gives_plain_json(count):
+    logits, targets = guesses(count)
+    text = json.dumps(score("classification", NAMES, logits, targets, seed=0, bootstrap=100).to_dict(), allow_nan=False)
+    assert '"accuracy"' in text
+    values = np.arange(count, dtype=np.float32)[:, None]
+    json.dumps(score("regression", ("x",), values, values + 1, seed=0, bootstrap=100).to_dict(), allow_nan=False)
+
+
+def test_a_single_class_can_be_scored():
+    scores = score("classification", ("only",), np.zeros((5, 1), np.float32), np.zeros(5, np.int64), seed=0, bootstrap=10)
+    assert scores.values["accuracy"].value == 1.0
+    assert scores.confusion == [[5]]
+
+
+def test_r2_of_a_constant_target_is_none_with_the_reason():
+    targets = np.stack([np.full(20, 3.0), np.arange(20.0)], axis=1).astype(np.float32)
+    scores = score("regression", ("flat", "slope"), targets + 0.5, targets, seed=0, bootstrap=50)
+    assert scores.values["r2/flat"].value is None
+    assert "'flat'" in scores.notes[0]
+    assert scores.values["r2"].value == pytest.approx(scores.values["r2/slope"].value)
+    json.dumps(scores.to_dict(), allow_nan=False)
+
+
+def test_nothing_to_score_is_an_error():
+    with pytest.raises(DataError, match="no samples"):
+        score("classification", NAMES, np.zeros((0, 4), np.float32), np.zeros(0, np.int64), seed=0)
+    with pytest.raises(DataError, match="1 outputs are not finite"):
+        score("regression", ("x",), np.array([[np.nan], [1.0]], np.float32), np.zeros((2, 1)), seed=0)
+
+
+WEIGHTS = (0.1, 0.1, 0.1, 0.2, 0.5)
+PASTURE = ("clover", "dead", "green", "gdm", "total")
+
+
+def pasture(count: int, *, seed: int = 0):
+    generator = np.random.default_rng(seed)
+    clover, dead, green = generator.gamma(2.0, [[4.0], [6.0], [12.0]], size=(3, count))
+    truth = np.stack([clover, dead, green, green + clover, green + clover + dead], axis=1)
+    return (truth + generator.normal(size=truth.shape) * 5).astype(np.float32), truth.astype(np.float32)
+
+
+def test_the_weighted_r2_is_the_one_over_all_pairs_of_image_and_target():
+    outputs, targets = pasture(80)
+    found = score("regression", PASTURE, outputs, targets, seed=0, weights=WEIGHTS).values["weighted_r2"]
+    # One long list of pairs, each with its weight, and nothing clever.
+    pairs = [
+        (float(y), float(p), w) for ys, ps in zip(targets, outputs, strict=True) for y, p, w in zip(ys, ps, WEIGHTS, strict=True)
+    ]
+    mean = sum(w * y for y, _, w in pairs) / sum(w for _, _, w in pairs)
+    expected = 1 - sum(w * (y - p) ** 2 for y, p, w in pairs) / sum(w * (y - mean) ** 2 for y, _, w in pairs)
+    assert found.value == pytest.approx(expected, rel=1e-9)
+    assert found.low < expected < found.high
+
+
+def test_the_weighted_r2_by_hand():
+    targets = np.array([[0.0, 4.0], [2.0, 6.0]], dtype=np.float32)
+    outputs = np.array([[1.0, 4.0], [2.0, 4.0]], dtype=np.float32)
+    # Weights 1 and 3: the mean of 0, 2, 4, 6 is (0 + 2 + 12 + 18) / 8 = 4; the spread 16 + 4 + 0 + 3·4 = 32; errors 1 + 3·4 = 13.
+    found = score("regression", ("x", "y"), outputs, targets, seed=0, weights=(1.0, 3.0)).values["weighted_r2"]
+    assert found.value == pytest.approx(1 - 13 / 32)
+    assert (found.low, found.high) == (None, None)
+
+
+def test_the_scale_of_the_weights_does_not_matter_but_the_weights_do():
+    outputs, targets = pasture(60)
+    values = [
+        score("regression", PASTURE, outputs, targets, seed=0, bootstrap=50, weights=weights).values["weighted_r2"]
+        for weights in (WEIGHTS, tuple(7 * weight for weight in WEIGHTS), (1.0, 0, 0, 0, 0))
+    ]
+    assert values[1].value == pytest.approx(values[0].value, rel=1e-12)
+    assert values[1].low == pytest.approx(values[0].low, rel=1e-6)
+    alone = score("regression", ("clover",), outputs[:, :1], targets[:, :1], seed=0, bootstrap=50).values["r2"]
+    assert (values[2].value, values[2].low) == pytest.approx((alone.value, alone.low), rel=1e-4)
+    assert values[2].value != pytest.approx(values[0].value, rel=0.01)
+
+
+def test_the_resampled_weighted_r2_is_that_of_the_resampled_images():
+    outputs, targets = pasture(40)
+    tally = ValueTally.of(outputs, targets, names=PASTURE, weights=WEIGHTS)
+    drawn = np.random.default_rng(3).integers(0, 40, size=(5, 40))
+    sums = np.stack([tally.columns[rows].sum(axis=0, dtype=np.float64) for rows in drawn])
+    for rows, found in zip(drawn, value_figures(sums, tally.layout)["weighted_r2"], strict=True):
+        expected = score("regression", PASTURE, outputs[rows], targets[rows], seed=0, bootstrap=0, weights=WEIGHTS)
+        assert found == pytest.approx(expected.values["weighted_r2"].value, rel=1e-5)
+
+
+def test_weights_leave_every_other_figure_as_it_was():
+    plain, weighted = (score("regression", PASTURE, *pasture(30), seed=0, bootstrap=50, weights=w) for w in (None, WEIGHTS))
+    assert "weighted_r2" not in plain.values
+    assert {name: value for name, value in weighted.values.items() if name != "weighted_r2"} == plain.values
+
+
+def test_the_weighted_r2_of_a_constant_truth_is_none_with_the_reason():
+    targets = np.stack([np.full(20, 3.3), np.arange(20.0)], axis=1).astype(np.float32)
+    scores = score("regression", ("flat", "slope"), targets + 0.5, targets, seed=0, bootstrap=50, weights=(1.0, 0.0))
+    assert scores.values["weighted_r2"].value is None
+    assert "weighted R² is undefined" in scores.notes[-1]
+    json.dumps(scores.to_dict(), allow_nan=False)

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from unchoke.training.scoring.selection import ClassVal, ValueVal, choose_metric, pair_spread
+from unchoke.training.targets import plan_targets
+
+
+def test_declared_weights_make_the_weighted_r2_the_metric(plane):
+    _, problem = plane
+    weighted = choose_metric(problem, plan_targets(problem.names, weights={"small": 1, "large": 2}))
+    assert weighted.value == "weighted_r2"
+    assert "weights were declared" in weighted.reason
+    assert choose_metric(problem, plan_targets(problem.names)).value == "r2"
+    assert choose_metric(problem).value == "r2"
+
+
+def test_where_no_r2_exists_the_loss_decides(plane):
+    _, problem = plane
+    flat = replace(problem, targets=np.full_like(problem.targets, 3.0))
+    weights = {"small": 1, "large": 2}
+    assert choose_metric(flat).value == "loss"
+    assert choose_metric(flat, plan_targets(flat.names, weights=weights)).value == "loss"
+    one_flat = replace(problem, targets=problem.targets * [0, 1] + [7, 0])
+    assert choose_metric(one_flat, plan_targets(flat.names, weights={"small": 1, "large": 0})).value == "loss"
+
+
+def test_one_val_sample_has_a_weighted_r2_but_no_plain_one(plane):
+    _, problem = plane
+    one = replace(problem, splits={**problem.splits, "val": problem.positions("val")[:1]})
+    assert choose_metric(one).value == "loss"
+    assert choose_metric(one, plan_targets(one.names, weights={"small": 1, "large": 2})).value == "weighted_r2"
+
+
+def test_without_a_val_split_there_is_no_metric(plane):
+    _, problem = plane
+    assert choose_metric(replace(problem, splits={"train": problem.positions("train")})).value == "none"
+
+
+def test_the_spread_of_pairs_counts_each_pair_by_its_weight():
+    targets = np.array([[1.0, 10.0], [3.0, 30.0]], dtype=np.float32)
+    pairs = [1.0, 3.0, *[10.0, 30.0] * 3]  # the second target three times
+    assert pair_spread(targets, (1.0, 3.0)) == pytest.approx(np.var(pairs) * len(pairs))
+    assert pair_spread(targets, (0.0, 3.0)) == pytest.approx(3 * 200.0)
+    assert pair_spread(np.full((3, 2), 5.1, np.float32), (0.1, 0.2)) == 0.0
+
+
+@pytest.mark.parametrize("metric", ["r2", "weighted_r2", "loss"])
+def test_values_judged_in_batches_equal_values_judged_at_once(metric):
+    generator = torch.Generator().manual_seed(0)
+    targets, outputs = torch.randn(50, 2, generator=generator), torch.randn(50, 1, 2, generator=generator)
+    found = []
+    for step in (50, 7):
+        tally = ValueVal(num_heads=1, targets=targets.numpy(), metric=metric, total_spread=80.0)
+        for start in range(0, 50, step):
+            tally.add(outputs[start : start + step], targets[start : start + step])
+        found.append(tally.finish()[0])
+    assert found[0].metric == pytest.approx(found[1].metric)
+    loss = float((outputs[:, 0] - targets).square().mean())
+    assert found[0].loss == pytest.approx(loss)
+    wanted = {"loss": -loss, "weighted_r2": 1 - loss * 100 / 80}
+    if metric in wanted:
+        assert found[0].metric == pytest.approx(wanted[metric])
+
+
+def test_scores_can_be_taken_apart_as_metric_loss_and_curve():
+    tally = ClassVal(num_heads=1, supports=np.array([2, 2]), metric="accuracy")
+    tally.add(torch.eye(2)[[0, 0, 1, 1]].unsqueeze(1) * 5, torch.tensor([0, 1, 1, 1]))
+    metric, loss, values = tally.finish()[0]
+    assert metric == values["val_accuracy"] == 0.75
+    assert loss == values["val_loss"] > 0

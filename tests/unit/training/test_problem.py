@@ -1,0 +1,135 @@
+"""Samples become targets and positions, and what cannot be learnt is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from unchoke.core.errors import DataError, UsageError
+from unchoke.core.settings import Settings
+from unchoke.photos.samples.sample_set import Samples, Task
+from unchoke.training.problem import build_problem, check_target_names, summarise
+
+IDS = [f"s{number}" for number in range(6)]
+CONTENTS = pd.Series([f"c{number}" for number in range(6)])
+ALL = np.ones(6, np.bool_)
+
+
+def classes(labels: str = "abacba", splits: str = "ttttve") -> Samples:
+    names = {"t": "train", "v": "val", "e": "test"}
+    frame = pd.DataFrame({"sample_id": IDS, "label": list(labels), "split": [names[one] for one in splits]})
+    return Samples(Task("classification", ("a", "b", "c")), frame)
+
+
+def numbers() -> Samples:
+    frame = pd.DataFrame(
+        {"sample_id": IDS, "mass": np.arange(6.0), "height": np.arange(6.0) * 2, "split": ["train"] * 5 + ["test"]}
+    )
+    return Samples(Task("regression", ("height", "mass")), frame)
+
+
+def with_inputs(ndvi: list[float], name: str = "ndvi") -> Samples:
+    return replace(
+        numbers(), frame=numbers().frame.assign(**{f"input/{name}": ndvi, "input/age": np.arange(6.0)}), inputs=(name, "age")
+    )
+
+
+def test_labels_become_numbers_in_the_order_of_the_names() -> None:
+    problem = build_problem(classes(), CONTENTS, ALL).problem
+    assert problem.targets.tolist() == [0, 1, 0, 2, 1, 0]
+    assert {split: where.tolist() for split, where in problem.splits.items()} == {"train": [0, 1, 2, 3], "val": [4], "test": [5]}
+
+
+def test_targets_keep_the_order_of_the_task() -> None:
+    problem = build_problem(numbers(), CONTENTS, ALL).problem
+    assert problem.targets[3].tolist() == [6.0, 3.0]
+    assert problem.targets.dtype == np.float32
+
+
+def test_only_kept_samples_count_and_positions_follow_them() -> None:
+    kept = np.array([True, True, False, False, True, True])
+    learnable = build_problem(classes(), CONTENTS, kept)
+    assert learnable.problem.sample_ids == ["s0", "s1", "s4", "s5"]
+    assert learnable.problem.splits["test"].tolist() == [3]
+    assert learnable.frame["sample_id"].tolist() == learnable.problem.sample_ids
+
+
+def test_the_key_changes_with_labels_splits_contents_and_members_only() -> None:
+    same = build_problem(classes(), CONTENTS, ALL).key
+    moved = replace(classes(), frame=classes().frame.assign(path="elsewhere"))
+    assert build_problem(moved, CONTENTS, ALL).key == same
+    others = [
+        build_problem(classes(labels="abacbb"), CONTENTS, ALL),
+        build_problem(classes(splits="tttvve"), CONTENTS, ALL),
+        build_problem(classes(), CONTENTS.replace("c5", "edited"), ALL),
+        build_problem(classes(), CONTENTS, np.array([True] * 5 + [False])),
+    ]
+    assert len({same, *(other.key for other in others)}) == 5
+
+
+@pytest.mark.parametrize(
+    ("samples", "words"), [(classes(splits="vvvvve"), "0 samples"), (classes(labels="aaaaba"), "single class")]
+)
+def test_a_train_split_with_nothing_to_learn_is_refused(samples: Samples, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        build_problem(samples, CONTENTS, ALL)
+
+
+def test_a_summary_counts_by_split_and_class_or_describes_targets() -> None:
+    summary = summarise(build_problem(classes(), CONTENTS, ALL), source="photos", num_quarantined=2)
+    assert (summary["num_samples"], summary["num_quarantined"], summary["splits"]) == (6, 2, {"train": 4, "val": 1, "test": 1})
+    assert summary["class_counts"]["train"] == {"a": 2, "b": 1, "c": 1}
+    described = summarise(build_problem(numbers(), CONTENTS, ALL), source="t.csv", num_quarantined=0)
+    assert described["targets_summary"]["height"]["max"] == 10.0
+
+
+def test_inputs_are_rows_of_floats_for_the_kept_samples() -> None:
+    kept = np.array([True, False, True, True, True, True])
+    learnable = build_problem(with_inputs([0.0, 0.1, 0.2, 0.3, 0.4, 0.5]), CONTENTS, kept)
+    assert learnable.inputs is not None
+    assert (learnable.inputs.dtype, learnable.inputs.shape, learnable.input_names) == (np.float32, (5, 2), ("ndvi", "age"))
+    assert learnable.inputs[1].tolist() == [np.float32(0.2), 2.0]
+    assert build_problem(numbers(), CONTENTS, ALL).inputs is None
+    summary = summarise(learnable, source="t.csv", num_quarantined=0)["inputs_summary"]
+    assert summary["age"]["max"] == 5.0
+
+
+def test_the_key_changes_with_the_inputs_and_their_names() -> None:
+    values = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
+    variants = [numbers(), with_inputs(values), with_inputs([*values[:5], 0.6]), with_inputs(values, name="height")]
+    assert len({build_problem(samples, CONTENTS, ALL).key for samples in variants}) == 4
+    assert build_problem(with_inputs(values), CONTENTS, ALL).key == build_problem(with_inputs(values), CONTENTS, ALL).key
+
+
+def test_sums_and_weights_may_name_only_targets_that_exist() -> None:
+    names = ("clover", "dead", "green", "total")
+    sound = {"sums": {"total": ("clover", "dead", "green")}, "target_weights": dict.fromkeys(names, 1.0)}
+    check_target_names(Settings(**sound), names)
+    check_target_names(Settings(), names)
+    for wrong in (
+        {"sums": {"all": ("clover", "dead")}},
+        {"sums": {"total": ("moss", "dead")}},
+        {"target_weights": {"moss": 1.0}},
+    ):
+        with pytest.raises(UsageError) as caught:
+            check_target_names(Settings(**wrong), names)
+        assert any(name in caught.value.what for name in ("'all'", "'moss'"))
+        assert "'clover', 'dead', 'green', 'total'" in caught.value.why
+
+
+def test_what_cannot_be_summed_or_weighted_is_refused_before_anything_is_run() -> None:
+    names = ("a", "b", "c")
+    with pytest.raises(UsageError, match="part of itself"):
+        check_target_names(Settings(sums={"a": ("b",), "b": ("a",)}), names)
+    with pytest.raises(UsageError, match="no weight for 'c'"):
+        check_target_names(Settings(target_weights={"a": 1, "b": 1}), names)
+
+
+@pytest.mark.parametrize("given", [{"sums": {"a": ("b",)}}, {"target_weights": {"a": 1.0}}, {"positive": True}], ids=str)
+def test_classes_have_neither_sums_nor_weights_nor_signs(given: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="classes are learnt"):
+        check_target_names(Settings(**given), ("a", "b"), kind="classification")

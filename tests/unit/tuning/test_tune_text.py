@@ -1,0 +1,70 @@
+"""What tuning found, as a person reads it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from unchoke.tuning.tune_text import render_tune
+
+KEPT = {
+    "switch": "train_precision",
+    "now": "f32",
+    "value": "bf16",
+    "verdict": "kept",
+    "reason": "1.62× (1.50–1.75) as fast; outputs differ by 0.05 (at most 0.1)",
+    "ratio": 1.62,
+    "interval": [1.5, 1.75],
+    "equality": {"outputs": 0.05},
+}
+WRONG = {
+    "switch": "channels_last",
+    "now": True,
+    "value": False,
+    "verdict": "refused",
+    "reason": "unequal: …",
+    "equality": {"outputs": 0.4},
+}
+UNTRIED = {"switch": "pin_memory", "now": False, "verdict": "not tried", "reason": "does not apply"}
+PART: dict[str, Any] = {
+    "name": "training",
+    "unit": "images",
+    "trials": [KEPT, WRONG, UNTRIED],
+    "whole": {"ratio": 1.6, "low": 1.4, "high": 1.8, "plain_s": 0.05, "trick_s": 0.03125},
+    "head_room": {"loading_share": 0.2, "recovered_share": 0.75, "after_s": 0.03},
+    "equality": "outputs differ by 2e-06 (at most 0.001)",
+    "piece": "2 steps of 16 images",
+}
+RESULT: dict[str, Any] = {
+    "model": "some_net, cut none",
+    "tuned": {"found_on": {"device": "some CPU, 2 cores", "torch": "2.13"}, "date": "2026-11-15"},
+    "parts": [PART],
+    "notes": ["one picture could not be read"],
+    "seconds": 95.0,
+    "minutes": 2.0,
+    "already_done": False,
+    "dry_run": False,
+    "next_command": "unchoke train photos",
+}
+
+
+def test_a_row_for_each_trial_then_what_was_gained() -> None:
+    text = render_tune(RESULT)
+    lines = text.splitlines()
+    assert lines[0] == "some_net, cut none on some CPU, 2 cores, torch 2.13"
+    assert "Training: 2 trials, 1 kept; timed in pieces of 2 steps of 16 images" in lines
+    assert any(line.split() == ["train_precision", "f32", "bf16", "1.62×", "(1.50–1.75)", "yes", "kept"] for line in lines)
+    assert any(line.split() == ["channels_last", "on", "off", "no", "refused"] for line in lines)
+    assert "together: 1.60× (1.40–1.80) as fast as before, 20 → 32 images/s" in lines
+    assert "head-room: loading takes 20% of the time if nothing is tuned; 75% of that was recovered" in lines
+    assert lines[-2:] == ["tuning    1 min 35 s of at most 2 min 0 s", "next      unchoke train photos"]
+
+
+def test_what_was_not_run_and_what_was_done_before_is_said() -> None:
+    assert "nothing was run: 2 min 0 s would be spent at most" in render_tune({**RESULT, "dry_run": True})
+    assert "tuned already, on 2026-11-15; --again" in render_tune({**RESULT, "already_done": True})
+    hidden = {**PART, "whole": None, "head_room": {"loading_share": 0.0, "recovered_share": None, "after_s": 0.03}}
+    text = render_tune({**RESULT, "parts": [hidden]})
+    assert "next to nothing to recover" in text
+    hurried = {**PART, "head_room": {"loading_share": 0.2, "recovered_share": None, "after_s": None}}
+    assert "there was no time to look again" in render_tune({**RESULT, "parts": [hurried]})
+    assert "together" not in text

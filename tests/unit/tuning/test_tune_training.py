@@ -1,0 +1,150 @@
+"""Real steps over real pictures: wrong tricks are found out, right ones are equal, and every way starts from the same weights."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.conftest import TINY
+from torch.nn import functional as F
+
+from unchoke.core.events import ignore
+from unchoke.core.tuned import Verdict
+from unchoke.features.prepare_engine import open_encoder
+from unchoke.runs.session import Session, open_session
+from unchoke.tuning.apart import attempt_apart
+from unchoke.tuning.switches import train_switches
+from unchoke.tuning.tune_data import circumstances, pixel_source, take_sample, training_job
+from unchoke.tuning.tune_training import TrainSetup, TrainWork
+from unchoke.tuning.tune_trials import Trials
+from unchoke.tuning.tune_work import Deadline, Switch
+
+Prepared = tuple[Session, TrainWork, TrainSetup]
+
+
+@pytest.fixture(scope="module")
+def prepared(photos: Path, tiny_weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prepared]:
+    """Training of a whole tiny network on a few photos, ready to be done in several ways."""
+    out = tmp_path_factory.mktemp("tune")
+    typed = {"data": str(photos), "encoder": TINY, "weights": str(tiny_weights), "cut": "none", "device": "cpu", "input_px": 64}
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with open_session(typed, out=out, on_event=ignore) as session:
+        sample, encoder = take_sample(session, num=16), open_encoder(session)
+        job = training_job(session, sample, encoder, pixel_source(session, sample, encoder))
+        work = TrainWork(job, num_judged=sample.num_val, folder=out / "trials")
+        now = TrainSetup.of(job)
+        work.calibrate(now, budget_s=1)
+        assert work.steps >= 1
+        assert work.block_s > 0
+        work.steps = 1  # the shortest pieces will do: what is tested is what becomes of the answer
+        yield session, work, now
+    torch.set_num_threads(threads)
+
+
+@contextmanager
+def conv2d(replaced: Callable[..., torch.Tensor]) -> Iterator[None]:
+    right = F.conv2d
+    F.conv2d = replaced  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        F.conv2d = right
+
+
+def mirrored_kernels() -> Any:
+    """A convolution that confuses left and right: as fast, and nearly right."""
+    right = F.conv2d
+    return conv2d(lambda x, weight, *rest: right(x, weight.flip(-1), *rest))
+
+
+def forgotten_padding() -> Any:
+    """A convolution that pads with the edge instead of zeros: right everywhere but at the border."""
+    right = F.conv2d
+
+    def padded(x: torch.Tensor, weight: Any, bias: Any, stride: Any, padding: Any, *rest: Any) -> torch.Tensor:
+        wide = [side for pair in reversed(padding) for side in (pair, pair)] if padding != "same" else [0, 0, 0, 0]
+        return right(F.pad(x, wide, mode="replicate"), weight, bias, stride, 0, *rest)
+
+    return conv2d(padded)
+
+
+def slow_but_right() -> Any:
+    right = F.conv2d
+
+    def slow(*args: Any) -> torch.Tensor:
+        time.sleep(0.005)
+        return right(*args)
+
+    return conv2d(slow)
+
+
+def judged(prepared: Prepared, *switches: Switch) -> list[Verdict]:
+    _, work, now = prepared
+    return Trials(work, now, deadline=Deadline(60), on_event=ignore).run(switches).verdicts
+
+
+@pytest.mark.parametrize("planted", [mirrored_kernels, forgotten_padding])
+def test_a_wrong_convolution_is_refused(prepared: Prepared, planted: Callable[[], Any]) -> None:
+    (verdict,) = judged(prepared, Switch("around", (planted,)))
+    assert verdict.verdict == "refused"
+    assert verdict.reason.startswith("unequal: outputs differ by")
+    assert verdict.ratio is None
+
+
+def test_a_right_convolution_that_is_slower_is_refused(prepared: Prepared) -> None:
+    (verdict,) = judged(prepared, Switch("around", (slow_but_right,)))
+    assert verdict.verdict == "refused"
+    assert verdict.reason.startswith("not faster")
+    assert verdict.equality["gradient_cosine"] == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("channels_last", False), ("sub_batch", 4), ("threads", 2), ("cache", "none"), ("keep_freed_memory", False), ("workers", 0)],
+)
+def test_the_usual_switches_change_no_number_beyond_rounding(prepared: Prepared, name: str, value: Any) -> None:
+    _, work, now = prepared
+    found = work.alike(now.changed(name, value))
+    assert found.equal, found.text
+    work.let_go()
+
+
+def test_bfloat16_is_close_but_not_equal_as_float32_is(prepared: Prepared) -> None:
+    _, work, now = prepared
+    found = work.alike(now.changed("train_precision", "bf16"))
+    assert found.equal, found.text
+    assert found.figures["outputs"] > 1e-3
+
+
+def test_seconds_are_those_of_a_sample_in_training_in_evaluation_and_with_loading_free(prepared: Prepared) -> None:
+    _, work, now = prepared
+    runs = [*(work.timed(now, what) for what in ("train", "evaluate")), work.free(now)]
+    assert all(0 < run() < 5 for run in runs)
+
+
+def test_a_trial_apart_gives_the_same_answer_or_is_ended(prepared: Prepared) -> None:
+    _, work, now = prepared
+    ended = attempt_apart(work, now, now.changed("sub_batch", 4), timed="train", budget_s=0.05)
+    assert "more --minutes" in ended.why_not
+    found = attempt_apart(work, now, now.changed("sub_batch", 4), timed="train", budget_s=120)
+    assert found.likeness.equal
+    assert found.compared is not None
+
+
+def test_what_is_worth_trying_follows_from_the_machine_and_from_what_was_set(prepared: Prepared) -> None:
+    session, work, now = prepared
+    sample = take_sample(session, num=8)
+    about = circumstances(session, sample, open_encoder(session), work.job)
+    found = {one.name: one for one in train_switches(session.settings, now, about)}
+    assert "nothing is copied" in found["pin_memory"].why_not
+    assert found["cache"].values == ("ram", "none")
+    set_by_hand = session.settings.model_copy(update={"channels_last": False, "train_precision": "f32", "workers": 3})
+    fixed = {one.name: one.why_not for one in train_switches(set_by_hand, now, about)}
+    assert (fixed["channels_last"], fixed["train_precision"]) == ("set: --no-channels-last", "set: --train-precision f32")
+    assert fixed["workers"] == "set: --workers 3"
