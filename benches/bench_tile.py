@@ -35,13 +35,14 @@ from unchoke.core.settings import Settings
 from unchoke.jobs.job_engines import Engine, InProcessEngine, ProcessEngine
 from unchoke.reports.layout import columns
 from unchoke.scenes.handles import HandlePool
+from unchoke.scenes.inspect_scene import inspect_scene
 from unchoke.scenes.mask_sources import choose_mask
 from unchoke.scenes.npz import encode_npz
-from unchoke.scenes.raster import inspect_scene
 from unchoke.scenes.scale import measure_scale
 from unchoke.scenes.scan_scenes import scan_scenes
 from unchoke.scenes.tiling.plain_tile import PlainTiler
-from unchoke.scenes.tiling.tiles import STAGES, Strip, StripResult, TileSpec, plan_strips, run_strip, shared_rows
+from unchoke.scenes.tiling.strips import Strip, TileSpec, plan_strips, shared_rows
+from unchoke.scenes.tiling.tiles import STAGES, StripResult, run_strip
 
 WORKERS = 2
 _FLOOR_TILES = 64

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from unchoke.core.errors import MachineError
-from unchoke.jobs.job_engines import Engine, InProcessEngine, Outcome, ProcessEngine, WorkerDied
+from unchoke.jobs.job_engines import Engine, InProcessEngine, ProcessEngine
+from unchoke.jobs.outcome import Outcome, WorkerDied
 
 HERE = Path(__file__).parent
 ENGINES: dict[str, Callable[[], Engine]] = {

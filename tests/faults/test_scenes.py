@@ -11,8 +11,11 @@ import pytest
 from numpy.typing import NDArray
 
 from unchoke.core.boxes import Box
-from unchoke.scenes.raster import IGNORE, HandlePool, SceneError, inspect_scene, read_box, read_label
+from unchoke.scenes.handles import HandlePool
+from unchoke.scenes.inspect_scene import inspect_scene
+from unchoke.scenes.raster import read_box, read_label
 from unchoke.scenes.scan_scenes import scan_scenes
+from unchoke.scenes.scene_facts import IGNORE, SceneError
 from unchoke.scenes.scene_list import BandFile, Scene
 
 EAST, NORTH = 500_000.0, 4_000_000.0

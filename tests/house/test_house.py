@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from plan import House
 
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src" / "unchoke"
@@ -117,6 +118,14 @@ def test_imports_point_one_way(module: str) -> None:
     ours = {name for name, _ in imports(module) if name.startswith("unchoke.") and room(name) != room(module)}
     upwards = {f"{module} -> {name}".replace("unchoke.", "") for name in ours if RANK[room(name)] <= RANK[room(module)]}
     assert not upwards - NOT_YET
+
+
+def test_names_are_imported_from_where_they_are_defined() -> None:
+    assert not House().doors()
+
+
+def test_no_two_files_have_one_name() -> None:
+    assert not House().files_twice()
 
 
 def test_every_room_is_there_and_every_folder_is_a_room() -> None:

@@ -24,7 +24,7 @@ from unchoke.jobs.job_plan import Job
 from unchoke.jobs.records import JobResult
 from unchoke.masks.dihedral import turn
 from unchoke.masks.patches import Patch, PatchReader
-from unchoke.scenes.raster import SceneError
+from unchoke.scenes.scene_facts import SceneError
 
 Pixels = NDArray[np.float16]
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from unchoke.core import atomic
 from unchoke.core.ahead import map_ahead
 from unchoke.masks.patches import Patch
-from unchoke.scenes.raster import IGNORE, SceneError
+from unchoke.scenes.scene_facts import IGNORE, SceneError
 
 NUM_VALUES = 256
 OnRow = Callable[[int], None]

@@ -36,7 +36,7 @@ from unchoke.masks.prepare_patches import prepare_patches
 from unchoke.photos.resources import measure_room
 from unchoke.runs.session import Session
 from unchoke.scenes.open_scenes import set_aside
-from unchoke.scenes.raster import SceneError
+from unchoke.scenes.scene_facts import SceneError
 
 __all__ = ["PatchMaterial", "PyramidFeatures", "extract_pyramids", "prepare_patches"]
 

@@ -27,7 +27,7 @@ from unchoke.masks.patches import Patch, read_mask
 from unchoke.runs.session import Session
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.mask_sources import MaskSource, choose_mask
-from unchoke.scenes.raster import IGNORE, SceneFacts
+from unchoke.scenes.scene_facts import IGNORE, SceneFacts
 
 _TELL_EVERY_S = 0.2
 

@@ -20,8 +20,8 @@ from unchoke.jobs.quarantine import Quarantined
 from unchoke.masks.band_standard import BandStandard
 from unchoke.masks.patch_arrays import PatchArrays
 from unchoke.masks.patches import Patch, PatchReader
-from unchoke.scenes.raster import SceneFacts
 from unchoke.scenes.scale import SceneScale
+from unchoke.scenes.scene_facts import SceneFacts
 
 if TYPE_CHECKING:
     from torch import nn

@@ -18,7 +18,7 @@ from unchoke.masks.patch_labels import KeptPatches
 from unchoke.masks.patches import Patch, plan_patches, with_splits
 from unchoke.runs.session import Session
 from unchoke.scenes.blocks import Placed, assign_splits, choose_block_px, footprints
-from unchoke.scenes.raster import SceneFacts
+from unchoke.scenes.scene_facts import SceneFacts
 
 DEFAULT_PATCH_PX = 256
 DEFAULT_OVERLAP_PX = 64

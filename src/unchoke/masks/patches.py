@@ -22,8 +22,9 @@ from unchoke.core.clock import during
 from unchoke.masks.band_standard import BandStandard
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.mask_sources import MaskSource
-from unchoke.scenes.raster import IGNORE, SceneFacts, read_box
+from unchoke.scenes.raster import read_box
 from unchoke.scenes.scale import SceneScale, apply_scale
+from unchoke.scenes.scene_facts import IGNORE, SceneFacts
 
 __all__ = ["BandStandard", "Patch", "PatchReader", "plan_patches", "save_patch_manifest", "with_splits"]
 

@@ -42,8 +42,8 @@ from unchoke.photos.resources import measure_room
 from unchoke.runs.session import Session
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.open_scenes import open_scenes, scene_finding, set_aside
-from unchoke.scenes.raster import SceneError, SceneFacts
 from unchoke.scenes.scale import SceneScale, measure_scale
+from unchoke.scenes.scene_facts import SceneError, SceneFacts
 
 if TYPE_CHECKING:
     from torch import nn

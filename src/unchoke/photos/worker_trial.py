@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from unchoke.core.findings import Finding
-from unchoke.jobs.job_engines import ProcessEngine, WorkerDied
+from unchoke.jobs.job_engines import ProcessEngine
+from unchoke.jobs.outcome import WorkerDied
 
 _BATCH = 4
 

@@ -21,7 +21,7 @@ from unchoke.core.fingerprint import hash_unit
 from unchoke.core.units import format_count
 from unchoke.photos.quotas import OPEN, Unit, fill_quotas
 from unchoke.photos.ties import tie_samples
-from unchoke.scenes.raster import Grid, SceneFacts
+from unchoke.scenes.scene_facts import Grid, SceneFacts
 
 SIDES = ("train", "val", "test")
 BUFFER = "buffer"

@@ -21,7 +21,8 @@ from unchoke.core.settings import Settings
 from unchoke.scenes import polygons
 from unchoke.scenes.expression import Expression, parse_expression
 from unchoke.scenes.handles import HandlePool
-from unchoke.scenes.raster import IGNORE, SceneFacts, read_label
+from unchoke.scenes.raster import read_label
+from unchoke.scenes.scene_facts import IGNORE, SceneFacts
 
 Classes = NDArray[np.uint8]
 Physical = NDArray[np.float32]

@@ -18,8 +18,10 @@ from unchoke.core.units import format_count
 from unchoke.jobs.quarantine import Quarantined
 from unchoke.runs.session import Session
 from unchoke.scenes.handles import HandlePool
-from unchoke.scenes.raster import SceneError, SceneFacts, inspect_scene
-from unchoke.scenes.scan_scenes import Scene, scan_scenes
+from unchoke.scenes.inspect_scene import inspect_scene
+from unchoke.scenes.scan_scenes import scan_scenes
+from unchoke.scenes.scene_facts import SceneError, SceneFacts
+from unchoke.scenes.scene_list import Scene
 
 
 def open_scenes(session: Session, data: Path, *, pool: HandlePool) -> tuple[list[SceneFacts], list[Finding]]:

@@ -18,7 +18,7 @@ from unchoke.core import listing
 from unchoke.core.boxes import Box
 from unchoke.core.errors import DataError, UsageError, list_some, missing_extra
 from unchoke.core.fingerprint import digest, digest_file
-from unchoke.scenes.raster import IGNORE, Grid, SceneError
+from unchoke.scenes.scene_facts import IGNORE, Grid, SceneError
 
 _SHAPEFILE = ".shp"
 _AREAS = {3, 6}

@@ -17,7 +17,8 @@ from unchoke.core.boxes import Box
 from unchoke.core.errors import UsageError, list_some
 from unchoke.scenes.bands import canonical
 from unchoke.scenes.handles import HandlePool
-from unchoke.scenes.raster import SceneFacts, read_box
+from unchoke.scenes.raster import read_box
+from unchoke.scenes.scene_facts import SceneFacts
 
 PERCENTILES = (2.0, 98.0)
 SAMPLE_PX = 4 << 20

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from unchoke.code.program import UNKNOWN, Program
+from unchoke.code.constant_values import UNKNOWN
+from unchoke.code.program import Program
 from unchoke.code.source import parse_source
 
 

@@ -54,7 +54,8 @@ def test_a_mask_is_what_the_network_says_blended(run: Path, scenes: Path, masks:
     from unchoke.masks.patches import PatchReader
     from unchoke.masks.stitch import plan_stitch, stitch_in_ram
     from unchoke.masks.trained_segmenter import load_segmenter
-    from unchoke.scenes.raster import HandlePool, inspect_scene
+    from unchoke.scenes.handles import HandlePool
+    from unchoke.scenes.inspect_scene import inspect_scene
     from unchoke.scenes.scale import measure_scale
     from unchoke.scenes.scan_scenes import scan_scenes
 

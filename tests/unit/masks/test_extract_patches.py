@@ -15,7 +15,7 @@ from unchoke.jobs.job_plan import Job
 from unchoke.masks.dihedral import turn
 from unchoke.masks.extract_patches import PyramidExtractor
 from unchoke.masks.patches import Patch
-from unchoke.scenes.raster import SceneError
+from unchoke.scenes.scene_facts import SceneError
 
 PX = 32
 

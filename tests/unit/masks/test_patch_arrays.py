@@ -12,7 +12,7 @@ import pytest
 from unchoke.core.boxes import Box
 from unchoke.masks.patch_arrays import PatchArrays, build_masks, build_pixels, holds
 from unchoke.masks.patches import Patch
-from unchoke.scenes.raster import SceneError
+from unchoke.scenes.scene_facts import SceneError
 
 PX = 8
 PATCHES = [Patch(f"{scene}_r{top}_c0", scene, Box(top, 0, PX, PX)) for scene in ("a", "b") for top in (0, 8, 16)]

@@ -14,9 +14,10 @@ from unchoke.core.boxes import Box
 from unchoke.masks.band_standard import BandStandard
 from unchoke.masks.patches import Patch, PatchReader, plan_patches, save_patch_manifest, with_splits
 from unchoke.scenes.handles import HandlePool
+from unchoke.scenes.inspect_scene import inspect_scene
 from unchoke.scenes.mask_sources import ExpressionMask, LabelMask
-from unchoke.scenes.raster import SceneFacts, inspect_scene
 from unchoke.scenes.scale import SceneScale
+from unchoke.scenes.scene_facts import SceneFacts
 from unchoke.scenes.scene_list import BandFile, Scene
 
 HEIGHT, WIDTH = 50, 70

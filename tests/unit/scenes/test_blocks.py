@@ -10,7 +10,7 @@ import pytest
 from unchoke.core.boxes import plan_boxes
 from unchoke.core.errors import UsageError
 from unchoke.scenes.blocks import BUFFER, Bounds, Placed, assign_splits, choose_block_px, footprints
-from unchoke.scenes.raster import SceneFacts
+from unchoke.scenes.scene_facts import SceneFacts
 
 MakeScene = Callable[..., SceneFacts]
 

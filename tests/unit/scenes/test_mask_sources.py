@@ -13,8 +13,10 @@ import pytest
 from unchoke.core.boxes import Box
 from unchoke.core.errors import UsageError
 from unchoke.core.settings import Settings
+from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.mask_sources import ExpressionMask, LabelMask, MaskSource, PolygonMask, choose_mask
-from unchoke.scenes.raster import IGNORE, HandlePool, SceneFacts, read_box
+from unchoke.scenes.raster import read_box
+from unchoke.scenes.scene_facts import IGNORE, SceneFacts
 
 MakeScene = Callable[..., SceneFacts]
 

@@ -15,8 +15,9 @@ from rasterio.warp import transform
 
 from unchoke.core.boxes import Box, plan_boxes
 from unchoke.core.errors import DataError, UsageError
+from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.polygons import Shapes, burn, check_polygons, digest_polygons, load_polygons
-from unchoke.scenes.raster import HandlePool, SceneError, SceneFacts
+from unchoke.scenes.scene_facts import SceneError, SceneFacts
 
 MakeScene = Callable[..., SceneFacts]
 UTM = "EPSG:32633"

@@ -12,8 +12,11 @@ import rasterio
 from unchoke.core.boxes import Box
 from unchoke.core.errors import UsageError
 from unchoke.scenes import scale
-from unchoke.scenes.raster import HandlePool, SceneFacts, inspect_scene, read_box
+from unchoke.scenes.handles import HandlePool
+from unchoke.scenes.inspect_scene import inspect_scene
+from unchoke.scenes.raster import read_box
 from unchoke.scenes.scale import SceneScale, apply_scale, measure_scale, to_physical
+from unchoke.scenes.scene_facts import SceneFacts
 
 MakeScene = Callable[..., SceneFacts]
 

@@ -3,9 +3,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from unchoke.core.mixing import hash_ids
 from unchoke.training import sampling
 from unchoke.training.data import ArraySource, Standardiser
-from unchoke.training.sampling import Scaler, batches, epoch_order, epoch_views, hash_ids
+from unchoke.training.sampling import Scaler, batches, epoch_order, epoch_views
 
 IDS = [f"img/{number}.jpg" for number in range(500)]
 

@@ -9,8 +9,8 @@ import ast
 import re
 from collections.abc import Callable, Iterator
 
-from unchoke.code.constant_values import default_of, parameters
 from unchoke.code.program import Program
+from unchoke.code.signatures import default_of, parameters
 
 _DEEPEST = 8
 _HARMLESS = re.compile(

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from unchoke.code.constant_values import default_of, parameters
+from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.loops import count_of, is_range, unwrapped
 from unchoke.code.facts.source_text import words
 from unchoke.code.node_index import FunctionNode, LoopNode
-from unchoke.code.program import UNKNOWN, Program
+from unchoke.code.program import Program
+from unchoke.code.signatures import default_of, parameters
 
 MIN_EPOCHS = 5
 _NOT_EPOCHS = frozenset(

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import ast
 
-from unchoke.code.constant_values import parameters
 from unchoke.code.facts.sourcing import root
 from unchoke.code.program import Program
+from unchoke.code.signatures import parameters
 
 _READ = frozenset({"item", "detach", "tolist", "numel", "size", "argmax", "backward_", "clear"})
 _END = frozenset({"print", "float", "int", "len", "str", "repr", "isinstance", "format", "display", "bool", "type"})

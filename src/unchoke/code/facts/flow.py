@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from unchoke.code.constant_values import parameters
 from unchoke.code.node_index import FunctionNode, LoopNode
 from unchoke.code.program import Program
+from unchoke.code.signatures import parameters
 
 Mark = tuple[str, ast.AST]
 Marks = frozenset[Mark]

@@ -9,9 +9,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.constant_values import parameters
 from unchoke.code.facts.name_lookup import loads_of
 from unchoke.code.program import Program
+from unchoke.code.signatures import parameters
 
 _FACTS_OF = frozenset(
     {

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from unchoke.code.assigning import Given
-from unchoke.code.constant_values import parameters
 from unchoke.code.facts.networks import Frozen
 from unchoke.code.program import Program
+from unchoke.code.signatures import parameters
 
 _HEAD = re.compile(
     r"_?fc\d*|\w*heads?|classif\w*|last_linear|linear\d*|top|predictor|logits|score|out\w*|\w+_predictor|proj\w*|norm|fc_norm|dense\w*|clf|cls\w*"

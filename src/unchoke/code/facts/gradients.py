@@ -11,9 +11,11 @@ import re
 from collections.abc import Iterable, Iterator
 from weakref import WeakKeyDictionary
 
-from unchoke.code.constant_values import parameters
+from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.sourcing import comprehensions_round, given_before, loop_names
-from unchoke.code.program import UNKNOWN, FunctionNode, Program
+from unchoke.code.node_index import FunctionNode
+from unchoke.code.program import Program
+from unchoke.code.signatures import parameters
 
 _DETACHING = frozenset(
     {

@@ -9,11 +9,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.constant_values import parameters
 from unchoke.code.facts.name_lookup import calls_named
 from unchoke.code.facts.tf_data import is_tf_dataset
 from unchoke.code.node_index import FunctionNode
 from unchoke.code.program import Program
+from unchoke.code.signatures import parameters
 
 _REMEMBERING = frozenset({"lru_cache", "cache", "cached_property", "cached", "memoize", "memoized", "cachedmethod", "memoise"})
 _SAVES = frozenset(

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from unchoke.code.constant_values import UNKNOWN, Valued, parameters
+from unchoke.code.constant_values import UNKNOWN, Valued
 from unchoke.code.facts.loops import Loop
 from unchoke.code.facts.roles import role_by_use
 from unchoke.code.facts.source_text import Role, role_of
 from unchoke.code.facts.tables import DECODERS, DECODING_DATASETS, RASTER_OPENERS
 from unchoke.code.facts.tf_data import before, chain_calls
 from unchoke.code.node_index import FunctionNode
+from unchoke.code.signatures import parameters
 
 _FLOWS = frozenset({"flow_from_directory", "flow_from_dataframe", "flow"})
 _ANY_COUNT = frozenset(

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from unchoke.code.constant_values import Valued, parameters
+from unchoke.code.constant_values import Valued
 from unchoke.code.facts.evaluation import is_off_at
+from unchoke.code.signatures import parameters
 
 _NETWORK_WORD = re.compile(
     r"(?:^|_)(?:model|net|network|encoder|enc|backbone|base|unet|resnet\w*|vit|cnn|classifier|head|decoder|generator|discriminator|"

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Literal
 from weakref import WeakKeyDictionary
 
-from unchoke.code.constant_values import parameters
 from unchoke.code.facts.augmenting import is_random_number
 from unchoke.code.facts.name_lookup import calls_named
 from unchoke.code.facts.per_sample import PerSample
 from unchoke.code.node_index import FunctionNode
 from unchoke.code.program import Program
+from unchoke.code.signatures import parameters
 
 Scope = FunctionNode | ast.Lambda | None
 Loop = ast.For | ast.AsyncFor | ast.comprehension

@@ -10,9 +10,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from unchoke.code.constant_values import default_of, parameters
 from unchoke.code.facts.devices import CPU, CUDA, MPS
 from unchoke.code.program import Program
+from unchoke.code.signatures import default_of, parameters
 
 _WORD = re.compile(r"^(cuda|mps|cpu)(?::\d+)?$")
 _TF_WORD = re.compile(r"^/?(?:job:[^/]*/)?(?:device:)?(gpu|cpu)(?::\d+)?$", re.IGNORECASE)

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
-from unchoke.code.constant_values import parameters
 from unchoke.code.facts.keeping import is_kept
 from unchoke.code.facts.name_lookup import added_to, calls_named, set_from_outside
 from unchoke.code.facts.origins import is_random
 from unchoke.code.facts.per_sample import AnyFunction, PerSample
 from unchoke.code.facts.tf_data import before
 from unchoke.code.program import Program
+from unchoke.code.signatures import parameters
 
 _RESIZERS = frozenset(
     {

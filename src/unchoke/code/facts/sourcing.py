@@ -9,7 +9,8 @@ import ast
 from collections.abc import Iterator
 
 from unchoke.code.assigning import Given
-from unchoke.code.program import LoopNode, Program
+from unchoke.code.node_index import LoopNode
+from unchoke.code.program import Program
 
 _MOST = 40  # assignments behind one expression
 

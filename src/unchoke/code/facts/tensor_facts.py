@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from unchoke.code.constant_values import parameters
 from unchoke.code.facts.devices import CPU, CUDA
 from unchoke.code.node_index import FunctionNode
 from unchoke.code.program import Program
+from unchoke.code.signatures import parameters
 
 Where = Literal["device", "host", "unknown"]
 DEVICE: Where = "device"

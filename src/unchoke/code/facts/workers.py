@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 
+from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.loaders import Loader
-from unchoke.code.program import UNKNOWN, Program
+from unchoke.code.program import Program
 
 
 def has_workers(program: Program, loader: Loader) -> bool | None:

@@ -22,7 +22,8 @@ import ast
 from collections.abc import Iterator
 
 from unchoke.code.facts.loops import step_kind
-from unchoke.code.program import Program, is_main_test
+from unchoke.code.nodes import is_main_test
+from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(

@@ -23,9 +23,10 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 
+from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.flow import NONE, Flow, Handed, Marks
 from unchoke.code.facts.source_text import words
-from unchoke.code.program import UNKNOWN, Program
+from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(

@@ -24,11 +24,12 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
+from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.augmenting import is_random_number
 from unchoke.code.facts.source_text import words
 from unchoke.code.facts.tables import DECODERS, RASTER_OPENERS
 from unchoke.code.node_index import FunctionNode
-from unchoke.code.program import UNKNOWN, Program
+from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(

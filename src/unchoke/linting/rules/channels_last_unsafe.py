@@ -25,7 +25,8 @@ from collections.abc import Iterator
 
 from unchoke.code.facts.devices import MPS
 from unchoke.code.facts.placement import plain_device
-from unchoke.code.program import FunctionNode, Program
+from unchoke.code.node_index import FunctionNode
+from unchoke.code.program import Program
 from unchoke.linting.rule import Edit, Hit, Place, Rule
 
 RULE = Rule(

@@ -24,9 +24,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from unchoke.code.constant_values import parameters
 from unchoke.code.facts.wording import line_of
-from unchoke.code.program import FunctionNode, LoopNode, Program
+from unchoke.code.node_index import FunctionNode, LoopNode
+from unchoke.code.program import Program
+from unchoke.code.signatures import parameters
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(

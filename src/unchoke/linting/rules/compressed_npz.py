@@ -20,14 +20,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.constant_values import parameters
+from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.following import follow
 from unchoke.code.facts.keeping import is_kept
 from unchoke.code.facts.name_lookup import calls_named
 from unchoke.code.facts.origins import bindings, grounds, is_of_sample, runs_for_each_sample
 from unchoke.code.facts.source_text import words
 from unchoke.code.node_index import FunctionNode
-from unchoke.code.program import UNKNOWN, Program
+from unchoke.code.program import Program
+from unchoke.code.signatures import parameters
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(

@@ -21,11 +21,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from unchoke.code.constant_values import parameters
+from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.loaders import Loader
 from unchoke.code.facts.source_text import role_of
 from unchoke.code.facts.wording import line_of
-from unchoke.code.program import UNKNOWN, Program
+from unchoke.code.program import Program
+from unchoke.code.signatures import parameters
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(

@@ -22,12 +22,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from unchoke.code.constant_values import parameters
 from unchoke.code.facts.file_reading import is_only_read
 from unchoke.code.facts.gradients import backwarded, carries_graph, is_backwarded, is_detaching, is_loss, is_off, uses_torch
 from unchoke.code.facts.loops import count_of, unwrapped
 from unchoke.code.facts.sourcing import given_before, root
-from unchoke.code.program import FunctionNode, LoopNode, Program
+from unchoke.code.node_index import FunctionNode, LoopNode
+from unchoke.code.program import Program
+from unchoke.code.signatures import parameters
 from unchoke.linting.rule import Edit, Hit, Place, Rule
 
 RULE = Rule(

@@ -23,13 +23,13 @@ import ast
 import re
 from collections.abc import Iterator
 
-from unchoke.code.constant_values import parameters
 from unchoke.code.facts.callbacks import callbacks_of, one_does
 from unchoke.code.facts.chains import at_method
 from unchoke.code.facts.epochs import Run, epoch_runs, is_long, most, nodes_of
 from unchoke.code.facts.fits import Fit
 from unchoke.code.facts.history_recording import has_automatic_log, is_record, records_history
 from unchoke.code.program import Program
+from unchoke.code.signatures import parameters
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(

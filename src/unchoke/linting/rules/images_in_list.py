@@ -23,13 +23,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.constant_values import parameters
+from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.flow import Flow, Handed, Marks
 from unchoke.code.facts.source_text import words
 from unchoke.code.facts.tables import DECODERS, RASTER_READERS
 from unchoke.code.facts.tf_data import is_tf_dataset
 from unchoke.code.node_index import LoopNode
-from unchoke.code.program import UNKNOWN, Program
+from unchoke.code.program import Program
+from unchoke.code.signatures import parameters
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(

@@ -27,7 +27,6 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from unchoke.code.constant_values import parameters
 from unchoke.code.facts.devices import CPU
 from unchoke.code.facts.evaluation import Evaluation
 from unchoke.code.facts.loops import step_kind
@@ -36,7 +35,9 @@ from unchoke.code.facts.source_text import role_of
 from unchoke.code.facts.tensor_facts import HOST, Tensors
 from unchoke.code.facts.wording import shortened
 from unchoke.code.magics import split_lines
-from unchoke.code.program import FunctionNode, Program
+from unchoke.code.node_index import FunctionNode
+from unchoke.code.program import Program
+from unchoke.code.signatures import parameters
 from unchoke.linting.rule import Edit, Hit, Place, Rule
 
 RULE = Rule(

@@ -23,11 +23,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from unchoke.code.constant_values import default_of, parameters
 from unchoke.code.facts.epochs import epoch_runs
 from unchoke.code.facts.saving import written_path
 from unchoke.code.node_index import FunctionNode, LoopNode
 from unchoke.code.program import Program
+from unchoke.code.signatures import default_of, parameters
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(

@@ -23,7 +23,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.constant_values import parameters
 from unchoke.code.facts.keeping import is_kept, is_save
 from unchoke.code.facts.loaders import Loader
 from unchoke.code.facts.origins import per_sample_records, record_at, runs_for_each_sample
@@ -32,6 +31,7 @@ from unchoke.code.facts.sizing import Resize, functions_run, is_resizing, sizing
 from unchoke.code.facts.source_text import words
 from unchoke.code.node_index import FunctionNode
 from unchoke.code.program import Program
+from unchoke.code.signatures import parameters
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(

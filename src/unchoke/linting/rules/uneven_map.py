@@ -24,10 +24,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from unchoke.code.constant_values import parameters
+from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.source_text import words
 from unchoke.code.facts.tables import DECODERS, LIST_METHODS, LISTERS, RASTER_OPENERS
-from unchoke.code.program import UNKNOWN, Program
+from unchoke.code.program import Program
+from unchoke.code.signatures import parameters
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(

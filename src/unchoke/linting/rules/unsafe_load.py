@@ -23,8 +23,9 @@ import ast
 import re
 from collections.abc import Iterator
 
+from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.magics import split_lines
-from unchoke.code.program import UNKNOWN, Program
+from unchoke.code.program import Program
 from unchoke.linting.rule import Edit, Hit, Place, Rule
 
 RULE = Rule(

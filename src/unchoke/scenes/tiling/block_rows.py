@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unchoke.core.boxes import Box
-from unchoke.scenes.raster import SceneFacts, block_rows
+from unchoke.scenes.raster import block_rows
+from unchoke.scenes.scene_facts import SceneFacts
 from unchoke.scenes.tiling.row_sources import SourceBlocks
 
 KEPT_BYTES = 256 << 20

@@ -22,8 +22,9 @@ from unchoke.core.boxes import Box
 from unchoke.core.stages import Marker
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.mask_sources import MaskSource
-from unchoke.scenes.raster import BandFacts, SceneFacts, read_box
+from unchoke.scenes.raster import read_box
 from unchoke.scenes.scale import SceneScale
+from unchoke.scenes.scene_facts import BandFacts, SceneFacts
 
 _FILE = "scenes/tiling/plain_tile.py"
 PLAIN_MARKERS = (

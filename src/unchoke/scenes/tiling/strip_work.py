@@ -22,9 +22,12 @@ from unchoke.core.fingerprint import digest
 from unchoke.jobs.job_plan import Job, inputs_digest
 from unchoke.jobs.queue import JobQueue
 from unchoke.jobs.records import DoneRecord, JobResult
-from unchoke.scenes.raster import HandlePool, SceneError, raw_dtype
+from unchoke.scenes.handles import HandlePool
+from unchoke.scenes.raster import raw_dtype
+from unchoke.scenes.scene_facts import SceneError
 from unchoke.scenes.tiling.block_rows import SharedRows
-from unchoke.scenes.tiling.tiles import Strip, StripResult, TileRecord, TileSpec, plan_strips, run_strip
+from unchoke.scenes.tiling.strips import Strip, TileSpec, plan_strips
+from unchoke.scenes.tiling.tiles import StripResult, TileRecord, run_strip
 
 _FORMAT = 1
 """Goes up when the same scenes and settings give other bytes."""

@@ -12,8 +12,8 @@ from typing import Literal
 from unchoke.core.boxes import Box, Edges, plan_starts
 from unchoke.scenes.mask_sources import MaskSource
 from unchoke.scenes.npz import Compress
-from unchoke.scenes.raster import Grid, SceneFacts
 from unchoke.scenes.scale import SceneScale
+from unchoke.scenes.scene_facts import Grid, SceneFacts
 from unchoke.scenes.tiling.block_rows import SharedRows, block_shapes, pixel_bytes, plan_shared
 
 STRIP_BYTES = 128 << 20

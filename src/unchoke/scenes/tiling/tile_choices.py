@@ -28,12 +28,15 @@ from unchoke.core.units import format_bytes, format_count
 from unchoke.machine import cgroup
 from unchoke.machine.detect import machine_memory
 from unchoke.runs.session import Session
+from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.mask_sources import MaskSource, choose_mask
 from unchoke.scenes.npz import Compress
-from unchoke.scenes.raster import HandlePool, SceneError, SceneFacts, read_box
+from unchoke.scenes.raster import read_box
 from unchoke.scenes.scale import SceneScale, apply_scale
+from unchoke.scenes.scene_facts import SceneError, SceneFacts
 from unchoke.scenes.tiling import tile_trial as trial
-from unchoke.scenes.tiling.tiles import TileSpec, plan_strips, run_strip
+from unchoke.scenes.tiling.strips import TileSpec, plan_strips
+from unchoke.scenes.tiling.tiles import run_strip
 
 _STRIP_ROOM_BYTES = 512 << 20
 """Memory for each worker: the arrays of a strip, its packed tiles, and what GDAL keeps."""

@@ -19,7 +19,7 @@ from unchoke.jobs.quarantine import Quarantined, save_quarantine
 from unchoke.jobs.queue import JobQueue
 from unchoke.runs.session import Session
 from unchoke.scenes.blocks import Placed, assign_splits, block_of, choose_block_px, footprints
-from unchoke.scenes.raster import IGNORE, SceneFacts
+from unchoke.scenes.scene_facts import IGNORE, SceneFacts
 from unchoke.scenes.tiling.strip_work import ScenePlan, StripWork, WorkState, load_strip
 from unchoke.scenes.tiling.tile_choices import Recipe
 from unchoke.scenes.tiling.tile_manifest import TileRow, save_tile_manifest, short_crs

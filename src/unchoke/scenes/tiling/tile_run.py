@@ -20,10 +20,10 @@ from unchoke.jobs.records import JobResult
 from unchoke.jobs.run_jobs import run_jobs
 from unchoke.photos.resources import measure_room
 from unchoke.runs.session import Session
-from unchoke.scenes.raster import HandlePool
+from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.tiling import tile_trial as trial
 from unchoke.scenes.tiling.strip_work import StripBody, StripWork, WorkState, num_values
-from unchoke.scenes.tiling.tiles import TileSpec, shared_rows
+from unchoke.scenes.tiling.strips import TileSpec, shared_rows
 
 THREADS, PROCESSES = "threads", "processes"
 _VALUES_PER_S = 25_000_000

@@ -20,9 +20,12 @@ from unchoke.core.fingerprint import digest
 from unchoke.core.units import format_count
 from unchoke.jobs.quarantine import Quarantined
 from unchoke.runs.session import Session
-from unchoke.scenes.raster import HandlePool, SceneError, SceneFacts, inspect_scene
+from unchoke.scenes.handles import HandlePool
+from unchoke.scenes.inspect_scene import inspect_scene
 from unchoke.scenes.scale import SceneScale, measure_scale
-from unchoke.scenes.scan_scenes import Scene, scan_scenes
+from unchoke.scenes.scan_scenes import scan_scenes
+from unchoke.scenes.scene_facts import SceneError, SceneFacts
+from unchoke.scenes.scene_list import Scene
 
 DEFAULT_NORMALISE = "max"
 

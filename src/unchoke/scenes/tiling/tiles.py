@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from unchoke.core.boxes import Box
 from unchoke.core.clock import Clock
-from unchoke.scenes.handles import HandlePool
+from unchoke.scenes.handles import HandlePool, raster_env
 from unchoke.scenes.npz import write_npz
-from unchoke.scenes.raster import IGNORE, Grid, SceneFacts, raster_env, raw_dtype, read_box
+from unchoke.scenes.raster import raw_dtype, read_box
 from unchoke.scenes.scale import apply_scale, to_physical
+from unchoke.scenes.scene_facts import IGNORE, Grid, SceneFacts
 from unchoke.scenes.tiling.block_rows import Pixels, SharedRows
 from unchoke.scenes.tiling.row_sources import SharedSource, SourceBlocks
 from unchoke.scenes.tiling.strips import Strip, TileSpec, TileWindow, plan_strips, plan_windows, shared_rows

@@ -14,12 +14,13 @@ import torch
 
 from unchoke.core.clock import Clock, Loading
 from unchoke.core.events import Note, OnEvent
+from unchoke.core.mixing import hash_ids
 from unchoke.core.timeline import TRAINING, Timeline
 from unchoke.training.data import FeatureSource, Problem, Standardiser
 from unchoke.training.heads.heads import Params
 from unchoke.training.heads.optim import scheduled_lr
 from unchoke.training.heads.stack import Member, Stack
-from unchoke.training.sampling import Scaler, batches, epoch_order, epoch_views, hash_ids
+from unchoke.training.sampling import Scaler, batches, epoch_order, epoch_views
 from unchoke.training.scoring.selection import ValScores, start_val
 from unchoke.training.step_profiler import UNPROFILED, Unprofiled
 from unchoke.training.task import Task

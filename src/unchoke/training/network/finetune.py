@@ -22,6 +22,7 @@ from unchoke.core.clock import Clock, Loading
 from unchoke.core.errors import DataError, Interrupted
 from unchoke.core.events import Progress
 from unchoke.core.fingerprint import digest, digest_bytes, hash_int
+from unchoke.core.mixing import hash_ids
 from unchoke.core.timeline import TRAINING, Timeline
 from unchoke.features.encoders import digest_state
 from unchoke.machine.backend import empty_cache, torch_dtype
@@ -37,7 +38,6 @@ from unchoke.training.network.snapshot import Snapshots, Standing, State
 from unchoke.training.network.sources import Source
 from unchoke.training.network.step import Kept, PartSize, Stepper, batch_statistics
 from unchoke.training.network.tiled_network import Trainable
-from unchoke.training.sampling import hash_ids
 from unchoke.training.scoring.selection import ValScores
 
 _TELL_EVERY_S = 0.5

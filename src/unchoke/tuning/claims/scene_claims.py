@@ -43,11 +43,11 @@ class _Scene:
     @classmethod
     def of(cls, bench: Bench) -> _Scene:
         from unchoke.scenes.handles import HandlePool
-        from unchoke.scenes.raster import inspect_scene
+        from unchoke.scenes.inspect_scene import inspect_scene
         from unchoke.scenes.scale import measure_scale
         from unchoke.scenes.scan_scenes import scan_scenes
+        from unchoke.scenes.tiling.strips import TileSpec, plan_windows
         from unchoke.scenes.tiling.tile_trial import candidates
-        from unchoke.scenes.tiling.tiles import TileSpec, plan_windows
 
         folder = bench.folder / "scene"
         if not folder.exists():
@@ -166,7 +166,8 @@ def _run_strips(scene: _Scene, threads: int) -> list[Path]:
     """The tiles in the order of the windows, made as `unchoke tile` makes them, from files that are not open yet."""
     from unchoke.jobs.job_engines import InProcessEngine
     from unchoke.scenes.handles import HandlePool
-    from unchoke.scenes.tiling.tiles import plan_strips, run_strip, shared_rows
+    from unchoke.scenes.tiling.strips import plan_strips, shared_rows
+    from unchoke.scenes.tiling.tiles import run_strip
 
     pool, spec = HandlePool(), scene.spec
     strips = plan_strips(scene.facts, spec)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from unchoke.code.program import UNKNOWN
+from unchoke.code.constant_values import UNKNOWN
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from unchoke.code.program import UNKNOWN, Program
+from unchoke.code.constant_values import UNKNOWN
+from unchoke.code.program import Program
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 

@@ -11,7 +11,8 @@ import pytest
 
 from unchoke.core.errors import DataError, UsageError
 from unchoke.core.findings import Finding
-from unchoke.photos.samples.scan import DataSource, Scan, scan_samples
+from unchoke.photos.samples.sample_set import DataSource, Scan
+from unchoke.photos.samples.scan import scan_samples
 
 MakeFiles = Callable[[Sequence[str]], Path]
 WIDE = ("id", "mass", "ndvi", "height", "site")

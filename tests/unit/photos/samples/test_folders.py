@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from unchoke.core.errors import DataError, UsageError
-from unchoke.photos.samples.scan import DataSource, Scan, scan_samples
+from unchoke.photos.samples.sample_set import DataSource, Scan
+from unchoke.photos.samples.scan import scan_samples
 
 MakeFiles = Callable[[list[str]], Path]
 AWKWARD = [

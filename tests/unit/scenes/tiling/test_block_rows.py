@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from unchoke.core.boxes import Box
-from unchoke.scenes.raster import SceneFacts
+from unchoke.scenes.scene_facts import SceneFacts
 from unchoke.scenes.tiling.block_rows import Pixels, SharedRows, plan_shared
 
 MakeScene = Callable[..., SceneFacts]

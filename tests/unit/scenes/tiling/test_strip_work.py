@@ -16,12 +16,13 @@ from unchoke.jobs.job_plan import Job
 from unchoke.jobs.queue import JobQueue
 from unchoke.jobs.records import JobResult
 from unchoke.jobs.run_jobs import run_jobs
+from unchoke.scenes.handles import HandlePool
+from unchoke.scenes.inspect_scene import inspect_scene
 from unchoke.scenes.mask_sources import ExpressionMask
-from unchoke.scenes.raster import HandlePool, inspect_scene
 from unchoke.scenes.scale import SceneScale
-from unchoke.scenes.scan_scenes import BandFile, Scene
+from unchoke.scenes.scene_list import BandFile, Scene
 from unchoke.scenes.tiling.strip_work import ScenePlan, StripBody, find_state, load_strip, plan_scene, plan_work, tiles_key
-from unchoke.scenes.tiling.tiles import TileSpec
+from unchoke.scenes.tiling.strips import TileSpec
 
 FINGERPRINT = "0123456789abcdef"
 

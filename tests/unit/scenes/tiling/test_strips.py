@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from unchoke.core.boxes import Box, plan_boxes
-from unchoke.scenes.raster import SceneFacts
 from unchoke.scenes.scale import SceneScale
+from unchoke.scenes.scene_facts import SceneFacts
 from unchoke.scenes.tiling.strips import TileSpec, plan_strips, plan_windows
 
 MakeScene = Callable[..., SceneFacts]

@@ -13,11 +13,15 @@ import rasterio
 from numpy.typing import NDArray
 
 from unchoke.core.boxes import Box
+from unchoke.scenes.handles import HandlePool
+from unchoke.scenes.inspect_scene import inspect_scene
 from unchoke.scenes.mask_sources import ExpressionMask, LabelMask
-from unchoke.scenes.raster import IGNORE, HandlePool, SceneError, SceneFacts, inspect_scene, read_box
+from unchoke.scenes.raster import read_box
 from unchoke.scenes.scale import SceneScale, measure_scale
+from unchoke.scenes.scene_facts import IGNORE, SceneError, SceneFacts
 from unchoke.scenes.scene_list import BandFile, Scene
-from unchoke.scenes.tiling.tiles import STAGES, TileRecord, TileSpec, plan_strips, plan_windows, run_strip, shared_rows
+from unchoke.scenes.tiling.strips import TileSpec, plan_strips, plan_windows, shared_rows
+from unchoke.scenes.tiling.tiles import STAGES, TileRecord, run_strip
 
 MakeScene = Callable[..., SceneFacts]
 LAYOUTS: dict[str, dict[str, Any]] = {
