@@ -36,9 +36,6 @@ NOT_YET = {
     "features.prepare_pyramid -> masks.dihedral",
     "notebooks.cells -> linting.lint_engine",
     "notebooks.cells -> linting.rules",
-    "photos.check_samples -> training.problem",
-    "runs.own_chokes -> chokes.diagnose",
-    "runs.own_chokes -> chokes.diagnose.look",
     "runs.session -> training.network.distributed",
     "runs.session -> training.step_profiler",
 }

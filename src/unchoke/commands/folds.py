@@ -29,6 +29,7 @@ from unchoke.core.timers import StageTimers
 from unchoke.core.units import format_count
 from unchoke.core.workspace import Workspace, out_option
 from unchoke.photos.manifest import load_manifest
+from unchoke.photos.targets import plan_targets
 from unchoke.reports.json import to_jsonable
 from unchoke.reports.layout import columns
 from unchoke.reports.summary import METRIC_LABELS, Metric, format_metric, in_order, metric_label
@@ -36,7 +37,6 @@ from unchoke.runs.experiment_store import ExperimentStore
 from unchoke.runs.session import Session
 from unchoke.training.data import ProblemKind
 from unchoke.training.scoring.metrics import Scores, score
-from unchoke.training.targets import plan_targets
 
 OOF_FILE = "oof.csv"
 FOLDS_FILE = "folds.json"

@@ -1,15 +1,20 @@
 """A finding: one problem or choke point, with its place, its evidence and what to do about it.
 
-`check`, `lint` and `profile` all produce these; `report` renders them.
+`check`, `lint` and `profile` all produce these; `reports` renders them. Rules that look for choke points in a run, ours or
+somebody's script, name a `Cause` with the seconds it costs; those that are worth it become findings.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 Severity = Literal["error", "warning", "info"]
 _RANK = {"error": 0, "warning": 1, "info": 2}
+WORTH_SHARE = 0.1
+"""A cause that takes less of a training than this is a note."""
+NOTED_SHARE = 0.03
+"""One that takes less than this is not told."""
 
 
 @dataclass(frozen=True)
@@ -36,3 +41,44 @@ class Finding:
 def rank(findings: list[Finding]) -> list[Finding]:
     """Errors first, then warnings, then notes; stable within each."""
     return sorted(findings, key=lambda finding: _RANK[finding.severity])
+
+
+class _Placed(Protocol):
+    @property
+    def file(self) -> str: ...
+    @property
+    def line(self) -> int: ...
+    @property
+    def function(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line of the user's code."""
+
+    file: str = ""
+    line: int = 0
+    function: str = ""
+
+    @classmethod
+    def of(cls, row: _Placed) -> Place:
+        return cls(row.file, row.line, row.function)
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What a rule found: its code, how many seconds of the training it would save, where, and what to do."""
+
+    code: str
+    stage: str
+    saved_s: float
+    message: str
+    fix: str
+    place: Place = field(default_factory=Place)
+    evidence: dict[str, Any] = field(default_factory=dict)
+    edit: str = ""
+    """What to write instead, or the command that does it."""
+
+
+def per(count: float, number: float) -> float:
+    return count / number if number else 0.0

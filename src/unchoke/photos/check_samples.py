@@ -31,10 +31,10 @@ from unchoke.photos.resources import diagnose_room, estimate_need, measure_room
 from unchoke.photos.samples.sample_set import DataSource, Samples
 from unchoke.photos.samples.scan import scan_samples
 from unchoke.photos.splits import assign_splits
+from unchoke.photos.targets import check_target_names
 from unchoke.photos.worker_trial import try_worker
 from unchoke.reports.text import render_findings
 from unchoke.runs.session import Session, open_session
-from unchoke.training.problem import check_target_names
 
 if TYPE_CHECKING:
     import pandas as pd

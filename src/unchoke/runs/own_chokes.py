@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
-from unchoke.chokes.diagnose import NOTED_SHARE, WORTH_SHARE
-from unchoke.chokes.diagnose.look import Cause, Place, per
-from unchoke.core.findings import Finding
+from unchoke.core.findings import NOTED_SHARE, WORTH_SHARE, Cause, Finding, Place, per
 from unchoke.core.timeline import Timeline
 from unchoke.core.units import format_count, format_seconds
 

@@ -1,11 +1,7 @@
-"""Samples with features become something to learn: targets and inputs as numbers, splits as positions, a summary for the record.
-
-What the settings say about targets by name is held against the names there are, before anything is run.
-"""
+"""Samples become something to learn: targets and inputs as numbers, splits as positions, a summary for the record."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +9,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from unchoke.core.errors import DataError, UsageError, list_some
+from unchoke.core.errors import DataError
 from unchoke.core.fingerprint import digest, digest_bytes
-from unchoke.core.settings import Settings
 from unchoke.photos.samples.sample_set import Samples
-from unchoke.training.data import Problem, ProblemKind
+from unchoke.training.data import Problem
 
 SPLITS = ("train", "val", "test")
 
@@ -34,31 +29,6 @@ class Learnable:
     key: str
     inputs: NDArray[np.float32] | None = None
     input_names: tuple[str, ...] = ()
-
-
-def check_target_names(settings: Settings, names: Sequence[str], *, kind: ProblemKind = "regression") -> None:
-    """Refuse sums and weights of targets that do not exist or cannot be; for classes there are none. `names` is every target."""
-    declared = {"--sum": bool(settings.sums), "--target-weight": bool(settings.target_weights), "--positive": settings.positive}
-    given = [option for option, is_given in declared.items() if is_given]
-    if kind == "classification" and given:
-        raise UsageError(
-            f"{' and '.join(given)} given, but classes are learnt",
-            why="sums, weights and signs belong to targets, which are numbers",
-            try_=f"leave {' and '.join(given)} out, or name targets with --target",
-        )
-    parts = [part for parts in settings.sums.values() for part in parts]
-    used = dict.fromkeys([*settings.sums, *parts, *settings.target_weights])
-    unknown = [name for name in used if name not in names]
-    if unknown:
-        raise UsageError(
-            f"no target called {list_some([repr(name) for name in unknown])}, which a sum or a weight names",
-            why=f"the targets are {list_some([repr(name) for name in names], limit=20)}",
-            try_="correct the name in --sum or --target-weight, or in unchoke.toml",
-        )
-    if given:
-        from unchoke.training.targets import plan_targets
-
-        plan_targets(names, sums=settings.sums, weights=settings.target_weights, positive=settings.positive)
 
 
 def build_problem(samples: Samples, contents: pd.Series[str], kept: NDArray[np.bool_]) -> Learnable:

@@ -23,6 +23,7 @@ from unchoke.photos.manifest import load_manifest
 from unchoke.photos.pixels.image import DecodeError, read_image
 from unchoke.photos.samples.scan import scan_samples
 from unchoke.photos.splits import assign_splits
+from unchoke.photos.targets import check_target_names
 from unchoke.runs.session import Session
 from unchoke.training.data import Problem
 from unchoke.training.network.finetune import most_evaluated
@@ -31,7 +32,7 @@ from unchoke.training.network.network_trainer import network_spec, targets_of
 from unchoke.training.network.prepare_pixels import choose_cache, plan_pixels
 from unchoke.training.network.stored_pixels import StoredPixels
 from unchoke.training.network.training_job import SourceSpec, TrainingJob
-from unchoke.training.problem import Learnable, build_problem, check_target_names
+from unchoke.training.problem import Learnable, build_problem
 from unchoke.training.scoring.selection import choose_metric
 from unchoke.tuning.switches import Circumstances
 

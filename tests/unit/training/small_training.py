@@ -20,6 +20,7 @@ from unchoke.features.cut import cut_network
 from unchoke.features.encoders import Encoder, EncoderSpec, digest_tensors
 from unchoke.photos.pixels.resize import Preprocess
 from unchoke.photos.pixels.tile_grid import TilePlan
+from unchoke.photos.targets import TargetPlan, plan_targets
 from unchoke.training.data import Positions, Problem
 from unchoke.training.network.finetune import finetune
 from unchoke.training.network.loop_config import Finetuned, LoopConfig, Where
@@ -28,7 +29,6 @@ from unchoke.training.network.parallel import ALONE, Ranks
 from unchoke.training.network.sources import ActivationSource
 from unchoke.training.network.tiled_network import TiledNetwork
 from unchoke.training.scoring.selection import choose_metric
-from unchoke.training.targets import TargetPlan, plan_targets
 from unchoke.training.task import column_scale
 
 CPU = torch.device("cpu")

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from unchoke.core.errors import DataError, UsageError
-from unchoke.core.settings import Settings
+from unchoke.core.errors import DataError
 from unchoke.photos.samples.sample_set import Samples, Task
-from unchoke.training.problem import build_problem, check_target_names, summarise
+from unchoke.training.problem import build_problem, summarise
 
 IDS = [f"s{number}" for number in range(6)]
 CONTENTS = pd.Series([f"c{number}" for number in range(6)])
@@ -103,33 +101,3 @@ def test_the_key_changes_with_the_inputs_and_their_names() -> None:
     variants = [numbers(), with_inputs(values), with_inputs([*values[:5], 0.6]), with_inputs(values, name="height")]
     assert len({build_problem(samples, CONTENTS, ALL).key for samples in variants}) == 4
     assert build_problem(with_inputs(values), CONTENTS, ALL).key == build_problem(with_inputs(values), CONTENTS, ALL).key
-
-
-def test_sums_and_weights_may_name_only_targets_that_exist() -> None:
-    names = ("clover", "dead", "green", "total")
-    sound = {"sums": {"total": ("clover", "dead", "green")}, "target_weights": dict.fromkeys(names, 1.0)}
-    check_target_names(Settings(**sound), names)
-    check_target_names(Settings(), names)
-    for wrong in (
-        {"sums": {"all": ("clover", "dead")}},
-        {"sums": {"total": ("moss", "dead")}},
-        {"target_weights": {"moss": 1.0}},
-    ):
-        with pytest.raises(UsageError) as caught:
-            check_target_names(Settings(**wrong), names)
-        assert any(name in caught.value.what for name in ("'all'", "'moss'"))
-        assert "'clover', 'dead', 'green', 'total'" in caught.value.why
-
-
-def test_what_cannot_be_summed_or_weighted_is_refused_before_anything_is_run() -> None:
-    names = ("a", "b", "c")
-    with pytest.raises(UsageError, match="part of itself"):
-        check_target_names(Settings(sums={"a": ("b",), "b": ("a",)}), names)
-    with pytest.raises(UsageError, match="no weight for 'c'"):
-        check_target_names(Settings(target_weights={"a": 1, "b": 1}), names)
-
-
-@pytest.mark.parametrize("given", [{"sums": {"a": ("b",)}}, {"target_weights": {"a": 1.0}}, {"positive": True}], ids=str)
-def test_classes_have_neither_sums_nor_weights_nor_signs(given: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="classes are learnt"):
-        check_target_names(Settings(**given), ("a", "b"), kind="classification")

@@ -13,13 +13,11 @@ from unchoke.chokes.diagnose import around_steps as around
 from unchoke.chokes.diagnose import feeding_steps as feeding
 from unchoke.chokes.diagnose import loading_causes as loading
 from unchoke.chokes.diagnose import network_causes as network
-from unchoke.chokes.diagnose.look import Cause, Look
+from unchoke.chokes.diagnose.look import Look
 from unchoke.chokes.recording import Recording
-from unchoke.core.findings import Finding
+from unchoke.core.findings import NOTED_SHARE, WORTH_SHARE, Cause, Finding
 from unchoke.core.units import format_seconds
 
-WORTH_SHARE = 0.1
-NOTED_SHARE = 0.03
 _MIN_STEPS = 3
 
 RULES: tuple[Callable[[Look], Iterator[Cause]], ...] = (

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from unchoke.chokes.diagnose.look import Cause, Look, Place, loader_place, per
+from unchoke.chokes.diagnose.look import Look, loader_place
+from unchoke.core.findings import Cause, Place, per
 from unchoke.core.units import format_bytes, format_count, format_seconds
 
 _MANY_READS = 8

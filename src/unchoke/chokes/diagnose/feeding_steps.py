@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from unchoke.chokes.diagnose.look import MAKING, Cause, Look, Place, loader_place, made_at, per
+from unchoke.chokes.diagnose.look import MAKING, Look, loader_place, made_at
+from unchoke.core.findings import Cause, Place, per
 from unchoke.core.units import format_bytes, format_seconds
 
 _LOADING_STAGES = {"stat", "list", "open", "read", "decode", "transform", "collate", "load"}

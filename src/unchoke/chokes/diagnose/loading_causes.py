@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from unchoke.chokes.diagnose.look import MAKING, Cause, Look, Place, first, per
+from unchoke.chokes.diagnose.look import MAKING, Look, first
 from unchoke.chokes.recording import Calls
+from unchoke.core.findings import Cause, Place, per
 from unchoke.core.units import format_bytes, format_seconds
 
 _OVERSIZED = 4

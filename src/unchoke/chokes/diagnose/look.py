@@ -1,4 +1,4 @@
-"""Figures that several rules of the diagnosis need, worked out once from a recording, and the cause a rule may name.
+"""Figures that several rules of the diagnosis need, worked out once from a recording.
 
 In: a `Recording`. Out: seconds, by the places where they were spent, on the scale of the whole training. Loading in workers only
 costs what the step waited for: `on_path_s` turns seconds of making samples into seconds of the run. Nothing is judged here.
@@ -9,44 +9,15 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from unchoke.chokes.recording import Calls, Loader, Recording, Sampled, Steps
+from unchoke.core.findings import Place
 
 MAKING = ("getitem", "collate")
 STEPPING = ("step", "evaluate", "outside")
 _OWN = ("python", "transform", "other", "stat", "list", "open", "read")
 """Stages of the sampler that may belong to a line of the user's which makes some call again and again."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """A line of the user's code."""
-
-    file: str = ""
-    line: int = 0
-    function: str = ""
-
-    @classmethod
-    def of(cls, row: Calls | Sampled) -> Place:
-        return cls(row.file, row.line, row.function)
-
-
-@dataclass(frozen=True)
-class Cause:
-    """What a rule found: its code, how many seconds of the training it would save, where, and what to do."""
-
-    code: str
-    stage: str
-    saved_s: float
-    message: str
-    fix: str
-    place: Place = field(default_factory=Place)
-    evidence: dict[str, Any] = field(default_factory=dict)
-    edit: str = ""
-    """What to write instead, or the command that does it."""
 
 
 class Look:
@@ -190,10 +161,6 @@ def made_at(loader: Loader) -> Place:
 def loader_place(loader: Loader) -> Place:
     """Where a loader's samples are made."""
     return Place(loader.dataset_file, loader.dataset_line, f"{loader.dataset}.__getitem__")
-
-
-def per(count: float, number: float) -> float:
-    return count / number if number else 0.0
 
 
 def first(rows: Iterable[Calls]) -> Calls | None:

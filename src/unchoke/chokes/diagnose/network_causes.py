@@ -8,9 +8,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
-from unchoke.chokes.diagnose.look import Cause, Look, Place, made_at, per
+from unchoke.chokes.diagnose.look import Look, made_at
 from unchoke.chokes.recording import Module
 from unchoke.chokes.watch.remedies.freed_memory import ENVIRONMENT
+from unchoke.core.findings import Cause, Place, per
 from unchoke.core.units import format_bytes, format_count, format_seconds
 
 _TINY = 4

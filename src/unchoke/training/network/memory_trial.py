@@ -29,6 +29,7 @@ from unchoke.machine.memory.probe import Measured
 from unchoke.photos.pixels.augment_batch import augment_spec
 from unchoke.photos.pixels.canvas import Canvas
 from unchoke.photos.pixels.image import Pixels
+from unchoke.photos.targets import TargetPlan
 from unchoke.training.data import Positions, Problem, ProblemKind, Standardiser
 from unchoke.training.network.finetune import Training
 from unchoke.training.network.loop_config import LoopConfig, Where
@@ -39,7 +40,6 @@ from unchoke.training.network.step import PartSize
 from unchoke.training.network.stored_pixels import StoredPixels
 from unchoke.training.network.tiled_network import TiledNetwork
 from unchoke.training.network.training_job import NetworkSpec, TrainingJob
-from unchoke.training.targets import TargetPlan
 
 TARGET = "unchoke.training.network.memory_trial:run_trial"
 _STEPS = 3

@@ -22,6 +22,7 @@ from unchoke.features.cut import count_blocks
 from unchoke.features.encoders import Encoder, digest_tensors
 from unchoke.machine.backend import keep_freed_memory
 from unchoke.photos.pixels.tile_grid import plan_tiles
+from unchoke.photos.targets import TargetPlan, plan_targets
 from unchoke.runs.session import Session
 from unchoke.training.network.loop_choices import TrainedPart, choose_feeding, choose_loop
 from unchoke.training.network.loop_config import Finetuned, LoopConfig
@@ -35,7 +36,6 @@ from unchoke.training.network.training_job import NetworkSpec, SourceSpec, Train
 from unchoke.training.problem import Learnable
 from unchoke.training.record import Trained
 from unchoke.training.scoring.selection import choose_metric
-from unchoke.training.targets import TargetPlan, plan_targets
 
 _HOW_FAST = {"memory", "sub_batch", "eval_batch", "grad_ckpt", "devices", "checkpoint_every"}
 _THE_RESULT = {*TRAINED_PART, "seed", "cut", "sums", "target_weights", "positive", "input"} - _HOW_FAST

@@ -20,10 +20,10 @@ from torch.nn import functional as F
 
 from unchoke.core.errors import UsageError, list_some
 from unchoke.machine.backend import send
+from unchoke.photos.targets import TargetPlan, plan_targets
 from unchoke.training.data import Positions, Problem, ProblemKind
 from unchoke.training.heads.heads import ClassWeights
 from unchoke.training.scoring.selection import ClassVal, ValScores, ValueVal, pair_spread
-from unchoke.training.targets import TargetPlan, plan_targets
 from unchoke.training.task import Task, column_scale
 
 _LEAST_START = 1e-4

@@ -16,12 +16,12 @@ from unchoke.core.errors import DataError
 from unchoke.features.cut import END, NONE, Cut, cut_network
 from unchoke.features.encoders import bare_encoder
 from unchoke.photos.pixels.tile_grid import TilePlan
+from unchoke.photos.targets import TargetPlan
 from unchoke.training.checkpoints import load_checkpoint, save_tensors
 from unchoke.training.data import ProblemKind
 from unchoke.training.network.snapshot import State
 from unchoke.training.network.tiled_network import NetworkConfig, TiledNetwork
 from unchoke.training.network.training_job import NetworkSpec
-from unchoke.training.targets import TargetPlan
 
 NETWORK_FORMAT = "network-1"
 

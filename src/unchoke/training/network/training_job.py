@@ -29,6 +29,7 @@ from unchoke.features.feature_store import FeatureStore, Placement
 from unchoke.machine.backend import keep_freed_memory
 from unchoke.machine.memory.gauge import Gauge
 from unchoke.photos.pixels.tile_grid import TilePlan
+from unchoke.photos.targets import TargetPlan
 from unchoke.training.data import Problem, Standardiser
 from unchoke.training.network.finetune import finetune
 from unchoke.training.network.loop_config import Finetuned, LoopConfig, Where
@@ -37,7 +38,6 @@ from unchoke.training.network.parallel import ALONE, Ranks
 from unchoke.training.network.sources import ActivationSource, Source
 from unchoke.training.network.tiled_network import Fusion, TiledNetwork, Trainable
 from unchoke.training.step_profiler import UNPROFILED, Unprofiled
-from unchoke.training.targets import TargetPlan
 from unchoke.training.task import column_scale
 
 PEAK_FILE = "peak.json"

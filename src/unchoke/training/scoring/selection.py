@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch.nn import functional as F
 
 from unchoke.core.choices import Choice
+from unchoke.photos.targets import TargetPlan
 from unchoke.training.data import Positions, Problem
-from unchoke.training.targets import TargetPlan
 from unchoke.training.task import Task
 
 IMBALANCE_FOR_BALANCED = 3.0

@@ -19,13 +19,13 @@ from unchoke.machine.memory.probe import probe
 from unchoke.photos.pixels.canvas import Canvas
 from unchoke.photos.pixels.resize import Preprocess
 from unchoke.photos.pixels.tile_grid import TilePlan
+from unchoke.photos.targets import plan_targets
 from unchoke.training.data import Problem
 from unchoke.training.network.loop_config import LoopConfig
 from unchoke.training.network.memory_trial import TARGET, Trial, can_checkpoint, run_trial
 from unchoke.training.network.stored_pixels import StoredPixels
 from unchoke.training.network.tiled_network import TiledNetwork
 from unchoke.training.network.training_job import NetworkSpec, StoredActivations, TrainingJob
-from unchoke.training.targets import plan_targets
 
 PX = 64
 PREPROCESS = Preprocess(PX, 0.9, "center", "bicubic", (0.5,) * 3, (0.5,) * 3)

@@ -8,11 +8,11 @@ import torch
 from torch.nn import functional as F
 
 from unchoke.core.errors import UsageError
+from unchoke.photos.targets import plan_targets
 from unchoke.training.data import Problem
 from unchoke.training.network.objective import Objective
 from unchoke.training.scoring.metrics import score
 from unchoke.training.scoring.selection import choose_metric
-from unchoke.training.targets import plan_targets
 from unchoke.training.task import Task
 
 CPU = torch.device("cpu")

@@ -14,10 +14,10 @@ from unchoke.features.cut import cut_network, layer_numbers
 from unchoke.features.encoders import Encoder, EncoderSpec
 from unchoke.photos.pixels.resize import Preprocess
 from unchoke.photos.pixels.tile_grid import TilePlan
+from unchoke.photos.targets import plan_targets
 from unchoke.training.data import Problem
 from unchoke.training.network.objective import Objective
 from unchoke.training.network.tiled_network import AttentionFusion, FilmFusion, NetworkConfig, TiledNetwork
-from unchoke.training.targets import plan_targets
 from unchoke.training.task import column_scale
 
 CPU = torch.device("cpu")

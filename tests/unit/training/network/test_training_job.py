@@ -16,6 +16,7 @@ from unchoke.features.cut import cut_network
 from unchoke.features.encoders import digest_state, digest_tensors
 from unchoke.features.feature_store import ACTIVATIONS, VIEWS, Placement, save_shard
 from unchoke.photos.pixels.tile_grid import TilePlan
+from unchoke.photos.targets import plan_targets
 from unchoke.training.network.training_job import (
     NetworkSpec,
     StoredActivations,
@@ -24,7 +25,6 @@ from unchoke.training.network.training_job import (
     build_objective,
     run_job,
 )
-from unchoke.training.targets import plan_targets
 
 NUM_VIEWS = 3
 

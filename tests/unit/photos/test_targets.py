@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 import torch
 
 from unchoke.core.errors import UsageError
-from unchoke.training.targets import TargetPlan, plan_targets
+from unchoke.core.settings import Settings
+from unchoke.photos.targets import TargetPlan, check_target_names, plan_targets
 
 PASTURE = ("clover", "dead", "green", "gdm", "total")
 SUMS = {"gdm": ("green", "clover"), "total": ("gdm", "dead")}
@@ -71,3 +73,33 @@ def test_sums_that_cannot_be_derived_are_refused_with_the_reason(sums, fault):
 def test_weights_that_make_no_sense_are_refused_with_the_reason(weights, fault):
     with pytest.raises(UsageError, match=fault):
         plan_targets(PASTURE, weights=weights)
+
+
+def test_sums_and_weights_may_name_only_targets_that_exist() -> None:
+    names = ("clover", "dead", "green", "total")
+    sound = {"sums": {"total": ("clover", "dead", "green")}, "target_weights": dict.fromkeys(names, 1.0)}
+    check_target_names(Settings(**sound), names)
+    check_target_names(Settings(), names)
+    for wrong in (
+        {"sums": {"all": ("clover", "dead")}},
+        {"sums": {"total": ("moss", "dead")}},
+        {"target_weights": {"moss": 1.0}},
+    ):
+        with pytest.raises(UsageError) as caught:
+            check_target_names(Settings(**wrong), names)
+        assert any(name in caught.value.what for name in ("'all'", "'moss'"))
+        assert "'clover', 'dead', 'green', 'total'" in caught.value.why
+
+
+def test_what_cannot_be_summed_or_weighted_is_refused_before_anything_is_run() -> None:
+    names = ("a", "b", "c")
+    with pytest.raises(UsageError, match="part of itself"):
+        check_target_names(Settings(sums={"a": ("b",), "b": ("a",)}), names)
+    with pytest.raises(UsageError, match="no weight for 'c'"):
+        check_target_names(Settings(target_weights={"a": 1, "b": 1}), names)
+
+
+@pytest.mark.parametrize("given", [{"sums": {"a": ("b",)}}, {"target_weights": {"a": 1.0}}, {"positive": True}], ids=str)
+def test_classes_have_neither_sums_nor_weights_nor_signs(given: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="classes are learnt"):
+        check_target_names(Settings(**given), ("a", "b"), kind="classification")

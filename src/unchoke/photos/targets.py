@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from unchoke.core.errors import UsageError, list_some
+from unchoke.core.settings import Settings
+
+if TYPE_CHECKING:
+    import torch
 
 Sums = Mapping[str, tuple[str, ...]]
 
@@ -34,6 +36,8 @@ class TargetPlan:
     @property
     def matrix(self) -> torch.Tensor:
         """(learned, names), float32: how often each learned value counts in each target, so that all = learned @ matrix."""
+        import torch
+
         counts = torch.zeros(len(self.learned), len(self.names))
         for column, name in enumerate(self.names):
             for leaf in _leaves(name, self.sums):
@@ -54,6 +58,29 @@ class TargetPlan:
             weights=None if weights is None else tuple(float(weight) for weight in weights),
             positive=bool(values["positive"]),
         )
+
+
+def check_target_names(settings: Settings, names: Sequence[str], *, kind: str = "regression") -> None:
+    """Refuse sums and weights of targets that do not exist or cannot be; for classes there are none. `names` is every target."""
+    declared = {"--sum": bool(settings.sums), "--target-weight": bool(settings.target_weights), "--positive": settings.positive}
+    given = [option for option, is_given in declared.items() if is_given]
+    if kind == "classification" and given:
+        raise UsageError(
+            f"{' and '.join(given)} given, but classes are learnt",
+            why="sums, weights and signs belong to targets, which are numbers",
+            try_=f"leave {' and '.join(given)} out, or name targets with --target",
+        )
+    parts = [part for parts in settings.sums.values() for part in parts]
+    used = dict.fromkeys([*settings.sums, *parts, *settings.target_weights])
+    unknown = [name for name in used if name not in names]
+    if unknown:
+        raise UsageError(
+            f"no target called {list_some([repr(name) for name in unknown])}, which a sum or a weight names",
+            why=f"the targets are {list_some([repr(name) for name in names], limit=20)}",
+            try_="correct the name in --sum or --target-weight, or in unchoke.toml",
+        )
+    if given:
+        plan_targets(names, sums=settings.sums, weights=settings.target_weights, positive=settings.positive)
 
 
 def plan_targets(
