@@ -22,7 +22,7 @@ from unchoke.core.errors import MachineError
 KILLED_WHILE_WRITING = """
 import os, signal, sys
 from pathlib import Path
-from unchoke import atomic
+from unchoke.core import atomic
 def write(file):
     file.write(b"half of the new")
     file.flush()

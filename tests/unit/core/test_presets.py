@@ -61,7 +61,7 @@ def test_options_in_the_comments_exist(name: str) -> None:
 
 def test_the_files_go_into_the_package() -> None:
     packaged = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["unchoke"]
-    assert "presets/*.toml" in packaged
+    assert "core/presets/*.toml" in packaged
 
 
 def test_ham10000_keeps_lesions_together_and_weighs_rare_diagnoses_up() -> None:

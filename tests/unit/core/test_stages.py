@@ -9,7 +9,7 @@ import pytest
 
 from unchoke.core.stages import OTHER, Marker, StageRow, profile_rows, self_seconds
 
-HERE = "measure/test_stages.py"
+HERE = "core/test_stages.py"
 MARKERS = (Marker("read", HERE, "read_block"), Marker("write", HERE, "write_file"))
 
 

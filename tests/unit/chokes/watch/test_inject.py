@@ -58,7 +58,7 @@ def test_helpers_of_a_script_leave_no_record_unless_they_use_torch(tmp_path: Pat
 
 def test_a_script_is_stopped_after_so_many_steps_and_can_still_tidy_up(tmp_path: Path) -> None:
     code = """
-from unchoke.chokes.watch import record
+from unchoke.chokes.watch import recorder as record
 account = record.current().account
 try:
     while True:

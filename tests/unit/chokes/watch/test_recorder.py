@@ -36,7 +36,7 @@ def test_calls_are_summed_by_kind_phase_and_place() -> None:
 def test_a_call_without_a_place_gets_the_line_it_came_from() -> None:
     recorder = Recorder()
     recorder.call("open", 0.5)
-    assert (Path(rows(recorder)[0]["file"]).name, rows(recorder)[0]["line"] > 0) == ("test_record.py", True)
+    assert (Path(rows(recorder)[0]["file"]).name, rows(recorder)[0]["line"] > 0) == ("test_recorder.py", True)
 
 
 def test_what_the_watcher_does_is_not_counted() -> None:

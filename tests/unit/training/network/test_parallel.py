@@ -19,7 +19,7 @@ from torch import nn
 from unchoke.features.encoders import digest_tensors
 from unchoke.training.network.parallel import ALONE, Ranks, joined
 
-DRIVER = Path(__file__).parent / "parallel_driver.py"
+DRIVER = Path(parallel_driver.__file__)
 Found = dict[str, dict[int, dict[str, Any]]]
 
 

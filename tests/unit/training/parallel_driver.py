@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parent))
 
 from small_training import NO_MEMORY, Shortage, after, small
 
