@@ -48,9 +48,8 @@ def _field(patch: Box) -> NDArray[np.float32]:
 
 def stitch_one(args: argparse.Namespace, px: int) -> dict[str, Any]:
     """Stitch one mask in this process; its peak, what was there before, and the seconds of both halves."""
-    from unchoke.masks.parts import PartStore, to_part
     from unchoke.masks.stitch import plan_stitch, stitch
-    from unchoke.masks.write_masks import plan_files, write_masks
+    from unchoke.masks.write_masks import PartStore, plan_files, to_part, write_masks
     from unchoke.scenes.scene_facts import Grid
 
     folder = Path(args.folder) / f"stitch-{px}"

@@ -41,8 +41,7 @@ from unchoke.scenes.npz import encode_npz
 from unchoke.scenes.scale import measure_scale
 from unchoke.scenes.scan_scenes import scan_scenes
 from unchoke.scenes.tiling.plain_tile import PlainTiler
-from unchoke.scenes.tiling.strips import Strip, TileSpec, plan_strips, shared_rows
-from unchoke.scenes.tiling.tiles import STAGES, StripResult, run_strip
+from unchoke.scenes.tiling.tiles import STAGES, Strip, StripResult, TileSpec, plan_strips, run_strip, shared_rows
 
 WORKERS = 2
 _FLOOR_TILES = 64

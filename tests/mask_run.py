@@ -46,7 +46,7 @@ def _pyramid() -> Any:
 
 def make_run(folder: Path, *, cut: str = "pyramid", bands: tuple[str, ...] = BANDS, engine: dict[str, Any] | None = None) -> Path:
     """The folder of a run of `segment train`, with a decoder that was begun and never trained."""
-    from unchoke.masks.band_standard import BandStandard
+    from unchoke.masks.patches import BandStandard
     from unchoke.masks.segmenter import Segmenter, SegmenterConfig
     from unchoke.masks.trained_segmenter import HEAD_FILE, TrainedSegmenter, save_segmenter
 

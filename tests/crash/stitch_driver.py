@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from unchoke.core.boxes import Box
-from unchoke.masks.parts import PartStore, to_part
 from unchoke.masks.stitch import StitchPlan, Values, stitch
-from unchoke.masks.write_masks import plan_files, write_masks
+from unchoke.masks.write_masks import PartStore, plan_files, to_part, write_masks
 from unchoke.scenes.scene_facts import Grid
 
 NAMES = ("land", "water")

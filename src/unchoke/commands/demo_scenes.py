@@ -24,7 +24,7 @@ from unchoke.reports.layout import columns, wrap
 from unchoke.reports.text import render_headline, render_metrics, render_timings
 
 if TYPE_CHECKING:
-    from unchoke.masks.predict_result import SegmentPredictResult
+    from unchoke.masks.draw_masks import SegmentPredictResult
     from unchoke.scenes.tiling.tile_result import TileResult
 
 CLASSES = ("clear", "cirrus", "cloud")

@@ -31,14 +31,12 @@ from unchoke.core.workspace import out_option
 from unchoke.jobs.job_engines import InProcessEngine
 from unchoke.runs.session import Session, open_session
 from unchoke.scenes.handles import HandlePool
-from unchoke.scenes.tiling.block_rows import SharedRows
 from unchoke.scenes.tiling.plain_tile import PLAIN_MARKERS, PlainTiler
-from unchoke.scenes.tiling.strips import Strip, TileSpec, shared_rows
+from unchoke.scenes.tiling.shared_blocks import SharedRows
 from unchoke.scenes.tiling.tile_choices import choose_workers
-from unchoke.scenes.tiling.tile_findings import Measured, diagnose_tiling
-from unchoke.scenes.tiling.tile_profile_text import render_tile_profile
+from unchoke.scenes.tiling.tile_profile import Measured, diagnose_tiling, render_tile_profile
 from unchoke.scenes.tiling.tile_sample import Sampled, sample_windows
-from unchoke.scenes.tiling.tiles import run_strip
+from unchoke.scenes.tiling.tiles import Strip, TileSpec, run_strip, shared_rows
 
 WINDOWS = 24
 _TILES = "scenes/tiling/tiles.py"

@@ -32,14 +32,13 @@ from unchoke.machine.memory.memory_watch import MemoryWatch
 from unchoke.machine.policy import Policy
 from unchoke.masks.batch_size import FILE as BATCH_FILE
 from unchoke.masks.batch_size import choose_batch
-from unchoke.masks.draw_masks import UNFINISHED, MaskWork, make_mask
-from unchoke.masks.parts import PartStore
+from unchoke.masks.draw_masks import UNFINISHED, MaskWork, SegmentPredictResult, make_mask
 from unchoke.masks.patches import PatchReader
-from unchoke.masks.predict_result import SegmentPredictResult
 from unchoke.masks.predictor import EngineUse, OpenPredictor, PredictorSpec, open_predictor
 from unchoke.masks.segmenter import WHOLE
 from unchoke.masks.stitch import LIMIT_BYTES, StitchPlan, count_patches, plan_stitch
 from unchoke.masks.trained_segmenter import TrainedSegmenter, load_segmenter
+from unchoke.masks.write_masks import PartStore
 from unchoke.runs.lookup import FoundRun, find_run
 from unchoke.runs.session import Session, default_listener, refuse_inside_data
 from unchoke.scenes.handles import HandlePool

@@ -30,8 +30,7 @@ from unchoke.masks.gallery import build_gallery, choose_samples, stitched_sample
 from unchoke.masks.judge_masks import MaskMeter, MaskScores, Predict, judge_masks, stitched_bands
 from unchoke.masks.mask_objective import IGNORE, ious
 from unchoke.masks.patch_features import PyramidFeatures, extract_pyramids
-from unchoke.masks.patch_material import PatchMaterial
-from unchoke.masks.prepare_patches import prepare_patches
+from unchoke.masks.prepare_patches import PatchMaterial, prepare_patches
 from unchoke.masks.segment_trainer import SegmentTrainer
 from unchoke.masks.segmenter import PYRAMID, WHOLE
 from unchoke.masks.trained_segmenter import HEAD_FILE, TrainedSegmenter, save_segmenter

@@ -22,15 +22,19 @@ from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.mask_sources import MaskSource
 from unchoke.scenes.scale import SceneScale
 from unchoke.scenes.scene_facts import SceneFacts
-from unchoke.scenes.tiling.strip_work import ScenePlan, find_state, plan_scene, plan_work
-from unchoke.scenes.tiling.strips import TileSpec
-from unchoke.scenes.tiling.tile_choices import Recipe, choose_masks, choose_recipe, choose_workers, refuse_overlap
-from unchoke.scenes.tiling.tile_manifest import MANIFEST_NAME
-from unchoke.scenes.tiling.tile_outcome import conclude
+from unchoke.scenes.tiling.strip_work import ScenePlan, find_state, plan_scene, plan_work, run_work
+from unchoke.scenes.tiling.tile_choices import (
+    DEFAULT_TILE_PX,
+    Recipe,
+    choose_masks,
+    choose_recipe,
+    choose_workers,
+    refuse_overlap,
+)
+from unchoke.scenes.tiling.tile_outcome import MANIFEST_NAME, conclude
 from unchoke.scenes.tiling.tile_result import SceneRow, TileResult
-from unchoke.scenes.tiling.tile_run import run_work
 from unchoke.scenes.tiling.tile_scenes import FoundScenes, find_scenes, measure_scales
-from unchoke.scenes.tiling.tile_trial import DEFAULT_TILE_PX
+from unchoke.scenes.tiling.tiles import TileSpec
 
 
 def tile(

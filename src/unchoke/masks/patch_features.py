@@ -30,9 +30,8 @@ from unchoke.jobs.queue import JobQueue, QueueState
 from unchoke.jobs.run_jobs import run_jobs
 from unchoke.machine.memory.memory_watch import return_unused_memory
 from unchoke.masks.extract_patches import PyramidExtractor
-from unchoke.masks.patch_material import READING, PatchMaterial, parents_of, patch_contents
 from unchoke.masks.patches import save_patch_manifest
-from unchoke.masks.prepare_patches import prepare_patches
+from unchoke.masks.prepare_patches import READING, PatchMaterial, parents_of, patch_contents, prepare_patches
 from unchoke.photos.resources import measure_room
 from unchoke.runs.session import Session
 from unchoke.scenes.open_scenes import set_aside

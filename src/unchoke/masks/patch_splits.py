@@ -14,7 +14,7 @@ from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError, UsageError
 from unchoke.core.settings import Settings
 from unchoke.core.units import format_count
-from unchoke.masks.patch_labels import KeptPatches
+from unchoke.masks.patch_arrays import KeptPatches
 from unchoke.masks.patches import Patch, plan_patches, with_splits
 from unchoke.runs.session import Session
 from unchoke.scenes.blocks import Placed, assign_splits, choose_block_px, footprints

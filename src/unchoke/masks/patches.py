@@ -1,7 +1,8 @@
 """Square patches of scenes: where they lie, which side they are on, and what a network is shown of them.
 
-In: inspected scenes. Out: patches with ids that never change, a manifest of them that is never overwritten, and their pixels and
-masks by scene and box. Windows are read when asked for and nothing is kept here; `arrays.py` keeps, `extract.py` encodes.
+In: inspected scenes. Out: patches with ids that never change, a manifest of them that is never overwritten, and by scene and box
+their masks and their pixels: on the scene's scale, then with mean 0 and standard deviation 1 in each band, as float16. Windows
+are read when asked for and nothing is kept here.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +21,12 @@ from numpy.typing import NDArray
 from unchoke.core import atomic, listing
 from unchoke.core.boxes import Box, plan_boxes
 from unchoke.core.clock import during
-from unchoke.masks.band_standard import BandStandard
+from unchoke.core.fingerprint import digest
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.mask_sources import MaskSource
 from unchoke.scenes.raster import read_box
 from unchoke.scenes.scale import SceneScale, apply_scale
 from unchoke.scenes.scene_facts import IGNORE, SceneFacts
-
-__all__ = ["BandStandard", "Patch", "PatchReader", "plan_patches", "save_patch_manifest", "with_splits"]
 
 MANIFEST_COLUMNS = ("patch_id", "parent_image", "bbox", "features_path", "split", "scene_id")
 _VERSION = re.compile(r"patch_manifest\.v(\d{3,})\.csv")
@@ -139,3 +139,64 @@ def read_mask(facts: SceneFacts, box: Box, *, pool: HandlePool, source: MaskSour
     """The mask of a box; 255 wherever a pixel is not valid in every band."""
     bands, valid = read_box(facts, box, pool=pool)
     return source.mask(facts, box, bands, valid, pool)
+
+
+LIMIT = 8.0
+"""Standardised values are kept within this many standard deviations: float16 holds them, and a hot pixel blinds no filter."""
+
+
+@dataclass(frozen=True)
+class BandStandard:
+    """Mean and standard deviation of each band, in the order of the bands."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def apply(self, bands_chw: NDArray[np.float32], valid_hw: NDArray[np.bool_]) -> NDArray[np.float16]:
+        """The standardised bands; `bands_chw` is worked on in place. Pixels that are not valid become 0, every band's mean."""
+        bands_chw -= np.array(self.mean, np.float32)[:, None, None]
+        bands_chw /= np.array(self.std, np.float32)[:, None, None]
+        np.clip(bands_chw, -LIMIT, LIMIT, out=bands_chw)
+        bands_chw[:, ~valid_hw] = 0
+        return bands_chw.astype(np.float16)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"mean": list(self.mean), "std": list(self.std)}
+
+    @classmethod
+    def from_dict(cls, value: dict[str, Any]) -> BandStandard:
+        return cls(tuple(map(float, value["mean"])), tuple(map(float, value["std"])))
+
+
+def measure_standard(parts: Iterable[tuple[NDArray[np.float32], NDArray[np.bool_]]], *, num_bands: int) -> BandStandard:
+    """Mean and deviation over the valid pixels of all `parts`, pairs of bands (B, h, w) and valid (h, w).
+
+    A band that is the same everywhere keeps a deviation of 1, as do all where no pixel is valid.
+    """
+    count, mean, squares = 0, np.zeros(num_bands), np.zeros(num_bands)
+    for bands, valid in parts:
+        values = bands[:, valid].astype(np.float64)
+        if values.shape[1]:
+            count, mean, squares = _merged(count, mean, squares, values)
+    std = np.sqrt(squares / max(count, 1))
+    std[std <= 1e-12 * np.maximum(1.0, np.abs(mean))] = 1.0
+    return BandStandard(tuple(mean.tolist()), tuple(std.tolist()))
+
+
+def _merged(
+    count: int, mean: NDArray[np.float64], squares: NDArray[np.float64], values: NDArray[np.float64]
+) -> tuple[int, NDArray[np.float64], NDArray[np.float64]]:
+    """Count, mean and sum of squared distances with `values` (B, n) added: exact where plain sums of squares would cancel."""
+    added = values.shape[1]
+    total = count + added
+    its_mean = values.mean(axis=1)
+    its_squares = ((values - its_mean[:, None]) ** 2).sum(axis=1)
+    shift = its_mean - mean
+    return total, mean + shift * (added / total), squares + its_squares + shift**2 * (count * added / total)
+
+
+def pixels_key(facts: SceneFacts) -> str:
+    """A scene's band files and how its pixels come out of them; new labels leave it as it is."""
+    label = None if facts.label is None else facts.label.path
+    files = [[Path(stamp.path).name, stamp.size_bytes, stamp.mtime_ns] for stamp in facts.stamps if stamp.path != label]
+    return digest([files, asdict(facts.grid), list(facts.band_names), facts.resampling])

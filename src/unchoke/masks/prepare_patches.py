@@ -7,8 +7,9 @@ network's pyramid. Every choice is said with its reason; a scene that breaks is 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +25,11 @@ from unchoke.core.units import format_bytes, format_count
 from unchoke.features.cut import NONE
 from unchoke.features.prepare_pyramid import refuse_impossible
 from unchoke.features.pyramid import PyramidSpec, load_pyramid
-from unchoke.masks.band_standard import BandStandard, measure_standard
-from unchoke.masks.patch_arrays import PatchArrays, build_pixels, holds
-from unchoke.masks.patch_labels import (
+from unchoke.jobs.quarantine import Quarantined
+from unchoke.masks.patch_arrays import (
+    PatchArrays,
+    build_pixels,
+    holds,
     keep_masks,
     labelled_only,
     lost_scene,
@@ -35,9 +38,17 @@ from unchoke.masks.patch_labels import (
     teller,
     with_labels,
 )
-from unchoke.masks.patch_material import READING, PatchMaterial, parents_of, patch_contents
 from unchoke.masks.patch_splits import choose_sizes, split_patches
-from unchoke.masks.patches import Patch, PatchReader, plan_patches, read_scaled, save_patch_manifest
+from unchoke.masks.patches import (
+    BandStandard,
+    Patch,
+    PatchReader,
+    measure_standard,
+    pixels_key,
+    plan_patches,
+    read_scaled,
+    save_patch_manifest,
+)
 from unchoke.photos.resources import measure_room
 from unchoke.runs.session import Session
 from unchoke.scenes.handles import HandlePool
@@ -47,6 +58,76 @@ from unchoke.scenes.scene_facts import SceneError, SceneFacts
 
 if TYPE_CHECKING:
     from torch import nn
+
+
+READING = "windows of scenes, scaled, standardised, clipped at 8 deviations; version 1"
+"""How pixels come about, for digests."""
+
+
+@dataclass
+class PatchMaterial:
+    """All that training on patches needs. `patches`, `arrays` and rows of features share their positions.
+
+    `patches` are those of train, val and test only: buffer and unlabelled ones are left out. `pyramid` is the pretrained network.
+    The manifest says where features lie, so it is written once they are planned; with `--cut none`, at once.
+    """
+
+    facts: list[SceneFacts]
+    patches: list[Patch]
+    spec: PyramidSpec
+    pyramid: nn.Module
+    standard: BandStandard
+    scales: dict[str, SceneScale]
+    reader: PatchReader
+    class_names: tuple[str, ...]
+    arrays: PatchArrays
+    overlap_px: int
+    normalise: str
+    mask_facts: dict[str, Any]
+    findings: list[Finding] = field(default_factory=list)
+    quarantined: list[Quarantined] = field(default_factory=list)
+    manifest_file: Path | None = None
+
+    @property
+    def manifest(self) -> Path:
+        """`patches/patch_manifest.v….csv`, once it is written."""
+        if self.manifest_file is None:
+            raise ValueError("the manifest is written with the features")
+        return self.manifest_file
+
+    @property
+    def band_names(self) -> tuple[str, ...]:
+        return self.facts[0].band_names
+
+    @property
+    def facts_by_scene(self) -> dict[str, SceneFacts]:
+        return {scene.scene_id: scene for scene in self.facts}
+
+    @property
+    def digest(self) -> str:
+        """Of everything a run depends on: files, masks, boxes, splits, scaling."""
+        pixels = patch_contents(self)
+        files = {scene.scene_id: scene.content for scene in self.facts}
+        patches = [[pixels[patch.patch_id], files[patch.scene_id], patch.patch_id, patch.split] for patch in self.patches]
+        rest = {"mask": self.mask_facts, "classes": list(self.class_names), "standard": self.standard.to_dict()}
+        return digest([READING, patches, rest])
+
+    def keep(self, positions: NDArray[np.int64]) -> None:
+        """Leave out all other patches."""
+        self.patches = [self.patches[position] for position in positions.tolist()]
+        self.arrays = self.arrays.keep(positions)
+
+
+def patch_contents(material: PatchMaterial) -> dict[str, str]:
+    """What the pixels of each patch depend on: its scene's bands, grid and scale, and its box. Labels play no part."""
+    scenes = {scene.scene_id: [pixels_key(scene), material.scales[scene.scene_id].to_dict()] for scene in material.facts}
+    return {patch.patch_id: digest([*scenes[patch.scene_id], list(patch.box)])[:32] for patch in material.patches}
+
+
+def parents_of(facts: Sequence[SceneFacts]) -> dict[str, str]:
+    """What the patches of each scene were cut from: its file, or the first of its bands."""
+    return {scene.scene_id: scene.scene.paths[0] for scene in facts}
+
 
 _MEASURED_PATCHES = 64
 _MARGIN_BYTES = 2**30

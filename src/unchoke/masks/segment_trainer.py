@@ -26,7 +26,7 @@ from unchoke.machine.policy import UNMEASURED
 from unchoke.masks.dihedral import NUM_TURNS
 from unchoke.masks.mask_objective import MEAN_IOU, count_pixels, weigh_classes
 from unchoke.masks.patch_features import PyramidFeatures
-from unchoke.masks.patch_material import PatchMaterial
+from unchoke.masks.prepare_patches import PatchMaterial
 from unchoke.masks.segment_job import SegmentJob
 from unchoke.masks.segment_trial import SegmentTrial
 from unchoke.masks.segmenter import FPN_STRIDES, PYRAMID, WHOLE, SegmenterConfig

@@ -6,8 +6,9 @@ patches reach into the next one, are held. A patch that lies across two strips i
 4,096 px, patches of 256 px and an overlap of 64 px that is about 5 % more work, with narrower strips (many classes) more.
 
 A pixel is the sum of share × value over the patches that cover it, row by row and from left to right, whatever the strips and
-bands are: other plans, a sweep that was interrupted, and `stitch_in_ram` give the same bits. A value that is not a number (where
-a patch has nothing to say) makes its pixel none. Nothing is read or written here.
+bands are: other plans and a sweep that was interrupted give the same bits. The weights are separable, so shares are worked out
+for one axis at a time and multiplied. A value that is not a number (where a patch has nothing to say) makes its pixel none.
+Nothing is read or written here.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unchoke.core.boxes import Box, plan_boxes, plan_starts
-from unchoke.masks.blend import blend_shares
 
 Values = NDArray[np.float32]
 Predict = Callable[[list[Box]], Values]
@@ -223,3 +223,33 @@ def stitch_in_ram(plan: StitchPlan, predict: Predict, *, batch: int = 1) -> Valu
             part = patch.within(plan.height, plan.width)
             add_patch(plan, patch, value, onto=sums[_inside(part, whole)], part=part)
     return sums
+
+
+def blend_profile(patch_px: int, overlap_px: int) -> NDArray[np.float64]:
+    """The window along one axis: it rises as a raised cosine over the overlap, stays at one, and falls again; never zero."""
+    if not 0 <= overlap_px < patch_px:
+        raise ValueError(f"patches of {patch_px} px cannot share {overlap_px}")
+    profile = np.ones(patch_px)
+    if overlap_px:
+        ramp = np.sin(np.pi / 2 * (np.arange(overlap_px) + 0.5) / overlap_px) ** 2
+        profile[:overlap_px] *= ramp
+        profile[patch_px - overlap_px :] *= ramp[::-1]
+    return profile
+
+
+def blend_window(patch_px: int, overlap_px: int) -> NDArray[np.float32]:
+    """The weight of each pixel of a patch (p, p): most in the middle, least at the rim, where a network sees one side only."""
+    profile = blend_profile(patch_px, overlap_px)
+    return np.outer(profile, profile).astype(np.float32)
+
+
+def blend_shares(starts: Sequence[int], *, patch_px: int, overlap_px: int) -> NDArray[np.float32]:
+    """What share of a pixel each patch has along one axis: (number of patches, p). Shares of one pixel add up to one.
+
+    Where one patch alone covers a pixel its share is exactly one, so that its values pass through unchanged.
+    """
+    profile = blend_profile(patch_px, overlap_px)
+    total = np.zeros(max(starts) + patch_px)
+    for start in starts:
+        total[start : start + patch_px] += profile
+    return np.stack([profile / total[start : start + patch_px] for start in starts]).astype(np.float32)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from unchoke.core.errors import DataError, UsageError
 from unchoke.features.pyramid import PyramidEngine, PyramidSpec, TorchPyramidEngine, load_pyramid
 from unchoke.machine.backend import autocast, torch_dtype
-from unchoke.masks.band_standard import BandStandard
+from unchoke.masks.patches import BandStandard
 from unchoke.masks.segmenter import WHOLE, Segmenter, SegmenterConfig
 from unchoke.training.checkpoints import load_checkpoint, save_tensors
 from unchoke.training.network.snapshot import State

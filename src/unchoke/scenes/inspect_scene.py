@@ -15,11 +15,25 @@ import numpy as np
 
 from unchoke.core.errors import list_some
 from unchoke.core.fingerprint import digest
-from unchoke.scenes.bands import find_band
-from unchoke.scenes.grids import Bounds, bounds_of, choose_grid, is_upright, no_overlap, origin_in, same_place, scale_to_pixels
 from unchoke.scenes.handles import HandlePool, unreadable
-from unchoke.scenes.scene_facts import Affine6, BandFacts, FileStamp, Grid, LabelFacts, SceneError, SceneFacts
-from unchoke.scenes.scene_list import BandFile, Scene
+from unchoke.scenes.scene_facts import (
+    Affine6,
+    BandFacts,
+    Bounds,
+    FileStamp,
+    Grid,
+    LabelFacts,
+    SceneError,
+    SceneFacts,
+    bounds_of,
+    choose_grid,
+    is_upright,
+    no_overlap,
+    origin_in,
+    same_place,
+    scale_to_pixels,
+)
+from unchoke.scenes.scene_files import BandFile, Scene, find_band
 
 RESAMPLINGS = ("nearest", "bilinear", "cubic", "average")
 _PHOTO_DRIVERS = frozenset({"JPEG", "PNG", "GIF", "BMP", "WEBP"})

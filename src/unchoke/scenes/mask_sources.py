@@ -1,7 +1,9 @@
 """Where the classes of pixels come from: a label raster, a formula over the bands, polygons, or nowhere.
 
-A mask source is a small picklable value; windows come in, classes go out as uint8 with 255 for every pixel that has none.
-Reading label rasters is the business of `decode`, formulas of `expression`, vector files of `polygons`.
+A mask source is a small picklable value; windows come in, classes go out as uint8 with 255 for every pixel that has none. Label
+rasters are read by `raster`, formulas by `expression`. Vector files (GeoJSON, GeoPackage, shapefile and whatever else GDAL
+reads) are read here: polygons are brought into the scene's pixel coordinates once per file and grid and kept; a window is burnt
+from those that meet it, by pixel centres, so windows agree with the whole.
 """
 
 from __future__ import annotations
@@ -15,14 +17,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from unchoke.core import listing
 from unchoke.core.boxes import Box
-from unchoke.core.errors import UsageError
+from unchoke.core.errors import DataError, UsageError, list_some, missing_extra
+from unchoke.core.fingerprint import digest, digest_file
 from unchoke.core.settings import Settings
-from unchoke.scenes import polygons
 from unchoke.scenes.expression import Expression, parse_expression
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.raster import read_label
-from unchoke.scenes.scene_facts import IGNORE, SceneFacts
+from unchoke.scenes.scene_facts import IGNORE, Grid, SceneError, SceneFacts
 
 Classes = NDArray[np.uint8]
 Physical = NDArray[np.float32]
@@ -94,8 +97,8 @@ class PolygonMask:
 
     def mask(self, facts: SceneFacts, box: Box, bands_physical: Physical, valid: Valid, pool: HandlePool) -> Classes:
         """See `MaskSource`. The bands play no part; the file is read once per process and coordinate system."""
-        shapes = polygons.load_polygons(self.path, class_field=self.class_field, content=self.content, grid=facts.grid)
-        return _hide_invalid(polygons.burn(shapes, box), valid)
+        shapes = load_polygons(self.path, class_field=self.class_field, content=self.content, grid=facts.grid)
+        return _hide_invalid(burn(shapes, box), valid)
 
     def describe(self) -> dict[str, Any]:
         return {"kind": "polygons", "class_field": self.class_field, "content": self.content}
@@ -119,8 +122,8 @@ def choose_mask(settings: Settings, *, band_names: Sequence[str], labelled: bool
         return ExpressionMask(settings.mask, tuple(band_names))
     if settings.polygons:
         path = Path(settings.polygons)
-        polygons.check_polygons(path, class_field=settings.polygon_class)
-        return PolygonMask(str(path), settings.polygon_class, polygons.digest_polygons(path))
+        check_polygons(path, class_field=settings.polygon_class)
+        return PolygonMask(str(path), settings.polygon_class, digest_polygons(path))
     return LabelMask(settings.ignore) if labelled else None
 
 
@@ -133,3 +136,162 @@ def _hide_invalid(classes: Classes, valid: Valid) -> Classes:
     if not valid.all():
         classes[~valid] = IGNORE
     return classes
+
+
+_SHAPEFILE = ".shp"
+_AREAS = {3, 6}
+"""Shapely's numbers for Polygon and MultiPolygon."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shapes:
+    """Polygons in pixel coordinates of one grid (x = column, y = row), in the order of the file, with their classes."""
+
+    areas: NDArray[Any]
+    classes: NDArray[np.uint8]
+    tree: Any
+
+
+def check_polygons(path: Path, *, class_field: str | None) -> None:
+    """Refuse a file that is missing or cannot be read, or whose class field is lacking or holds no classes."""
+    if not path.exists():
+        raise UsageError(f"there is no vector file {path}", why="--polygons names it", try_="check the path")
+    _, _, _, fields = _read(str(path), class_field=None, max_features=1)
+    if class_field is not None and class_field not in fields:
+        known = f"its fields are {list_some(fields, limit=20)}" if fields else "its polygons have no fields"
+        raise UsageError(
+            f"{path.name} has no field {class_field!r}",
+            why=known,
+            try_=f"--polygon-class {fields[0]}" if fields else "leave out --polygon-class: every polygon is class 1",
+        )
+    if class_field is not None:
+        _, _, values, _ = _read(str(path), class_field=class_field)
+        _classes(str(path), class_field, np.empty(0) if values is None else values)
+
+
+def digest_polygons(path: Path) -> str:
+    """A digest of everything the mask depends on: the file, and for a shapefile the files beside it."""
+    names = listing.names(path.parent, prefix=f"{path.stem}.") if path.suffix.lower() == _SHAPEFILE else [path.name]
+    return digest([[name, digest_file(path.parent / name)] for name in names])
+
+
+@lru_cache(maxsize=16)
+def load_polygons(path: str, *, class_field: str | None, content: str, grid: Grid) -> Shapes:
+    """The polygons of a file on the grid of a scene. `content` is what `digest_polygons` gave; another file by now is refused."""
+    import shapely
+
+    if not Path(path).exists() or digest_polygons(Path(path)) != content:
+        raise DataError(
+            f"{path} changed while the command ran", why="its content is another one now", try_="run the command again"
+        )
+    crs, wkb, values, _ = _read(path, class_field=class_field)
+    areas = shapely.from_wkb(wkb, on_invalid="fix")
+    keep = ~(shapely.is_missing(areas) | shapely.is_empty(areas))
+    areas, values = areas[keep], values[keep] if values is not None else None
+    _refuse_lines(path, areas)
+    classes = np.ones(len(areas), np.uint8) if values is None else _classes(path, class_field, values)
+    placed = shapely.transform(areas, _Placing(path, crs, grid))
+    there = np.isfinite(shapely.bounds(placed)).all(axis=1)  # elsewhere on earth the scene's projection may have no answer
+    placed, classes = placed[there], classes[there]
+    tree = shapely.STRtree(placed)
+    tree.query(shapely.Point(0, 0))  # the tree may be built by the first question, which should not be two threads' at once
+    return Shapes(placed, classes, tree)
+
+
+def burn(shapes: Shapes, box: Box) -> NDArray[np.uint8]:
+    """Classes (h, w) of a window; 0 where there is no polygon."""
+    import shapely
+    from rasterio.features import rasterize
+    from rasterio.transform import Affine
+
+    meeting = np.sort(shapes.tree.query(shapely.box(box.left, box.top, box.right, box.bottom)))
+    mask = np.zeros((box.height, box.width), np.uint8)
+    if len(meeting):
+        pairs = [(shapes.areas[number], int(shapes.classes[number])) for number in meeting]
+        rasterize(pairs, out=mask, transform=Affine.translation(box.left, box.top), all_touched=False)
+    return mask
+
+
+class _Placing:
+    """From the coordinates of a file to pixels of a grid, for arrays of points (n, 2)."""
+
+    def __init__(self, path: str, crs: str | None, grid: Grid) -> None:
+        if bool(crs) != bool(grid.crs):
+            lacking = (
+                "the scene has a coordinate system and the file has none"
+                if grid.crs
+                else "the scene has none and the file has one"
+            )
+            raise SceneError(
+                f"the polygons of {path} cannot be placed on the scene",
+                why=lacking,
+                try_="give both a coordinate system, for instance with ogr2ogr -a_srs or gdal_edit -a_srs",
+                path=path,
+            )
+        self._from, self._onto = crs, grid.crs
+        self._transform = grid.transform
+
+    def __call__(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+        from rasterio.transform import Affine
+        from rasterio.warp import transform
+
+        x, y = points[:, 0], points[:, 1]
+        if self._from and self._from != self._onto:
+            x, y = (np.asarray(values) for values in transform(self._from, self._onto, x, y))
+        back = ~Affine(*self._transform)
+        return np.stack([back.a * x + back.b * y + back.c, back.d * x + back.e * y + back.f], axis=1)
+
+
+def _read(
+    path: str, *, class_field: str | None, max_features: int | None = None
+) -> tuple[str | None, NDArray[Any], NDArray[Any] | None, list[str]]:
+    """Coordinate system, geometries as WKB, the class field's values, and the names of all fields."""
+    try:
+        from pyogrio import raw, read_info
+    except ImportError as error:
+        raise missing_extra("pyogrio", extra="geo", purpose="reading polygons") from error
+    try:
+        fields = [str(name) for name in read_info(path)["fields"]]
+        columns = [] if class_field is None else [class_field]
+        meta, _, wkb, values = raw.read(path, columns=columns, max_features=max_features)
+    except (RuntimeError, ValueError) as error:
+        raise _unreadable(path, error) from error
+    if wkb is None:
+        raise _unreadable(path, ValueError("it holds a table without geometries"))
+    return meta["crs"], wkb, values[0] if values else None, fields
+
+
+def _unreadable(path: str, error: Exception) -> DataError:
+    return DataError(
+        f"the vector file {path} cannot be read",
+        why=next(iter(str(error).splitlines()), type(error).__name__),
+        try_="open it in QGIS or ogrinfo, and save it again as GeoPackage or GeoJSON",
+    )
+
+
+def _refuse_lines(path: str, areas: NDArray[Any]) -> None:
+    import shapely
+
+    kinds = shapely.get_type_id(areas)
+    other = np.flatnonzero(~np.isin(kinds, list(_AREAS)))
+    if len(other):
+        raise DataError(
+            f"{path} holds {len(other)} shapes that are no polygons, the first a {areas[other[0]].geom_type}",
+            why="only an area says which pixels are inside",
+            try_="keep the polygons only, or buffer lines and points",
+        )
+
+
+def _classes(path: str, field: str | None, values: NDArray[Any]) -> NDArray[np.uint8]:
+    try:
+        numbers = values.astype(np.float64)
+    except (TypeError, ValueError):
+        numbers = np.full(len(values), np.nan)
+    wrong = np.flatnonzero(~((numbers >= 0) & (numbers < IGNORE) & (numbers == np.floor(numbers))))
+    if len(wrong):
+        raise DataError(
+            f"the field {field!r} of {path} holds {values[wrong[0]]!r}, which is no class",
+            why=f"classes are whole numbers from 0 to {IGNORE - 1}; {len(wrong)} of {len(values)} polygons have another value",
+            try_="add a field with class numbers, or leave out --polygon-class: every polygon is class 1",
+        )
+    return numbers.astype(np.uint8)

@@ -21,7 +21,7 @@ from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.inspect_scene import inspect_scene
 from unchoke.scenes.scan_scenes import scan_scenes
 from unchoke.scenes.scene_facts import SceneError, SceneFacts
-from unchoke.scenes.scene_list import Scene
+from unchoke.scenes.scene_files import Scene
 
 
 def open_scenes(session: Session, data: Path, *, pool: HandlePool) -> tuple[list[SceneFacts], list[Finding]]:

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from unchoke.core.boxes import Box
 from unchoke.core.errors import UsageError, list_some
-from unchoke.scenes.bands import canonical
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.raster import read_box
 from unchoke.scenes.scene_facts import SceneFacts
+from unchoke.scenes.scene_files import canonical
 
 PERCENTILES = (2.0, 98.0)
 SAMPLE_PX = 4 << 20

@@ -19,10 +19,23 @@ from unchoke.core.workspace import safe_name
 from unchoke.photos.samples.folders import SPLIT_WORDS
 from unchoke.photos.samples.image_files import IMAGE_SUFFIXES, find_files, stem_of, suffix_of
 from unchoke.photos.samples.table import TABLE_SUFFIXES
-from unchoke.scenes.band_files import RESOLUTION_FOLDER, one_file_per_band, settle_bands, told_left_out, unique_ids
-from unchoke.scenes.bands import BandName, canonical, refuse_repeats, split_stem
-from unchoke.scenes.scene_labels import give_labels, is_below, label_place
-from unchoke.scenes.scene_list import BandFile, ScannedScenes, Scene
+from unchoke.scenes.scene_files import (
+    RESOLUTION_FOLDER,
+    BandFile,
+    BandName,
+    ScannedScenes,
+    Scene,
+    canonical,
+    give_labels,
+    is_below,
+    label_place,
+    one_file_per_band,
+    refuse_repeats,
+    settle_bands,
+    split_stem,
+    told_left_out,
+    unique_ids,
+)
 from unchoke.scenes.scene_tables import scan_scene_table
 
 __all__ = ["BandFile", "ScannedScenes", "Scene", "scan_scenes"]

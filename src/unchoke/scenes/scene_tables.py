@@ -27,10 +27,20 @@ from unchoke.photos.samples.image_files import (
     suffix_of,
 )
 from unchoke.photos.samples.table import is_missing, no_rows, read_table
-from unchoke.scenes.band_files import missing_band, one_file_per_band, settle_bands, unique_ids
-from unchoke.scenes.bands import canonical, find_band, split_stem
-from unchoke.scenes.scene_labels import give_labels, missing_labels
-from unchoke.scenes.scene_list import BandFile, ScannedScenes, Scene
+from unchoke.scenes.scene_files import (
+    BandFile,
+    ScannedScenes,
+    Scene,
+    canonical,
+    find_band,
+    give_labels,
+    missing_band,
+    missing_labels,
+    one_file_per_band,
+    settle_bands,
+    split_stem,
+    unique_ids,
+)
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,9 +12,8 @@ import pytest
 from PIL import Image
 
 from unchoke.core.boxes import Box, plan_boxes
-from unchoke.masks.band_standard import BandStandard
 from unchoke.masks.gallery import ENOUGH, GallerySample, build_gallery, choose_samples, score_note, stitched_samples
-from unchoke.masks.patches import Patch, PatchReader, patch_id
+from unchoke.masks.patches import BandStandard, Patch, PatchReader, patch_id
 
 rasterio = pytest.importorskip("rasterio")
 WORDS = ("image", "overlay", "prediction", "truth", "error")

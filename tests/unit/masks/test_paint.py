@@ -5,8 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unchoke.masks.paint import IGNORED, choose_rgb, paint_bands, paint_error, paint_mask, paint_overlay
-from unchoke.masks.palette import BACKGROUND, as_hex, class_colours
+from unchoke.masks.paint import (
+    BACKGROUND,
+    IGNORED,
+    as_hex,
+    choose_rgb,
+    class_colours,
+    paint_bands,
+    paint_error,
+    paint_mask,
+    paint_overlay,
+)
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,7 @@ from unchoke.core.errors import DataError, UsageError
 from unchoke.core.events import Chosen, Event, Note
 from unchoke.masks.dihedral import turn
 from unchoke.masks.patch_features import PyramidFeatures, extract_pyramids
-from unchoke.masks.patch_material import PatchMaterial
-from unchoke.masks.prepare_patches import prepare_patches
+from unchoke.masks.prepare_patches import PatchMaterial, prepare_patches
 from unchoke.runs.session import Session, open_session
 
 TINY = "test_resnet"

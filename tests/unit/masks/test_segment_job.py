@@ -13,7 +13,7 @@ from unchoke.core.events import ignore
 from unchoke.features.cut import layer_numbers
 from unchoke.features.encoders import digest_tensors
 from unchoke.machine.memory.probe import Measured
-from unchoke.masks.band_standard import BandStandard
+from unchoke.masks.patches import BandStandard
 from unchoke.masks.segment_job import SegmentJob
 from unchoke.masks.segment_trial import SegmentTrial
 from unchoke.masks.segmenter import PYRAMID, WHOLE, SegmenterConfig

@@ -7,8 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from unchoke.core.boxes import Box, plan_boxes
-from unchoke.masks.blend import blend_shares, blend_window
-from unchoke.masks.stitch import StitchPlan, Values, count_patches, plan_stitch, stitch, stitch_in_ram
+from unchoke.masks.stitch import StitchPlan, Values, blend_shares, blend_window, count_patches, plan_stitch, stitch, stitch_in_ram
 
 PLAN = StitchPlan(height=75, width=118, patch_px=32, overlap_px=8, num_classes=3, strip_px=48, band_px=32)
 

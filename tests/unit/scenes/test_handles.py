@@ -156,7 +156,7 @@ from pathlib import Path
 import numpy as np
 from unchoke.core.boxes import Box
 from unchoke.scenes.raster import HandlePool, inspect_scene, read_box
-from unchoke.scenes.scene_list import BandFile, Scene
+from unchoke.scenes.scene_files import BandFile, Scene
 
 root = Path(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))

@@ -6,17 +6,33 @@ import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyogrio
 import pytest
+import shapely
+from numpy.typing import NDArray
+from rasterio.warp import transform
 
-from unchoke.core.boxes import Box
-from unchoke.core.errors import UsageError
+from unchoke.core.boxes import Box, plan_boxes
+from unchoke.core.errors import DataError, UsageError
 from unchoke.core.settings import Settings
 from unchoke.scenes.handles import HandlePool
-from unchoke.scenes.mask_sources import ExpressionMask, LabelMask, MaskSource, PolygonMask, choose_mask
+from unchoke.scenes.mask_sources import (
+    ExpressionMask,
+    LabelMask,
+    MaskSource,
+    PolygonMask,
+    Shapes,
+    burn,
+    check_polygons,
+    choose_mask,
+    digest_polygons,
+    load_polygons,
+)
 from unchoke.scenes.raster import read_box
-from unchoke.scenes.scene_facts import IGNORE, SceneFacts
+from unchoke.scenes.scene_facts import IGNORE, SceneError, SceneFacts
 
 MakeScene = Callable[..., SceneFacts]
 
@@ -70,3 +86,123 @@ def test_every_source_crosses_to_another_process_and_describes_itself(tmp_path: 
     for source in (LabelMask(3), ExpressionMask("B2 > 1", ("B2",)), chosen):
         assert pickle.loads(pickle.dumps(source)) == source
         assert json.loads(json.dumps(source.describe())) == source.describe()
+
+
+UTM = "EPSG:32633"
+FORMATS = {"areas.geojson": "GeoJSON", "areas.gpkg": "GPKG", "areas.shp": "ESRI Shapefile"}
+
+
+def in_map(column: float, row: float) -> tuple[float, float]:
+    return 500_000 + 30 * column, 4_000_000 - 30 * row
+
+
+def square(column: float, row: float, side: float) -> Any:
+    corners = [(column, row), (column + side, row), (column + side, row + side), (column, row + side)]
+    return shapely.Polygon([in_map(*corner) for corner in corners])
+
+
+def write_areas(
+    file: Path, shapes: list[Any], *, values: list[Any] | None = None, crs: str | None = UTM, kind: str = "Polygon"
+) -> Path:
+    fields = {} if values is None else {"kind": np.array(values)}
+    pyogrio.raw.write(
+        file,
+        np.array([shapely.to_wkb(shape) for shape in shapes], dtype=object),
+        list(fields.values()),
+        list(fields),
+        crs=crs,
+        geometry_type=kind,
+        driver=FORMATS[file.name],
+    )
+    return file
+
+
+def load(file: Path, facts: SceneFacts, *, field: str | None = None) -> Shapes:
+    return load_polygons(str(file), class_field=field, content=digest_polygons(file), grid=facts.grid)
+
+
+def whole(file: Path, facts: SceneFacts, *, field: str | None = None) -> NDArray[np.uint8]:
+    return burn(load(file, facts, field=field), Box(0, 0, facts.grid.height, facts.grid.width))
+
+
+@pytest.fixture
+def facts(make_scene: MakeScene) -> SceneFacts:
+    return make_scene((1, 40, 50))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_gives_the_classes_of_its_field_later_ones_on_top(name: str, tmp_path: Path, facts: SceneFacts) -> None:
+    file = write_areas(tmp_path / name, [square(5, 4, 10), square(10, 9, 10)], values=[3, 7])
+    check_polygons(file, class_field="kind")
+    expected = np.zeros((40, 50), np.uint8)
+    expected[4:14, 5:15] = 3
+    expected[9:19, 10:20] = 7
+    np.testing.assert_array_equal(whole(file, facts, field="kind"), expected)
+    np.testing.assert_array_equal(whole(file, facts), expected > 0)
+
+
+def test_windows_agree_with_the_whole(tmp_path: Path, facts: SceneFacts) -> None:
+    random = np.random.default_rng(4)
+    shapes = []
+    for _ in range(6):
+        angles = np.sort(random.uniform(0, 2 * np.pi, 9))
+        centre, reach = random.uniform(5, 45, 2), random.uniform(3, 15, 9)
+        corners = zip(centre[0] + reach * np.cos(angles), centre[1] + reach * np.sin(angles), strict=True)
+        shapes.append(shapely.Polygon([in_map(*corner) for corner in corners]))
+    shapes.append(square(10.5, 10.5, 12))
+    loaded = load(write_areas(tmp_path / "areas.gpkg", shapes, values=list(range(1, 8))), facts, field="kind")
+    complete = burn(loaded, Box(0, 0, 40, 50))
+    assert len(np.unique(complete)) > 4
+    for box in plan_boxes(40, 50, size_px=13, overlap_px=4):
+        np.testing.assert_array_equal(burn(loaded, box), complete[box.top : box.bottom, box.left : box.right])
+
+
+def test_another_coordinate_system_is_brought_to_the_scenes(tmp_path: Path, facts: SceneFacts) -> None:
+    corners = np.array(square(5, 4, 10).exterior.coords)
+    longitude, latitude = transform(UTM, "EPSG:4326", corners[:, 0], corners[:, 1])
+    file = write_areas(tmp_path / "areas.geojson", [shapely.Polygon(zip(longitude, latitude, strict=True))], crs="EPSG:4326")
+    expected = np.zeros((40, 50), np.uint8)
+    expected[4:14, 5:15] = 1
+    np.testing.assert_array_equal(whole(file, facts), expected)
+
+
+def test_polygons_elsewhere_leave_the_scene_empty(tmp_path: Path, facts: SceneFacts) -> None:
+    assert not whole(write_areas(tmp_path / "areas.gpkg", [square(900, 900, 5)]), facts).any()
+
+
+def test_a_missing_file_field_or_class_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no vector file .*none\.gpkg"):
+        check_polygons(tmp_path / "none.gpkg", class_field=None)
+    file = write_areas(tmp_path / "areas.gpkg", [square(1, 1, 3)], values=["forest"])
+    with pytest.raises(UsageError, match="has no field 'cover'") as caught:
+        check_polygons(file, class_field="cover")
+    assert "kind" in caught.value.why
+    with pytest.raises(DataError, match=r"'kind' of .*areas\.gpkg holds 'forest'"):
+        check_polygons(file, class_field="kind")
+
+
+def test_what_is_no_vector_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "areas.geojson").write_text("no shapes here")
+    with pytest.raises(DataError, match=r"areas\.geojson cannot be read"):
+        check_polygons(tmp_path / "areas.geojson", class_field=None)
+
+
+def test_lines_and_points_are_refused(tmp_path: Path, facts: SceneFacts) -> None:
+    file = write_areas(tmp_path / "areas.gpkg", [shapely.Point(in_map(3, 3))], kind="Point")
+    with pytest.raises(DataError, match="no polygons, the first a Point"):
+        whole(file, facts)
+
+
+def test_without_a_coordinate_system_on_one_side_nothing_is_guessed(tmp_path: Path, facts: SceneFacts) -> None:
+    file = write_areas(tmp_path / "areas.shp", [square(1, 1, 3)], crs=None)
+    with pytest.raises(SceneError, match="cannot be placed") as caught:
+        whole(file, facts)
+    assert caught.value.path == str(file)
+
+
+def test_a_file_that_changed_since_it_was_chosen_is_refused(tmp_path: Path, facts: SceneFacts, pool: HandlePool) -> None:
+    file = write_areas(tmp_path / "areas.gpkg", [square(1, 1, 3)])
+    before = digest_polygons(file)
+    file.write_bytes(file.read_bytes() + b" ")
+    with pytest.raises(DataError, match="changed while the command ran"):
+        load_polygons(str(file), class_field=None, content=before, grid=facts.grid)

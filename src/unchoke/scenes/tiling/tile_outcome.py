@@ -1,20 +1,28 @@
 """What came of tiling: which scenes are whole, the manifest of their tiles with spatial splits, and what is worth a word.
 
-A scene is in the manifest only if all its strips are done: half a scene would look like a whole one to whoever trains on it.
-Tiles of a scene that broke stay where they are, and are used again by a run that finds the same files.
+A scene is in `tile_manifest.csv` only if all its strips are done: half a scene would look like a whole one to whoever trains on
+it. Tiles of a scene that broke stay where they are, and are used again by a run that finds the same files. Rows of the manifest
+are sorted by scene and place, so that its bytes do not depend on which strip was finished first; cells are quoted as RFC 4180
+says, paths are relative to its folder, with forward slashes.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 
-from unchoke.core import listing
+from unchoke.core import atomic, listing
+from unchoke.core.boxes import Box
 from unchoke.core.errors import DataError, list_some
 from unchoke.core.events import Note
 from unchoke.core.findings import Finding
 from unchoke.core.units import format_count
+from unchoke.core.workspace import safe_name
 from unchoke.jobs.quarantine import Quarantined, save_quarantine
 from unchoke.jobs.queue import JobQueue
 from unchoke.runs.session import Session
@@ -22,10 +30,77 @@ from unchoke.scenes.blocks import Placed, assign_splits, block_of, choose_block_
 from unchoke.scenes.scene_facts import IGNORE, SceneFacts
 from unchoke.scenes.tiling.strip_work import ScenePlan, StripWork, WorkState, load_strip
 from unchoke.scenes.tiling.tile_choices import Recipe
-from unchoke.scenes.tiling.tile_manifest import TileRow, save_tile_manifest, short_crs
 from unchoke.scenes.tiling.tile_result import SceneRow, TileResult, sum_stages
 from unchoke.scenes.tiling.tile_scenes import FoundScenes
 from unchoke.scenes.tiling.tiles import TileRecord
+
+MANIFEST_NAME = "tile_manifest.csv"
+COLUMNS = (
+    *("tile_id", "path", "scene", "row", "col", "top", "left", "height", "width"),
+    *("valid_share", "split", "block", "crs", "transform"),
+)
+
+
+@dataclass(frozen=True)
+class TileRow:
+    """One tile. `class_counts` maps the classes of its mask to their pixels; what is ignored is not counted."""
+
+    tile_id: str
+    path: str
+    scene: str
+    row: int
+    col: int
+    box: Box
+    valid_share: float
+    split: str
+    block: str
+    crs: str
+    transform: tuple[float, ...]
+    class_counts: Mapping[int, int] = field(default_factory=dict)
+
+
+def save_tile_manifest(folder: Path, rows: Iterable[TileRow], *, class_names: Sequence[str] = ()) -> Path:
+    """Write the manifest into `folder`, wholly or not at all; leave the file alone if it already says the same."""
+    file, data = folder / MANIFEST_NAME, render_tile_manifest(rows, class_names=class_names)
+    if not file.exists() or file.read_bytes() != data:
+        atomic.write_bytes(file, data)
+    return file
+
+
+def render_tile_manifest(rows: Iterable[TileRow], *, class_names: Sequence[str] = ()) -> bytes:
+    """The manifest's bytes: the columns above, then one share for each class that any mask holds or that has a name."""
+    ordered = sorted(rows, key=lambda row: (row.scene, row.box))
+    found = {label for row in ordered for label in row.class_counts}
+    classes = sorted(found | set(range(len(class_names)))) if found else []
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*COLUMNS, *(f"mask_{class_word(label, class_names)}_share" for label in classes)])
+    writer.writerows(_cells(row, classes) for row in ordered)
+    return text.getvalue().encode("utf-8")
+
+
+@cache
+def short_crs(wkt: str) -> str:
+    """``EPSG:32633`` where the CRS has such a name, its WKT otherwise; "" for none."""
+    if not wkt:
+        return ""
+    from rasterio.crs import CRS
+
+    authority = CRS.from_wkt(wkt).to_authority()
+    return ":".join(authority) if authority else wkt
+
+
+def class_word(label: int, class_names: Sequence[str]) -> str:
+    """The name of a class where it has one, its number otherwise."""
+    return safe_name(class_names[label]) if label < len(class_names) else str(label)
+
+
+def _cells(row: TileRow, classes: Sequence[int]) -> list[object]:
+    place = [row.tile_id, row.path, row.scene, row.row, row.col, *row.box]
+    on_the_map = [row.crs, ",".join(repr(float(number)) for number in row.transform)]
+    labelled = sum(row.class_counts.values())
+    shares = [f"{row.class_counts.get(label, 0) / labelled:.6f}" if labelled else "" for label in classes]
+    return [*place, f"{row.valid_share:.6f}", row.split, row.block, *on_the_map, *shares]
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from unchoke.runs.session import Session
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.scale import SceneScale
 from unchoke.scenes.scene_facts import SceneFacts
-from unchoke.scenes.tiling.strips import Strip, TileSpec, plan_strips
 from unchoke.scenes.tiling.tile_choices import Recipe, choose_masks, choose_recipe
 from unchoke.scenes.tiling.tile_scenes import find_scenes, measure_scales
+from unchoke.scenes.tiling.tiles import Strip, TileSpec, plan_strips
 
 _MOST_SCENES = 4
 

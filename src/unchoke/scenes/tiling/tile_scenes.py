@@ -25,7 +25,7 @@ from unchoke.scenes.inspect_scene import inspect_scene
 from unchoke.scenes.scale import SceneScale, measure_scale
 from unchoke.scenes.scan_scenes import scan_scenes
 from unchoke.scenes.scene_facts import SceneError, SceneFacts
-from unchoke.scenes.scene_list import Scene
+from unchoke.scenes.scene_files import Scene
 
 DEFAULT_NORMALISE = "max"
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from unchoke.core.boxes import Box
     from unchoke.scenes.scale import SceneScale
     from unchoke.scenes.scene_facts import SceneFacts
-    from unchoke.scenes.tiling.strips import TileSpec
+    from unchoke.scenes.tiling.tiles import TileSpec
 
 _REPORTED_WORKERS = 6
 _LEAST_ROWS, _COLUMNS = 4, 2
@@ -46,8 +46,8 @@ class _Scene:
         from unchoke.scenes.inspect_scene import inspect_scene
         from unchoke.scenes.scale import measure_scale
         from unchoke.scenes.scan_scenes import scan_scenes
-        from unchoke.scenes.tiling.strips import TileSpec, plan_windows
-        from unchoke.scenes.tiling.tile_trial import candidates
+        from unchoke.scenes.tiling.tile_choices import candidates
+        from unchoke.scenes.tiling.tiles import TileSpec, plan_windows
 
         folder = bench.folder / "scene"
         if not folder.exists():
@@ -166,8 +166,7 @@ def _run_strips(scene: _Scene, threads: int) -> list[Path]:
     """The tiles in the order of the windows, made as `unchoke tile` makes them, from files that are not open yet."""
     from unchoke.jobs.job_engines import InProcessEngine
     from unchoke.scenes.handles import HandlePool
-    from unchoke.scenes.tiling.strips import plan_strips, shared_rows
-    from unchoke.scenes.tiling.tiles import run_strip
+    from unchoke.scenes.tiling.tiles import plan_strips, run_strip, shared_rows
 
     pool, spec = HandlePool(), scene.spec
     strips = plan_strips(scene.facts, spec)

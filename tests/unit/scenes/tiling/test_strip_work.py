@@ -20,9 +20,9 @@ from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.inspect_scene import inspect_scene
 from unchoke.scenes.mask_sources import ExpressionMask
 from unchoke.scenes.scale import SceneScale
-from unchoke.scenes.scene_list import BandFile, Scene
+from unchoke.scenes.scene_files import BandFile, Scene
 from unchoke.scenes.tiling.strip_work import ScenePlan, StripBody, find_state, load_strip, plan_scene, plan_work, tiles_key
-from unchoke.scenes.tiling.strips import TileSpec
+from unchoke.scenes.tiling.tiles import TileSpec
 
 FINGERPRINT = "0123456789abcdef"
 

@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 
 from unchoke.core.boxes import Box
-from unchoke.scenes.tiling.tile_manifest import TileRow, render_tile_manifest, save_tile_manifest, short_crs
+from unchoke.scenes.tiling.tile_outcome import TileRow, render_tile_manifest, save_tile_manifest, short_crs
 
 
 def row(scene: str, top: int, left: int, **changed: object) -> TileRow:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unchoke.scenes.tiling.tile_trial import (
+from unchoke.scenes.tiling.tile_choices import (
     Written,
     choose_compress,
     choose_parallel,
