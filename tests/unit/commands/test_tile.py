@@ -16,7 +16,7 @@ from rasterio.transform import from_origin
 from unchoke.commands.tile import tile
 from unchoke.core.errors import DataError, UsageError
 from unchoke.core.events import Event, Note, Progress, ignore
-from unchoke.scenes.tiling import tile_run
+from unchoke.scenes.tiling import strip_work
 from unchoke.scenes.tiling.tile_result import TileResult
 
 WET = "(B3-B5)/(B3+B5) > 0"
@@ -197,8 +197,8 @@ def test_where_it_pays_the_first_strips_tell_threads_from_processes(
     scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_scene(scenes, "gamma", height=1200, width=16, seed=3, left=700_000.0)
-    monkeypatch.setattr(tile_run, "_TRIAL_PAYS_S", 0.0)
-    monkeypatch.setattr(tile_run, "_TRIAL_STRIPS", 1)
+    monkeypatch.setattr(strip_work, "_TRIAL_PAYS_S", 0.0)
+    monkeypatch.setattr(strip_work, "_TRIAL_STRIPS", 1)
     cut(scenes, tmp_path / "plain", tile_size=16)
     told: list[Event] = []
     result = cut(scenes, tmp_path / "tried", tile_size=16, workers=2, on_event=told.append)

@@ -15,7 +15,7 @@ from rasterio.windows import Window
 
 from unchoke.core.boxes import Box
 from unchoke.scenes.scene_facts import SceneFacts
-from unchoke.scenes.tiling import row_sources as sources
+from unchoke.scenes.tiling import shared_blocks
 from unchoke.scenes.tiling.shared_blocks import Pixels, SharedRows, SharedSource, SourceBlocks, plan_shared
 
 BOXES = [Box(0, 0, 50, 40), Box(7, 3, 20, 30), Box(31, 17, 19, 23), Box(49, 39, 1, 1)]
@@ -39,7 +39,7 @@ class Counted:
 
 @pytest.fixture
 def dataset(tmp_path: Path, write_band: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Counted]:
-    monkeypatch.setattr(sources, "_LEAST_PX", 1)
+    monkeypatch.setattr(shared_blocks, "_LEAST_PX", 1)
     pixels = np.random.default_rng(1).integers(0, 999, (50, 40), dtype=np.uint16)
     file = write_band(tmp_path / "a.tif", pixels, tiled=True, blockxsize=16, blockysize=16)
     with rasterio.open(file) as opened:
