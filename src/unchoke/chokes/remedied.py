@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from unchoke.chokes.watch import remedies
-from unchoke.chokes.watch.replay import WARM_UP_STEPS
+from unchoke.chokes.watch.rerun import WARM_UP_STEPS
 from unchoke.core.units import format_count
 
 EQUAL, ROUNDED, NEARLY, AS_PLAIN = "equal", "equal to rounding", "nearly the same", "as alike as those of two plain runs"

@@ -24,9 +24,7 @@ import unchoke.chokes.watch
 from unchoke.chokes.gathering import read_records
 from unchoke.chokes.recording import Recording, Replay
 from unchoke.chokes.remedied import Trial
-from unchoke.chokes.watch import remedies, stepping
-from unchoke.chokes.watch import remedy_trial as trial
-from unchoke.chokes.watch import replay as replaying
+from unchoke.chokes.watch import remedies, rerun, stepping
 from unchoke.core.errors import UsageError
 
 REPLAY_STEPS = 20
@@ -67,9 +65,9 @@ def run_watched(
 def replay(command: Sequence[str], recording: Recording, folder: Path) -> Replay:
     """Run `command` again in `folder`, each loader that was trained on repeating its first batch; seconds of such a step."""
     numbers = [loader.number for loader in recording.trained_loaders]
-    whole = REPLAY_STEPS if recording.facts.get("stopped") else len(recording.steps) - replaying.WARM_UP_STEPS
+    whole = REPLAY_STEPS if recording.facts.get("stopped") else len(recording.steps) - rerun.WARM_UP_STEPS
     steps = max(1, min(REPLAY_STEPS, whole))
-    asked = {replaying.REPLAY: str(steps), replaying.LOADERS: ",".join(map(str, numbers))}
+    asked = {rerun.REPLAY: str(steps), rerun.LOADERS: ",".join(map(str, numbers))}
     try:
         records, why = _run_aside(command, folder, "replay", asked, wall_s=recording.wall_s)
     except KeyboardInterrupt:  # what was recorded before is still to be shown
@@ -85,9 +83,9 @@ def run_trial(recording: Recording, folder: Path, *, number: int, steps: int, re
     """Run the recorded command again for so many steps, loading as it does, with `remedy` switched on (or none)."""
     evaluated = [loader.number for loader in recording.loaders if loader.evaluation]
     asked = {
-        trial.TRIAL: str(steps),
-        trial.REMEDY: remedy,
-        trial.EVALUATED: ",".join(map(str, evaluated)),
+        rerun.TRIAL: str(steps),
+        rerun.REMEDY: remedy,
+        rerun.EVALUATED: ",".join(map(str, evaluated)),
         "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"),
         **remedies.environment(remedy),
     }

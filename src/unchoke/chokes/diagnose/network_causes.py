@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from unchoke.chokes.diagnose.look import Look, made_at
 from unchoke.chokes.recording import Module
-from unchoke.chokes.watch.remedies.freed_memory import ENVIRONMENT
+from unchoke.chokes.watch.remedies import KEEP_FREED_MEMORY
 from unchoke.core.findings import Cause, Place, per
 from unchoke.core.units import format_bytes, format_count, format_seconds
 
@@ -57,7 +57,7 @@ def allocator_faults(look: Look) -> Iterator[Cause]:
         "keep freed memory in the process: glibc gives large blocks back to the system after every operation unless told not to",
         look.step_place,
         {"faults_per_step": each, "system_s": system_s, "user_s": look.steps.total("user_s"), "remedy": "keep-freed-memory"},
-        " ".join([*(f"{name}={value}" for name, value in ENVIRONMENT.items()), *look.recording.command]),
+        " ".join([*(f"{name}={value}" for name, value in KEEP_FREED_MEMORY.items()), *look.recording.command]),
     )
 
 

@@ -20,7 +20,7 @@ SCRATCH = "UNCHOKE_WATCH_SCRATCH"
 
 _DETAIL = ("file_calls", "decoding", "reading", "sampler", "modules")
 _CORE = ("stepping", "moving", "loading")
-_AGAIN = ("replay", "remedy_trial")
+_AGAIN = ("rerun",)
 
 
 def start() -> None:

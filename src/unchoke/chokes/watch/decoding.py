@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any
 
 from unchoke.chokes.watch import hooks
+from unchoke.chokes.watch.hooks import Announce, CallFacts, argument, key_of, time_announced, time_calls
 from unchoke.chokes.watch.recorder import Recorder
-from unchoke.chokes.watch.wrapping import About, Announce, Wrappings, argument, key_of
 
 _DECODERS = {
     "cv2": ("imread", "imdecode"),
@@ -43,18 +43,15 @@ _OPENCV_TRANSFORMS = (
     "flip", "fastNlMeansDenoisingColored", "medianBlur", "normalize", "remap", "rotate", "warpAffine", "warpPerspective",
 )  # fmt: skip
 _FRAME = "_unchoke_decoded_frame"
-_wrappings: list[Wrappings] = []
 
 
 def install(recorder: Recorder) -> None:
     """Watch each library from the moment it is imported."""
-    wrappings = Wrappings(recorder)
-    _wrappings.append(wrappings)
     for module, names in _DECODERS.items():
-        hooks.when_imported(module, partial(_watch_decoders, wrappings, module, names))
+        hooks.when_imported(module, partial(_watch_decoders, recorder, module, names))
     for classes, about in ((_LOADING, _about_load), (_LOADING_FRAMES, _about_frame)):
         for module, name in classes.items():
-            hooks.when_imported(module, partial(_watch_loading, wrappings, module, name, about))
+            hooks.when_imported(module, partial(_watch_loading, recorder, module, name, about))
     for module, watch in {
         "PIL.Image": _watch_pictures,
         "PIL.ImageEnhance": _watch_enhancing,
@@ -62,61 +59,55 @@ def install(recorder: Recorder) -> None:
         "turbojpeg": _watch_turbojpeg,
         "torchvision.transforms.transforms": _watch_torchvision,
     }.items():
-        hooks.when_imported(module, partial(watch, wrappings, module))
+        hooks.when_imported(module, partial(watch, recorder, module))
 
 
-def uninstall() -> None:
-    """Put everything back."""
-    while _wrappings:
-        _wrappings.pop().remove()
-
-
-def _watch_decoders(wrappings: Wrappings, module: str, names: tuple[str, ...]) -> None:
+def _watch_decoders(recorder: Recorder, module: str, names: tuple[str, ...]) -> None:
     for name in names:
-        wrappings.time(sys.modules[module], name, "decode", _decoded)
+        time_calls(recorder, sys.modules[module], name, "decode", _decoded)
 
 
-def _watch_loading(wrappings: Wrappings, module: str, name: str, about: Announce) -> None:
-    wrappings.time_announced(getattr(sys.modules[module], name), "load", "decode", about)
+def _watch_loading(recorder: Recorder, module: str, name: str, about: Announce) -> None:
+    time_announced(recorder, getattr(sys.modules[module], name), "load", "decode", about)
 
 
-def _watch_pictures(wrappings: Wrappings, module: str) -> None:
+def _watch_pictures(recorder: Recorder, module: str) -> None:
     picture = sys.modules[module].Image
     for name in ("resize", "reduce"):
-        wrappings.time(picture, name, "resize", _picture_made)
-    wrappings.time(picture, "thumbnail", "resize", _picture_changed)
-    wrappings.time(picture, "crop", "crop", _picture_made)
+        time_calls(recorder, picture, name, "resize", _picture_made)
+    time_calls(recorder, picture, "thumbnail", "resize", _picture_changed)
+    time_calls(recorder, picture, "crop", "crop", _picture_made)
     for name in _PILLOW_TRANSFORMS:
-        wrappings.time(picture, name, "transform", partial(_picture_transformed, name))
-    wrappings.time(picture, "tobytes", "to_array", _picture_changed)
+        time_calls(recorder, picture, name, "transform", partial(_picture_transformed, name))
+    time_calls(recorder, picture, "tobytes", "to_array", _picture_changed)
 
 
-def _watch_enhancing(wrappings: Wrappings, module: str) -> None:
-    wrappings.time(sys.modules[module]._Enhance, "enhance", "transform", partial(_picture_made_by, "enhance"))
+def _watch_enhancing(recorder: Recorder, module: str) -> None:
+    time_calls(recorder, sys.modules[module]._Enhance, "enhance", "transform", partial(_picture_made_by, "enhance"))
 
 
-def _watch_opencv(wrappings: Wrappings, module: str) -> None:
-    wrappings.time(sys.modules[module], "resize", "resize", _array_resized)
+def _watch_opencv(recorder: Recorder, module: str) -> None:
+    time_calls(recorder, sys.modules[module], "resize", "resize", _array_resized)
     for name in _OPENCV_TRANSFORMS:
-        wrappings.time(sys.modules[module], name, "transform", partial(_array_transformed, name))
+        time_calls(recorder, sys.modules[module], name, "transform", partial(_array_transformed, name))
 
 
-def _watch_turbojpeg(wrappings: Wrappings, module: str) -> None:
-    wrappings.time(sys.modules[module].TurboJPEG, "decode", "decode", lambda array, args, _: _decoded(array, args[1:], {}))
+def _watch_turbojpeg(recorder: Recorder, module: str) -> None:
+    time_calls(recorder, sys.modules[module].TurboJPEG, "decode", "decode", lambda array, args, _: _decoded(array, args[1:], {}))
 
 
-def _watch_torchvision(wrappings: Wrappings, module: str) -> None:
+def _watch_torchvision(recorder: Recorder, module: str) -> None:
     """A whole chain of transforms as one call; what Pillow does inside it is counted by itself."""
-    wrappings.time(sys.modules[module].Compose, "__call__", "transform", _chain_run)
+    time_calls(recorder, sys.modules[module].Compose, "__call__", "transform", _chain_run)
 
 
-def _about_load(args: tuple[Any, ...], _: dict[str, Any]) -> About | None:
+def _about_load(args: tuple[Any, ...], _: dict[str, Any]) -> CallFacts | None:
     """Only the first load decodes: it uses up the picture's list of tiles."""
     picture = args[0]
     return _about_file(picture) if picture.tile else None
 
 
-def _about_frame(args: tuple[Any, ...], _: dict[str, Any]) -> About | None:
+def _about_frame(args: tuple[Any, ...], _: dict[str, Any]) -> CallFacts | None:
     """Formats that make their tiles while loading: once for each frame."""
     picture = args[0]
     frame = picture.tell()
@@ -126,7 +117,7 @@ def _about_frame(args: tuple[Any, ...], _: dict[str, Any]) -> About | None:
     return _about_file(picture)
 
 
-def _about_file(picture: Any) -> About:
+def _about_file(picture: Any) -> CallFacts:
     width, height = picture.size
     settings = getattr(picture, "decoderconfig", None)  # set by `draft`, which has JPEGs decoded smaller
     divisor = settings[0] if picture.format == "JPEG" and settings and settings[0] else 1
@@ -135,19 +126,16 @@ def _about_file(picture: Any) -> About:
     return {"amount": width * height, "key": key if isinstance(key, str) else None, "detail": detail}
 
 
-def _decoded(array: Any, args: tuple[Any, ...], options: dict[str, Any]) -> About | None:
+def _decoded(array: Any, args: tuple[Any, ...], options: dict[str, Any]) -> CallFacts | None:
     if array is None:  # OpenCV's way of failing
         return None
-    source = args[0] if args else next(iter(options.values()), None)
+    source: Any = args[0] if args else next(iter(options.values()), None)
     arrays = array if isinstance(array, list) else [array]
     pixels = sum(_num_pixels(one) for one in arrays)
     width, height = _size(arrays[0]) if arrays else (0, 0)
-    return {"amount": pixels, "key": _source_key(source), "detail": {"width_px": width, "height_px": height}}
-
-
-def _source_key(source: Any) -> str | None:
-    """Encoded bytes in an array count as bytes."""
-    return key_of(source.data) if type(source).__module__ == "numpy" and source.flags.c_contiguous else key_of(source)
+    holds_bytes = type(source).__module__ == "numpy" and source.flags.c_contiguous
+    key = key_of(source.data if holds_bytes else source)
+    return {"amount": pixels, "key": key, "detail": {"width_px": width, "height_px": height}}
 
 
 def _num_pixels(array: Any) -> int:
@@ -164,34 +152,34 @@ def _size(array: Any) -> tuple[int, int]:
     return int(shape[columns]), int(shape[rows])
 
 
-def _picture_made(picture: Any, args: tuple[Any, ...], _: dict[str, Any]) -> About:
+def _picture_made(picture: Any, args: tuple[Any, ...], _: dict[str, Any]) -> CallFacts:
     width, height = args[0].size
     return {"amount": picture.width * picture.height, "detail": {"from_px": [width, height], "to_px": list(picture.size)}}
 
 
-def _picture_changed(_: Any, args: tuple[Any, ...], __: dict[str, Any]) -> About:
+def _picture_changed(_: Any, args: tuple[Any, ...], __: dict[str, Any]) -> CallFacts:
     return {"amount": args[0].width * args[0].height, "detail": {"to_px": list(args[0].size)}}
 
 
-def _picture_transformed(name: str, _: Any, args: tuple[Any, ...], __: dict[str, Any]) -> About:
+def _picture_transformed(name: str, _: Any, args: tuple[Any, ...], __: dict[str, Any]) -> CallFacts:
     return {"amount": args[0].width * args[0].height, "detail": {"name": name, "from_px": list(args[0].size)}}
 
 
-def _picture_made_by(name: str, picture: Any, _: tuple[Any, ...], __: dict[str, Any]) -> About:
+def _picture_made_by(name: str, picture: Any, _: tuple[Any, ...], __: dict[str, Any]) -> CallFacts:
     return {"amount": picture.width * picture.height, "detail": {"name": name, "from_px": list(picture.size)}}
 
 
-def _array_resized(array: Any, args: tuple[Any, ...], options: dict[str, Any]) -> About:
+def _array_resized(array: Any, args: tuple[Any, ...], options: dict[str, Any]) -> CallFacts:
     source = argument(args, options, 0, "src")
     return {"amount": _num_pixels(array), "detail": {"from_px": list(_size(source)), "to_px": list(_size(array))}}
 
 
-def _array_transformed(name: str, _: Any, args: tuple[Any, ...], options: dict[str, Any]) -> About:
+def _array_transformed(name: str, _: Any, args: tuple[Any, ...], options: dict[str, Any]) -> CallFacts:
     source = argument(args, options, 0, "src")
     return {"amount": _num_pixels(source), "detail": {"name": name, "from_px": list(_size(source))}}
 
 
-def _chain_run(_: Any, args: tuple[Any, ...], options: dict[str, Any]) -> About:
+def _chain_run(_: Any, args: tuple[Any, ...], options: dict[str, Any]) -> CallFacts:
     picture = argument(args, options, 1, "img")
     size = getattr(picture, "size", None)
     pixels = size[0] * size[1] if isinstance(size, tuple) and len(size) == 2 else _num_pixels(picture)

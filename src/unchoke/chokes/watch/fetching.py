@@ -8,13 +8,11 @@ here; where fetches are short only some of them ask, and stand for the others.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 from unchoke.chokes.watch import hooks, usage
+from unchoke.chokes.watch.hooks import Function
 from unchoke.chokes.watch.recorder import Recorder
-
-Wrapped = Callable[..., Any]
 
 _clock = time.perf_counter
 _ASKING_S = 30e-6  # to ask the system twice, with cold caches
@@ -96,7 +94,7 @@ def install(recorder: Recorder) -> None:
 class _TimedCollate:
     """In the place of a fetcher's `collate_fn`."""
 
-    def __init__(self, collate: Wrapped, recorder: Recorder) -> None:
+    def __init__(self, collate: Function, recorder: Recorder) -> None:
         self._collate = collate
         self._recorder = recorder
 
@@ -113,7 +111,7 @@ class _TimedCollate:
 def _watch_fetchers(recorder: Recorder) -> None:
     import torch.utils.data._utils.fetch as fetchers
 
-    def make(original: Wrapped, patch: hooks.Patch) -> Wrapped:
+    def make(original: Function) -> Function:
         def fetch(self: Any, index: Any) -> Any:
             phase = recorder.phase
             if phase in ("getitem", "collate"):  # a loader inside a dataset
@@ -148,7 +146,7 @@ def _counters(recorder: Recorder) -> Counters:
 def _watch_worker(recorder: Recorder) -> None:
     import torch.utils.data._utils.worker as worker
 
-    def make(original: Wrapped, patch: hooks.Patch) -> Wrapped:
+    def make(original: Function) -> Function:
         def worker_loop(*args: Any, **kwargs: Any) -> Any:
             recorder.role = "loader"
             recorder.worker_id = kwargs.get("worker_id", args[10] if len(args) > 10 else None)
@@ -176,7 +174,7 @@ def _watch_handover(recorder: Recorder) -> None:
     """Packing a batch in a worker's sending thread, unpacking it where it is waited for; what the pipe takes is not in it."""
     from multiprocessing.reduction import ForkingPickler
 
-    def make(original: Wrapped, patch: hooks.Patch) -> Wrapped:
+    def make(original: Function) -> Function:
         def handed(*args: Any, **kwargs: Any) -> Any:
             began_s = _clock()
             try:

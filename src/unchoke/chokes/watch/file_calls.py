@@ -3,7 +3,7 @@
 In: functions of `os`, `io`, `time`, `gc` and `torch.cuda`, replaced while the script runs. Out: calls of the kinds stat, list,
 open, write_open, sleep, gc, sync and empty_cache. `exists()`, `isfile()`, pathlib and glob are covered, since they end up here;
 imports, and libraries that go to the system by themselves, are not. Bytes are not counted: file objects read without a word to
-us.
+us. Where batches ask the system very often, counting is rationed: most fetches of a batch are let pass uncounted.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import gc
 import io
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -21,41 +22,34 @@ from time import perf_counter
 from typing import Any
 
 from unchoke.chokes.watch import hooks
-from unchoke.chokes.watch.places import Place, user_place
-from unchoke.chokes.watch.ration import Ration
+from unchoke.chokes.watch.hooks import CallFacts, Fail, Function, put, time_calls
 from unchoke.chokes.watch.recorder import Recorder
-from unchoke.chokes.watch.wrapping import About, Fail, Function, StandIn, Wrappings
+from unchoke.chokes.watch.stacks import user_place
 
 _WRITING = frozenset("wax+")
 _CHUNK = 256
-_wrappings: list[Wrappings] = []
+_COST_S = 1.5e-6  # of counting one call
+_MAX_SHARE = 0.02
+_FEW = 1_000  # calls in one fetch that are counted whatever they cost
+_MOST = 63
 
 
 def install(recorder: Recorder) -> None:
     """Watch this process's file-system calls, now and in every process forked from it."""
-    wrappings = Wrappings(recorder)
-    _wrappings.append(wrappings)
     ration = Ration(recorder)
     for name in ("stat", "lstat", "access"):
-        wrappings.put(os, name, partial(_watch_stat, recorder, ration), rests=True)
+        recorder.duty.may_rest(put(os, name, partial(_watch_stat, recorder, ration)))
         ration.switch(os, name)
-    hooks.when_imported("torch.utils.data._utils.fetch", partial(_watch_fetches, wrappings, ration))
-    wrappings.put(os, "listdir", partial(_watch_listing, recorder))
-    wrappings.put(os, "scandir", partial(_watch_scanning, recorder))
-    if opened := wrappings.put(builtins, "open", partial(_watch_open, recorder)):
-        wrappings.put(io, "open", lambda _, __: opened)
-    wrappings.time(time, "sleep", "sleep", _nothing_more)
-    wrappings.time(gc, "collect", "gc", _nothing_more)
+    hooks.when_imported("torch.utils.data._utils.fetch", partial(_ration_fetches, ration))
+    put(os, "listdir", partial(_watch_listing, recorder))
+    put(os, "scandir", partial(_watch_scanning, recorder))
+    if opened := put(builtins, "open", partial(_watch_open, recorder)):
+        replacement: Function = opened.replacement
+        put(io, "open", lambda *_: replacement)
+    time_calls(recorder, time, "sleep", "sleep", lambda *_: CallFacts())
+    time_calls(recorder, gc, "collect", "gc", lambda *_: CallFacts())
     _claim_support()
-    hooks.when_imported("torch.cuda", partial(_watch_device, wrappings))
-
-
-def uninstall() -> None:
-    """Put everything back."""
-    for supported in _support():
-        supported.difference_update([function for function in supported if isinstance(function, StandIn)])
-    while _wrappings:
-        _wrappings.pop().remove()
+    hooks.when_imported("torch.cuda", partial(_watch_device, recorder))
 
 
 def _watch_stat(recorder: Recorder, ration: Ration, original: Function, fail: Fail) -> Function:
@@ -102,21 +96,20 @@ def _watch_open(recorder: Recorder, original: Function, fail: Fail) -> Function:
     return open_file
 
 
-def _watch_fetches(wrappings: Wrappings, ration: Ration) -> None:
+def _ration_fetches(ration: Ration) -> None:
+    def make(original: Function) -> Function:
+        def fetch(*args: Any, **options: Any) -> Any:
+            ration.begin()
+            try:
+                return original(*args, **options)
+            finally:
+                ration.end()
+
+        return fetch
+
     fetchers: Any = sys.modules["torch.utils.data._utils.fetch"]
     for fetcher in (fetchers._MapDatasetFetcher, fetchers._IterableDatasetFetcher):
-        wrappings.put(fetcher, "fetch", partial(_rationed, ration))
-
-
-def _rationed(ration: Ration, original: Function, fail: Fail) -> Function:
-    def fetch(*args: Any, **options: Any) -> Any:
-        ration.begin()
-        try:
-            return original(*args, **options)
-        finally:
-            ration.end()
-
-    return fetch
+        hooks.replace(fetcher, "fetch", make)
 
 
 def _watch_listing(recorder: Recorder, original: Function, fail: Fail) -> Function:
@@ -142,16 +135,17 @@ def _watch_scanning(recorder: Recorder, original: Function, fail: Fail) -> Funct
     def scan_folder(path: Any = None) -> Any:
         started_s = perf_counter()
         entries = original(path)
-        return _Scan(entries, partial(_record_scan, recorder, fail, _text(path), user_place()), perf_counter() - started_s)
+        folder, place = _text(path), user_place()
+
+        def record(seconds: float, num_entries: int) -> None:
+            try:
+                recorder.call("list", seconds, amount=num_entries, key=folder, place=place)
+            except Exception as error:
+                fail(error)
+
+        return _Scan(entries, record, perf_counter() - started_s)
 
     return scan_folder
-
-
-def _record_scan(recorder: Recorder, fail: Fail, folder: str | None, place: Place, seconds: float, num_entries: int) -> None:
-    try:
-        recorder.call("list", seconds, amount=num_entries, key=folder, place=place)
-    except Exception as error:
-        fail(error)
 
 
 class _Scan:
@@ -194,26 +188,18 @@ class _Scan:
 
 def _claim_support() -> None:
     """`os` says by sets of functions which of them take descriptors and the like: ours take what the originals took."""
-    for supported in _support():
+    for name in ("supports_dir_fd", "supports_effective_ids", "supports_fd", "supports_follow_symlinks"):
+        supported: set[Any] = getattr(os, name, set())
         for function in (os.stat, os.lstat, os.access, os.listdir, os.scandir):
             if getattr(function, "__wrapped__", None) in supported:
                 supported.add(function)
 
 
-def _support() -> list[set[Any]]:
-    names = ("supports_dir_fd", "supports_effective_ids", "supports_fd", "supports_follow_symlinks")
-    return [getattr(os, name, set()) for name in names]
-
-
-def _watch_device(wrappings: Wrappings) -> None:
+def _watch_device(recorder: Recorder) -> None:
     import torch.cuda
 
-    wrappings.time(torch.cuda, "synchronize", "sync", _nothing_more)
-    wrappings.time(torch.cuda, "empty_cache", "empty_cache", _nothing_more)
-
-
-def _nothing_more(_: Any, __: tuple[Any, ...], ___: dict[str, Any]) -> About:
-    return {}
+    for name, kind in (("synchronize", "sync"), ("empty_cache", "empty_cache")):
+        time_calls(recorder, torch.cuda, name, kind, lambda *_: CallFacts())
 
 
 def _text(path: Any) -> str | None:
@@ -223,3 +209,69 @@ def _text(path: Any) -> str | None:
     if type(path) is int:
         return None
     return "." if path is None else os.fsdecode(path)
+
+
+class Ration:
+    """Decides for each fetch of a batch whether its calls are counted: where they are very many, most fetches are let pass.
+
+    A counted fetch stands for half of those let pass before it and half of those after it; while one is let pass, the counting
+    functions are put back, so that it costs nothing. Calls outside of fetches always count one by one.
+    Whoever counts adds 1 to `counted` for each call, which stands for `times` of them. These are plain attributes because every
+    call pays for them.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.counted = 0
+        self.times = 1
+        self._recorder = recorder
+        self._functions: list[tuple[Any, str, Any, Any]] = []
+        self._thread = 0
+        self._depth = 0
+        self._began_s = 0.0
+        self._share = 0.0
+        self._to_pass = 0
+        self._owed = 0
+
+    def switch(self, owner: Any, name: str) -> None:
+        """`owner.name` is a counting function: what it wraps stands in its place while a fetch is let pass."""
+        counting = getattr(owner, name)
+        self._functions.append((owner, name, counting, getattr(counting, "__wrapped__", counting)))
+
+    def begin(self) -> None:
+        """A fetch begins. Fetches in other threads, and inside one another, go along with the first."""
+        if self._depth and self._thread != threading.get_ident():
+            return
+        self._thread = threading.get_ident()
+        self._depth += 1
+        if self._depth > 1 or self._recorder.duty.resting:
+            return
+        if self._to_pass:
+            self._put(counting=False)
+            return
+        following = min(_MOST, int(self._share / _MAX_SHARE))
+        self.times = self._owed + 1 + following // 2
+        self._owed = following - following // 2
+        self._to_pass = following + 1  # this one ends the counted way
+        self._began_s, self.counted = perf_counter(), 0
+
+    def end(self) -> None:
+        """The fetch has ended."""
+        if self._thread != threading.get_ident():
+            return
+        self._depth -= 1
+        if self._depth or self._recorder.duty.resting:
+            return
+        self._to_pass -= 1
+        if self._began_s:
+            took_s = perf_counter() - self._began_s
+            self._share = self.counted * _COST_S / took_s if self.counted >= _FEW else 0.0
+            self._recorder.num_let_pass += self.counted * (self.times - 1)
+            self.times, self._began_s = 1, 0.0
+        else:
+            self._put(counting=True)
+
+    def _put(self, *, counting: bool) -> None:
+        """Only where nobody else has put something of his own there."""
+        for owner, name, counts, plain in self._functions:
+            if getattr(owner, name) is (plain if counting else counts):
+                setattr(owner, name, counts if counting else plain)

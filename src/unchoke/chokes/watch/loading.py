@@ -1,24 +1,26 @@
 """Hooks on the side of a DataLoader that asks for batches: iterators, waiting, what a batch holds.
 
 In comes torch's DataLoader, once the script has imported it; out go one row per DataLoader object and moments to the `Account`.
-Loaders are numbered in the order in which they are first iterated over. Loops in threads of their own are counted, not timed.
+A row says what a DataLoader loads, how, and where the code for it stands. Loaders are numbered in the order in which they are
+first iterated over. Loops in threads of their own are counted, not timed.
 """
 
 from __future__ import annotations
 
+import inspect
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from unchoke.chokes.watch import fetching, hooks
 from unchoke.chokes.watch.account import Iteration
-from unchoke.chokes.watch.described import describe_loader
-from unchoke.chokes.watch.places import user_place
+from unchoke.chokes.watch.hooks import Function
+from unchoke.chokes.watch.module_calls import tensors_in
 from unchoke.chokes.watch.recorder import Recorder
-
-Wrapped = Callable[..., Any]
+from unchoke.chokes.watch.stacks import user_place
 
 _MAX_LOADERS = 256
 _LOOKED_AT = 3  # batches whose content is looked at
@@ -26,7 +28,7 @@ _WATCH, _SIZES = "_unchoke_watch", "_unchoke_sizes"  # what sticks to an iterato
 _ident = threading.get_ident
 
 
-class Loader:
+class LoaderRow:
     """What one DataLoader object did."""
 
     def __init__(self, number: int, described: dict[str, Any]) -> None:
@@ -85,16 +87,16 @@ class Loaders:
     """All DataLoader objects of this process, also those that are gone."""
 
     def __init__(self) -> None:
-        self._rows: list[Loader] = []
-        self._by_object: weakref.WeakKeyDictionary[Any, Loader] = weakref.WeakKeyDictionary()
+        self._rows: list[LoaderRow] = []
+        self._by_object: weakref.WeakKeyDictionary[Any, LoaderRow] = weakref.WeakKeyDictionary()
         self.made_at: weakref.WeakKeyDictionary[Any, tuple[str, int]] = weakref.WeakKeyDictionary()
         """The line that made each of them."""
 
-    def of(self, loader: Any) -> Loader:
+    def of(self, loader: Any) -> LoaderRow:
         found = self._by_object.get(loader)
         if found is None:
             file, line = self.made_at.get(loader, ("", 0))
-            found = Loader(len(self._rows), {**describe_loader(loader), "made_file": file, "made_line": line})
+            found = LoaderRow(len(self._rows), {**describe_loader(loader), "made_file": file, "made_line": line})
             self._by_object[loader] = found
             self._rows.append(found)
         return found
@@ -111,7 +113,7 @@ class _Watch:
 
     __slots__ = ("iteration", "loader")
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: LoaderRow) -> None:
         self.loader = loader
         self.iteration = Iteration()
 
@@ -130,13 +132,13 @@ def install(recorder: Recorder) -> None:
 def _watch_loaders(recorder: Recorder) -> None:
     import torch.utils.data.dataloader as dataloader
 
-    hooks.replace(dataloader.DataLoader, "__init__", lambda original, patch: _placed_init(original))
-    hooks.replace(dataloader.DataLoader, "__iter__", lambda original, patch: _timed_iter(recorder, original))
-    hooks.replace(dataloader._BaseDataLoaderIter, "__next__", lambda original, patch: _timed_next(recorder, original))
-    hooks.replace(dataloader._BaseDataLoaderIter, "_next_index", lambda original, patch: _counted_index(original))
+    hooks.replace(dataloader.DataLoader, "__init__", _placed_init)
+    hooks.replace(dataloader.DataLoader, "__iter__", partial(_timed_iter, recorder))
+    hooks.replace(dataloader._BaseDataLoaderIter, "__next__", partial(_timed_next, recorder))
+    hooks.replace(dataloader._BaseDataLoaderIter, "_next_index", _counted_index)
 
 
-def _placed_init(original: Wrapped) -> Wrapped:
+def _placed_init(original: Function) -> Function:
     def make(self: Any, *args: Any, **options: Any) -> None:
         original(self, *args, **options)
         loaders.made_at[self] = user_place()[:2]
@@ -144,7 +146,7 @@ def _placed_init(original: Wrapped) -> Wrapped:
     return make
 
 
-def _timed_iter(recorder: Recorder, original: Wrapped) -> Wrapped:
+def _timed_iter(recorder: Recorder, original: Function) -> Function:
     import torch
 
     def iterate(self: Any) -> Any:
@@ -156,7 +158,11 @@ def _timed_iter(recorder: Recorder, original: Wrapped) -> Wrapped:
         evaluates = not torch.is_grad_enabled() or (loader.batches > 0 and not loader.trained)
         account.enter("evaluate_s" if evaluates else "wait_s")
         try:
-            _forget_sizes(getattr(self, "_iterator", None))
+            persistent = getattr(
+                self, "_iterator", None
+            )  # workers that persist keep it; a pass that was broken off left sizes there
+            if persistent is not None:
+                persistent.__dict__.pop(_SIZES, None)
             iterator = original(self)
         finally:
             took_s = account.leave()
@@ -167,13 +173,7 @@ def _timed_iter(recorder: Recorder, original: Wrapped) -> Wrapped:
     return iterate
 
 
-def _forget_sizes(iterator: Any) -> None:
-    """Persistent workers keep their iterator; a pass that was broken off leaves sizes behind."""
-    if iterator is not None:
-        iterator.__dict__.pop(_SIZES, None)
-
-
-def _counted_index(original: Wrapped) -> Wrapped:
+def _counted_index(original: Function) -> Function:
     """Batches come in the order in which their indices were handed out, so sizes wait in a row."""
 
     def next_index(self: Any) -> Any:
@@ -185,7 +185,7 @@ def _counted_index(original: Wrapped) -> Wrapped:
     return next_index
 
 
-def _timed_next(recorder: Recorder, original: Wrapped) -> Wrapped:
+def _timed_next(recorder: Recorder, original: Function) -> Function:
     import torch
 
     def next_batch(self: Any) -> Any:
@@ -224,7 +224,7 @@ def _timed_next(recorder: Recorder, original: Wrapped) -> Wrapped:
 
 def _look_at(batch: Any) -> dict[str, Any]:
     """How large a batch is, and the shape of a sample of its largest tensor."""
-    tensors = list(_tensors(batch))
+    tensors = list(tensors_in(batch))
     if not tensors:
         return {"batch_bytes": None, "sample_shape": None}
     largest = max(tensors, key=lambda tensor: tensor.numel())
@@ -234,18 +234,82 @@ def _look_at(batch: Any) -> dict[str, Any]:
 
 def _first_dimension(batch: Any) -> int:
     """Samples of a batch that the dataset itself made: the length of its first tensor."""
-    first = next(_tensors(batch), None)
+    first = next(tensors_in(batch), None)
     return int(first.shape[0]) if first is not None and first.dim() else 1
 
 
-def _tensors(batch: Any, depth: int = 4) -> Iterator[Any]:
-    import torch
+def describe_loader(loader: Any) -> dict[str, Any]:
+    """What can be known of a DataLoader before its first batch; what cannot is None."""
+    dataset = _innermost(loader.dataset)
+    dataset_file, dataset_line = _where(getattr(type(dataset), "__getitem__", None) or getattr(type(dataset), "__iter__", None))
+    collate_file, collate_line = _where(loader.collate_fn)
+    collate = getattr(loader.collate_fn, "func", loader.collate_fn)  # of a functools.partial
+    workers = int(loader.num_workers)
+    batch_size = loader.batch_size
+    if batch_size is None:
+        batch_size = getattr(loader.batch_sampler, "batch_size", None)
+    return {
+        "dataset": type(dataset).__name__,
+        "dataset_file": dataset_file,
+        "dataset_line": dataset_line,
+        "collate": getattr(collate, "__qualname__", None) or type(collate).__name__,
+        "collate_file": collate_file,
+        "collate_line": collate_line,
+        "num_samples": _length(loader.dataset),
+        "batch_size": batch_size if isinstance(batch_size, int) else None,
+        "num_workers": workers,
+        "persistent": bool(loader.persistent_workers),
+        "prefetch": loader.prefetch_factor,
+        "pin_memory": bool(loader.pin_memory),
+        "start_method": _start_method(loader) if workers else None,
+        "shuffle": any("Random" in type(sampler).__name__ for sampler in _samplers(loader)),
+    }
 
-    if isinstance(batch, torch.Tensor):
-        yield batch
-    elif depth and isinstance(batch, Mapping):
-        for value in batch.values():
-            yield from _tensors(value, depth - 1)
-    elif depth and isinstance(batch, list | tuple):
-        for value in batch:
-            yield from _tensors(value, depth - 1)
+
+def _samplers(loader: Any) -> Iterator[Any]:
+    """The loader's sampler and those inside it, one wrapped in the other."""
+    for name in ("sampler", "batch_sampler"):
+        sampler = getattr(loader, name, None)
+        for _ in range(4):
+            if sampler is None:
+                break
+            yield sampler
+            sampler = getattr(sampler, "sampler", None) or getattr(sampler, "batch_sampler", None)
+
+
+def _innermost(dataset: Any) -> Any:
+    """The dataset that loads samples, inside torch's own wrappers around it."""
+    for _ in range(8):
+        if not type(dataset).__module__.startswith("torch.utils.data"):
+            break
+        inside = [getattr(dataset, "dataset", None), *getattr(dataset, "datasets", ())]
+        inner = next((one for one in inside if one is not None), None)
+        if inner is None:
+            break
+        dataset = inner
+    return dataset
+
+
+def _where(function: Any) -> tuple[str, int]:
+    function = getattr(function, "func", function)  # functools.partial
+    if not inspect.isroutine(function) and not isinstance(function, type):
+        function = getattr(type(function), "__call__", None)  # noqa: B004 - the method itself, for its place
+    try:
+        code = getattr(inspect.unwrap(function), "__code__", None)
+    except ValueError:  # wrapped in a circle
+        code = None
+    return ("", 0) if code is None else (code.co_filename, code.co_firstlineno)
+
+
+def _length(dataset: Any) -> int | None:
+    try:
+        return len(dataset)
+    except Exception:  # the user's own __len__, or none: not ours to judge
+        return None
+
+
+def _start_method(loader: Any) -> str | None:
+    context = loader.multiprocessing_context
+    if context is None:
+        import multiprocessing as context
+    return str(context.get_start_method())

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from unchoke.chokes.watch import hooks
+from unchoke.chokes.watch.hooks import Function
 from unchoke.chokes.watch.recorder import Recorder
-
-Wrapped = Callable[..., Any]
 
 _clock = time.perf_counter
 _stat = os.stat  # ours stays what it was when others are replaced
@@ -32,23 +31,23 @@ def _watch_torch(recorder: Recorder) -> None:
     import torch.serialization
 
     for name in ("to", "cuda"):
-        recorder.duty.may_rest(hooks.replace(torch.Tensor, name, lambda original, patch: _timed_copy(recorder, original)))
+        recorder.duty.may_rest(hooks.replace(torch.Tensor, name, partial(_timed_copy, recorder)))
     for name in _TO_NUMBERS:
-        recorder.duty.may_rest(hooks.replace(torch.Tensor, name, lambda original, patch: _timed_reading(recorder, original)))
+        recorder.duty.may_rest(hooks.replace(torch.Tensor, name, partial(_timed_reading, recorder)))
     for name, kind, at in (("save", "save", 1), ("load", "load", 0)):
-        patch = hooks.replace(torch.serialization, name, _file_timer(recorder, kind, at))
-        if patch is not None and getattr(torch, name) is patch.original:
-            setattr(torch, name, patch.replacement)
+        hook = hooks.replace(torch.serialization, name, partial(_timed_file, recorder, kind, at))
+        if hook is not None and getattr(torch, name) is hook.original:
+            setattr(torch, name, hook.replacement)
 
 
 def _watch_safetensors(recorder: Recorder) -> None:
     import safetensors.torch
 
     for name, kind, at in (("save_file", "save", 1), ("save_model", "save", 1), ("load_file", "load", 0)):
-        hooks.replace(safetensors.torch, name, _file_timer(recorder, kind, at))
+        hooks.replace(safetensors.torch, name, partial(_timed_file, recorder, kind, at))
 
 
-def _timed_copy(recorder: Recorder, original: Wrapped) -> Wrapped:
+def _timed_copy(recorder: Recorder, original: Function) -> Function:
     def copy(self: Any, *args: Any, **kwargs: Any) -> Any:
         began_s = _clock()
         result = original(self, *args, **kwargs)
@@ -61,7 +60,7 @@ def _timed_copy(recorder: Recorder, original: Wrapped) -> Wrapped:
     return copy
 
 
-def _timed_reading(recorder: Recorder, original: Wrapped) -> Wrapped:
+def _timed_reading(recorder: Recorder, original: Function) -> Function:
     def reading(self: Any, *args: Any, **kwargs: Any) -> Any:
         account = recorder.account
         if account.region == "optimizer_s":
@@ -75,25 +74,23 @@ def _timed_reading(recorder: Recorder, original: Wrapped) -> Wrapped:
     return reading
 
 
-def _file_timer(recorder: Recorder, kind: str, at: int) -> Callable[[Wrapped, hooks.Patch], Wrapped]:
-    """A maker of wrappers for functions whose argument number `at` is a file; `kind` is save or load."""
+def _timed_file(recorder: Recorder, kind: str, at: int, original: Function) -> Function:
+    """For a function whose argument number `at` is a file; `kind` is save or load."""
 
-    def make(original: Wrapped, patch: hooks.Patch) -> Wrapped:
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            phase, recorder.phase = recorder.phase, "checkpoint"
-            began_s = _clock()
-            try:
-                return original(*args, **kwargs)
-            finally:
-                took_s = _clock() - began_s
-                recorder.account.add("checkpoint_s" if kind == "save" else kind, took_s)
-                file = args[at] if len(args) > at else kwargs.get("f", kwargs.get("filename"))
-                recorder.call(kind, took_s, amount=_file_bytes(file), key=_name(file))
-                recorder.phase = phase
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        phase, recorder.phase = recorder.phase, "checkpoint"
+        began_s = _clock()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            took_s = _clock() - began_s
+            recorder.account.add("checkpoint_s" if kind == "save" else kind, took_s)
+            file = args[at] if len(args) > at else kwargs.get("f", kwargs.get("filename"))
+            key = os.fspath(file) if isinstance(file, str | os.PathLike) else None
+            recorder.call(kind, took_s, amount=_file_bytes(file), key=key)
+            recorder.phase = phase
 
-        return timed
-
-    return make
+    return timed
 
 
 def _file_bytes(file: Any) -> int:
@@ -102,7 +99,3 @@ def _file_bytes(file: Any) -> int:
         return int(file.tell()) if hasattr(file, "tell") else int(_stat(file).st_size)
     except (OSError, TypeError, ValueError, AttributeError):
         return 0
-
-
-def _name(file: Any) -> str | None:
-    return os.fspath(file) if isinstance(file, str | os.PathLike) else None

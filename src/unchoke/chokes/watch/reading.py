@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any
 
 from unchoke.chokes.watch import hooks
+from unchoke.chokes.watch.hooks import CallFacts, Describe, argument, path_of, time_calls
 from unchoke.chokes.watch.recorder import Recorder
-from unchoke.chokes.watch.wrapping import About, Describe, Wrappings, argument, path_of
 
 _PARSERS = {
     "json": ("load",),
@@ -31,14 +31,11 @@ _WRITERS = {"json": ("dump",), "pickle": ("dump",)}
 """Functions that write their first argument to the file that is their second."""
 _ARRAY_WRITERS = ("save", "savez", "savez_compressed", "savetxt")
 _MAX_RASTERS = 64
-_wrappings: list[Wrappings] = []
 _rasters: dict[str, dict[str, Any]] = {}
 
 
 def install(recorder: Recorder) -> None:
     """Watch each library from the moment it is imported."""
-    wrappings = Wrappings(recorder)
-    _wrappings.append(wrappings)
     for kind, functions, describe in (
         ("csv", _PARSERS, _file_parsed),
         ("csv", _TEXT_PARSERS, _text_parsed),
@@ -47,63 +44,30 @@ def install(recorder: Recorder) -> None:
         ("dump", {"numpy": _ARRAY_WRITERS}, partial(_written, 0)),
     ):
         for module, names in functions.items():
-            hooks.when_imported(module, partial(_watch_functions, wrappings, module, names, kind, describe))
-    for module, watch in {
-        "numpy": _watch_numpy,
-        "rasterio": _watch_rasterio,
-        "h5py": _watch_hdf5,
-        "pandas": _watch_tables,
-        "pickle": _watch_pickle,
-        "matplotlib.figure": _watch_figures,
-    }.items():
-        hooks.when_imported(module, partial(watch, wrappings, module))
+            hooks.when_imported(module, partial(_watch_functions, recorder, module, names, kind, describe))
+    for module in _METHODS:
+        hooks.when_imported(module, partial(_watch_methods, recorder, module))
 
 
-def uninstall() -> None:
-    """Put everything back."""
-    while _wrappings:
-        _wrappings.pop().remove()
-
-
-def _watch_functions(wrappings: Wrappings, module: str, names: tuple[str, ...], kind: str, describe: Describe) -> None:
+def _watch_functions(recorder: Recorder, module: str, names: tuple[str, ...], kind: str, describe: Describe) -> None:
     for name in names:
-        wrappings.time(sys.modules[module], name, kind, describe)
+        time_calls(recorder, sys.modules[module], name, kind, describe)
 
 
-def _watch_numpy(wrappings: Wrappings, module: str) -> None:
-    numpy = sys.modules[module]
-    wrappings.time(numpy, "load", "read", _array_loaded)
-    wrappings.time(numpy.lib.npyio.NpzFile, "__getitem__", "npz", _member_loaded)
+def _watch_methods(recorder: Recorder, module: str) -> None:
+    for path, name, kind, describe in _METHODS[module]:
+        owner: Any = sys.modules[module]
+        for part in path.split(".") if path else ():
+            owner = getattr(owner, part)
+        time_calls(recorder, owner, name, kind, describe)
 
 
-def _watch_rasterio(wrappings: Wrappings, module: str) -> None:
-    wrappings.time(sys.modules[module], "open", "raster_open", _raster_opened)
-    wrappings.time(sys.modules[module].io.DatasetReader, "read", "raster_read", _raster_read)
-
-
-def _watch_hdf5(wrappings: Wrappings, module: str) -> None:
-    wrappings.time(sys.modules[module].File, "__init__", "open", _hdf5_opened)
-    wrappings.time(sys.modules[module].Dataset, "__getitem__", "read", _dataset_read)
-
-
-def _watch_tables(wrappings: Wrappings, module: str) -> None:
-    wrappings.time(sys.modules[module].DataFrame, "to_csv", "dump", partial(_written, 1))
-
-
-def _watch_pickle(wrappings: Wrappings, module: str) -> None:
-    wrappings.time(sys.modules[module], "load", "load", _file_parsed)
-
-
-def _watch_figures(wrappings: Wrappings, module: str) -> None:
-    wrappings.time(sys.modules[module].Figure, "savefig", "dump", partial(_written, 1))
-
-
-def _file_parsed(_: Any, args: tuple[Any, ...], options: dict[str, Any]) -> About:
+def _file_parsed(_: Any, args: tuple[Any, ...], options: dict[str, Any]) -> CallFacts:
     path = path_of(args[0] if args else next(iter(options.values()), None))
     return {"amount": _file_bytes(path), "key": path}
 
 
-def _text_parsed(_: Any, args: tuple[Any, ...], options: dict[str, Any]) -> About:
+def _text_parsed(_: Any, args: tuple[Any, ...], options: dict[str, Any]) -> CallFacts:
     source = args[0] if args else next(iter(options.values()), None)
     if not isinstance(source, str | bytes | bytearray):
         return _file_parsed(_, args, options)
@@ -121,43 +85,42 @@ def _file_bytes(path: str | None) -> int:
         return 0
 
 
-def _written(at: int, _: Any, args: tuple[Any, ...], options: dict[str, Any]) -> About:
+def _written(at: int, _: Any, args: tuple[Any, ...], options: dict[str, Any]) -> CallFacts:
     """`at`: which argument is the file."""
     names = ("fp", "file", "fname", "path_or_buf")
     target = args[at] if len(args) > at else next((options[name] for name in names if name in options), None)
     return {"key": path_of(target)}
 
 
-def _text_made(text: Any, _: tuple[Any, ...], __: dict[str, Any]) -> About:
+def _text_made(text: Any, _: tuple[Any, ...], __: dict[str, Any]) -> CallFacts:
     return {"amount": len(text)}
 
 
-def _array_loaded(array: Any, args: tuple[Any, ...], options: dict[str, Any]) -> About | None:
+def _array_loaded(array: Any, args: tuple[Any, ...], options: dict[str, Any]) -> CallFacts | None:
     """Archives are read member by member later, and memory maps page by page: neither is this call's."""
     if not hasattr(array, "nbytes") or argument(args, options, 1, "mmap_mode"):
         return None
     return {"amount": array.nbytes, "key": path_of(argument(args, options, 0, "file"))}
 
 
-def _member_loaded(array: Any, args: tuple[Any, ...], _: dict[str, Any]) -> About:
+def _member_loaded(array: Any, args: tuple[Any, ...], _: dict[str, Any]) -> CallFacts:
     archive, name = args[0], args[1]
-    member = archive.zip.getinfo(archive._files[name] if hasattr(archive, "_files") else _member_name(archive, name))
+    if hasattr(archive, "_files"):
+        file = archive._files[name]
+    else:  # older NumPy keeps no table of names
+        file = name if name in archive.zip.namelist() else f"{name}.npy"
+    member = archive.zip.getinfo(file)
     detail = {"member": member.filename, "compressed": member.compress_type != 0, "stored_bytes": member.compress_size}
     return {"amount": getattr(array, "nbytes", len(array)), "key": archive.zip.filename, "detail": detail}
 
 
-def _member_name(archive: Any, name: str) -> str:
-    """Older NumPy keeps no table of names."""
-    return name if name in archive.zip.namelist() else f"{name}.npy"
-
-
-def _raster_opened(_: Any, args: tuple[Any, ...], options: dict[str, Any]) -> About | None:
+def _raster_opened(_: Any, args: tuple[Any, ...], options: dict[str, Any]) -> CallFacts | None:
     if argument(args, options, 1, "mode") not in (None, "r"):
         return None
     return {"key": path_of(argument(args, options, 0, "fp"))}
 
 
-def _raster_read(array: Any, args: tuple[Any, ...], options: dict[str, Any]) -> About:
+def _raster_read(array: Any, args: tuple[Any, ...], options: dict[str, Any]) -> CallFacts:
     """`amount` counts each place once, however many bands were read there."""
     dataset = args[0]
     bands = array.shape[0] if array.ndim == 3 else 1
@@ -177,11 +140,22 @@ def _raster_facts(dataset: Any) -> dict[str, Any]:
     return facts
 
 
-def _hdf5_opened(_: Any, args: tuple[Any, ...], options: dict[str, Any]) -> About:
+def _hdf5_opened(_: Any, args: tuple[Any, ...], options: dict[str, Any]) -> CallFacts:
     return {"key": path_of(argument(args, options, 1, "name"))}
 
 
-def _dataset_read(array: Any, args: tuple[Any, ...], _: dict[str, Any]) -> About:
+def _dataset_read(array: Any, args: tuple[Any, ...], _: dict[str, Any]) -> CallFacts:
     dataset = args[0]
     detail = {"compression": dataset.compression, "chunks": list(dataset.chunks) if dataset.chunks else None}
     return {"amount": getattr(array, "nbytes", 0), "key": dataset.file.filename, "detail": detail}
+
+
+_METHODS: dict[str, tuple[tuple[str, str, str, Describe], ...]] = {
+    "numpy": (("", "load", "read", _array_loaded), ("lib.npyio.NpzFile", "__getitem__", "npz", _member_loaded)),
+    "rasterio": (("", "open", "raster_open", _raster_opened), ("io.DatasetReader", "read", "raster_read", _raster_read)),
+    "h5py": (("File", "__init__", "open", _hdf5_opened), ("Dataset", "__getitem__", "read", _dataset_read)),
+    "pandas": (("DataFrame", "to_csv", "dump", partial(_written, 1)),),
+    "pickle": (("", "load", "load", _file_parsed),),
+    "matplotlib.figure": (("Figure", "savefig", "dump", partial(_written, 1)),),
+}
+"""What else is watched of each library: where in the module, its name, the kind of call, and what says what it was about."""

@@ -1,7 +1,8 @@
 """The record of one watched process: counts and sums by kind and place, facts, notes, and what other modules add.
 
-In come calls from hooks, in any thread; out goes the whole record so far as one line of JSON (`lines.py`), every second and at
-the end, so that a kill loses a second. Nothing is measured here.
+In come calls from hooks, in any thread; out goes the whole record so far as one line of JSON, every second and at the end, so
+that a kill loses a second. Lines go to `<pid>.jsonl` and, once that is large, to `<pid>.next.jsonl` in turn: the other one begins
+anew, so that neither grows without end and a kill at any moment leaves a whole line. Nothing is measured here.
 """
 
 from __future__ import annotations
@@ -17,10 +18,8 @@ from typing import Any
 
 from unchoke.chokes.watch import usage
 from unchoke.chokes.watch.account import Account
-from unchoke.chokes.watch.cost import Costs, measure_costs
-from unchoke.chokes.watch.duty import Duty
-from unchoke.chokes.watch.lines import Lines
-from unchoke.chokes.watch.places import user_place
+from unchoke.chokes.watch.duty import Duty, EventCosts, measure_costs
+from unchoke.chokes.watch.stacks import CodePlace, user_place
 
 SCHEMA = 1
 WATCHER = "watcher"
@@ -31,10 +30,8 @@ RESTING_KINDS = frozenset({"item", "stat", "to_device"})
 _FLUSH_EVERY_S = 1.0
 _FLUSH_SHARE = 0.004  # a long record is written more seldom: this much of the time at most
 _MAX_KEYS = 4_096
-_sleep = time.sleep  # ours stays what it was when others are replaced
-
-Place = tuple[str, int, str]
-"""File, line and function; empty where nothing of the user's own was running."""
+_MAX_BYTES = 8_000_000
+_sleep, _open = time.sleep, os.open  # ours stay what they were when others are replaced
 
 
 class _Row:
@@ -61,6 +58,30 @@ class _Local(threading.local):
         threads[threading.get_ident()] = self.__dict__
 
 
+class RecordFiles:
+    """The two files of one process, written in turn; to be made anew after a fork. The reader takes the newest line of both."""
+
+    def __init__(self, folder: str, *, max_bytes: int = _MAX_BYTES) -> None:
+        self._folder = folder
+        self._max_bytes = max_bytes
+        self._turn = 0
+        self._written_bytes = 0
+
+    def write(self, line: bytes) -> None:
+        """Append a line, or begin the other file with it."""
+        begins = not self._written_bytes
+        if self._written_bytes > self._max_bytes:
+            self._turn, self._written_bytes, begins = 1 - self._turn, 0, True
+        name = f"{os.getpid()}{('', '.next')[self._turn]}.jsonl"
+        flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if begins else os.O_APPEND)
+        descriptor = _open(os.path.join(self._folder, name), flags, 0o600)
+        try:
+            os.write(descriptor, line)
+        finally:
+            os.close(descriptor)
+        self._written_bytes += len(line)
+
+
 class Recorder:
     """What one process did. Without a folder it is kept in memory alone."""
 
@@ -70,7 +91,7 @@ class Recorder:
         self._local = _Local(self._threads)
         self._snapshots: dict[str, Callable[[], Any]] = {}
         self._after_fork: list[Callable[[], None]] = []
-        self._costs: Costs | None = None
+        self._costs: EventCosts | None = None
         self.duty = Duty(self._hooks_s)
         self.duty.may_rest(self)
         self._clear()
@@ -88,7 +109,7 @@ class Recorder:
         self._facts: dict[str, Any] = {}
         self._notes: dict[str, None] = {}
         self._lock = threading.Lock()
-        self._lines = Lines(self._folder) if self._folder is not None else None
+        self._files = RecordFiles(self._folder) if self._folder is not None else None
         self._started_s = time.perf_counter()
         self._started_at = time.time()
 
@@ -128,7 +149,7 @@ class Recorder:
         *,
         amount: float = 0.0,
         key: str | None = None,
-        place: Place | None = None,
+        place: CodePlace | None = None,
         detail: dict[str, Any] | None = None,
         times: int = 1,
     ) -> None:
@@ -216,7 +237,14 @@ class Recorder:
         """One for each place; what was counted only part of the time stands for all of it."""
         factor = self.duty.factor
         found = [_call_dict(key, row) for key, row in list(self._calls.items())]
-        return [_times(row, factor) if factor > 1 and _rests(row) else row for row in found]
+        for row in found:
+            if factor > 1 and row["kind"] in RESTING_KINDS and row["phase"] != "outside":
+                row |= {
+                    "seconds": row["seconds"] * factor,
+                    "amount": row["amount"] * factor,
+                    "count": round(row["count"] * factor),
+                }
+        return found
 
     def _snapshots_taken(self) -> dict[str, Any]:
         taken: dict[str, Any] = {}
@@ -242,13 +270,13 @@ class Recorder:
 
     def flush(self) -> float:
         """Write the record so far; how long that took."""
-        if self._lines is None:
+        if self._files is None:
             return 0.0
         phase, self._local.phase = self._local.phase, WATCHER
         started_s = time.thread_time()
         try:
             with self._lock:
-                self._lines.write(json.dumps(self.to_dict(), separators=(",", ":"), default=str).encode() + b"\n")
+                self._files.write(json.dumps(self.to_dict(), separators=(",", ":"), default=str).encode() + b"\n")
         finally:
             self._local.phase = phase
             took_s = time.thread_time() - started_s
@@ -261,15 +289,6 @@ def _call_dict(key: tuple[str, str, str, int], row: _Row) -> dict[str, Any]:
     found = {"kind": kind, "phase": phase, "file": file, "line": line, "function": row.function, "count": row.count}
     found |= {"seconds": row.seconds, "amount": row.amount, "distinct": len(row.keys), "example": row.example}
     return found if row.detail is None else {**found, "detail": dict(row.detail)}
-
-
-def _rests(row: dict[str, Any]) -> bool:
-    return row["kind"] in RESTING_KINDS and row["phase"] != "outside"
-
-
-def _times(row: dict[str, Any], factor: float) -> dict[str, Any]:
-    more = {name: row[name] * factor for name in ("seconds", "amount")}
-    return {**row, **more, "count": round(row["count"] * factor)}
 
 
 _current: Recorder | None = None
@@ -299,9 +318,13 @@ def note(text: str) -> None:
 
 def run(recorder: Recorder) -> None:
     """Write the record every second from now on, at exit, and in each forked child."""
-    _start_thread(recorder)
+
+    def start_thread() -> None:
+        threading.Thread(target=_keep_flushing, args=(recorder,), name="unchoke-record", daemon=True).start()
+
+    start_thread()
     atexit.register(_last_flush, recorder)
-    recorder.after_fork(lambda: _start_thread(recorder))
+    recorder.after_fork(start_thread)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=recorder.begin_again)
 
@@ -311,10 +334,6 @@ def _last_flush(recorder: Recorder) -> None:
         recorder.flush()
     except OSError as error:
         recorder.note(f"the record could not be written: {error}")
-
-
-def _start_thread(recorder: Recorder) -> None:
-    threading.Thread(target=_keep_flushing, args=(recorder,), name="unchoke-record", daemon=True).start()
 
 
 def _keep_flushing(recorder: Recorder) -> None:

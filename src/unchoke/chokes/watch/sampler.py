@@ -4,7 +4,7 @@ In: the frames of the main thread and of threads that load data. Out: `samples`:
 (main thread; other threads apart), and the most frequent stacks of user functions. A thread can only look while it holds the
 interpreter, and is let in where another one lets go, so short system calls would seem to take all the time. Whether the lock
 was free when the looking thread woke (Linux counts how often it had to wait) tells running Python from waiting in C: see
-`stages.py`. The time between looks grows where they would take more than 0.5 % of a core: who is looked at loses more than that.
+`stacks.py`. The time between looks grows where they would take more than 0.5 % of a core: who is looked at loses more than that.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ import time
 from types import CodeType, FrameType
 from typing import Any
 
-from unchoke.chokes.watch.places import NOWHERE, Place, is_user_code
 from unchoke.chokes.watch.recorder import WATCHER, Recorder
-from unchoke.chokes.watch.stack_stages import rule_of, stage_of
+from unchoke.chokes.watch.stacks import NOWHERE, CodePlace, is_user_code, rule_of, stage_of
 
 try:
     import resource
@@ -49,7 +48,7 @@ class Sampler:
     def __init__(self, recorder: Recorder, *, period_s: float = PERIOD_S) -> None:
         self._recorder = recorder
         self._asked_period_s = period_s
-        self._known: dict[int, tuple[str | None, bool, CodeType]] = {}  # by id, as in places.py
+        self._known: dict[int, tuple[str | None, bool, CodeType]] = {}  # by id, as in stacks.py
         self._ending = threading.Lock()
         self.clear()
 
@@ -135,7 +134,7 @@ class Sampler:
         if place is not NOWHERE or stage in _LOADING:
             _add(self._other_rows, (stage, phase, *place), _MAX_ROWS)
 
-    def _read(self, innermost: FrameType) -> tuple[list[str | None], Place, list[str]]:
+    def _read(self, innermost: FrameType) -> tuple[list[str | None], CodePlace, list[str]]:
         """The rules of a stack's functions, its nearest user place, and its user functions, all innermost first."""
         known, place = self._known, NOWHERE
         rules: list[str | None] = []
@@ -196,25 +195,14 @@ def _num_waits() -> int:
     return 0 if _THREAD is None else int(resource.getrusage(_THREAD).ru_nvcsw)
 
 
-_samplers: list[Sampler] = []
-
-
 def install(recorder: Recorder) -> None:
     """Look from now on, and in every forked child anew."""
     sampler = Sampler(recorder)
-    _samplers.append(sampler)
-    recorder.register("samples", sampler.to_dict)
-    recorder.after_fork(lambda: _begin_again(sampler))
-    sampler.start()
 
-
-def _begin_again(sampler: Sampler) -> None:
-    sampler.clear()
-    if sampler in _samplers:
+    def begin_again() -> None:
+        sampler.clear()
         sampler.start()
 
-
-def uninstall() -> None:
-    """Stop looking; what was seen stays."""
-    while _samplers:
-        _samplers.pop().stop()
+    recorder.register("samples", sampler.to_dict)
+    recorder.after_fork(begin_again)
+    sampler.start()

@@ -12,13 +12,13 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
 from unchoke.chokes.watch import hooks
-from unchoke.chokes.watch.places import user_place
+from unchoke.chokes.watch.hooks import Function
 from unchoke.chokes.watch.recorder import Recorder
+from unchoke.chokes.watch.stacks import user_place
 
 STEPS = "UNCHOKE_WATCH_STEPS"
 SECONDS = "UNCHOKE_WATCH_SECONDS"
@@ -29,8 +29,6 @@ _FRAMES_SHARE = 0.15
 _sleep = time.sleep
 _ident = threading.get_ident
 
-Wrapped = Callable[..., Any]
-
 
 def install(recorder: Recorder) -> None:
     """Wait for torch, then watch networks, backward and optimizers."""
@@ -40,9 +38,9 @@ def install(recorder: Recorder) -> None:
     hooks.when_imported("torch.optim.optimizer", lambda: _watch_optimizers(recorder))
     hooks.when_imported("torch", lambda: _describe(recorder))
     hooks.when_imported("torch.autograd.anomaly_mode", lambda: _watch_anomaly(recorder))
-    stop_at = Stop.asked_for()
-    if stop_at is not None:
-        stop_at.watch(recorder)
+    steps, seconds = os.environ.get(STEPS), os.environ.get(SECONDS)
+    if steps or seconds:
+        recorder.account.on_step = Stop(recorder, int(steps) if steps else None, float(seconds) if seconds else None)
 
 
 def _describe(recorder: Recorder) -> None:
@@ -62,7 +60,7 @@ def _watch_anomaly(recorder: Recorder) -> None:
     """The line that switches anomaly detection on. Hooks rest from then on: their frames would be in each stack torch keeps."""
     import torch.autograd.anomaly_mode as anomaly
 
-    def make(original: Wrapped, patch: hooks.Patch) -> Wrapped:
+    def make(original: Function) -> Function:
         def begin(self: Any, *args: Any, **options: Any) -> None:
             original(self, *args, **options)
             if isinstance(self, anomaly.set_detect_anomaly) and not sys.modules["torch"].is_anomaly_enabled():
@@ -79,7 +77,7 @@ def _watch_anomaly(recorder: Recorder) -> None:
 def _watch_networks(recorder: Recorder) -> None:
     import torch.nn.modules.module as module
 
-    def make(original: Wrapped, patch: hooks.Patch) -> Wrapped:
+    def make(original: Function) -> Function:
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
             account = recorder.account
             if account.inside or _ident() != account.thread or _compiling():
@@ -117,7 +115,7 @@ def _compiling() -> bool:
 def _watch_backward(recorder: Recorder) -> None:
     autograd = sys.modules["torch.autograd"]  # torch itself is still being imported
 
-    def make(original: Wrapped, patch: hooks.Patch) -> Wrapped:
+    def make(original: Function) -> Function:
         def backward(*args: Any, **kwargs: Any) -> Any:
             account = recorder.account
             if _ident() != account.thread or _compiling():
@@ -155,7 +153,7 @@ def _loss(tensors: Any) -> float | None:
 def _watch_optimizers(recorder: Recorder) -> None:
     import torch.optim.optimizer as optim
 
-    def before(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def before(_optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         account = recorder.account
         if _ident() != account.thread:
             return None
@@ -165,7 +163,7 @@ def _watch_optimizers(recorder: Recorder) -> None:
         account.enter("optimizer_s")
         return _with_closure_apart(recorder, args, kwargs)
 
-    def after(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def after(optimizer: Any, *_: Any) -> None:
         account = recorder.account
         if _ident() != account.thread or not (account.resting or account.region == "optimizer_s"):
             return
@@ -199,29 +197,23 @@ def _with_closure_apart(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[
 class Stop:
     """Ends the script after so many steps or seconds of training, as Ctrl-C would; what hangs on is left by force."""
 
-    def __init__(self, steps: int | None, seconds: float | None) -> None:
+    def __init__(self, recorder: Recorder, steps: int | None, seconds: float | None) -> None:
+        self._recorder = recorder
         self._steps = steps
         self._seconds = seconds
-        self._asked = False
+        self._is_stopping = False
 
-    @classmethod
-    def asked_for(cls) -> Stop | None:
-        steps, seconds = os.environ.get(STEPS), os.environ.get(SECONDS)
-        return cls(int(steps) if steps else None, float(seconds) if seconds else None) if steps or seconds else None
-
-    def watch(self, recorder: Recorder) -> None:
-        recorder.account.on_step = lambda: self._on_step(recorder)
-
-    def _on_step(self, recorder: Recorder) -> None:
-        account = recorder.account
+    def __call__(self) -> None:
+        """After each step."""
+        account = self._recorder.account
         enough = self._steps is not None and account.num_steps >= self._steps
         trained_s = time.perf_counter() - (account.began_s or time.perf_counter())
         late = self._seconds is not None and trained_s >= self._seconds
-        if (enough or late) and not self._asked:
-            self._asked = True
-            recorder.fact("stopped", f"after {account.num_steps} steps, {trained_s:.1f} s of training")
-            recorder.flush()
-            _interrupt(recorder)
+        if (enough or late) and not self._is_stopping:
+            self._is_stopping = True
+            self._recorder.fact("stopped", f"after {account.num_steps} steps, {trained_s:.1f} s of training")
+            self._recorder.flush()
+            _interrupt(self._recorder)
 
 
 def _interrupt(recorder: Recorder) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,15 @@ import pytest
 from PIL import Image, ImageEnhance, ImageFilter
 
 from unchoke.chokes.watch import decoding
+from unchoke.chokes.watch.hooks import Hook
 from unchoke.chokes.watch.recorder import Recorder
 
 
 @pytest.fixture
-def recorder() -> Iterator[Recorder]:
+def recorder(hooks_made: list[Hook]) -> Recorder:
     made = Recorder()
     decoding.install(made)
-    yield made
-    decoding.uninstall()
+    return made
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
-"""The file system is asked through watched functions: counts, keys and places are those of the script's own calls."""
+"""The file system is asked through watched functions: counts, keys and places are those of the script's own calls.
+
+Counting that would cost too much is thinned out, and still adds up.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +11,23 @@ import io
 import os
 import shutil
 import time
-from collections.abc import Iterator
+import types
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from unchoke.chokes.watch import file_calls as files
+from unchoke.chokes.watch.file_calls import Ration
+from unchoke.chokes.watch.hooks import Hook
 from unchoke.chokes.watch.recorder import Recorder
 
 
 @pytest.fixture
-def recorder() -> Iterator[Recorder]:
+def recorder(hooks_made: list[Hook]) -> Recorder:
     made = Recorder()
     files.install(made)
-    yield made
-    files.uninstall()
+    return made
 
 
 def here(recorder: Recorder, kind: str) -> list[dict[str, Any]]:
@@ -93,9 +97,66 @@ def test_waiting_and_collecting_are_timed(recorder: Recorder) -> None:
     assert here(recorder, "gc")[0]["count"] == 1
 
 
-def test_everything_is_put_back() -> None:
-    before = (open, io.open, os.stat, os.scandir, time.sleep, set(os.supports_dir_fd))
+def test_everything_can_be_put_back(hooks_made: list[Hook]) -> None:
+    before = (open, io.open, os.stat, os.scandir, time.sleep)
     files.install(Recorder())
     assert open is io.open is not before[0]
-    files.uninstall()
-    assert (open, io.open, os.stat, os.scandir, time.sleep, set(os.supports_dir_fd)) == before
+    for hook in reversed(hooks_made):
+        hook.undo()
+    assert (open, io.open, os.stat, os.scandir, time.sleep) == before
+
+
+def counting(ration: Ration, counted: list[int]) -> types.ModuleType:
+    owner = types.ModuleType("owner")
+
+    def plain() -> None:
+        return None
+
+    def count() -> None:
+        ration.counted += 1
+        counted.append(ration.times)
+
+    count.__wrapped__ = plain  # type: ignore[attr-defined]
+    owner.work = count  # type: ignore[attr-defined]
+    ration.switch(owner, "work")
+    return owner
+
+
+def fetch(ration: Ration, owner: Any, calls: int) -> None:
+    ration.begin()
+    for _ in range(calls):
+        owner.work()
+    ration.end()
+
+
+def test_few_calls_are_all_counted() -> None:
+    counted: list[int] = []
+    ration = Ration(Recorder())
+    owner = counting(ration, counted)
+    for _ in range(50):
+        fetch(ration, owner, 20)
+    assert counted == [1] * 1000
+
+
+def test_many_calls_are_counted_in_some_fetches_that_stand_for_the_others() -> None:
+    counted: list[int] = []
+    recorder = Recorder()
+    ration = Ration(recorder)
+    owner = counting(ration, counted)
+    for _ in range(400):
+        fetch(ration, owner, 1500)
+    assert len(counted) < 400 * 1500 / 4
+    assert abs(sum(counted) - 400 * 1500) < 0.1 * 400 * 1500
+    assert recorder.num_let_pass == sum(counted) - len(counted)
+    assert hasattr(owner.work, "__wrapped__")
+
+
+def test_calls_outside_of_fetches_always_count_one_by_one() -> None:
+    counted: list[int] = []
+    ration = Ration(Recorder())
+    owner = counting(ration, counted)
+    for _ in range(4):
+        fetch(ration, owner, 1500)
+    counted.clear()
+    owner.work()
+    assert counted == [1]

@@ -1,9 +1,14 @@
-"""Somebody else's imports and functions keep working, whatever our hooks do."""
+"""Somebody else's imports and functions keep working, whatever our hooks do; those in the place of others are equal to them."""
 
 from __future__ import annotations
 
+import copy
 import importlib
+import json
+import pickle
 import sys
+import time
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +18,7 @@ import pytest
 
 from unchoke.chokes.watch import hooks
 from unchoke.chokes.watch import recorder as record
+from unchoke.chokes.watch.recorder import Recorder
 
 
 @pytest.fixture
@@ -28,7 +34,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     yield "watched_package"
     for name in [name for name in sys.modules if name.startswith("watched_package")]:
         del sys.modules[name]
-        hooks._told.discard(name)
+        hooks._imported.discard(name)
 
 
 def test_a_callback_runs_once_the_module_is_there(module: str) -> None:
@@ -50,7 +56,7 @@ def test_a_module_of_a_package_can_be_used_before_the_package_is_done(module: st
     def patch() -> None:
         import watched_package.inner  # type: ignore[import-not-found]
 
-        hooks.replace(watched_package.inner, "double", lambda original, _: lambda x: original(x) + 1)
+        hooks.replace(watched_package.inner, "double", lambda original: lambda x: original(x) + 1)
 
     hooks.when_imported(f"{module}.inner", patch)
     assert importlib.import_module(module).inner.double(2) == 5
@@ -77,16 +83,93 @@ def test_a_replaced_function_comes_back() -> None:
     class Owner(Base):
         pass
 
-    patch = hooks.replace(Owner, "name", lambda original, _: lambda self: original(self).upper())
-    assert patch is not None
+    hook = hooks.replace(Owner, "name", lambda original: lambda self: original(self).upper())
+    assert hook is not None
     assert (Owner().name(), Base().name()) == ("BASE", "base")
-    patch.undo()
+    hook.undo()
     assert "name" not in vars(Owner)
 
 
 def test_what_is_not_there_or_cannot_be_replaced_is_left_alone() -> None:
-    def make(original: Any, _: hooks.Patch) -> Any:
-        return original
+    assert hooks.replace(SimpleNamespace(), "missing", lambda original: original) is None
+    assert hooks.replace(dict, "keys", lambda original: original) is None
 
-    assert hooks.replace(SimpleNamespace(), "missing", make) is None
-    assert hooks.replace(dict, "keys", make) is None
+
+@pytest.fixture
+def recorder(hooks_made: list[hooks.Hook]) -> Recorder:
+    return Recorder()
+
+
+def nothing(_: Any, __: tuple[Any, ...], ___: dict[str, Any]) -> hooks.CallFacts:
+    return {}
+
+
+def calls(recorder: Recorder) -> dict[str, dict[str, Any]]:
+    return {row["kind"]: row for row in recorder.to_dict()["calls"]}
+
+
+def test_a_watched_function_can_be_pickled_copied_and_held_by_a_class(recorder: Recorder, hooks_made: list[hooks.Hook]) -> None:
+    original = json.loads
+    hooks.time_calls(recorder, json, "loads", "csv", nothing)
+
+    class Holder:
+        parse = json.loads
+
+    assert isinstance(json.loads, hooks.StandIn)
+    assert Holder().parse("[1]") == [1]
+    assert pickle.loads(pickle.dumps(json.loads)) is json.loads
+    assert copy.deepcopy(json.loads) is json.loads
+    assert b"unchoke" not in pickle.dumps(json.loads)
+    assert json.loads.__name__ == "loads"
+    hooks_made[0].undo()
+    assert json.loads is original
+
+
+def test_seconds_leave_out_what_a_timed_call_inside_took(recorder: Recorder) -> None:
+    owner = types.ModuleType("owner")
+    owner.inner = lambda: time.sleep(0.03)  # type: ignore[attr-defined]
+    owner.outer = lambda: owner.inner()  # type: ignore[attr-defined]
+    hooks.time_calls(recorder, owner, "inner", "decode", nothing)
+    hooks.time_calls(recorder, owner, "outer", "resize", nothing)
+    owner.outer()
+    rows = calls(recorder)
+    assert rows["decode"]["seconds"] >= 0.03
+    assert rows["resize"]["seconds"] < 0.02
+
+
+def test_a_call_inside_another_of_its_kind_is_part_of_it(recorder: Recorder) -> None:
+    owner = types.ModuleType("owner")
+    owner.inner = lambda: 1  # type: ignore[attr-defined]
+    owner.outer = lambda: owner.inner()  # type: ignore[attr-defined]
+    for name in ("inner", "outer"):
+        hooks.time_calls(recorder, owner, name, "decode", nothing)
+    assert owner.outer() == 1
+    assert calls(recorder)["decode"]["count"] == 1
+
+
+def test_an_error_of_ours_ends_the_watching_and_not_the_script(recorder: Recorder) -> None:
+    def fail(_: Any, __: tuple[Any, ...], ___: dict[str, Any]) -> hooks.CallFacts:
+        raise LookupError("ours")
+
+    owner = types.ModuleType("owner")
+    owner.work = lambda: 7  # type: ignore[attr-defined]
+    hooks.time_calls(recorder, owner, "work", "decode", fail)
+    held = owner.work
+    assert [owner.work(), held(), owner.work()] == [7, 7, 7]
+    assert not isinstance(owner.work, hooks.StandIn)
+    assert not calls(recorder)
+
+
+def test_an_error_of_the_scripts_passes_through(recorder: Recorder) -> None:
+    hooks.time_calls(recorder, json, "loads", "csv", nothing)
+    with pytest.raises(json.JSONDecodeError):
+        json.loads("{")
+    json.loads("{}")
+    assert calls(recorder)["csv"]["count"] == 1
+
+
+def test_bytes_are_told_apart_by_their_content() -> None:
+    one, other = hooks.key_of(b"a" * 5000), hooks.key_of(b"b" * 5000)
+    assert one is not None
+    assert one != other
+    assert hooks.key_of(bytearray(b"a" * 5000)) == one

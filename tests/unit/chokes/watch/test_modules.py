@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,9 +13,9 @@ from torch.nn.modules import module as module_hooks
 from torch.utils.data import DataLoader, TensorDataset
 
 from unchoke.chokes.watch import modules
-from unchoke.chokes.watch.kept_graphs import kept_graphs
+from unchoke.chokes.watch.hooks import Hook
+from unchoke.chokes.watch.modules import kept_graphs
 from unchoke.chokes.watch.recorder import Recorder
-from unchoke.chokes.watch.repeats import Repeats
 
 
 class Tiled(nn.Module):
@@ -31,11 +30,10 @@ class Tiled(nn.Module):
 
 
 @pytest.fixture
-def recorder() -> Iterator[Recorder]:
+def recorder(hooks_made: list[Hook]) -> Recorder:
     made = Recorder()
     modules.install(made)
-    yield made
-    modules.uninstall()
+    return made
 
 
 def train(model: nn.Module, inputs: list[torch.Tensor], trained: nn.Module | None = None) -> None:
@@ -124,17 +122,6 @@ def test_losses_that_keep_their_graphs_are_found_with_the_variable_that_holds_th
         found["holder"]["line"]
         == test_losses_that_keep_their_graphs_are_found_with_the_variable_that_holds_them.__code__.co_firstlineno + 4
     )
-
-
-def test_a_first_epoch_does_not_count_against_repetition() -> None:
-    samples = torch.rand(64, 3, 8, 8)
-    same, augmented = Repeats(), Repeats()
-    for _ in range(2):
-        for batch in samples.split(16):
-            same.add(batch.to(memory_format=torch.channels_last))
-            augmented.add(batch + torch.rand_like(batch))
-    assert same.to_dict() == {"inputs_seen": 128, "inputs_repeated": 64, "repeated_inputs_share": 1.0}
-    assert augmented.to_dict()["repeated_inputs_share"] == 0.0
 
 
 def test_an_error_of_ours_ends_the_looking_and_not_the_training(recorder: Recorder) -> None:

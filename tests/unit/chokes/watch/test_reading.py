@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,15 @@ import pandas as pd
 import pytest
 
 from unchoke.chokes.watch import reading
+from unchoke.chokes.watch.hooks import Hook
 from unchoke.chokes.watch.recorder import Recorder
 
 
 @pytest.fixture
-def recorder() -> Iterator[Recorder]:
+def recorder(hooks_made: list[Hook]) -> Recorder:
     made = Recorder()
     reading.install(made)
-    yield made
-    reading.uninstall()
+    return made
 
 
 def rows(recorder: Recorder, kind: str) -> list[dict[str, Any]]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 from unchoke.chokes.watch import recorder as record
-from unchoke.chokes.watch.recorder import Recorder
+from unchoke.chokes.watch.recorder import Recorder, RecordFiles
 
 PLACE = ("train.py", 12, "load")
 
@@ -36,7 +37,7 @@ def test_calls_are_summed_by_kind_phase_and_place() -> None:
 def test_a_call_without_a_place_gets_the_line_it_came_from() -> None:
     recorder = Recorder()
     recorder.call("open", 0.5)
-    assert (Path(rows(recorder)[0]["file"]).name, rows(recorder)[0]["line"] > 0) == ("test_recorder.py", True)
+    assert (Path(rows(recorder)[0]["file"]).name, rows(recorder)[0]["line"] > 0) == (Path(__file__).name, True)
 
 
 def test_what_the_watcher_does_is_not_counted() -> None:
@@ -73,3 +74,12 @@ def test_a_forked_child_begins_with_an_empty_record() -> None:
     recorder.call("open", 0.5, place=PLACE)
     recorder.begin_again()
     assert (rows(recorder), began) == ([], [True])
+
+
+def test_the_newest_line_is_there_at_every_moment_and_files_stay_small(tmp_path: Path) -> None:
+    written = RecordFiles(str(tmp_path), max_bytes=20)
+    for number in range(100, 140):
+        written.write(f"{number}\n".encode())
+        assert max(json.loads(line) for file in tmp_path.iterdir() for line in file.read_text().split()) == number
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 60
+    assert {file.name for file in tmp_path.iterdir()} == {f"{os.getpid()}.jsonl", f"{os.getpid()}.next.jsonl"}

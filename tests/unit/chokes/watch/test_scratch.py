@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from unchoke.chokes.watch import fence
+from unchoke.chokes.watch.scratch import fence_version
 
 BEFORE = """
 import sys
-from unchoke.chokes.watch import fence, scratch
+from unchoke.chokes.watch import scratch
 from unchoke.chokes.watch.recorder import Recorder
 recorder = Recorder()
 {fence}
-scratch.put_in_front(scratch.Scratch({scratch!r}, recorder), recorder)
+scratch.put_in_front(scratch.Scratch({scratch!r}, recorder))
 """
-FENCE = "assert fence.put_up([{scratch!r}, '/dev'])"
+FENCE = "assert scratch.put_up_fence([{scratch!r}, '/dev'])"
 
 WRITES = """
 import json, logging, os, pathlib, shutil, tempfile
@@ -87,7 +87,7 @@ def test_what_a_script_writes_is_found_again_and_nothing_has_changed(place: Path
 
 
 def test_the_fence_holds_what_the_scratch_folder_cannot_catch(place: Path) -> None:
-    if not fence.available():
+    if fence_version() < 1:
         pytest.skip("this kernel has no Landlock")
     before = contents(place)
     code = """

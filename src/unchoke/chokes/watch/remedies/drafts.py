@@ -11,9 +11,9 @@ import sys
 from typing import Any
 
 from unchoke.chokes.watch import hooks
-from unchoke.chokes.watch.places import user_place
-from unchoke.chokes.watch.remedies.applying import Applying
-from unchoke.chokes.watch.wrapping import Function
+from unchoke.chokes.watch.hooks import Function
+from unchoke.chokes.watch.remedies.remedy import Remedy
+from unchoke.chokes.watch.stacks import user_place
 
 _LEARNT_FROM = 4
 _GAP = 2.0
@@ -22,7 +22,7 @@ _OPENED = "_unchoke_opened"
 Size = tuple[int, int]
 
 
-class _Line:
+class _OpeningLine:
     """A line that opens pictures: how much they were shrunk, as far as it has been seen."""
 
     def __init__(self) -> None:
@@ -44,46 +44,46 @@ class _Line:
         return round(_GAP * share * full[0]), round(_GAP * share * full[1])
 
 
-class _Opened:
+class _Origin:
     """Sticks to a picture, and to pictures of the same size made from it."""
 
     __slots__ = ("drafted", "full", "line")
 
-    def __init__(self, line: _Line, full: Size, *, drafted: bool) -> None:
+    def __init__(self, line: _OpeningLine, full: Size, *, drafted: bool) -> None:
         self.line = line
         self.full = full
         self.drafted = drafted
 
 
-def draft_jpeg(applying: Applying) -> None:
+def draft_jpeg(remedy: Remedy) -> None:
     """Draft what is shrunk anyway."""
-    hooks.when_imported("PIL.Image", lambda: _draft(applying))
+    hooks.when_imported("PIL.Image", lambda: _draft(remedy))
 
 
-def _draft(applying: Applying) -> None:
+def _draft(remedy: Remedy) -> None:
     module = sys.modules["PIL.Image"]
-    lines: dict[tuple[str, int], _Line] = {}
-    applying.put(module, "open", lambda original: _drafting(applying, lines, original))
-    applying.put(module.Image, "_new", _passing_on)
-    applying.put(module.Image, "resize", _learning)
-    applying.put(module.Image, "thumbnail", _learning)
+    lines: dict[tuple[str, int], _OpeningLine] = {}
+    remedy.put(module, "open", lambda original: _drafting(remedy, lines, original))
+    remedy.put(module.Image, "_new", _passing_on)
+    remedy.put(module.Image, "resize", _learning)
+    remedy.put(module.Image, "thumbnail", _learning)
     for name in ("crop", "tobytes", "getpixel"):
-        applying.put(module.Image, name, _leaving_alone)
+        remedy.put(module.Image, name, _leaving_alone)
 
 
-def _drafting(applying: Applying, lines: dict[tuple[str, int], _Line], original: Function) -> Function:
+def _drafting(remedy: Remedy, lines: dict[tuple[str, int], _OpeningLine], original: Function) -> Function:
     def open_(*args: Any, **options: Any) -> Any:
         picture = original(*args, **options)
         if picture.format != "JPEG":
             return picture
         file, number, _ = user_place(2)
-        line = lines.setdefault((file, number), _Line())
+        line = lines.setdefault((file, number), _OpeningLine())
         full = picture.size
         size = line.draft_size(full)
         drafted = size is not None and picture.draft(None, size) is not None and picture.size != full
         if drafted:
-            applying.did()
-        setattr(picture, _OPENED, _Opened(line, full, drafted=drafted))
+            remedy.did()
+        setattr(picture, _OPENED, _Origin(line, full, drafted=drafted))
         return picture
 
     return open_
@@ -110,7 +110,7 @@ def _learning(original: Function) -> Function:
     return shrink
 
 
-def _learn(opened: _Opened, now: Size, to: Size, *, has_box: bool) -> None:
+def _learn(opened: _Origin, now: Size, to: Size, *, has_box: bool) -> None:
     if has_box or to[0] > now[0] or to[1] > now[1]:  # a part of it, or more than there is
         opened.line.is_left_alone = True
     elif not opened.drafted:

@@ -1,23 +1,24 @@
-"""What was decoded or parsed is kept by file, time of change and arguments, and copies of it are handed out.
+"""What was decoded, parsed or opened is kept by file, time of change and arguments, and handed out again.
 
-In: Pillow, NumPy, OpenCV and others that read pictures and arrays; pandas, NumPy, JSON and YAML for tables. Out: the same
-results, made once for each file. Nothing is kept once the memory that is left has shrunk by a quarter, nor of files that the
-script writes.
+In: Pillow, NumPy, OpenCV and others that read pictures and arrays; pandas, NumPy, JSON and YAML for tables; `rasterio.open`. Out:
+copies of the same results, made once for each file, and datasets that do not close: one for each file, thread and process.
+Nothing is kept once the memory that is left has shrunk by a quarter, nor of files that the script writes.
 """
 
 from __future__ import annotations
 
 import copy
 import marshal
+import os
 import sys
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from unchoke.chokes.watch import hooks
-from unchoke.chokes.watch.remedies.applying import Applying, file_key
-from unchoke.chokes.watch.remedies.freed_memory import available_bytes
-from unchoke.chokes.watch.wrapping import Function
+from unchoke.chokes.watch.hooks import Function
+from unchoke.chokes.watch.remedies.remedy import Remedy, file_key
 
 Copy = Callable[[Any], Any]
 
@@ -40,13 +41,16 @@ _PARSERS: dict[str, tuple[str, ...]] = {
 _FREE_SHARE = 0.75
 _LOOK_EVERY = 64
 _SHORTEST_TEXT = 1024
+_UNKNOWN_BYTES = 2 << 30
+_MAX_OPEN = 128
+_open = os.open  # ours stays what it was when others are replaced
 
 
-class Kept:
+class ResultCache:
     """Results by key, as long as there is room for more."""
 
-    def __init__(self, applying: Applying) -> None:
-        self._applying = applying
+    def __init__(self, remedy: Remedy) -> None:
+        self._applying = remedy
         self._values: dict[Any, Any] = {}
         self._least_bytes = int(_FREE_SHARE * available_bytes())
         self._has_room = True
@@ -70,29 +74,29 @@ class Kept:
         return (file, repr(more)) if file is not None and self._applying.may_keep(file[0]) else None
 
 
-def cached_decode(applying: Applying) -> None:
+def cached_decode(remedy: Remedy) -> None:
     """Pictures and arrays are decoded once."""
-    kept = Kept(applying)
+    kept = ResultCache(remedy)
     for module, names in _READERS.items():
-        hooks.when_imported(module, partial(_keep_functions, applying, kept, module, names))
-    hooks.when_imported("PIL.ImageFile", lambda: _keep_pictures(applying, kept))
-    hooks.when_imported("numpy", lambda: _keep_members(applying, kept))
+        hooks.when_imported(module, partial(_keep_functions, remedy, kept, module, names))
+    hooks.when_imported("PIL.ImageFile", lambda: _keep_pictures(remedy, kept))
+    hooks.when_imported("numpy", lambda: _keep_members(remedy, kept))
 
 
-def cached_tables(applying: Applying) -> None:
+def cached_tables(remedy: Remedy) -> None:
     """Tables and other structured files are parsed once."""
-    kept = Kept(applying)
+    kept = ResultCache(remedy)
     for module, names in _PARSERS.items():
-        hooks.when_imported(module, partial(_keep_functions, applying, kept, module, names))
-    hooks.when_imported("json", lambda: applying.put(sys.modules["json"], "loads", partial(_keep_text, kept)))
+        hooks.when_imported(module, partial(_keep_functions, remedy, kept, module, names))
+    hooks.when_imported("json", lambda: remedy.put(sys.modules["json"], "loads", partial(_keep_text, kept)))
 
 
-def _keep_functions(applying: Applying, kept: Kept, module: str, names: tuple[str, ...]) -> None:
+def _keep_functions(remedy: Remedy, kept: ResultCache, module: str, names: tuple[str, ...]) -> None:
     for name in names:
-        applying.put(sys.modules[module], name, partial(_keep_results, kept))
+        remedy.put(sys.modules[module], name, partial(_keep_results, kept))
 
 
-def _keep_results(kept: Kept, original: Function) -> Function:
+def _keep_results(kept: ResultCache, original: Function) -> Function:
     def read(source: Any, *args: Any, **options: Any) -> Any:
         key = kept.key(source, original.__module__, original.__name__, args, options)
         found = kept.find(key) if key is not None else None
@@ -126,7 +130,7 @@ def _copies_of_plain(value: Any) -> Callable[[], Any]:
         return partial(copy.deepcopy, copy.deepcopy(value))
 
 
-def _keep_text(kept: Kept, original: Function) -> Function:
+def _keep_text(kept: ResultCache, original: Function) -> Function:
     def loads(s: Any, **options: Any) -> Any:
         if options or not isinstance(s, str | bytes) or len(s) < _SHORTEST_TEXT:
             return original(s, **options)
@@ -142,7 +146,7 @@ def _keep_text(kept: Kept, original: Function) -> Function:
     return loads
 
 
-def _keep_members(applying: Applying, kept: Kept) -> None:
+def _keep_members(remedy: Remedy, kept: ResultCache) -> None:
     """Arrays of an NPZ archive, decompressed once each."""
 
     def make(original: Function) -> Function:
@@ -159,10 +163,10 @@ def _keep_members(applying: Applying, kept: Kept) -> None:
 
         return member
 
-    applying.put(sys.modules["numpy"].lib.npyio.NpzFile, "__getitem__", make)
+    remedy.put(sys.modules["numpy"].lib.npyio.NpzFile, "__getitem__", make)
 
 
-def _keep_pictures(applying: Applying, kept: Kept) -> None:
+def _keep_pictures(remedy: Remedy, kept: ResultCache) -> None:
     """Pillow decodes when pixels are first needed: kept from then on, and given out as pictures that are loaded already."""
 
     def making_load(original: Function) -> Function:
@@ -185,8 +189,8 @@ def _keep_pictures(applying: Applying, kept: Kept) -> None:
 
         return open_
 
-    applying.put(sys.modules["PIL.ImageFile"].ImageFile, "load", making_load)
-    applying.put(sys.modules["PIL.Image"], "open", making_open)
+    remedy.put(sys.modules["PIL.ImageFile"].ImageFile, "load", making_load)
+    remedy.put(sys.modules["PIL.Image"], "open", making_open)
 
 
 def _is_whole(picture: Any) -> bool:
@@ -205,3 +209,59 @@ class _Picture:
         picture = self._pixels.copy()
         vars(picture).update(self._said)
         return picture
+
+
+def cached_rasters(remedy: Remedy) -> None:
+    """Open each file once."""
+    hooks.when_imported("rasterio", lambda: remedy.put(sys.modules["rasterio"], "open", partial(_keep_open, remedy)))
+
+
+def _keep_open(remedy: Remedy, original: Function) -> Function:
+    from rasterio.io import DatasetReader
+
+    class OpenDataset(DatasetReader):  # type: ignore[misc]
+        """A dataset that `with` and `close` leave open."""
+
+        def close(self) -> None:
+            """Not yet."""
+
+    datasets: dict[Any, Any] = {}
+
+    def open_(fp: Any, mode: str = "r", *args: Any, **options: Any) -> Any:
+        file = file_key(fp) if mode == "r" and not args else None
+        key = (file, os.getpid(), threading.get_ident(), *sorted(options.items()))
+        if file is None or not remedy.may_keep(file[0]) or not _is_hashable(key):
+            return original(fp, mode, *args, **options)
+        found = datasets.get(key)
+        if found is not None:
+            remedy.did()
+            return found
+        opened = original(fp, mode, **options)
+        if type(opened) is DatasetReader and len(datasets) < _MAX_OPEN:
+            opened.__class__ = OpenDataset
+            datasets[key] = opened
+        return opened
+
+    return open_
+
+
+def _is_hashable(key: Any) -> bool:
+    try:
+        hash(key)
+    except TypeError:
+        return False
+    return True
+
+
+def available_bytes() -> int:
+    """What all processes together could still use, as Linux counts it; elsewhere a careful guess."""
+    try:
+        descriptor = _open("/proc/meminfo", os.O_RDONLY)
+    except OSError:
+        return _UNKNOWN_BYTES
+    try:
+        lines = os.read(descriptor, 4096).decode().splitlines()
+    finally:
+        os.close(descriptor)
+    found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    return found[0] if found else _UNKNOWN_BYTES

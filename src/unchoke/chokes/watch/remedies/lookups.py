@@ -17,9 +17,9 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
-from unchoke.chokes.watch.places import is_user_code
-from unchoke.chokes.watch.remedies.applying import Applying
-from unchoke.chokes.watch.wrapping import Function
+from unchoke.chokes.watch.hooks import Function
+from unchoke.chokes.watch.remedies.remedy import Remedy
+from unchoke.chokes.watch.stacks import is_user_code
 
 _MAX_ANSWERS = 1_000_000
 _LOOKED_AT = 4_096  # lookups whose callers are looked at
@@ -29,26 +29,26 @@ _MAX_OTHER_ANSWERS = 8
 _Key = tuple[Function, Any, tuple[Any, ...], tuple[tuple[str, Any], ...]]
 
 
-def cached_stat(applying: Applying) -> None:
+def cached_stat(remedy: Remedy) -> None:
     """Ask for each path and each folder once."""
-    answers = _Answers(applying)
+    answers = _Answers(remedy)
     for name in ("stat", "lstat", "access"):
-        applying.put(os, name, answers.remembered)
-    applying.put(os, "listdir", partial(answers.remembered, give=list))
-    applying.put(os, "scandir", partial(answers.remembered, take=_read_whole, give=_Entries))
-    applying.put(glob, "glob", partial(_patterns_remembered, answers))
+        remedy.put(os, name, answers.remembered)
+    remedy.put(os, "listdir", partial(answers.remembered, give=list))
+    remedy.put(os, "scandir", partial(answers.remembered, take=_read_whole, give=_Entries))
+    remedy.put(glob, "glob", partial(_patterns_remembered, answers))
     for name in ("glob", "rglob"):
-        applying.put(pathlib.Path, name, partial(_path_patterns_remembered, answers))
-    applying.put(os, "chdir", answers.forgetting)
+        remedy.put(pathlib.Path, name, partial(_path_patterns_remembered, answers))
+    remedy.put(os, "chdir", answers.forgetting)
 
 
 class _Answers:
     """What was answered, by function and arguments; an error is an answer, too."""
 
-    def __init__(self, applying: Applying) -> None:
-        self._applying = applying
+    def __init__(self, remedy: Remedy) -> None:
+        self._applying = remedy
         self._known: dict[Any, tuple[str, Any, bool]] = {}
-        self._askers = _Askers(applying)
+        self._askers = _Askers(remedy)
 
     def remembered(self, original: Function, *, take: Function | None = None, give: Function | None = None) -> Function:
         """Give what `original` gave for the same path. `take` makes of it what can be kept, `give` of that what is handed out."""
@@ -150,8 +150,8 @@ def _path_patterns_remembered(answers: _Answers, original: Function) -> Function
 class _Askers:
     """The user's functions that ask for many files while a sample is made: they are remembered as a whole."""
 
-    def __init__(self, applying: Applying) -> None:
-        self._applying = applying
+    def __init__(self, remedy: Remedy) -> None:
+        self._applying = remedy
         self._left = _LOOKED_AT
         self._counts: Counter[int] = Counter()
 
@@ -178,7 +178,7 @@ class _Askers:
                 return
 
 
-def _answers_remembered(applying: Applying, original: Function) -> Function:
+def _answers_remembered(remedy: Remedy, original: Function) -> Function:
     known: dict[Any, Any] = {}
     others = 0
 
@@ -190,7 +190,7 @@ def _answers_remembered(applying: Applying, original: Function) -> Function:
         except TypeError:  # an argument that cannot be told from another
             return original(*args, **options)
         if found is not None:
-            applying.did()
+            remedy.did()
             return found
         found = original(*args, **options)
         if isinstance(found, str | bool | os.PathLike):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +16,22 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from unchoke.chokes.watch import loading, remedies
+from unchoke.chokes.watch.hooks import Hook
 from unchoke.chokes.watch.recorder import Recorder
-from unchoke.chokes.watch.remedies.applying import Applying
+from unchoke.chokes.watch.remedies.remedy import Remedy
 from unchoke.chokes.watch.scratch import Scratch
 
-SwitchOn = Callable[..., Applying]
+SwitchOn = Callable[..., Remedy]
 
 
 @pytest.fixture
-def switch_on() -> Iterator[SwitchOn]:
-    made: list[Applying] = []
+def switch_on(hooks_made: list[Hook]) -> SwitchOn:
+    def switch(name: str, **options: Any) -> Remedy:
+        remedy = Remedy(Recorder(), remedies.split(name)[1], **options)
+        remedies.switch_on(name, remedy)
+        return remedy
 
-    def switch(remedy: str, **options: Any) -> Applying:
-        made.append(Applying(Recorder(), remedies.split(remedy)[1], **options))
-        remedies.switch_on(remedy, made[-1])
-        return made[-1]
-
-    yield switch
-    for applying in made:
-        applying.remove()
+    return switch
 
 
 @pytest.fixture
@@ -45,20 +42,23 @@ def photo(tmp_path: Path) -> Path:
     return path
 
 
-def test_every_remedy_can_be_switched_on_and_off_again(switch_on: SwitchOn) -> None:
+def test_every_remedy_can_be_switched_on_and_taken_back(switch_on: SwitchOn, hooks_made: list[Hook]) -> None:
     stat, init = os.stat, DataLoader.__init__
-    for remedy in remedies.REMEDIES:
-        switch_on(remedy).remove()
+    for name in remedies.REMEDIES:
+        switch_on(name)
+    assert os.stat is not stat
+    for hook in reversed(hooks_made):
+        hook.undo()
     assert (os.stat, DataLoader.__init__) == (stat, init)
 
 
 def test_files_are_looked_for_once_unless_the_script_writes_them(switch_on: SwitchOn, tmp_path: Path) -> None:
     scratch = Scratch(str(tmp_path / "scratch"), Recorder())
-    applying = switch_on("cached-stat", scratch=scratch)
+    remedy = switch_on("cached-stat", scratch=scratch)
     path = tmp_path / "late.txt"
     assert not path.exists()
     assert not path.exists()
-    assert applying.done == 1
+    assert remedy.done == 1
     path.write_text("now")
     assert not path.exists(), "remembered"
     scratch.to_write(path)
@@ -67,7 +67,7 @@ def test_files_are_looked_for_once_unless_the_script_writes_them(switch_on: Swit
 
 def test_listings_and_patterns_are_remembered(switch_on: SwitchOn, tmp_path: Path) -> None:
     (tmp_path / "a.txt").touch()
-    applying = switch_on("cached-stat")
+    remedy = switch_on("cached-stat")
     asked = (
         lambda: os.listdir(tmp_path),
         lambda: [entry.name for entry in os.scandir(str(tmp_path))],
@@ -75,9 +75,9 @@ def test_listings_and_patterns_are_remembered(switch_on: SwitchOn, tmp_path: Pat
         lambda: [found.name for found in tmp_path.glob("*.txt")],
     )
     for ask in asked:
-        before = applying.done
+        before = remedy.done
         assert ask() == ask() == ["a.txt"]
-        assert applying.done > before
+        assert remedy.done > before
 
 
 class Strewn:
@@ -95,26 +95,26 @@ class Strewn:
 
 
 def test_a_function_that_looks_paths_up_is_remembered_as_a_whole(switch_on: SwitchOn, tmp_path: Path) -> None:
-    applying = switch_on("cached-stat")
-    applying.recorder.phase = "getitem"
+    remedy = switch_on("cached-stat")
+    remedy.recorder.phase = "getitem"
     strewn, plain = Strewn(tmp_path), Strewn.find
     found = [strewn.find("a.jpg") for _ in range(6)]
     assert set(found) == {str(tmp_path / "a.jpg")}
     assert Strewn.find is not plain
-    done = applying.done
+    done = remedy.done
     strewn.find("a.jpg")
-    assert applying.done == done + 1, "one answer instead of twenty"
+    assert remedy.done == done + 1, "one answer instead of twenty"
 
 
 def test_pictures_are_decoded_once_and_handed_out_as_copies(switch_on: SwitchOn, photo: Path) -> None:
     plain = np.array(Image.open(photo).convert("RGB"))
-    applying = switch_on("cached-decode")
+    remedy = switch_on("cached-decode")
     for _ in range(3):
         with Image.open(photo) as picture:
             assert np.array_equal(np.array(picture.convert("RGB")), plain)
             assert (picture.format, picture.size) == ("JPEG", (320, 240))
             picture.paste(0, (0, 0, 320, 240))
-    assert applying.done == 2
+    assert remedy.done == 2
     photo.unlink()
     Image.new("RGB", (8, 8)).save(photo)
     assert Image.open(photo).size == (8, 8), "a file that changed is read again"
@@ -122,25 +122,25 @@ def test_pictures_are_decoded_once_and_handed_out_as_copies(switch_on: SwitchOn,
 
 def test_arrays_are_decompressed_once(switch_on: SwitchOn, tmp_path: Path) -> None:
     np.savez_compressed(tmp_path / "one.npz", values=np.arange(5))
-    applying = switch_on("cached-decode")
+    remedy = switch_on("cached-decode")
     for _ in range(3):
         with np.load(tmp_path / "one.npz") as archive:
             values = archive["values"]
         assert values.tolist() == [0, 1, 2, 3, 4]
         values += 1
-    assert applying.done == 2
+    assert remedy.done == 2
 
 
 def test_tables_are_parsed_once_and_handed_out_as_copies(switch_on: SwitchOn, tmp_path: Path) -> None:
     path = tmp_path / "labels.json"
     path.write_text(json.dumps({"a": [1, 2]}))
-    applying = switch_on("cached-tables")
+    remedy = switch_on("cached-tables")
     for _ in range(3):
         with path.open() as file:
             labels = json.load(file)
         assert labels == {"a": [1, 2]}
         labels["a"].append(3)
-    assert applying.done == 2
+    assert remedy.done == 2
 
 
 def test_a_raster_is_opened_once_and_outlives_its_with_block(switch_on: SwitchOn, tmp_path: Path) -> None:
@@ -148,28 +148,28 @@ def test_a_raster_is_opened_once_and_outlives_its_with_block(switch_on: SwitchOn
     path = tmp_path / "scene.tif"
     with rasterio.open(path, "w", driver="GTiff", width=4, height=4, count=1, dtype="uint8") as scene:
         scene.write(np.full((1, 4, 4), 7, dtype=np.uint8))
-    applying = switch_on("cached-rasters")
+    remedy = switch_on("cached-rasters")
     for _ in range(3):
         with rasterio.open(path) as scene:
             assert scene.read().max() == 7
-    assert (applying.done, scene.closed) == (2, False)
+    assert (remedy.done, scene.closed) == (2, False)
 
 
 def test_jpegs_that_are_only_shrunk_are_drafted_from_then_on(switch_on: SwitchOn, photo: Path) -> None:
     plain = np.asarray(Image.open(photo).convert("RGB").resize((32, 24)), dtype=float)
-    applying = switch_on("draft-jpeg")
+    remedy = switch_on("draft-jpeg")
     for _ in range(6):
         opened = Image.open(photo)
         shrunk = np.asarray(opened.convert("RGB").resize((32, 24)), dtype=float)
-    assert (applying.done, opened.size) == (2, (80, 60))
+    assert (remedy.done, opened.size) == (2, (80, 60))
     assert np.abs(shrunk - plain).mean() < 3
 
 
 def test_jpegs_that_are_cropped_are_left_alone(switch_on: SwitchOn, photo: Path) -> None:
-    applying = switch_on("draft-jpeg")
+    remedy = switch_on("draft-jpeg")
     for _ in range(8):
         Image.open(photo).crop((0, 0, 100, 100)).resize((32, 32))
-    assert applying.done == 0
+    assert remedy.done == 0
 
 
 class Numbers(Dataset[int]):
@@ -187,21 +187,21 @@ def orders(loader: DataLoader[int]) -> list[list[int]]:
 
 def test_with_workers_that_stay_samples_come_in_the_same_order(switch_on: SwitchOn) -> None:
     plain = orders(DataLoader(Numbers(), batch_size=4, shuffle=True))
-    applying = switch_on("workers:1")
+    remedy = switch_on("workers:1")
     loader = DataLoader(Numbers(), batch_size=4, shuffle=True)
-    assert (loader.num_workers, loader.persistent_workers, applying.done) == (1, True, 1)
+    assert (loader.num_workers, loader.persistent_workers, remedy.done) == (1, True, 1)
     assert orders(loader) == plain
 
 
 def test_anomaly_detection_cannot_be_switched_on(switch_on: SwitchOn) -> None:
-    applying = switch_on("anomaly-off")
+    remedy = switch_on("anomaly-off")
     with torch.autograd.set_detect_anomaly(True):
         assert not torch.is_anomaly_enabled()
-    assert applying.done == 1
+    assert remedy.done == 1
 
 
 def test_what_no_optimizer_moves_gets_no_gradient_after_the_first_step(switch_on: SwitchOn) -> None:
-    applying = switch_on("frozen-no-grad")
+    remedy = switch_on("frozen-no-grad")
     body, head = torch.nn.Linear(3, 3), torch.nn.Linear(3, 1)
     optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
     for _ in range(2):
@@ -210,7 +210,7 @@ def test_what_no_optimizer_moves_gets_no_gradient_after_the_first_step(switch_on
         optimizer.step()
     assert [parameter.requires_grad for parameter in (*body.parameters(), *head.parameters())] == [False, False, True, True]
     assert body.weight.grad is None
-    assert applying.done >= 2
+    assert remedy.done >= 2
     optimizer.add_param_group({"params": list(body.parameters())})
     assert body.weight.requires_grad, "to be trained after all"
 

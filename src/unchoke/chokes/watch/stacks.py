@@ -1,15 +1,78 @@
-"""From a function on the stack to the stage of training it belongs to: a table of files and names, and how a whole stack is read.
+"""Whose code is running, and what for: the nearest line of the user's own, and the stage of training a stack belongs to.
 
-In: code objects from the innermost frame outwards, the thread's phase, and whether it was running Python when it was looked at.
-Out: one of `STAGES`. The innermost function that the table knows decides. Where the thread was running Python, functions that
-only go to the system and come back are passed over: they are where a thread is met, not where it spends its time. Nothing is
-sampled here.
+In: the calling thread's stack, or code objects from the innermost frame outwards with the thread's phase. Out: `(file, line,
+function)` or `NOWHERE`, and one of `STAGES`. Whether a code object is the user's is decided once and kept: it belongs to neither
+Python, an installed package nor the watcher. A script that lives inside an installed package (an example run by its path or with
+`-m`) is the user's too: the folder of `__main__` counts, packages installed below it do not. The stage is that of the innermost
+function that a table of files and names knows. Where the thread was running Python, functions that only go to the system and come
+back are passed over: they are where a thread is met, not where it spends its time. Nothing is sampled or recorded here.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterable
-from types import CodeType
+from types import CodeType, FrameType
+
+CodePlace = tuple[str, int, str]
+"""File, line and function; empty where nothing of the user's own was running."""
+
+NOWHERE: CodePlace = ("", 0, "")
+_STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
+_WATCHER = os.path.dirname(__file__) + os.sep
+_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+_TYPED_IN = {"<stdin>", "<string>"}
+
+_known: dict[int, bool] = {}
+_decided: dict[int, CodeType] = {}  # hashing a code object takes microseconds, so ids stand for them; what is kept keeps its id
+_MAX_KNOWN = 50_000
+_decided_for: list[str | None] = [None]
+
+
+def user_place(depth: int = 1) -> CodePlace:
+    """Where the user's code stands in this thread, starting `depth` frames above this function; `NOWHERE` if none of it runs."""
+    known = _known
+    frame: FrameType | None = sys._getframe(depth)
+    while frame is not None:
+        code = frame.f_code
+        is_user = known.get(id(code))
+        if is_user is None:
+            is_user = is_user_code(code)
+        if is_user:
+            return code.co_filename, frame.f_lineno, code.co_qualname
+        frame = frame.f_back
+    return NOWHERE
+
+
+def is_user_code(code: CodeType) -> bool:
+    """Whether this function was written by the user. What was decided before the script itself was loaded is decided anew."""
+    main_file: str | None = getattr(sys.modules.get("__main__"), "__file__", None)
+    if main_file != _decided_for[0] or len(_known) > _MAX_KNOWN:
+        _decided_for[0] = main_file
+        _known.clear()
+        _decided.clear()
+    if (known := _known.get(id(code))) is None:
+        _decided[id(code)] = code
+        known = _known[id(code)] = is_user_file(code.co_filename, main_file)
+    return known
+
+
+def is_user_file(file: str, main_file: str | None) -> bool:
+    """The rule itself, for a code object's file and the file that Python was started with (None: typed in, or not known yet)."""
+    if file.startswith("<"):
+        return file in _TYPED_IN and main_file is None
+    file = os.path.abspath(file)
+    if not any(folder in file for folder in _INSTALLED):
+        return not file.startswith((_WATCHER, _STANDARD_LIBRARY))
+    if main_file is None or file.startswith(_WATCHER):
+        return False
+    main_file = os.path.abspath(main_file)
+    folder = os.path.dirname(main_file) + os.sep
+    below = os.sep + file[len(folder) :]
+    is_beside = file.startswith(folder) and not folder.endswith(_INSTALLED) and not any(one in below for one in _INSTALLED)
+    return file == main_file or is_beside
+
 
 STAGES = (
     "list", "stat", "open", "read", "decode", "transform", "collate", "handover", "wait", "copy", "forward", "backward",
@@ -22,14 +85,14 @@ _BRIEF = {"stat", "open", "copy", "wait", "transform"}
 _LOADING = {"getitem", "collate"}
 
 _RULES: tuple[tuple[str, str | dict[str, str]], ...] = (
-    ("unchoke/watch/wrapping.py", {  # names its functions by the kinds of calls they time
+    ("unchoke/chokes/watch/hooks.py", {  # names its functions by the kinds of calls they time
         "decode": "decode", "transform": "resize crop transform to_array", "read": "read npz csv load raster_read",
         "open": "open raster_open", "log": "dump", "wait": "sleep sync", "other": "gc empty_cache"}),
-    ("unchoke/watch/files.py", {"stat": "stat", "open": "open_file", "list": "list_folder scan_folder _counted"}),
-    ("unchoke/watch/moving.py", {"copy": "copy reading"}),
-    ("unchoke/watch/stepping.py", {"forward": "call", "backward": "backward"}),
-    ("unchoke/watch/loading.py", {"wait": "next_batch iterate"}),
-    ("unchoke/watch/fetching.py", {"collate": "__call__", "handover": "handed", _UP_TO_HERE: "fetch"}),
+    ("unchoke/chokes/watch/file_calls.py", {"stat": "stat", "open": "open_file", "list": "list_folder scan_folder _counted"}),
+    ("unchoke/chokes/watch/moving.py", {"copy": "copy reading"}),
+    ("unchoke/chokes/watch/stepping.py", {"forward": "call", "backward": "backward"}),
+    ("unchoke/chokes/watch/loading.py", {"wait": "next_batch iterate"}),
+    ("unchoke/chokes/watch/fetching.py", {"collate": "__call__", "handover": "handed", _UP_TO_HERE: "fetch"}),
     ("<frozen importlib._bootstrap", "import"),
     ("/importlib/metadata/", "import"),
     ("genericpath", "stat"),  # parts of the standard library are frozen in some versions, with names like <frozen genericpath>

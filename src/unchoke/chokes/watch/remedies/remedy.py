@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from unchoke.chokes.watch import hooks
 from unchoke.chokes.watch import recorder as record
+from unchoke.chokes.watch.hooks import Function
 from unchoke.chokes.watch.recorder import Recorder
-from unchoke.chokes.watch.scratch import Scratch
-from unchoke.chokes.watch.wrapping import Function, Wrappings
 
-Make = Callable[[Function], Function]
-"""From a function to the one that takes its place."""
+if TYPE_CHECKING:
+    from unchoke.chokes.watch.scratch import Scratch
 
 
-class Applying:
-    """One remedy, being applied in this process. `evaluated`: the numbers of loaders that are not trained on."""
+class Remedy:
+    """One change to a training, switched on in this process. `evaluated`: the numbers of loaders that are not trained on."""
 
     def __init__(
         self,
@@ -34,14 +34,12 @@ class Applying:
         self.recorder = recorder
         self.done = 0
         self._scratch = scratch
-        self._wrappings = Wrappings(recorder)
-        self._to_undo: list[Callable[[], None]] = []
         recorder.register("remedy", lambda: {"done": self.done})
         recorder.after_fork(self._forget)
 
-    def put(self, owner: Any, name: str, make: Make) -> None:
+    def put(self, owner: Any, name: str, make: Callable[[Function], Function]) -> None:
         """Replace `owner.name`, where there is such a thing."""
-        self._wrappings.put(owner, name, lambda original, _: make(original))
+        hooks.put(owner, name, lambda original, _: make(original))
 
     def did(self) -> None:
         """The remedy took effect once. The first time is written down at once: a process may be gone before the next second."""
@@ -53,16 +51,6 @@ class Applying:
         """Whether what is known of an absolute path stays true: not for what the script writes, nor for temporary files."""
         scratch = self._scratch
         return scratch is None or not (path in scratch.written or path.startswith(scratch.left_alone))
-
-    def when_removed(self, callback: Callable[[], None]) -> None:
-        """Something to take back that was not put with `put`."""
-        self._to_undo.append(callback)
-
-    def remove(self) -> None:
-        """Put everything back."""
-        self._wrappings.remove()
-        while self._to_undo:
-            self._to_undo.pop()()
 
     def _forget(self) -> None:
         self.done = 0

@@ -1,23 +1,28 @@
 """One look at the networks of a process: every call of a module, timed down to the third level, summed up by its name.
 
 In: torch's global module hooks, from `begin` to `end`. Out: rows as in a record's `modules`: times, calls, shapes, and what is
-trained. Calls in other threads than the one that began are left out (replicas of DataParallel). When to look is decided
+trained. ModuleCalls in other threads than the one that began are left out (replicas of DataParallel). When to look is decided
 elsewhere.
 """
 
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from time import perf_counter
 from typing import Any
 
-from unchoke.chokes.watch.places import NOWHERE, Place, is_user_code, user_place
+from unchoke.chokes.watch.stacks import NOWHERE, CodePlace, is_user_code, user_place
 
 _MAX_DEPTH = 3
 _MAX_ROWS = 64
+_MAX_KNOWN = 4_096
+_ENOUGH = 8_192
+_ENOUGH_REPEATED = 1_024
+_VALUES = 64
 
 
 class _Running:
@@ -25,17 +30,17 @@ class _Running:
 
     __slots__ = ("began_s", "module", "name", "place")
 
-    def __init__(self, module: Any, name: str, place: Place) -> None:
+    def __init__(self, module: Any, name: str, place: CodePlace) -> None:
         self.module = module
         self.name = name
         self.place = place
         self.began_s = perf_counter()
 
 
-class Calls:
-    """What one module did during the look; shapes are those of its last call."""
+class ModuleCalls:
+    """What one module did while it was timed; shapes are those of its last call."""
 
-    def __init__(self, module: Any, name: str, depth: int, place: Place) -> None:
+    def __init__(self, module: Any, name: str, depth: int, place: CodePlace) -> None:
         self.module = module
         self.name = name
         self.depth = depth
@@ -45,7 +50,7 @@ class Calls:
         self.facts: dict[str, Any] = {}
 
     def to_dict(self, parts: int, in_optimizer: set[int]) -> dict[str, Any]:
-        """`parts`: steps (or evaluated batches) that the look lasted."""
+        """`parts`: steps (or evaluated batches) that were timed."""
         file, line = _place_of_class(self.module) or self.place[:2]
         parameters = list(self.module.parameters())
         return {
@@ -66,7 +71,7 @@ class Calls:
         }
 
 
-class Look:
+class ModuleTimer:
     """Hooks on all modules, from `begin` to `end`, their inside run by `safely`. `roots` counts calls from outside any module.
 
     `is_wanted` is asked for each of those; where it says no, the call and all inside it are passed over.
@@ -82,7 +87,7 @@ class Look:
         self._thread = 0
         self._running: list[_Running] = []
         self._names: dict[int, str] = {}
-        self._rows: dict[int, Calls] = {}
+        self._rows: dict[int, ModuleCalls] = {}
         self._handles: list[Any] = []
 
     def begin(self) -> None:
@@ -99,12 +104,12 @@ class Look:
             self._handles.pop().remove()
         self._running.clear()
 
-    def rows(self) -> list[Calls]:
+    def rows(self) -> list[ModuleCalls]:
         """The networks themselves, and of their parts those that took longest."""
         rows = sorted(self._rows.values(), key=lambda row: (row.depth > 0, -row.seconds))
         return rows[:_MAX_ROWS]
 
-    def _before(self, module: Any, args: Any) -> None:
+    def _before(self, module: Any, _args: Any) -> None:
         if threading.get_ident() == self._thread:
             self._safely(partial(self._entered, module))
 
@@ -151,14 +156,14 @@ class Look:
             return
         row = self._rows.get(id(running.module))
         if row is None:
-            row = self._rows[id(running.module)] = Calls(running.module, running.name, depth, running.place)
+            row = self._rows[id(running.module)] = ModuleCalls(running.module, running.name, depth, running.place)
         row.calls += 1
         row.seconds += seconds
         given, made = first_tensor((args, options)), first_tensor(output)
         row.facts = _call_facts(given, made)
         if depth == 0 and given is not None:
             self.autocast = self.autocast or _autocast_dtype(given)
-            self.anomaly = self.anomaly or _is_anomaly_enabled()
+            self.anomaly = self.anomaly or sys.modules["torch"].is_anomaly_enabled()
 
 
 def _call_facts(given: Any, made: Any) -> dict[str, Any]:
@@ -181,12 +186,6 @@ def _autocast_dtype(tensor: Any) -> str | None:
     return str(torch.get_autocast_dtype(kind)).removeprefix("torch.") if torch.is_autocast_enabled(kind) else None
 
 
-def _is_anomaly_enabled() -> bool:
-    import torch
-
-    return torch.is_anomaly_enabled()
-
-
 def _place_of_class(module: Any) -> tuple[str, int] | None:
     code = getattr(getattr(type(module), "forward", None), "__code__", None)
     return (code.co_filename, code.co_firstlineno) if code is not None and is_user_code(code) else None
@@ -196,19 +195,73 @@ def _num_values(parameters: Iterable[Any]) -> int:
     return sum(parameter.numel() for parameter in parameters)
 
 
-def first_tensor(values: Any, depth: int = 4) -> Any:
+def first_tensor(values: Any) -> Any:
     """The first tensor of some arguments or results, however they are nested; None without one."""
-    return next(_tensors(values, depth), None)
+    return next(tensors_in(values), None)
 
 
-def _tensors(values: Any, depth: int) -> Iterator[Any]:
+def tensors_in(values: Any, depth: int = 4) -> Iterator[Any]:
+    """The tensors of a batch, of arguments or of results, in order; containers are opened down to `depth`."""
     import torch
 
     if isinstance(values, torch.Tensor):
         yield values
     elif depth and isinstance(values, Mapping):
         for value in values.values():
-            yield from _tensors(value, depth - 1)
+            yield from tensors_in(value, depth - 1)
     elif depth and isinstance(values, list | tuple):
         for value in values:
-            yield from _tensors(value, depth - 1)
+            yield from tensors_in(value, depth - 1)
+
+
+class Repeats:
+    """How many samples one module has seen, and how many of them again, counted from the first one that came again.
+
+    So a first epoch does not count. A sample is known by a few of its values. Tensors on a device are left out: reading waits.
+    """
+
+    def __init__(self) -> None:
+        self.seen = 0
+        self.repeated = 0
+        self._since = 0
+        self._known: set[int] = set()
+
+    def add(self, inputs: Any) -> None:
+        """The inputs of one call: a tensor whose first dimension counts samples."""
+        for sample in _fingerprints(inputs):
+            again = sample in self._known
+            self.seen += 1
+            self.repeated += again
+            self._since += again or self.repeated > 0
+            if not again and len(self._known) < _MAX_KNOWN:
+                self._known.add(sample)
+
+    @property
+    def is_done(self) -> bool:
+        return self.seen >= _ENOUGH or self.repeated >= _ENOUGH_REPEATED
+
+    def to_dict(self) -> dict[str, Any]:
+        """The share is None where nothing was seen; where no sample came again it is 0."""
+        share = self.repeated / max(1, self._since) if self.seen else None
+        return {"inputs_seen": self.seen, "inputs_repeated": self.repeated, "repeated_inputs_share": share}
+
+
+def _fingerprints(inputs: Any) -> list[int]:
+    """One number for each sample, from values spread over it."""
+    if inputs.dim() < 2 or not inputs.is_cpu or not inputs.numel():
+        return []
+    flat = _flat(inputs.detach())
+    stride = max(1, flat.shape[1] // _VALUES)
+    values = flat[:, ::stride][:, :_VALUES].float().contiguous()
+    plain_numpy = sys.modules[
+        "torch"
+    ]._C.TensorBase.numpy  # the method itself: what the watcher reads is not the script's reading
+    return [hash(row.tobytes()) for row in plain_numpy(values)]
+
+
+def _flat(inputs: Any) -> Any:
+    """The samples as rows, without copying where the layout allows it."""
+    if inputs.dim() == 4 and not inputs.is_contiguous():
+        by_channel = inputs.permute(0, 2, 3, 1)
+        inputs = by_channel if by_channel.is_contiguous() else inputs[:, :1]
+    return inputs.reshape(inputs.shape[0], -1)
