@@ -1,6 +1,8 @@
 # make demo   set up, then run the main job on real photos
-# make test   set up, then check style and types and run the tests
-# make setup  only the set-up: .venv with everything the two above need
+# make test   set up, then check style and types and run all tests
+# make test-quick   the tests of every part, in minutes: what to run while you work
+# make test-system  the tests that kill processes, run notebooks, open a browser or train for seconds
+# make setup  only the set-up: .venv with everything the others need
 # make lint   style and types alone
 # make bench  the measurements behind docs/claims.md
 # make clean  remove caches and build output (never a workspace; .venv stays)
@@ -11,8 +13,9 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 PROCESSES ?= 2
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+PYTEST := $(BIN)/pytest -n $(PROCESSES) --dist worksteal
 
-.PHONY: setup demo test lint bench clean
+.PHONY: setup demo test test-quick test-system lint bench clean
 .DEFAULT_GOAL := test
 
 setup: $(INSTALLED)
@@ -35,7 +38,13 @@ lint: setup
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/pytest -n $(PROCESSES) --dist worksteal
+	$(PYTEST)
+
+test-quick: setup
+	$(PYTEST) -m "not system"
+
+test-system: setup
+	$(PYTEST) -m system
 
 bench: setup
 	@set -e; for bench in benches/bench_*.py; do echo "== $$bench" >&2; $(BIN)/python "$$bench"; done

@@ -6,6 +6,7 @@ Everything is generated, the same on every run, and made once per test process.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,17 +14,37 @@ import pytest
 from PIL import Image
 
 TINY = "test_resnet"
-NO_BROWSER = "no chromium on this machine"
+SYSTEM_FOLDERS = ("browser", "crash", "faults", "notebooks")
 CLASSES = {"apple": (200, 60, 50), "leaf": (60, 170, 70), "plum": (90, 60, 160)}
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Skipped tests are easily overlooked; a page that no browser has opened is not tested."""
-    skipped = [report for report in terminalreporter.stats.get("skipped", []) if NO_BROWSER in str(report.longrepr)]
-    if skipped:
-        told = f"BROWSER TESTS DID NOT RUN: {len(skipped)} skipped, {NO_BROWSER} (apt-get install chromium)"
-        terminalreporter.write_line(told, red=True, bold=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whole folders of system tests; elsewhere a test that takes seconds is marked where it stands."""
+    folders = [Path(__file__).with_name(name) for name in SYSTEM_FOLDERS]
+    for item in items:
+        if any(folder in item.path.parents for folder in folders):
+            item.add_marker("system")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """The very last line. Skipped tests are easily overlooked; a page that no browser has opened is not tested."""
+    reporter: pytest.TerminalReporter | None = config.pluginmanager.get_plugin("terminalreporter")
+    skipped = [one for one in reporter.stats.get("skipped", []) if "no chromium" in str(one.longrepr)] if reporter else []
+    if reporter and skipped:
+        files = ", ".join(sorted({one.nodeid.partition("::")[0] for one in skipped}))
+        told = f"BROWSER TESTS DID NOT RUN: {len(skipped)} of {files}; no chromium was found (apt-get install chromium)"
+        reporter.write_line(told, red=True, bold=True)
+
+
+@pytest.fixture(scope="module")
+def one_torch_thread() -> Iterator[None]:
+    """Tensors this small gain nothing from more threads, and test processes share the cores."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def make_photo(file: Path, *, seed: int, colour: tuple[int, int, int], width: int = 96, height: int = 72) -> None:

@@ -1,4 +1,4 @@
-"""Without a browser these tests are skipped, and nobody can overlook it."""
+"""Without a browser these tests are skipped, and nobody can overlook it; in CI they fail."""
 
 from __future__ import annotations
 
@@ -8,11 +8,24 @@ import sys
 from pathlib import Path
 
 
-def test_a_run_without_chromium_ends_with_a_loud_line(tmp_path: Path) -> None:
+def run_without_browser(tmp_path: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     tests = Path(__file__).with_name("test_trace_browser.py")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "diff or overview", str(tests)]
-    bare = {**os.environ, "PATH": str(tmp_path), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    done = subprocess.run(command, env=bare, capture_output=True, text=True, check=False)
+    here = {name: value for name, value in os.environ.items() if name != "CI"}
+    bare = {**here, "PATH": str(tmp_path), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **variables}
+    return subprocess.run(command, env=bare, capture_output=True, text=True, check=False)
+
+
+def test_a_run_without_chromium_ends_with_a_line_that_says_what_did_not_run_and_what_to_install(tmp_path: Path) -> None:
+    done = run_without_browser(tmp_path)
     assert done.returncode == 0, done.stdout
-    assert "BROWSER TESTS DID NOT RUN: 2 skipped" in done.stdout
-    assert "apt-get install chromium" in done.stdout
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("BROWSER TESTS DID NOT RUN: 2 of ")
+    assert "browser/test_trace_browser.py" in last
+    assert "apt-get install chromium" in last
+
+
+def test_in_ci_a_run_without_chromium_fails(tmp_path: Path) -> None:
+    done = run_without_browser(tmp_path, CI="true")
+    assert done.returncode == 1, done.stdout
+    assert "no chromium was found (apt-get install chromium)" in done.stdout

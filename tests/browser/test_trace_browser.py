@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import io
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from cdp import Browser, Page, open_browser
 from PIL import Image
 
-from unchoke.reports.trace.trace_html import save_trace_html
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from cdp import Browser, Page, open_browser
-
 import traces
+from unchoke.reports.trace.trace_html import save_trace_html
 
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 DRAWN = "document.querySelector('#strip-canvas').toDataURL()"

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 pytest.importorskip("IPython")
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import books
 from unchoke.notebooks.cell_record import Task

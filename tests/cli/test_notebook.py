@@ -16,7 +16,6 @@ import pytest
 if TYPE_CHECKING:
     from tests.cli.conftest import Type
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import books
 

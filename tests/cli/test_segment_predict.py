@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,6 @@ import pytest
 if TYPE_CHECKING:
     from tests.cli.conftest import Type
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import mask_run
 

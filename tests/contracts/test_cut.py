@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -13,6 +12,8 @@ from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.features.cut import Cut, cut_network, layer_numbers, set_batch_norm_eval
 from unchoke.features.encoders import Encoder, EncoderSpec
 from unchoke.photos.pixels.resize import Preprocess
+
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
 @dataclass(frozen=True)
@@ -44,14 +45,6 @@ MODELS = [
     Model("convnextv2_atto", 64, 12),
 ]
 MEAN = STD = (0.5, 0.5, 0.5)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_torch_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def build(model: Model) -> Encoder:

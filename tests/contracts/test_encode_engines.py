@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,6 +19,8 @@ from unchoke.features.engines import Engine, TorchEngine
 from unchoke.features.extractor import load_views
 from unchoke.features.recipe import Recipe
 from unchoke.photos.pixels.image import Pixels
+
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 CPU = torch.device("cpu")
 BATCH = 4
@@ -36,15 +38,6 @@ BUILDERS: dict[str, Build] = {
     ),
 }
 TOLERANCES = {"torch f32": EXACT, "torch f32 channels_last": EXACT, "openvino f32": EXACT, "openvino int8": ASKED_FOR_INT8}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_torch_thread() -> Iterator[None]:
-    """Tiny pictures gain nothing from more, and test processes share the cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module", params=["end", "-2"])

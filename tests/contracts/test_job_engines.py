@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import subprocess
 import sys
@@ -11,25 +10,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import job_bodies
 import pytest
 
+from children import same_imports
 from unchoke.core.errors import MachineError
 from unchoke.jobs.job_engines import Engine, InProcessEngine, ProcessEngine
 from unchoke.jobs.outcome import Outcome, WorkerDied
 
-HERE = Path(__file__).parent
 ENGINES: dict[str, Callable[[], Engine]] = {
     "in process": InProcessEngine,
     "threads": lambda: InProcessEngine(slots=2),
     "processes": lambda: ProcessEngine(workers=2),
 }
 SIZE = {"in process": 1, "threads": 2, "processes": 2}
-
-
-@pytest.fixture
-def bodies(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(HERE))
-    return importlib.import_module("job_bodies")
 
 
 @pytest.fixture(params=ENGINES)
@@ -50,67 +44,67 @@ def values(outcomes: Iterator[Outcome[Any, Any]]) -> dict[Any, Any]:
     return found
 
 
-def test_every_task_comes_out_once(engine: Engine, bodies: Any) -> None:
-    assert values(engine.map_unordered(bodies.square, range(20))) == {task: task * task for task in range(20)}
+def test_every_task_comes_out_once(engine: Engine) -> None:
+    assert values(engine.map_unordered(job_bodies.square, range(20))) == {task: task * task for task in range(20)}
 
 
-def test_no_tasks_give_no_outcomes(engine: Engine, bodies: Any) -> None:
-    assert list(engine.map_unordered(bodies.square, [])) == []
+def test_no_tasks_give_no_outcomes(engine: Engine) -> None:
+    assert list(engine.map_unordered(job_bodies.square, [])) == []
 
 
-def test_an_engine_can_be_used_again_after_a_stop(engine: Engine, bodies: Any) -> None:
+def test_an_engine_can_be_used_again_after_a_stop(engine: Engine) -> None:
     engine.stop()
-    assert len(values(engine.map_unordered(bodies.square, range(3)))) == 3
+    assert len(values(engine.map_unordered(job_bodies.square, range(3)))) == 3
 
 
-def test_a_slow_task_holds_no_other_up(kind: str, engine: Engine, bodies: Any, tmp_path: Path) -> None:
+def test_a_slow_task_holds_no_other_up(kind: str, engine: Engine, tmp_path: Path) -> None:
     if SIZE[kind] == 1:
         pytest.skip("one at a time by nature")
     gate = tmp_path / "gate"
-    outcomes = engine.map_unordered(bodies.wait_for_file, [(str(gate), 60.0), ("", 0.0), ("", 0.0), ("", 0.0)])
+    outcomes = engine.map_unordered(job_bodies.wait_for_file, [(str(gate), 60.0), ("", 0.0), ("", 0.0), ("", 0.0)])
     assert [next(outcomes).value for _ in range(3)] == ["", "", ""]
     gate.touch()
     assert next(outcomes).value == str(gate)
     assert list(outcomes) == []
 
 
-def test_an_exception_belongs_to_its_task_and_brings_its_traceback(engine: Engine, bodies: Any) -> None:
-    outcomes = {outcome.task: outcome for outcome in engine.map_unordered(bodies.fail_on_odd, range(6))}
+def test_an_exception_belongs_to_its_task_and_brings_its_traceback(engine: Engine) -> None:
+    outcomes = {outcome.task: outcome for outcome in engine.map_unordered(job_bodies.fail_on_odd, range(6))}
     assert {task: outcome.value for task, outcome in outcomes.items() if outcome.error is None} == {0: 0, 2: 2, 4: 4}
     assert isinstance(outcomes[3].error, ValueError)
     assert str(outcomes[3].error) == "odd: 3"
     assert "in fail_on_odd" in outcomes[3].traceback_text
 
 
-def test_a_body_that_exits_is_a_failed_task(engine: Engine, bodies: Any) -> None:
-    outcomes = {outcome.task: outcome for outcome in engine.map_unordered(bodies.leave_on_odd, range(4))}
+def test_a_body_that_exits_is_a_failed_task(engine: Engine) -> None:
+    outcomes = {outcome.task: outcome for outcome in engine.map_unordered(job_bodies.leave_on_odd, range(4))}
     assert isinstance(outcomes[1].error, SystemExit)
     assert outcomes[2].value == 2
 
 
-def test_our_own_errors_keep_their_three_lines(engine: Engine, bodies: Any) -> None:
-    (outcome,) = engine.map_unordered(bodies.machine_error, [7])
+def test_our_own_errors_keep_their_three_lines(engine: Engine) -> None:
+    (outcome,) = engine.map_unordered(job_bodies.machine_error, [7])
     assert isinstance(outcome.error, MachineError)
     assert (outcome.error.what, outcome.error.why, outcome.error.try_) == ("no room for 7", "a test", "nothing")
 
 
-def test_an_error_that_cannot_travel_is_still_told(engine: Engine, bodies: Any) -> None:
-    (outcome,) = engine.map_unordered(bodies.raise_unsendable, [0])
+def test_an_error_that_cannot_travel_is_still_told(engine: Engine) -> None:
+    (outcome,) = engine.map_unordered(job_bodies.raise_unsendable, [0])
     assert "strange words" in str(outcome.error)
     assert "raise_unsendable" in outcome.traceback_text
 
 
-def test_setup_runs_before_the_first_task(engine: Engine, bodies: Any) -> None:
-    outcomes = engine.map_unordered(bodies.greeting, [1, 2, 3], setup=bodies.greet, setup_args=("hello",))
+def test_setup_runs_before_the_first_task(engine: Engine) -> None:
+    outcomes = engine.map_unordered(job_bodies.greeting, [1, 2, 3], setup=job_bodies.greet, setup_args=("hello",))
     assert set(values(outcomes).values()) == {"hello 1", "hello 2", "hello 3"}
 
 
-def test_a_setup_that_fails_ends_the_run_with_its_error(engine: Engine, bodies: Any) -> None:
+def test_a_setup_that_fails_ends_the_run_with_its_error(engine: Engine) -> None:
     with pytest.raises(MachineError, match="no weights here"):
-        list(engine.map_unordered(bodies.square, range(5), setup=bodies.refuse))
+        list(engine.map_unordered(job_bodies.square, range(5), setup=job_bodies.refuse))
 
 
-def test_tasks_are_taken_only_as_there_is_room(kind: str, engine: Engine, bodies: Any) -> None:
+def test_tasks_are_taken_only_as_there_is_room(kind: str, engine: Engine) -> None:
     taken: list[int] = []
 
     def tasks() -> Iterator[int]:
@@ -118,12 +112,12 @@ def test_tasks_are_taken_only_as_there_is_room(kind: str, engine: Engine, bodies
             taken.append(task)
             yield task
 
-    for seen, _ in enumerate(engine.map_unordered(bodies.square, tasks()), start=1):
+    for seen, _ in enumerate(engine.map_unordered(job_bodies.square, tasks()), start=1):
         assert len(taken) - seen <= SIZE[kind]
     assert len(taken) == 50
 
 
-def test_stop_finishes_what_is_in_flight_and_takes_no_more(kind: str, engine: Engine, bodies: Any, tmp_path: Path) -> None:
+def test_stop_finishes_what_is_in_flight_and_takes_no_more(kind: str, engine: Engine, tmp_path: Path) -> None:
     taken: list[tuple[str, str]] = []
 
     def tasks() -> Iterator[tuple[str, str]]:
@@ -131,7 +125,7 @@ def test_stop_finishes_what_is_in_flight_and_takes_no_more(kind: str, engine: En
             taken.append((str(tmp_path / f"begun_{number}"), str(tmp_path)))
             yield taken[-1]
 
-    outcomes = engine.map_unordered(bodies.mark_then_wait, tasks())
+    outcomes = engine.map_unordered(job_bodies.mark_then_wait, tasks())
     finished = [next(outcomes).task]
     engine.stop()
     finished += [outcome.task for outcome in outcomes]
@@ -140,28 +134,28 @@ def test_stop_finishes_what_is_in_flight_and_takes_no_more(kind: str, engine: En
     assert all(Path(mark).exists() for mark, _ in taken)
 
 
-def test_closing_the_outcomes_early_leaves_nothing_running(engine: Engine, bodies: Any) -> None:
-    outcomes = engine.map_unordered(bodies.process_of, range(50))
+def test_closing_the_outcomes_early_leaves_nothing_running(engine: Engine) -> None:
+    outcomes = engine.map_unordered(job_bodies.process_of, range(50))
     worker = next(outcomes).value
     outcomes.close()
     assert worker == os.getpid() or not _alive(worker)
 
 
-def test_processes_report_a_result_that_cannot_be_sent(bodies: Any) -> None:
-    outcomes = {outcome.task: outcome for outcome in ProcessEngine(2).map_unordered(bodies.return_unsendable, range(3))}
+def test_processes_report_a_result_that_cannot_be_sent() -> None:
+    outcomes = {outcome.task: outcome for outcome in ProcessEngine(2).map_unordered(job_bodies.return_unsendable, range(3))}
     assert "cannot be sent" in str(outcomes[1].error)
     assert (outcomes[0].value, outcomes[2].value) == (0, 2)
 
 
-def test_processes_report_a_task_that_cannot_be_sent(bodies: Any) -> None:
-    outcomes = list(ProcessEngine(2).map_unordered(bodies.process_of, [1, lambda: None, 2]))
+def test_processes_report_a_task_that_cannot_be_sent() -> None:
+    outcomes = list(ProcessEngine(2).map_unordered(job_bodies.process_of, [1, lambda: None, 2]))
     assert [isinstance(outcome.value, int) for outcome in outcomes].count(True) == 2
     assert any("cannot be sent" in str(outcome.error) for outcome in outcomes)
 
 
-def test_a_killed_worker_costs_its_task_and_is_replaced(bodies: Any, tmp_path: Path) -> None:
+def test_a_killed_worker_costs_its_task_and_is_replaced(tmp_path: Path) -> None:
     mark = str(tmp_path / "mark")
-    outcomes = list(ProcessEngine(2).map_unordered(bodies.kill_self_once, [(number, mark) for number in range(8)]))
+    outcomes = list(ProcessEngine(2).map_unordered(job_bodies.kill_self_once, [(number, mark) for number in range(8)]))
     dead = [outcome for outcome in outcomes if outcome.error is not None]
     assert [outcome.task for outcome in dead] == [(2, mark)]
     assert isinstance(dead[0].error, WorkerDied)
@@ -169,24 +163,23 @@ def test_a_killed_worker_costs_its_task_and_is_replaced(bodies: Any, tmp_path: P
     assert sorted(outcome.value for outcome in outcomes if outcome.error is None) == [0, 1, 3, 4, 5, 6, 7]
 
 
-def test_a_killed_worker_is_noticed_although_its_child_holds_the_pipe(bodies: Any) -> None:
-    outcomes = {outcome.task: outcome for outcome in ProcessEngine(2).map_unordered(bodies.leave_a_child_and_die, range(3))}
+def test_a_killed_worker_is_noticed_although_its_child_holds_the_pipe() -> None:
+    outcomes = {outcome.task: outcome for outcome in ProcessEngine(2).map_unordered(job_bodies.leave_a_child_and_die, range(3))}
     assert isinstance(outcomes[1].error, WorkerDied)
     assert (outcomes[0].value, outcomes[2].value) == (0, 2)
 
 
-def test_workers_that_never_get_ready_end_the_run(bodies: Any) -> None:
+def test_workers_that_never_get_ready_end_the_run() -> None:
     with pytest.raises(MachineError, match="cannot be started here"):
-        list(ProcessEngine(2).map_unordered(bodies.square, range(50), setup=bodies.die))
+        list(ProcessEngine(2).map_unordered(job_bodies.square, range(50), setup=job_bodies.die))
 
 
-def test_workers_ignore_stop_signals(bodies: Any) -> None:
-    assert values(ProcessEngine(2).map_unordered(bodies.interrupt_self, range(4))) == {0: 0, 1: 1, 2: 2, 3: 3}
+def test_workers_ignore_stop_signals() -> None:
+    assert values(ProcessEngine(2).map_unordered(job_bodies.interrupt_self, range(4))) == {0: 0, 1: 1, 2: 2, 3: 3}
 
 
 DRIVER = """
 import sys
-sys.path.insert(0, {here!r})
 import job_bodies
 from unchoke.jobs.job_engines import ProcessEngine
 if __name__ == "__main__":
@@ -198,8 +191,8 @@ if __name__ == "__main__":
 
 def test_workers_do_not_outlive_a_killed_driver(tmp_path: Path) -> None:
     script = tmp_path / "driver.py"
-    script.write_text(DRIVER.format(here=str(HERE)))
-    driver = subprocess.Popen([sys.executable, str(script), str(tmp_path)])
+    script.write_text(DRIVER)
+    driver = subprocess.Popen([sys.executable, str(script), str(tmp_path)], env=same_imports())
     marks = [tmp_path / "worker_0", tmp_path / "worker_1"]
     _until(lambda: all(mark.exists() and mark.read_text() for mark in marks))
     driver.kill()
@@ -209,7 +202,6 @@ def test_workers_do_not_outlive_a_killed_driver(tmp_path: Path) -> None:
 
 FEW_DESCRIPTORS = """
 import resource, sys
-sys.path.insert(0, {here!r})
 import job_bodies
 from unchoke.jobs.job_engines import ProcessEngine
 if __name__ == "__main__":
@@ -224,8 +216,8 @@ if __name__ == "__main__":
 
 def test_processes_work_with_64_descriptors(tmp_path: Path) -> None:
     script = tmp_path / "few.py"
-    script.write_text(FEW_DESCRIPTORS.format(here=str(HERE)))
-    subprocess.run([sys.executable, str(script), str(tmp_path / "mark")], check=True, timeout=120)
+    script.write_text(FEW_DESCRIPTORS)
+    subprocess.run([sys.executable, str(script), str(tmp_path / "mark")], env=same_imports(), check=True, timeout=120)
 
 
 def _alive(pid: int) -> bool:

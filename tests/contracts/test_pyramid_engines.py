@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,6 +13,8 @@ import torch
 from unchoke.features.agree import USUAL, Candidate, Tolerance, choose_engine, compare
 from unchoke.features.pyramid import PyramidEngine, PyramidSpec, TorchPyramidEngine, load_pyramid
 from unchoke.features.pyramid_openvino import OpenVinoPyramidEngine
+
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 CPU = torch.device("cpu")
 BATCH = 4
@@ -30,15 +32,6 @@ BUILDERS: dict[str, Callable[[Pyramid, Path], PyramidEngine]] = {
         *pyramid, precision="bf16", streams=2, batch=BATCH, keep_in=folder
     ),
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_torch_thread() -> Iterator[None]:
-    """Tiny patches gain nothing from more, and test processes share the cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,7 @@ from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "training"))
-
 from small_training import small
-
 from unchoke.core import atomic
 from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.features.encoders import digest_tensors

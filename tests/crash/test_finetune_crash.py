@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import random
 import signal
 import sys
@@ -13,12 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import finetune_driver
 import pytest
 
+from children import same_imports
 from unchoke.core.fingerprint import digest_file
 
 NUM_KILLS, EPOCHS = 10, 50
-HERE = str(Path(__file__).parent)
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL")
 Start = Callable[[Path, int], Any]
 
@@ -26,11 +26,7 @@ Start = Callable[[Path, int], Any]
 @pytest.fixture
 def start(monkeypatch: pytest.MonkeyPatch) -> Start:
     """Start a training in a process of its own, forked from one that has imported everything and run nothing."""
-    monkeypatch.syspath_prepend(HERE)
-    path = filter(None, [HERE, os.environ.get("PYTHONPATH")])
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))  # for the process that the others are forked from
-    import finetune_driver
-
+    monkeypatch.setenv("PYTHONPATH", same_imports()["PYTHONPATH"])  # for the process that the others are forked from
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["finetune_driver"])
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from children import same_imports
 from unchoke.core.choices import Choice
 from unchoke.photos.pixels.pixel_cache import PixelCache, Source, open_cache
 
@@ -18,9 +19,7 @@ NUM, SIDE = 400, 96
 PLAN = Choice("cache", "disk", "a test", {"capacity_rows": NUM})
 
 FILLER = """
-import sys
 from pathlib import Path
-sys.path.insert(0, {here!r})
 from test_pixel_cache_crash import NUM, opened
 from unchoke.core.ahead import map_ahead
 version = 0
@@ -49,10 +48,10 @@ def opened(folder: Path, version: int) -> PixelCache:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL")
 def test_a_killed_fill_never_serves_a_half_written_picture(tmp_path: Path) -> None:
-    code = FILLER.format(here=str(Path(__file__).parent), folder=str(tmp_path))
+    code = FILLER.format(folder=str(tmp_path))
     served = 0
     for kill in range(8):
-        child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+        child = subprocess.Popen([sys.executable, "-c", code], env=same_imports(), stdout=subprocess.PIPE)
         assert child.stdout is not None
         assert child.stdout.readline() == b"open\n"
         time.sleep(0.03 + 0.11 * kill)

@@ -26,8 +26,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from PIL import Image
 
+from children import same_imports
 from unchoke.core.fingerprint import digest_file
 
 ENCODER = "test_efficientnet"
@@ -188,13 +190,9 @@ def _warm_server() -> ForkServerContext:
     """The server that commands are forked from, with `warm` imported; its path is only given by the environment."""
     server = multiprocessing.get_context("forkserver")
     server.set_forkserver_preload(["warm"])
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *([before] if before else [])])
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", same_imports()["PYTHONPATH"])
         forkserver.ensure_running()
-    finally:
-        os.environ.pop("PYTHONPATH")
-        os.environ.update({"PYTHONPATH": before} if before else {})
     return server
 
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import re
-import sys
 import tempfile
 from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import books
 from unchoke.commands.notebook import notebook
 from unchoke.notebooks.notebook_html import render_notebook_html
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-import books
 
 PIECES = [
     "import torch\n", "from torch import *\n", "!pip install x\n", "%%bash\n", "%%time\n", "def f(x):\n    return f(x)\n",

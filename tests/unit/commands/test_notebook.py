@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
+import books
 from unchoke.commands.notebook import notebook
 from unchoke.core.errors import DataError, UsageError
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-import books
 
 DATASET = """import os
 from torch.utils.data import Dataset

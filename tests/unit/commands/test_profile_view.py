@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
+import traces
 import unchoke
 from unchoke.core.errors import UsageError
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-import traces
 
 
 @pytest.fixture

@@ -5,20 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import rasterio
 
+import mask_run
 from unchoke.commands.segment_predict import segment_predict
 from unchoke.core.errors import DataError, UsageError
 from unchoke.core.events import Event, Note, Progress, ignore
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-import mask_run
 
 
 @pytest.fixture(scope="module")

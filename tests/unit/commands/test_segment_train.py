@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import rasterio
-import torch
 
 from unchoke.commands.evaluate import evaluate
 from unchoke.commands.export import export_run
@@ -20,6 +18,8 @@ from unchoke.commands.segment_train import SegmentResult, segment_train
 from unchoke.core.errors import DataError, UsageError
 from unchoke.core.events import Chosen, Event, Progress
 from unchoke.runs.lookup import best_run, list_runs, show_run
+
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 TINY = "test_resnet"
 SIDE, NUM_SCENES = 64, 8
@@ -41,14 +41,6 @@ def make_scenes(folder: Path) -> Path:
             with rasterio.open(file, "w", **profile, **place) as raster:
                 raster.write(values)
     return folder
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_torch_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from tests.conftest import TINY
 
 import unchoke
@@ -32,12 +31,12 @@ SMALL = {"encoder": TINY, "cut": "-1", "device": "cpu", "input_px": 64, "engine"
 
 
 @pytest.fixture(scope="module")
-def tuned(photos: Path, tiny_weights: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[TuneResult, list[Event], Path]:
+def tuned(
+    photos: Path, tiny_weights: Path, tmp_path_factory: pytest.TempPathFactory, one_torch_thread: None
+) -> tuple[TuneResult, list[Event], Path]:
     """A frozen part and a part that trains, tuned for a few seconds."""
-    out, heard, threads = tmp_path_factory.mktemp("tuned") / "out", list[Event](), torch.get_num_threads()
-    torch.set_num_threads(1)  # a busy machine would spend the time waiting for the second
+    out, heard = tmp_path_factory.mktemp("tuned") / "out", list[Event]()
     found = unchoke.tune(photos, minutes=0.05, out=out, on_event=heard.append, weights=str(tiny_weights), **SMALL)
-    torch.set_num_threads(threads)
     assert isinstance(found, TuneResult)
     return found, heard, out
 

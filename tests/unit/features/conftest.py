@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from unchoke.features.encoders import Encoder, load_encoder
 
@@ -17,9 +15,5 @@ def tiny(tiny_weights: Path) -> Encoder:
 
 
 @pytest.fixture(autouse=True)
-def one_torch_thread() -> Iterator[None]:
-    """Tiny pictures gain nothing from more, and test processes share the cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+def small_tensors(one_torch_thread: None) -> None:
+    """All tests of this room, on one thread."""

@@ -57,15 +57,6 @@ class Desk:
         return extracted.store.all_views(np.arange(len(self.pictures), dtype=np.int64))
 
 
-@pytest.fixture(autouse=True)
-def one_torch_thread() -> Iterator[None]:
-    """Tiny pictures gain nothing from more, and test processes share the cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture
 def desk(photos: Path, tiny_weights: Path, tmp_path: Path) -> Desk:
     return Desk(photos, tmp_path / "out", tiny_weights)
@@ -164,7 +155,9 @@ def test_openvino_runs_the_prefix_where_it_agrees(desk: Desk) -> None:
 def test_openvino_leaves_torch_the_threads_that_training_counts_on(desk: Desk) -> None:
     torch.set_num_threads(2)
     desk.extract(cut="-2", engine="openvino", precision="f32")
-    assert torch.get_num_threads() == 2
+    left = torch.get_num_threads()
+    torch.set_num_threads(1)
+    assert left == 2
 
 
 def test_none_has_nothing_to_extract(desk: Desk) -> None:

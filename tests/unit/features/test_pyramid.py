@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,15 +13,6 @@ from unchoke.features.pyramid import PyramidSpec, bare_pyramid, load_pyramid
 
 TINY = "test_resnet"
 STRIDES = (4, 8, 16)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_torch_thread() -> Iterator[None]:
-    """Tiny patches gain nothing from more, and test processes share the cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def load(weights: Path, **changed: object) -> tuple[torch.nn.Module, PyramidSpec]:

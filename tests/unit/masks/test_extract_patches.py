@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,16 +16,9 @@ from unchoke.masks.extract_patches import PyramidExtractor
 from unchoke.masks.patches import Patch
 from unchoke.scenes.scene_facts import SceneError
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
 PX = 32
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_torch_thread() -> Iterator[None]:
-    """Tiny patches gain nothing from more, and test processes share the cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 class FakeReader:

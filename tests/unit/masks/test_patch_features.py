@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import rasterio
-import torch
 from PIL import Image
 from rasterio import Affine
 
@@ -23,6 +22,8 @@ from unchoke.masks.dihedral import turn
 from unchoke.masks.patch_features import PyramidFeatures, extract_pyramids
 from unchoke.masks.prepare_patches import PatchMaterial, prepare_patches
 from unchoke.runs.session import Session, open_session
+
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 TINY = "test_resnet"
 HEIGHT, WIDTH = 48, 72
@@ -55,15 +56,6 @@ def make_scenes(folder: Path) -> Path:
         label[:, 64:] = 9
         write_raster(folder / "labels" / f"s{number}.tif", label, east=east)
     return folder
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_torch_thread() -> Iterator[None]:
-    """Tiny patches gain nothing from more, and test processes share the cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -17,7 +15,6 @@ from unchoke.training.heads.heads import HeadConfig
 from unchoke.training.heads.train_heads import train_heads
 from unchoke.training.heads.trained_head import TrainResult
 
-sys.path.insert(0, str(Path(__file__).parent))  # `small_training.py` can be imported
 prepare_torchvision()  # the tests compare with torchmetrics, which imports torchvision
 
 Made = tuple[ArraySource, Problem]
@@ -29,12 +26,8 @@ def split_positions(count: int) -> dict[str, np.ndarray]:
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Tensors this small are slower on two threads, much slower when the cores are busy."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+def small_tensors(one_torch_thread: None) -> None:
+    """All tests of this room, on one thread."""
 
 
 @pytest.fixture

@@ -13,10 +13,7 @@ from typing import Any
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
-
 from small_training import NO_MEMORY, Shortage, after, small
-
 from unchoke.core.errors import DataError, Interrupted
 from unchoke.features.encoders import digest_tensors
 from unchoke.training.network.loop_config import Finetuned

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_training import CPU, STEPS_PER_EPOCH, Small, config, fingerprint, small
 
+from small_training import CPU, STEPS_PER_EPOCH, Small, config, fingerprint, small
 from unchoke.core.errors import Interrupted
 from unchoke.core.events import ignore
 from unchoke.training.data import ArraySource, Problem
@@ -35,14 +35,11 @@ class Profiled:
 
 
 @pytest.fixture(scope="module")
-def profiled(tmp_path_factory: pytest.TempPathFactory) -> Profiled:
+def profiled(tmp_path_factory: pytest.TempPathFactory, one_torch_thread: None) -> Profiled:
     """A training of 15 steps, of which the third and the sixth are recorded."""
     plan = ProfilePlan(tmp_path_factory.mktemp("profiler"), "exp_7", wait=1, warmup=1, active=1, repeat=2)
     profiler = StepProfiler(plan)
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)  # as in every test here; sums over two threads round differently
-    done = train(small(), profiler)
-    torch.set_num_threads(before)
+    done = train(small(), profiler)  # on one thread, as every test here; sums over two threads round differently
     return Profiled(profiler, done, json.loads(profiler.traces[0].read_text())["traceEvents"])
 
 

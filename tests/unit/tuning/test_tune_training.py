@@ -28,12 +28,12 @@ Prepared = tuple[Session, TrainWork, TrainSetup]
 
 
 @pytest.fixture(scope="module")
-def prepared(photos: Path, tiny_weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prepared]:
+def prepared(
+    photos: Path, tiny_weights: Path, tmp_path_factory: pytest.TempPathFactory, one_torch_thread: None
+) -> Iterator[Prepared]:
     """Training of a whole tiny network on a few photos, ready to be done in several ways."""
     out = tmp_path_factory.mktemp("tune")
     typed = {"data": str(photos), "encoder": TINY, "weights": str(tiny_weights), "cut": "none", "device": "cpu", "input_px": 64}
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     with open_session(typed, out=out, on_event=ignore) as session:
         sample, encoder = take_sample(session, num=16), open_encoder(session)
         job = training_job(session, sample, encoder, pixel_source(session, sample, encoder))
@@ -44,7 +44,6 @@ def prepared(photos: Path, tiny_weights: Path, tmp_path_factory: pytest.TempPath
         assert work.block_s > 0
         work.steps = 1  # the shortest pieces will do: what is tested is what becomes of the answer
         yield session, work, now
-    torch.set_num_threads(threads)
 
 
 @contextmanager

@@ -11,18 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from children import same_imports
 from unchoke.core.errors import MachineError
 from unchoke.machine.memory.memory_watch import own_bytes
 from unchoke.machine.memory.probe import Measured, Probed, ProbeFailed, probe
 
-HERE = Path(__file__).parent
 MB = 10**6
 ENOUGH_S = 60.0
-
-
-@pytest.fixture(autouse=True)
-def bodies_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(HERE))
 
 
 def test_the_peak_grows_with_the_batch_as_the_step_allocates() -> None:
@@ -125,8 +120,8 @@ def test_a_probe_is_read_back_from_plain_values() -> None:
 def test_no_process_outlives_the_one_that_asked(tmp_path: Path) -> None:
     file = tmp_path / "pid"
     call = f"probe('probe_bodies:report_to_file_and_wait', {{'file': {str(file)!r}}}, [1], timeout_s=600)"
-    code = f"import sys; sys.path.insert(0, {str(HERE)!r}); from unchoke.machine.memory.probe import probe; {call}"
-    with subprocess.Popen([sys.executable, "-c", code]) as asker:
+    code = f"from unchoke.machine.memory.probe import probe; {call}"
+    with subprocess.Popen([sys.executable, "-c", code], env=same_imports()) as asker:
         until = time.monotonic() + ENOUGH_S
         while not (file.exists() and file.read_text()) and time.monotonic() < until:
             time.sleep(0.02)

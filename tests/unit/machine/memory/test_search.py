@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -80,8 +79,7 @@ def test_what_does_not_fit_at_all_is_refused_before_evaluation_is_measured(machi
     assert not tried(machine, "evaluation")
 
 
-def test_a_plan_from_real_processes_is_kept_by_a_real_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+def test_a_plan_from_real_processes_is_kept_by_a_real_process() -> None:
     limit_bytes, spec = 600 * MB, {"bytes_per_sample": 10 * MB}
 
     def measure(_: Way, batches: Sequence[int]) -> list[Probed]:
@@ -98,9 +96,8 @@ def test_a_plan_from_real_processes_is_kept_by_a_real_process(monkeypatch: pytes
     assert found.parts["overhead"] >= run.measured.parts["baseline"] * 0.9
 
 
-def test_a_step_of_torch_takes_what_its_neighbours_foretell(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_of_torch_takes_what_its_neighbours_foretell() -> None:
     """Within a quarter: a convolution's scratch memory and what the allocator keeps move each peak by up to a tenth."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
     found = probe("probe_bodies:train", {"px": 128}, [2, 8, 12], timeout_s=120)
     peaks = {one.batch: float(one.measured.peak_bytes) for one in found if one.measured}
     assert peaks[2] < peaks[8] < peaks[12]

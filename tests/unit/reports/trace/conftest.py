@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[3]))  # `traces.py` can be imported
 
 Row = tuple[int, float, float, int]
 """Calls, self µs, total µs, net bytes."""

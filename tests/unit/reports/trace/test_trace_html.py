@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import traces
 from unchoke.reports.trace import read_trace
 from unchoke.reports.trace.trace_diff import compare_traces
 from unchoke.reports.trace.trace_html import render_trace_html, save_trace_html
-
-sys.path.insert(0, str(Path(__file__).parents[3]))
-
-import traces
 
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>\u202e&amp;"
 

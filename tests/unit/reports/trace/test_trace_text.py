@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
+import traces
 from unchoke.reports.trace import read_trace
 from unchoke.reports.trace.trace_diff import compare_traces
 from unchoke.reports.trace.trace_text import format_us, render_trace
-
-sys.path.insert(0, str(Path(__file__).parents[3]))
-
-import traces
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ import io
 
 import pytest
 import torch
-from small_training import small
 from torch import nn
 
+from small_training import small
 from unchoke.features.cut import layer_numbers
 from unchoke.training.checkpoints import save_tensors
 from unchoke.training.network.adamw import WeightAverage, build_optimizer, load_optimizer, set_lr

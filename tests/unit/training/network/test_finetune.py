@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
+
 from small_training import (
     CPU,
     NO_GPU_MEMORY,
@@ -25,8 +27,6 @@ from small_training import (
     fingerprint,
     small,
 )
-from torch import nn
-
 from unchoke.core.errors import DataError, Interrupted
 from unchoke.core.events import Event, Note, Progress
 from unchoke.core.fingerprint import digest_file

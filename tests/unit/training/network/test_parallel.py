@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
@@ -13,9 +12,10 @@ import numpy as np
 import parallel_driver
 import pytest
 import torch
-from small_training import distance
 from torch import nn
 
+from children import same_imports
+from small_training import distance
 from unchoke.features.encoders import digest_tensors
 from unchoke.training.network.parallel import ALONE, Ranks, joined
 
@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def together(folder: Path) -> Found:
     """What two processes found, by scene and rank."""
-    variables = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port())}
+    variables = {**same_imports(), "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port())}
     started = [
         subprocess.Popen(
             [sys.executable, str(DRIVER), str(folder)], env={**variables, "RANK": str(rank)}, stderr=subprocess.PIPE, text=True

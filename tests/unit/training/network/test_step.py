@@ -8,9 +8,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_training import CPU, NO_GPU_MEMORY, NO_MEMORY, Shortage, Small, small
 from torch import nn
 
+from small_training import CPU, NO_GPU_MEMORY, NO_MEMORY, Shortage, Small, small
 from unchoke.core.errors import MachineError
 from unchoke.core.events import Event, Note, ignore
 from unchoke.features.cut import set_batch_norm_eval

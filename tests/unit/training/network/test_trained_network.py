@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_training import NAMES, SIZE_PX, Small, encoder, small
 
+from small_training import NAMES, SIZE_PX, Small, encoder, small
 from unchoke.core.errors import DataError
 from unchoke.features.cut import cut_network
 from unchoke.photos.pixels.tile_grid import TilePlan

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
-from small_training import CPU, SIZE_PX, after, config, encoder, fingerprint, small
 
+from small_training import CPU, SIZE_PX, after, config, encoder, fingerprint, small
 from unchoke.core.errors import Interrupted, UsageError
 from unchoke.core.events import ignore
 from unchoke.features.cut import cut_network
@@ -134,6 +134,7 @@ def test_the_threads_of_the_loop_are_the_ones_torch_uses(job):
 
     with pytest.raises(Interrupted):
         run_job(replace(job, loop=config(threads=2)), on_event=ignore, stop=stop)
+    torch.set_num_threads(1)
     assert seen == [2]
 
 
