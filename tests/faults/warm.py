@@ -10,7 +10,7 @@ from unchoke.features.engine_openvino import import_openvino
 prepare_torchvision()
 for name in (
     *("unchoke.cli.main", "unchoke.commands.fit", "unchoke.commands.evaluate", "unchoke.commands.predict", "unchoke.runs.lookup"),
-    *("unchoke.reports.html", "timm", "torchmetrics", "pyarrow.parquet", "safetensors.torch", "sqlite3"),
+    *("unchoke.reports.html", "timm", "pyarrow.parquet", "safetensors.torch", "sqlite3"),
 ):
     importlib.import_module(name)
 import_openvino()

@@ -22,7 +22,6 @@ from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.events import OnEvent, StageDone, StageStarted
 from unchoke.core.mixing import hash_ids
 from unchoke.core.timers import StageTimers
-from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.core.workspace import out_option
 from unchoke.features.encoders import EncoderSpec
 from unchoke.features.feature_store import FeatureStore, Placement, first_member, load_shard_ids, map_member
@@ -86,9 +85,6 @@ def evaluate(run: str | Path = "latest", *, out: Path | str | None = None, on_ev
     with timers.stage("load"):
         found = find_run(run, out=out)
         found.refuse_masks("evaluate")
-        prepare_torchvision()
-        import torchmetrics.functional  # noqa: F401  (two seconds that are not evaluation's)
-
         opened = _open_network_run(found, listener) if found.trains_network else _open_head_run(found)
     listener(StageStarted("evaluate"))
     with timers.stage("evaluate"):

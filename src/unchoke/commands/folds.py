@@ -24,6 +24,7 @@ from unchoke.core import atomic
 from unchoke.core.errors import DataError, UsageError
 from unchoke.core.events import Chosen, Event, Note, OnEvent
 from unchoke.core.fingerprint import digest
+from unchoke.core.metrics import format_metric, metric_label, metric_order
 from unchoke.core.settings import Settings, remember
 from unchoke.core.timers import StageTimers
 from unchoke.core.units import format_count
@@ -32,11 +33,11 @@ from unchoke.photos.manifest import load_manifest
 from unchoke.photos.targets import plan_targets
 from unchoke.reports.json import to_jsonable
 from unchoke.reports.layout import columns
-from unchoke.reports.summary import METRIC_LABELS, Metric, format_metric, in_order, metric_label
+from unchoke.reports.summary import ReportedMetric
 from unchoke.runs.experiment_store import ExperimentStore
 from unchoke.runs.session import Session
 from unchoke.training.data import ProblemKind
-from unchoke.training.scoring.metrics import Scores, score
+from unchoke.training.scoring.scores import Scores, score
 
 OOF_FILE = "oof.csv"
 FOLDS_FILE = "folds.json"
@@ -280,14 +281,14 @@ class FoldsResult:
 
     def _rows(self) -> list[tuple[str, str, str, str, str]]:
         spreads = self.spreads()
-        names = sorted(dict.fromkeys([*spreads, *self.pooled.values]), key=lambda name: in_order(name, tuple(METRIC_LABELS)))
+        names = sorted(dict.fromkeys([*spreads, *self.pooled.values]), key=metric_order)
         return [(metric_label(name), *_spread_cells(name, spreads.get(name)), *self._pooled_cells(name)) for name in names]
 
     def _pooled_cells(self, name: str) -> tuple[str, str]:
         one = self.pooled.values.get(name)
         if one is None or one.value is None:
             return "-", ""
-        metric = Metric("test", name, one.value, one.low, one.high)
+        metric = ReportedMetric("test", name, one.value, one.low, one.high)
         return metric.text, metric.interval
 
 

@@ -17,7 +17,7 @@ _kept_alive: list[Any] = []  # a Library undoes its declarations when it is coll
 
 
 def prepare_torchvision() -> None:
-    """Call before importing torchvision, timm or torchmetrics; cheap and harmless to repeat."""
+    """Call before importing torchvision or timm; cheap and harmless to repeat."""
     import sys
 
     if "torchvision" in sys.modules or _kept_alive:

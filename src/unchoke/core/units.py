@@ -45,3 +45,12 @@ def format_count(number: int, noun: str, plural: str | None = None) -> str:
     """``format_count(1, "image")`` is ``1 image``; ``2,000 images`` otherwise."""
     word = noun if number == 1 else (plural or noun + "s")
     return f"{number:,} {word}"
+
+
+def format_number(value: float) -> str:
+    """Three digits that matter: ``0.742``, ``6.21``, ``11.9``, ``1,204``; very small numbers as ``3e-05``."""
+    size = abs(value)
+    if 0 < size < 0.001:
+        return f"{value:.2g}"
+    digits = 3 if size < 1 else 2 if size < 10 else 1 if size < 100 else 0
+    return f"{value:,.{digits}f}"

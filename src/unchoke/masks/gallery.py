@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from unchoke.core.boxes import Box, plan_boxes
 from unchoke.core.fingerprint import hash_int
+from unchoke.core.metrics import in_order
 from unchoke.masks.paint import IGNORED, as_hex, class_colours, paint_bands, paint_error, paint_mask, paint_overlay
 from unchoke.masks.stitch import blend_window
-from unchoke.reports.summary import SPLIT_WORDS, in_order
+from unchoke.reports.summary import SPLIT_WORDS
 from unchoke.reports.thumbnails import make_sharp_thumbnail, make_thumbnail
 
 if TYPE_CHECKING:

@@ -1,28 +1,26 @@
 """Masks judged: predictions stitched as they will be used, and compared with the labels pixel by pixel.
 
-In: patches of a split with their probabilities, and the scenes' labels. Out: figures per class by torchmetrics. Patches of other
+In: patches of a split with their probabilities, and the scenes' labels. Out: figures per class. Patches of other
 splits count for nothing where they overlap; a pixel that no patch of the split covers is not judged. Bands of the stitched mask
 pass through one by one, so memory does not grow with the scene.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from unchoke.core.boxes import Box
-from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.masks.mask_objective import IGNORE
 from unchoke.masks.patches import Patch
 from unchoke.masks.stitch import plan_stitch, stitch
 from unchoke.scenes.scene_facts import SceneFacts
 from unchoke.training.data import Positions
+from unchoke.training.scoring.figures import class_rates, confusion_matrix
 
 Predict = Callable[[Positions], NDArray[np.float32]]
 """Positions of patches to their probabilities (n, classes, side, side)."""
@@ -56,53 +54,28 @@ class MaskScores:
 
 
 class MaskMeter:
-    """Counts pixels, band by band; torchmetrics keeps the counts and makes figures of them."""
+    """Counts pixels, band by band."""
 
     def __init__(self, class_names: Sequence[str]) -> None:
-        prepare_torchvision()
-        from torchmetrics import MetricCollection
-        from torchmetrics.classification import (
-            MulticlassConfusionMatrix,
-            MulticlassF1Score,
-            MulticlassJaccardIndex,
-            MulticlassPrecision,
-            MulticlassRecall,
-        )
-
-        self._names, number = tuple(class_names), len(class_names)
-        each: dict[str, Any] = {"num_classes": number, "average": "none", "validate_args": False}
-        self._metrics = MetricCollection(
-            {
-                "confusion": MulticlassConfusionMatrix(number, validate_args=False),
-                "iou": MulticlassJaccardIndex(**each),
-                "f1": MulticlassF1Score(**each),
-                "precision": MulticlassPrecision(**each),
-                "recall": MulticlassRecall(**each),
-            },
-            compute_groups=False,
-        )
-        self._seen = False
+        self._names = tuple(class_names)
+        self._confusion = np.zeros((len(self._names), len(self._names)), np.int64)
 
     def add(self, found: NDArray[np.uint8], truth: NDArray[np.uint8]) -> None:
         """Classes of some pixels; those without a label, or without an answer, are passed over."""
         judged = (truth != IGNORE) & (found != IGNORE)
-        if judged.any():
-            self._seen = True
-            self._metrics.update(torch.from_numpy(found[judged]).long(), torch.from_numpy(truth[judged]).long())
+        self._confusion += confusion_matrix(truth[judged], found[judged], num_classes=len(self._names))
 
     def finish(self) -> MaskScores:
-        if not self._seen:
-            return MaskScores(None, None, None, [], [[0] * len(self._names) for _ in self._names])
-        values = {name: value.tolist() for name, value in self._metrics.compute().items()}
-        confusion = np.array(values["confusion"], np.int64)
-        support, claimed = confusion.sum(axis=1), confusion.sum(axis=0)
+        confusion = self._confusion
+        if not confusion.any():
+            return MaskScores(None, None, None, [], confusion.tolist())
+        truths, claims, rates = confusion.sum(axis=1), confusion.sum(axis=0), class_rates(confusion)
+        seen = {"iou": truths + claims, "f1": truths + claims, "precision": claims, "recall": truths}
         rows: list[dict[str, Any]] = [
             {
                 "name": name,
-                **{key: _known(values[key][place], support[place] + claimed[place]) for key in ("iou", "f1")},
-                "precision": _known(values["precision"][place], claimed[place]),
-                "recall": _known(values["recall"][place], support[place]),
-                "support": int(support[place]),
+                **{key: float(rates[key][place]) if counts[place] else None for key, counts in seen.items()},
+                "support": int(truths[place]),
             }
             for place, name in enumerate(self._names)
         ]
@@ -113,10 +86,6 @@ class MaskMeter:
             per_class=rows,
             confusion=confusion.tolist(),
         )
-
-
-def _known(value: float, count: int) -> float | None:
-    return float(value) if count > 0 and math.isfinite(value) else None
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from unchoke.reports.summary import format_number
+from unchoke.core.units import format_number
 from unchoke.reports.svg import Scale, figure, join, label, line, nice_ticks, path, tag
 
 _WIDTH, _HEIGHT = 440.0, 284.0

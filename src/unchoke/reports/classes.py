@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from unchoke.core.metrics import format_metric, metric_label
 from unchoke.reports import bars, charts, matrix, summary
 from unchoke.reports.summary import number
 
@@ -73,8 +74,8 @@ def per_class(record: Mapping[str, Any]) -> Model | None:
             return {
                 "split": summary.SPLIT_WORDS[split],
                 "noun": "pixels" if masks else "images",
-                "header": [summary.metric_label(key) for key in keys],
-                "leading": summary.metric_label(leading),
+                "header": [metric_label(key) for key in keys],
+                "leading": metric_label(leading),
                 "rows": rows,
             }
     return None
@@ -133,7 +134,7 @@ def calibration(record: Mapping[str, Any]) -> Model | None:
     table = [[f"{b['confidence'] * 100:.0f} %", f"{b['accuracy'] * 100:.0f} %", f"{b['count']:,.0f}"] for b in full]
     return {
         **{
-            key: None if value is None else summary.format_metric("ece" if key != "temperature" else "", value)
+            key: None if value is None else format_metric("ece" if key != "temperature" else "", value)
             for key, value in facts.items()
         },
         "chart": charts.reliability_chart("reliability", full) if full else None,

@@ -12,7 +12,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from unchoke.core.units import format_bytes, format_count, format_seconds
+from unchoke.core.metrics import in_order
+from unchoke.core.units import format_bytes, format_count, format_number, format_seconds
 from unchoke.reports import bars, summary
 from unchoke.reports import timeline_bars as timeline
 from unchoke.reports import training_facts as training
@@ -155,7 +156,7 @@ def reproduce(record: Mapping[str, Any]) -> Model | None:
 
 
 def _facts(held: Mapping[str, Any], *, first: tuple[str, ...]) -> list[tuple[str, str]]:
-    names = sorted((name for name in held if held[name] is not None), key=lambda name: summary.in_order(name, first))
+    names = sorted((name for name in held if held[name] is not None), key=lambda name: in_order(name, first))
     return [(name, format_value(held[name])) for name in names]
 
 
@@ -172,9 +173,7 @@ def inputs(record: Mapping[str, Any]) -> Model | None:
 def _spread(record: Mapping[str, Any], key: str, word: str) -> Model | None:
     held = summary.section(summary.section(record, "data"), key)
     rows = [(str(name), summary.section(held, name)) for name in held if isinstance(held[name], Mapping)]
-    keys = sorted(
-        {key for _, values in rows for key in values}, key=lambda key: summary.in_order(key, ("mean", "std", "min", "max"))
-    )
+    keys = sorted({key for _, values in rows for key in values}, key=lambda key: in_order(key, ("mean", "std", "min", "max")))
     sums = training.derived(record)
     names = [f"{name} = {sums[name]}" if name in sums else name for name, _ in rows]
     body = [[name, *(_number_text(values.get(key)) for key in keys)] for name, (_, values) in zip(names, rows, strict=True)]
@@ -183,4 +182,4 @@ def _spread(record: Mapping[str, Any], key: str, word: str) -> Model | None:
 
 def _number_text(value: Any) -> str:
     as_number = number(value)
-    return "" if value is None else format_value(value) if as_number is None else summary.format_number(as_number)
+    return "" if value is None else format_value(value) if as_number is None else format_number(as_number)

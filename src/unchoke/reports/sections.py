@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from unchoke.core.metrics import BEST_BY, METRICS, find_metric, format_metric, in_order, metric_label
+from unchoke.core.units import format_number
 from unchoke.reports import bars, charts, summary
 from unchoke.reports import training_facts as training
 from unchoke.reports.classes import class_counts
@@ -19,14 +21,8 @@ from unchoke.reports.thumbnails import safe_thumbnail
 
 Model = dict[str, Any]
 _MOST_MISTAKES = 48
-_JUDGED_BY = {
-    "val_mean_iou": "Validation mean IoU",
-    "val_accuracy": "Validation accuracy",
-    "val_balanced_accuracy": "Balanced accuracy",
-    "val_weighted_r2": "Validation weighted R²",
-    "val_r2": "Validation R²",
-}
-_HISTORY = ("train_loss", "val_loss", *_JUDGED_BY, "lr")
+_CURVES = tuple(metric for metric in METRICS if metric.curve)
+_HISTORY = ("train_loss", "val_loss", *(metric.of_validation for metric in _CURVES), "lr")
 
 
 def result(record: Mapping[str, Any]) -> Model | None:
@@ -57,7 +53,7 @@ def _target_table(record: Mapping[str, Any], split: str) -> Model:
     sums = training.derived(record)
     return {
         "split": summary.SPLIT_WORDS[split],
-        "header": [summary.metric_label(stem) for stem in stems],
+        "header": [metric_label(stem) for stem in stems],
         "has_sums": bool(sums),
         "rows": [
             {"name": one.target, "sum": sums.get(one.target, ""), "cells": [_target_cell(metric) for metric in one.metrics]}
@@ -66,23 +62,24 @@ def _target_table(record: Mapping[str, Any], split: str) -> Model:
     }
 
 
-def _target_cell(metric: summary.Metric | None) -> tuple[str, str]:
+def _target_cell(metric: summary.ReportedMetric | None) -> tuple[str, str]:
     return ("", "") if metric is None else (metric.text, metric.interval)
 
 
-def _metric_row(metric: summary.Metric) -> Model:
-    drawable = 0 <= metric.value <= 1 and metric.name.partition("/")[0] not in ("mae", "rmse", "log_loss")
+def _metric_row(metric: summary.ReportedMetric) -> Model:
+    known = find_metric(metric.name)
+    drawable = 0 <= metric.value <= 1 and known.high == 1
     return {
         "split": summary.SPLIT_WORDS[metric.split],
         "label": metric.label,
         "text": metric.text,
         "interval": metric.interval,
-        "better": "" if summary.higher_is_better(metric.name) else "lower is better",
+        "better": "" if known.higher_is_better else "lower is better",
         "bar": bars.interval_bar(metric.value, metric.low, metric.high) if drawable else None,
     }
 
 
-def _sentences(record: Mapping[str, Any], metric: summary.Metric) -> list[str]:
+def _sentences(record: Mapping[str, Any], metric: summary.ReportedMetric) -> list[str]:
     found = [_first_sentence(record, metric), _interval_sentence(record, metric), _baseline_sentence(record, metric)]
     found.append(summary.baseline_sentence(record))
     if metric.split == "val":
@@ -91,7 +88,7 @@ def _sentences(record: Mapping[str, Any], metric: summary.Metric) -> list[str]:
     return [sentence for sentence in found if sentence]
 
 
-def _first_sentence(record: Mapping[str, Any], metric: summary.Metric) -> str:
+def _first_sentence(record: Mapping[str, Any], metric: summary.ReportedMetric) -> str:
     size = summary.split_size(record, metric.split)
     split = summary.SPLIT_WORDS.get(metric.split, metric.split)
     noun = summary.sample_words(record)[1]
@@ -103,27 +100,27 @@ def _first_sentence(record: Mapping[str, Any], metric: summary.Metric) -> str:
     return f"On {images} the model was not trained on, its {metric.label} is {metric.text}."
 
 
-def _explains(metric: summary.Metric) -> str:
+def _explains(metric: summary.ReportedMetric) -> str:
     if metric.value <= 0:
         return "does no better than always answering the mean"
     of = "the variation" if metric.name == "r2" else "the weighted variation of all targets together"
     return f"explains {metric.value * 100:.0f} % of {of}"
 
 
-def _interval_sentence(record: Mapping[str, Any], metric: summary.Metric) -> str:
+def _interval_sentence(record: Mapping[str, Any], metric: summary.ReportedMetric) -> str:
     if not metric.interval:
         return "No interval was computed, so how far chance plays a part is unknown."
     return f"With this many {summary.sample_words(record)[1]} the figure is uncertain: its 95 % interval is {metric.interval}."
 
 
-def _baseline_sentence(record: Mapping[str, Any], metric: summary.Metric) -> str:
+def _baseline_sentence(record: Mapping[str, Any], metric: summary.ReportedMetric) -> str:
     """What the laziest model would reach, so that a newcomer can judge the figure."""
     counts = class_counts(record).get(metric.split, {})
     total = sum(counts.values())
     if metric.name != "accuracy" or not total:
         return ""
     name = max(counts, key=lambda key: counts[key])
-    share = summary.format_metric("accuracy", counts[name] / total)
+    share = format_metric("accuracy", counts[name] / total)
     return f"Always answering the commonest class, “{visible(name)}”, would be right for {share}."
 
 
@@ -137,10 +134,10 @@ def curves(record: Mapping[str, Any]) -> Model | None:
     losses = _series(history, {"train_loss": ("training", "s1"), "val_loss": ("validation", "s2")})
     if losses:
         drawn.append(("Loss (lower is better)", _curve("loss", "Loss by epoch", losses, best)))
-    for key, label in _JUDGED_BY.items():
-        found = _series(history, {key: ("validation", "s2")})
+    for metric in _CURVES:
+        key, found = metric.of_validation, _series(history, {metric.of_validation: ("validation", "s2")})
         if found:
-            drawn.append((label, _curve(key, f"{label} by epoch", found, best, percent=key.endswith(("accuracy", "iou")))))
+            drawn.append((metric.curve, _curve(key, f"{metric.curve} by epoch", found, best, percent=metric.is_share)))
     return {"charts": drawn, "table": _history_table(history)} if drawn else None
 
 
@@ -162,8 +159,11 @@ def _series(history: Sequence[Mapping[str, Any]], wanted: Mapping[str, tuple[str
 
 def _best_epoch(history: Sequence[Mapping[str, Any]]) -> float | None:
     """The epoch with the highest validation metric, the lower loss deciding between equals."""
-    for key in ("val_mean_iou", "val_balanced_accuracy", "val_accuracy", "val_weighted_r2", "val_r2"):
-        rated = [(number(row.get(key)), -(number(row.get("val_loss")) or 0.0), number(row["epoch"])) for row in history]
+    for name in BEST_BY:
+        rated = [
+            (number(row.get(find_metric(name).of_validation)), -(number(row.get("val_loss")) or 0.0), number(row["epoch"]))
+            for row in history
+        ]
         known = [(value, loss, epoch) for value, loss, epoch in rated if value is not None and epoch is not None]
         if known:
             return max(known, key=lambda item: (item[0], item[1]))[2]
@@ -171,14 +171,14 @@ def _best_epoch(history: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def _history_table(history: Sequence[Mapping[str, Any]]) -> Model:
-    keys = sorted({key for row in history for key in row if key != "epoch"}, key=lambda key: summary.in_order(key, _HISTORY))
+    keys = sorted({key for row in history for key in row if key != "epoch"}, key=lambda key: in_order(key, _HISTORY))
     body = [[f"{row['epoch']:g}", *(_maybe(row.get(key)) for key in keys)] for row in history]
     return {"header": ["epoch", *(key.replace("_", " ") for key in keys)], "rows": body}
 
 
 def _maybe(value: Any) -> str:
     as_number = number(value)
-    return "" if value is None else format_value(value) if as_number is None else summary.format_number(as_number)
+    return "" if value is None else format_value(value) if as_number is None else format_number(as_number)
 
 
 def mistakes(record: Mapping[str, Any]) -> Model | None:
@@ -228,7 +228,7 @@ def sweep(record: Mapping[str, Any]) -> Model | None:
     if not tried or training.facts(record):
         return None
     configs = [summary.section(row, "config") for row in tried]
-    keys = sorted({key for config in configs for key in config}, key=lambda key: summary.in_order(key, ("kind", "hidden", "lr")))
+    keys = sorted({key for config in configs for key in config}, key=lambda key: in_order(key, ("kind", "hidden", "lr")))
     varied = [key for key in keys if len({repr(config.get(key)) for config in configs}) > 1]
     fixed = [(key, format_value(configs[0].get(key))) for key in keys if key not in varied]
     order = sorted(range(len(tried)), key=lambda place: -(number(tried[place].get("val_metric")) or float("-inf")))

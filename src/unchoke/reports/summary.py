@@ -11,30 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from unchoke.core.metrics import LEADING, format_metric, in_order, metric_label, metric_order
 from unchoke.reports.layout import visible
 
-METRIC_LABELS = {
-    "accuracy": "accuracy",
-    "balanced_accuracy": "balanced accuracy",
-    "mean_iou": "mean IoU",
-    "macro_f1": "macro F1",
-    "pixel_accuracy": "pixel accuracy",
-    "iou": "IoU",
-    "f1": "F1",
-    "top5_accuracy": "top-5 accuracy",
-    "log_loss": "log loss",
-    "ece": "calibration error",
-    "weighted_r2": "weighted R²",
-    "r2": "R²",
-    "mae": "mean absolute error",
-    "rmse": "root mean squared error",
-}
-_SHARES = {
-    *("accuracy", "balanced_accuracy", "macro_f1", "top5_accuracy", "ece"),
-    *("mean_iou", "pixel_accuracy", "iou", "f1"),
-}
-_LOWER_IS_BETTER = {"log_loss", "ece", "mae", "rmse"}
-_LEADING = ("mean_iou", "accuracy", "weighted_r2", "r2", "balanced_accuracy", "macro_f1", "mae")
 _SPLITS = ("test", "val")
 STAGES = (
     *("index", "check", "scenes", "worker", "encoder", "masks", "engine", "extract", "pixels", "train"),
@@ -44,7 +23,7 @@ SPLIT_WORDS = {"test": "test", "val": "validation", "train": "training"}
 
 
 @dataclass(frozen=True)
-class Metric:
+class ReportedMetric:
     """One metric of one split, with its 95 % interval where there is one."""
 
     split: str
@@ -100,45 +79,19 @@ def texts(record: Mapping[str, Any], key: str) -> list[str]:
     return [str(item) for item in value] if isinstance(value, list | tuple) else []
 
 
-def metric_label(name: str) -> str:
-    """``r2/height`` as ``R² of height``."""
-    stem, _, target = name.partition("/")
-    label = METRIC_LABELS.get(stem, stem.replace("_", " "))
-    return f"{label} of {target}" if target else label
-
-
-def format_metric(name: str, value: float) -> str:
-    """Shares in percent, everything else with three digits that matter."""
-    stem = name.partition("/")[0]
-    return f"{value * 100:.1f} %" if stem in _SHARES else format_number(value)
-
-
-def format_number(value: float) -> str:
-    """Three digits that matter: ``0.742``, ``6.21``, ``11.9``, ``1,204``; very small numbers as ``3e-05``."""
-    size = abs(value)
-    if 0 < size < 0.001:
-        return f"{value:.2g}"
-    digits = 3 if size < 1 else 2 if size < 10 else 1 if size < 100 else 0
-    return f"{value:,.{digits}f}"
-
-
-def higher_is_better(name: str) -> bool:
-    return name.partition("/")[0] not in _LOWER_IS_BETTER
-
-
-def metrics_of(record: Mapping[str, Any], split: str) -> list[Metric]:
+def metrics_of(record: Mapping[str, Any], split: str) -> list[ReportedMetric]:
     """Every metric of `split` that has a value, in the order a reader wants them."""
     found = []
     for name, entry in section(section(record, "metrics"), split).items():
         value = number(entry.get("value")) if isinstance(entry, Mapping) else number(entry)
         if value is not None:
             bounds = entry if isinstance(entry, Mapping) else {}
-            found.append(Metric(split, name, value, number(bounds.get("low")), number(bounds.get("high"))))
+            found.append(ReportedMetric(split, name, value, number(bounds.get("low")), number(bounds.get("high"))))
     targets = texts(section(record, "task"), "names")
     return sorted(found, key=lambda metric: _metric_order(metric.name, targets))
 
 
-def overall_metrics(record: Mapping[str, Any], split: str) -> list[Metric]:
+def overall_metrics(record: Mapping[str, Any], split: str) -> list[ReportedMetric]:
     """The figures over everything."""
     return [metric for metric in metrics_of(record, split) if not metric.target]
 
@@ -148,7 +101,7 @@ class TargetMetrics:
     """The figures of one target, in the order of the names they are given under; None where there is none."""
 
     target: str
-    metrics: list[Metric | None]
+    metrics: list[ReportedMetric | None]
 
 
 def target_metrics(record: Mapping[str, Any], split: str) -> tuple[list[str], list[TargetMetrics]]:
@@ -163,20 +116,15 @@ def target_metrics(record: Mapping[str, Any], split: str) -> tuple[list[str], li
 def _metric_order(name: str, targets: Sequence[str]) -> tuple[bool, tuple[int, str], tuple[int, str]]:
     """Figures over everything first, then those of single targets: one figure after the other, targets in their own order."""
     stem, _, target = name.partition("/")
-    return bool(target), in_order(stem, tuple(METRIC_LABELS)), in_order(target, targets)
+    return bool(target), metric_order(stem), in_order(target, targets)
 
 
-def in_order(name: str, known: Sequence[str]) -> tuple[int, str]:
-    """A sort key: known names as listed, others after them by name, so that nothing depends on the order of keys in a file."""
-    return (known.index(name) if name in known else len(known), name)
-
-
-def leading_metric(record: Mapping[str, Any]) -> Metric | None:
+def leading_metric(record: Mapping[str, Any]) -> ReportedMetric | None:
     """The metric to put first: the one the head was picked by, on the test split if there is one, else on validation."""
     picked_by = str(record.get("selection_metric", ""))
     for split in _SPLITS:
         by_name = {metric.name: metric for metric in metrics_of(record, split)}
-        for name in (picked_by, *_LEADING):
+        for name in (picked_by, *LEADING):
             if name in by_name:
                 return by_name[name]
     return None

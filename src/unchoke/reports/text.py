@@ -14,6 +14,7 @@ from typing import Any
 from unchoke.core.choices import Choice
 from unchoke.core.errors import list_some
 from unchoke.core.findings import Finding
+from unchoke.core.metrics import in_order, metric_label
 from unchoke.core.units import format_count, format_seconds
 from unchoke.reports import summary
 from unchoke.reports import timeline_bars as timeline
@@ -167,7 +168,7 @@ def _target_table(record: Mapping[str, Any], split: str) -> str:
     stems, targets = summary.target_metrics(record, split)
     sums = training.derived(record)
     word = "class" if summary.is_segmentation(record) else "target"
-    header = (f"{summary.SPLIT_WORDS[split]} {word}", *(summary.metric_label(stem) for stem in stems))
+    header = (f"{summary.SPLIT_WORDS[split]} {word}", *(metric_label(stem) for stem in stems))
     rows = [
         (f"{one.target} = {sums[one.target]}" if one.target in sums else one.target, *(_cell(metric) for metric in one.metrics))
         for one in targets
@@ -228,7 +229,7 @@ def render_run(record: Mapping[str, Any]) -> str:
 
 
 def _split_rank(item: tuple[str, Any]) -> tuple[int, str]:
-    return summary.in_order(item[0], ("train", "val", "test"))
+    return in_order(item[0], ("train", "val", "test"))
 
 
 def render_comparison(records: Sequence[Mapping[str, Any]]) -> str:
@@ -244,10 +245,10 @@ def render_comparison(records: Sequence[Mapping[str, Any]]) -> str:
 def _metric_rows(runs: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     found = [{(m.split, m.name): m for split in ("test", "val") for m in summary.metrics_of(run, split)} for run in runs]
     keys = dict.fromkeys(key for metrics in found for key in metrics)
-    return [[f"{key[0]} {summary.metric_label(key[1])}", *(_cell(metrics.get(key)) for metrics in found)] for key in keys]
+    return [[f"{key[0]} {metric_label(key[1])}", *(_cell(metrics.get(key)) for metrics in found)] for key in keys]
 
 
-def _cell(metric: summary.Metric | None) -> str:
+def _cell(metric: summary.ReportedMetric | None) -> str:
     if metric is None:
         return "-"
     return f"{metric.text} ({metric.interval})" if metric.interval else metric.text

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from unchoke.core.metrics import in_order
 from unchoke.core.units import format_bytes, format_count
 from unchoke.reports import summary
 from unchoke.reports import timeline_bars as timeline
@@ -96,7 +97,7 @@ def derived(record: Mapping[str, Any]) -> dict[str, str]:
     plan = section(section(record, "training"), "targets")
     sums = section(plan, "sums")
     order = summary.texts(plan, "names")
-    return {name: " + ".join(summary.texts(sums, name)) for name in sorted(sums, key=lambda one: summary.in_order(one, order))}
+    return {name: " + ".join(summary.texts(sums, name)) for name in sorted(sums, key=lambda one: in_order(one, order))}
 
 
 def _weights(training: Mapping[str, Any]) -> str:
@@ -212,7 +213,7 @@ def memory_parts(record: Mapping[str, Any]) -> list[tuple[str, float]]:
     parts = section(section(section(record, "memory"), "plan"), "parts")
     known = [(name, number(value)) for name, value in parts.items()]
     found = [(name, value) for name, value in known if value is not None and value >= 0]
-    return sorted(found, key=lambda part: summary.in_order(part[0], _PARTS))
+    return sorted(found, key=lambda part: in_order(part[0], _PARTS))
 
 
 def memory_text(record: Mapping[str, Any]) -> str:

@@ -19,9 +19,10 @@ from typing import Any, Self
 from unchoke.core import listing
 from unchoke.core.choices import Choice
 from unchoke.core.errors import UsageError, list_some
+from unchoke.core.metrics import BEST_BY, find_metric
 from unchoke.runs import run_rows as rows
 from unchoke.runs.connection import connect, explained
-from unchoke.runs.run_rows import BEST_BY, FINAL, Artefact, Memory, Metric, RunRow, Status
+from unchoke.runs.run_rows import FINAL, Artefact, MemoryRow, MetricRow, RunRow, Status
 from unchoke.runs.schema import transaction
 
 _RUN_COLUMNS = "id, name, key, command, status, created_at, finished_at, settings, data, encoder, fingerprint"
@@ -77,7 +78,7 @@ class ExperimentStore:
             self._connection.execute("UPDATE runs SET status = ?, finished_at = ? WHERE id = ?", (status, _now(), run.number))
         return self.run(run.number)
 
-    def record_metrics(self, run: RunRow, metrics: Iterable[Metric]) -> None:
+    def record_metrics(self, run: RunRow, metrics: Iterable[MetricRow]) -> None:
         """Values by split, name and step."""
         self._replace(
             "INSERT OR REPLACE INTO metrics (run, split, name, step, value, low, high) VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -91,7 +92,7 @@ class ExperimentStore:
             [(run.number, _text(stage), seconds) for stage, seconds in seconds_by_stage.items()],
         )
 
-    def record_memory(self, run: RunRow, memory: Iterable[Memory]) -> None:
+    def record_memory(self, run: RunRow, memory: Iterable[MemoryRow]) -> None:
         """Bytes planned and measured."""
         self._replace(
             "INSERT OR REPLACE INTO memory (run, what, planned_bytes, measured_bytes) VALUES (?, ?, ?, ?)",
@@ -136,9 +137,9 @@ class ExperimentStore:
             try_=f"use {known[-1].name}, latest or best" if known else "unchoke fit DATA",
         )
 
-    def best(self, metric: str, *, split: str = "val", higher_is_better: bool = True) -> RunRow:
+    def best(self, metric: str, *, split: str = "val") -> RunRow:
         """The finished run with the best value; the earlier one of equals."""
-        ranked = self._values(metric, split=split, higher_is_better=higher_is_better)
+        ranked = self._values(metric, split=split)
         if not ranked:
             found = self._select("SELECT DISTINCT split || '.' || name FROM metrics ORDER BY 1")
             names = [str(name) for (name,) in found]
@@ -147,15 +148,15 @@ class ExperimentStore:
                 why=f"recorded are: {list_some(names)}" if names else "no metrics have been recorded yet",
                 try_=f"name one of those, such as {names[0]}" if names else "unchoke fit DATA",
             )
-        pick = max if higher_is_better else min
+        pick = max if find_metric(metric).higher_is_better else min
         return pick(ranked, key=lambda pair: pair[1])[0]
 
-    def metrics(self, run: RunRow) -> list[Metric]:
+    def metrics(self, run: RunRow) -> list[MetricRow]:
         """All values of a run, by split, name and step; one stored as NaN comes back as NaN."""
         found = self._select(
             "SELECT split, name, value, step, low, high FROM metrics WHERE run = ? ORDER BY 1, 2, 4", (run.number,)
         )
-        return [Metric(split, name, math.nan if value is None else value, *rest) for split, name, value, *rest in found]
+        return [MetricRow(split, name, math.nan if value is None else value, *rest) for split, name, value, *rest in found]
 
     def record(self, name: str | int) -> dict[str, Any]:
         """Everything about one run as plain values; `metrics` has the final ones, `history` those by step."""
@@ -188,19 +189,18 @@ class ExperimentStore:
         return rows.compare([self.record(name) for name in names])
 
     def _best_by_default(self) -> RunRow:
-        for metric, higher_is_better in BEST_BY:
-            if self._values(metric, split="val", higher_is_better=higher_is_better):
-                return self.best(metric, higher_is_better=higher_is_better)
-        return self.best(BEST_BY[0][0])
+        recorded = (metric for metric in BEST_BY if self._values(metric, split="val"))
+        return self.best(next(recorded, BEST_BY[0]))
 
-    def _values(self, metric: str, *, split: str, higher_is_better: bool) -> list[tuple[RunRow, float]]:
+    def _values(self, metric: str, *, split: str) -> list[tuple[RunRow, float]]:
         """Finished runs with their value of a metric, where they have one."""
         found = self._select("SELECT run, value, step FROM metrics WHERE split = ? AND name = ?", (_text(split), _text(metric)))
-        by_run: dict[int, list[Metric]] = {}
+        by_run: dict[int, list[MetricRow]] = {}
         for number, value, step in found:
-            by_run.setdefault(number, []).append(Metric(split, metric, math.nan if value is None else value, step))
+            by_run.setdefault(number, []).append(MetricRow(split, metric, math.nan if value is None else value, step))
         done = [run for run in self.runs() if run.status == "done"]
-        values = [(run, rows.value_of_run(by_run.get(run.number, ()), higher_is_better=higher_is_better)) for run in done]
+        rises = find_metric(metric).higher_is_better
+        values = [(run, rows.value_of_run(by_run.get(run.number, ()), higher_is_better=rises)) for run in done]
         return [(run, value) for run, value in values if value is not None]
 
     def _next_number(self) -> int:

@@ -107,12 +107,8 @@ def best_run(metric: str | None = None, *, out: Path | str | None = None) -> dic
     """The record of the run with the best validation score."""
     workspace = _workspace(out)
     with ExperimentStore.open(workspace.experiments_file) as experiments:
-        name = experiments.run("best").name if metric is None else experiments.best(metric, higher_is_better=_rises(metric)).name
+        name = experiments.run("best").name if metric is None else experiments.best(metric).name
     return show_run(name, out=workspace.root)
-
-
-def _rises(metric: str) -> bool:
-    return metric.split("/")[0] not in ("mae", "rmse", "log_loss", "ece", "loss")
 
 
 def report(run: str | Path = "latest", *, out: Path | str | None = None) -> Path:

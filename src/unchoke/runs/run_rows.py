@@ -10,12 +10,6 @@ Status = Literal["running", "done", "failed", "interrupted"]
 FINAL = -1
 """The step of a value that belongs to the run as a whole."""
 
-BEST_BY = (
-    *(("balanced_accuracy", True), ("accuracy", True), ("mean_iou", True)),
-    *(("weighted_r2", True), ("r2", True), ("mae", False), ("loss", False)),
-)
-"""What `best` means when nobody says: the first of these that was recorded, and whether more is better."""
-
 
 @dataclass(frozen=True)
 class RunRow:
@@ -38,7 +32,7 @@ class RunRow:
 
 
 @dataclass(frozen=True)
-class Metric:
+class MetricRow:
     """A measured value, at a step or (`FINAL`) of the whole run, with the bounds of its interval where there are any."""
 
     split: str
@@ -50,7 +44,7 @@ class Metric:
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryRow:
     """Planned against measured, in bytes; None where one of them is unknown."""
 
     what: str
@@ -67,7 +61,7 @@ class Artefact:
     size_bytes: int
 
 
-def value_of_run(metrics: Iterable[Metric], *, higher_is_better: bool) -> float | None:
+def value_of_run(metrics: Iterable[MetricRow], *, higher_is_better: bool) -> float | None:
     """One number for a run: its final value, else the best over its steps; NaN never counts."""
     sound = [metric for metric in metrics if metric.value == metric.value]
     final = [metric.value for metric in sound if metric.step == FINAL]
@@ -97,10 +91,6 @@ def compare(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _flat_metrics(metrics: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, Any]:
     return {f"{split}.{name}": row["value"] for split, rows in metrics.items() for name, row in rows.items()}
-
-
-def _flat_memory(memory: Mapping[str, Mapping[str, int | None]]) -> dict[str, int | None]:
-    return {f"{what}.{kind}": value for what, row in memory.items() for kind, value in row.items()}
 
 
 def _side_by_side(columns: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

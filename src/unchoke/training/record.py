@@ -27,12 +27,12 @@ from unchoke.reports.html import save_report
 from unchoke.reports.json import save_record
 from unchoke.runs.experiment_store import ExperimentStore
 from unchoke.runs.own_chokes import diagnose_run
-from unchoke.runs.run_rows import Artefact, Memory, Metric, RunRow
+from unchoke.runs.run_rows import Artefact, MemoryRow, MetricRow, RunRow
 from unchoke.runs.session import Session
 from unchoke.training.problem import Learnable, summarise
 from unchoke.training.scoring.judge import Judged, Outputs, metrics_dict, scatter, worst_mistakes
 
-_CREDITED = ("torch", "torchvision", "timm", "numpy", "openvino", "torchmetrics", "segmentation-models-pytorch", "rasterio")
+_CREDITED = ("torch", "torchvision", "timm", "numpy", "openvino", "segmentation-models-pytorch", "rasterio")
 _FILES = ("checkpoints/best_head.pt", "checkpoints/last.pt", "history.json", "predictions.csv", "record.json", "report.html")
 
 
@@ -140,7 +140,7 @@ def enter_run(experiments: ExperimentStore, run: RunRow, record: dict[str, Any],
     save_report(folder)
     experiments.record_metrics(run, [*_final_metrics(record), *_step_metrics(record)])
     experiments.record_timings(run, {**record["timings"], **_inner_seconds(session)})
-    experiments.record_memory(run, [Memory("process", record["memory"]["planned_bytes"], record["memory"]["measured_bytes"])])
+    experiments.record_memory(run, [MemoryRow("process", record["memory"]["planned_bytes"], record["memory"]["measured_bytes"])])
     experiments.record_choices(run, session.choices)
     experiments.record_artefacts(run, [_artefact(folder, name) for name in _FILES if (folder / name).exists()])
     experiments.finish_run(run, "done")
@@ -163,16 +163,16 @@ def _inner_seconds(session: Session) -> dict[str, float]:
     return found
 
 
-def _final_metrics(record: dict[str, Any]) -> Iterator[Metric]:
+def _final_metrics(record: dict[str, Any]) -> Iterator[MetricRow]:
     for split, found in record["metrics"].items():
         for name, interval in found.items():
             if interval["value"] is not None:
-                yield Metric(split, name, interval["value"], low=interval["low"], high=interval["high"])
+                yield MetricRow(split, name, interval["value"], low=interval["low"], high=interval["high"])
 
 
-def _step_metrics(record: dict[str, Any]) -> Iterator[Metric]:
+def _step_metrics(record: dict[str, Any]) -> Iterator[MetricRow]:
     for row in record["history"]:
-        yield from (Metric("history", name, value, step=int(row["epoch"])) for name, value in row.items() if name != "epoch")
+        yield from (MetricRow("history", name, value, step=int(row["epoch"])) for name, value in row.items() if name != "epoch")
 
 
 def _artefact(folder: Path, name: str) -> Artefact:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from html.parser import HTMLParser
 from typing import Any
 
+from unchoke.core.metrics import format_metric, metric_label
 from unchoke.reports import mask_gallery as masks
 from unchoke.reports.html import render_report
-from unchoke.reports.summary import format_metric, leading_metric, metric_label
+from unchoke.reports.summary import leading_metric
 from unchoke.reports.text import render_comparison, render_fit_result, render_run, render_runs_table
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from unchoke.core.metrics import format_metric, metric_label
 from unchoke.reports import summary
 
 
@@ -28,17 +29,17 @@ def test_the_test_split_leads_and_validation_stands_in() -> None:
     ],
 )
 def test_metrics_read_naturally(name: str, value: float, text: str) -> None:
-    assert summary.format_metric(name, value) == text
+    assert format_metric(name, value) == text
 
 
 def test_an_interval_names_its_unit_once() -> None:
-    assert summary.Metric("test", "accuracy", 0.9, 0.88, 0.925).interval == "88.0–92.5 %"
-    assert summary.Metric("test", "r2", 0.1, -0.2, 0.3).interval == "-0.200 to 0.300"
-    assert summary.Metric("test", "r2", 0.1).interval == ""
+    assert summary.ReportedMetric("test", "accuracy", 0.9, 0.88, 0.925).interval == "88.0–92.5 %"
+    assert summary.ReportedMetric("test", "r2", 0.1, -0.2, 0.3).interval == "-0.200 to 0.300"
+    assert summary.ReportedMetric("test", "r2", 0.1).interval == ""
 
 
 def test_a_target_is_named_with_its_metric() -> None:
-    assert summary.metric_label("r2/dry_green") == "R² of dry_green"
+    assert metric_label("r2/dry_green") == "R² of dry_green"
 
 
 def test_stages_come_in_the_order_they_run() -> None:

@@ -18,7 +18,7 @@ import pytest
 from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError, MachineError, UsageError
 from unchoke.runs.experiment_store import ExperimentStore
-from unchoke.runs.run_rows import Artefact, Memory, Metric, RunRow
+from unchoke.runs.run_rows import Artefact, MemoryRow, MetricRow, RunRow
 
 HOSTILE = ["'); DROP TABLE runs; --", 'a"b', "x' OR '1'='1", "naïve 🌿", "\udcff raw bytes", "nul\0inside", "", "%s ? :name"]
 
@@ -37,7 +37,7 @@ def start(store: ExperimentStore, key: str = "k1", **settings: Any) -> RunRow:
 
 def finished(store: ExperimentStore, key: str, **val: float) -> RunRow:
     run = start(store, key)
-    store.record_metrics(run, [Metric("val", name, value) for name, value in val.items()])
+    store.record_metrics(run, [MetricRow("val", name, value) for name, value in val.items()])
     return store.finish_run(run, "done")
 
 
@@ -64,9 +64,11 @@ def test_the_same_key_returns_a_finished_run_as_done(store: ExperimentStore) -> 
 def test_recording_twice_replaces(store: ExperimentStore) -> None:
     run = start(store)
     for accuracy in (0.5, 0.9):
-        store.record_metrics(run, [Metric("test", "accuracy", accuracy, low=0.1, high=1.0), Metric("val", "loss", 2.0, step=3)])
+        store.record_metrics(
+            run, [MetricRow("test", "accuracy", accuracy, low=0.1, high=1.0), MetricRow("val", "loss", 2.0, step=3)]
+        )
         store.record_timings(run, {"extract": accuracy})
-        store.record_memory(run, [Memory("train", planned_bytes=100, measured_bytes=int(accuracy * 10))])
+        store.record_memory(run, [MemoryRow("train", planned_bytes=100, measured_bytes=int(accuracy * 10))])
         store.record_artefacts(run, [Artefact("checkpoints/best_head.pt", "ab" * 32, 12)])
         store.record_choices(run, [Choice("z", [1], "first", {"cores": 2}), Choice("a", accuracy, "second")])
     record = store.record("latest")
@@ -110,19 +112,19 @@ def test_an_unknown_run_is_answered_with_those_there_are(store: ExperimentStore)
 
 
 def test_best_knows_which_way_is_better_and_counts_only_finished_runs(store: ExperimentStore) -> None:
-    finished(store, "a", mae=3.0)
-    finished(store, "b", mae=1.0)
+    finished(store, "a", mae=3.0, r2=0.9)
+    finished(store, "b", mae=1.0, r2=0.1)
     finished(store, "c", mae=math.nan)
-    store.record_metrics(start(store, "running"), [Metric("val", "mae", 0.1)])
-    assert store.best("mae", higher_is_better=False).name == "exp_2"
-    assert store.best("mae").name == "exp_1"
-    assert store.run("best").name == "exp_2"
+    store.record_metrics(start(store, "running"), [MetricRow("val", "mae", 0.1)])
+    assert store.best("mae").name == "exp_2"
+    assert store.best("r2").name == "exp_1"
+    assert store.run("best").name == "exp_1", "by R², which comes before the error"
 
 
 def test_best_takes_the_best_step_where_there_is_no_final_value(store: ExperimentStore) -> None:
     for key, steps in {"a": (0.1, 0.8, 0.3), "b": (0.5, 0.6, 0.7)}.items():
         run = start(store, key)
-        store.record_metrics(run, [Metric("val", "accuracy", value, step=step) for step, value in enumerate(steps)])
+        store.record_metrics(run, [MetricRow("val", "accuracy", value, step=step) for step, value in enumerate(steps)])
         store.finish_run(run, "done")
     assert store.best("accuracy").name == "exp_1"
 
@@ -141,8 +143,8 @@ def test_a_metric_that_is_not_a_number_comes_back_so(store: ExperimentStore) -> 
 
 def test_runs_are_compared_side_by_side(store: ExperimentStore) -> None:
     first, second = start(store, "a", lr=0.1, epochs=5), start(store, "b", lr=0.2, epochs=5)
-    store.record_metrics(first, [Metric("test", "accuracy", 0.9)])
-    store.record_metrics(second, [Metric("test", "accuracy", 0.8), Metric("test", "f1", 0.7)])
+    store.record_metrics(first, [MetricRow("test", "accuracy", 0.9)])
+    store.record_metrics(second, [MetricRow("test", "accuracy", 0.8), MetricRow("test", "f1", 0.7)])
     store.record_timings(second, {"train": 1.5})
     comparison = store.compare(["exp_2", 1])
     assert comparison["runs"] == ["exp_2", "exp_1"]
@@ -154,9 +156,9 @@ def test_runs_are_compared_side_by_side(store: ExperimentStore) -> None:
 @pytest.mark.parametrize("text", HOSTILE)
 def test_text_never_becomes_sql(store: ExperimentStore, text: str) -> None:
     run = store.start_run(key=text, command=text, settings={text: text}, data={"classes": [text]}, encoder=text, fingerprint=text)
-    store.record_metrics(run, [Metric(text, text, 1.0)])
+    store.record_metrics(run, [MetricRow(text, text, 1.0)])
     store.record_timings(run, {text: 1.0})
-    store.record_memory(run, [Memory(text, 1, 2)])
+    store.record_memory(run, [MemoryRow(text, 1, 2)])
     store.record_artefacts(run, [Artefact(text, text.encode("ascii", "ignore").decode(), 1)])
     store.record_choices(run, [Choice(text, text, text, {text: text})])
     store.finish_run(run, "done")
@@ -226,7 +228,7 @@ def test_two_processes_read_whole_transactions_while_one_writes(store: Experimen
     readers = [subprocess.Popen([sys.executable, "-c", READER, str(store.file)], stderr=subprocess.PIPE) for _ in range(2)]
     batch = 0
     while any(reader.poll() is None for reader in readers):
-        store.record_metrics(run, [Metric("train", "loss", 1.0, step=batch % 50 * 10 + step) for step in range(10)])
+        store.record_metrics(run, [MetricRow("train", "loss", 1.0, step=batch % 50 * 10 + step) for step in range(10)])
         batch += 1
     for reader in readers:
         _, errors = reader.communicate()
@@ -237,13 +239,13 @@ def test_two_processes_read_whole_transactions_while_one_writes(store: Experimen
 WRITER = """
 import sys
 from pathlib import Path
-from unchoke.runs.run_rows import Metric
+from unchoke.runs.run_rows import MetricRow
 from unchoke.runs.experiment_store import ExperimentStore
 store = ExperimentStore.open(Path(sys.argv[1]))
 run = store.start_run(key="k", command="fit", settings={}, data={}, encoder="", fingerprint="")
 step = len(store.metrics(run))
 while True:
-    store.record_metrics(run, [Metric("train", "loss", 1.0, step=step + offset) for offset in range(10)])
+    store.record_metrics(run, [MetricRow("train", "loss", 1.0, step=step + offset) for offset in range(10)])
     step += 10
     print(step, flush=True)
 """

@@ -9,13 +9,10 @@ import pytest
 import torch
 
 from unchoke.core.events import Event, ignore
-from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.training.data import ArraySource, Problem
 from unchoke.training.heads.heads import HeadConfig
 from unchoke.training.heads.train_heads import train_heads
 from unchoke.training.heads.trained_head import TrainResult
-
-prepare_torchvision()  # the tests compare with torchmetrics, which imports torchvision
 
 Made = tuple[ArraySource, Problem]
 

@@ -23,7 +23,8 @@ from unchoke.machine.backend import send
 from unchoke.photos.targets import TargetPlan, plan_targets
 from unchoke.training.data import Positions, Problem, ProblemKind
 from unchoke.training.heads.heads import ClassWeights
-from unchoke.training.scoring.selection import ClassVal, ValScores, ValueVal, pair_spread
+from unchoke.training.scoring.figures import pair_spread
+from unchoke.training.scoring.selection import ClassVal, ValScores, ValueVal
 from unchoke.training.task import Task, column_scale
 
 _LEAST_START = 1e-4

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unchoke.core.fingerprint import hash_int
+from unchoke.training.scoring.figures import bin_numbers, confidences, log_losses
 
 Sums = NDArray[np.float64]
 Figures = dict[str, Sums]
@@ -182,27 +183,3 @@ def _row_means(array: Sums) -> Sums:
     known = np.isfinite(array)
     counts = known.sum(axis=1)
     return np.where(counts > 0, np.where(known, array, 0).sum(axis=1) / np.maximum(counts, 1), np.nan)
-
-
-def log_softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
-    """Log-probabilities (n, classes) in float64."""
-    shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
-    result: NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    return result
-
-
-def log_losses(logits: NDArray[np.float32], targets: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The cross-entropy of each sample."""
-    return -np.take_along_axis(log_softmax(logits), targets[:, None], axis=1)[:, 0]
-
-
-def confidences(logits: NDArray[Any]) -> NDArray[np.float32]:
-    """The probability given to the predicted class."""
-    result: NDArray[np.float32] = np.exp(log_softmax(logits).max(axis=1)).astype(np.float32)
-    return result
-
-
-def bin_numbers(confidence: NDArray[np.float32], *, num_bins: int) -> NDArray[np.int64]:
-    """Which of `num_bins` equal bins of [0, 1] a confidence lies in; a value on an edge belongs above it."""
-    edges = np.linspace(0, 1, num_bins + 1, dtype=np.float32)
-    return np.clip(np.searchsorted(edges, confidence, side="right") - 1, 0, num_bins - 1).astype(np.int64)

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unchoke.training.scoring.bootstrap import bin_numbers, confidences, log_softmax
-from unchoke.training.scoring.metrics import ECE_BINS
+from unchoke.training.scoring.figures import ECE_BINS, expected_calibration_error, log_losses, reliability_bins
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 20.0
 MIN_VAL_SAMPLES = 20
@@ -78,31 +77,4 @@ def fit_temperature(logits: NDArray[np.float32], targets: NDArray[np.int64]) -> 
 
 
 def _mean_log_loss(logits: NDArray[np.float32], targets: NDArray[np.int64], temperature: float) -> float:
-    chances = log_softmax(logits.astype(np.float64) / temperature)
-    return float(-np.take_along_axis(chances, targets[:, None], axis=1).mean())
-
-
-def reliability_bins(logits: NDArray[Any], targets: NDArray[np.int64], *, num_bins: int = ECE_BINS) -> list[dict[str, Any]]:
-    """Per bin of confidence: its edges, how many samples, their mean confidence and how many were right (None if empty)."""
-    confidence, hits = confidences(logits), logits.argmax(axis=1) == targets
-    numbers = bin_numbers(confidence, num_bins=num_bins)
-    counts, sure, right = (
-        np.bincount(numbers, weights=weights, minlength=num_bins) for weights in (None, confidence, hits.astype(float))
-    )
-    return [
-        {
-            "low": number / num_bins,
-            "high": (number + 1) / num_bins,
-            "count": int(counts[number]),
-            "confidence": float(sure[number] / counts[number]) if counts[number] else None,
-            "accuracy": float(right[number] / counts[number]) if counts[number] else None,
-        }
-        for number in range(num_bins)
-    ]
-
-
-def expected_calibration_error(bins: list[dict[str, Any]]) -> float:
-    """The gap between confidence and accuracy, averaged over samples."""
-    total = sum(entry["count"] for entry in bins)
-    gaps = (abs(entry["confidence"] - entry["accuracy"]) * entry["count"] for entry in bins if entry["count"])
-    return float(sum(gaps) / total) if total else 0.0
+    return float(log_losses(logits.astype(np.float64) / temperature, targets).mean())

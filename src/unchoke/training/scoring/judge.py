@@ -18,7 +18,8 @@ from unchoke.reports.thumbnails import make_thumbnail
 from unchoke.training.data import FeatureSource, Problem
 from unchoke.training.heads.trained_head import TrainedHead
 from unchoke.training.scoring.calibration import Calibration, calibrate
-from unchoke.training.scoring.metrics import Scores, score
+from unchoke.training.scoring.figures import softmax
+from unchoke.training.scoring.scores import Scores, score
 
 JUDGED = ("val", "test")
 """The splits that are scored, in this order."""
@@ -97,11 +98,6 @@ def class_columns(logits: NDArray[np.float32], names: tuple[str, ...], temperatu
     probabilities = softmax(logits / temperature)
     best = probabilities.argmax(axis=1)
     return {"predicted": np.array(names, dtype=object)[best], "confidence": probabilities.max(axis=1).round(6)}
-
-
-def softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
-    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return np.asarray(shifted / shifted.sum(axis=1, keepdims=True), dtype=np.float32)
 
 
 def worst_mistakes(judged: Judged, problem: Problem, frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -1,13 +1,12 @@
 """What a head is judged by on the val split, and the judging, for a whole stack of heads at once.
 
 In: a problem; outputs (n, K, outputs). Out: the `Choice` of a metric, and per head the loss and scores. These steer
-training; the figures a person sees come from `metrics`.
+training; the figures a person sees come from `scores`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +16,7 @@ from torch.nn import functional as F
 from unchoke.core.choices import Choice
 from unchoke.photos.targets import TargetPlan
 from unchoke.training.data import Positions, Problem
+from unchoke.training.scoring.figures import pair_spread
 from unchoke.training.task import Task
 
 IMBALANCE_FOR_BALANCED = 3.0
@@ -45,16 +45,6 @@ def _choose_value_metric(targets: NDArray[np.float32], weights: tuple[float, ...
         reason = "weights were declared: the weighted R² over all targets on the val split; ties go to the lower loss"
         return Choice("selection_metric", "weighted_r2", reason)
     return Choice("selection_metric", "loss", "R² is undefined: every val target has one value only")
-
-
-def pair_spread(targets: NDArray[Any], weights: Sequence[float]) -> float:
-    """Σ w·(y − ȳ)² over all (sample, target) pairs, ȳ their weighted mean: what a weighted R² divides by. 0 if nothing varies."""
-    counted = np.asarray(weights, dtype=np.float64) > 0
-    values, shares = targets[:, counted].astype(np.float64), np.asarray(weights, dtype=np.float64)[counted]
-    if (values == values.flat[0]).all():
-        return 0.0
-    mean = (values @ shares).sum() / (shares.sum() * len(values))
-    return float(((values - mean) ** 2 @ shares).sum())
 
 
 def imbalance(classes: NDArray[np.int64]) -> float:

@@ -11,7 +11,7 @@ from unchoke.core.errors import UsageError
 from unchoke.photos.targets import plan_targets
 from unchoke.training.data import Problem
 from unchoke.training.network.objective import Objective
-from unchoke.training.scoring.metrics import score
+from unchoke.training.scoring.scores import score
 from unchoke.training.scoring.selection import choose_metric
 from unchoke.training.task import Task
 

@@ -2,16 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
-from torchmetrics.functional.classification import multiclass_calibration_error
 
-from unchoke.training.scoring.calibration import (
-    MIN_VAL_SAMPLES,
-    calibrate,
-    expected_calibration_error,
-    fit_temperature,
-    reliability_bins,
-)
+from unchoke.training.scoring.calibration import MIN_VAL_SAMPLES, calibrate, fit_temperature
+from unchoke.training.scoring.figures import reliability_bins
 
 
 def drawn(count: int, *, seed: int, sharpness: float):
@@ -34,12 +27,6 @@ def test_calibration_shrinks_the_error_and_keeps_every_prediction():
     assert result.ece_after < 0.3 * result.ece_before
     assert result.log_loss_after < result.log_loss_before
     assert ((logits / result.temperature).argmax(axis=1) == logits.argmax(axis=1)).all()
-
-
-def test_the_error_from_bins_equals_torchmetrics():
-    logits, targets = drawn(500, seed=2, sharpness=2.0)
-    expected = multiclass_calibration_error(torch.from_numpy(logits).softmax(1), torch.from_numpy(targets), 5, n_bins=15)
-    assert expected_calibration_error(reliability_bins(logits, targets)) == pytest.approx(float(expected), rel=1e-4)
 
 
 def test_bins_hold_every_sample_once_and_empty_ones_say_none():

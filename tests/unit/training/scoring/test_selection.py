@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from unchoke.photos.targets import plan_targets
-from unchoke.training.scoring.selection import ClassVal, ValueVal, choose_metric, pair_spread
+from unchoke.training.scoring.figures import pair_spread
+from unchoke.training.scoring.selection import ClassVal, ValueVal, choose_metric
 
 
 def test_declared_weights_make_the_weighted_r2_the_metric(plane):

@@ -4,12 +4,13 @@ import json
 
 import numpy as np
 import pytest
-import torch
-from torchmetrics.functional import classification, regression
+from sklearn import metrics as sklearn
 
 from unchoke.core.errors import DataError
+from unchoke.core.metrics import find_metric
 from unchoke.training.scoring.bootstrap import ClassTally, ValueTally, class_figures, intervals, value_figures
-from unchoke.training.scoring.metrics import ECE_BINS, score
+from unchoke.training.scoring.figures import ECE_BINS, class_rates, softmax
+from unchoke.training.scoring.scores import score
 
 NAMES = ("a", "b", "c", "d")
 
@@ -23,20 +24,45 @@ def guesses(count: int = 400, *, seed: int = 0, right: float = 0.7):
     return logits, targets
 
 
-def test_class_figures_equal_torchmetrics():
+def test_class_figures_equal_scikit_learn():
     logits, targets = guesses()
-    values = score("classification", NAMES, logits, targets, seed=0, bootstrap=50).values
-    predicted, truth = torch.from_numpy(logits), torch.from_numpy(targets)
+    scores = score("classification", NAMES, logits, targets, seed=0, bootstrap=50)
+    predicted = logits.argmax(axis=1)
     expected = {
-        "accuracy": classification.multiclass_accuracy(predicted, truth, 4, average="micro"),
-        "balanced_accuracy": classification.multiclass_accuracy(predicted, truth, 4, average="macro"),
-        "macro_f1": classification.multiclass_f1_score(predicted, truth, 4),
-        "ece": classification.multiclass_calibration_error(predicted.softmax(1), truth, 4, n_bins=ECE_BINS),
-        "log_loss": torch.nn.functional.cross_entropy(predicted, truth),
+        "accuracy": sklearn.accuracy_score(targets, predicted),
+        "balanced_accuracy": sklearn.balanced_accuracy_score(targets, predicted),
+        "macro_f1": sklearn.f1_score(targets, predicted, average="macro"),
+        "log_loss": sklearn.log_loss(targets, softmax(logits).astype(np.float64), labels=range(4)),
+        "ece": calibration_error(logits, targets),
     }
-    assert {name: interval.value for name, interval in values.items()} == pytest.approx(
-        {name: float(value) for name, value in expected.items()}, rel=1e-5
-    )
+    assert {name: interval.value for name, interval in scores.values.items()} == pytest.approx(expected, rel=1e-5)
+    each = sklearn.precision_recall_fscore_support(targets, predicted, labels=range(4))
+    found = [[row[name] for row in scores.per_class] for name in ("precision", "recall", "f1", "support")]
+    assert np.allclose(found, each, rtol=1e-6)
+    assert scores.confusion == sklearn.confusion_matrix(targets, predicted).tolist()
+    iou = sklearn.jaccard_score(targets, predicted, average=None)
+    assert np.allclose(class_rates(np.array(scores.confusion))["iou"], iou, rtol=1e-6)
+
+
+def calibration_error(logits, targets) -> float:
+    """Sample by sample, in plain Python."""
+    chances, hits = softmax(logits).max(axis=1), logits.argmax(axis=1) == targets
+    bins: dict[int, list[float]] = {}
+    for chance, hit in zip(chances.tolist(), hits.tolist(), strict=True):
+        bins.setdefault(min(ECE_BINS - 1, int(chance * ECE_BINS)), []).append(chance - hit)
+    return sum(abs(sum(gaps)) for gaps in bins.values()) / len(targets)
+
+
+def test_every_figure_is_in_the_list_of_metrics_for_its_task():
+    classes = score("classification", NAMES, *guesses(), seed=0, bootstrap=0)
+    values = score("regression", PASTURE, *pasture(20), seed=0, bootstrap=0, weights=WEIGHTS)
+    names = {*classes.values, "precision", "recall", "f1"}
+    assert all("classification" in find_metric(name).tasks for name in names)
+    assert all("regression" in find_metric(name).tasks for name in values.values)
+    for name, found in [*classes.values.items(), *values.values.items()]:
+        metric = find_metric(name)
+        assert metric.low is None or found.value >= metric.low
+        assert metric.high is None or found.value <= metric.high
 
 
 def test_the_bootstrap_formulas_agree_with_the_point_values_when_each_sample_counts_once():
@@ -49,17 +75,15 @@ def test_the_bootstrap_formulas_agree_with_the_point_values_when_each_sample_cou
     )
 
 
-def test_value_figures_equal_torchmetrics_and_the_formulas():
+def test_value_figures_equal_scikit_learn_and_the_formulas():
     generator = np.random.default_rng(0)
     targets = (generator.normal(size=(300, 2)) * [1, 100] + [0, 5000]).astype(np.float32)
     outputs = (targets + generator.normal(size=(300, 2)) * [0.3, 30]).astype(np.float32)
     values = score("regression", ("x", "y"), outputs, targets, seed=0, bootstrap=20).values
-    pair = torch.from_numpy(outputs).double(), torch.from_numpy(targets).double()
-    assert values["r2"].value == pytest.approx(float(regression.r2_score(*pair)))
-    assert values["mae/y"].value == pytest.approx(float(regression.mean_absolute_error(pair[0][:, 1], pair[1][:, 1])))
-    assert values["rmse/x"].value == pytest.approx(
-        float(regression.mean_squared_error(pair[0][:, 0], pair[1][:, 0], squared=False))
-    )
+    truth, predicted = targets.astype(np.float64), outputs.astype(np.float64)
+    assert values["r2"].value == pytest.approx(sklearn.r2_score(truth, predicted))
+    assert values["mae/y"].value == pytest.approx(sklearn.mean_absolute_error(truth[:, 1], predicted[:, 1]))
+    assert values["rmse/x"].value == pytest.approx(sklearn.root_mean_squared_error(truth[:, 0], predicted[:, 0]))
     tally = ValueTally.of(outputs, targets, names=("x", "y"))
     drawn = value_figures(tally.columns.sum(axis=0, keepdims=True, dtype=np.float64), tally.layout)
     assert {name: float(drawn[name][0]) for name in values} == pytest.approx(

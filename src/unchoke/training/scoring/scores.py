@@ -1,7 +1,7 @@
 """How good predictions are, each figure with its 95 % interval.
 
 In: outputs (logits, or values) and targets. Out: `Scores`, plain and ready for JSON: never NaN, None where a figure is
-undefined, with the reason in `notes`. Point values come from torchmetrics; intervals from a seeded percentile bootstrap
+undefined, with the reason in `notes`. Point values come from `figures`; intervals from a seeded percentile bootstrap
 over samples (`bootstrap`). Nothing here predicts.
 """
 
@@ -12,11 +12,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from unchoke.core.errors import DataError
-from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.training.data import ProblemKind
 from unchoke.training.scoring.bootstrap import (
     ClassTally,
@@ -24,12 +22,18 @@ from unchoke.training.scoring.bootstrap import (
     ValueTally,
     class_figures,
     intervals,
-    log_losses,
     value_figures,
 )
-from unchoke.training.scoring.selection import pair_spread
-
-ECE_BINS = 15
+from unchoke.training.scoring.figures import (
+    ECE_BINS,
+    class_rates,
+    confusion_matrix,
+    expected_calibration_error,
+    log_losses,
+    r2,
+    reliability_bins,
+    weighted_r2,
+)
 
 
 @dataclass(frozen=True)
@@ -91,38 +95,22 @@ def _check(names: Sequence[str], outputs: NDArray[np.float32], targets: NDArray[
 def _score_classes(
     names: Sequence[str], logits: NDArray[np.float32], targets: NDArray[np.int64], *, seed: int, bootstrap: int
 ) -> Scores:
-    prepare_torchvision()
-    from torchmetrics.functional.classification import (
-        multiclass_accuracy,
-        multiclass_calibration_error,
-        multiclass_confusion_matrix,
-        multiclass_f1_score,
-        multiclass_precision,
-        multiclass_recall,
-    )
-
-    # With one class only there is nothing to tell apart; torchmetrics asks for two, so an empty second one stands in.
-    count = max(2, len(names))
-    predicted, truth = torch.from_numpy(logits.argmax(axis=1)), torch.from_numpy(targets)
-    probabilities = torch.zeros(len(targets), count)
-    probabilities[:, : len(names)] = torch.from_numpy(logits).softmax(dim=1)
-    options = {"num_classes": count, "average": "none"}
-    rows = [f(predicted, truth, **options) for f in (multiclass_precision, multiclass_recall, multiclass_f1_score)]
-    precision, recall, f1 = (row.tolist()[: len(names)] for row in rows)
-    confusion = multiclass_confusion_matrix(predicted, truth, num_classes=count)[: len(names), : len(names)]
-    supports = confusion.sum(dim=1).tolist()
+    confusion = confusion_matrix(targets, logits.argmax(axis=1), num_classes=len(names))
+    rates = class_rates(confusion)
+    supports, seen = confusion.sum(axis=1), confusion.sum(axis=0) + confusion.sum(axis=1) > 0
     points: dict[str, float | None] = {
-        "accuracy": float(multiclass_accuracy(predicted, truth, num_classes=count, average="micro")),
-        "balanced_accuracy": float(np.mean([r for r, support in zip(recall, supports, strict=True) if support])),
-        "macro_f1": float(multiclass_f1_score(predicted, truth, num_classes=count, average="macro")),
+        "accuracy": float(np.float32(np.trace(confusion) / len(targets))),  # as precise as the figures of classes
+        "balanced_accuracy": float(rates["recall"][supports > 0].mean(dtype=np.float64)),
+        "macro_f1": float(rates["f1"][seen].mean(dtype=np.float64)),
         "log_loss": float(log_losses(logits, targets).mean()),
-        "ece": float(multiclass_calibration_error(probabilities, truth, num_classes=count, n_bins=ECE_BINS, norm="l1")),
+        "ece": expected_calibration_error(reliability_bins(logits, targets)),
     }
     tally = ClassTally.of(logits, targets, num_bins=ECE_BINS)
     values = intervals(points, class_figures, tally.columns, tally.layout, seed=seed, num_resamples=bootstrap)
+    precision, recall, f1 = (rates[name].tolist() for name in ("precision", "recall", "f1"))
     table = [
-        {"name": name, "precision": p, "recall": r if s else None, "f1": f if s else None, "support": int(s)}
-        for name, p, r, f, s in zip(names, precision, recall, f1, supports, strict=True)
+        {"name": name, "precision": p, "recall": r if s else None, "f1": f if s else None, "support": s}
+        for name, p, r, f, s in zip(names, precision, recall, f1, supports.tolist(), strict=True)
     ]
     absent = [name for name, support in zip(names, supports, strict=True) if not support]
     notes = [f"no sample of class {name!r}: it counts in no average of recalls" for name in absent]
@@ -148,29 +136,18 @@ def _score_values(
     return Scores("regression", len(targets), values, notes=notes)
 
 
-def weighted_r2(outputs: NDArray[np.float32], targets: NDArray[Any], weights: Sequence[float]) -> float | None:
-    """1 − Σ w·(y − ŷ)² / Σ w·(y − ȳ)² over all (sample, target) pairs; None where the truth does not vary."""
-    spread = pair_spread(targets, weights)
-    errors = (targets.astype(np.float64) - outputs) ** 2
-    return 1 - float((errors @ np.array(weights, dtype=np.float64)).sum()) / spread if spread > 0 else None
-
-
 def _value_points(
     names: Sequence[str], outputs: NDArray[np.float32], targets: NDArray[Any]
 ) -> tuple[dict[str, float | None], list[str]]:
     """R², MAE and RMSE of each target and averaged, and notes on what is undefined."""
-    prepare_torchvision()
-    from torchmetrics.functional.regression import mean_absolute_error, mean_squared_error, r2_score
-
     points: dict[str, float | None] = {}
     notes: list[str] = []
     for column, name in enumerate(names):
-        predicted, truth = (torch.from_numpy(np.array(array[:, column], dtype=np.float64)) for array in (outputs, targets))
-        constant = bool((truth == truth[0]).all())
-        points[f"r2/{name}"] = None if constant else float(r2_score(predicted, truth))
-        points[f"mae/{name}"] = float(mean_absolute_error(predicted, truth))
-        points[f"rmse/{name}"] = float(mean_squared_error(predicted, truth, squared=False))
-        if constant:
+        predicted, truth = outputs[:, column].astype(np.float64), targets[:, column].astype(np.float64)
+        points[f"r2/{name}"] = r2(predicted, truth)
+        points[f"mae/{name}"] = float(np.abs(predicted - truth).mean())
+        points[f"rmse/{name}"] = float(np.sqrt(((predicted - truth) ** 2).mean()))
+        if points[f"r2/{name}"] is None:
             notes.append(f"R² of {name!r} is undefined: all {len(truth)} samples have the same value")
     for figure in ("r2", "mae", "rmse"):
         known = [value for key in points if key.startswith(f"{figure}/") and (value := points[key]) is not None]

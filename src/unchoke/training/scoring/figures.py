@@ -1,0 +1,119 @@
+"""The figures themselves, from predictions and truth: what `core/metrics.py` names, in numpy.
+
+In: logits or values, or a confusion matrix (rows: truth, columns: prediction). Out: plain numbers and arrays. Intervals
+are drawn around them elsewhere; nothing here knows of splits or records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+ECE_BINS = 15
+
+
+def confusion_matrix(truth: NDArray[Any], predicted: NDArray[Any], *, num_classes: int) -> NDArray[np.int64]:
+    """How many samples of each class (rows) were taken for which (columns)."""
+    pairs = truth.astype(np.int64) * num_classes + predicted
+    return np.bincount(pairs, minlength=num_classes**2).reshape(num_classes, num_classes).astype(np.int64)
+
+
+def class_rates(confusion: NDArray[np.int64]) -> dict[str, NDArray[np.float32]]:
+    """precision, recall, f1 and iou of each class; 0 where there is nothing to divide by."""
+    hits, truths, claims = np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
+    return {
+        "precision": _divide(hits, claims),
+        "recall": _divide(hits, truths),
+        "f1": _divide(2 * hits, truths + claims),
+        "iou": _divide(hits, truths + claims - hits),
+    }
+
+
+def _divide(counts: NDArray[np.int64], of: NDArray[np.int64]) -> NDArray[np.float32]:
+    result: NDArray[np.float32] = np.where(
+        of > 0, counts.astype(np.float32) / np.maximum(of, 1).astype(np.float32), np.float32(0)
+    )
+    return result
+
+
+def r2(outputs: NDArray[np.float64], targets: NDArray[np.float64]) -> float | None:
+    """1 − Σ (y − ŷ)² / Σ (y − ȳ)² of one target; None where the truth does not vary."""
+    if (targets == targets[0]).all():
+        return None
+    return float(1 - ((targets - outputs) ** 2).sum() / ((targets - targets.mean()) ** 2).sum())
+
+
+def weighted_r2(outputs: NDArray[np.float32], targets: NDArray[Any], weights: Sequence[float]) -> float | None:
+    """1 − Σ w·(y − ŷ)² / Σ w·(y − ȳ)² over all (sample, target) pairs; None where the truth does not vary."""
+    spread = pair_spread(targets, weights)
+    errors = (targets.astype(np.float64) - outputs) ** 2
+    return 1 - float((errors @ np.array(weights, dtype=np.float64)).sum()) / spread if spread > 0 else None
+
+
+def pair_spread(targets: NDArray[Any], weights: Sequence[float]) -> float:
+    """Σ w·(y − ȳ)² over all (sample, target) pairs, ȳ their weighted mean: what a weighted R² divides by. 0 if nothing varies."""
+    counted = np.asarray(weights, dtype=np.float64) > 0
+    values, shares = targets[:, counted].astype(np.float64), np.asarray(weights, dtype=np.float64)[counted]
+    if (values == values.flat[0]).all():
+        return 0.0
+    mean = (values @ shares).sum() / (shares.sum() * len(values))
+    return float(((values - mean) ** 2 @ shares).sum())
+
+
+def log_softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
+    """Log-probabilities (n, classes) in float64."""
+    shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
+    result: NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return result
+
+
+def log_losses(logits: NDArray[Any], targets: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The cross-entropy of each sample."""
+    return -np.take_along_axis(log_softmax(logits), targets[:, None], axis=1)[:, 0]
+
+
+def confidences(logits: NDArray[Any]) -> NDArray[np.float32]:
+    """The probability given to the predicted class."""
+    result: NDArray[np.float32] = np.exp(log_softmax(logits).max(axis=1)).astype(np.float32)
+    return result
+
+
+def bin_numbers(confidence: NDArray[np.float32], *, num_bins: int) -> NDArray[np.int64]:
+    """Which of `num_bins` equal bins of [0, 1] a confidence lies in; a value on an edge belongs above it."""
+    edges = np.linspace(0, 1, num_bins + 1, dtype=np.float32)
+    return np.clip(np.searchsorted(edges, confidence, side="right") - 1, 0, num_bins - 1).astype(np.int64)
+
+
+def softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Probabilities (n, classes) in float32."""
+    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(shifted / shifted.sum(axis=1, keepdims=True), dtype=np.float32)
+
+
+def reliability_bins(logits: NDArray[Any], targets: NDArray[np.int64], *, num_bins: int = ECE_BINS) -> list[dict[str, Any]]:
+    """Per bin of confidence: its edges, how many samples, their mean confidence and how many were right (None if empty)."""
+    confidence, hits = confidences(logits), logits.argmax(axis=1) == targets
+    numbers = bin_numbers(confidence, num_bins=num_bins)
+    counts, sure, right = (
+        np.bincount(numbers, weights=weights, minlength=num_bins) for weights in (None, confidence, hits.astype(float))
+    )
+    return [
+        {
+            "low": number / num_bins,
+            "high": (number + 1) / num_bins,
+            "count": int(counts[number]),
+            "confidence": float(sure[number] / counts[number]) if counts[number] else None,
+            "accuracy": float(right[number] / counts[number]) if counts[number] else None,
+        }
+        for number in range(num_bins)
+    ]
+
+
+def expected_calibration_error(bins: list[dict[str, Any]]) -> float:
+    """The gap between confidence and accuracy, averaged over samples."""
+    total = sum(entry["count"] for entry in bins)
+    gaps = (abs(entry["confidence"] - entry["accuracy"]) * entry["count"] for entry in bins if entry["count"])
+    return float(sum(gaps) / total) if total else 0.0
