@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.linted import BAD, BROKEN, CODE, GOOD, folder_of_three, notebook
 
-from unchoke.linting.choosing import all_rules
+from unchoke.linting.rules import all_rules
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Type

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("IPython")
 
 import books
-from unchoke.notebooks.cell_record import Task
+from unchoke.notebooks.cell_record import CellTask
 from unchoke.notebooks.run_cells import run_cells
 
 CHECKED = """%%choke
@@ -77,7 +77,7 @@ def test_choke_points_are_seen_in_the_light_of_the_cells_before(shell: Any, caps
 def test_it_works_in_a_real_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ipykernel")
     books.own_kernel(tmp_path, monkeypatch)
-    tasks = [Task(1, "%load_ext unchoke"), Task(2, "%%choke\na = 1\n'shown'"), Task(3, "%%choke\na = 1\nmissing")]
+    tasks = [CellTask(1, "%load_ext unchoke"), CellTask(2, "%%choke\na = 1\n'shown'"), CellTask(3, "%%choke\na = 1\nmissing")]
     done = run_cells(tasks, kernel="python3", folder=tmp_path, limit_s=60)
     assert [cell.error for cell in done.cells.values()] == ["", "", "NameError: name 'missing' is not defined"]
     assert done.cells[2].output_bytes > 60

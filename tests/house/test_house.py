@@ -30,12 +30,7 @@ ROOMS = [
 """The rooms, each importing those below it alone. The third row are capabilities: none imports another."""
 RANK = {room: rank for rank, row in enumerate(ROOMS) for room in row}
 NOT_YET = {
-    "code.facts.chains -> linting.rule",
-    "code.nodes -> linting.rule",
-    "code.prose -> linting.rule",
     "features.prepare_pyramid -> masks.dihedral",
-    "notebooks.cells -> linting.lint_engine",
-    "notebooks.cells -> linting.rules",
     "runs.session -> training.network.distributed",
     "runs.session -> training.step_profiler",
 }

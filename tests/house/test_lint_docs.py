@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from unchoke.linting.choosing import all_rules
 from unchoke.linting.rule_pages import build_pages, write_pages
+from unchoke.linting.rules import all_rules
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "docs" / "lint"

@@ -17,7 +17,7 @@ from unchoke.core.events import Note
 from unchoke.reports.console import Console
 
 if TYPE_CHECKING:
-    from unchoke.linting.lint_session import Linted
+    from unchoke.linting.lint_session import LintSession
 
 STDIN = "-"
 
@@ -81,7 +81,7 @@ def lint(
             return _explain(explain)
         if list_rules:
             return _list_rules()
-        from unchoke.linting.choosing import split_names
+        from unchoke.linting.rules import split_names
 
         typed = Asked(
             list(paths or ()), split_names(select), split_names(ignore), fix, diff, _form(form, json), output, statistics
@@ -119,16 +119,16 @@ def _refuse(asked: Asked, json: bool) -> None:
 
 
 def _explain(code: str) -> Shown:
-    from unchoke.linting.choosing import rule_named
     from unchoke.linting.lint_text import render_rule
+    from unchoke.linting.rules import rule_named
 
     loaded = rule_named(code)
     return {**vars(loaded.rule), "page": loaded.page}, render_rule(loaded), 0
 
 
 def _list_rules() -> Shown:
-    from unchoke.linting.choosing import all_rules
     from unchoke.linting.lint_text import render_rules
+    from unchoke.linting.rules import all_rules
 
     rules = all_rules()
     return {"rules": [vars(loaded.rule) for loaded in rules]}, render_rules(rules), 0
@@ -149,7 +149,7 @@ def _lint(asked: Asked, console: Console) -> Shown:
     return linted.to_dict(), text, linted.exit_code
 
 
-def _rendered(asked: Asked, linted: Linted) -> str:
+def _rendered(asked: Asked, linted: LintSession) -> str:
     """The report in the form asked for."""
     from unchoke.linting import github, lint_text, sarif
     from unchoke.reports import json

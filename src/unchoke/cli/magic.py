@@ -14,8 +14,8 @@ from typing import Any
 
 from unchoke.code.source import parse_source
 from unchoke.core.findings import Finding
+from unchoke.linting.lint_engine import find_chokes
 from unchoke.notebooks.cell_meter import Meter
-from unchoke.notebooks.cells import find_chokes
 from unchoke.notebooks.notebook_text import render_choke
 from unchoke.reports.console import Console
 

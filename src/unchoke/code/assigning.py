@@ -15,7 +15,7 @@ from unchoke.code.node_index import Index
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class Assignment:
     """One assignment. `position` is the place in a tuple that `value` (a call) returns, else None."""
 
     order: int
@@ -40,31 +40,31 @@ def written(node: ast.AST | None) -> str:
     return ""
 
 
-class Assigned:
+class Assignments:
     """Every assignment by written name, in file order."""
 
     def __init__(self, index: Index) -> None:
         self._index = index
-        self._by_name: dict[str, list[Given]] = {}
-        self._by_scope: dict[tuple[str, ast.AST | None], list[Given]] = {}
+        self._by_name: dict[str, list[Assignment]] = {}
+        self._by_scope: dict[tuple[str, ast.AST | None], list[Assignment]] = {}
         kinds = (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.withitem)
         for number in index.numbers(kinds):
             node = index.all[number]
             for target, value, position in _pairs(node):
                 name = written(target)
                 if name:
-                    given = Given(number, index.scope(node), index.owner(node), value, position)
+                    given = Assignment(number, index.scope(node), index.owner(node), value, position)
                     self._by_name.setdefault(name, []).append(given)
                     within = given.owner if name.startswith("self.") else given.scope
                     self._by_scope.setdefault((name, within), []).append(given)
 
-    def names(self) -> Iterator[tuple[str, list[Given]]]:
+    def names(self) -> Iterator[tuple[str, list[Assignment]]]:
         yield from self._by_name.items()
 
-    def all(self, name: str) -> list[Given]:
+    def all(self, name: str) -> list[Assignment]:
         return self._by_name.get(name, [])
 
-    def seen_from(self, name: str, at: ast.AST) -> list[Given]:
+    def seen_from(self, name: str, at: ast.AST) -> list[Assignment]:
         """The assignments that the code at `at` can mean: of its own function first, then outwards; `self.x` of its class."""
         if name not in self._by_name:
             return []
@@ -78,7 +78,7 @@ class Assigned:
             scope = self._index.scope(scope)
         return self._by_scope.get((name, None), [])
 
-    def latest(self, name: str, at: ast.AST) -> Given | None:
+    def latest(self, name: str, at: ast.AST) -> Assignment | None:
         """The last assignment before `at` in its scope; the last one of all where none comes before."""
         found = self.seen_from(name, at)
         if not found:

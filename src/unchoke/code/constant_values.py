@@ -12,12 +12,9 @@ from functools import cached_property
 from typing import Any, Final
 
 from unchoke.code.assigning import written
-from unchoke.code.node_index import FunctionNode
-from unchoke.code.signatures import default_of, parameters
-from unchoke.code.source import Source
-from unchoke.code.tracing import Traced
-
-__all__ = ["UNKNOWN", "Unknown", "Valued", "default_of", "parameters"]
+from unchoke.code.node_index import FunctionNode, default_of, parameters
+from unchoke.code.source import SourceFile
+from unchoke.code.tracing import CallGraph
 
 
 class Unknown:
@@ -46,10 +43,10 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 _PLAIN_CALLS: dict[str, Callable[..., Any]] = {"int": int, "float": float, "round": round, "min": min, "max": max, "abs": abs}
 
 
-class Valued(Traced):
+class Values(CallGraph):
     """Evaluates by looking, with a memory of what it has seen."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SourceFile) -> None:
         super().__init__(source)
         self._known_values: dict[ast.AST, Any] = {}
         self._being_valued: set[ast.AST] = set()

@@ -36,7 +36,7 @@ _TOKENS = re.compile(
 
 
 @dataclass(frozen=True)
-class Plain:
+class PlainCell:
     """A cell without its magics. `language` is `python`, or the name of the cell magic that takes the whole cell elsewhere."""
 
     text: str
@@ -53,7 +53,7 @@ def split_lines(text: str) -> list[str]:
     return LINE_END.split(text)
 
 
-def plain_python(text: str) -> Plain:
+def plain_python(text: str) -> PlainCell:
     """The cell without magics; where it is not Python, its text is blank."""
     lines = split_lines(text)
     first = next((number for number, line in enumerate(lines) if line.strip()), 0)
@@ -61,15 +61,15 @@ def plain_python(text: str) -> Plain:
     if found:
         name = found.group(1).lower()
         if name in _OTHER_CELLS:
-            return Plain("\n" * (len(lines) - 1), name)
+            return PlainCell("\n" * (len(lines) - 1), name)
         lines[first] = ""
         text = "\n".join(lines)
         if name not in _PYTHON_CELLS:
-            return Plain(_without_magics(text), f"python?{name}")
+            return PlainCell(_without_magics(text), f"python?{name}")
     indent = _common_start(lines)
     if indent:
         text = "\n".join(line[indent:] if not line[:indent].strip() else line for line in lines)
-    return Plain(_without_magics(text), "python", indent)
+    return PlainCell(_without_magics(text), "python", indent)
 
 
 def _common_start(lines: list[str]) -> int:

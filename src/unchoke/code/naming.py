@@ -9,11 +9,97 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
-from unchoke.code.known_names import canonical, star_name
 from unchoke.code.node_index import Index
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+# Longest first within one library: the first that fits is taken, then the next round.
+_SPELLINGS = (
+    ("tensorflow.compat.v2", "tf"),
+    ("tensorflow.compat.v1", "tf"),
+    ("tensorflow.python", "tf"),
+    ("tensorflow", "tf"),
+    ("tf.python.keras", "tf.keras"),
+    ("tf.keras.api", "tf.keras"),
+    ("keras.api", "tf.keras"),
+    ("keras.src", "tf.keras"),
+    ("tf_keras", "tf.keras"),
+    ("keras_cv", "keras_cv"),
+    ("keras", "tf.keras"),
+    ("tf.keras.preprocessing.image_dataset_from_directory", "tf.keras.utils.image_dataset_from_directory"),
+    ("tf.keras.utils.load_img", "tf.keras.preprocessing.image.load_img"),
+    ("tf.keras.utils.img_to_array", "tf.keras.preprocessing.image.img_to_array"),
+    ("tf.keras.utils.data_utils.Sequence", "tf.keras.utils.Sequence"),
+    ("tf.io.gfile.glob", "tf.io.gfile.glob"),
+    ("tf.gfile", "tf.io.gfile"),
+    ("pytorch_lightning", "lightning"),
+    ("lightning.pytorch", "lightning"),
+    ("lightning_fabric", "lightning.fabric"),
+    ("torch.utils.data.dataloader", "torch.utils.data"),
+    ("torch.utils.data.dataset", "torch.utils.data"),
+    ("torch.utils.data.sampler", "torch.utils.data"),
+    ("torch.autograd.grad_mode", "torch"),
+    ("torch.autograd.no_grad", "torch.no_grad"),
+    ("torch.autograd.inference_mode", "torch.inference_mode"),
+    ("torch.multiprocessing", "multiprocessing"),
+    ("multiprocess", "multiprocessing"),
+    ("multiprocessing.pool.Pool", "multiprocessing.Pool"),
+    ("multiprocessing.context", "multiprocessing"),
+    ("torchvision.transforms.transforms", "torchvision.transforms"),
+    ("torchvision.datasets.folder.ImageFolder", "torchvision.datasets.ImageFolder"),
+    ("imageio.v2", "imageio"),
+    ("imageio.v3", "imageio"),
+    ("posixpath", "os.path"),
+    ("ntpath", "os.path"),
+    ("path.Path", "pathlib.Path"),
+    ("dill", "pickle"),
+    ("cPickle", "pickle"),
+    ("sklearn.externals.joblib", "joblib"),
+)
+
+_TORCH = """
+    device load save no_grad enable_grad inference_mode set_grad_enabled tensor from_numpy zeros ones full rand randn randint
+    zeros_like ones_like cat stack compile manual_seed nn optim utils cuda autograd autocast float32 float16 bfloat16 int64 long
+    channels_last sigmoid softmax argmax sum mean max min randperm arange linspace Tensor backends jit hub is_tensor empty
+"""
+_NN = """
+    Module Sequential ModuleList Linear Conv2d Conv1d Conv3d BatchNorm2d BatchNorm1d LayerNorm GroupNorm InstanceNorm2d ReLU GELU
+    LeakyReLU Sigmoid Softmax Dropout Dropout2d MaxPool2d AvgPool2d AdaptiveAvgPool2d Flatten Identity Embedding LSTM GRU
+    ConvTranspose2d Upsample CrossEntropyLoss BCELoss BCEWithLogitsLoss MSELoss L1Loss SmoothL1Loss NLLLoss HuberLoss Parameter
+    DataParallel functional init
+"""
+_TRANSFORMS = """
+    Compose Resize CenterCrop RandomCrop RandomResizedCrop RandomHorizontalFlip RandomVerticalFlip RandomRotation RandomAffine
+    RandomPerspective ColorJitter GaussianBlur ElasticTransform RandAugment AutoAugment TrivialAugmentWide AugMix ToTensor
+    ToPILImage Normalize Lambda RandomApply RandomChoice RandomErasing Grayscale RandomGrayscale Pad FiveCrop TenCrop
+    InterpolationMode RandomEqualize RandomSolarize RandomPosterize RandomInvert PILToTensor ConvertImageDtype v2 functional
+"""
+_KERAS = """
+    Input Model Sequential layers optimizers losses callbacks applications metrics utils models preprocessing backend
+    regularizers initializers datasets activations constraints mixed_precision
+"""
+_LAYERS = """
+    Input Dense Dropout Flatten Activation Conv2D Conv1D Conv3D SeparableConv2D DepthwiseConv2D Conv2DTranspose MaxPooling2D
+    MaxPool2D AveragePooling2D GlobalAveragePooling2D GlobalMaxPooling2D BatchNormalization LayerNormalization ReLU LeakyReLU
+    Softmax Add Concatenate concatenate add multiply Multiply Reshape Lambda LSTM GRU Embedding Rescaling Resizing RandomFlip
+    RandomRotation RandomZoom RandomContrast RandomTranslation RandomBrightness RandomCrop UpSampling2D ZeroPadding2D Cropping2D
+    SpatialDropout2D GaussianNoise Permute RepeatVector TimeDistributed Bidirectional Normalization CenterCrop
+"""
+_CALLBACKS = """
+    ModelCheckpoint EarlyStopping ReduceLROnPlateau CSVLogger TensorBoard BackupAndRestore LearningRateScheduler Callback
+    TerminateOnNaN LambdaCallback History
+"""
+_RESNETS = (
+    "resnet18 resnet34 resnet50 resnet101 resnet152 vgg16_bn vgg19_bn densenet121 densenet169 efficientnet_b0 squeezenet1_1"
+)
+_FASTAI = """
+    ImageDataLoaders DataBlock DataLoaders Learner vision_learner cnn_learner unet_learner aug_transforms get_image_files
+    verify_images ClassificationInterpretation accuracy error_rate Resize RandomResizedCrop ImageBlock CategoryBlock MaskBlock
+    RandomSplitter GrandparentSplitter parent_label get_y load_learner PILImage SaveModelCallback CSVLogger EarlyStoppingCallback
+    DataLoader Dataset Datasets TfmdDL untar_data L Normalize imagenet_stats CrossEntropyLossFlat Dice SegmentationDataLoaders
+    parallel
+"""
 
 
 @dataclass(frozen=True)
@@ -147,3 +233,90 @@ def _imported(node: ast.AST) -> Iterator[tuple[str, str]]:
         module = "." * node.level + (node.module or "")
         for alias in node.names:
             yield ("*", module) if alias.name == "*" else (alias.asname or alias.name, f"{module}.{alias.name}")
+
+
+def _of(module: str, names: str) -> dict[str, str]:
+    return {name: f"{module}.{name}" for name in names.split()}
+
+
+_PLAIN = {
+    "torch": "torch",
+    "np": "numpy",
+    "pd": "pandas",
+    "plt": "matplotlib.pyplot",
+    "nn": "torch.nn",
+    "F": "torch.nn.functional",
+}
+_STARS: dict[str, dict[str, str]] = {
+    "torch": _of("torch", _TORCH),
+    "torch.nn": _of("torch.nn", _NN),
+    "torch.optim": _of("torch.optim", "Adam AdamW SGD RMSprop Adagrad lr_scheduler NAdam RAdam LBFGS"),
+    "torch.utils.data": _of(
+        "torch.utils.data",
+        "Dataset DataLoader IterableDataset TensorDataset Subset ConcatDataset random_split WeightedRandomSampler "
+        "SubsetRandomSampler RandomSampler SequentialSampler get_worker_info default_collate",
+    ),
+    "torchvision": _of("torchvision", "models transforms datasets utils io ops"),
+    "torchvision.transforms": _of("torchvision.transforms", _TRANSFORMS),
+    "torchvision.transforms.v2": _of("torchvision.transforms.v2", _TRANSFORMS),
+    "torchvision.models": _of("torchvision.models", _RESNETS + " vgg16 mobilenet_v2 mobilenet_v3_large convnext_tiny vit_b_16"),
+    "torchvision.datasets": _of("torchvision.datasets", "ImageFolder DatasetFolder VisionDataset CIFAR10 CIFAR100 MNIST"),
+    "albumentations": _of(
+        "albumentations",
+        "Compose OneOf Resize RandomCrop CenterCrop RandomResizedCrop HorizontalFlip VerticalFlip Flip Rotate ShiftScaleRotate "
+        "Affine Perspective ElasticTransform GridDistortion OpticalDistortion GaussianBlur MotionBlur MedianBlur Blur CLAHE "
+        "RandomBrightnessContrast HueSaturationValue ColorJitter GaussNoise ISONoise RandomShadow RandomRain RandomFog Normalize "
+        "CoarseDropout Transpose RandomRotate90 PadIfNeeded LongestMaxSize SmallestMaxSize Lambda RandomGamma",
+    ),
+    "tf": _of("tf", "data io image keras device function GradientTape config random debugging py_function numpy_function"),
+    "tf.keras": _of("tf.keras", _KERAS),
+    "tf.keras.layers": _of("tf.keras.layers", _LAYERS),
+    "tf.keras.models": _of("tf.keras.models", "Model Sequential load_model model_from_json clone_model"),
+    "tf.keras.callbacks": _of("tf.keras.callbacks", _CALLBACKS),
+    "tf.keras.optimizers": _of("tf.keras.optimizers", "Adam SGD RMSprop AdamW Nadam Adagrad Adamax schedules"),
+    "tf.keras.applications": _of(
+        "tf.keras.applications",
+        "ResNet50 VGG16 VGG19 InceptionV3 Xception MobileNet MobileNetV2 MobileNetV3Small MobileNetV3Large DenseNet121 "
+        "EfficientNetB0 EfficientNetB3 EfficientNetB4 EfficientNetV2B0 ConvNeXtTiny resnet50 vgg16 efficientnet mobilenet_v2",
+    ),
+    "tf.keras.utils": _of("tf.keras.utils", "Sequence PyDataset to_categorical image_dataset_from_directory plot_model"),
+    "tf.keras.preprocessing.image": _of(
+        "tf.keras.preprocessing.image", "ImageDataGenerator load_img img_to_array array_to_img save_img "
+        "image_dataset_from_directory"
+    ),
+    "fastai.vision.all": {
+        **_of("fastai.vision.all", _FASTAI), **_PLAIN, **_of("torchvision.models", _RESNETS),
+        "Path": "pathlib.Path", "partial": "functools.partial", "tensor": "fastai.vision.all.tensor", "os": "os", "math": "math",
+        "Image": "PIL.Image", "PIL": "PIL", "random": "random", "json": "json", "pickle": "pickle", "optim": "torch.optim",
+        "no_grad": "torch.no_grad", "cv2": "cv2", "re": "re", "time": "time", "shutil": "shutil", "glob": "glob",
+        "Module": "fastai.vision.all.Module", "Tensor": "torch.Tensor", "warnings": "warnings", "models": "torchvision.models",
+    },
+    "os": _of("os", "listdir scandir walk path makedirs stat replace rename remove cpu_count environ getcwd system"),
+    "os.path": _of("os.path", "exists join isfile isdir getsize basename dirname splitext getmtime"),
+    "glob": _of("glob", "glob iglob"),
+    "pathlib": _of("pathlib", "Path PurePath"),
+    "PIL": _of("PIL", "Image ImageOps ImageDraw ImageFile ImageEnhance ImageFilter"),
+    "cv2": _of("cv2", "imread imdecode imwrite resize cvtColor COLOR_BGR2RGB VideoCapture INTER_AREA"),
+    "numpy": _of("numpy", "load save savez savez_compressed array stack zeros ones concatenate asarray random memmap"),
+    "multiprocessing": _of("multiprocessing", "Pool Process Queue cpu_count set_start_method get_context Lock Manager"),
+    "transformers": _of(
+        "transformers", "Trainer TrainingArguments AutoModel AutoModelForImageClassification AutoImageProcessor "
+        "ViTForImageClassification pipeline",
+    ),
+}  # fmt: skip
+_STARS["fastai.vision"] = _STARS["fastai"] = _STARS["fastai.basics"] = _STARS["fastai.vision.all"]
+_STARS["fastbook"] = _STARS["fastai.vision.all"]
+
+
+@lru_cache(maxsize=65_536)
+def canonical(name: str) -> str:
+    """The one spelling of a dotted name."""
+    for written, wanted in _SPELLINGS:
+        if written != wanted and (name == written or name.startswith(written + ".")):
+            name = wanted + name[len(written) :]
+    return name.removeprefix("builtins.")
+
+
+def star_name(module: str, name: str) -> str | None:
+    """What `name` is after `from module import *`, if the table knows it."""
+    return _STARS.get(module, {}).get(name)

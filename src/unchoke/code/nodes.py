@@ -1,7 +1,7 @@
 """A source as nodes: found by type and place, with their names spelled one way, their text and their comments.
 
-In comes a `Source`, out goes `Nodes`, the lowest layer of a program (`tracing` and `values` are above it). Follows no call and
-no variable.
+In comes a `SourceFile`, out goes `Nodes`, the lowest layer of a program (`tracing` and `values` are above it). Follows no call
+and no variable.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TypeVar, overload
 
-from unchoke.code.assigning import Assigned, written
+from unchoke.code.assigning import Assignments, written
 from unchoke.code.magics import split_lines
 from unchoke.code.naming import Naming
 from unchoke.code.node_index import FunctionNode, Index, LoopNode
-from unchoke.code.prose import Prose, comments_of, prose_of
-from unchoke.code.source import Cell, Source
-from unchoke.linting.rule import Place
+from unchoke.code.source import Cell, Place, Prose, SourceFile, prose_of
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DOCUMENTED = (ast.Module, *_FUNCTIONS, ast.ClassDef)
@@ -30,12 +28,12 @@ L = TypeVar("L", bound=ast.AST)
 class Nodes:
     """What is where in the source, and what it is called."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SourceFile) -> None:
         self.source = source
         self.is_notebook = source.is_notebook
         self.index = Index(source.cells)
         self._naming = Naming(self.index)
-        self._assigned = Assigned(self.index)
+        self._assigned = Assignments(self.index)
         self._lines: dict[int | None, list[str]] = {}
         self._names: dict[ast.AST, str] = {}
         self._last_names: dict[ast.AST, str] = {}
@@ -156,11 +154,6 @@ class Nodes:
             return ast.unparse(node)
         except (RecursionError, ValueError):
             return ""
-
-    @cached_property
-    def comments(self) -> list[tuple[Place, str]]:
-        """Every comment, without its `#`."""
-        return [found for cell in self.source.cells if cell.executed for found in comments_of(cell)]
 
     @cached_property
     def prose(self) -> list[Prose]:

@@ -1,6 +1,6 @@
 """Bytes of a notebook or script to cells, each with its syntax tree where it has one.
 
-In come bytes, of any kind: broken JSON, broken Python, any encoding, notebooks of format 2 to 5. Out goes a `Source`, always:
+In come bytes, of any kind: broken JSON, broken Python, any encoding, notebooks of format 2 to 5. Out goes a `SourceFile`, always:
 what cannot be read is named in `problems` and passed over. Knows nothing of rules and nothing of the meaning of the code.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import io
 import json
+import re
 import tokenize
 import warnings
 from collections.abc import Iterator
@@ -16,15 +17,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from unchoke.code.magics import Plain, plain_python
+from unchoke.code.magics import PlainCell, plain_python
 from unchoke.core.errors import UsageError
 
 LONGEST_CELL = 1_000_000  # characters; what is longer is data, not code
 Kind = Literal["code", "markdown", "raw"]
+Prose = tuple[int | None, str]
+_PIECES = re.compile(
+    r"""(?P<triple>\"\"\"(?:\\.|[^\\])*?(?:\"\"\"|\Z)|'''(?:\\.|[^\\])*?(?:'''|\Z))"""
+    r"""|"(?:\\.|[^"\\\n\r])*"?|'(?:\\.|[^'\\\n\r])*'?|(?P<comment>\#[^\n\r]*)|(?P<end>\r\n|\r|\n)""",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """Where in the source: the cell (None in a script), lines from 1, columns from 0, counted in characters."""
+
+    cell: int | None
+    line: int
+    column: int = 0
+    end_line: int = 0
+    end_column: int = 0
 
 
 @dataclass(frozen=True)
-class Problem:
+class SourceProblem:
     """Something that could not be read, and where."""
 
     cell: int | None
@@ -41,7 +59,7 @@ class Cell:
     text: str
     python: str = ""
     tree: ast.Module | None = None
-    problem: Problem | None = None
+    problem: SourceProblem | None = None
     executed: bool = False
     count: int | None = None
     language: str = ""
@@ -49,17 +67,17 @@ class Cell:
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class SourceFile:
     """A file as read. `problems` holds those of its cells and those of the file itself."""
 
     path: str
     is_notebook: bool
     cells: tuple[Cell, ...]
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[SourceProblem, ...] = ()
     encoding: str = "utf-8"
 
 
-def read_source(path: str | Path) -> Source:
+def read_source(path: str | Path) -> SourceFile:
     """Read the file at `path`. A file that cannot be opened is a usage error; what is in it never is."""
     try:
         data = Path(path).read_bytes()
@@ -70,13 +88,13 @@ def read_source(path: str | Path) -> Source:
     return parse_source(str(path), data)
 
 
-def parse_source(path: str, data: bytes) -> Source:
+def parse_source(path: str, data: bytes) -> SourceFile:
     """Cells of a notebook (by its name, or because it is a JSON object with cells) or of a script."""
     if path.lower().endswith(".ipynb"):
         return _notebook(path, data)
     text, encoding = _decoded(data)
     cell = _code_cell(None, text, language="python", count=None)
-    return Source(path, False, (cell,), (cell.problem,) if cell.problem else (), encoding)
+    return SourceFile(path, False, (cell,), (cell.problem,) if cell.problem else (), encoding)
 
 
 def _decoded(data: bytes) -> tuple[str, str]:
@@ -91,20 +109,22 @@ def _decoded(data: bytes) -> tuple[str, str]:
         return data.decode("latin-1"), "latin-1"
 
 
-def _notebook(path: str, data: bytes) -> Source:
+def _notebook(path: str, data: bytes) -> SourceFile:
     try:
         book = _json(data)
     except (ValueError, RecursionError) as error:
-        return Source(path, True, (), (Problem(None, getattr(error, "lineno", None), f"not a notebook: {_short(error)}"),))
+        return SourceFile(
+            path, True, (), (SourceProblem(None, getattr(error, "lineno", None), f"not a notebook: {_short(error)}"),)
+        )
     found = list(_raw_cells(book))
     if not found and not (isinstance(book, dict) and ("cells" in book or "worksheets" in book)):
-        return Source(path, True, (), (Problem(None, None, "not a notebook: no cells in it"),))
+        return SourceFile(path, True, (), (SourceProblem(None, None, "not a notebook: no cells in it"),))
     language = _language(book)
     cells = tuple(_cell(number, raw, language) for number, raw in enumerate(found, start=1))
     problems = [cell.problem for cell in cells if cell.problem]
     if language != "python":
-        problems.insert(0, Problem(None, None, f"its language is {language}, not Python: not read"))
-    return Source(path, True, cells, tuple(problems))
+        problems.insert(0, SourceProblem(None, None, f"its language is {language}, not Python: not read"))
+    return SourceFile(path, True, cells, tuple(problems))
 
 
 def _json(data: bytes) -> Any:
@@ -149,7 +169,7 @@ def _language(book: dict[str, Any]) -> str:
 
 def _cell(number: int, raw: Any, language: str) -> Cell:
     if not isinstance(raw, dict):
-        return Cell(number, "raw", "", problem=Problem(number, None, "not a cell"))
+        return Cell(number, "raw", "", problem=SourceProblem(number, None, "not a cell"))
     kind = raw.get("cell_type")
     text = _text(raw.get("source", raw.get("input", "")))
     if kind != "code":
@@ -170,9 +190,9 @@ def _code_cell(number: int | None, text: str, *, language: str, count: int | Non
     if "python" not in language:
         return Cell(number, "code", text, language=language, count=count)
     if len(text) > LONGEST_CELL:
-        problem = Problem(number, None, f"{len(text):,} characters in one piece: taken as data, not read")
+        problem = SourceProblem(number, None, f"{len(text):,} characters in one piece: taken as data, not read")
         return Cell(number, "code", text, problem=problem, count=count, language="python")
-    plain = plain_python(text) if number is not None else Plain(text, "python")
+    plain = plain_python(text) if number is not None else PlainCell(text, "python")
     tree, trouble = parse_python(plain.text, number)
     if tree is None and number is None:
         tree, trouble, plain = _parsed_without_magics(text, trouble, plain)
@@ -183,25 +203,37 @@ def _code_cell(number: int | None, text: str, *, language: str, count: int | Non
     return Cell(number, "code", text, plain.text, tree, trouble, tree is not None, count, "python", plain.indent)
 
 
-def _parsed_without_magics(text: str, trouble: Problem | None, plain: Plain) -> tuple[ast.Module | None, Problem | None, Plain]:
+def _parsed_without_magics(
+    text: str, trouble: SourceProblem | None, plain: PlainCell
+) -> tuple[ast.Module | None, SourceProblem | None, PlainCell]:
     """A script with magics left in it; where that is not what ails it, what was said first stays."""
     other = plain_python(text)
     tree, _ = parse_python(other.text, None)
     return (tree, None, other) if tree is not None else (None, trouble, plain)
 
 
-def parse_python(python: str, number: int | None = None) -> tuple[ast.Module | None, Problem | None]:
+def parse_python(python: str, number: int | None = None) -> tuple[ast.Module | None, SourceProblem | None]:
     """The tree, or what is wrong; never an exception and never a warning, whatever the text."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return ast.parse(python), None
     except SyntaxError as error:
-        return None, Problem(number, error.lineno, f"does not parse: {_short(error)}")
+        return None, SourceProblem(number, error.lineno, f"does not parse: {_short(error)}")
     except (ValueError, RecursionError, MemoryError, OverflowError, SystemError) as error:
-        return None, Problem(number, None, f"does not parse: {_short(error)}")
+        return None, SourceProblem(number, None, f"does not parse: {_short(error)}")
 
 
 def _short(error: BaseException) -> str:
     text = error.msg if isinstance(error, SyntaxError | json.JSONDecodeError) else str(error)
     return " ".join(str(text or type(error).__name__).split())[:120]
+
+
+def prose_of(cell: Cell) -> Iterator[Prose]:
+    """The text of a markdown cell, or the comments of a code cell."""
+    if cell.kind != "code":
+        yield cell.number, cell.text
+    elif cell.executed and "#" in cell.python:
+        for found in _PIECES.finditer(cell.python):
+            if found.group("comment"):
+                yield cell.number, found.group().lstrip("#").strip()

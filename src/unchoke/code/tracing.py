@@ -10,11 +10,10 @@ import ast
 from collections.abc import Iterator
 from functools import cached_property
 
-from unchoke.code.assigning import Given, written
-from unchoke.code.node_index import FunctionNode
+from unchoke.code.assigning import Assignment, written
+from unchoke.code.node_index import FunctionNode, parameters
 from unchoke.code.nodes import Nodes
-from unchoke.code.signatures import parameters
-from unchoke.code.source import Source
+from unchoke.code.source import SourceFile
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DEEPEST = 12
@@ -30,10 +29,10 @@ _WRAPPERS = frozenset(
 )  # fmt: skip
 
 
-class Traced(Nodes):
+class CallGraph(Nodes):
     """Functions, classes, calls, variables and instances of one program."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SourceFile) -> None:
         super().__init__(source)
         self._called: dict[ast.AST, list[FunctionNode]] = {}
         self._reach: dict[ast.AST, set[FunctionNode]] = {}
@@ -218,7 +217,7 @@ class Traced(Nodes):
             return next((keyword.value for keyword in made.keywords if keyword.arg == key), None)
         return None
 
-    def given_value(self, given: Given) -> ast.expr | None:
+    def given_value(self, given: Assignment) -> ast.expr | None:
         """The expression assigned; through a function of this file that returns a tuple, its part."""
         if given.position is None:
             return given.value
@@ -356,7 +355,7 @@ class Traced(Nodes):
         given = self._assigned.latest(name, node) if name and node is not None else None
         return self.given_value(given) if given else None
 
-    def given(self, name: str) -> list[Given]:
+    def given(self, name: str) -> list[Assignment]:
         """Assignments with their scope and order."""
         return self._assigned.all(name)
 

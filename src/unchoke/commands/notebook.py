@@ -18,21 +18,22 @@ from pathlib import Path
 from typing import Any
 
 from unchoke.code.program import Program
-from unchoke.code.source import Source, parse_source
+from unchoke.code.source import SourceFile, parse_source
 from unchoke.core import atomic
 from unchoke.core.errors import DataError, UsageError
 from unchoke.core.events import Note, OnEvent, Progress, StageDone, StageStarted, ignore
 from unchoke.core.findings import Finding
 from unchoke.core.units import format_count
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option, safe_name
-from unchoke.notebooks.cell_record import CellRun, NotebookRun, Task
-from unchoke.notebooks.cells import Reading, find_chokes, read_cells
+from unchoke.linting.lint_engine import find_chokes
+from unchoke.notebooks.cell_record import CellRun, CellTask, NotebookRun
+from unchoke.notebooks.cells import Reading, read_cells
 from unchoke.notebooks.notebook_html import save_notebook_html
 from unchoke.notebooks.notebook_markdown import render_notebook_markdown
 from unchoke.notebooks.notebook_text import render_notebook
 from unchoke.notebooks.run_cells import choose_kernel, run_cells
 from unchoke.notebooks.setting import Setting, read_setting
-from unchoke.notebooks.verdict import WORDS, Costs, Verdict, is_light, judge, memory_words, time_words, weigh
+from unchoke.notebooks.verdict import WORDS, CellVerdict, NotebookCosts, is_light, judge, memory_words, time_words, weigh
 from unchoke.reports.json import to_jsonable
 
 TIMEOUT_S = 600.0
@@ -45,7 +46,7 @@ class CellReport:
 
     reading: Reading
     findings: Sequence[Finding]
-    verdict: Verdict
+    verdict: CellVerdict
     run: CellRun | None = None
     may_fail: bool = False
 
@@ -80,7 +81,7 @@ class NotebookReport:
     notes: Sequence[str] = ()
     file: Path | None = None
     html: Path | None = None
-    costs: Costs | None = field(default=None, repr=False)
+    costs: NotebookCosts | None = field(default=None, repr=False)
 
     @property
     def exit_code(self) -> int:
@@ -191,7 +192,7 @@ def _bytes(path: Path) -> bytes:
         raise UsageError(f"cannot read {path}", why=why, try_="unchoke notebook FILE.ipynb") from None
 
 
-def _notebook_source(path: Path, data: bytes) -> Source:
+def _notebook_source(path: Path, data: bytes) -> SourceFile:
     source = parse_source(str(path), data)
     broken = next((problem.message for problem in source.problems if problem.cell is None and not source.cells), "")
     if broken:
@@ -259,7 +260,7 @@ def _run(
     if not folder.is_dir():
         raise UsageError(f"{folder} is no folder", why="cells run in it", try_=f"unchoke notebook {shlex.quote(str(path))} --run")
     name, note = choose_kernel(kernel, facts.kernel)
-    tasks = [Task(cell.number, cell.text, facts.may_fail(cell.number), facts.skip(cell.number)) for cell in readings]
+    tasks = [CellTask(cell.number, cell.text, facts.may_fail(cell.number), facts.skip(cell.number)) for cell in readings]
     words = f"{format_count(len(tasks), 'cell')} in a fresh kernel {name}, each for at most {timeout_s:g} s, in {folder}"
     tell(StageStarted("run", words))
     ran = run_cells(tasks, kernel=name, folder=folder, limit_s=timeout_s, keep_going=keep_going, on_cell=_teller(tasks, tell))
@@ -267,7 +268,7 @@ def _run(
     return ran, f"{note}: run in {name}" if note else ""
 
 
-def _teller(tasks: Sequence[Task], tell: OnEvent) -> Callable[[int, CellRun], None]:
+def _teller(tasks: Sequence[CellTask], tell: OnEvent) -> Callable[[int, CellRun], None]:
     """Progress after each cell, and a word where one fails that should not."""
     may_fail = {task.number for task in tasks if task.may_fail}
     done: Counter[str] = Counter()
@@ -294,7 +295,7 @@ def _judged(
     setting: Setting,
     facts: _CellFacts,
     ran: NotebookRun | None,
-    costs: Costs | None,
+    costs: NotebookCosts | None,
 ) -> list[CellReport]:
     earlier: dict[str, int] = {}
     cells = []
@@ -308,7 +309,7 @@ def _judged(
     return cells
 
 
-def _highlights(cell: CellReport, costs: Costs) -> list[str]:
+def _highlights(cell: CellReport, costs: NotebookCosts) -> list[str]:
     run, number = cell.run, cell.reading.number
     if run is None or not run.ran:
         return []

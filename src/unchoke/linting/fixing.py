@@ -1,7 +1,8 @@
 """Mechanical rewrites: edits into a file, and the difference they make. Everything an edit does not touch stays byte for byte.
 
-In come findings with edits, out goes new text (or bytes of the notebook) and a unified diff; `write` puts it in place atomically.
-Edits that overlap one taken before are left for the next run. Never decides what to edit: rules do.
+In come a file's bytes and rules; out goes a `FileRepair`: new bytes, a unified diff, what is gone and what is left. A file is
+fixed, read again and fixed again until nothing more can be: edits that overlap one taken before wait for the next round.
+`put_in_place` writes it, wholly or not at all. Never decides what to edit: rules do.
 """
 
 from __future__ import annotations
@@ -11,31 +12,47 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from unchoke.code.magics import plain_python
 from unchoke.code.notebook_bytes import replace_sources
-from unchoke.code.source import Cell, Source, parse_python
+from unchoke.code.source import Cell, Place, SourceFile, parse_python, parse_source
 from unchoke.core import atomic
-from unchoke.linting.lint_engine import Found
-from unchoke.linting.rule import Edit, Place
+from unchoke.core.errors import UsageError
+from unchoke.linting.lint_engine import FileProblem, LintFinding, lint_source
+from unchoke.linting.rule import Edit
+from unchoke.linting.rules import LoadedRule
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
+_MOST_ROUNDS = 10  # edits that overlap wait for the next round
+_NOT_REWRITTEN = ("utf-16", "utf-32")  # Python runs no script in them, and their byte order would not survive
 
 
 @dataclass(frozen=True)
-class Fixed:
+class FileFix:
     """One file after its edits; `applied` are the findings that are gone."""
 
     path: str
     data: bytes
     diff: str
-    applied: list[Found]
+    applied: list[LintFinding]
 
 
-def fix_source(source: Source, data: bytes, found: Sequence[Found]) -> Fixed | None:
+@dataclass(frozen=True)
+class FileRepair(FileFix):
+    """A file fixed as often as that changes something. `found` and `problems` are what is there now."""
+
+    found: list[LintFinding]
+    problems: list[FileProblem]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"path": self.path, "fixed": [item.finding.to_dict() for item in self.applied], "diff": self.diff}
+
+
+def fix_source(source: SourceFile, data: bytes, found: Sequence[LintFinding]) -> FileFix | None:
     """The file with every mechanical fix applied that still parses; None where there is none."""
     texts = {cell.number: cell.text for cell in source.cells}
-    applied: list[Found] = []
+    applied: list[LintFinding] = []
     for item in found:
         if _fits(source, texts, item, applied):
             applied.append(item)
@@ -44,10 +61,10 @@ def fix_source(source: Source, data: bytes, found: Sequence[Found]) -> Fixed | N
     edits = [edit for item in applied for edit in item.hit.all_edits]
     after = {number: apply_edits(text, [edit for edit in edits if edit.place.cell == number]) for number, text in texts.items()}
     new = _notebook_bytes(data, source, after) if source.is_notebook else _script_bytes(data, source, after[None])
-    return None if new is None else Fixed(source.path, new, diff_of(source, after), applied)
+    return None if new is None else FileFix(source.path, new, diff_of(source, after), applied)
 
 
-def _fits(source: Source, texts: dict[int | None, str], item: Found, applied: list[Found]) -> bool:
+def _fits(source: SourceFile, texts: dict[int | None, str], item: LintFinding, applied: list[LintFinding]) -> bool:
     """Can this finding's edits go in beside those already taken, and does every cell still parse?"""
     edits = item.hit.all_edits
     taken = [edit for other in applied for edit in other.hit.all_edits]
@@ -92,7 +109,7 @@ def _line_starts(text: str) -> list[int]:
     return starts or [0]
 
 
-def diff_of(source: Source, after: dict[int | None, str]) -> str:
+def diff_of(source: SourceFile, after: dict[int | None, str]) -> str:
     """A unified diff; for a notebook one for each cell changed, with the cell in its heading."""
     parts = []
     for cell in source.cells:
@@ -108,18 +125,53 @@ def _shown(text: str) -> list[str]:
     return re.split(r"\r\n|\r|\n", text)
 
 
-def _script_bytes(data: bytes, source: Source, text: str) -> bytes:
+def _script_bytes(data: bytes, source: SourceFile, text: str) -> bytes:
     mark = b"\xef\xbb\xbf" if data.startswith(b"\xef\xbb\xbf") else b""
     encoding = "utf-8" if source.encoding == "utf-8-sig" else source.encoding
     new = text.encode(encoding)
     return new if new.startswith(mark) else mark + new
 
 
-def _notebook_bytes(data: bytes, source: Source, after: dict[int | None, str]) -> bytes | None:
+def _notebook_bytes(data: bytes, source: SourceFile, after: dict[int | None, str]) -> bytes | None:
     changed = {cell.number: after[cell.number] for cell in source.cells if after[cell.number] != cell.text}
     return replace_sources(data, {number: text for number, text in changed.items() if number is not None})
 
 
-def write(fixed: Fixed) -> None:
-    """Put the new file in place of the old, wholly or not at all."""
-    atomic.write_bytes(Path(fixed.path), fixed.data)
+def repair(path: str, data: bytes, rules: Sequence[LoadedRule]) -> FileRepair | None:
+    """The file with every mechanical fix applied; None where there is none."""
+    before = source = parse_source(path, data)
+    found, problems = lint_source(source, rules)
+    applied: list[LintFinding] = []
+    for _ in range(_MOST_ROUNDS):
+        fixed = _fixed(source, data, found)
+        if fixed is None or fixed.data == data:
+            break
+        applied += fixed.applied
+        data = fixed.data
+        source = parse_source(path, data)
+        found, problems = lint_source(source, rules)
+    if not applied:
+        return None
+    diff = diff_of(before, {cell.number: cell.text for cell in source.cells})
+    return FileRepair(path, data, diff, applied, found, problems)
+
+
+def _fixed(source: SourceFile, data: bytes, found: Sequence[LintFinding]) -> FileFix | None:
+    if source.encoding.startswith(_NOT_REWRITTEN):
+        return None
+    try:
+        return fix_source(source, data, found)
+    except UnicodeError:  # a notebook in another encoding than UTF-8: left as it is
+        return None
+
+
+def put_in_place(repaired: FileFix) -> None:
+    """Write the file, wholly or not at all; a link stays a link, and the mode of the file stays as it was."""
+    path = Path(repaired.path).resolve()
+    try:
+        mode = path.stat().st_mode
+        atomic.write_bytes(path, repaired.data)
+        path.chmod(mode & 0o7777)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise UsageError(f"cannot write {repaired.path}", why=why, try_="--diff shows the fixes without writing them") from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import PurePath
 
-from unchoke.linting.lint_engine import FileProblem, Found, LintResult
+from unchoke.linting.lint_engine import FileProblem, LintFinding, LintResult
 
 _LEVELS = {"error": "error", "warning": "warning", "info": "notice"}
 
@@ -19,7 +19,7 @@ def render_github(result: LintResult) -> str:
     return "\n".join([*map(_annotation, result.found), *map(_notice, result.problems)])
 
 
-def _annotation(item: Found) -> str:
+def _annotation(item: LintFinding) -> str:
     finding, place = item.finding, item.place
     where: dict[str, object] = {"file": _file(finding.path or ""), "line": 1}
     spoken = f"cell {place.cell}, line {place.line}: "

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from unchoke.code.program import Program
-from unchoke.code.source import Problem, Source, read_source
+from unchoke.code.source import Place, SourceFile, SourceProblem, read_source
 from unchoke.core import listing
 from unchoke.core.errors import UsageError
 from unchoke.core.findings import Finding
-from unchoke.linting.choosing import split_names
-from unchoke.linting.rule import Hit, Place, Rule
-from unchoke.linting.rules import CODES, LoadedRule, load_rule
+from unchoke.linting.rule import Hit, Rule
+from unchoke.linting.rules import CODES, LoadedRule, load_rule, split_names
 
 SUFFIXES = (".ipynb", ".py")
 _NOQA = re.compile(r"#\s*noqa(?P<codes>\s*:\s*[\w\s,-]+)?", re.IGNORECASE)
@@ -40,21 +39,21 @@ class FileProblem:
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class LintFinding:
     """A finding with what a report needs besides: the hit, its whole place and the rule."""
 
     finding: Finding
     hit: Hit
     place: Place
     rule: Rule
-    source: Source
+    source: SourceFile
 
 
 @dataclass(frozen=True)
 class LintResult:
     """`found` and `findings` are the same, in the same order."""
 
-    found: list[Found] = field(default_factory=list)
+    found: list[LintFinding] = field(default_factory=list)
     problems: list[FileProblem] = field(default_factory=list)
     files: int = 0
     cells: int = 0
@@ -75,7 +74,7 @@ class LintResult:
 def lint(paths: Iterable[str | Path], *, select: Sequence[str] = (), ignore: Sequence[str] = ()) -> LintResult:
     """Read every notebook and script at or below `paths` and run the chosen rules."""
     rules = [load_rule(code) for code in chosen_codes(select, ignore)]
-    found: list[Found] = []
+    found: list[LintFinding] = []
     problems: list[FileProblem] = []
     files = cells = 0
     for path in source_files(paths):
@@ -87,12 +86,12 @@ def lint(paths: Iterable[str | Path], *, select: Sequence[str] = (), ignore: Seq
     return LintResult(found, problems, files, cells)
 
 
-def _read(path: Path) -> Source:
+def _read(path: Path) -> SourceFile:
     """The file, or a source with nothing in it but the reason why it could not be opened: the others go on."""
     try:
         return read_source(path)
     except UsageError as error:
-        return Source(str(path), path.suffix == ".ipynb", (), (Problem(None, None, f"cannot be opened: {error.why}"),))
+        return SourceFile(str(path), path.suffix == ".ipynb", (), (SourceProblem(None, None, f"cannot be opened: {error.why}"),))
 
 
 def chosen_codes(select: Sequence[str], ignore: Sequence[str]) -> list[str]:
@@ -135,7 +134,7 @@ def _files_at(path: Path) -> Iterator[Path]:
         )
 
 
-def lint_source(source: Source, rules: Sequence[LoadedRule]) -> tuple[list[Found], list[FileProblem]]:
+def lint_source(source: SourceFile, rules: Sequence[LoadedRule]) -> tuple[list[LintFinding], list[FileProblem]]:
     """Findings and problems of one source."""
     problems = [_file_problem(source, problem) for problem in source.problems]
     try:
@@ -143,7 +142,7 @@ def lint_source(source: Source, rules: Sequence[LoadedRule]) -> tuple[list[Found
         marks = Marks(source)
     except RecursionError:
         return [], [*problems, FileProblem(source.path, None, None, "nested too deeply to be read")]
-    found: dict[tuple[str, Place], Found] = {}
+    found: dict[tuple[str, Place], LintFinding] = {}
     for loaded in rules:
         try:
             hits = list(loaded.check(program))
@@ -155,17 +154,23 @@ def lint_source(source: Source, rules: Sequence[LoadedRule]) -> tuple[list[Found
             place = hit.at if isinstance(hit.at, Place) else program.place(hit.at)
             key = (loaded.rule.code, Place(place.cell, place.line))
             if key not in found and not marks.silences(place, loaded.rule.code):
-                found[key] = Found(_finding(source, loaded.rule, hit, place), hit, place, loaded.rule, source)
+                found[key] = LintFinding(_finding(source, loaded.rule, hit, place), hit, place, loaded.rule, source)
     return sorted(
         found.values(), key=lambda item: (item.place.cell or 0, item.place.line, item.place.column, item.rule.code)
     ), problems
 
 
-def _file_problem(source: Source, problem: Problem) -> FileProblem:
+def find_chokes(source: SourceFile) -> tuple[list[Finding], list[str]]:
+    """The choke points that all rules find in one source, and what went wrong in a rule itself."""
+    found, problems = lint_source(source, [load_rule(code) for code in chosen_codes((), ())])
+    return [item.finding for item in found], [problem.message for problem in problems if problem.internal]
+
+
+def _file_problem(source: SourceFile, problem: SourceProblem) -> FileProblem:
     return FileProblem(source.path, problem.cell, problem.line, problem.message)
 
 
-def _finding(source: Source, rule: Rule, hit: Hit, place: Place) -> Finding:
+def _finding(source: SourceFile, rule: Rule, hit: Hit, place: Place) -> Finding:
     gain = rule.gain if rule.claim or not rule.gain else f"{rule.gain} (unmeasured)"
     return Finding(
         code=rule.code,
@@ -186,7 +191,7 @@ def _finding(source: Source, rule: Rule, hit: Hit, place: Place) -> Finding:
 class Marks:
     """Lines on which the author wrote `# noqa` or `# unchoke: ignore[...]`."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SourceFile) -> None:
         self._marks: dict[tuple[int | None, int], set[str] | None] = {}
         for cell in source.cells:
             if cell.kind == "code" and "#" in cell.text:

@@ -1,6 +1,6 @@
 """What `unchoke lint` does in one go: read files and stdin, run the rules, repair what was asked to be repaired, take the time.
 
-In come paths as typed, out goes a `Linted` with its exit code and its JSON form. Reading is left to `engine`, repairing to
+In come paths as typed, out goes a `LintSession` with its exit code and its JSON form. Reading is left to `engine`, repairing to
 `repair`; nothing is shown here, and nothing is written but the files that are to be repaired.
 """
 
@@ -15,8 +15,8 @@ from typing import Any
 
 from unchoke.code.source import parse_source
 from unchoke.core.errors import UsageError
+from unchoke.linting.fixing import FileRepair, put_in_place, repair
 from unchoke.linting.lint_engine import LintResult, chosen_codes, lint, lint_source
-from unchoke.linting.repair import Repaired, put_in_place, repair
 from unchoke.linting.rules import LoadedRule, load_rule
 
 STDIN = "-"
@@ -24,14 +24,14 @@ _STDIN_NAME = "stdin"
 
 
 @dataclass(frozen=True)
-class Linted:
+class LintSession:
     """`result` is what is there at the end: after the repairs, if they were `written`."""
 
     paths: list[str]
     result: LintResult
     rules: list[LoadedRule]
     seconds: float
-    repaired: list[Repaired] = field(default_factory=list)
+    repaired: list[FileRepair] = field(default_factory=list)
     written: bool = False
     chosen: list[str] = field(default_factory=list)  # --select and --ignore as they would be typed again
 
@@ -63,7 +63,7 @@ def run_lint(
     fix: bool = False,
     diff: bool = False,
     stdin: bytes | None = None,
-) -> Linted:
+) -> LintSession:
     """Lint `paths` and, where given, what came on stdin; with `diff` say what could be repaired, with `fix` do it."""
     begun = time.perf_counter()
     rules = [load_rule(code) for code in chosen_codes(select, ignore)]
@@ -79,7 +79,7 @@ def run_lint(
             put_in_place(file)
         result = _left(result, repaired)
     chosen = [word for name, codes in (("--select", select), ("--ignore", ignore)) if codes for word in (name, ",".join(codes))]
-    return Linted(list(paths), result, rules, time.perf_counter() - begun, list(repaired.values()), fix, chosen)
+    return LintSession(list(paths), result, rules, time.perf_counter() - begun, list(repaired.values()), fix, chosen)
 
 
 def _with_stdin(result: LintResult, stdin: bytes, rules: Sequence[LoadedRule]) -> LintResult:
@@ -98,9 +98,9 @@ def _nothing_there(files: Sequence[str]) -> UsageError:
     return UsageError(f"nothing to lint in {', '.join(files)}", why=why, try_="name a notebook, a script or another folder")
 
 
-def _repaired(result: LintResult, rules: Sequence[LoadedRule], stdin: bytes | None) -> dict[str, Repaired]:
+def _repaired(result: LintResult, rules: Sequence[LoadedRule], stdin: bytes | None) -> dict[str, FileRepair]:
     """Every file that has a mechanical fix, repaired in memory."""
-    done: dict[str, Repaired] = {}
+    done: dict[str, FileRepair] = {}
     for path in dict.fromkeys(item.source.path for item in result.found if item.hit.all_edits):
         if path == _STDIN_NAME and stdin is not None:
             file = repair(_name_of(stdin), stdin, rules)
@@ -111,7 +111,7 @@ def _repaired(result: LintResult, rules: Sequence[LoadedRule], stdin: bytes | No
     return done
 
 
-def _left(result: LintResult, repaired: Mapping[str, Repaired]) -> LintResult:
+def _left(result: LintResult, repaired: Mapping[str, FileRepair]) -> LintResult:
     """The result after the repairs, its files in the same order."""
     by_path: dict[str, list[Any]] = {}
     for item in result.found:

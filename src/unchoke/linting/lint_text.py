@@ -10,12 +10,12 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 
-from unchoke.code.source import Source
+from unchoke.code.source import Place, SourceFile
 from unchoke.core.units import format_count, format_seconds
-from unchoke.linting.lint_engine import FileProblem, Found, LintResult
-from unchoke.linting.lint_session import Linted
-from unchoke.linting.repair import Repaired
-from unchoke.linting.rule import Place, Rule
+from unchoke.linting.fixing import FileRepair
+from unchoke.linting.lint_engine import FileProblem, LintFinding, LintResult
+from unchoke.linting.lint_session import LintSession
+from unchoke.linting.rule import Rule
 from unchoke.linting.rules import LoadedRule
 from unchoke.reports.layout import columns, visible, visible_block, width, wrap
 
@@ -25,7 +25,7 @@ _TAB = "    "
 _LABEL = 9
 
 
-def render_lint(linted: Linted) -> str:
+def render_lint(linted: LintSession) -> str:
     """What was or could be repaired, every finding that is left, what could not be read, and the sum.
 
     Where fixes are only shown, the diff stands for the findings it would mend.
@@ -38,7 +38,7 @@ def render_lint(linted: Linted) -> str:
     return "\n\n".join([*blocks, render_sum(linted)])
 
 
-def render_finding(item: Found) -> str:
+def render_finding(item: LintFinding) -> str:
     """``train.ipynb:cell 3:12:9: code: title``, the line with a caret, and what to do about it."""
     finding = item.finding
     lines = [f"{location(finding.path or '', item.place)}: {finding.code}: {visible(item.rule.title)}"]
@@ -54,7 +54,7 @@ def location(path: str, place: Place) -> str:
     return f"{visible(path)}:{cell}{place.line}:{place.column + 1}"
 
 
-def render_sum(linted: Linted) -> str:
+def render_sum(linted: LintSession) -> str:
     """How many of which rule, what was read and how long it took, and the next command."""
     result, counts = linted.result, linted.by_rule
     num_files = len({item.finding.path for item in result.found})
@@ -69,7 +69,7 @@ def render_sum(linted: Linted) -> str:
     return "\n".join(f"{word:<{_LABEL}}{visible_block(text)}" for word, text in rows if text)
 
 
-def next_command(linted: Linted) -> str:
+def next_command(linted: LintSession) -> str:
     """See or write the fixes; otherwise look at a notebook as a whole, or read up on what was found most."""
     found = linted.result.found
     if not found:
@@ -82,9 +82,9 @@ def next_command(linted: Linted) -> str:
     return f"unchoke lint --explain {linted.by_rule.most_common(1)[0][0]}"
 
 
-def render_statistics(linted: Linted) -> str:
+def render_statistics(linted: LintSession) -> str:
     """A line for each rule that found something, the most frequent first, and the sum."""
-    by_rule: dict[str, list[Found]] = {}
+    by_rule: dict[str, list[LintFinding]] = {}
     for item in linted.result.found:
         by_rule.setdefault(item.rule.code, []).append(item)
     ranked = sorted(by_rule.items(), key=lambda entry: (-len(entry[1]), entry[0]))
@@ -93,7 +93,7 @@ def render_statistics(linted: Linted) -> str:
     return "\n\n".join(part for part in (table, render_sum(linted)) if part)
 
 
-def _statistic(code: str, items: Sequence[Found]) -> tuple[str, str, str, str, str]:
+def _statistic(code: str, items: Sequence[LintFinding]) -> tuple[str, str, str, str, str]:
     fixable = sum(bool(item.hit.all_edits) for item in items)
     files = len({item.finding.path for item in items})
     return f"{len(items):,}", f"{files:,}", f"{fixable:,}" if fixable else "-", code, items[0].rule.title
@@ -132,7 +132,7 @@ def rule_facts(rule: Rule) -> list[tuple[str, str]]:
 _FRAMEWORKS = {"torch": "PyTorch", "keras": "TensorFlow/Keras"}
 
 
-def source_line(source: Source, place: Place) -> str | None:
+def source_line(source: SourceFile, place: Place) -> str | None:
     """The line at `place` as its author wrote it; None where there is none."""
     for cell in source.cells:
         if cell.number == place.cell:
@@ -141,7 +141,7 @@ def source_line(source: Source, place: Place) -> str | None:
     return None
 
 
-def _excerpt(source: Source, place: Place) -> list[str]:
+def _excerpt(source: SourceFile, place: Place) -> list[str]:
     """The line and the carets under it."""
     line = source_line(source, place)
     if line is None:
@@ -172,12 +172,12 @@ def _labelled(word: str, text: str) -> str:
     return f"  {word:<{_LABEL}}{wrap(text, indent=' ' * (_LABEL + 2)).lstrip()}"
 
 
-def _gain(item: Found) -> str:
+def _gain(item: LintFinding) -> str:
     claim = item.rule.claim
     return f"{item.finding.expected_gain} (measured: docs/claims.md, {claim})" if claim else item.finding.expected_gain
 
 
-def _fix(item: Found) -> str:
+def _fix(item: LintFinding) -> str:
     return f"{item.finding.fix} (--fix does it)" if item.hit.all_edits else item.finding.fix
 
 
@@ -189,7 +189,7 @@ def _problem(problem: FileProblem) -> str:
     return f"{':'.join(where)}: {word}: {visible(problem.message)}"
 
 
-def _fixed(repaired: Sequence[Repaired]) -> str:
+def _fixed(repaired: Sequence[FileRepair]) -> str:
     gone = sum(len(file.applied) for file in repaired)
     if not gone:
         return ""

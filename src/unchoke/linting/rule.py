@@ -1,6 +1,6 @@
-"""What a rule is and what it says: `Rule`, `Hit`, `Edit`, `Place`. Plain values, no behaviour of their own.
+"""What a rule is and what it says: `Rule`, `Hit`, `Edit`; and how its messages speak of the source.
 
-A rule file holds one `RULE` and one `check(program)` that yields hits; `engine` turns hits into findings.
+A rule file holds one `RULE` and one `check(program)` that yields hits; `lint_engine` turns hits into findings.
 """
 
 from __future__ import annotations
@@ -9,20 +9,12 @@ import ast
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from unchoke.code.program import Program
+from unchoke.code.source import Place
 from unchoke.core.findings import Severity
 
 Group = Literal["input", "device", "resume", "process", "compute"]
-
-
-@dataclass(frozen=True, order=True)
-class Place:
-    """Where in the source: the cell (None in a script), lines from 1, columns from 0, counted in characters."""
-
-    cell: int | None
-    line: int
-    column: int = 0
-    end_line: int = 0
-    end_column: int = 0
+_LONGEST = 60
 
 
 @dataclass(frozen=True)
@@ -65,3 +57,28 @@ class Rule:
     devices: tuple[str, ...] = ()  # empty: any
     since: str = ""  # the version from which the advice holds, such as "torch 2.0"
     frameworks: tuple[str, ...] = ("torch", "keras")
+
+
+def at_method(program: Program, call: ast.Call) -> Place:
+    """From the method's name to the end of the call; the whole call where it is no method."""
+    whole = program.place(call)
+    if not isinstance(call.func, ast.Attribute):
+        return whole
+    name = program.place(call.func)
+    return Place(whole.cell, name.end_line, name.end_column - len(call.func.attr), whole.end_line, whole.end_column)
+
+
+def shortened(program: Program, node: ast.AST, *, keep_end: bool = True) -> str:
+    """The code on one line, cut at the front (so that the call at its end stays) or at the back."""
+    text = program.text(node)
+    if len(text) <= _LONGEST:
+        return text
+    return "…" + text[-_LONGEST + 2 :] if keep_end else text[: _LONGEST - 2] + "…"
+
+
+def line_of(program: Program, node: ast.AST, *, seen_from: ast.AST) -> str:
+    """`line 12`, with the cell where that is another one."""
+    place, here = program.place(node), program.place(seen_from)
+    if place.cell is None or place.cell == here.cell:
+        return f"line {place.line}"
+    return f"cell {place.cell}, line {place.line}"

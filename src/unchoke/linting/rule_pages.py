@@ -12,9 +12,8 @@ from pathlib import Path
 
 from unchoke.core import atomic, listing
 from unchoke.core.errors import UsageError
-from unchoke.linting.choosing import GROUPS, all_rules
 from unchoke.linting.rule import Rule
-from unchoke.linting.rules import LoadedRule
+from unchoke.linting.rules import GROUPS, LoadedRule, all_rules
 
 FOLDER = Path("docs/lint")
 _ABOUT = {

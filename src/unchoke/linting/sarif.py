@@ -15,10 +15,11 @@ from typing import Any
 from urllib.parse import quote
 
 from unchoke import __version__
+from unchoke.code.source import Place
 from unchoke.core.findings import Finding
-from unchoke.linting.lint_engine import FileProblem, Found, LintResult
+from unchoke.linting.lint_engine import FileProblem, LintFinding, LintResult
 from unchoke.linting.lint_text import source_line
-from unchoke.linting.rule import Edit, Place
+from unchoke.linting.rule import Edit
 from unchoke.linting.rules import LoadedRule
 from unchoke.reports.json import to_jsonable
 
@@ -58,7 +59,7 @@ def _rule(loaded: LoadedRule) -> dict[str, Any]:
     }
 
 
-def _result(item: Found, place_of: dict[str, int], seen: Counter[str]) -> dict[str, Any]:
+def _result(item: LintFinding, place_of: dict[str, int], seen: Counter[str]) -> dict[str, Any]:
     finding = item.finding
     result: dict[str, Any] = {
         "ruleId": finding.code,
@@ -87,7 +88,7 @@ def _message(finding: Finding) -> str:
     return f"{finding.message.rstrip('.')}. {fix}" if fix else finding.message
 
 
-def _location(item: Found) -> dict[str, Any]:
+def _location(item: LintFinding) -> dict[str, Any]:
     path, place = item.finding.path or "", item.place
     region = _region(place)
     line = source_line(item.source, place)
@@ -114,7 +115,7 @@ def _region(place: Place) -> dict[str, Any]:
     return region
 
 
-def _fix(item: Found) -> dict[str, Any]:
+def _fix(item: LintFinding) -> dict[str, Any]:
     replacements = [_replacement(edit) for edit in item.hit.all_edits]
     change = {"artifactLocation": {"uri": _uri(item.finding.path or "")}, "replacements": replacements}
     return {"description": {"text": item.finding.fix or item.rule.title}, "artifactChanges": [change]}
@@ -132,7 +133,7 @@ def _replacement(edit: Edit) -> dict[str, Any]:
     return {"deletedRegion": region, "insertedContent": {"text": edit.replacement}}
 
 
-def _fingerprint(item: Found, seen: Counter[str]) -> str:
+def _fingerprint(item: LintFinding, seen: Counter[str]) -> str:
     """The same finding in the next commit: by rule, file and the line's text, not by its number."""
     line = (source_line(item.source, item.place) or "").strip()
     known_by = "\0".join([item.finding.code, PurePath(item.finding.path or "").as_posix(), line])

@@ -61,7 +61,7 @@ class CellRun:
 
 
 @dataclass(frozen=True)
-class Task:
+class CellTask:
     """A cell to run, by the number it has in its file. `may_fail`: its author expects it to raise."""
 
     number: int

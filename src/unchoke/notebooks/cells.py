@@ -12,10 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from unchoke.code.program import Program
-from unchoke.code.source import Cell, Source
-from unchoke.core.findings import Finding
-from unchoke.linting.lint_engine import chosen_codes, lint_source
-from unchoke.linting.rules import load_rule
+from unchoke.code.source import Cell
 from unchoke.notebooks.deeds import CALLS, ORDER, SHELL
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -71,19 +68,13 @@ class Reading:
         return bool(done) and done <= set(deeds)
 
 
-def find_chokes(source: Source) -> tuple[list[Finding], list[str]]:
-    """The choke points that all rules of `unchoke lint` find, and what went wrong in a rule itself."""
-    found, problems = lint_source(source, [load_rule(code) for code in chosen_codes((), ())])
-    return [item.finding for item in found], [problem.message for problem in problems if problem.internal]
-
-
 def read_cells(program: Program) -> list[Reading]:
     """Every cell of code, in the order of the file."""
-    reader = _Reader(program)
+    reader = _CellReader(program)
     return [reader.read(cell) for cell in program.source.cells if cell.kind == "code" and cell.number is not None]
 
 
-class _Reader:
+class _CellReader:
     def __init__(self, program: Program) -> None:
         self._program = program
         self._fits = {id(fit.call): fit.kind for fit in program.facts.fits}

@@ -1,7 +1,7 @@
 """What to do about a cell: keep it, optimise it, segment it into resumable jobs, or eliminate it; with the reason and a command.
 
-In come what the cell does, what lint found in it and, if it was run, what it cost; out goes a `Verdict`. Measured figures beat
-guesses: training that took seconds is not segmented, a cell that took most of the time is never just kept.
+In come what the cell does, what lint found in it and, if it was run, what it cost; out goes a `CellVerdict`. Measured figures
+beat guesses: training that took seconds is not segmented, a cell that took most of the time is never just kept.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LIGHT = ("imports", "sets constants", "sets seeds", "installs packages")
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CellVerdict:
     """`command` replaces the cell, or looks closer at it; empty where no command of ours does."""
 
     word: Word
@@ -55,7 +55,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Costs:
+class NotebookCosts:
     """The run as a whole, to judge one cell by."""
 
     wall_s: float
@@ -63,7 +63,7 @@ class Costs:
     hungry: frozenset[int]
 
 
-def weigh(runs: Mapping[int, CellRun]) -> Costs:
+def weigh(runs: Mapping[int, CellRun]) -> NotebookCosts:
     """Which cells take most of the time, and which most of the memory."""
     times = {number: run.figures.wall_s or 0.0 for number, run in runs.items()}
     rises = {number: run.figures.rise_bytes or 0 for number, run in runs.items()}
@@ -71,7 +71,7 @@ def weigh(runs: Mapping[int, CellRun]) -> Costs:
     highest = max(rises.values(), default=0)
     slow = {number for number, spent_s in times.items() if spent_s >= max(_SLOW_S, _SLOW_SHARE * wall_s)}
     hungry = {number for number, rise in rises.items() if rise >= max(_HUNGRY_BYTES, _HUNGRY_SHARE * highest)}
-    return Costs(wall_s, frozenset(slow), frozenset(hungry))
+    return NotebookCosts(wall_s, frozenset(slow), frozenset(hungry))
 
 
 def judge(
@@ -81,14 +81,14 @@ def judge(
     *,
     earlier: Mapping[str, int],
     run: CellRun | None = None,
-    costs: Costs | None = None,
-) -> Verdict:
+    costs: NotebookCosts | None = None,
+) -> CellVerdict:
     """The verdict on one cell. `earlier` holds the texts of cells before it, with their numbers."""
     same = earlier.get(cell.text.strip())
     if not cell.text.strip():
-        return Verdict("eliminate", "it is empty")
+        return CellVerdict("eliminate", "it is empty")
     if same is not None and len(cell.text.strip()) > 40 and "plots" not in cell.deeds:
-        return Verdict("eliminate", f"the same as cell {same}")
+        return CellVerdict("eliminate", f"the same as cell {same}")
     return (
         _eliminated(cell, setting, run)
         or _segmented(cell, findings, setting, run)
@@ -99,39 +99,41 @@ def judge(
     )
 
 
-def _eliminated(cell: Reading, setting: Setting, run: CellRun | None) -> Verdict | None:
+def _eliminated(cell: Reading, setting: Setting, run: CellRun | None) -> CellVerdict | None:
     spent = f" ({format_seconds(run.figures.wall_s)} here)" if run is not None and run.figures.wall_s else ""
     if cell.only(*_SET_UP) and "installs packages" in cell.deeds:
-        return Verdict("eliminate", f"packages are installed again at every run{spent}: put them into the environment once")
+        return CellVerdict("eliminate", f"packages are installed again at every run{spent}: put them into the environment once")
     if cell.only("looks at the machine"):
-        return Verdict("eliminate", "says what the machine is; `doctor` says it with what suits it", "unchoke doctor")
+        return CellVerdict("eliminate", "says what the machine is; `doctor` says it with what suits it", "unchoke doctor")
     if cell.only("frees memory"):
-        return Verdict("eliminate", "gives back nothing that Python still holds; later cells ask for it again")
+        return CellVerdict("eliminate", "gives back nothing that Python still holds; later cells ask for it again")
     if cell.guarded:
         return None
     if cell.only("checks every file", *_BESIDE_CHECKS) and "checks every file" in cell.deeds:
         reason = f"touches every file at each run{spent}; `check` remembers what it has seen and reads only what changed"
-        return Verdict("eliminate", reason, f"unchoke check {setting.data}")
+        return CellVerdict("eliminate", reason, f"unchoke check {setting.data}")
     if cell.only(*_FETCHES) and {"downloads", "unpacks archives", "copies files"} & set(cell.deeds):
-        return Verdict("eliminate", f"fetched or unpacked again at every run{spent}: do it once, outside the notebook")
+        return CellVerdict("eliminate", f"fetched or unpacked again at every run{spent}: do it once, outside the notebook")
     return None
 
 
-def _segmented(cell: Reading, findings: Sequence[Finding], setting: Setting, run: CellRun | None) -> Verdict | None:
+def _segmented(cell: Reading, findings: Sequence[Finding], setting: Setting, run: CellRun | None) -> CellVerdict | None:
     spent_s = run.figures.wall_s if run is not None and run.status == "done" else None
     long = run is not None and (run.status == "timeout" or (spent_s or 0.0) >= LONG_S)
     codes = {finding.code for finding in findings}
     if "trains" in cell.deeds and (long or (spent_s is None and _trains_long(cell, codes, setting))):
-        return Verdict("segment", _training_reason(cell, codes, setting, run), setting.fit)
+        return CellVerdict("segment", _training_reason(cell, codes, setting, run), setting.fit)
     if "extracts features" in cell.deeds and (long or spent_s is None):
         reason = "a frozen network over every picture: in jobs, a kill costs one job and a second run costs nothing"
-        return Verdict("segment", reason, f"unchoke extract {setting.data}")
+        return CellVerdict("segment", reason, f"unchoke extract {setting.data}")
     if "tile-loop" in codes and spent_s is None:
         reason = "a network over one tile at a time: batches of tiles in jobs, which go on after a kill"
-        return Verdict("segment", reason, f"unchoke {'segment predict RUN SCENES' if setting.masks else 'predict RUN IMAGES'}")
+        return CellVerdict(
+            "segment", reason, f"unchoke {'segment predict RUN SCENES' if setting.masks else 'predict RUN IMAGES'}"
+        )
     if long and {"predicts", "evaluates"} & set(cell.deeds):
         command = "unchoke predict RUN IMAGES" if "predicts" in cell.deeds else "unchoke evaluate RUN"
-        return Verdict("segment", f"{_took(run)}, in one piece", command)
+        return CellVerdict("segment", f"{_took(run)}, in one piece", command)
     return None
 
 
@@ -158,24 +160,24 @@ def _took(run: CellRun | None) -> str:
     return f"stopped at {format_seconds(run.figures.wall_s)}" if run.status == "timeout" else format_seconds(run.figures.wall_s)
 
 
-def _found(findings: Sequence[Finding], setting: Setting) -> Verdict | None:
+def _found(findings: Sequence[Finding], setting: Setting) -> CellVerdict | None:
     if not findings:
         return None
     first = rank(list(findings))[0]
     more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
     place = f"line {first.line}: " if first.line is not None else ""
-    return Verdict(
+    return CellVerdict(
         "optimise", f"{place}{first.message}{more}", _filled(next((f.command for f in findings if f.command), ""), setting)
     )
 
 
-def _repeated(cell: Reading, setting: Setting) -> Verdict | None:
+def _repeated(cell: Reading, setting: Setting) -> CellVerdict | None:
     """Work of every run that one run would do, beside what the cell is for."""
     if "installs packages" in cell.deeds:
-        return Verdict("optimise", "installs packages at every run beside its work: put them into the environment once")
+        return CellVerdict("optimise", "installs packages at every run beside its work: put them into the environment once")
     if "checks every file" in cell.deeds and not cell.guarded:
         reason = "looks for every file at each run; `check` remembers what it has seen and reads only what changed"
-        return Verdict("optimise", reason, f"unchoke check {setting.data}")
+        return CellVerdict("optimise", reason, f"unchoke check {setting.data}")
     return None
 
 
@@ -189,22 +191,22 @@ def _filled(command: str, setting: Setting) -> str:
     return f"{command} {_ON_SCENES[command]}" if command in _ON_SCENES else command.replace(" DATA", f" {setting.data}")
 
 
-def _costly(cell: Reading, setting: Setting, run: CellRun, costs: Costs) -> Verdict | None:
+def _costly(cell: Reading, setting: Setting, run: CellRun, costs: NotebookCosts) -> CellVerdict | None:
     """A cell without a known choke point that took most of the time or memory all the same."""
     figures = run.figures
     if run.status == "died":
-        return Verdict("optimise", f"it ended the kernel, and all that earlier cells had made with it: {run.error}")
+        return CellVerdict("optimise", f"it ended the kernel, and all that earlier cells had made with it: {run.error}")
     if figures.wait_s and figures.wall_s and figures.wall_s >= SHORT_S and figures.wait_s >= _WAITING_SHARE * figures.wall_s:
         reason = f"{figures.wait_s / figures.wall_s:.0%} of its {format_seconds(figures.wall_s)} are spent waiting for data"
-        return Verdict("optimise", reason, setting.profile)
+        return CellVerdict("optimise", reason, setting.profile)
     if is_light(cell, run):
         return None
     if cell.number in costs.hungry:
-        return Verdict("optimise", memory_words(run))
+        return CellVerdict("optimise", memory_words(run))
     if cell.number in costs.slow:
-        return Verdict("optimise", time_words(run, costs), setting.profile if "trains" in cell.deeds else "")
+        return CellVerdict("optimise", time_words(run, costs), setting.profile if "trains" in cell.deeds else "")
     if run.output_bytes >= _LOUD_BYTES:
-        return Verdict(
+        return CellVerdict(
             "optimise", f"puts {format_bytes(run.output_bytes)} of output into the notebook: show less, save to a file"
         )
     return None
@@ -215,7 +217,7 @@ def is_light(cell: Reading, run: CellRun) -> bool:
     return cell.only(*_LIGHT) and (run.figures.wall_s or 0.0) < SHORT_S and (run.figures.rise_bytes or 0) < _LIBRARY_BYTES
 
 
-def time_words(run: CellRun, costs: Costs) -> str:
+def time_words(run: CellRun, costs: NotebookCosts) -> str:
     """``6.1 s of the run's 8.2 s, and the processor idle for most of it``."""
     figures = run.figures
     wall_s = figures.wall_s or 0.0
@@ -234,11 +236,11 @@ def memory_words(run: CellRun) -> str:
     return f"takes {format_bytes(figures.rise_bytes or 0)} of memory (peak {format_bytes(figures.peak_rss_bytes or 0)}); {kept}"
 
 
-def _kept(cell: Reading, run: CellRun | None) -> Verdict:
+def _kept(cell: Reading, run: CellRun | None) -> CellVerdict:
     if cell.problem:
-        return Verdict("keep", f"not read: {cell.problem}")
+        return CellVerdict("keep", f"not read: {cell.problem}")
     if run is not None and run.status == "failed":
-        return Verdict("keep", "it raised: nothing else was found")
+        return CellVerdict("keep", "it raised: nothing else was found")
     if run is not None and run.figures.wall_s is not None:
-        return Verdict("keep", f"{format_seconds(run.figures.wall_s)}, nothing found")
-    return Verdict("keep", "nothing found")
+        return CellVerdict("keep", f"{format_seconds(run.figures.wall_s)}, nothing found")
+    return CellVerdict("keep", "nothing found")

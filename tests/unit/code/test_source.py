@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from unchoke.code.source import LONGEST_CELL, Source, parse_source, read_source
+from unchoke.code.source import LONGEST_CELL, SourceFile, parse_source, read_source
 from unchoke.core.errors import UsageError
 
 
@@ -18,7 +18,7 @@ def notebook(*sources: Any, **top: Any) -> bytes:
     return json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5, **top}).encode()
 
 
-def read(*sources: Any, **top: Any) -> Source:
+def read(*sources: Any, **top: Any) -> SourceFile:
     return parse_source("a.ipynb", notebook(*sources, **top))
 
 

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from unchoke.code.source import parse_source
-from unchoke.linting.fixing import apply_edits
+from unchoke.linting.fixing import FileRepair, apply_edits, repair
 from unchoke.linting.lint_engine import source_files
-from unchoke.linting.repair import Repaired, repair
 from unchoke.linting.rules import CODES, load_rule
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -66,12 +65,12 @@ for _old, _new in EXPECTED.items():
     REPAIRED = REPAIRED.replace(_old, _new)
 
 
-def repaired(path: str, data: bytes) -> Repaired | None:
+def repaired(path: str, data: bytes) -> FileRepair | None:
     return repair(path, data, [load_rule(code) for code in FIXABLE])
 
 
 @cache
-def repaired_file(path: Path) -> Repaired | None:
+def repaired_file(path: Path) -> FileRepair | None:
     return repaired(str(path), path.read_bytes())
 
 

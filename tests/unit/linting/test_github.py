@@ -11,7 +11,7 @@ from tests.linted import BAD, CODE, FIXABLE, folder_of_three
 from unchoke.code.source import parse_source
 from unchoke.core.findings import Finding
 from unchoke.linting.github import render_github
-from unchoke.linting.lint_engine import Found, LintResult, lint_source
+from unchoke.linting.lint_engine import LintFinding, LintResult, lint_source
 from unchoke.linting.lint_session import run_lint
 
 ANNOTATION = re.compile(r"::(error|warning|notice) ((?:\w+=[^,:\r\n]*)(?:,\w+=[^,:\r\n]*)*)::([^\r\n]+)")
@@ -44,7 +44,7 @@ def test_a_script_has_its_line_a_notebook_its_cell_in_words_and_what_is_not_read
 def test_nothing_in_a_message_or_a_name_ends_a_part(awkward: str) -> None:
     (item,), _ = lint_source(parse_source("a.py", b"slow()\n"), [FIXABLE])
     finding = Finding(code="x", message=awkward, path=f"dir,{awkward}.py", line=1, severity="info")
-    line = render_github(LintResult([Found(finding, item.hit, item.place, item.rule, item.source)]))
+    line = render_github(LintResult([LintFinding(finding, item.hit, item.place, item.rule, item.source)]))
     level, properties, message = parsed(line)
     assert level == "notice"
     assert unescaped(message) == awkward
@@ -53,7 +53,7 @@ def test_nothing_in_a_message_or_a_name_ends_a_part(awkward: str) -> None:
 
 def test_columns_are_given_for_one_line_alone() -> None:
     text = BAD.replace("os.path.exists(self.names[index])", "os.path.exists(\n            self.names[index]\n        )")
-    from unchoke.linting.choosing import rule_named
+    from unchoke.linting.rules import rule_named
 
     found, problems = lint_source(parse_source("a.py", text.encode()), [rule_named(CODE)])
     _, properties, _ = parsed(render_github(LintResult(found, problems)))

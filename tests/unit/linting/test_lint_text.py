@@ -8,14 +8,14 @@ import pytest
 from tests.linted import BAD, BROKEN, CODE, FIXABLE, GOOD, folder_of_three, notebook
 
 from unchoke.code.source import parse_source
-from unchoke.linting.choosing import all_rules, rule_named
+from unchoke.linting.fixing import repair
 from unchoke.linting.lint_engine import LintResult, lint_source
-from unchoke.linting.lint_session import Linted, run_lint
+from unchoke.linting.lint_session import LintSession, run_lint
 from unchoke.linting.lint_text import render_finding, render_lint, render_rule, render_rules, render_statistics, render_sum
-from unchoke.linting.repair import repair
+from unchoke.linting.rules import all_rules, rule_named
 
 
-def linted(path: Path, text: str) -> Linted:
+def linted(path: Path, text: str) -> LintSession:
     path.write_text(text)
     return run_lint([str(path)], select=[CODE])
 
@@ -87,7 +87,7 @@ def test_a_mistake_of_ours_is_called_one(tmp_path: Path) -> None:
 
     failing = type(FIXABLE)(FIXABLE.rule, fails, "")  # type: ignore[arg-type]
     found, problems = lint_source(parse_source("a.py", b"x = 1\n"), [failing])
-    text = render_lint(Linted(["a.py"], LintResult(found, problems, 1, 1), [failing], 0.1))
+    text = render_lint(LintSession(["a.py"], LintResult(found, problems, 1, 1), [failing], 0.1))
     assert "a.py: a bug in unchoke, please report it: internal: " in text
     assert "could not be read" not in text
 
@@ -97,12 +97,12 @@ def test_fixes_that_are_only_shown_stand_for_their_findings() -> None:
     found, problems = lint_source(parse_source("a.py", data), [FIXABLE])
     file = repair("a.py", data, [FIXABLE])
     assert file is not None
-    text = render_lint(Linted(["a.py"], LintResult(found, problems, 1, 1), [FIXABLE], 0.1, [file]))
+    text = render_lint(LintSession(["a.py"], LintResult(found, problems, 1, 1), [FIXABLE], 0.1, [file]))
     assert "-slow(x)\n+fast(x)" in text
     assert "^" not in text
     assert "fixable  1 choke point in 1 file" in text
     assert text.endswith("next     unchoke lint a.py --fix")
-    written = render_sum(Linted(["a.py"], LintResult([], [], 1, 1), [FIXABLE], 0.1, [file], True))
+    written = render_sum(LintSession(["a.py"], LintResult([], [], 1, 1), [FIXABLE], 0.1, [file], True))
     assert written.startswith("fixed    1 choke point in 1 file\nfound    nothing\n")
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from unchoke.core.errors import MachineError, UsageError
-from unchoke.notebooks import kernel as notebook_kernel
-from unchoke.notebooks.cell_record import CellRun, NotebookRun, Task
+from unchoke.notebooks import run_cells as notebook_kernel
+from unchoke.notebooks.cell_record import CellRun, CellTask, NotebookRun
 from unchoke.notebooks.run_cells import choose_kernel, run_cells
 
 pytest.importorskip("ipykernel")
@@ -25,8 +25,8 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     books.own_kernel(tmp_path, monkeypatch)
 
 
-def run(folder: Path, *cells: str | Task, limit_s: float = 60.0, keep_going: bool = False) -> NotebookRun:
-    tasks = [cell if isinstance(cell, Task) else Task(number, cell) for number, cell in enumerate(cells, start=1)]
+def run(folder: Path, *cells: str | CellTask, limit_s: float = 60.0, keep_going: bool = False) -> NotebookRun:
+    tasks = [cell if isinstance(cell, CellTask) else CellTask(number, cell) for number, cell in enumerate(cells, start=1)]
     return run_cells(tasks, kernel="python3", folder=folder, limit_s=limit_s, keep_going=keep_going)
 
 
@@ -65,7 +65,9 @@ def test_it_keeps_going_if_asked_and_where_a_failure_is_expected(tmp_path: Path)
     assert [cell.status for cell in kept.cells.values()] == ["failed"] * 4 + ["done"]
     assert [cell.line for cell in kept.cells.values()] == [1, 3, 1, 1, None]
     assert kept.cells[4].error == "SyntaxError: invalid syntax"
-    expected = run(tmp_path, Task(1, "1 / 0", may_fail=True), Task(2, "1 / 0", skip=True), Task(3, "  "), Task(4, "5"))
+    expected = run(
+        tmp_path, CellTask(1, "1 / 0", may_fail=True), CellTask(2, "1 / 0", skip=True), CellTask(3, "  "), CellTask(4, "5")
+    )
     assert [cell.status for cell in expected.cells.values()] == ["failed", "skipped", "skipped", "done"]
 
 

@@ -8,7 +8,7 @@ from unchoke.core.findings import Finding
 from unchoke.notebooks.cell_record import CellRun, Figures, Status
 from unchoke.notebooks.cells import Reading
 from unchoke.notebooks.setting import Setting
-from unchoke.notebooks.verdict import Verdict, judge, weigh
+from unchoke.notebooks.verdict import CellVerdict, judge, weigh
 
 MB = 1_000_000
 SETTING = Setting("book.ipynb", "photos", epochs={1: 20})
@@ -30,7 +30,7 @@ def ran(wall_s: float = 0.1, rise: int = 0, status: Status = "done", wait_s: flo
     return CellRun(status, figures, output)
 
 
-def verdict(*deeds: str, findings: tuple[Finding, ...] = (), run: CellRun | None = None, **cell: bool) -> Verdict:
+def verdict(*deeds: str, findings: tuple[Finding, ...] = (), run: CellRun | None = None, **cell: bool) -> CellVerdict:
     reading = Reading(1, "some code of this cell", deeds, deeds, **cell)
     others = {2: ran(0.2), 3: ran(0.3)}
     costs = weigh({1: run, **others}) if run is not None else None
@@ -83,7 +83,7 @@ def test_a_rules_command_can_be_typed_for_this_notebook(command: str, typed: str
 
 
 def test_tiles_one_by_one_are_segmented() -> None:
-    assert verdict("predicts", findings=(finding("tile-loop"),)) == Verdict(
+    assert verdict("predicts", findings=(finding("tile-loop"),)) == CellVerdict(
         "segment",
         "a network over one tile at a time: batches of tiles in jobs, which go on after a kill",
         "unchoke predict RUN IMAGES",
@@ -100,9 +100,9 @@ def test_training_that_took_seconds_is_not_segmented_and_hours_are() -> None:
 
 def test_a_cell_that_takes_most_of_the_time_or_memory_says_so() -> None:
     slow = verdict("computes", run=ran(3.0))
-    assert slow == Verdict("optimise", "takes 3.0 s of the run's 3.5 s (86%)")
+    assert slow == CellVerdict("optimise", "takes 3.0 s of the run's 3.5 s (86%)")
     hungry = verdict("computes", run=ran(0.1, rise=700 * MB))
-    assert hungry == Verdict("optimise", "takes 700.0 MB of memory (peak 750.0 MB); none of it stays")
+    assert hungry == CellVerdict("optimise", "takes 700.0 MB of memory (peak 750.0 MB); none of it stays")
     assert verdict("computes", run=ran(0.4)).word == "keep"
     assert verdict("imports", run=ran(3.0)).word == "keep"
 
@@ -124,4 +124,4 @@ def test_output_that_fills_the_notebook_is_named() -> None:
 def test_the_same_cell_twice_is_once_too_many() -> None:
     text = "model = build(classes, size=224, pretrained=True)"
     found = judge(Reading(4, text, ("builds a model",)), (), SETTING, earlier={text: 2})
-    assert found == Verdict("eliminate", "the same as cell 2")
+    assert found == CellVerdict("eliminate", "the same as cell 2")

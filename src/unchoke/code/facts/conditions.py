@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.constant_values import Valued
+from unchoke.code.constant_values import Values
 
 _BLOCKS = (ast.For, ast.AsyncFor, ast.While, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _SWITCHES = ("debug", "verbose", "log_every", "should_log", "do_log", "print_every", "is_main", "profil", "dry_run", "sanity")
@@ -31,12 +31,12 @@ _COUNTERS = (
 )
 
 
-def is_conditional(program: Valued, node: ast.AST) -> bool:
+def is_conditional(program: Values, node: ast.AST) -> bool:
     """Is it under a condition on the number of the round, or a switch for debugging, within its loop or function?"""
     return any(_is_now_and_then(test) for test in _tests_round(program, node)) or _after_skip(program, node)
 
 
-def is_lazy(program: Valued, node: ast.AST) -> bool:
+def is_lazy(program: Values, node: ast.AST) -> bool:
     """Is it run once and kept: under `if self.x is None`, `if key not in cache`, `if not hasattr(…)`, `except KeyError`?"""
     for above in program.ancestors(node):
         if isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
@@ -48,7 +48,7 @@ def is_lazy(program: Valued, node: ast.AST) -> bool:
     return False
 
 
-def is_after_cache(program: Valued, node: ast.AST) -> bool:
+def is_after_cache(program: Values, node: ast.AST) -> bool:
     """`if key in self.cache: return self.cache[key]` higher up in the same function."""
     function = program.enclosing_function(node)
     for statement in function.body if function is not None else ():
@@ -81,7 +81,7 @@ def _is_none(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
 
 
-def _tests_round(program: Valued, node: ast.AST) -> Iterator[ast.expr]:
+def _tests_round(program: Values, node: ast.AST) -> Iterator[ast.expr]:
     """The conditions between `node` and its loop or function."""
     inner = node
     for above in program.ancestors(node):
@@ -94,7 +94,7 @@ def _tests_round(program: Valued, node: ast.AST) -> Iterator[ast.expr]:
         inner = above
 
 
-def _after_skip(program: Valued, node: ast.AST) -> bool:
+def _after_skip(program: Values, node: ast.AST) -> bool:
     """`if step % 50: continue` earlier in the same block."""
     statement = program.statement(node)
     while statement is not None:

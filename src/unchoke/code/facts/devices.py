@@ -1,6 +1,7 @@
-"""Which device a program states: cuda, mps or cpu, by name or by call, and whether it looks first if there is one.
+"""Where a program says that it runs: every place that asks for CUDA, whether it looks first, and the one device it plainly uses.
 
-The words are compared only through tables: what suits a device is decided elsewhere.
+In comes a program, out go nodes and a device word. `devices` lists all that is named; this says what of it is a decision: words
+that are only compared, defaults of options and places under a condition on the device do not count.
 """
 
 from __future__ import annotations
@@ -8,136 +9,227 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
-from unchoke.code.constant_values import Valued
+from unchoke.code.node_index import default_of, parameters
+from unchoke.code.program import Program
 
-_DEVICE_WORD = re.compile(r"^(cuda|mps|cpu)(?::\d+)?$")
-_TF_DEVICE = re.compile(r"^/?(?:device:)?(gpu|cpu):?\d*$", re.IGNORECASE)
+CUDA, MPS, CPU = "cuda", "mps", "cpu"
+_WORD = re.compile(r"^(cuda|mps|cpu)(?::\d+)?$")
+_TF_WORD = re.compile(r"^/?(?:job:[^/]*/)?(?:device:)?(gpu|cpu)(?::\d+)?$", re.IGNORECASE)
+_ACCELERATORS = {"gpu": CUDA, "cuda": CUDA, "mps": MPS, "cpu": CPU}
 _GUARDS = frozenset(
     {
-        "is_available",
-        "list_physical_devices",
-        "list_logical_devices",
-        "device_count",
-        "is_built",
-        "is_gpu_available",
-        "is_built_with_cuda",
+        "is_available", "device_count", "list_physical_devices", "list_logical_devices", "is_gpu_available", "gpu_device_name",
+        "is_built_with_cuda", "current_accelerator", "experimental_list_devices", "has_cuda", "list_local_devices",
+        "num_cuda_devices", "auto_device_count",
     }
+)  # fmt: skip
+_OTHER_KINDS = (MPS, "xpu", "npu", "tpu", "hpu", "musa")
+_TAKERS = frozenset({"to", "device", "set_default_device", "to_device", "move_to"})
+_CONDITION = re.compile(r"cuda|gpu|device|accelerat|avail", re.IGNORECASE)
+_OTHER_WORD = re.compile(r"device|(?:^|_)(?:mps|xpu|xla|npu|tpu)(?:_|$)", re.IGNORECASE)
+_DEVICE_NAME = re.compile(r"dev|gpu|accel", re.IGNORECASE)
+_ELSEWHERE = frozenset(
+    {"prepare", "setup_dataloaders", "setup_module", "Accelerator", "Fabric", "Trainer", "to_fp16", "vision_learner"}
 )
-_TAKERS = frozenset({"to", "device", "set_default_device", "to_device"})
-CUDA, MPS, CPU = "cuda", "mps", "cpu"
-_LIGHTNING = {"gpu": CUDA, "cuda": CUDA, "mps": MPS, "cpu": CPU}
 
 
-@dataclass(frozen=True)
-class Devices:
-    """`stated` maps each device named to the nodes that name it as a place to run; `only` is the one device, if there is one."""
-
-    stated: dict[str, list[ast.AST]] = field(default_factory=dict)
-    guards: list[ast.Call] = field(default_factory=list)
-    only: str | None = None
-
-    @property
-    def states_cuda(self) -> bool:
-        return CUDA in self.stated
-
-    @property
-    def states_mps(self) -> bool:
-        return MPS in self.stated
-
-    @property
-    def states_cpu(self) -> bool:
-        return CPU in self.stated
-
-    @property
-    def cuda_guarded(self) -> bool:
-        return bool(self.guards)
-
-    def nodes(self, device: str) -> list[ast.AST]:
-        """The places that name this device, in order."""
-        return self.stated.get(device, [])
+def asks_for_cuda(program: Program) -> list[ast.AST]:
+    """Every place that takes CUDA for granted, in order."""
+    found = [node for device, node in _decisions(program) if device == CUDA and not _is_asked_first(program, node)]
+    return sorted(dict.fromkeys(found), key=lambda node: program.index.number[node])
 
 
-def devices(program: Valued) -> Devices:
-    """What the whole program says about devices."""
-    stated: dict[str, list[ast.AST]] = {}
-    guards: list[ast.Call] = []
+def looks_for_cuda(program: Program) -> bool:
+    """Does the program look anywhere whether there is such a device?"""
+    for node in program.nodes(ast.Attribute, ast.Name):
+        last = node.attr if isinstance(node, ast.Attribute) else node.id
+        if last in _GUARDS or (last.endswith("_available") and _CONDITION.search(last[: -len("available")])):
+            written = (program.name(node) + "." + program.written(node)).lower()
+            if not any(kind in written for kind in _OTHER_KINDS):
+                return True
+    return False
+
+
+def plain_device(program: Program) -> str:
+    """The one kind of device the program states: CPU, or MPS (with or without the CPU to fall back on); empty for all others."""
+    if mentions_cuda(program):
+        return ""
+    stated = {device for device, _ in _decisions(program, defaults=True)}
+    return MPS if MPS in stated else CPU if CPU in stated else ""
+
+
+def runs_on_cpu(program: Program) -> bool:
+    """Is the device plainly the CPU: stated, or no word of any device in a program that moves nothing?"""
+    if plain_device(program):
+        return plain_device(program) == CPU
+    return not mentions_cuda(program) and not _speaks_of_devices(program)
+
+
+def mentions_cuda(program: Program) -> bool:
+    """Is CUDA (or a graphics card for Lightning) named anywhere in the code, even in a comparison?"""
+    for node in program.nodes(ast.Attribute, ast.Name, ast.arg, ast.keyword, ast.alias):
+        if CUDA in _identifier(node).lower() or _identifier(node) == "gpus":
+            return True
+    for constant in program.nodes(ast.Constant):
+        word = constant.value
+        if isinstance(word, str) and len(word) < 24 and (_device_of(word) == CUDA or _is_accelerator(program, constant)):
+            return True
+    return False
+
+
+def _is_accelerator(program: Program, constant: ast.Constant) -> bool:
+    parent = program.parent(constant)
+    return isinstance(parent, ast.keyword) and parent.arg == "accelerator" and constant.value in ("gpu", "auto")
+
+
+def _identifier(node: ast.AST) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    if isinstance(node, ast.Name):
+        return node.id
+    return (node.name if isinstance(node, ast.alias) else getattr(node, "arg", None)) or ""
+
+
+def _speaks_of_devices(program: Program) -> bool:
+    """Is anything called a device, moved, or handed to something that moves it?"""
+    for node in program.nodes(ast.Attribute, ast.Name, ast.arg, ast.keyword, ast.alias):
+        name = _identifier(node)
+        if _OTHER_WORD.search(name) or name in _ELSEWHERE:
+            return True
+    return any(_moves(program, call) for call in program.nodes(ast.Call))
+
+
+def _moves(program: Program, call: ast.Call) -> bool:
+    """`x.to(somewhere)`, not `x.to(torch.float32)`."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr != "to" or not call.args:
+        return False
+    return not program.name(call.args[0]).startswith(("torch.", "numpy."))
+
+
+def _device_of(word: object) -> str:
+    """The device that a string names, or nothing."""
+    if not isinstance(word, str):
+        return ""
+    found = _WORD.match(word)
+    if found:
+        return found.group(1)
+    tf = _TF_WORD.match(word)
+    return _ACCELERATORS[tf.group(1).lower()] if tf and ("/" in word or ":" in word) else ""
+
+
+def _decisions(program: Program, *, defaults: bool = False) -> Iterator[tuple[str, ast.AST]]:
+    """Devices that are decided on, each with its place; with `defaults` those of command-line options too."""
     for call in program.nodes(ast.Call):
-        if program.method(call) in _GUARDS:
-            guards.append(call)
-        for device, node in _named(program, call):
-            stated.setdefault(device, []).append(node)
-    for device, node in _variables(program):
-        stated.setdefault(device, []).append(node)
-    moved = {device for device in stated if any(not is_transfer(program, node) for node in stated[device])}
-    only = next(iter(moved)) if len(moved) == 1 and not guards else None
-    return Devices({device: _in_order(program, nodes) for device, nodes in stated.items()}, guards, only)
+        yield from _by_call(program, call)
+        if defaults and program.method(call) == "add_argument":
+            yield from _words(program.argument(call, "default"))
+    for node in program.nodes(ast.Assign, ast.AnnAssign):
+        for target, value in _assignments(node):
+            for word, node_named in _words(value):
+                if _names_device(program, target):
+                    yield word, node_named
+    for table in program.nodes(ast.Dict):
+        for key, value in zip(table.keys, table.values, strict=True):
+            if isinstance(key, ast.Constant) and isinstance(key.value, str) and "device" in key.value.lower():
+                yield from _words(value)
+    yield from _by_default(program)
 
 
-def _in_order(program: Valued, nodes: list[ast.AST]) -> list[ast.AST]:
-    return sorted(dict.fromkeys(nodes), key=lambda node: program.index.number[node])
+def _assignments(node: ast.Assign | ast.AnnAssign) -> Iterator[tuple[ast.expr, ast.expr | None]]:
+    for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            yield from zip(target.elts, node.value.elts, strict=False)
+        else:
+            yield target, node.value
 
 
-def is_transfer(program: Valued, node: ast.AST) -> bool:
-    """Only brings results or a file home (`.cpu()`, `map_location="cpu"`): says nothing of where the work is done."""
-    if isinstance(node, ast.Call):
-        return program.method(node) == CPU
-    parent = program.parent(node)
-    if isinstance(parent, ast.keyword):
-        return parent.arg == "map_location"
-    return isinstance(parent, ast.Call) and program.method(parent) in ("to", "load") and _word(program, node) == CPU
+def _names_device(program: Program, target: ast.expr) -> bool:
+    """Is the variable a device by its name, or by being handed to `.to(…)`, `device=…`?"""
+    name = program.written(target)
+    if _DEVICE_NAME.search(name.rpartition(".")[2]):
+        return True
+    for call in program.nodes(ast.Call):
+        taken = call.args[:1] if program.method(call) in _TAKERS else []
+        given = [*taken, *(keyword.value for keyword in call.keywords if keyword.arg == "device")]
+        if name and any(program.written(item) == name for item in given):
+            return True
+    return False
 
 
-def _named(program: Valued, call: ast.Call) -> Iterator[tuple[str, ast.AST]]:
-    """Devices that one call names."""
-    method = program.method(call)
-    if method in (CUDA, CPU) and isinstance(call.func, ast.Attribute) and not program.name(call).startswith("torch."):
-        yield method, call
+def _by_call(program: Program, call: ast.Call) -> Iterator[tuple[str, ast.AST]]:
+    method = call.func.attr if isinstance(call.func, ast.Attribute) else program.method(call)
+    if method == CUDA and isinstance(call.func, ast.Attribute) and not _is_override(program, call, call.func):
+        yield CUDA, call
     if method in _TAKERS and call.args:
-        yield from _words(program, call.args[0])
+        yield from ((word, node) for word, node in _words(call.args[0]) if method != "to" or word != CPU)
     for keyword in call.keywords:
-        if keyword.arg in ("device", "map_location"):
-            yield from _words(program, keyword.value)
-        elif keyword.arg in ("accelerator", "gpus") and method == "Trainer":
-            yield from _accelerators(program, keyword)
+        if keyword.arg == "device":
+            yield from ((word, node) for word, node in _words(keyword.value) if method != "to" or word != CPU)
+        elif keyword.arg == "map_location":
+            yield from ((word, node) for word, node in _words(keyword.value) if word == CUDA)
+        elif keyword.arg in ("accelerator", "gpus") and method in ("Trainer", "Fabric"):
+            yield from _by_accelerator(program, keyword)
 
 
-def _accelerators(program: Valued, keyword: ast.keyword) -> Iterator[tuple[str, ast.AST]]:
+def _is_override(program: Program, call: ast.Call, func: ast.Attribute) -> bool:
+    """`def cuda(self): return super().cuda()` offers it and does not ask for it; nor is `torch.cuda` a call."""
+    function = program.enclosing_function(call)
+    offered = function is not None and function.name in (CUDA, "to", "apply", "_apply")
+    return offered or program.name(func.value) == "super" or program.name(call).startswith("torch.")
+
+
+def _by_accelerator(program: Program, keyword: ast.keyword) -> Iterator[tuple[str, ast.AST]]:
     given = program.value(keyword.value)
     if keyword.arg == "gpus" and isinstance(given, int) and given:
         yield CUDA, keyword.value
-    elif isinstance(given, str) and given in _LIGHTNING:
-        yield _LIGHTNING[given], keyword.value
+    elif isinstance(given, str) and given in _ACCELERATORS:
+        yield _ACCELERATORS[given], keyword.value
 
 
-def _words(program: Valued, node: ast.expr) -> Iterator[tuple[str, ast.AST]]:
-    """Device words in an expression, through `a if … else b`; a variable's words are counted where it is assigned."""
-    for part in [node] if isinstance(node, ast.Constant) else list(program.within(node, ast.Constant)):
-        word = _word(program, part)
+def _words(node: ast.expr | None) -> Iterator[tuple[str, ast.AST]]:
+    """The device words that an expression can be: itself, or either side of `a if … else b`."""
+    if isinstance(node, ast.IfExp):
+        yield from _words(node.body)
+        yield from _words(node.orelse)
+    elif isinstance(node, ast.Constant):
+        word = _device_of(node.value)
         if word:
-            yield word, part
+            yield word, node
 
 
-def _word(program: Valued, node: ast.AST) -> str:
-    if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
-        return ""
-    found = _DEVICE_WORD.match(node.value)
-    if found:
-        return found.group(1)
-    tf = _TF_DEVICE.match(node.value)
-    return _LIGHTNING.get(tf.group(1).lower(), "") if tf and ("/" in node.value or ":" in node.value) else ""
+def _by_default(program: Program) -> Iterator[tuple[str, ast.AST]]:
+    """`def train(model, device="cuda")` where a call in this file relies on it."""
+    for function in program.nodes(ast.FunctionDef, ast.AsyncFunctionDef):
+        for name in parameters(function):
+            default = default_of(function, name)
+            if isinstance(default, ast.Constant) and _device_of(default.value):
+                callers = program.callers(function)
+                if any(program.argument_for(call, function, name) is None for call in callers):
+                    yield _device_of(default.value), default
 
 
-def _variables(program: Valued) -> Iterator[tuple[str, ast.AST]]:
-    """`device = "cuda"`, `DEVICE = "mps" if … else "cpu"`, `default="cuda"` of an option `--device`."""
-    for node in program.nodes(ast.Assign, ast.AnnAssign):
-        if node.value is not None and not isinstance(node.value, ast.Call | ast.Dict | ast.List | ast.Tuple | ast.Lambda):
-            yield from _words(program, node.value)
-    for call in program.calls_to("add_argument"):
-        default = program.argument(call, "default")
-        if default is not None:
-            yield from _words(program, default)
-    for function in program.nodes(ast.FunctionDef):
-        for default in (*function.args.defaults, *(item for item in function.args.kw_defaults if item)):
-            yield from _words(program, default)
+def _is_asked_first(program: Program, node: ast.AST) -> bool:
+    """Is it one side of a choice, or under a condition on the device?"""
+    for above in program.ancestors(node):
+        if isinstance(above, ast.IfExp | ast.BoolOp | ast.Compare):
+            return True
+        if isinstance(above, ast.If | ast.While) and _CONDITION.search(program.text(above.test)):
+            return True
+        if isinstance(above, ast.Try) and above.handlers and program.index.holds_any(above.body, node):
+            return True
+        if isinstance(above, ast.ClassDef):
+            return False
+    return False
+
+
+def torch_name(program: Program, at: ast.AST) -> str:
+    """What the module torch is called at this place, empty if it was not imported before it as a whole."""
+    for node in program.nodes(ast.Import):
+        for alias in node.names:
+            if alias.name == "torch" or (alias.name.startswith("torch.") and alias.asname is None):
+                name = (alias.asname or "torch") if alias.name == "torch" else "torch"
+                top_level = isinstance(program.parent(node), ast.Module) and program.is_before(node, at)
+                if top_level and not program.given(name):
+                    return name
+    return ""

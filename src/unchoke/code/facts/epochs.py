@@ -1,22 +1,22 @@
 """Runs over epochs: which loops they are, how often they go round, which code they run. For rules about what a kill loses.
 
-In comes a program, out go `Run` records, one for each loop over epochs that trains. Does not say what is saved: `saving` does.
+In comes a program, out go `EpochRun` records, one for each loop over epochs that trains. Does not say what is saved: `saving`
+does.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.loops import count_of, is_range, unwrapped
-from unchoke.code.facts.source_text import words
-from unchoke.code.node_index import FunctionNode, LoopNode
+from unchoke.code.facts.vocabulary import words
+from unchoke.code.node_index import FunctionNode, LoopNode, default_of, parameters
 from unchoke.code.program import Program
-from unchoke.code.signatures import default_of, parameters
 
 MIN_EPOCHS = 5
 _NOT_EPOCHS = frozenset(
@@ -27,10 +27,16 @@ _MEMORY = re.compile(
     r"(?:^|[._])(?:\w+_)?(?:feats?|features?)(?!\w*(?:extract|col|name|list))|embedding|bottleneck|latent", re.IGNORECASE
 )
 N = TypeVar("N", bound=ast.AST)
+_DEEPEST = 8
+_HARMLESS = re.compile(
+    r"stop|lr|rate|schedul|tqdm|prog|plot|time|nan|freez|anneal|cycl|warm|decay|plateau|bar$|metric|print|gc|memory",
+    re.IGNORECASE,
+)
+Does = Callable[[Program, ast.AST], bool]
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class EpochRun:
     """`node` is the loop over epochs, `batches` the loop over batches, `functions` what the body calls in this file."""
 
     node: LoopNode
@@ -39,9 +45,9 @@ class Run:
     functions: tuple[FunctionNode, ...]
 
 
-def epoch_runs(program: Program) -> list[Run]:
+def epoch_runs(program: Program) -> list[EpochRun]:
     """Every loop over epochs round training, once, in file order; also one that calls Keras' `fit` each time."""
-    found: dict[ast.AST, Run] = {}
+    found: dict[ast.AST, EpochRun] = {}
     for loop in program.facts.training_loops:
         if loop.epochs is not None and _is_over_epochs(program, loop.epochs, loop.node):
             found.setdefault(loop.epochs, _run(program, loop.epochs, loop.node))
@@ -52,12 +58,14 @@ def epoch_runs(program: Program) -> list[Run]:
     return sorted(found.values(), key=lambda run: program.index.number[run.node])
 
 
-def _run(program: Program, node: LoopNode, batches: LoopNode | FunctionNode | None) -> Run:
+def _run(program: Program, node: LoopNode, batches: LoopNode | FunctionNode | None) -> EpochRun:
     functions = {function for block in node.body for function in program.reach(block)}
-    return Run(node, batches, num_epochs(program, node), tuple(sorted(functions, key=lambda item: program.index.number[item])))
+    return EpochRun(
+        node, batches, num_epochs(program, node), tuple(sorted(functions, key=lambda item: program.index.number[item]))
+    )
 
 
-def nodes_of(program: Program, run: Run, *types: type[N]) -> Iterator[N]:
+def nodes_of(program: Program, run: EpochRun, *types: type[N]) -> Iterator[N]:
     """All nodes of these types that run in each epoch: in the loop's body and in the functions it calls."""
     for block in (*run.node.body, *run.functions):
         yield from program.within(block, *types)
@@ -82,7 +90,7 @@ def most(program: Program, node: ast.expr | None) -> Any:
     function = program.enclosing_function(node) if isinstance(node, ast.Name) else None
     if function is None or not isinstance(node, ast.Name) or node.id not in parameters(function):
         return UNKNOWN
-    given = [program.calls.argument_for(call, function, node.id) for call in program.callers(function)]
+    given = [program.argument_for(call, function, node.id) for call in program.callers(function)]
     values = [program.value(item) for item in (*given, default_of(function, node.id)) if item is not None]
     numbers = [value for value in values if isinstance(value, int | float)]
     return max(numbers) if numbers else UNKNOWN
@@ -132,3 +140,115 @@ def _says_epoch(program: Program, loop: LoopNode) -> bool:
 
 def _target_words(loop: ast.For) -> list[str]:
     return [word for node in ast.walk(loop.target) if isinstance(node, ast.Name) for word in words(node.id)]
+
+
+def callbacks_of(program: Program, call: ast.Call) -> list[ast.expr] | None:
+    """Each callback as the expression that makes it; None if some of them cannot be told."""
+    if any(keyword.arg is None for keyword in call.keywords):
+        return None
+    position = {"fit": 5, "fit_generator": 4}.get(program.method(call))
+    given = program.argument(call, "callbacks", position)
+    return [] if given is None else _elements(program, given, 0)
+
+
+def _elements(program: Program, node: ast.expr, depth: int) -> list[ast.expr] | None:
+    if depth > _DEEPEST:
+        return None
+    if isinstance(node, ast.Constant):
+        return []
+    if isinstance(node, ast.List | ast.Tuple):
+        return _joined(program, [item.value if isinstance(item, ast.Starred) else item for item in node.elts], depth)
+    if isinstance(node, ast.BinOp):
+        return _joined(program, [node.left, node.right], depth)
+    if isinstance(node, ast.IfExp):
+        return _joined(program, [node.body, node.orelse], depth)
+    if isinstance(node, ast.BoolOp):
+        return _joined(program, node.values, depth)
+    if isinstance(node, ast.Call):
+        return _called(program, node, depth)
+    return _named(program, node, depth) if isinstance(node, ast.Name | ast.Attribute) else None
+
+
+def _joined(program: Program, nodes: list[ast.expr], depth: int) -> list[ast.expr] | None:
+    found: list[ast.expr] = []
+    for node in nodes:
+        some = _elements(program, node, depth + 1)
+        if some is None:
+            return None
+        found += some
+    return found
+
+
+def _called(program: Program, call: ast.Call, depth: int) -> list[ast.expr] | None:
+    if program.name(call) in ("list", "tuple") or program.method(call) == "CallbackList":
+        return _elements(program, call.args[0], depth + 1) if call.args else []
+    function = program.functions.get(call.func.id) if isinstance(call.func, ast.Name) else None
+    if function is None:
+        return [call]
+    values = [item.value for item in program.within(function, ast.Return) if item.value is not None]
+    return _joined(program, values, depth)
+
+
+def _named(program: Program, node: ast.Name | ast.Attribute, depth: int) -> list[ast.expr] | None:
+    name = program.written(node)
+    given = program.assigned(name, node) or ([] if isinstance(node, ast.Attribute) else _given_to_parameter(program, node))
+    if not given:
+        return None
+    found = _joined(program, given, depth)
+    added = _joined(program, list(_added(program, name)), depth)
+    return None if found is None or added is None else found + added
+
+
+def _given_to_parameter(program: Program, node: ast.Name) -> list[ast.expr]:
+    function = program.enclosing_function(node)
+    if function is None or node.id not in parameters(function):
+        return []
+    given = [program.argument_for(call, function, node.id) for call in program.callers(function)]
+    return [item for item in (*given, default_of(function, node.id)) if item is not None]
+
+
+def _added(program: Program, name: str) -> Iterator[ast.expr]:
+    """What is appended to the list later."""
+    for call in program.nodes(ast.Call):
+        adds = isinstance(call.func, ast.Attribute) and call.func.attr in ("append", "extend", "insert") and bool(call.args)
+        if adds and program.written(program.receiver(call)) == name:
+            yield call.args[-1]
+    for node in program.nodes(ast.AugAssign):
+        if program.written(node.target) == name:
+            yield node.value
+
+
+def one_does(program: Program, callbacks: list[ast.expr], known: frozenset[str], does: Does) -> bool | None:
+    """Is one of them named in `known`, or does its class of this file do it? None if one is of another file and may."""
+    answers = [_does_it(program, item, known, does) for item in callbacks]
+    if True in answers:
+        return True
+    return None if None in answers else False
+
+
+def _does_it(program: Program, node: ast.expr, known: frozenset[str], does: Does) -> bool | None:
+    if not isinstance(node, ast.Call):
+        return None
+    name = program.name(node)
+    kind = name.rpartition(".")[2]
+    if kind in known:
+        return True
+    owner = program.assigned_class(node)
+    if owner is not None:
+        bases = {base.rpartition(".")[2] for base in program.bases(owner)}
+        parts: list[ast.AST] = [*owner.body, *(function for item in owner.body for function in program.reach(item))]
+        return bool(bases & known) or any(does(program, call) for part in parts for call in program.within(part, ast.Call))
+    if kind == "LambdaCallback":
+        return _lambda_does(program, node, does)
+    return (
+        False if name.startswith(("tf.keras.", "lightning.", "tqdm.", "tensorflow_addons.")) or _HARMLESS.search(kind) else None
+    )
+
+
+def _lambda_does(program: Program, call: ast.Call, does: Does) -> bool:
+    parts: list[ast.AST] = []
+    for keyword in call.keywords:
+        function = program.callable_of(keyword.value)
+        if function is not None:
+            parts += [function, *program.reach(function)]
+    return any(does(program, inner) for part in parts for inner in program.within(part, ast.Call))

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from unchoke.code.constant_values import Valued
+from unchoke.code.constant_values import Values
 from unchoke.code.facts.loops import step_kind
-from unchoke.code.facts.source_text import is_evaluating_name
+from unchoke.code.facts.vocabulary import is_evaluating_name
 from unchoke.code.node_index import FunctionNode
 
 _SWITCHES = frozenset({"torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad", "torch.autograd.inference_mode"})
@@ -24,7 +24,7 @@ _HOOKS = frozenset(
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluation:
+class EvaluationCode:
     """`node` is the function, or the first statement after `model.eval()`; `no_grad` says whether gradients are off in it."""
 
     node: ast.AST
@@ -36,26 +36,26 @@ class Evaluation:
     scope: ast.AST | None = None
 
 
-def evaluations(program: Valued) -> list[Evaluation]:
+def evaluations(program: Values) -> list[EvaluationCode]:
     """All evaluation code of the program, in order."""
     found = [*_functions(program), *_after_eval(program)]
     return sorted(found, key=lambda item: item.first)
 
 
-def _functions(program: Valued) -> Iterator[Evaluation]:
+def _functions(program: Values) -> Iterator[EvaluationCode]:
     for node in program.nodes(ast.FunctionDef, ast.AsyncFunctionDef):
         last = program.index.stop(node)
         if node.name in _HOOKS and isinstance(program.parent(node), ast.ClassDef):
-            yield Evaluation(node, "lightning", True, program.index.number[node], last)
+            yield EvaluationCode(node, "lightning", True, program.index.number[node], last)
         elif is_evaluating_name(node.name) and not _trains(program, node):
-            yield Evaluation(node, "function", is_switched_off(program, node), program.index.number[node], last)
+            yield EvaluationCode(node, "function", is_switched_off(program, node), program.index.number[node], last)
 
 
-def _trains(program: Valued, node: ast.AST) -> bool:
+def _trains(program: Values, node: ast.AST) -> bool:
     return any(step_kind(program, call) for call in program.within(node, ast.Call))
 
 
-def _after_eval(program: Valued) -> Iterator[Evaluation]:
+def _after_eval(program: Values) -> Iterator[EvaluationCode]:
     """The rest of the block after `model.eval()`; at the top of a notebook, of all cells that follow."""
     for call in program.calls_to("eval"):
         if not isinstance(call.func, ast.Attribute) or call.args or call.keywords:
@@ -67,17 +67,17 @@ def _after_eval(program: Valued) -> Iterator[Evaluation]:
             if rest:
                 first, last = program.index.number[rest[0]], program.index.stop(rest[-1])
                 off = all(is_off_at(program, item) for item in rest if not isinstance(item, ast.Pass))
-                yield Evaluation(rest[0], "mode", off, first, last, model, program.enclosing_scope(statement))
+                yield EvaluationCode(rest[0], "mode", off, first, last, model, program.enclosing_scope(statement))
 
 
-def _rest(program: Valued, statement: ast.stmt, model: str) -> Iterator[ast.stmt]:
+def _rest(program: Values, statement: ast.stmt, model: str) -> Iterator[ast.stmt]:
     for item in _following(program, statement):
         if _ends(program, item, model):
             return
         yield item
 
 
-def _following(program: Valued, statement: ast.stmt) -> Iterator[ast.stmt]:
+def _following(program: Values, statement: ast.stmt) -> Iterator[ast.stmt]:
     parent = program.parent(statement)
     for field in ("body", "orelse", "finalbody"):
         block = getattr(parent, field, None)
@@ -90,7 +90,7 @@ def _following(program: Valued, statement: ast.stmt) -> Iterator[ast.stmt]:
                 yield from module.body
 
 
-def _ends(program: Valued, item: ast.stmt, model: str) -> bool:
+def _ends(program: Values, item: ast.stmt, model: str) -> bool:
     """Training begins again, or the name gets another model."""
     if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return False
@@ -102,7 +102,7 @@ def _ends(program: Valued, item: ast.stmt, model: str) -> bool:
     return isinstance(item, ast.Assign) and any(program.written(target) == model for target in item.targets)
 
 
-def is_off_at(program: Valued, node: ast.AST) -> bool:
+def is_off_at(program: Values, node: ast.AST) -> bool:
     """Are gradients off where `node` runs: by a block round it, its function's decorator, a call before, or all its callers?"""
     for above in (node, *program.ancestors(node)):
         if isinstance(above, ast.With | ast.AsyncWith) and any(_is_switch(program, item.context_expr) for item in above.items):
@@ -112,7 +112,7 @@ def is_off_at(program: Valued, node: ast.AST) -> bool:
     return _switched_before(program, node)
 
 
-def is_switched_off(program: Valued, function: FunctionNode, depth: int = 0) -> bool:
+def is_switched_off(program: Values, function: FunctionNode, depth: int = 0) -> bool:
     """By decorator, or because every call of it in the file is where gradients are off."""
     if any(_is_switch(program, mark) for mark in function.decorator_list):
         return True
@@ -122,7 +122,7 @@ def is_switched_off(program: Valued, function: FunctionNode, depth: int = 0) -> 
     return bool(callers) and all(_call_is_off(program, call, function, depth) for call in callers)
 
 
-def _call_is_off(program: Valued, call: ast.Call, function: FunctionNode, depth: int) -> bool:
+def _call_is_off(program: Values, call: ast.Call, function: FunctionNode, depth: int) -> bool:
     for above in program.ancestors(call):
         if above is function:
             return True
@@ -133,7 +133,7 @@ def _call_is_off(program: Valued, call: ast.Call, function: FunctionNode, depth:
     return False
 
 
-def _is_switch(program: Valued, node: ast.expr) -> bool:
+def _is_switch(program: Values, node: ast.expr) -> bool:
     name = program.name(node)
     if name in _SWITCHES:
         return not (isinstance(node, ast.Call) and program.value(program.argument(node, "mode", 0)) is False)
@@ -143,7 +143,7 @@ def _is_switch(program: Valued, node: ast.expr) -> bool:
     return name.rpartition(".")[2] in ("no_grad", "inference_mode") and isinstance(node, ast.Call | ast.Name | ast.Attribute)
 
 
-def _switched_before(program: Valued, node: ast.AST) -> bool:
+def _switched_before(program: Values, node: ast.AST) -> bool:
     """A plain `torch.set_grad_enabled(False)` earlier in the file, not taken back before this place."""
     state = True
     number = program.index.number[node]

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from unchoke.code.node_index import FunctionNode, LoopNode
+from unchoke.code.node_index import FunctionNode, LoopNode, parameters
 from unchoke.code.program import Program
-from unchoke.code.signatures import parameters
 
 Mark = tuple[str, ast.AST]
 Marks = frozenset[Mark]
@@ -53,7 +52,7 @@ SAME_PICTURE = frozenset(
 
 
 @dataclass(frozen=True)
-class Handed:
+class CallMarks:
     """The marks of what a call is made on and given."""
 
     callee: Marks
@@ -73,7 +72,7 @@ class Handed:
 class Judge(Protocol):
     """Says what a call and a subscript do to marks; None leaves it to the flow."""
 
-    def call(self, flow: Flow, call: ast.Call, handed: Handed) -> Marks | None: ...
+    def call(self, flow: Flow, call: ast.Call, handed: CallMarks) -> Marks | None: ...
 
     def subscript(self, flow: Flow, node: ast.Subscript, base: Marks) -> Marks | None: ...
 
@@ -385,7 +384,7 @@ class Flow:
         receiver, callee = self._callee(call.func, env, scope)
         args = tuple(self._expr(item, env, scope) for item in call.args)
         keywords = tuple((item.arg, self._expr(item.value, env, scope)) for item in call.keywords)
-        handed = Handed(callee, receiver, args, keywords)
+        handed = CallMarks(callee, receiver, args, keywords)
         function = self.program.function_of(call)
         if function is not None:
             self._hand_over(call, function, handed)
@@ -413,7 +412,7 @@ class Flow:
             self._at[func] = self._at.get(func, NONE) | callee
         return receiver, callee
 
-    def _hand_over(self, call: ast.Call, function: FunctionNode, handed: Handed) -> None:
+    def _hand_over(self, call: ast.Call, function: FunctionNode, handed: CallMarks) -> None:
         names = parameters(function)
         if names[:1] in (["self"], ["cls"]) and isinstance(self.program.parent(function), ast.ClassDef):
             names = names[1:]
@@ -424,14 +423,14 @@ class Flow:
             if given is not None:
                 self._grow(self._given, (function, given), marks)
 
-    def _called_twice(self, maker: ast.Call, handed: Handed) -> Marks:
+    def _called_twice(self, maker: ast.Call, handed: CallMarks) -> Marks:
         """`delayed(f)(item)` and `Parallel(…)(…)` of joblib."""
         method = self.program.method(maker)
         if method == "delayed" and maker.args:
-            return self._mapped(maker, Handed(NONE, NONE, (NONE, *handed.args), ()), maker.args[0])
+            return self._mapped(maker, CallMarks(NONE, NONE, (NONE, *handed.args), ()), maker.args[0])
         return handed.all if method == "Parallel" else NONE
 
-    def _mapped(self, call: ast.Call, handed: Handed, given: ast.expr) -> Marks:
+    def _mapped(self, call: ast.Call, handed: CallMarks, given: ast.expr) -> Marks:
         """`map(f, items)`, `pool.map(f, items)`, `data.map(f)`: what `f` makes of the items."""
         function = self.program.callable_of(given)
         if function is None:

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from unchoke.code.assigning import Given
-from unchoke.code.facts.networks import Frozen
+from unchoke.code.assigning import Assignment
+from unchoke.code.facts.networks import FrozenModule
+from unchoke.code.node_index import parameters
 from unchoke.code.program import Program
-from unchoke.code.signatures import parameters
 
 _HEAD = re.compile(
     r"_?fc\d*|\w*heads?|classif\w*|last_linear|linear\d*|top|predictor|logits|score|out\w*|\w+_predictor|proj\w*|norm|fc_norm|dense\w*|clf|cls\w*"
@@ -101,7 +101,7 @@ def _given_by_callers(program: Program, name: str, at: ast.AST) -> list[ast.expr
     function = program.enclosing_function(at)
     if function is None or name not in parameters(function):
         return []
-    given = [program.calls.argument_for(call, function, name) for call in program.callers(function)[:4]]
+    given = [program.argument_for(call, function, name) for call in program.callers(function)[:4]]
     return [item for item in given if item is not None]
 
 
@@ -121,7 +121,7 @@ def _origin(program: Program, variable: str, at: ast.AST, depth: int = 0) -> str
     return f"{variable}@{function.name}" if own and function is not None else variable
 
 
-def _same_network(program: Program, given: Given) -> ast.expr | None:
+def _same_network(program: Program, given: Assignment) -> ast.expr | None:
     """The network behind an assignment: `net` in `ddp = DDP(net).to(device)`, what a function of the file returns."""
     node: ast.expr | None = given.value
     for _ in range(_DEEPEST):
@@ -178,7 +178,7 @@ def any_frozen(program: Program) -> set[str]:
     return named | {key_of(program, name, call) for name, call in _chained(program)} | _by_helpers(program)
 
 
-def _whole(program: Program) -> Iterator[Frozen]:
+def _whole(program: Program) -> Iterator[FrozenModule]:
     for item in program.facts.frozen:
         if item.name and (item.whole or _all_but_head(item.test) or (item.test is None and _all_but_last(program, item))):
             yield item
@@ -201,7 +201,7 @@ def _all_but_head(test: ast.expr | None) -> bool:
     return False
 
 
-def _all_but_last(program: Program, item: Frozen) -> bool:
+def _all_but_last(program: Program, item: FrozenModule) -> bool:
     """`list(model.parameters())[:-2]` and `list(model.children())[:-1]` leave out the last layer alone."""
     for loop in program.loops_around(item.node):
         if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Subscript) and isinstance(loop.iter.slice, ast.Slice):
@@ -213,7 +213,7 @@ def _all_but_last(program: Program, item: Frozen) -> bool:
     return False
 
 
-def _thaw(program: Program, item: Frozen) -> ast.AST | None:
+def _thaw(program: Program, item: FrozenModule) -> ast.AST | None:
     """Where it, or a part of it that is no head, is switched on again."""
     for name, node in thaws(program):
         whole = name == item.name or item.name.startswith(name + ".")

@@ -12,10 +12,9 @@ from collections.abc import Iterable, Iterator
 from weakref import WeakKeyDictionary
 
 from unchoke.code.constant_values import UNKNOWN
-from unchoke.code.facts.sourcing import comprehensions_round, given_before, loop_names
-from unchoke.code.node_index import FunctionNode
+from unchoke.code.facts.origins import comprehensions_round, given_before, loop_names
+from unchoke.code.node_index import FunctionNode, parameters
 from unchoke.code.program import Program
-from unchoke.code.signatures import parameters
 
 _DETACHING = frozenset(
     {
@@ -132,7 +131,7 @@ def _named(program: Program, node: ast.Name | ast.Attribute, depth: int) -> Answ
     if given is not None:
         if given.position == 1 and isinstance(given.value, ast.Call) and program.method(given.value) in _PAIRS:
             return False
-        part = program.calls.given_value(given)
+        part = program.given_value(given)
         found = carries_graph(program, part if part is not None else given.value, depth + 1)
     elif isinstance(node, ast.Name):
         found = _bound(program, node, depth)
@@ -157,7 +156,7 @@ def _bound(program: Program, node: ast.Name, depth: int) -> Answer:
     if depth > 6:
         return None
     calls = program.callers(function)[:8]
-    answers = (carries_graph(program, program.calls.argument_for(call, function, node.id), depth + 2) for call in calls)
+    answers = (carries_graph(program, program.argument_for(call, function, node.id), depth + 2) for call in calls)
     return together(answers) if calls else None
 
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.facts.name_lookup import calls_named
-from unchoke.code.facts.tf_data import is_tf_dataset
-from unchoke.code.node_index import FunctionNode
+from unchoke.code.facts.origins import calls_named
+from unchoke.code.facts.per_sample import is_tf_dataset
+from unchoke.code.node_index import FunctionNode, parameters
 from unchoke.code.program import Program
-from unchoke.code.signatures import parameters
 
 _REMEMBERING = frozenset({"lru_cache", "cache", "cached_property", "cached", "memoize", "memoized", "cachedmethod", "memoise"})
 _SAVES = frozenset(
@@ -227,6 +226,6 @@ def _upstream_given(program: Program, node: ast.Name, depth: int) -> Iterator[as
     if function is None or node.id not in parameters(function):
         return
     for call in program.callers(function):
-        given = program.calls.argument_for(call, function, node.id)
+        given = program.argument_for(call, function, node.id)
         if given is not None and is_tf_dataset(program, given):
             yield from _upstream(program, given, depth + 1)

@@ -1,7 +1,7 @@
-"""The loops that train: over batches, and over epochs round them; in plain PyTorch, GradientTape, `train_on_batch` and Lightning.
+"""The code that trains: loops over batches and epochs, whatever the framework; training by one call.
 
-In comes a program, out go `Loop` records. A loop counts when a step of training (`backward`, an optimizer's step, a tape) runs in
-its body, in the same function or in one that the body calls. Evaluation is in `evaluation`.
+In comes a program, out go `Loop` and `Fit` records. A loop counts when a step of training (`backward`, an optimizer's step, a
+tape) runs in its body, in the same function or in one that the body calls. Evaluation is in `evaluation`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from unchoke.code.constant_values import UNKNOWN, Valued
+from unchoke.code.constant_values import UNKNOWN, Values
 from unchoke.code.node_index import FunctionNode, LoopNode
 
 Kind = Literal["torch", "lightning", "tape", "batch"]
@@ -19,6 +19,13 @@ _WRAPPED = frozenset(
     {"tqdm", "trange", "enumerate", "islice", "track", "progress_bar", "master_bar", "notebook_tqdm", "tqdm_notebook", "Bar"}
 )
 _OPTIMIZER_WORDS = ("opt", "optim", "scaler")
+FitKind = Literal["keras", "lightning", "hf", "fastai", "sklearn"]
+_KERAS_OPTIONS = frozenset(
+    {"epochs", "nb_epoch", "validation_data", "steps_per_epoch", "callbacks", "validation_split", "batch_size", "verbose",
+     "workers", "initial_epoch", "validation_steps", "class_weight", "use_multiprocessing"}
+)  # fmt: skip
+_FASTAI = frozenset({"fine_tune", "fit_one_cycle", "fit_flat_cos", "fit_sgdr"})
+_TRAINERS = frozenset({"Trainer", "Seq2SeqTrainer", "SFTTrainer"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +38,7 @@ class Loop:
     num_epochs: Any = None
 
 
-def training_loops(program: Valued) -> list[Loop]:
+def training_loops(program: Values) -> list[Loop]:
     """Every training loop once, in file order."""
     found: dict[ast.AST, Loop] = {}
     for mark, kind in _marks(program):
@@ -42,7 +49,7 @@ def training_loops(program: Valued) -> list[Loop]:
     return sorted(found.values(), key=lambda loop: program.index.number[loop.node])
 
 
-def _marks(program: Valued) -> Iterator[tuple[ast.AST, Kind]]:
+def _marks(program: Values) -> Iterator[tuple[ast.AST, Kind]]:
     """The calls that are a step of training."""
     for call in program.calls_to("backward", "step", "GradientTape", "apply_gradients", "train_on_batch"):
         kind = step_kind(program, call)
@@ -50,7 +57,7 @@ def _marks(program: Valued) -> Iterator[tuple[ast.AST, Kind]]:
             yield call, kind
 
 
-def step_kind(program: Valued, call: ast.Call) -> Kind | None:
+def step_kind(program: Values, call: ast.Call) -> Kind | None:
     """Is this call a step of training, and in which framework?"""
     method = program.method(call)
     if method == "backward" and isinstance(call.func, ast.Attribute):
@@ -62,7 +69,7 @@ def step_kind(program: Valued, call: ast.Call) -> Kind | None:
     return "batch" if method == "train_on_batch" else None
 
 
-def is_optimizer(program: Valued, node: ast.AST | None) -> bool:
+def is_optimizer(program: Values, node: ast.AST | None) -> bool:
     name = program.written(node).rpartition(".")[2].lower()
     if "sched" in name:
         return False
@@ -72,7 +79,7 @@ def is_optimizer(program: Valued, node: ast.AST | None) -> bool:
     return made.startswith("torch.optim.") and "lr_scheduler" not in made
 
 
-def _loops_of(program: Valued, mark: ast.AST, kind: Kind, depth: int = 0) -> Iterator[Loop]:
+def _loops_of(program: Values, mark: ast.AST, kind: Kind, depth: int = 0) -> Iterator[Loop]:
     """The batch loop round a step: in its own function, else round the calls of that function."""
     around = program.loops_around(mark)
     if around:
@@ -91,12 +98,12 @@ def _loops_of(program: Valued, mark: ast.AST, kind: Kind, depth: int = 0) -> Ite
         yield Loop(function, kind)
 
 
-def _is_handed_over(program: Valued, function: FunctionNode) -> bool:
+def _is_handed_over(program: Values, function: FunctionNode) -> bool:
     """Is the function given to something that calls it for each batch, such as an engine?"""
     return any(isinstance(program.parent(node), ast.Call | ast.keyword) for node in program.names(function.name))
 
 
-def _batch_loop(program: Valued, around: list[LoopNode]) -> LoopNode:
+def _batch_loop(program: Values, around: list[LoopNode]) -> LoopNode:
     """The innermost loop, unless it only repeats a step a few times inside a loop over a loader."""
     inner = around[0]
     if len(around) > 1 and isinstance(inner, ast.For) and _is_short(program, inner) and _is_over_data(program, around[1]):
@@ -104,14 +111,14 @@ def _batch_loop(program: Valued, around: list[LoopNode]) -> LoopNode:
     return inner
 
 
-def _is_short(program: Valued, loop: ast.For) -> bool:
+def _is_short(program: Values, loop: ast.For) -> bool:
     if isinstance(loop.iter, ast.Tuple | ast.List):
         return True
     count = count_of(program, loop)
     return isinstance(count, int) and count <= 8
 
 
-def _is_over_data(program: Valued, loop: LoopNode) -> bool:
+def _is_over_data(program: Values, loop: LoopNode) -> bool:
     if not isinstance(loop, ast.For | ast.AsyncFor):
         return False
     inner = unwrapped(program, loop.iter)
@@ -120,7 +127,7 @@ def _is_over_data(program: Valued, loop: LoopNode) -> bool:
     )
 
 
-def unwrapped(program: Valued, node: ast.expr) -> ast.expr:
+def unwrapped(program: Values, node: ast.expr) -> ast.expr:
     """What is really looped over: `loader` in `enumerate(tqdm(loader))`, also through a variable for the bar."""
     for _ in range(8):
         if isinstance(node, ast.Call) and node.args and program.method(node) in _WRAPPED:
@@ -136,7 +143,7 @@ def unwrapped(program: Valued, node: ast.expr) -> ast.expr:
     return node
 
 
-def is_range(program: Valued, node: ast.expr) -> bool:
+def is_range(program: Values, node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and program.name(node) in (
         "range",
         "tqdm.trange",
@@ -148,7 +155,7 @@ def is_range(program: Valued, node: ast.expr) -> bool:
     )
 
 
-def count_of(program: Valued, loop: LoopNode) -> Any:
+def count_of(program: Values, loop: LoopNode) -> Any:
     """How often the loop runs: a number, or UNKNOWN."""
     if not isinstance(loop, ast.For | ast.AsyncFor):
         return _count_of_while(program, loop)
@@ -166,7 +173,7 @@ def count_of(program: Valued, loop: LoopNode) -> Any:
     return max(given[1] - first, 0)
 
 
-def _count_of_while(program: Valued, loop: ast.While) -> Any:
+def _count_of_while(program: Values, loop: ast.While) -> Any:
     """`while epoch < 30` runs at most 30 times."""
     test = loop.test
     if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Lt | ast.LtE):
@@ -175,7 +182,7 @@ def _count_of_while(program: Valued, loop: ast.While) -> Any:
     return UNKNOWN
 
 
-def _epoch_loop(program: Valued, outer: list[LoopNode], node: LoopNode) -> LoopNode | None:
+def _epoch_loop(program: Values, outer: list[LoopNode], node: LoopNode) -> LoopNode | None:
     """The loop over epochs round the batch loop: in the same function, else round the calls of the function."""
     for loop in outer:
         if _says_epoch(program, loop):
@@ -188,7 +195,7 @@ def _epoch_loop(program: Valued, outer: list[LoopNode], node: LoopNode) -> LoopN
     return _epochs_of_callers(program, program.enclosing_function(node), 0)
 
 
-def _epochs_of_callers(program: Valued, function: FunctionNode | None, depth: int) -> LoopNode | None:
+def _epochs_of_callers(program: Values, function: FunctionNode | None, depth: int) -> LoopNode | None:
     if function is None or depth > 5:
         return None
     for call in program.callers(function):
@@ -202,7 +209,7 @@ def _epochs_of_callers(program: Valued, function: FunctionNode | None, depth: in
     return None
 
 
-def _says_epoch(program: Valued, loop: LoopNode) -> bool:
+def _says_epoch(program: Values, loop: LoopNode) -> bool:
     if isinstance(loop, ast.While):
         return "epoch" in program.text(loop.test).lower()
     if not is_range(program, unwrapped(program, loop.iter)):
@@ -214,7 +221,7 @@ def _says_epoch(program: Valued, loop: LoopNode) -> bool:
     return "epoch" in counted and not any(other in counted for other in ("step", "batch", "len("))
 
 
-def _step_methods(program: Valued) -> Iterator[Loop]:
+def _step_methods(program: Values) -> Iterator[Loop]:
     """Lightning's `training_step` and Keras models' own `train_step`."""
     for owner in program.nodes(ast.ClassDef):
         bases = program.bases(owner)
@@ -225,3 +232,91 @@ def _step_methods(program: Valued) -> Iterator[Loop]:
                 yield Loop(node, "lightning")
             elif node.name == "train_step" and any(name.startswith("tf.keras") for name in bases):
                 yield Loop(node, "tape")
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """`trainer` is the construction of the trainer, `settings` that of its arguments, where there are such."""
+
+    call: ast.Call
+    kind: FitKind
+    num_epochs: Any
+    trainer: ast.Call | None = None
+    settings: ast.Call | None = None
+
+
+def fits(program: Values) -> list[Fit]:
+    """Every such call, in order."""
+    return list(_fits(program))
+
+
+def _fits(program: Values) -> Iterator[Fit]:
+    for call in program.calls_to("fit", "fit_generator", "train", *_FASTAI):
+        if not isinstance(call.func, ast.Attribute):
+            continue
+        method = call.func.attr
+        if method in ("fit", "fit_generator"):
+            yield _fit(program, call)
+        elif method == "train":
+            trainer = _construction(program, call.func.value)
+            if trainer is not None and _is_hf(program, trainer):
+                yield _hf(program, call, trainer)
+        elif method in _FASTAI:
+            yield Fit(
+                call, "fastai", _number(program, program.argument(call, "epochs" if method == "fine_tune" else "n_epoch", 0))
+            )
+
+
+def _fit(program: Values, call: ast.Call) -> Fit:
+    trainer = _construction(program, program.receiver(call))
+    if trainer is not None and program.method(trainer) == "Trainer" and not _is_hf(program, trainer):
+        given = program.argument(trainer, "max_epochs")
+        return Fit(call, "lightning", _number(program, given), trainer)
+    made = program.made_by(program.receiver(call))
+    if made.startswith("fastai") or made.endswith("Learner"):
+        return Fit(call, "fastai", _number(program, program.argument(call, "n_epoch", 0)))
+    if _is_keras(program, call, made):
+        given = program.argument(call, "epochs", 3) or program.argument(call, "nb_epoch")
+        return Fit(call, "keras", _number(program, given) if given is not None else 1)
+    return Fit(call, "sklearn", None)
+
+
+def _is_keras(program: Values, call: ast.Call, made: str) -> bool:
+    if call.func.attr == "fit_generator" if isinstance(call.func, ast.Attribute) else False:
+        return True
+    if made.startswith("sklearn") or made.endswith("ImageDataGenerator"):
+        return False
+    if any(keyword.arg in _KERAS_OPTIONS for keyword in call.keywords):
+        return True
+    return made.startswith("tf.keras")
+
+
+def _construction(program: Values, node: ast.AST | None) -> ast.Call | None:
+    if isinstance(node, ast.Call):
+        return node
+    given = program.latest(node) if node is not None else None
+    return given if isinstance(given, ast.Call) else None
+
+
+def _is_hf(program: Values, trainer: ast.Call) -> bool:
+    name = program.name(trainer)
+    if name.startswith("transformers.") or name.rpartition(".")[2] in _TRAINERS - {"Trainer"}:
+        return True
+    owner = program.classes.get(name)
+    if owner is not None:
+        return any(base.startswith("transformers.") for base in program.bases(owner))
+    return name.endswith("Trainer") and program.keyword(trainer, "train_dataset") is not None
+
+
+def _hf(program: Values, call: ast.Call, trainer: ast.Call) -> Fit:
+    given = program.argument(trainer, "args", 1)
+    settings = _construction(program, given)
+    if settings is None:
+        return Fit(call, "hf", 3, trainer)
+    epochs = program.argument(settings, "num_train_epochs")
+    return Fit(call, "hf", _number(program, epochs) if epochs is not None else 3, trainer, settings)
+
+
+def _number(program: Values, node: ast.AST | None) -> Any:
+    found = program.value(node)
+    return found if isinstance(found, int | float) else UNKNOWN

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from unchoke.code.constant_values import Valued
+from unchoke.code.constant_values import Values
 from unchoke.code.facts.evaluation import is_off_at
-from unchoke.code.signatures import parameters
+from unchoke.code.node_index import parameters
 
 _NETWORK_WORD = re.compile(
     r"(?:^|_)(?:model|net|network|encoder|enc|backbone|base|unet|resnet\w*|vit|cnn|classifier|head|decoder|generator|discriminator|"
@@ -36,7 +36,7 @@ _MODEL_BASES = ("Module", "LightningModule", "Model", "PreTrainedModel", "Layer"
 
 
 @dataclass(frozen=True, eq=False)
-class Frozen:
+class FrozenModule:
     """`name` is the part as written (`self.backbone`), `by` how it was frozen, `whole` whether all of it was."""
 
     name: str
@@ -57,7 +57,7 @@ class Optimizer:
     filtered: bool = False  # only parameters that require gradients are given
 
 
-def is_network(program: Valued, node: ast.AST | None) -> bool:
+def is_network(program: Values, node: ast.AST | None) -> bool:
     """Is this expression a network: by how it was made, its class in the file, or its name?"""
     if not isinstance(node, ast.Name | ast.Attribute) or "." in program.name(node).removeprefix("?."):
         return False  # a name of a library makes networks and is none
@@ -88,13 +88,13 @@ def is_network_made(name: str) -> bool:
     return name.startswith((*_MAKERS, "tensorflow_hub.KerasLayer")) and not _NOT_NETWORKS.match(name)
 
 
-def _is_model_class(program: Valued, owner: ast.ClassDef) -> bool:
+def _is_model_class(program: Values, owner: ast.ClassDef) -> bool:
     if owner.name.endswith("Loss"):
         return False
     return any(base.rpartition(".")[2] in _MODEL_BASES for base in program.bases(owner))
 
 
-def is_forward(program: Valued, call: ast.Call) -> bool:
+def is_forward(program: Values, call: ast.Call) -> bool:
     """Does this call run a network: `model(x)`, `self.backbone(x)`, `model.forward(x)`, `model.predict(x)`?"""
     if not call.args and not any(keyword.arg in (None, "pixel_values", "x", "images", "inputs") for keyword in call.keywords):
         return False
@@ -111,19 +111,19 @@ def is_forward(program: Valued, call: ast.Call) -> bool:
     return is_network(program, func) and program.method(call) not in _NOT_FORWARD
 
 
-def forwards(program: Valued) -> list[ast.Call]:
+def forwards(program: Values) -> list[ast.Call]:
     """All calls that run a network, in order; calls in a Keras model's own construction (on layers) are among them."""
     return [call for call in program.nodes(ast.Call) if is_forward(program, call)]
 
 
-def frozen_parts(program: Valued, trained: Iterable[ast.AST]) -> list[Frozen]:
+def frozen_parts(program: Values, trained: Iterable[ast.AST]) -> list[FrozenModule]:
     """What the program freezes, in order; `trained` are the training loops and the like, without the evaluation in them."""
     found = [*_switched(program, wanted=False), *_made_frozen(program), *_by_no_grad(program, trained)]
     thaws = list(_switched(program, wanted=True))
     return sorted((_with_thaw(program, item, thaws) for item in found), key=lambda item: program.index.number[item.node])
 
 
-def _with_thaw(program: Valued, item: Frozen, thaws: list[Frozen]) -> Frozen:
+def _with_thaw(program: Values, item: FrozenModule, thaws: list[FrozenModule]) -> FrozenModule:
     for thaw in thaws:
         same = item.name == thaw.name or (thaw.name and item.name.startswith(thaw.name + "."))
         if same and thaw.whole and program.is_before(item.node, thaw.node):
@@ -131,7 +131,7 @@ def _with_thaw(program: Valued, item: Frozen, thaws: list[Frozen]) -> Frozen:
     return item
 
 
-def _switched(program: Valued, *, wanted: bool) -> Iterator[Frozen]:
+def _switched(program: Values, *, wanted: bool) -> Iterator[FrozenModule]:
     """Every `requires_grad = …`, `requires_grad_(…)` and `trainable = …` with this value."""
     for node in program.nodes(ast.Assign):
         for target in node.targets:
@@ -144,7 +144,9 @@ def _switched(program: Valued, *, wanted: bool) -> Iterator[Frozen]:
             yield from _frozen_by_loop(program, call.func.value, call, "requires_grad")
 
 
-def _frozen_by_loop(program: Valued, node: ast.expr, at: ast.AST, by: Literal["requires_grad", "trainable"]) -> Iterator[Frozen]:
+def _frozen_by_loop(
+    program: Values, node: ast.expr, at: ast.AST, by: Literal["requires_grad", "trainable"]
+) -> Iterator[FrozenModule]:
     """`for p in X.parameters(): p.requires_grad = False`, or `X.requires_grad_(False)` and `X.trainable = False` themselves."""
     for loop in program.loops_around(at):
         if isinstance(loop, ast.For) and _mentions(program, loop.target, program.written(node)):
@@ -159,32 +161,32 @@ def _frozen_by_loop(program: Valued, node: ast.expr, at: ast.AST, by: Literal["r
 
 
 def _named_by_callers(
-    program: Valued,
+    program: Values,
     module: ast.expr,
     at: ast.AST,
     by: Literal["requires_grad", "trainable"],
     whole: bool,
     test: ast.expr | None,
-) -> Iterator[Frozen]:
+) -> Iterator[FrozenModule]:
     """In a helper (`def freeze(net): …`) the part is what each call of the helper gives."""
     function = program.enclosing_function(at)
     if isinstance(module, ast.Name) and function is not None and module.id in parameters(function):
         callers = program.callers(function)
         for call in callers:
             given = program.argument_for(call, function, module.id)
-            yield Frozen(program.written(given), call, by, whole, test)
+            yield FrozenModule(program.written(given), call, by, whole, test)
         if callers:
             return
     name = program.written(module)
     if name:
-        yield Frozen(name, at, by, whole, test)
+        yield FrozenModule(name, at, by, whole, test)
 
 
-def _mentions(program: Valued, target: ast.expr, name: str) -> bool:
+def _mentions(program: Values, target: ast.expr, name: str) -> bool:
     return any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(target))
 
 
-def _looped_module(program: Valued, node: ast.expr) -> tuple[ast.expr, bool]:
+def _looped_module(program: Values, node: ast.expr) -> tuple[ast.expr, bool]:
     """The module whose parameters or layers are looped over, and whether all of them are."""
     whole = True
     while True:
@@ -200,17 +202,17 @@ def _looped_module(program: Valued, node: ast.expr) -> tuple[ast.expr, bool]:
             return node, whole
 
 
-def _made_frozen(program: Valued) -> Iterator[Frozen]:
+def _made_frozen(program: Values) -> Iterator[FrozenModule]:
     """`hub.KerasLayer(…, trainable=False)`."""
     for call in program.nodes(ast.Call):
         keyword = program.keyword(call, "trainable")
         if keyword is None or not is_network_made(program.name(call)):
             continue
         if program.value(keyword.value) is False and program.targets(call):
-            yield Frozen(program.targets(call)[0], keyword.value, "trainable")
+            yield FrozenModule(program.targets(call)[0], keyword.value, "trainable")
 
 
-def _by_no_grad(program: Valued, trained: Iterable[ast.AST]) -> Iterator[Frozen]:
+def _by_no_grad(program: Values, trained: Iterable[ast.AST]) -> Iterator[FrozenModule]:
     """A part whose forward runs with gradients off in a model's `forward` or on each step of training, and nowhere with them."""
     off, on = [], set()
     functions = [node for node in program.nodes(ast.FunctionDef) if node.name in ("forward", "training_step")]
@@ -219,13 +221,13 @@ def _by_no_grad(program: Valued, trained: Iterable[ast.AST]) -> Iterator[Frozen]
         if is_forward(program, call):
             name = program.written(call.func) or program.written(program.receiver(call))
             if is_off_at(program, call):
-                off.append(Frozen(name, call, "no_grad"))
+                off.append(FrozenModule(name, call, "no_grad"))
             else:
                 on.add(name)
     yield from (item for item in off if item.name not in on)
 
 
-def optimizers(program: Valued) -> list[Optimizer]:
+def optimizers(program: Values) -> list[Optimizer]:
     """Every optimizer the program makes."""
     found = []
     for call in program.nodes(ast.Call):
@@ -239,7 +241,7 @@ def optimizers(program: Valued) -> list[Optimizer]:
     return found
 
 
-def _makes_optimizer(program: Valued, call: ast.Call, given: ast.expr) -> bool:
+def _makes_optimizer(program: Values, call: ast.Call, given: ast.expr) -> bool:
     name = program.name(call)
     last = name.rpartition(".")[2]
     if name.startswith("torch.optim."):
@@ -251,7 +253,7 @@ def _makes_optimizer(program: Valued, call: ast.Call, given: ast.expr) -> bool:
     return any(program.method(inner) in ("parameters", "named_parameters") for inner in program.within(given, ast.Call))
 
 
-def _given_modules(program: Valued, node: ast.AST, depth: int = 0) -> Iterator[str]:
+def _given_modules(program: Values, node: ast.AST, depth: int = 0) -> Iterator[str]:
     """`model.fc` for `model.fc.parameters()`, through lists, dicts, filters and variables."""
     for call in program.within(node, ast.Call):
         if isinstance(call.func, ast.Attribute) and call.func.attr in ("parameters", "named_parameters"):

@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from typing import Literal
 from weakref import WeakKeyDictionary
 
-from unchoke.code.facts.augmenting import is_random_number
-from unchoke.code.facts.name_lookup import calls_named
-from unchoke.code.facts.per_sample import PerSample
-from unchoke.code.node_index import FunctionNode
+from unchoke.code.assigning import Assignment
+from unchoke.code.facts.per_sample import SampleFunction, is_random_number
+from unchoke.code.node_index import FunctionNode, LoopNode, parameters
 from unchoke.code.program import Program
-from unchoke.code.signatures import parameters
 
 Scope = FunctionNode | ast.Lambda | None
 Loop = ast.For | ast.AsyncFor | ast.comprehension
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _BINDING = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr, ast.withitem, ast.For, ast.AsyncFor, ast.comprehension)
 _OWN = ("self", "cls")
+_MOST = 40  # assignments behind one expression
+_ADDING = ("append", "extend", "insert")
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Ground:
 
 def grounds(program: Program, node: ast.AST, *, without: frozenset[str] = frozenset(), everywhere: bool = False) -> set[Ground]:
     """All that the value of `node` rests on. Names in `without` are not followed, variables of the file only if `everywhere`."""
-    walk = _Walk(program, without, at_module=everywhere or program.enclosing_scope(node) is None)
+    walk = _BackwardWalk(program, without, at_module=everywhere or program.enclosing_scope(node) is None)
     walk.expression(node)
     return walk.found
 
@@ -47,12 +47,12 @@ def is_of_sample(program: Program, node: ast.AST, *, without: frozenset[str] = f
     return any(_changes(program, ground, random=random) for ground in grounds(program, node, without=without))
 
 
-def per_sample_records(program: Program) -> list[PerSample]:
+def per_sample_records(program: Program) -> list[SampleFunction]:
     """The per-sample functions of the file, and the generators that a function makes: `from_generator(samples(ids))`."""
     return list(_known(program).roots.values())
 
 
-def record_at(program: Program, node: ast.AST) -> PerSample | None:
+def record_at(program: Program, node: ast.AST) -> SampleFunction | None:
     """The record of the per-sample code that `node` is in, directly or through calls."""
     found = program.facts.in_per_sample(node)
     function = program.enclosing_function(node)
@@ -64,7 +64,7 @@ def is_random(program: Program, node: ast.AST) -> bool:
     return any(ground.kind == "random" for ground in grounds(program, node))
 
 
-def runs_for_each_sample(program: Program, node: ast.AST) -> PerSample | None:
+def runs_for_each_sample(program: Program, node: ast.AST) -> SampleFunction | None:
     """The record of the per-sample code that runs `node` for every sample: not before a generator's loop, not in an `except`."""
     record = record_at(program, node)
     if record is None or any(isinstance(above, ast.ExceptHandler) for above in _within_function(program, node)):
@@ -77,15 +77,15 @@ def bindings(program: Program, scope: Scope, name: str) -> list[tuple[ast.AST, a
     return _known(program).bound.get((scope, name), [])
 
 
-class _Known:
+class _ProgramOrigins:
     """What is worked out once for a program."""
 
     def __init__(self, program: Program) -> None:
-        self.roots: dict[ast.AST, PerSample] = {record.function: record for record in program.facts.per_sample}
-        self.reached: dict[ast.AST, PerSample] = {}
+        self.roots: dict[ast.AST, SampleFunction] = {record.function: record for record in program.facts.per_sample}
+        self.reached: dict[ast.AST, SampleFunction] = {}
         for made in _made_generators(program):
             if made not in self.roots:
-                self.roots[made] = PerSample(made, "generator")
+                self.roots[made] = SampleFunction(made, "generator")
                 self.reached.update(dict.fromkeys((made, *program.reach(made)), self.roots[made]))
         self.bound: dict[tuple[ast.AST | None, str], list[tuple[ast.AST, ast.expr]]] = {}
         for node in program.nodes(*_BINDING):
@@ -96,12 +96,12 @@ class _Known:
         self.counters = {(program.enclosing_class(item), program.written(item.target)) for item in inside}
 
 
-_KNOWN: WeakKeyDictionary[Program, _Known] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[Program, _ProgramOrigins] = WeakKeyDictionary()
 
 
-def _known(program: Program) -> _Known:
+def _known(program: Program) -> _ProgramOrigins:
     if program not in _KNOWN:
-        _KNOWN[program] = _Known(program)
+        _KNOWN[program] = _ProgramOrigins(program)
     return _KNOWN[program]
 
 
@@ -139,7 +139,7 @@ def _matching(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr
             yield from _matching(part, parts[position] if parts is not None else value)
 
 
-class _Walk:
+class _BackwardWalk:
     """One search backwards; each name of each scope is visited once."""
 
     def __init__(self, program: Program, without: frozenset[str], *, at_module: bool) -> None:
@@ -188,7 +188,7 @@ class _Walk:
         if isinstance(function, ast.Lambda):
             return
         for call in self._program.callers(function):
-            given = self._program.calls.argument_for(call, function, name)
+            given = self._program.argument_for(call, function, name)
             if given is not None and (self._at_module or self._program.enclosing_scope(given) is not None):
                 self.expression(given)
 
@@ -266,3 +266,106 @@ def _in_yielding_loop(program: Program, function: FunctionNode, node: ast.AST) -
     loops = [program.loops_around(item) for item in yields]
     number = program.index.number[node]
     return any(not around or program.in_body(around[0], number) for around in loops)
+
+
+def root(node: ast.AST | None) -> str:
+    """The variable a chain begins with: `history` in `history["loss"].append`; `self.x` stays whole."""
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call | ast.Starred):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
+            return f"self.{node.attr}"
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def given_before(program: Program, node: ast.AST) -> Assignment | None:
+    """The assignment of the variable `node` that comes last before it in the same scope, unpacked or not."""
+    name = program.written(node)
+    number, scope = program.index.number[node], program.enclosing_scope(node)
+    found = [item for item in program.given(name) if item.scope is scope]
+    before = [item for item in found if program.index.stop(program.index.all[item.order]) < number]
+    return before[-1] if before else None
+
+
+def sources(program: Program, node: ast.AST) -> Iterator[ast.AST]:
+    """Every node of an expression and, through the variables in it, of what they were given in the same function; each once."""
+    seen: set[ast.AST] = {node}
+    left = [node]
+    while left and len(seen) < _MOST:
+        for part in program.within(left.pop(), ast.AST):
+            yield part
+            given = given_before(program, part) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) else None
+            if given is not None and given.value not in seen and not program.index.holds(given.value, node):
+                seen.add(given.value)
+                left.append(given.value)
+
+
+def loop_names(loop: LoopNode | ast.comprehension) -> set[str]:
+    """The variables that a loop sets."""
+    if isinstance(loop, ast.While):
+        return set()
+    return {part.id for part in ast.walk(loop.target) if isinstance(part, ast.Name)}
+
+
+def comprehensions_round(program: Program, node: ast.AST) -> list[ast.comprehension]:
+    """The `for` parts of the comprehensions whose element holds `node`, innermost first."""
+    found: list[ast.comprehension] = []
+    inner = node
+    for above in program.ancestors(node):
+        if isinstance(above, ast.stmt | ast.Lambda):
+            break
+        if isinstance(above, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) and inner not in above.generators:
+            found += reversed(above.generators)
+        inner = above
+    return found
+
+
+class _Lookup:
+    def __init__(self, program: Program) -> None:
+        self.calls: dict[str, list[ast.Call]] = {}
+        self.loads: dict[str, list[ast.Name]] = {}
+        self.added: dict[str, list[tuple[ast.AST, ast.expr]]] = {}
+        self.set_on: dict[str, list[ast.expr]] = {}
+        for call in program.nodes(ast.Call):
+            method = program.method(call)
+            self.calls.setdefault(method, []).append(call)
+            if method in _ADDING and call.args:
+                self.added.setdefault(program.written(program.receiver(call)), []).append((call, call.args[-1]))
+        for name in program.nodes(ast.Name):
+            if isinstance(name.ctx, ast.Load):
+                self.loads.setdefault(name.id, []).append(name)
+        for more in program.nodes(ast.AugAssign):
+            self.added.setdefault(program.written(more.target), []).append((more, more.value))
+        for given in program.nodes(ast.Assign):
+            for target in given.targets:
+                if isinstance(target, ast.Attribute) and program.written(target.value) != "self":
+                    self.set_on.setdefault(target.attr, []).append(given.value)
+
+
+_LOOKUPS: WeakKeyDictionary[Program, _Lookup] = WeakKeyDictionary()
+
+
+def _lookup(program: Program) -> _Lookup:
+    if program not in _LOOKUPS:
+        _LOOKUPS[program] = _Lookup(program)
+    return _LOOKUPS[program]
+
+
+def calls_named(program: Program, *methods: str) -> list[ast.Call]:
+    """All calls whose name ends in one of these."""
+    found = _lookup(program).calls
+    return [call for method in methods for call in found.get(method, ())]
+
+
+def loads_of(program: Program, name: str) -> list[ast.Name]:
+    """All places that read a variable of this name."""
+    return _lookup(program).loads.get(name, [])
+
+
+def set_from_outside(program: Program, attribute: str) -> list[ast.expr]:
+    """What `data.transform = …` gives to an attribute of this name, on anything but `self`."""
+    return _lookup(program).set_on.get(attribute, [])
+
+
+def added_to(program: Program, name: str) -> list[tuple[ast.AST, ast.expr]]:
+    """What `x += …` and `x.append(…)` add to a variable, as written."""
+    return _lookup(program).added.get(name, [])

@@ -1,19 +1,18 @@
 """Which code runs once for every sample: `__getitem__` and what it calls, functions mapped over a data set, generators, collate.
 
-In comes a program, out go `PerSample` records and a table from each function reached to the record it serves. Does not say what
-that code does: rules do.
+In comes a program, out go `SampleFunction` records and a table from each function reached to the record it serves; which
+expressions are tf.data pipelines, and what draws at random. Rules say what is wrong with it.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from unchoke.code.constant_values import Valued
-from unchoke.code.facts.tables import DECODERS
-from unchoke.code.facts.tf_data import is_tf_dataset
+from unchoke.code.constant_values import Values
+from unchoke.code.facts.vocabulary import DECODERS, RANDOM_GENERATOR_OPTIONS, RANDOM_TRANSFORMS
 from unchoke.code.node_index import FunctionNode
 
 Kind = Literal["getitem", "map", "generator", "collate", "transform"]
@@ -27,10 +26,31 @@ _DATASET_BASES = frozenset(
 _NOT_DATA = frozenset({"collections.abc.Sequence", "typing.Sequence", "collections.abc.Iterator", "typing.Iterator"})
 _FITS = frozenset({"fit", "fit_generator", "from_generator", "evaluate_generator", "predict_generator", "train_on_batch"})
 _TRANSFORM_OPTIONS = frozenset({"transform", "target_transform", "transforms", "preprocessing_function", "item_tfms", "loader"})
+_TF_SOURCES = (
+    "tf.data.Dataset.", "tf.data.TFRecordDataset", "tf.data.TextLineDataset", "tf.data.experimental.", "tf.data.FixedLength",
+    "tf.keras.utils.image_dataset_from_directory", "tensorflow_datasets.load", "tfds.load", "tf.data.Dataset",
+    "tf.keras.utils.audio_dataset", "tf.keras.utils.timeseries",
+)  # fmt: skip
+_TF_METHODS = frozenset(
+    {"map", "batch", "padded_batch", "shuffle", "repeat", "cache", "prefetch", "take", "skip", "filter", "interleave",
+     "with_options", "flat_map", "unbatch", "enumerate", "shard", "concatenate", "apply", "ragged_batch", "ignore_errors",
+     "snapshot"}
+)  # fmt: skip
+_TF_ONLY = frozenset({"prefetch", "interleave", "padded_batch", "flat_map", "with_options", "unbatch", "from_tensor_slices"})
+_DEEPEST = 12
+_RANDOM_NUMBERS = frozenset(
+    {
+        "random.random", "random.uniform", "random.randint", "random.choice", "random.gauss", "random.randrange", "random.sample",
+        "numpy.random.rand", "numpy.random.random", "numpy.random.uniform", "numpy.random.randint", "numpy.random.choice",
+        "numpy.random.normal", "numpy.random.randn", "torch.rand", "torch.randint", "torch.randn", "torch.randn_like",
+        "torch.rand_like", "tf.random.uniform", "tf.random.normal", "torch.bernoulli",
+    }
+)  # fmt: skip
+_RNG_METHODS = frozenset({"random", "uniform", "integers", "choice", "normal", "randint", "rand"})
 
 
 @dataclass(frozen=True, eq=False)
-class PerSample:
+class SampleFunction:
     """A function that runs for each sample; `owner` is its data set class."""
 
     function: AnyFunction
@@ -38,7 +58,7 @@ class PerSample:
     owner: ast.ClassDef | None = None
 
 
-def dataset_classes(program: Valued) -> list[ast.ClassDef]:
+def dataset_classes(program: Values) -> list[ast.ClassDef]:
     """Data set classes of the file: by their bases, or because they give items and are handed to a loader or a fit."""
     found = [owner for owner in program.nodes(ast.ClassDef) if _is_dataset(program, owner)]
     handed = set(_handed_over(program))
@@ -48,12 +68,12 @@ def dataset_classes(program: Valued) -> list[ast.ClassDef]:
     return sorted(found, key=lambda owner: program.index.number[owner])
 
 
-def _is_dataset(program: Valued, owner: ast.ClassDef) -> bool:
+def _is_dataset(program: Values, owner: ast.ClassDef) -> bool:
     names = [name for name in program.bases(owner) if name not in _NOT_DATA]
     return any(name.rpartition(".")[2] in _DATASET_BASES or name.endswith("Dataset") for name in names)
 
 
-def _handed_over(program: Valued) -> Iterator[ast.ClassDef]:
+def _handed_over(program: Values) -> Iterator[ast.ClassDef]:
     for call in program.calls_to("DataLoader", "fit", "fit_generator"):
         if call.args:
             owner = program.assigned_class(call.args[0])
@@ -61,17 +81,17 @@ def _handed_over(program: Valued) -> Iterator[ast.ClassDef]:
                 yield owner
 
 
-def per_sample_functions(program: Valued, datasets: list[ast.ClassDef]) -> list[PerSample]:
+def per_sample_functions(program: Values, datasets: list[ast.ClassDef]) -> list[SampleFunction]:
     """All of them, in file order, each once."""
-    found: dict[AnyFunction, PerSample] = {}
+    found: dict[AnyFunction, SampleFunction] = {}
     for record in (*_items(program, datasets), *_handed_functions(program), *_generators(program)):
         found.setdefault(record.function, record)
     return sorted(found.values(), key=lambda record: program.index.number[record.function])
 
 
-def reached_functions(program: Valued, records: list[PerSample]) -> dict[AnyFunction, PerSample]:
+def reached_functions(program: Values, records: list[SampleFunction]) -> dict[AnyFunction, SampleFunction]:
     """Every function that runs for each sample, with the record it serves; what is passed on as a function counts too."""
-    found: dict[AnyFunction, PerSample] = {}
+    found: dict[AnyFunction, SampleFunction] = {}
     for record in records:
         left: list[AnyFunction] = [record.function]
         while left:
@@ -83,7 +103,7 @@ def reached_functions(program: Valued, records: list[PerSample]) -> dict[AnyFunc
     return found
 
 
-def _next(program: Valued, function: AnyFunction) -> Iterator[AnyFunction]:
+def _next(program: Values, function: AnyFunction) -> Iterator[AnyFunction]:
     yield from (inner for inner in program.called_functions(function) if inner.name != "__init__")
     for call in program.within(function, ast.Call):
         for given in (*call.args, *(keyword.value for keyword in call.keywords)):
@@ -93,26 +113,26 @@ def _next(program: Valued, function: AnyFunction) -> Iterator[AnyFunction]:
                     yield inner
 
 
-def _items(program: Valued, datasets: list[ast.ClassDef]) -> Iterator[PerSample]:
+def _items(program: Values, datasets: list[ast.ClassDef]) -> Iterator[SampleFunction]:
     for owner in datasets:
         for node in owner.body:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in _ITEM_METHODS:
-                yield PerSample(node, "getitem", owner)
+                yield SampleFunction(node, "getitem", owner)
 
 
-def _handed_functions(program: Valued) -> Iterator[PerSample]:
+def _handed_functions(program: Values) -> Iterator[SampleFunction]:
     """Functions given to `.map`, `from_generator`, `py_function`, `collate_fn=` and transforms."""
     for call in program.nodes(ast.Call):
         for kind, given in _given_functions(program, call):
             function = program.callable_of(given)
             if function is None:
                 continue
-            yield PerSample(function, kind, program.enclosing_class(function))
+            yield SampleFunction(function, kind, program.enclosing_class(function))
             if isinstance(function, ast.Lambda):
-                yield from (PerSample(inner, kind) for inner in program.called_functions(function))
+                yield from (SampleFunction(inner, kind) for inner in program.called_functions(function))
 
 
-def _given_functions(program: Valued, call: ast.Call) -> Iterator[tuple[Kind, ast.expr | None]]:
+def _given_functions(program: Values, call: ast.Call) -> Iterator[tuple[Kind, ast.expr | None]]:
     method = program.method(call)
     if method in ("map", "interleave", "flat_map") and is_tf_dataset(program, call):
         yield "map", program.argument(call, "map_func", 0)
@@ -133,16 +153,16 @@ def _given_functions(program: Valued, call: ast.Call) -> Iterator[tuple[Kind, as
             yield "transform", keyword.value
 
 
-def _generators(program: Valued) -> Iterator[PerSample]:
+def _generators(program: Values) -> Iterator[SampleFunction]:
     """Functions that yield samples or batches for training."""
     for function in _yielding(program):
         if any(program.name(mark).endswith("contextmanager") for mark in function.decorator_list):
             continue
         if _feeds_training(program, function) or _yields_samples(program, function):
-            yield PerSample(function, "generator", program.enclosing_class(function))
+            yield SampleFunction(function, "generator", program.enclosing_class(function))
 
 
-def _yielding(program: Valued) -> Iterator[FunctionNode]:
+def _yielding(program: Values) -> Iterator[FunctionNode]:
     seen: set[FunctionNode] = set()
     for node in program.nodes(ast.Yield):
         function = program.enclosing_function(node)
@@ -151,7 +171,7 @@ def _yielding(program: Valued) -> Iterator[FunctionNode]:
             yield function
 
 
-def _feeds_training(program: Valued, function: FunctionNode) -> bool:
+def _feeds_training(program: Values, function: FunctionNode) -> bool:
     """Is what it makes handed to a fit, a data set or a loop that trains?"""
     for call in program.callers(function):
         names = program.targets(call)
@@ -163,7 +183,7 @@ def _feeds_training(program: Valued, function: FunctionNode) -> bool:
     return False
 
 
-def _is_fitted(program: Valued, name: str) -> bool:
+def _is_fitted(program: Values, name: str) -> bool:
     for call in program.calls_to(*_FITS):
         given = (*call.args, *(keyword.value for keyword in call.keywords))
         if any(isinstance(item, ast.Name) and item.id == name for item in given):
@@ -171,7 +191,7 @@ def _is_fitted(program: Valued, name: str) -> bool:
     return False
 
 
-def _yields_samples(program: Valued, function: FunctionNode) -> bool:
+def _yields_samples(program: Values, function: FunctionNode) -> bool:
     """It yields pairs, and decodes images or goes on for ever."""
     pairs = [node for node in program.within(function, ast.Yield) if isinstance(node.value, ast.Tuple | ast.Dict)]
     if not pairs:
@@ -180,3 +200,108 @@ def _yields_samples(program: Valued, function: FunctionNode) -> bool:
     functions: list[ast.AST] = [function, *program.reach(function)]
     decodes = any(program.name(call) in DECODERS for part in functions for call in program.within(part, ast.Call))
     return endless or decodes
+
+
+def is_tf_dataset(program: Values, node: ast.AST | None, depth: int = 0) -> bool:
+    """Is this expression a tf.data data set, as far as can be told?"""
+    if node is None or depth > _DEEPEST:
+        return False
+    if isinstance(node, ast.Call):
+        name = program.name(node)
+        if name.startswith(_TF_SOURCES):
+            return True
+        method = program.method(node)
+        if isinstance(node.func, ast.Attribute) and method in _TF_METHODS:
+            if method in _TF_ONLY or program.keyword(node, "num_parallel_calls"):
+                return True
+            return is_tf_dataset(program, node.func.value, depth + 1)
+        function = program.function_of(node)
+        if function is not None:
+            returns = program.within(function, ast.Return)
+            return any(is_tf_dataset(program, item.value, depth + 1) for item in returns)
+        return False
+    if isinstance(node, ast.Name | ast.Attribute):
+        given = program.latest(node)
+        if given is not None and given is not node:
+            return is_tf_dataset(program, given, depth + 1)
+        return isinstance(node, ast.Name) and _is_dataset_parameter(program, node)
+    if isinstance(node, ast.IfExp):
+        return is_tf_dataset(program, node.body, depth + 1) or is_tf_dataset(program, node.orelse, depth + 1)
+    return False
+
+
+def _is_dataset_parameter(program: Values, node: ast.Name) -> bool:
+    """A parameter of a function in whose body a telling method (`prefetch`, `interleave`) is called."""
+    function = program.enclosing_function(node)
+    if function is None or node.id not in [item.arg for item in function.args.args]:
+        return False
+    methods = {program.method(call) for call in program.within(function, ast.Call) if isinstance(call.func, ast.Attribute)}
+    return bool(methods & _TF_ONLY)
+
+
+def chain_calls(program: Values, method: str) -> Iterator[ast.Call]:
+    """All calls of one method on tf.data data sets, in order."""
+    for call in program.calls_to(method):
+        if isinstance(call.func, ast.Attribute) and is_tf_dataset(program, call.func.value):
+            yield call
+
+
+def before(program: Values, call: ast.Call) -> list[ast.Call]:
+    """The calls of the pipeline that come before this one, nearest first, through variables and functions that return it."""
+    found: list[ast.Call] = []
+    node: ast.AST | None = program.receiver(call)
+    while node is not None and len(found) < 60:
+        if isinstance(node, ast.Call):
+            found.append(node)
+            node = program.receiver(node) if isinstance(node.func, ast.Attribute) else _returned(program, node)
+        elif isinstance(node, ast.Name | ast.Attribute):
+            given = program.latest(node)
+            node = given if given is not node else None
+        else:
+            break
+    return found
+
+
+def _returned(program: Values, call: ast.Call) -> ast.expr | None:
+    """What a function of this file gives back at its end."""
+    function = program.function_of(call)
+    returns = list(program.within(function, ast.Return)) if function is not None else []
+    return returns[-1].value if returns else None
+
+
+def random_transforms(program: Values, root: ast.AST | None = None) -> list[ast.Call]:
+    """Calls that make or apply a random transform, in the program or under `root`."""
+    calls: Iterable[ast.Call] = program.nodes(ast.Call) if root is None else program.within(root, ast.Call)
+    return [call for call in calls if is_random_transform(program, call)]
+
+
+def is_random_transform(program: Values, call: ast.Call) -> bool:
+    name = program.name(call)
+    method = name.rpartition(".")[2]
+    if method == "ImageDataGenerator":
+        return any(keyword.arg in RANDOM_GENERATOR_OPTIONS and program.value(keyword.value) for keyword in call.keywords)
+    if method not in RANDOM_TRANSFORMS:
+        return False
+    return method not in ("Flip", "Rotate", "Transpose", "Equalize", "random_crop", "Affine") or not name.startswith("?.")
+
+
+def is_random_number(program: Values, call: ast.Call) -> bool:
+    """A draw from a random generator."""
+    name = program.name(call)
+    if name in _RANDOM_NUMBERS:
+        return True
+    receiver = program.written(program.receiver(call)).lower()
+    return name.rpartition(".")[2] in _RNG_METHODS and receiver.rpartition(".")[2] in (
+        "rng",
+        "rs",
+        "generator",
+        "random_state",
+        "rand",
+    )
+
+
+def draws_at_random(program: Values, function: ast.AST) -> bool:
+    """Does this function, or one it calls, draw random numbers or apply a random transform?"""
+    parts = [function, *program.reach(function)]
+    calls = (call for part in parts for call in program.within(part, ast.Call))
+    return any(is_random_number(program, call) or is_random_transform(program, call) for call in calls)

@@ -12,12 +12,10 @@ from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from unchoke.code.facts.keeping import is_kept
-from unchoke.code.facts.name_lookup import added_to, calls_named, set_from_outside
-from unchoke.code.facts.origins import is_random
-from unchoke.code.facts.per_sample import AnyFunction, PerSample
-from unchoke.code.facts.tf_data import before
+from unchoke.code.facts.origins import added_to, calls_named, is_random, set_from_outside
+from unchoke.code.facts.per_sample import AnyFunction, SampleFunction, before
+from unchoke.code.node_index import parameters
 from unchoke.code.program import Program
-from unchoke.code.signatures import parameters
 
 _RESIZERS = frozenset(
     {
@@ -51,17 +49,17 @@ class Sizing:
     by_random_crop: bool = False
 
 
-_KNOWN: WeakKeyDictionary[PerSample, Sizing] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[SampleFunction, Sizing] = WeakKeyDictionary()
 
 
-def sizing(program: Program, record: PerSample) -> Sizing:
+def sizing(program: Program, record: SampleFunction) -> Sizing:
     """Resizes of a per-sample function: its own first, then those of its pipelines."""
     if record not in _KNOWN:
         _KNOWN[record] = _sizing(program, record)
     return _KNOWN[record]
 
 
-def _sizing(program: Program, record: PerSample) -> Sizing:
+def _sizing(program: Program, record: SampleFunction) -> Sizing:
     functions = functions_run(program, record)
     found = Sizing([item for function in functions for item in _in_code(program, function)])
     for expression in _pipelines(program, functions):
@@ -73,7 +71,7 @@ def _sizing(program: Program, record: PerSample) -> Sizing:
     return found
 
 
-def functions_run(program: Program, record: PerSample) -> list[AnyFunction]:
+def functions_run(program: Program, record: SampleFunction) -> list[AnyFunction]:
     """The function, what it reaches, and the functions that later `.map` calls of the same pipeline run."""
     found: dict[AnyFunction, None] = {}
     left: list[AnyFunction] = [record.function]
@@ -226,7 +224,7 @@ def _given(program: Program, node: ast.Name | ast.Attribute) -> Iterator[ast.AST
     function = program.enclosing_function(node)
     if isinstance(node, ast.Name) and function is not None and name in parameters(function):
         for call in program.callers(function)[:20]:
-            yield program.calls.argument_for(call, function, name)
+            yield program.argument_for(call, function, name)
     if not name:
         return
     yield from program.assigned(name, node)

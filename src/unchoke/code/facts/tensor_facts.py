@@ -12,9 +12,8 @@ from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from unchoke.code.facts.devices import CPU, CUDA
-from unchoke.code.node_index import FunctionNode
+from unchoke.code.node_index import FunctionNode, parameters
 from unchoke.code.program import Program
-from unchoke.code.signatures import parameters
 
 Where = Literal["device", "host", "unknown"]
 DEVICE: Where = "device"
@@ -229,7 +228,7 @@ class Tensors:
         if function.name == "training_step":
             return HOST if node.id in ("self", "batch_idx", "batch_index", "idx", "optimizer_idx") else DEVICE
         calls = self._program.callers(function)[:4]
-        given = [self._program.calls.argument_for(call, function, node.id) for call in calls]
+        given = [self._program.argument_for(call, function, node.id) for call in calls]
         return self._together(item for item in given if item is not None) if all(given) else UNKNOWN_PLACE
 
     # Calls and attributes

@@ -24,8 +24,8 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from unchoke.code.constant_values import UNKNOWN
-from unchoke.code.facts.flow import NONE, Flow, Handed, Marks
-from unchoke.code.facts.source_text import words
+from unchoke.code.facts.flow import NONE, CallMarks, Flow, Marks
+from unchoke.code.facts.vocabulary import words
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
@@ -139,7 +139,7 @@ class _Colours:
 
     # Marks
 
-    def call(self, flow: Flow, call: ast.Call, handed: Handed) -> Marks | None:
+    def call(self, flow: Flow, call: ast.Call, handed: CallMarks) -> Marks | None:
         name, method = self.program.name(call), self.program.method(call)
         if self._reads_bgr(call, name, method):
             return frozenset({(_BGR, call)})
@@ -154,7 +154,7 @@ class _Colours:
             return self._pipeline(call, name)
         return self._rgb(call, name, method, handed)
 
-    def _rgb(self, call: ast.Call, name: str, method: str, handed: Handed) -> Marks | None:
+    def _rgb(self, call: ast.Call, name: str, method: str, handed: CallMarks) -> Marks | None:
         if name == "PIL.Image.open" or name in _RGB_READERS:
             grey = self.program.argument(call, "as_gray") or self.program.argument(call, "mode")
             return NONE if grey is not None else frozenset({(_PERHAPS, call)})
@@ -204,7 +204,7 @@ class _Colours:
         names = {self.program.method(part) for part in self.program.within(flags, ast.Name, ast.Attribute)}
         return bool(names & set(_COLOUR_FLAGS))
 
-    def _converted(self, call: ast.Call, handed: Handed) -> Marks:
+    def _converted(self, call: ast.Call, handed: CallMarks) -> Marks:
         code = self.program.argument(call, "code", 1)
         given = self.program.latest(code) if isinstance(code, ast.Name) else None
         text = self.program.text(given if given is not None else code) if code is not None else ""

@@ -25,9 +25,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from unchoke.code.constant_values import UNKNOWN
-from unchoke.code.facts.augmenting import is_random_number
-from unchoke.code.facts.source_text import words
-from unchoke.code.facts.tables import DECODERS, RASTER_OPENERS
+from unchoke.code.facts.per_sample import is_random_number
+from unchoke.code.facts.vocabulary import DECODERS, RASTER_OPENERS, words
 from unchoke.code.node_index import FunctionNode
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule

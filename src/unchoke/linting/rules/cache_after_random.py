@@ -22,11 +22,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.facts.augmenting import is_random_number, is_random_transform
-from unchoke.code.facts.flow import NONE, Flow, Handed, Marks
-from unchoke.code.facts.source_text import words
-from unchoke.code.facts.tables import DECODERS
-from unchoke.code.facts.tf_data import is_tf_dataset
+from unchoke.code.facts.flow import NONE, CallMarks, Flow, Marks
+from unchoke.code.facts.per_sample import is_random_number, is_random_transform, is_tf_dataset
+from unchoke.code.facts.vocabulary import DECODERS, words
 from unchoke.code.node_index import FunctionNode
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
@@ -254,7 +252,7 @@ class _Chance:
     def __init__(self, program: Program) -> None:
         self.program = program
 
-    def call(self, flow: Flow, call: ast.Call, handed: Handed) -> Marks | None:
+    def call(self, flow: Flow, call: ast.Call, handed: CallMarks) -> Marks | None:
         program = self.program
         name, method = program.name(call), program.method(call)
         if method == "map" and isinstance(call.func, ast.Attribute) and call.args:
@@ -274,7 +272,7 @@ class _Chance:
             return frozenset(mark for mark in handed.given if mark[0] == _CHANCE)
         return self._loaded(call, name, method, handed)
 
-    def _loaded(self, call: ast.Call, name: str, method: str, handed: Handed) -> Marks | None:
+    def _loaded(self, call: ast.Call, name: str, method: str, handed: CallMarks) -> Marks | None:
         program = self.program
         if name in DECODERS or name in ("numpy.load", "torch.load") or (name.startswith("?.") and method == "__getitem__"):
             return frozenset({(_LOADED, call)})
@@ -296,7 +294,7 @@ class _Chance:
                 return frozenset({(_CHANCE, owner)})
         return NONE
 
-    def _mapped(self, flow: Flow, call: ast.Call, handed: Handed) -> Marks | None:
+    def _mapped(self, flow: Flow, call: ast.Call, handed: CallMarks) -> Marks | None:
         """`data.map(f)` of tf.data: random if `f` draws, by itself or through layers it calls."""
         program = self.program
         function = program.callable_of(call.args[0])

@@ -23,11 +23,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.facts.devices import MPS
-from unchoke.code.facts.placement import plain_device
+from unchoke.code.facts.devices import MPS, plain_device
 from unchoke.code.node_index import FunctionNode
 from unchoke.code.program import Program
-from unchoke.linting.rule import Edit, Hit, Place, Rule
+from unchoke.code.source import Place
+from unchoke.linting.rule import Edit, Hit, Rule
 
 RULE = Rule(
     code="channels-last-unsafe",

@@ -24,11 +24,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from unchoke.code.facts.wording import line_of
-from unchoke.code.node_index import FunctionNode, LoopNode
+from unchoke.code.node_index import FunctionNode, LoopNode, parameters
 from unchoke.code.program import Program
-from unchoke.code.signatures import parameters
-from unchoke.linting.rule import Hit, Rule
+from unchoke.linting.rule import Hit, Rule, line_of
 
 RULE = Rule(
     code="compile-unsafe",
@@ -115,12 +113,12 @@ def _called_in_loop(program: Program, call: ast.Call, given: ast.expr, function:
         loops: list[Round] = [*program.loops_around(use), *_comprehensions(program, use)]
         if not loops or program.facts.is_conditional(use):
             continue
-        handed = [item for name in used if (item := program.calls.argument_for(use, function, name)) is not None]
+        handed = [item for name in used if (item := program.argument_for(use, function, name)) is not None]
         if _varies(program, handed, loops):
             continue
         network: ast.expr | None = given
         if isinstance(given, ast.Name) and given.id in parameters(function):
-            network = program.calls.argument_for(use, function, given.id)
+            network = program.argument_for(use, function, given.id)
         if network is not None and not _is_own(program, network, loops):
             line = line_of(program, loops[0], seen_from=given)
             return f"runs on every call of `{function.name}`, which is called in a loop ({line})"
@@ -204,7 +202,7 @@ def _is_compiled(program: Program, node: ast.expr | None, depth: int = 0) -> boo
     function = program.enclosing_function(node)
     own = isinstance(node, ast.Name) and any(given.scope is function for given in program.given(node.id))
     if isinstance(node, ast.Name) and function is not None and node.id in parameters(function) and not own:
-        given = [program.calls.argument_for(use, function, node.id) for use in program.callers(function)]
+        given = [program.argument_for(use, function, node.id) for use in program.callers(function)]
         return bool(given) and all(_is_compiled(program, item, depth + 1) for item in given)
     made = program.latest(node)
     if isinstance(made, ast.Call):

@@ -23,12 +23,10 @@ from collections.abc import Iterator
 from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.following import follow
 from unchoke.code.facts.keeping import is_kept
-from unchoke.code.facts.name_lookup import calls_named
-from unchoke.code.facts.origins import bindings, grounds, is_of_sample, runs_for_each_sample
-from unchoke.code.facts.source_text import words
-from unchoke.code.node_index import FunctionNode
+from unchoke.code.facts.origins import bindings, calls_named, grounds, is_of_sample, runs_for_each_sample
+from unchoke.code.facts.vocabulary import words
+from unchoke.code.node_index import FunctionNode, parameters
 from unchoke.code.program import Program
-from unchoke.code.signatures import parameters
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -111,7 +109,7 @@ def _given(program: Program, node: ast.Name | ast.Attribute) -> list[ast.expr]:
     found = [value for _, value in bindings(program, scope, node.id)]
     function = program.enclosing_function(node)
     if not found and function is not None and node.id in parameters(function):
-        given = (program.calls.argument_for(call, function, node.id) for call in program.callers(function)[:8])
+        given = (program.argument_for(call, function, node.id) for call in program.callers(function)[:8])
         return [value for value in given if value is not None]
     return found or [value for _, value in bindings(program, None, node.id)]
 

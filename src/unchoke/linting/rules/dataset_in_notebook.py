@@ -24,7 +24,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.facts.workers import has_workers
+from unchoke.code.facts.loaders import has_workers
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 

@@ -22,12 +22,11 @@ from dataclasses import replace
 from typing import Any
 
 from unchoke.code.constant_values import UNKNOWN
-from unchoke.code.facts.loaders import Loader
-from unchoke.code.facts.source_text import role_of
-from unchoke.code.facts.wording import line_of
+from unchoke.code.facts.loaders import BatchSource
+from unchoke.code.facts.vocabulary import role_of
+from unchoke.code.node_index import parameters
 from unchoke.code.program import Program
-from unchoke.code.signatures import parameters
-from unchoke.linting.rule import Hit, Rule
+from unchoke.linting.rule import Hit, Rule, line_of
 
 RULE = Rule(
     code="eval-batch",
@@ -56,7 +55,7 @@ def check(program: Program) -> Iterator[Hit]:
                 yield _hit(program, loader, None)
 
 
-def _with_options(program: Program, loader: Loader) -> Loader:
+def _with_options(program: Program, loader: BatchSource) -> BatchSource:
     """The loader with the batch size that it takes from `**options`, where it is given none itself."""
     if loader.batch_node is not None or loader.framework != "torch":
         return loader
@@ -73,7 +72,7 @@ def _with_options(program: Program, loader: Loader) -> Loader:
     return loader
 
 
-def _as_large(program: Program, loader: Loader, trained: list[Loader]) -> Loader | None:
+def _as_large(program: Program, loader: BatchSource, trained: list[BatchSource]) -> BatchSource | None:
     """A training loader, if the batches of this one are no larger than those of any."""
     if not trained:
         return None
@@ -91,7 +90,7 @@ def _number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _same_expression(program: Program, loader: Loader, other: Loader) -> bool:
+def _same_expression(program: Program, loader: BatchSource, other: BatchSource) -> bool:
     """The same name for both, which cannot stand for two numbers."""
     first, second = loader.batch_node, other.batch_node
     if first is None or second is None or program.text(first) != program.text(second):
@@ -115,13 +114,11 @@ def _is_choice(program: Program, node: ast.Name | ast.Attribute) -> bool:
     function = program.enclosing_function(node)
     if not isinstance(node, ast.Name) or function is None or node.id not in parameters(function):
         return False
-    texts = {
-        program.text(item) for use in program.callers(function) if (item := program.calls.argument_for(use, function, node.id))
-    }
+    texts = {program.text(item) for use in program.callers(function) if (item := program.argument_for(use, function, node.id))}
     return len(texts) > 1
 
 
-def _serves_both(program: Program, loader: Loader) -> bool:
+def _serves_both(program: Program, loader: BatchSource) -> bool:
     """`{part: DataLoader(sets[part], batch_size=32) for part in ("train", "val")}`: one size for both."""
     if loader.batch_node is None or loader.call is not (loader.maker or loader.call):
         return False
@@ -167,7 +164,7 @@ def _strings(program: Program, node: ast.expr) -> list[str]:
     return [item for item in found if isinstance(item, str)] if isinstance(found, tuple) else []
 
 
-def _hit(program: Program, loader: Loader, other: Loader | None) -> Hit:
+def _hit(program: Program, loader: BatchSource, other: BatchSource | None) -> Hit:
     size = _said(program, loader)
     node = loader.batch_node
     if other is None:
@@ -185,12 +182,12 @@ def _hit(program: Program, loader: Loader, other: Loader | None) -> Hit:
     )
 
 
-def _said(program: Program, loader: Loader) -> str:
+def _said(program: Program, loader: BatchSource) -> str:
     text = program.text(loader.batch_node) if loader.batch_node is not None else "32"
     return f"`{text}`" if text == str(loader.batch) or not _number(loader.batch) else f"`{text}` ({loader.batch})"
 
 
-def _place(program: Program, loader: Loader) -> ast.AST:
+def _place(program: Program, loader: BatchSource) -> ast.AST:
     """Where the size is written: the loader's call, or the call of a helper that is given it."""
     maker = loader.maker
     if maker is not None and loader.batch_node is not None and program.index.holds(maker, loader.batch_node):

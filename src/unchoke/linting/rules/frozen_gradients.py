@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from unchoke.code.facts.freezing import ENCODERS, any_frozen, is_head, key_of, key_of_call, maker_of
 from unchoke.code.facts.gradients import is_off
 from unchoke.code.facts.networks import Optimizer
-from unchoke.code.facts.sourcing import sources
+from unchoke.code.facts.origins import sources
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 

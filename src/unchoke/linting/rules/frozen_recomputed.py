@@ -25,11 +25,10 @@ import re
 from collections.abc import Iterator
 
 from unchoke.code.constant_values import UNKNOWN
-from unchoke.code.facts.fits import Fit
 from unchoke.code.facts.freezing import ENCODERS, Freeze, freezes, is_head, key_of, key_of_call, thaws
 from unchoke.code.facts.gradients import is_off
-from unchoke.code.facts.loops import Loop
-from unchoke.code.facts.sourcing import sources
+from unchoke.code.facts.loops import Fit, Loop
+from unchoke.code.facts.origins import sources
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 

@@ -22,14 +22,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from unchoke.code.facts.file_reading import is_only_read
+from unchoke.code.facts.following import is_only_read
 from unchoke.code.facts.gradients import backwarded, carries_graph, is_backwarded, is_detaching, is_loss, is_off, uses_torch
 from unchoke.code.facts.loops import count_of, unwrapped
-from unchoke.code.facts.sourcing import given_before, root
-from unchoke.code.node_index import FunctionNode, LoopNode
+from unchoke.code.facts.origins import given_before, root
+from unchoke.code.node_index import FunctionNode, LoopNode, parameters
 from unchoke.code.program import Program
-from unchoke.code.signatures import parameters
-from unchoke.linting.rule import Edit, Hit, Place, Rule
+from unchoke.code.source import Place
+from unchoke.linting.rule import Edit, Hit, Rule
 
 RULE = Rule(
     code="graph-kept",

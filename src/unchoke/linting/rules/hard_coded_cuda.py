@@ -24,10 +24,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.facts.placement import asks_for_cuda, looks_for_cuda
-from unchoke.code.facts.wording import shortened
+from unchoke.code.facts.devices import asks_for_cuda, looks_for_cuda
 from unchoke.code.program import Program
-from unchoke.linting.rule import Hit, Rule
+from unchoke.linting.rule import Hit, Rule, shortened
 
 RULE = Rule(
     code="hard-coded-cuda",

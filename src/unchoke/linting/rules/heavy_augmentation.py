@@ -23,8 +23,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from unchoke.code.facts.augmenting import is_random_number
 from unchoke.code.facts.devices import CUDA
+from unchoke.code.facts.per_sample import is_random_number
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 

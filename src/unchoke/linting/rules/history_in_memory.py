@@ -23,14 +23,12 @@ import ast
 import re
 from collections.abc import Iterator
 
-from unchoke.code.facts.callbacks import callbacks_of, one_does
-from unchoke.code.facts.chains import at_method
-from unchoke.code.facts.epochs import Run, epoch_runs, is_long, most, nodes_of
-from unchoke.code.facts.fits import Fit
-from unchoke.code.facts.history_recording import has_automatic_log, is_record, records_history
+from unchoke.code.facts.epochs import EpochRun, callbacks_of, epoch_runs, is_long, most, nodes_of, one_does
+from unchoke.code.facts.loops import Fit
+from unchoke.code.facts.saving import has_automatic_log, is_record, records_history
+from unchoke.code.node_index import parameters
 from unchoke.code.program import Program
-from unchoke.code.signatures import parameters
-from unchoke.linting.rule import Hit, Rule
+from unchoke.linting.rule import Hit, Rule, at_method
 
 RULE = Rule(
     code="history-in-memory",
@@ -74,7 +72,7 @@ def check(program: Program) -> Iterator[Hit]:
             yield from _of_fit(program, fit)
 
 
-def _in_loop(program: Program, run: Run) -> Hit | None:
+def _in_loop(program: Program, run: EpochRun) -> Hit | None:
     kept = list(_kept(program, run))
     if not kept or records_history(program, run, {name for _, name in kept}):
         return None
@@ -90,7 +88,7 @@ def _in_loop(program: Program, run: Run) -> Hit | None:
     )
 
 
-def _kept(program: Program, run: Run) -> Iterator[tuple[ast.AST, str]]:
+def _kept(program: Program, run: EpochRun) -> Iterator[tuple[ast.AST, str]]:
     """What is added in each epoch to something that was made before the loop, with its name."""
     for node in nodes_of(program, run, ast.Call, ast.Assign, ast.AugAssign):
         holder, value = _addition(program, run, node)
@@ -104,11 +102,11 @@ def _kept(program: Program, run: Run) -> Iterator[tuple[ast.AST, str]]:
             yield node, name
 
 
-def _is_each_batch(program: Program, run: Run, node: ast.AST) -> bool:
+def _is_each_batch(program: Program, run: EpochRun, node: ast.AST) -> bool:
     return run.batches is not None and run.batches is not run.node and program.index.holds(run.batches, node)
 
 
-def _is_used_after(program: Program, run: Run, name: str) -> bool:
+def _is_used_after(program: Program, run: EpochRun, name: str) -> bool:
     """Numbers of every batch are a history if they are looked at later; else they only serve a mean."""
     uses = (
         node
@@ -118,7 +116,7 @@ def _is_used_after(program: Program, run: Run, name: str) -> bool:
     return any(program.index.number[node] > program.index.stop(run.node) for node in uses)
 
 
-def _addition(program: Program, run: Run, node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
+def _addition(program: Program, run: EpochRun, node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
     """The holder and what is added to it: `x.append(v)`, `x += [v]`, `x[epoch] = v`."""
     if isinstance(node, ast.Call):
         func = node.func
@@ -174,12 +172,12 @@ def _is_metric(program: Program, holder: ast.expr | None, value: ast.expr) -> bo
     return bool(_METRIC.search(said) or (holder is not None and _METRIC.search(program.text(holder))))
 
 
-def _is_made_before(program: Program, run: Run, base: ast.expr, depth: int = 0) -> bool:
+def _is_made_before(program: Program, run: EpochRun, base: ast.expr, depth: int = 0) -> bool:
     """Is it a list or dict from outside the loop, so that it grows from epoch to epoch?"""
     function = program.enclosing_function(base)
     inside = function in run.functions
     if inside and function is not None and isinstance(base, ast.Name) and base.id in parameters(function):
-        given = [program.calls.argument_for(call, function, base.id) for call in program.callers(function)]
+        given = [program.argument_for(call, function, base.id) for call in program.callers(function)]
         bases = [item for item in map(_base, given) if item is not None]
         return depth < 3 and any(_is_made_before(program, run, item, depth + 1) for item in bases)
     made = [value for value in program.assigned(program.written(base), base) if _is_container(program, value)]
@@ -187,7 +185,7 @@ def _is_made_before(program: Program, run: Run, base: ast.expr, depth: int = 0) 
     return not again and any(not _is_in(program, run, value) for value in made)
 
 
-def _is_in(program: Program, run: Run, node: ast.AST) -> bool:
+def _is_in(program: Program, run: EpochRun, node: ast.AST) -> bool:
     if program.in_body(run.node, program.index.number[node]):
         return True
     function = program.enclosing_function(node)

@@ -30,13 +30,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.facts.devices import CPU
+from unchoke.code.facts.devices import CPU, runs_on_cpu
 from unchoke.code.facts.loops import Loop
-from unchoke.code.facts.placement import runs_on_cpu
 from unchoke.code.facts.tensor_facts import DEVICE, HOST, Tensors
-from unchoke.code.facts.wording import line_of, shortened
 from unchoke.code.program import Program
-from unchoke.linting.rule import Hit, Rule
+from unchoke.linting.rule import Hit, Rule, line_of, shortened
 
 RULE = Rule(
     code="host-sync",

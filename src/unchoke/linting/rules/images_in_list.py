@@ -24,13 +24,11 @@ import ast
 from collections.abc import Iterator
 
 from unchoke.code.constant_values import UNKNOWN
-from unchoke.code.facts.flow import Flow, Handed, Marks
-from unchoke.code.facts.source_text import words
-from unchoke.code.facts.tables import DECODERS, RASTER_READERS
-from unchoke.code.facts.tf_data import is_tf_dataset
-from unchoke.code.node_index import LoopNode
+from unchoke.code.facts.flow import CallMarks, Flow, Marks
+from unchoke.code.facts.per_sample import is_tf_dataset
+from unchoke.code.facts.vocabulary import DECODERS, RASTER_READERS, words
+from unchoke.code.node_index import LoopNode, parameters
 from unchoke.code.program import Program
-from unchoke.code.signatures import parameters
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -395,7 +393,7 @@ def _callers_give_all(program: Program, function: ast.FunctionDef | ast.AsyncFun
     if not calls:
         return function.name == "__init__" and program.enclosing_class(function) in program.facts.datasets
     for call in calls:
-        given = program.calls.argument_for(call, function, name)
+        given = program.argument_for(call, function, name)
         if given is None or program.facts.in_per_sample(call) is not None:
             continue
         in_loop = any(
@@ -412,7 +410,7 @@ class _Pictures:
     def __init__(self, program: Program) -> None:
         self.program = program
 
-    def call(self, flow: Flow, call: ast.Call, handed: Handed) -> Marks | None:
+    def call(self, flow: Flow, call: ast.Call, handed: CallMarks) -> Marks | None:
         name, method = self.program.name(call), self.program.method(call)
         decoded = (name in DECODERS and name not in _NOT_PICTURES and not self._is_encoded_here(call)) or self._reads_raster(
             call, method

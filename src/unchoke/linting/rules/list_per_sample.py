@@ -26,7 +26,7 @@ from collections.abc import Iterator
 
 from unchoke.code.facts.keeping import is_kept
 from unchoke.code.facts.origins import is_of_sample, runs_for_each_sample
-from unchoke.code.facts.tables import LIST_METHODS, LISTERS
+from unchoke.code.facts.vocabulary import LIST_METHODS, LISTERS
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 

@@ -24,14 +24,20 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-from unchoke.code.facts.callbacks import callbacks_of, one_does
-from unchoke.code.facts.chains import at_method
-from unchoke.code.facts.epochs import Run, epoch_runs, is_long, most, nodes_of, trains_on_kept_features
-from unchoke.code.facts.fits import Fit
-from unchoke.code.facts.loops import unwrapped
+from unchoke.code.facts.epochs import (
+    EpochRun,
+    callbacks_of,
+    epoch_runs,
+    is_long,
+    most,
+    nodes_of,
+    one_does,
+    trains_on_kept_features,
+)
+from unchoke.code.facts.loops import Fit, unwrapped
 from unchoke.code.facts.saving import is_weights_save
 from unchoke.code.program import Program
-from unchoke.linting.rule import Hit, Rule
+from unchoke.linting.rule import Hit, Rule, at_method
 
 RULE = Rule(
     code="no-checkpoint",
@@ -60,7 +66,7 @@ def check(program: Program) -> Iterator[Hit]:
             yield hit
 
 
-def _loop_hit(program: Program, run: Run) -> Hit:
+def _loop_hit(program: Program, run: EpochRun) -> Hit:
     count = int(run.num_epochs)
     tape = any(program.method(call) in ("GradientTape", "train_on_batch") for call in nodes_of(program, run, ast.Call))
     fix = (
@@ -72,11 +78,11 @@ def _loop_hit(program: Program, run: Run) -> Hit:
     return Hit(run.node, f"{count} epochs with nothing saved inside the loop: a kill loses all of them", {"epochs": count}, fix)
 
 
-def _saves(program: Program, run: Run) -> bool:
+def _saves(program: Program, run: EpochRun) -> bool:
     return any(is_weights_save(program, call) for call in nodes_of(program, run, ast.Call))
 
 
-def _is_quick(program: Program, run: Run) -> bool:
+def _is_quick(program: Program, run: EpochRun) -> bool:
     """A small head on what is already in memory."""
     source = unwrapped(program, run.batches.iter) if isinstance(run.batches, ast.For) else None
     if run.batches is run.node:
@@ -84,13 +90,13 @@ def _is_quick(program: Program, run: Run) -> bool:
     return trains_on_kept_features(program, [source, *_inputs(program, run)]) or _is_small_head(program, run, source)
 
 
-def _inputs(program: Program, run: Run) -> Iterator[ast.expr]:
+def _inputs(program: Program, run: EpochRun) -> Iterator[ast.expr]:
     """What the network is given where the whole set is one batch."""
     if run.batches is run.node:
         yield from (item for call in nodes_of(program, run, ast.Call) if program.facts.is_forward(call) for item in call.args)
 
 
-def _is_small_head(program: Program, run: Run, source: ast.expr | None) -> bool:
+def _is_small_head(program: Program, run: EpochRun, source: ast.expr | None) -> bool:
     """A few linear layers by name and make, on tensors in memory."""
     if source is not None and program.made_by(_dataset_of(program, source)).rpartition(".")[2] != "TensorDataset":
         return False

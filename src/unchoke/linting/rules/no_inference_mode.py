@@ -27,18 +27,16 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from unchoke.code.facts.devices import CPU
-from unchoke.code.facts.evaluation import Evaluation
+from unchoke.code.facts.devices import CPU, torch_name
+from unchoke.code.facts.evaluation import EvaluationCode
 from unchoke.code.facts.loops import step_kind
-from unchoke.code.facts.placement import torch_name
-from unchoke.code.facts.source_text import role_of
 from unchoke.code.facts.tensor_facts import HOST, Tensors
-from unchoke.code.facts.wording import shortened
+from unchoke.code.facts.vocabulary import role_of
 from unchoke.code.magics import split_lines
-from unchoke.code.node_index import FunctionNode
+from unchoke.code.node_index import FunctionNode, parameters
 from unchoke.code.program import Program
-from unchoke.code.signatures import parameters
-from unchoke.linting.rule import Edit, Hit, Place, Rule
+from unchoke.code.source import Place
+from unchoke.linting.rule import Edit, Hit, Rule, shortened
 
 RULE = Rule(
     code="no-inference-mode",
@@ -142,7 +140,7 @@ def _evaluation_of(program: Program, call: ast.Call) -> Stretch | None:
     )
 
 
-def _of_function(program: Program, found: Evaluation, function: FunctionNode) -> Stretch | None:
+def _of_function(program: Program, found: EvaluationCode, function: FunctionNode) -> Stretch | None:
     if found.kind == "lightning" or _is_unit_test(program, function) or _in_lightning(program, function):
         return None
     owner = program.enclosing_class(function)

@@ -22,14 +22,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.facts.chains import at_method
-from unchoke.code.facts.loaders import Loader, decode_calls
-from unchoke.code.facts.source_text import role_of
-from unchoke.code.facts.tables import DECODERS, RASTER_OPENERS, RASTER_READERS
-from unchoke.code.facts.tf_data import chain_calls
-from unchoke.code.facts.workers import has_workers
+from unchoke.code.facts.loaders import BatchSource, decode_calls, has_workers
+from unchoke.code.facts.per_sample import chain_calls
+from unchoke.code.facts.vocabulary import DECODERS, RASTER_OPENERS, RASTER_READERS, role_of
 from unchoke.code.program import Program
-from unchoke.linting.rule import Hit, Rule
+from unchoke.linting.rule import Hit, Rule, at_method
 
 RULE = Rule(
     code="no-workers",
@@ -77,7 +74,7 @@ def _torch(program: Program) -> Iterator[Hit]:
         )
 
 
-def _is_for_training(program: Program, loader: Loader) -> bool:
+def _is_for_training(program: Program, loader: BatchSource) -> bool:
     """A function that makes several loaders names each by its data set."""
     maker = loader.maker
     if maker is None or maker is loader.call:
@@ -85,7 +82,7 @@ def _is_for_training(program: Program, loader: Loader) -> bool:
     return role_of(program.written(program.argument(maker, "dataset", 0))) != "eval"
 
 
-def _decodes_each_time(program: Program, loader: Loader) -> bool:
+def _decodes_each_time(program: Program, loader: BatchSource) -> bool:
     """Not if what was decoded is kept, or if only a container of arrays is opened once."""
     if loader.dataset_class is None:
         return True

@@ -25,9 +25,8 @@ from dataclasses import dataclass
 
 from unchoke.code.facts.epochs import epoch_runs
 from unchoke.code.facts.saving import written_path
-from unchoke.code.node_index import FunctionNode, LoopNode
+from unchoke.code.node_index import FunctionNode, LoopNode, default_of, parameters
 from unchoke.code.program import Program
-from unchoke.code.signatures import default_of, parameters
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -238,7 +237,7 @@ def _is_fixed_parameter(program: Program, region: Region, function: FunctionNode
     for call in program.callers(function):
         if not _is_inside(program, region, call):
             continue
-        given = program.calls.argument_for(call, function, name) or default
+        given = program.argument_for(call, function, name) or default
         named = given is not None and not (isinstance(given, ast.Constant) and given.value is None)
         if named and given is not None and _is_fixed(program, region, given, depth + 1):
             return True

@@ -23,11 +23,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.facts.devices import CPU, MPS
-from unchoke.code.facts.placement import plain_device
-from unchoke.code.facts.wording import shortened
+from unchoke.code.facts.devices import CPU, MPS, plain_device
 from unchoke.code.program import Program
-from unchoke.linting.rule import Hit, Rule
+from unchoke.linting.rule import Hit, Rule, shortened
 
 RULE = Rule(
     code="non-blocking-unsafe",

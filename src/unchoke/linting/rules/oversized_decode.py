@@ -31,8 +31,7 @@ from unchoke.code.facts.following import follow
 from unchoke.code.facts.keeping import is_kept
 from unchoke.code.facts.origins import bindings, is_of_sample, is_random, per_sample_records, runs_for_each_sample
 from unchoke.code.facts.sizing import sizing
-from unchoke.code.facts.source_text import words
-from unchoke.code.facts.tables import DECODERS
+from unchoke.code.facts.vocabulary import DECODERS, words
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
@@ -62,7 +61,7 @@ _LEAST_RATIO = 4
 
 
 @dataclass(frozen=True)
-class _Part:
+class _PixelPart:
     """What is left of the decoded pixels."""
 
     node: ast.expr
@@ -80,7 +79,7 @@ def check(program: Program) -> Iterator[Hit]:
     yield from _resized_twice(program, said)
 
 
-def _hit(program: Program, call: ast.Call, part: _Part) -> Hit:
+def _hit(program: Program, call: ast.Call, part: _PixelPart) -> Hit:
     name, kept = program.text(call.func), program.text(part.node)
     kept = kept if len(kept) <= 70 else f"{kept[:67]}…"
     return Hit(
@@ -91,7 +90,7 @@ def _hit(program: Program, call: ast.Call, part: _Part) -> Hit:
     )
 
 
-def _fix(program: Program, call: ast.Call, part: _Part) -> str:
+def _fix(program: Program, call: ast.Call, part: _PixelPart) -> str:
     name = program.name(call)
     if "every" in part.how:
         return (
@@ -118,7 +117,7 @@ def _reads_whole(program: Program, call: ast.Call) -> bool:
     return program.method(call) == "ReadAsArray" and not call.args and not call.keywords
 
 
-def _thrown_away(program: Program, call: ast.Call) -> Iterator[_Part]:
+def _thrown_away(program: Program, call: ast.Call) -> Iterator[_PixelPart]:
     values = follow(program, call)
     own = frozenset(value.id for value in values if isinstance(value, ast.Name))
     for value in values:
@@ -130,20 +129,20 @@ def _thrown_away(program: Program, call: ast.Call) -> Iterator[_Part]:
         elif isinstance(parent, ast.Attribute) and parent.attr == "crop":
             above = program.parent(parent)
             if isinstance(above, ast.Call) and above.args and _is_box(program, above.args[0], own):
-                yield _Part(above, "one window")
+                yield _PixelPart(above, "one window")
 
 
-def _sliced(program: Program, call: ast.Call, node: ast.Subscript, own: frozenset[str]) -> Iterator[_Part]:
+def _sliced(program: Program, call: ast.Call, node: ast.Subscript, own: frozenset[str]) -> Iterator[_PixelPart]:
     parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     steps = [program.value(part.step) for part in parts if isinstance(part, ast.Slice) and part.step is not None]
     coarse = [step for step in steps if isinstance(step, int) and step >= 2]
     if len(coarse) >= 2:
-        yield _Part(node, f"every {coarse[0]}th pixel")
+        yield _PixelPart(node, f"every {coarse[0]}th pixel")
     windows = [part for part in parts if isinstance(part, ast.Slice) and _is_window(program, part.lower, part.upper, own)]
     if len(windows) >= 2:
-        yield _Part(node, "one window")
+        yield _PixelPart(node, "one window")
     elif program.name(call) in _VOLUMES and len(parts) > 1 and any(_is_one_layer(program, part, own) for part in parts):
-        yield _Part(node, "one slice")
+        yield _PixelPart(node, "one slice")
 
 
 def _is_one_layer(program: Program, part: ast.expr, own: frozenset[str]) -> bool:
@@ -196,7 +195,7 @@ def _is_named_a_part(program: Program, *nodes: ast.expr) -> bool:
     return any(_PARTS & set(words(text)) for text in texts)
 
 
-def _cropped(program: Program, call: ast.Call, own: frozenset[str]) -> Iterator[_Part]:
+def _cropped(program: Program, call: ast.Call, own: frozenset[str]) -> Iterator[_PixelPart]:
     """A crop function given a place that comes with the sample and a size that does not."""
     given = [*call.args[1:], *(keyword.value for keyword in call.keywords)]
     num_places = _CROPS.get(program.name(call), 0)
@@ -204,7 +203,7 @@ def _cropped(program: Program, call: ast.Call, own: frozenset[str]) -> Iterator[
         return
     places, lengths = given[:num_places], given[num_places : 2 * num_places]
     if any(_is_given(program, item, own) for item in places) and not any(is_of_sample(program, item) for item in lengths):
-        yield _Part(call, "one window")
+        yield _PixelPart(call, "one window")
 
 
 def _is_box(program: Program, node: ast.expr, own: frozenset[str]) -> bool:
@@ -231,4 +230,4 @@ def _resized_twice(program: Program, said: set[ast.Call]) -> Iterator[Hit]:
             call = next(iter(program.facts.decode_calls(record.function)), None)
             if call is not None and call not in said and not is_kept(program, call) and runs_for_each_sample(program, call):
                 said.add(call)
-                yield _hit(program, call, _Part(small.call, f"{small_px} of the {big_px} px a side that it was resized to"))
+                yield _hit(program, call, _PixelPart(small.call, f"{small_px} of the {big_px} px a side that it was resized to"))

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 
 from unchoke.code.facts.keeping import is_kept
 from unchoke.code.facts.origins import bindings, is_of_sample, runs_for_each_sample
-from unchoke.code.facts.tables import TABLE_PARSERS
+from unchoke.code.facts.vocabulary import TABLE_PARSERS
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 

@@ -18,8 +18,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.facts.devices import MPS
-from unchoke.code.facts.placement import plain_device, torch_name
+from unchoke.code.facts.devices import MPS, plain_device, torch_name
 from unchoke.code.program import Program
 from unchoke.linting.rule import Edit, Hit, Rule
 

@@ -21,8 +21,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.facts.source_text import words
-from unchoke.code.facts.tables import DECODERS
+from unchoke.code.facts.vocabulary import DECODERS, words
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 

@@ -28,7 +28,7 @@ from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.following import follow
 from unchoke.code.facts.keeping import is_kept
 from unchoke.code.facts.origins import grounds, is_of_sample, record_at, runs_for_each_sample
-from unchoke.code.facts.source_text import words
+from unchoke.code.facts.vocabulary import words
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 

@@ -24,14 +24,13 @@ import ast
 from collections.abc import Iterator
 
 from unchoke.code.facts.keeping import is_kept, is_save
-from unchoke.code.facts.loaders import Loader
+from unchoke.code.facts.loaders import BatchSource
 from unchoke.code.facts.origins import per_sample_records, record_at, runs_for_each_sample
-from unchoke.code.facts.per_sample import PerSample
+from unchoke.code.facts.per_sample import SampleFunction
 from unchoke.code.facts.sizing import Resize, functions_run, is_resizing, sizing
-from unchoke.code.facts.source_text import words
-from unchoke.code.node_index import FunctionNode
+from unchoke.code.facts.vocabulary import words
+from unchoke.code.node_index import FunctionNode, parameters
 from unchoke.code.program import Program
-from unchoke.code.signatures import parameters
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -81,7 +80,7 @@ def _in_tf_data(program: Program, decode: ast.Call) -> bool:
     return record is not None and record.kind == "map"
 
 
-def _decode(program: Program, record: PerSample) -> ast.Call | None:
+def _decode(program: Program, record: SampleFunction) -> ast.Call | None:
     """The first decode that runs for every sample and is not kept."""
     calls = [call for function in functions_run(program, record) for call in program.facts.decode_calls(function)]
     return next((call for call in calls if runs_for_each_sample(program, call) and not is_kept(program, call)), None)
@@ -110,7 +109,7 @@ def _has_small_copies(program: Program) -> bool:
     return False
 
 
-def _runs_once(program: Program, record: PerSample) -> bool:
+def _runs_once(program: Program, record: SampleFunction) -> bool:
     """A data set for prediction only, or one whose loaders are gone through outside any loop over epochs."""
     if record.owner is None:
         return False
@@ -121,7 +120,7 @@ def _runs_once(program: Program, record: PerSample) -> bool:
     return bool(loaders) and all(_is_gone_through_once(program, loader) for loader in loaders)
 
 
-def _is_gone_through_once(program: Program, loader: Loader) -> bool:
+def _is_gone_through_once(program: Program, loader: BatchSource) -> bool:
     uses = [loader.call] if not loader.targets else [
         node for node in program.nodes(ast.Name) if node.id in loader.targets and isinstance(node.ctx, ast.Load)
     ]  # fmt: skip
@@ -165,7 +164,7 @@ def _loops_in(program: Program, function: FunctionNode, call: ast.Call, given: a
     if program.loops_around(call):
         yield None
     for name in parameters(function):
-        if program.calls.argument_for(call, function, name) is given:
+        if program.argument_for(call, function, name) is given:
             for loop in program.within(function, ast.For):
                 if any(part.id == name for part in program.within(loop.iter, ast.Name)):
                     yield loop

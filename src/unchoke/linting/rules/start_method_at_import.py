@@ -21,7 +21,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.facts.workers import runs_at_import
+from unchoke.code.facts.loaders import runs_at_import
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 
 from unchoke.code.facts.keeping import is_kept
 from unchoke.code.facts.origins import runs_for_each_sample
-from unchoke.code.facts.tables import STAT_METHODS, STATS
+from unchoke.code.facts.vocabulary import STAT_METHODS, STATS
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 

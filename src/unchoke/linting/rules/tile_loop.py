@@ -24,11 +24,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from unchoke.code.facts.source_text import words
-from unchoke.code.facts.sourcing import comprehensions_round, given_before, loop_names, root, sources
-from unchoke.code.node_index import FunctionNode, LoopNode
+from unchoke.code.facts.origins import comprehensions_round, given_before, loop_names, root, sources
+from unchoke.code.facts.vocabulary import words
+from unchoke.code.node_index import FunctionNode, LoopNode, parameters
 from unchoke.code.program import Program
-from unchoke.code.signatures import parameters
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(

@@ -25,10 +25,9 @@ import re
 from collections.abc import Iterator
 
 from unchoke.code.constant_values import UNKNOWN
-from unchoke.code.facts.source_text import words
-from unchoke.code.facts.tables import DECODERS, LIST_METHODS, LISTERS, RASTER_OPENERS
+from unchoke.code.facts.vocabulary import DECODERS, LIST_METHODS, LISTERS, RASTER_OPENERS, words
+from unchoke.code.node_index import parameters
 from unchoke.code.program import Program
-from unchoke.code.signatures import parameters
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -87,7 +86,7 @@ def _is_pool(program: Program, node: ast.expr) -> bool:
     function = program.enclosing_function(node)
     if made or not isinstance(node, ast.Name) or function is None or node.id not in parameters(function):
         return False
-    given = (program.calls.argument_for(call, function, node.id) for call in program.callers(function))
+    given = (program.argument_for(call, function, node.id) for call in program.callers(function))
     return any(item is not None and program.made_by(item) in _POOLS for item in given)
 
 

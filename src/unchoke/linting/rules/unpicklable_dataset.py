@@ -21,9 +21,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.node_index import FunctionNode
+from unchoke.code.node_index import FunctionNode, parameters
 from unchoke.code.program import Program
-from unchoke.code.signatures import parameters
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -193,7 +192,7 @@ def _own_set(program: Program, call: ast.Call) -> Iterator[ast.expr]:
     if init is None:
         return
     for name in parameters(init)[1:]:
-        given = program.calls.argument_for(call, init, name)
+        given = program.argument_for(call, init, name)
         if given is not None and _is_stored(program, init, name):
             yield given
 

@@ -26,7 +26,8 @@ from collections.abc import Iterator
 from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.magics import split_lines
 from unchoke.code.program import Program
-from unchoke.linting.rule import Edit, Hit, Place, Rule
+from unchoke.code.source import Place
+from unchoke.linting.rule import Edit, Hit, Rule
 
 RULE = Rule(
     code="unsafe-load",

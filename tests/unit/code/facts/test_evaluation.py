@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from unchoke.code.facts.source_text import is_evaluating_name, role_of
+from unchoke.code.facts.vocabulary import is_evaluating_name, role_of
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 

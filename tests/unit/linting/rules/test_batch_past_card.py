@@ -6,11 +6,11 @@ import textwrap
 
 import pytest
 
-from unchoke.code.facts.cards import stated_card
 from unchoke.code.program import Program
 from unchoke.code.source import parse_source
 from unchoke.linting.lint_engine import lint_source
 from unchoke.linting.rules import load_rule
+from unchoke.linting.rules.batch_past_card import stated_card
 
 
 def lines(source: str) -> list[str]:

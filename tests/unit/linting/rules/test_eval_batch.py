@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from unchoke.code.source import parse_source
-from unchoke.linting.lint_engine import Found, lint_source
+from unchoke.linting.lint_engine import LintFinding, lint_source
 from unchoke.linting.rules import load_rule
 
 HEAD = """\
@@ -136,7 +136,7 @@ val_ds = make(b, False)
 ]
 
 
-def found_in(source: str) -> list[Found]:
+def found_in(source: str) -> list[LintFinding]:
     found, problems = lint_source(parse_source("train.py", source.encode()), [load_rule("eval-batch")])
     assert not problems
     return found

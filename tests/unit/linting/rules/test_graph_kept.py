@@ -8,7 +8,7 @@ import pytest
 
 from unchoke.code.source import parse_source
 from unchoke.linting.fixing import fix_source
-from unchoke.linting.lint_engine import Found, lint_source
+from unchoke.linting.lint_engine import LintFinding, lint_source
 from unchoke.linting.rules import load_rule
 
 HEAD = """
@@ -19,7 +19,7 @@ criterion = nn.CrossEntropyLoss()
 """
 
 
-def found_in(source: str) -> list[Found]:
+def found_in(source: str) -> list[LintFinding]:
     found, problems = lint_source(parse_source("train.py", source.encode()), [load_rule("graph-kept")])
     assert not problems
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from unchoke.code.source import parse_source
-from unchoke.linting.lint_engine import Found, lint_source
+from unchoke.linting.lint_engine import LintFinding, lint_source
 from unchoke.linting.rules import load_rule
 
 HEAD = """\
@@ -161,7 +161,7 @@ SILENT = [
 ]
 
 
-def found_in(source: str) -> list[Found]:
+def found_in(source: str) -> list[LintFinding]:
     found, problems = lint_source(parse_source("train.py", source.encode()), [load_rule("host-sync")])
     assert not problems
     return found

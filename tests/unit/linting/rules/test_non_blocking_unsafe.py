@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from unchoke.code.source import parse_source
-from unchoke.linting.lint_engine import Found, lint_source
+from unchoke.linting.lint_engine import LintFinding, lint_source
 from unchoke.linting.rules import load_rule
 
 HEAD = """\
@@ -117,7 +117,7 @@ y = model(x).to("cpu", non_blocking=False).numpy()
 ]
 
 
-def found_in(source: str) -> list[Found]:
+def found_in(source: str) -> list[LintFinding]:
     found, problems = lint_source(parse_source("train.py", source.encode()), [load_rule("non-blocking-unsafe")])
     assert not problems
     return found

@@ -6,7 +6,7 @@ import pytest
 
 from unchoke.code.source import parse_source
 from unchoke.linting.fixing import fix_source
-from unchoke.linting.lint_engine import Found, lint_source
+from unchoke.linting.lint_engine import LintFinding, lint_source
 from unchoke.linting.rules import load_rule
 
 HEAD = """\
@@ -82,7 +82,7 @@ buffer = torch.empty(3, pin_memory=True)
 ]
 
 
-def found_in(source: str) -> list[Found]:
+def found_in(source: str) -> list[LintFinding]:
     found, problems = lint_source(parse_source("train.py", source.encode()), [load_rule("pin-without-cuda")])
     assert not problems
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from unchoke.core.errors import UsageError
-from unchoke.linting.choosing import GROUPS, all_rules, rule_named, split_names
+from unchoke.linting.rules import GROUPS, all_rules, rule_named, split_names
 
 
 def test_rules_stand_by_group_and_each_has_a_page() -> None:
