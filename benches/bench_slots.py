@@ -14,8 +14,8 @@ from photos import demo_photos
 
 from unchoke.features.encoders import load_encoder
 from unchoke.features.engine_openvino import OpenVinoEngine
-from unchoke.features.extractor import Extractor
-from unchoke.features.recipe import Recipe
+from unchoke.features.extractor import Extractor, PictureReader
+from unchoke.features.recipe import PictureRecipe
 from unchoke.jobs.job_engines import InProcessEngine
 from unchoke.jobs.queue import JobQueue
 from unchoke.jobs.run_jobs import run_jobs
@@ -35,7 +35,7 @@ def main() -> None:
         batch: OpenVinoEngine(encoder, precision="bf16", streams=STREAMS, batch=batch, keep_in=work / "engines")
         for batch in {batch for _, _, batch in WAYS}
     }
-    recipe = Recipe(encoder.spec, "openvino", "bf16")
+    recipe = PictureRecipe(encoder.spec, "openvino", "bf16")
     paths = {str(file): str(file) for file in sorted(demo_photos(work).rglob("*.jpg"))}
     rates: dict[str, list[int]] = {}
     for _ in range(3):
@@ -47,7 +47,8 @@ def main() -> None:
                 [(path, "") for path in paths], fingerprint=recipe.fingerprint, output_pattern=recipe.output_pattern
             )
             started = time.perf_counter()
-            run_jobs(queue, plan.pending, Extractor(engines[batch], recipe, paths, out, threads), engine=InProcessEngine(slots))
+            body = Extractor(engines[batch], recipe, PictureReader(recipe, paths), out, threads)
+            run_jobs(queue, plan.pending, body, engine=InProcessEngine(slots))
             rate = round(len(paths) / (time.perf_counter() - started))
             rates.setdefault(f"{slots} jobs, {threads} threads, batch {batch}", []).append(rate)
     say("slots", streams=STREAMS, images_per_s=rates)

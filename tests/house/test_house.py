@@ -30,7 +30,6 @@ ROOMS = [
 """The rooms, each importing those below it alone. The third row are capabilities: none imports another."""
 RANK = {room: rank for rank, row in enumerate(ROOMS) for room in row}
 NOT_YET = {
-    "features.prepare_pyramid -> masks.dihedral",
     "runs.session -> training.network.distributed",
     "runs.session -> training.step_profiler",
 }

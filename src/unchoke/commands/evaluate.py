@@ -24,8 +24,7 @@ from unchoke.core.mixing import hash_ids
 from unchoke.core.timers import StageTimers
 from unchoke.core.workspace import out_option
 from unchoke.features.encoders import EncoderSpec
-from unchoke.features.feature_store import FeatureStore, Placement, first_member, load_shard_ids, map_member
-from unchoke.features.stored import open_stored
+from unchoke.features.feature_store import FeatureStore, Placement, first_member, load_shard_ids, map_member, open_stored
 from unchoke.jobs.queue import JobQueue
 from unchoke.photos.samples.sample_set import input_column
 from unchoke.reports.text import render_fit_result

@@ -22,7 +22,7 @@ from unchoke.core.errors import UsageError
 from unchoke.core.events import Note, OnEvent
 from unchoke.core.units import format_bytes, format_count
 from unchoke.features.encoders import Encoder, EncoderSpec, load_encoder
-from unchoke.features.feature_store import ACTIVATIONS, POOLED, VIEWS, FeatureStore, save_shard
+from unchoke.features.feature_store import ACTIVATIONS, POOLED, FeatureStore, save_rows
 from unchoke.runs.lookup import FoundRun, find_run
 from unchoke.runs.session import default_listener
 from unchoke.training.checkpoints import load_head
@@ -71,11 +71,7 @@ def _export_head(found: FoundRun, built: Path, weights: Path | str | None, liste
     sample_ids = load_predictions(found.folder / "predictions.csv")["sample_id"].tolist()
     placement = place_features(found, extra["fingerprint"], sample_ids)
     source = FeatureStore(placement, dim=int(extra["encoder"]["dim"]), num_augmented=int(extra["num_augmented"]))
-    everything = source.all_views(np.arange(len(sample_ids), dtype=np.int64))
-    arrays = {POOLED: np.ascontiguousarray(everything[:, 0])}
-    if source.num_views > 1:
-        arrays[VIEWS] = np.ascontiguousarray(everything[:, 1:])
-    save_shard(built / EXPORTED_FEATURES, arrays, sample_ids)
+    save_rows(built / EXPORTED_FEATURES, source.all_views(np.arange(len(sample_ids), dtype=np.int64)), sample_ids)
     _save_encoder(encoder, built)
     return [EXPORTED_FEATURES, ENCODER_FILE], "with its encoder's weights and the features it was judged on"
 

@@ -22,8 +22,8 @@ from unchoke.core.findings import Finding
 from unchoke.core.settings import Settings
 from unchoke.core.units import format_count
 from unchoke.features.cut import NONE
-from unchoke.features.extraction import Extracted, extract_features, plan_features, run_extraction
-from unchoke.features.prepare_engine import Picture, prepare_engine
+from unchoke.features.extraction import extract_features, picture_inputs, plan_features, run_extraction
+from unchoke.features.prepare_engine import Picture, prepare_encoder
 from unchoke.jobs.job_plan import Job
 from unchoke.jobs.quarantine import Quarantined, save_quarantine
 from unchoke.jobs.queue import JobQueue
@@ -150,31 +150,28 @@ def _extract_all(session: Session, prepared: Prepared, pictures: Sequence[Pictur
     extracted = extract_features(session, pictures)
     set_aside(session, prepared, extracted.failed)
     return ExtractResult(
-        num_images=extracted.num_images_run,
+        num_images=extracted.num_items_run,
         num_jobs=extracted.num_jobs_run,
         num_jobs_left=0,
         num_failed=len(extracted.failed),
         fingerprint=extracted.recipe.fingerprint,
-        folder=_features_folder(session, extracted),
+        folder=str(session.workspace.features / extracted.recipe.folder),
         workspace=session.workspace.root,
         seconds=session.timers.seconds.get("extract", 0.0),
         choices=session.choices,
     )
 
 
-def _features_folder(session: Session, extracted: Extracted) -> str:
-    return str(session.workspace.features / extracted.recipe.folder)
-
-
 def _extract_some(session: Session, pictures: Sequence[Picture], *, job: str | None, dry_run: bool) -> ExtractResult:
     """One job by hand, or a look at what would be run."""
-    frozen = prepare_engine(session, pictures)
-    recipe, engine = frozen.recipe(session.settings.views), frozen.engine
-    queue, state = plan_features(session, recipe, pictures)
+    frozen = prepare_encoder(session, pictures)
+    recipe = frozen.recipe(session.settings.views)
+    inputs = picture_inputs(session, recipe, pictures)
+    queue, state = plan_features(session, inputs)
     chosen = [_planned_job(queue, job, recipe.fingerprint)] if job is not None else state.pending
     started = time.perf_counter()
     if not dry_run:
-        run_extraction(session, queue, chosen, recipe, engine, pictures)
+        run_extraction(session, queue, chosen, inputs, frozen.engine)
         state = queue.state(recipe.fingerprint, verify=False)
         _refuse_given_up([one.job_id for one in chosen if one.job_id not in state.done])
     return ExtractResult(

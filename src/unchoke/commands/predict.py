@@ -27,10 +27,10 @@ from unchoke.core.fingerprint import digest_bytes
 from unchoke.features.cut import Cut, cut_network, frozen_part
 from unchoke.features.encoders import Encoder, EncoderSpec
 from unchoke.features.engine_openvino import OpenVinoEngine
-from unchoke.features.engines import Engine, TorchEngine
+from unchoke.features.engines import FrozenEngine, TorchEngine
 from unchoke.features.extractor import decode_views
 from unchoke.features.feature_store import FeatureOverflow, Half, to_half
-from unchoke.features.recipe import TWICE, Recipe
+from unchoke.features.recipe import TWICE, PictureRecipe
 from unchoke.machine.backend import torch_device
 from unchoke.machine.detect import detect_machine
 from unchoke.machine.policy import choose_policy
@@ -90,7 +90,7 @@ class Model:
     names: tuple[str, ...]
     kind: str
     temperature: float
-    recipe: Recipe
+    recipe: PictureRecipe
     shown: int
     chunk: int
     answer: Callable[[Sequence[int], Pixels], NDArray[np.float32]]
@@ -145,7 +145,7 @@ def _open_head(found: FoundRun, paths: Sequence[str], options: _Options) -> Mode
     encoder = encoder_of(found, extra, weights=options.weights)
     engine = _engine(found, encoder, extra, options)
     scale = str(extra.get("decode_scale", TWICE))
-    recipe = Recipe(encoder.spec, engine.name, engine.precision, int(extra["num_augmented"]), decode_scale=scale)
+    recipe = PictureRecipe(encoder.spec, engine.name, engine.precision, int(extra["num_augmented"]), decode_scale=scale)
 
     def answer(places: Sequence[int], pixels: Pixels) -> NDArray[np.float32]:
         views = engine.encode(pixels).reshape(len(places), -1, encoder.spec.dim).astype(np.float16)
@@ -180,18 +180,18 @@ def _open_network(found: FoundRun, paths: Sequence[str], options: _Options) -> M
     return Model(trained.names, trained.kind, float(extra["temperature"]), recipe, tiles, chunk, answer)
 
 
-def _recipe(trained: TrainedNetwork, extra: dict[str, Any], cut: Cut, engine: Engine) -> Recipe:
+def _recipe(trained: TrainedNetwork, extra: dict[str, Any], cut: Cut, engine: FrozenEngine) -> PictureRecipe:
     """As in extraction: pictures of which augmented views were cached, too, were decoded larger."""
     spec, num_augmented = EncoderSpec.from_dict(extra["encoder"]), int(extra["num_augmented"])
     scale, tiles = str(extra.get("decode_scale", TWICE)), trained.spec.tiles
-    return Recipe(spec, engine.name, engine.precision, num_augmented, cut.name, tiles, shape=cut.shape, decode_scale=scale)
+    return PictureRecipe(spec, engine.name, engine.precision, num_augmented, cut.name, tiles, shape=cut.shape, decode_scale=scale)
 
 
 def _as_they_are(pixels: Pixels) -> Pixels:
     return pixels
 
 
-def _activations(engine: Engine, network: str, pixels: Pixels) -> Half:
+def _activations(engine: FrozenEngine, network: str, pixels: Pixels) -> Half:
     try:
         return to_half(engine.encode(pixels), of=network)
     except FeatureOverflow as error:
@@ -202,7 +202,7 @@ def _activations(engine: Engine, network: str, pixels: Pixels) -> Half:
         ) from error
 
 
-def _chunk(recipe: Recipe, activation: tuple[int, ...]) -> int:
+def _chunk(recipe: PictureRecipe, activation: tuple[int, ...]) -> int:
     """Pictures at a time: what they become at the cut may take far more than their pixels."""
     side, tiles = recipe.encoder.preprocess.size_px, recipe.tiles.num_tiles
     picture_bytes = tiles * (2 * 3 * side * side + 6 * math.prod(activation))
@@ -258,7 +258,7 @@ def _decoded(paths: list[str], model: Model, listener: OnEvent) -> Iterator[tupl
             good, pixels = [], []
 
 
-def _engine(found: FoundRun, encoder: Encoder, extra: dict[str, Any], options: _Options) -> Engine:
+def _engine(found: FoundRun, encoder: Encoder, extra: dict[str, Any], options: _Options) -> FrozenEngine:
     """The engine the run's features were made with, or plain torch (with a word) where it is not to be had."""
     policy = choose_policy(detect_machine(), overrides={"device": options.device})
     engine, precision = str(extra["engine"]), str(extra["precision"])
@@ -277,7 +277,7 @@ def _engine(found: FoundRun, encoder: Encoder, extra: dict[str, Any], options: _
     )
 
 
-def _openvino(found: FoundRun, encoder: Encoder, precision: str, device: str | None, streams: int) -> Engine:
+def _openvino(found: FoundRun, encoder: Encoder, precision: str, device: str | None, streams: int) -> FrozenEngine:
     if device is not None or precision == "int8":
         raise MachineError(
             "the run's features come from OpenVINO" + (" in int8" if device is None else f", which --device {device} replaces"),

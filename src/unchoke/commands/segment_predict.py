@@ -24,9 +24,8 @@ from unchoke.core.fingerprint import digest_file
 from unchoke.core.settings import Settings, load_remembered
 from unchoke.core.units import format_bytes, format_count, parse_bytes
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace, safe_name
-from unchoke.features.engine_openvino import import_openvino
-from unchoke.features.pyramid import TorchPyramidEngine
-from unchoke.features.pyramid_openvino import OpenVinoPyramidEngine
+from unchoke.features.engine_openvino import OpenVinoEngine, import_openvino
+from unchoke.features.engines import TorchEngine
 from unchoke.machine.backend import is_cpu, torch_device
 from unchoke.machine.memory.memory_watch import MemoryWatch
 from unchoke.machine.policy import Policy
@@ -246,17 +245,17 @@ class Drawing:
         if (lacking := _lacking(used, self._session.policy)) is None:
             return used
         self._session.warn(f"{lacking}; plain torch in float32 is used instead: same network, tiny differences")
-        return replace(used, name=TorchPyramidEngine.name, precision="f32")
+        return replace(used, name=TorchEngine.name, precision="f32")
 
 
 def _lacking(used: EngineUse, policy: Policy) -> str | None:
     """Why the engine of the run cannot be used here; None if it can."""
     on_cpu = is_cpu(torch_device(policy))
-    if used.name == TorchPyramidEngine.name:
+    if used.name == TorchEngine.name:
         return "the run's features were made in f16, which processors are slow at" if on_cpu and used.precision == "f16" else None
-    if used.name == OpenVinoPyramidEngine.name and not on_cpu:
+    if used.name == OpenVinoEngine.name and not on_cpu:
         return f"the run's features come from OpenVINO, which does not run on {policy.device}"
-    if used.name == OpenVinoPyramidEngine.name:
+    if used.name == OpenVinoEngine.name:
         try:
             import_openvino()
         except MachineError as error:

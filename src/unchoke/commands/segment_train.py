@@ -24,12 +24,13 @@ from unchoke.core.settings import OF_TILES
 from unchoke.core.units import format_count
 from unchoke.core.workspace import out_option
 from unchoke.features.cut import END, NONE
+from unchoke.features.extraction import Extraction
 from unchoke.jobs.quarantine import save_quarantine
 from unchoke.machine.backend import torch_device
 from unchoke.masks.gallery import build_gallery, choose_samples, stitched_samples
 from unchoke.masks.judge_masks import MaskMeter, MaskScores, Predict, judge_masks, stitched_bands
 from unchoke.masks.mask_objective import IGNORE, ious
-from unchoke.masks.patch_features import PyramidFeatures, extract_pyramids
+from unchoke.masks.patch_features import extract_pyramids
 from unchoke.masks.prepare_patches import PatchMaterial, prepare_patches
 from unchoke.masks.segment_trainer import SegmentTrainer
 from unchoke.masks.segmenter import PYRAMID, WHOLE
@@ -120,7 +121,7 @@ def _trains_whole(session: Session) -> bool:
 
 
 def _run(
-    session: Session, material: PatchMaterial, features: PyramidFeatures | None, trainer: SegmentTrainer, notes: Sequence[str]
+    session: Session, material: PatchMaterial, features: Extraction | None, trainer: SegmentTrainer, notes: Sequence[str]
 ) -> tuple[dict[str, Any], bool]:
     """Train, judge and record; return the record, and whether it was there already."""
 
@@ -150,7 +151,7 @@ def _run(
     )
 
 
-def _predictor(session: Session, trained: TrainedSegmenter, material: PatchMaterial, features: PyramidFeatures | None) -> Predict:
+def _predictor(session: Session, trained: TrainedSegmenter, material: PatchMaterial, features: Extraction | None) -> Predict:
     """Positions of patches to probabilities, from what is cached."""
     decode = trained.decoder(torch_device(session.policy.device), _BATCH)
     if features is None:
@@ -206,12 +207,10 @@ def _everywhere(num_classes: int, side_px: int) -> Predict:
     return predict
 
 
-def _gallery(
-    session: Session, material: PatchMaterial, features: PyramidFeatures | None, trained: TrainedSegmenter
-) -> dict[str, Any]:
+def _gallery(session: Session, material: PatchMaterial, features: Extraction | None, trained: TrainedSegmenter) -> dict[str, Any]:
     sizes = {scene.scene_id: (scene.grid.height, scene.grid.width) for scene in material.facts}
     windows = choose_samples(material.patches, sizes=sizes, seed=session.settings.seed)
-    engine = None if features is None else features.engine_object
+    engine = None if features is None else features.encode_engine
     predict = trained.predictor(torch_device(session.policy.device), _BATCH, engine)
     options: dict[str, Any] = {"patch_px": material.spec.patch_px, "overlap_px": material.overlap_px, "batch": _BATCH}
     samples = stitched_samples(windows, reader=material.reader, predict=predict, **options)
@@ -223,7 +222,7 @@ def _record(
     session: Session,
     run: RunRow,
     material: PatchMaterial,
-    features: PyramidFeatures | None,
+    features: Extraction | None,
     done: Finetuned,
     scores: dict[str, MaskScores],
     about: dict[str, Any],
@@ -231,7 +230,7 @@ def _record(
     """The run's record as a report and a comparison read it. Timings are filled in when all is written."""
     settings, spec = session.settings, material.spec
     seconds = session.timers.seconds.get("extract", 0.0)
-    num_run = features.num_run if features else 0
+    num_run = features.num_items_run if features else 0
     return {
         "schema": 1,
         "run": run.name,

@@ -143,7 +143,7 @@ class _Tuning:
         """The part before the cut, and what it gives the part that trains."""
         import numpy as np
 
-        from unchoke.features.prepare_engine import wanted_labels
+        from unchoke.features.prepare_engine import OF_PICTURES, wanted_labels
         from unchoke.features.recipe import FULL
         from unchoke.tuning.bouts import HeldActivations
         from unchoke.tuning.switches import frozen_switches
@@ -152,7 +152,7 @@ class _Tuning:
         from unchoke.tuning.tune_part import planned, tune_part
 
         session, silent = self._session, quiet(self._session)
-        work, labels = FrozenWork.of(silent, encoder, sample.pictures, folder), wanted_labels(silent)
+        work, labels = FrozenWork.of(silent, encoder, sample.pictures, folder), wanted_labels(silent, OF_PICTURES)
 
         def switches(now: FrozenSetup) -> list[Switch]:
             return frozen_switches(session.settings, now, work, labels)
@@ -170,10 +170,9 @@ class _Tuning:
         return part, work.held()
 
     def _say_if_begun(self, part: Encoder) -> None:
-        from unchoke.features.engine_choice import load_choices
-        from unchoke.features.prepare_engine import choice_key
+        from unchoke.features.prepare_engine import OF_PICTURES, kept_choice
 
-        kept = load_choices(self._session.workspace.engines / "choice.json").get(choice_key(self._session, part))
+        kept = kept_choice(self._session, part, OF_PICTURES)
         if kept is not None:
             begun = f"the features of this workspace were begun with {kept['value']} and stay as they are"
             self.notes.append(f"{begun}: what is kept of the frozen part is used where features are begun anew")

@@ -1,7 +1,7 @@
 """Which engine runs the frozen part here: the first on the list whose features agree with plain float32 torch on this data.
 
-In: an encoder, a list of candidates in order of preference, and a sample of the user's own pictures. Out: the engine, and a
-`Choice` that says what was compared and how fast each was. A candidate that disagrees or is not installed is passed over and that
+In: a list of candidates in order of preference, and a sample of the user's own photos or patches. Out: the engine, and a `Choice`
+that says what was compared and how fast each was. A candidate that disagrees or is not installed is passed over and that
 is said; so is one that is clearly slower than torch, unless the caller takes it even so.
 """
 
@@ -14,23 +14,23 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unchoke.core.choices import Choice
 from unchoke.core.errors import MachineError
-from unchoke.features.engines import Engine, Features
-from unchoke.photos.pixels.image import Pixels
+from unchoke.features.engines import Features, FrozenEngine
 
 
 @dataclass(frozen=True)
-class Tolerance:
+class FeatureTolerance:
     """How close an engine's features must be: mean cosine, and the worst picture's cosine after removing the mean feature."""
 
     mean_cosine: float
     worst_centred: float
 
 
-USUAL = Tolerance(mean_cosine=0.999, worst_centred=0.99)
-ASKED_FOR_INT8 = Tolerance(mean_cosine=0.99, worst_centred=0.95)
+USUAL = FeatureTolerance(mean_cosine=0.999, worst_centred=0.99)
+ASKED_FOR_INT8 = FeatureTolerance(mean_cosine=0.99, worst_centred=0.95)
 """Wider, because int8 is only ever used when asked for by name."""
 
 
@@ -46,10 +46,10 @@ class Agreement:
     worst_cosine: float
     worst_centred: float
 
-    def within(self, tolerance: Tolerance) -> bool:
+    def within(self, tolerance: FeatureTolerance) -> bool:
         return self.mean_cosine >= tolerance.mean_cosine and self.worst_centred >= tolerance.worst_centred
 
-    def in_words(self, tolerance: Tolerance) -> str:
+    def in_words(self, tolerance: FeatureTolerance) -> str:
         return (
             f"mean cosine {self.mean_cosine:.4f}, at least {tolerance.mean_cosine} wanted; "
             f"worst after centring {self.worst_centred:.4f}, at least {tolerance.worst_centred}"
@@ -81,13 +81,18 @@ class Candidate:
     """An engine that may be used: its label (``openvino:bf16``), how to build it, and how close it has to be."""
 
     label: str
-    build: Callable[[], Engine]
-    tolerance: Tolerance = USUAL
+    build: Callable[[], FrozenEngine]
+    tolerance: FeatureTolerance = USUAL
 
 
 def choose_engine(
-    reference: Engine, candidates: Sequence[Candidate], sample: Pixels, *, shown: str = "pictures", even_slower: bool = True
-) -> tuple[Engine, Choice]:
+    reference: FrozenEngine,
+    candidates: Sequence[Candidate],
+    sample: NDArray[Any],
+    *,
+    shown: str = "pictures",
+    even_slower: bool = True,
+) -> tuple[FrozenEngine, Choice]:
     """The first candidate that agrees with `reference` on `sample`; `reference` itself if none does.
 
     One that is clearly slower is passed over without `even_slower`, as where nobody asked for it by name.
@@ -105,7 +110,8 @@ def choose_engine(
             continue
         features, seconds = _timed(engine, sample)
         agreement = compare(truth, features)
-        tried[candidate.label] = {"images_per_s": round(len(sample) / seconds, 1), **_rounded(agreement)}
+        figures = {name: round(value, 5) for name, value in asdict(agreement).items()}
+        tried[candidate.label] = {"images_per_s": round(len(sample) / seconds, 1), **figures}
         gain = reference_s / seconds
         if not agreement.within(candidate.tolerance):
             refused.append(f"{candidate.label} disagrees: {agreement.in_words(candidate.tolerance)}")
@@ -128,7 +134,7 @@ def _accepted(
     return Choice("engine", candidate.label, reason, tried)
 
 
-def _timed(engine: Engine, sample: Pixels) -> tuple[Features, float]:
+def _timed(engine: FrozenEngine, sample: NDArray[Any]) -> tuple[Features, float]:
     """Features and seconds, with as many batches at once as the engine can take."""
     parts = [sample[start : start + engine.batch] for start in range(0, len(sample), engine.batch)]
     with ThreadPoolExecutor(engine.slots) as threads:
@@ -136,7 +142,3 @@ def _timed(engine: Engine, sample: Pixels) -> tuple[Features, float]:
         started = time.perf_counter()
         features = np.concatenate(list(threads.map(engine.encode, parts)))
         return features, time.perf_counter() - started
-
-
-def _rounded(agreement: Agreement) -> dict[str, float]:
-    return {name: round(value, 5) for name, value in asdict(agreement).items()}

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 from unchoke.core.errors import MachineError, UsageError, list_some
+from unchoke.core.fingerprint import digest
 from unchoke.core.tensors import NotTensors, first_line, load_tensors
 from unchoke.core.torchvision_ready import prepare_torchvision
+from unchoke.features.engines import FromPixels
 from unchoke.photos.pixels.resize import Preprocess
 
 DEFAULT_ENCODER = "tf_efficientnet_lite0"
@@ -61,6 +64,34 @@ class Encoder:
     module: nn.Module
     spec: EncoderSpec
     cut: str = "end"
+    input_dtype = np.uint8
+
+    @property
+    def title(self) -> str:
+        return self.spec.name
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return self.spec.preprocess.size_px, self.spec.preprocess.size_px, 3
+
+    def runnable(self) -> nn.Module:
+        """The network as engines run it: uint8 pixels in, normalised inside."""
+        return FromPixels(self.module, self.spec.preprocess)
+
+    def model_name(self, calibration: str) -> str:
+        return f"openvino-{digest([self.spec.to_dict(), calibration, *self._cut_if_any])[:16]}"
+
+    def choice_key(self, wishes: Sequence[str | None]) -> str:
+        """Where the weights came from plays no part, nor what comes after the cut."""
+        return digest([self.spec.weights_sha256, self.spec.preprocess.to_dict(), *wishes, *self._cut_if_any])
+
+    def fitting_batch(self, usual: int) -> int:
+        return usual
+
+    @property
+    def _cut_if_any(self) -> list[str]:
+        """Left out at the end, as it was before there were cuts."""
+        return [] if self.cut == "end" else [self.cut]
 
 
 def load_encoder(name: str = DEFAULT_ENCODER, *, weights: Path | None = None, input_px: int | None = None) -> Encoder:

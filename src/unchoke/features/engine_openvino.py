@@ -1,13 +1,13 @@
 """OpenVINO on the CPU: the fastest engine for the frozen part where there is no GPU.
 
-In: an encoder and a folder to keep the converted model in. Out: an engine with one stream per core, so that as many batches run
-side by side. Whether its numbers may be used is decided elsewhere (`agree.py`), on the user's own pictures.
+In: a frozen network and a folder to keep the converted model in. Out: an engine with one stream per core, so that as many batches
+run side by side. Whether its numbers may be used is decided elsewhere (`agree.py`), on the user's own photos or patches.
 """
 
 from __future__ import annotations
 
+import hashlib
 import threading
-from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,65 +18,54 @@ from numpy.typing import NDArray
 
 from unchoke.core import atomic
 from unchoke.core.errors import MachineError, UnchokeError, missing_extra
-from unchoke.core.fingerprint import digest
-from unchoke.features.encoders import Encoder
-from unchoke.features.engines import Features, FromPixels, in_padded_batches
-from unchoke.photos.pixels.image import Pixels
+from unchoke.core.tensors import first_line
+from unchoke.features.engines import Features, FrozenNetwork, in_padded_batches
 
 OPENVINO_BATCH = 8
 """Pictures for each stream at once: their activations stay in the cache."""
 _HINTS = {"f32": "f32", "bf16": "bf16", "int8": "f32"}
 
 
-class OpenVinoModel:
-    """A compiled model of one input and one output, with one infer request per calling thread."""
+class OpenVinoEngine:
+    """A compiled model with one infer request per calling thread. `calibration` are the inputs that int8 is fitted to."""
 
-    def __init__(self, file: Path, shape: tuple[int, ...], dtype: type[np.generic], *, hint: str, streams: int) -> None:
-        self.version = str(import_openvino().__version__)
-        model = shared_core().read_model(file)
+    name = "openvino"
+
+    def __init__(
+        self,
+        network: FrozenNetwork,
+        *,
+        precision: str,
+        streams: int,
+        batch: int = OPENVINO_BATCH,
+        keep_in: Path,
+        calibration: NDArray[Any] | None = None,
+    ) -> None:
+        self.precision = precision
+        self.batch = batch
+        self.slots = streams
+        self._dtype, shape = network.input_dtype, (batch, *network.input_shape)
+        model = shared_core().read_model(converted(network, keep_in, calibration=calibration if precision == "int8" else None))
         model.reshape(list(shape))
         config = {
-            "INFERENCE_PRECISION_HINT": hint,
+            "INFERENCE_PRECISION_HINT": _HINTS[precision],
             "NUM_STREAMS": str(streams),
             "INFERENCE_NUM_THREADS": str(streams),
             "PERFORMANCE_HINT": "THROUGHPUT",
         }
         self._compiled = shared_core().compile_model(model, "CPU", config)
         self._local = threading.local()
-        self.run(np.zeros(shape, dtype))  # its bindings deadlock if two threads are the first to use them
+        self._run(np.zeros(shape, self._dtype))  # its bindings deadlock if two threads are the first to use them
 
-    def run(self, inputs: NDArray[Any]) -> Features:
+    def encode(self, inputs: NDArray[Any]) -> Features:
+        return in_padded_batches(inputs.astype(self._dtype, copy=False), self.batch, self._run)
+
+    def _run(self, batch: NDArray[Any]) -> Features:
         request = getattr(self._local, "request", None)
         if request is None:
             request = self._local.request = self._compiled.create_infer_request()
-        request.infer({0: inputs}, share_inputs=True)
+        request.infer({0: batch}, share_inputs=True)
         return np.array(request.get_output_tensor(0).data, dtype=np.float32)
-
-
-class OpenVinoEngine:
-    """A compiled model with one infer request per calling thread."""
-
-    name = "openvino"
-
-    def __init__(
-        self,
-        encoder: Encoder,
-        *,
-        precision: str,
-        streams: int,
-        batch: int = OPENVINO_BATCH,
-        keep_in: Path,
-        calibration: Pixels | None = None,
-    ) -> None:
-        self.precision = precision
-        self.batch = batch
-        self.slots = streams
-        side = encoder.spec.preprocess.size_px
-        file = converted(encoder, keep_in, calibration=calibration if precision == "int8" else None)
-        self._model = OpenVinoModel(file, (batch, side, side, 3), np.uint8, hint=_HINTS[precision], streams=streams)
-
-    def encode(self, pixels_nhwc: Pixels) -> Features:
-        return in_padded_batches(pixels_nhwc, self.batch, self._model.run)
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -84,7 +73,7 @@ class OpenVinoEngine:
             "precision": self.precision,
             "batch": self.batch,
             "streams": self.slots,
-            "version": self._model.version,
+            "version": str(import_openvino().__version__),
         }
 
 
@@ -123,17 +112,11 @@ def _silence_telemetry() -> None:
             setattr(openvino_telemetry.Telemetry, method, nothing)
 
 
-def converted(encoder: Encoder, keep_in: Path, *, calibration: Pixels | None = None) -> Path:
-    """The model file for `encoder`, converted once and kept; with `calibration` pixels, quantised to int8 by NNCF."""
-    cut = [] if encoder.cut == "end" else [encoder.cut]
-    key = digest([encoder.spec.to_dict(), _digest_pixels(calibration), *cut])[:16]
-    return keep_model(keep_in / f"openvino-{key}", lambda: _convert_or_refuse(encoder, calibration))
-
-
-def keep_model(folder: Path, convert: Callable[[], Any]) -> Path:
-    """The model file in `folder`; if there is none yet, what `convert` gives, written whole or not at all."""
+def converted(network: FrozenNetwork, keep_in: Path, *, calibration: NDArray[Any] | None = None) -> Path:
+    """The model file of `network`, converted once and kept; with `calibration` inputs, quantised to int8 by NNCF."""
+    folder = keep_in / network.model_name("" if calibration is None else hashlib.sha256(calibration.tobytes()).hexdigest())
     if not (folder / "model.xml").is_file():
-        model = convert()
+        model = _convert_or_refuse(network, calibration)
         with atomic.build_folder(folder) as built:
             _save(model, built / "model.xml")
     return folder / "model.xml"
@@ -141,49 +124,39 @@ def keep_model(folder: Path, convert: Callable[[], Any]) -> Path:
 
 def _save(model: Any, file: Path) -> None:
     """Write the model and read it back: OpenVINO does not say so when the disk was too full for all of it."""
-    ov = import_openvino()
     try:
-        ov.save_model(model, file, compress_to_fp16=False)
+        import_openvino().save_model(model, file, compress_to_fp16=False)
         shared_core().read_model(file)
     except RuntimeError as error:
         raise atomic.no_room(file) from error
 
 
-def _convert_or_refuse(encoder: Encoder, calibration: Pixels | None) -> Any:
+def _convert_or_refuse(network: FrozenNetwork, calibration: NDArray[Any] | None) -> Any:
     """The converted model; a network this OpenVINO cannot take is a `MachineError`, so that another engine is used."""
     try:
-        model = _convert(encoder)
+        model = _convert(network)
         return model if calibration is None else _quantise(model, calibration)
     except UnchokeError:
         raise
     except Exception as error:  # tracing, conversion and quantisation raise types of three packages
         raise MachineError(
-            f"OpenVINO cannot run {encoder.spec.name}",
-            why=f"converting it failed: {type(error).__name__}: {str(error).strip().splitlines()[0][:200] if str(error) else ''}",
+            f"OpenVINO cannot run {network.title}",
+            why=f"converting it failed: {type(error).__name__}: {first_line(error)}",
             try_="--engine torch",
         ) from error
 
 
-def _convert(encoder: Encoder) -> Any:
+def _convert(network: FrozenNetwork) -> Any:
     ov = import_openvino()
-    side = encoder.spec.preprocess.size_px
-    example = torch.zeros(2, side, side, 3, dtype=torch.uint8)
-    shape = ov.PartialShape([-1, side, side, 3])
-    return ov.convert_model(
-        FromPixels(encoder.module, encoder.spec.preprocess).eval(), example_input=example, input=[(shape, ov.Type.u8)]
-    )
+    example = torch.from_numpy(np.zeros((2, *network.input_shape), network.input_dtype))
+    inputs = [(ov.PartialShape([-1, *network.input_shape]), ov.Type(network.input_dtype))]
+    return ov.convert_model(network.runnable().eval(), example_input=example, input=inputs)
 
 
-def _quantise(model: Any, calibration: Pixels) -> Any:
+def _quantise(model: Any, calibration: NDArray[Any]) -> Any:
     try:
         import nncf
     except ImportError as error:
         raise missing_extra("nncf", extra="int8", purpose="int8 precision") from error
-    samples: Iterable[Pixels] = [calibration[i : i + 1] for i in range(len(calibration))]
+    samples = [calibration[i : i + 1] for i in range(len(calibration))]
     return nncf.quantize(model, nncf.Dataset(samples), subset_size=len(calibration))
-
-
-def _digest_pixels(pixels: Pixels | None) -> str:
-    import hashlib
-
-    return "" if pixels is None else hashlib.sha256(pixels.tobytes()).hexdigest()

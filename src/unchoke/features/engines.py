@@ -1,15 +1,15 @@
-"""The contract every engine keeps, and the torch engine that defines what is right.
+"""The contract every engine keeps, what engines run, and the torch engine that defines what is right.
 
-An engine turns uint8 pixels (n × H × W × RGB) into float32 features, normalisation included: n × D from a whole encoder, n × the
-shape of the activations from one that is cut. It may be called from
-several threads. Every batch is padded to the engine's own batch size, so a picture's features never depend on how many
-others came with it. Plain torch in float32 is the reference the others are measured against (`agree.py`).
+An engine runs a `FrozenNetwork`: it turns a batch of its inputs (uint8 photos n × H × W × RGB, or standardised patches n × bands
+× H × W) into float32 features, n × whatever one input becomes. It may be called from several threads. Every batch is padded to
+the engine's own batch size, so an item's features never depend on how many others came with it. Plain torch in float32 is the
+reference the others are measured against (`agree.py`).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,15 +17,13 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from unchoke.features.encoders import Encoder
-from unchoke.photos.pixels.image import Pixels
 from unchoke.photos.pixels.resize import Preprocess
 
 Features = NDArray[np.float32]
 _DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 
 
-class Engine(Protocol):
+class FrozenEngine(Protocol):
     """Anything that runs the frozen part."""
 
     name: str
@@ -34,13 +32,46 @@ class Engine(Protocol):
     slots: int
     """How many batches it runs at the same time; as many jobs are worth keeping in flight."""
 
-    def encode(self, pixels_nhwc: Pixels) -> Features: ...
+    def encode(self, inputs: NDArray[Any]) -> Features: ...
 
     def describe(self) -> dict[str, Any]: ...
 
 
+class FrozenNetwork(Protocol):
+    """A network that is run and not trained, whatever it is shown: `Encoder` for photos, `Pyramid` for patches."""
+
+    @property
+    def title(self) -> str:
+        """The network in words, for messages."""
+        ...
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """One input, without the axis of the batch."""
+        ...
+
+    @property
+    def input_dtype(self) -> type[np.generic]: ...
+
+    def runnable(self) -> nn.Module:
+        """What engines convert and run: one tensor of inputs in, one tensor of features out."""
+        ...
+
+    def model_name(self, calibration: str) -> str:
+        """The folder a converted model is kept in; `calibration` is the digest of what it was quantised with, if it was."""
+        ...
+
+    def choice_key(self, wishes: Sequence[str | None]) -> str:
+        """What the choice of an engine depends on, `wishes` of the user among it."""
+        ...
+
+    def fitting_batch(self, usual: int) -> int:
+        """How many inputs make a batch where `usual` photos would."""
+        ...
+
+
 class FromPixels(nn.Module):
-    """The encoder with normalisation inside: uint8 NHWC in, features out. What engines convert and compile."""
+    """An encoder with normalisation inside: uint8 NHWC in, features out."""
 
     offset: torch.Tensor
     scale: torch.Tensor
@@ -59,49 +90,48 @@ class FromPixels(nn.Module):
         return features
 
 
-class TorchModel:
-    """A network on its device, from arrays to float32 arrays. One batch at a time: torch itself uses all cores."""
-
-    def __init__(self, network: nn.Module, *, device: torch.device, precision: str, channels_last: bool) -> None:
-        self.device = device
-        self.channels_last = channels_last
-        self._precision = precision
-        self._lock = threading.Lock()
-        model = network.eval().to(device)
-        self._model = model.to(memory_format=torch.channels_last) if channels_last else model  # type: ignore[call-overload]
-
-    def run(self, inputs: NDArray[Any]) -> Features:
-        dtype = _DTYPES[self._precision]
-        lower = dtype is not torch.float32
-        with self._lock, torch.inference_mode(), torch.autocast(self.device.type, dtype=dtype, enabled=lower):
-            found: Features = self._model(torch.from_numpy(inputs).to(self.device)).float().cpu().numpy()
-        return found
-
-    def describe(self) -> dict[str, Any]:
-        return {"device": str(self.device), "channels_last": self.channels_last, "version": torch.__version__}
-
-
 class TorchEngine:
-    """Plain PyTorch on any device."""
+    """Plain PyTorch on any device. One batch at a time: torch itself uses all cores."""
 
     name = "torch"
     slots = 1
 
     def __init__(
-        self, encoder: Encoder, *, device: torch.device, precision: str = "f32", batch: int = 16, channels_last: bool = False
+        self,
+        network: FrozenNetwork,
+        *,
+        device: torch.device,
+        precision: str = "f32",
+        batch: int = 16,
+        channels_last: bool = False,
     ) -> None:
         self.precision = precision
         self.batch = batch
         self.device = device
         self.channels_last = channels_last
-        network = FromPixels(encoder.module, encoder.spec.preprocess)
-        self._model = TorchModel(network, device=device, precision=precision, channels_last=channels_last)
+        self._lock = threading.Lock()
+        model = network.runnable().eval().to(device)
+        self._model = model.to(memory_format=torch.channels_last) if channels_last else model  # type: ignore[call-overload]
 
-    def encode(self, pixels_nhwc: Pixels) -> Features:
-        return in_padded_batches(pixels_nhwc, self.batch, self._model.run)
+    def encode(self, inputs: NDArray[Any]) -> Features:
+        return in_padded_batches(inputs, self.batch, self._run)
+
+    def _run(self, batch: NDArray[Any]) -> Features:
+        dtype = _DTYPES[self.precision]
+        lower = dtype is not torch.float32
+        with self._lock, torch.inference_mode(), torch.autocast(self.device.type, dtype=dtype, enabled=lower):
+            found: Features = self._model(torch.from_numpy(batch).to(self.device)).float().cpu().numpy()
+        return found
 
     def describe(self) -> dict[str, Any]:
-        return {"engine": self.name, "precision": self.precision, "batch": self.batch, **self._model.describe()}
+        return {
+            "engine": self.name,
+            "precision": self.precision,
+            "batch": self.batch,
+            "device": str(self.device),
+            "channels_last": self.channels_last,
+            "version": torch.__version__,
+        }
 
 
 def in_padded_batches(inputs: NDArray[Any], batch: int, run: Callable[[NDArray[Any]], Features]) -> Features:

@@ -1,13 +1,13 @@
-"""From samples to cached features: plan the jobs, run what is left, open the store.
+"""From items to cached features: plan the jobs, run what is left, open the store. For photos and patches of scenes alike.
 
-In: a session and the pictures (with their content hashes). Out: a `FeatureStore` and which pictures it holds. Everything
-already extracted the same way is reused; what was made another way is never touched. Where the cache is more than a vector for
-each picture, it is said beforehand what it costs, and refused if the disk cannot hold it.
+In: a session, an `InputSet` (which items, how they are read, by which recipe) and an engine. Out: an `Extraction`: the store and
+which items it holds. Everything already extracted the same way is reused; what was made another way is never touched. Where the
+cache is more than a vector for each item, it is said beforehand what it costs, and refused if the disk cannot hold it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,11 @@ from unchoke.core.errors import DataError, MachineError, list_some
 from unchoke.core.timeline import JobTimes
 from unchoke.core.units import format_bytes, format_count
 from unchoke.features.encoders import Encoder
-from unchoke.features.engines import Engine, TorchEngine
-from unchoke.features.extract_worker import run_job, set_up
-from unchoke.features.extractor import Extractor
-from unchoke.features.feature_store import FeatureStore, Placement
-from unchoke.features.prepare_engine import Picture, prepare_engine
-from unchoke.features.recipe import Recipe
-from unchoke.features.stored import open_stored
+from unchoke.features.engines import FrozenEngine, TorchEngine
+from unchoke.features.extractor import Extractor, PictureReader, Read, run_job, set_up
+from unchoke.features.feature_store import FeatureStore, Placement, open_stored
+from unchoke.features.prepare_engine import FrozenEncoder, Picture, prepare_encoder
+from unchoke.features.recipe import FeatureRecipe, PictureRecipe
 from unchoke.jobs.job_engines import InProcessEngine, ProcessEngine
 from unchoke.jobs.job_plan import Job
 from unchoke.jobs.queue import JobQueue, QueueState
@@ -46,109 +44,149 @@ _MARGIN_BYTES = 2**30
 
 
 @dataclass(frozen=True)
-class Extracted:
-    """The cached features: `present[i]` says whether picture i is there; rows of the store follow the pictures that are.
+class InputSet:
+    """What is extracted: items by id with what their pixels depend on, how each is read, and how it becomes features.
 
-    `encoder` is the whole network they come from, back on the CPU.
+    An item that failed before is tried again where `may_pass` says so of its reason; more than a share of `max_failures` that
+    fail stop the run. Where `worker_args` are given (what `set_up` needs before the engine's own), other processes may help.
+    """
+
+    recipe: FeatureRecipe
+    items: Sequence[tuple[str, str]]
+    read: Read
+    may_pass: Callable[[str], bool]
+    max_failures: float | None = None
+    worker_args: tuple[Any, ...] | None = None
+    tunable: bool = False
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """The cached features: `present[i]` says whether item i is there; rows of the store follow the items that are.
+
+    `engine` says what made them, `encode_engine` is that engine.
     """
 
     store: FeatureStore
-    recipe: Recipe
+    recipe: FeatureRecipe
     engine: dict[str, Any]
+    encode_engine: FrozenEngine
     present: NDArray[np.bool_]
     failed: dict[str, str]
     num_jobs_run: int
-    num_images_run: int
-    encoder: Encoder
+    num_items_run: int
 
     @property
     def placement(self) -> Placement:
         return self.store.placement
 
+    @property
+    def fingerprint(self) -> str:
+        return self.recipe.fingerprint
 
-def extract_features(session: Session, pictures: Sequence[Picture]) -> Extracted:
-    """Run whatever is not yet cached and open the store for `pictures`."""
+
+@dataclass(frozen=True)
+class PictureExtraction(Extraction):
+    """The same of photos; `encoder` is the whole network they come from, back on the CPU."""
+
+    recipe: PictureRecipe
+    encoder: Encoder
+
+
+def extract_features(session: Session, pictures: Sequence[Picture]) -> PictureExtraction:
+    """Run whatever is not yet cached of `pictures` and open the store for them."""
     with session.stage("engine", session.settings.encoder):
-        frozen = prepare_engine(session, pictures)
+        frozen = prepare_encoder(session, pictures)
     session.remember_settings()
-    return_unused_memory()  # converting a model takes several times what running it does
-    recipe, engine = frozen.recipe(session.settings.views), frozen.engine
-    queue, state = plan_features(session, recipe, pictures)
-    for problem in state.problems:
-        session.warn(problem)
-    if not recipe.is_plain:
-        tell_cost(session, recipe, num_pictures=len(pictures), num_pending=sum(len(job.items) for job in state.pending))
-    if state.pending:
-        with session.stage("extract", format_count(len(state.pending), "job")):
-            run_extraction(session, queue, state.pending, recipe, engine, pictures, done=list(state.done.values()))
-    stored = open_stored(
-        queue, recipe.fingerprint, [picture.sample_id for picture in pictures], done=None if state.pending else state.done
-    )
-    lost = stored.lost()
-    if lost:
-        raise DataError(
-            f"{len(lost)} images have no features: {list_some(lost)}",
-            why="their jobs failed; the .failed files in features/ say why",
-            try_="run the same command again to retry them",
-        )
-    store = FeatureStore(stored.placement, row_shape=recipe.row_shape, num_augmented=recipe.num_augmented)
-    num_images = sum(len(job.items) for job in state.pending)
-    leave_device(engine, frozen.encoder)
-    return Extracted(
-        store, recipe, frozen.describe(), stored.present, stored.failed, len(state.pending), num_images, frozen.encoder
+    inputs = picture_inputs(session, frozen.recipe(session.settings.views), pictures)
+    extraction = extract(session, inputs, frozen.engine)
+    leave_device(frozen)
+    return PictureExtraction(**{**vars(extraction), "engine": frozen.describe()}, encoder=frozen.encoder)
+
+
+def picture_inputs(session: Session, recipe: PictureRecipe, pictures: Sequence[Picture]) -> InputSet:
+    """Photos as extraction wants them."""
+    settings = session.settings
+    paths = {picture.sample_id: picture.path for picture in pictures}
+    return InputSet(
+        recipe,
+        [(picture.sample_id, picture.content) for picture in pictures],
+        PictureReader(recipe, paths),
+        may_pass,
+        max_failures=settings.max_failures,
+        worker_args=(recipe, Path(settings.weights) if settings.weights else None, paths),
+        tunable=True,
     )
 
 
-def leave_device(engine: Engine, encoder: Encoder) -> None:
+def leave_device(frozen: FrozenEncoder) -> None:
     """Bring the frozen weights back, so that training has the device's memory for itself."""
+    engine = frozen.engine
     if isinstance(engine, TorchEngine) and not is_cpu(engine.device):
-        encoder.module.to("cpu")
+        frozen.encoder.module.to("cpu")
         empty_cache(engine.device)
 
 
-def tell_cost(session: Session, recipe: Recipe, *, num_pictures: int, num_pending: int) -> None:
-    """Say what the cache takes on disk; refuse what would not fit. Only pictures that are not cached yet need room."""
+def extract(session: Session, inputs: InputSet, engine: FrozenEngine) -> Extraction:
+    """Run whatever is not yet cached and open the store for all items but those that failed."""
+    return_unused_memory()  # converting a model takes several times what running it does
+    recipe = inputs.recipe
+    queue, state = plan_features(session, inputs)
+    for problem in state.problems:
+        session.warn(problem)
+    num_pending = sum(len(job.items) for job in state.pending)
+    if not recipe.is_plain:
+        tell_cost(session, recipe, num_items=len(inputs.items), num_pending=num_pending)
+    if state.pending:
+        with session.stage("extract", format_count(len(state.pending), "job")):
+            run_extraction(session, queue, state.pending, inputs, engine, done=list(state.done.values()))
+    ids = [item_id for item_id, _ in inputs.items]
+    stored = open_stored(queue, recipe.fingerprint, ids, done=None if state.pending else state.done)
+    if lost := stored.lost():
+        raise DataError(
+            f"{len(lost)} {recipe.items} have no features: {list_some(lost)}",
+            why="their jobs failed; the .failed files in features/ say why",
+            try_="run the same command again to retry them",
+        )
+    store = FeatureStore(stored.placement, row_shape=recipe.row_shape, num_augmented=recipe.num_augmented, levels=recipe.levels)
+    return Extraction(store, recipe, engine.describe(), engine, stored.present, stored.failed, len(state.pending), num_pending)
+
+
+def tell_cost(session: Session, recipe: FeatureRecipe, *, num_items: int, num_pending: int) -> None:
+    """Say what the cache takes on disk; refuse what would not fit. Only items that are not cached yet need room."""
     free_bytes = measure_room(session.workspace.root).disk_bytes
-    per_picture, total, pending = (num * recipe.picture_bytes for num in (1, num_pictures, num_pending))
-    what = _row_text(recipe)
+    each, total, pending = (num * recipe.item_bytes for num in (1, num_items, num_pending))
+    what = recipe.row_in_words
     if num_pending and pending + _MARGIN_BYTES > free_bytes:
         raise MachineError(
             f"the cache would take {format_bytes(pending)}, and {format_bytes(free_bytes)} are free at {session.workspace.root}",
-            why=f"{format_bytes(per_picture)} for each of {format_count(num_pending, 'image')} ({what}), "
+            why=f"{format_bytes(each)} for each of {format_count(num_pending, recipe.item, recipe.items)} ({what}), "
             f"and {format_bytes(_MARGIN_BYTES)} should stay free",
-            try_="another disk with --out, fewer --views or tiles, --cut end, or --cut none, which keeps pixels instead",
+            try_=f"another disk with --out, {recipe.smaller}, or --cut none, which keeps pixels instead",
         )
     left = f"{format_bytes(pending)} still to be written" if num_pending else "all of it is there already"
-    images = f"{format_count(num_pictures, 'image')} take {format_bytes(total)}"
-    reason = f"{what}; {images}, {left}, {format_bytes(free_bytes)} are free"
-    evidence = {"image_bytes": per_picture, "total_bytes": total, "pending_bytes": pending, "free_bytes": free_bytes}
-    session.chose(Choice("feature_cache", f"{format_bytes(per_picture)} per image", reason, evidence))
+    items = f"{format_count(num_items, recipe.item, recipe.items)} take {format_bytes(total)}"
+    reason = f"{what}; {items}, {left}, {format_bytes(free_bytes)} are free"
+    evidence = {f"{recipe.item}_bytes": each, "total_bytes": total, "pending_bytes": pending, "free_bytes": free_bytes}
+    session.chose(Choice("feature_cache", f"{format_bytes(each)} per {recipe.item}", reason, evidence))
 
 
-def _row_text(recipe: Recipe) -> str:
-    """``192×7×7 float16 numbers from tf_efficientnet_lite0 cut at -4, for 8 tiles in 3 views``."""
-    numbers = "×".join(map(str, recipe.input_shape))
-    tiles = "" if recipe.tiles.is_whole else f", for {recipe.tiles.num_tiles} tiles"
-    views = f"{' in' if tiles else ', for'} {1 + recipe.num_augmented} views" if recipe.num_augmented else ""
-    return f"{numbers} float16 numbers from {recipe.network}{tiles}{views}"
-
-
-def plan_features(session: Session, recipe: Recipe, pictures: Sequence[Picture]) -> tuple[JobQueue, QueueState]:
-    """Bring `jobs_queue.csv` up to date; sweep what an earlier kill left; take back files that were only out of reach."""
+def plan_features(session: Session, inputs: InputSet) -> tuple[JobQueue, QueueState]:
+    """Bring `jobs_queue.csv` up to date; sweep what an earlier kill left; take back items that may pass this time."""
+    recipe, ids = inputs.recipe, {item_id for item_id, _ in inputs.items}
     queue = JobQueue.load(session.workspace.features)
     queue.sweep()
-    items = [(picture.sample_id, picture.content) for picture in pictures]
-    wanted = {picture.sample_id for picture in pictures}
-    queue.reopen(recipe.fingerprint, lambda record: any(id_ in wanted and may_pass(why) for id_, why in record.failed_items))
+    fingerprint = recipe.fingerprint
+    queue.reopen(fingerprint, lambda record: any(id_ in ids and inputs.may_pass(why) for id_, why in record.failed_items))
     state = queue.plan(
-        items, fingerprint=recipe.fingerprint, output_pattern=recipe.output_pattern, job_size=job_size(session, recipe)
+        inputs.items, fingerprint=fingerprint, output_pattern=recipe.output_pattern, job_size=job_size(session, recipe)
     )
     return queue, state
 
 
-def job_size(session: Session, recipe: Recipe) -> int:
-    """Images for each job: as set, but no more than give a shard that may be held in memory."""
-    largest = max(1, _LARGEST_SHARD_BYTES // recipe.picture_bytes)
+def job_size(session: Session, recipe: FeatureRecipe) -> int:
+    """Items for each job: as set, but no more than give a shard that may be held in memory."""
+    largest = max(1, _LARGEST_SHARD_BYTES // recipe.item_bytes)
     return session.settings.job_size if recipe.is_plain else min(session.settings.job_size, largest)
 
 
@@ -156,9 +194,8 @@ def run_extraction(
     session: Session,
     queue: JobQueue,
     jobs: Sequence[Job],
-    recipe: Recipe,
-    engine: Engine,
-    pictures: Sequence[Picture],
+    inputs: InputSet,
+    engine: FrozenEngine,
     *,
     done: Sequence[DoneRecord] = (),
 ) -> None:
@@ -166,24 +203,25 @@ def run_extraction(
 
     `done` are the records of jobs finished earlier; they count in the progress, and what failed in them as failed.
     """
-    paths = {picture.sample_id: picture.path for picture in pictures}
-    body: Callable[[Job], JobResult] = Extractor(engine, recipe, paths, queue.folder, _decode_threads(session, engine))
-    runner: InProcessEngine | ProcessEngine = InProcessEngine(slots=_slots(engine))
-    readers = _slots(engine) * max(1, _decode_threads(session, engine))
+    recipe, streams = inputs.recipe, engine.name == "openvino"
+    slots = engine.slots if streams else 2  # elsewhere two: one is loaded and written while the other is computed
+    read_threads = _read_threads(session, inputs, streams=streams)
+    body: Callable[[Job], JobResult] = Extractor(engine, recipe, inputs.read, queue.folder, read_threads)
+    runner: InProcessEngine | ProcessEngine = InProcessEngine(slots=slots)
+    readers, workers = slots * max(1, read_threads), session.policy.workers
     setup: Callable[..., None] | None = None
     setup_args: tuple[Any, ...] = ()
-    if isinstance(engine, TorchEngine) and is_cpu(engine.device) and len(jobs) > session.policy.workers > 1:
-        weights = Path(session.settings.weights) if session.settings.weights else None
-        body, runner, readers = run_job, ProcessEngine(session.policy.workers), session.policy.workers
-        setup, setup_args = set_up, (recipe, weights, paths, queue.folder, engine.batch, engine.channels_last)
-    times, watch = JobTimes(), _failure_watch(session.settings.max_failures, paths, done)
+    if inputs.worker_args and isinstance(engine, TorchEngine) and is_cpu(engine.device) and len(jobs) > workers > 1:
+        body, runner, readers = run_job, ProcessEngine(workers), workers
+        setup, setup_args = set_up, (*inputs.worker_args, queue.folder, engine.batch, engine.channels_last)
+    times, watch = JobTimes(), _failure_watch(inputs, done)
 
     def heed(job: Job, result: JobResult) -> None:
         times.add(result.info)
-        watch(job, result)
+        watch(result)
 
     num_threads = torch.get_num_threads()
-    if engine.name == "openvino":
+    if streams:
         torch.set_num_threads(1)  # the streams use the cores; torch only resizes single pictures
     try:
         run_jobs(
@@ -193,11 +231,11 @@ def run_extraction(
             engine=runner,
             setup=setup,
             setup_args=setup_args,
-            info={"encoder": recipe.encoder.name, "fingerprint": recipe.fingerprint, **engine.describe()},
+            info={"encoder": recipe.encoder_name, "fingerprint": recipe.fingerprint, **engine.describe()},
             max_failed_jobs=max(2, len(jobs) // 10),
             on_event=session.on_event,
             stage="extract",
-            unit="images",
+            unit=recipe.items,
             jobs_before=len(done),
             items_before=sum(record.num_items for record in done),
             on_result=heed,
@@ -208,32 +246,27 @@ def run_extraction(
     session.timelines["extract"] = times.timeline(readers=readers)
 
 
-def _failure_watch(max_share: float, wanted: Collection[str], done: Sequence[DoneRecord]) -> Callable[[Job, JobResult], None]:
-    """Stop the run once more pictures have failed than may: something is wrong with the data, not with a file or two."""
-    total = len(wanted)
-    failed = [f"{sample_id} ({reason})" for record in done for sample_id, reason in record.failed_items if sample_id in wanted]
+def _failure_watch(inputs: InputSet, done: Sequence[DoneRecord]) -> Callable[[JobResult], None]:
+    """Stop the run once more items have failed than may: something is wrong with the data, not with a file or two."""
+    ids, share = {item_id for item_id, _ in inputs.items}, inputs.max_failures
+    failed = [f"{item_id} ({reason})" for record in done for item_id, reason in record.failed_items if item_id in ids]
 
-    def watch(job: Job, result: JobResult) -> None:
-        failed.extend(f"{sample_id} ({reason})" for sample_id, reason in result.failed_items)
-        if len(failed) > max_share * total:
+    def watch(result: JobResult) -> None:
+        failed.extend(f"{item_id} ({reason})" for item_id, reason in result.failed_items)
+        if share is not None and len(failed) > share * len(ids):
             raise DataError(
-                f"{len(failed)} of {total} images could not be read: {list_some(failed, limit=3)}",
-                why=f"at most a share of {max_share:g} may fail",
+                f"{len(failed)} of {len(ids)} {inputs.recipe.items} could not be read: {list_some(failed, limit=3)}",
+                why=f"at most a share of {share:g} may fail",
                 try_="mend the files, or allow more with --max-failures 0.2",
             )
 
     return watch
 
 
-def _slots(engine: Engine) -> int:
-    """Jobs in flight: one for each stream; elsewhere two, so that one is loaded and written while the other is computed."""
-    return engine.slots if engine.name == "openvino" else 2
-
-
-def _decode_threads(session: Session, engine: Engine) -> int:
-    """Streams on every core decode their own pictures; a device wants threads that decode ahead of it; tuning may know better."""
-    tuned = session.tuned.choice("decode_threads")
-    if tuned is not None and session.settings.workers is None:
+def _read_threads(session: Session, inputs: InputSet, *, streams: bool) -> int:
+    """Streams on every core read their own items; a device wants threads that read ahead of it; tuning may know better."""
+    tuned = session.tuned.choice("decode_threads") if inputs.tunable and session.settings.workers is None else None
+    if tuned is not None:
         session.chose(tuned)
         return int(tuned.value)
-    return 0 if engine.name == "openvino" else session.policy.decode_threads
+    return 0 if streams else session.policy.decode_threads

@@ -1,26 +1,31 @@
-"""The body of an extraction job: some pictures in, one shard of features out.
+"""The body of an extraction job: some items in, one shard of features out; and how photos become inputs of a network.
 
-A job reads each file, checks that it is still the file that was planned, decodes it, runs it through the engine in fixed batches
-and writes a shard. A file that fails is left out of the shard and reported with its reason. Queueing, retries and progress are
-the business of `jobs`.
+A job reads the inputs of each item, runs them through the engine in fixed batches and writes a shard. How an item is read is the
+caller's; `PictureReader` reads a photo's file, checks that it is still the file that was planned, and decodes it. An item that
+fails is left out of the shard and reported with its reason. Queueing, retries and progress are the business of `jobs`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from unchoke.core.ahead import map_ahead
 from unchoke.core.clock import Clock, Loading, during
+from unchoke.core.errors import UsageError
 from unchoke.core.fingerprint import digest_bytes
 from unchoke.core.timeline import EXTRACTION, job_clocks
-from unchoke.features.engines import Engine
-from unchoke.features.feature_store import ACTIVATIONS, POOLED, VIEWS, Half, save_shard, to_half
-from unchoke.features.recipe import Recipe
+from unchoke.features.cut import cut_network, frozen_part
+from unchoke.features.encoders import load_encoder
+from unchoke.features.engines import FrozenEngine, TorchEngine
+from unchoke.features.feature_store import Half, save_rows, to_half
+from unchoke.features.recipe import FeatureRecipe, PictureRecipe
 from unchoke.jobs.job_plan import Job
 from unchoke.jobs.records import JobResult
 from unchoke.photos.pixels.augment import Window, plan_view
@@ -28,6 +33,9 @@ from unchoke.photos.pixels.image import DecodeError, Pixels, decode_image, read_
 from unchoke.photos.pixels.resize import fit_to_input, resize
 from unchoke.photos.pixels.tile_grid import cover_px, cut_tiles
 
+Inputs = Sequence[NDArray[Any]]
+Read = Callable[[str, str], Inputs | str]
+"""An item's id and planned content to its inputs, view by view, or the reason why there are none."""
 _AUGMENTED_COVER = 3.2
 """Augmented views show parts of the picture, so they need more of it."""
 _SQUARE = 4096
@@ -36,69 +44,102 @@ _SQUARE = 4096
 
 @dataclass(frozen=True)
 class Extractor:
-    """Callable on a job. `paths` maps sample ids to files; `folder` is where the queue's outputs lie."""
+    """Callable on a job. `folder` is where the queue's outputs lie; `read_threads` read ahead of the engine."""
 
-    engine: Engine
-    recipe: Recipe
-    paths: Mapping[str, str]
+    engine: FrozenEngine
+    recipe: FeatureRecipe
+    read: Read
     folder: Path
-    decode_threads: int = 0
+    read_threads: int = 0
 
     def __call__(self, job: Job) -> JobResult:
+        recipe, size = self.recipe, self.engine.batch
+        rows = np.empty((len(job.items) * recipe.num_inputs, *recipe.input_shape), np.float16)
         kept: list[str] = []
         failed: list[tuple[str, str]] = []
-        features: list[Half] = []
-        batch: list[Pixels] = []
+        num_encoded = 0
+        batch: list[NDArray[Any]] = []
         clock, loading = Clock(EXTRACTION), Loading()
-        for sample_id, views in clock.each("load", self._views(job, loading)):
-            if isinstance(views, DecodeError):
-                failed.append((sample_id, str(views)))
+        for item_id, inputs in clock.each("load", self._inputs(job, loading)):
+            if isinstance(inputs, str):
+                failed.append((item_id, inputs))
                 continue
-            kept.append(sample_id)
-            batch.extend(views)
-            if len(batch) >= self.engine.batch:
-                features.append(self._encode(batch[: self.engine.batch], clock))
-                del batch[: self.engine.batch]
+            kept.append(item_id)
+            batch.extend(inputs)
+            while len(batch) >= size:
+                num_encoded += self._encode(batch[:size], rows[num_encoded:], clock)
+                del batch[:size]
         if batch:
-            features.append(self._encode(batch, clock))
+            num_encoded += self._encode(batch, rows[num_encoded:], clock)
+        by_view = rows[:num_encoded].reshape(len(kept), recipe.num_views, *recipe.row_shape)
         with clock.stage("write"):
-            sha256, size_bytes = save_shard(self.folder / job.output, self._arrays(features), kept)
+            file = self.folder / job.output
+            sha256, size_bytes = save_rows(file, by_view, kept, name=recipe.member, levels=recipe.levels)
         return JobResult(len(job.items), tuple(failed), sha256, size_bytes, job_clocks(clock, loading))
 
-    def _encode(self, batch: list[Pixels], clock: Clock) -> Half:
+    def _encode(self, batch: Inputs, out: Half, clock: Clock) -> int:
+        """Put the features of `batch` at the beginning of `out`; return how many."""
         with clock.stage("collate"):
-            pixels_nhwc = np.stack(batch)
+            inputs = np.stack(batch)
         with clock.stage("encode"):
-            return to_half(self.engine.encode(pixels_nhwc), of=self.recipe.network)
+            out[: len(batch)] = to_half(self.engine.encode(inputs), of=self.recipe.network)
+        return len(batch)
 
-    def _views(self, job: Job, loading: Loading) -> Iterator[tuple[str, list[Pixels] | DecodeError]]:
-        def load(planned: tuple[str, str]) -> tuple[str, list[Pixels] | DecodeError]:
+    def _inputs(self, job: Job, loading: Loading) -> Iterator[tuple[str, Inputs | str]]:
+        def load(planned: tuple[str, str]) -> tuple[str, Inputs | str]:
             with loading.here():
-                return self._load(*planned)
+                return planned[0], self.read(*planned)
 
         planned = zip(job.items, job.contents, strict=True)
-        ahead = max(self.decode_threads, 2 * self.engine.batch // self.recipe.tiles.num_tiles, 1)
-        return map_ahead(load, planned, threads=self.decode_threads, ahead=ahead)
+        ahead = max(self.read_threads, 2 * self.engine.batch // self.recipe.num_tiles, 1)
+        return map_ahead(load, planned, threads=self.read_threads, ahead=ahead)
 
-    def _load(self, sample_id: str, content: str) -> tuple[str, list[Pixels] | DecodeError]:
+
+_extractor: Extractor | None = None
+
+
+def set_up(
+    recipe: PictureRecipe, weights: Path | None, paths: Mapping[str, str], folder: Path, batch: int, channels_last: bool
+) -> None:
+    """Build the frozen part in a worker process, once. One torch thread per worker: the parallelism is the workers'."""
+    global _extractor
+    torch.set_num_threads(1)
+    encoder = load_encoder(recipe.encoder.name, weights=weights, input_px=recipe.encoder.input_px)
+    if encoder.spec.weights_sha256 != recipe.encoder.weights_sha256:
+        raise UsageError(
+            f"the weights of {recipe.encoder.name} changed while the command ran",
+            why="features of two sets of weights are never mixed",
+            try_="run the same command again",
+        )
+    frozen = frozen_part(encoder, cut_network(encoder, recipe.cut, verify=False))
+    engine = TorchEngine(frozen, device=torch.device("cpu"), precision=recipe.precision, batch=batch, channels_last=channels_last)
+    _extractor = Extractor(engine, recipe, PictureReader(recipe, paths), folder)
+
+
+def run_job(job: Job) -> JobResult:
+    """Extract one job with what `set_up` built in this process."""
+    if _extractor is None:
+        raise RuntimeError("set_up did not run in this process")
+    return _extractor(job)
+
+
+@dataclass(frozen=True)
+class PictureReader:
+    """Reads photos for an `Extractor`; `paths` maps sample ids to files."""
+
+    recipe: PictureRecipe
+    paths: Mapping[str, str]
+
+    def __call__(self, sample_id: str, content: str) -> Inputs | str:
         try:
             if sample_id not in self.paths:
                 raise DecodeError("missing", "it is no longer among the samples")
-            return sample_id, load_views(self.paths[sample_id], sample_id, content, self.recipe)
+            return load_views(self.paths[sample_id], sample_id, content, self.recipe)
         except DecodeError as error:
-            return sample_id, error
-
-    def _arrays(self, features: list[Half]) -> dict[str, NDArray[np.float16]]:
-        recipe, num_views = self.recipe, 1 + self.recipe.num_augmented
-        flat = np.concatenate(features) if features else np.empty((0, *recipe.input_shape), np.float16)
-        by_view = flat.reshape(len(flat) // recipe.num_inputs, num_views, *recipe.row_shape)
-        arrays = {POOLED if recipe.is_plain else ACTIVATIONS: np.ascontiguousarray(by_view[:, 0])}
-        if num_views > 1:
-            arrays[VIEWS] = np.ascontiguousarray(by_view[:, 1:])
-        return arrays
+            return str(error)
 
 
-def load_views(path: str, sample_id: str, content: str, recipe: Recipe) -> list[Pixels]:
+def load_views(path: str, sample_id: str, content: str, recipe: PictureRecipe) -> list[Pixels]:
     """The plain view and the augmented ones, each as its tiles, ready for the engine.
 
     `content` is the planned SHA-256 ("" to skip the check).
@@ -112,7 +153,7 @@ def load_views(path: str, sample_id: str, content: str, recipe: Recipe) -> list[
     return decode_views(data, sample_id, recipe)
 
 
-def decode_views(data: bytes, sample_id: str, recipe: Recipe) -> list[Pixels]:
+def decode_views(data: bytes, sample_id: str, recipe: PictureRecipe) -> list[Pixels]:
     """The same of bytes already read; `sample_id` decides what the augmented views show."""
     image = decode_image(data, cover_px=_cover_px(recipe))
     show = _show_whole if recipe.tiles.is_whole else _show_tiles
@@ -120,13 +161,13 @@ def decode_views(data: bytes, sample_id: str, recipe: Recipe) -> list[Pixels]:
         return [shown for number in range(1 + recipe.num_augmented) for shown in show(image, sample_id, number, recipe)]
 
 
-def _cover_px(recipe: Recipe) -> int | None:
+def _cover_px(recipe: PictureRecipe) -> int | None:
     """The short side to keep when a file is decoded smaller; None where it must not be."""
     times = _AUGMENTED_COVER if recipe.num_augmented and recipe.cover is not None else recipe.cover
     return None if times is None else cover_px(recipe.tiles, recipe.encoder.preprocess, times=times)
 
 
-def _show_whole(image: Pixels, sample_id: str, number: int, recipe: Recipe) -> list[Pixels]:
+def _show_whole(image: Pixels, sample_id: str, number: int, recipe: PictureRecipe) -> list[Pixels]:
     preprocess = recipe.encoder.preprocess
     if number == 0:
         return [fit_to_input(image, preprocess)]
@@ -135,7 +176,7 @@ def _show_whole(image: Pixels, sample_id: str, number: int, recipe: Recipe) -> l
     return [_mirrored(resize(_part(image, window), side, side, interpolation="bilinear"), window)]
 
 
-def _show_tiles(image: Pixels, sample_id: str, number: int, recipe: Recipe) -> list[Pixels]:
+def _show_tiles(image: Pixels, sample_id: str, number: int, recipe: PictureRecipe) -> list[Pixels]:
     """The view's window of the photo, mirrored where it says so, and then its tiles: left and right change places too."""
     height, width = image.shape[:2]
     square = plan_view(sample_id, number, height=_SQUARE, width=_SQUARE)

@@ -1,37 +1,215 @@
-"""Which encoder, where it is cut and which engine runs the frozen part: compared with plain torch on the user's own pictures.
+"""Which engine runs a frozen network: compared with plain torch on the user's own photos or patches; and the encoder of photos.
 
-In: a session and the pictures. Out: an encoder, its two parts, and an engine whose features may be used. The choice is written
-down in the workspace and stands from then on, so that a resumed run computes the very same numbers.
+In: a session, a network and a function that gives some inputs for it. Out: an engine whose features may be used. The choice is
+written down in the workspace and stands from then on, so that a resumed run computes the very same numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unchoke.core import atomic
-from unchoke.core.errors import UsageError
-from unchoke.core.fingerprint import digest, hash_int
-from unchoke.features.agree import ASKED_FOR_INT8, USUAL, Candidate, choose_engine
+from unchoke.core.choices import Choice
+from unchoke.core.errors import MachineError, UsageError
+from unchoke.core.fingerprint import hash_int
+from unchoke.core.settings import Settings
+from unchoke.features.agree import ASKED_FOR_INT8, USUAL, Candidate, FeatureTolerance, choose_engine
 from unchoke.features.cut import NONE, Cut, cut_network, frozen_part
 from unchoke.features.encoders import Encoder, load_encoder
-from unchoke.features.engine_choice import load_choices, rebuild, refuse_unmet_wish
 from unchoke.features.engine_openvino import OPENVINO_BATCH, OpenVinoEngine
-from unchoke.features.engines import Engine, TorchEngine
+from unchoke.features.engines import FrozenEngine, FrozenNetwork, TorchEngine
 from unchoke.features.extractor import load_views
-from unchoke.features.recipe import TWICE, Recipe
+from unchoke.features.recipe import TWICE, PictureRecipe
 from unchoke.machine.backend import keep_freed_memory, torch_device
 from unchoke.photos.pixels.image import DecodeError, Pixels
 from unchoke.photos.pixels.tile_grid import TilePlan, plan_tiles
 from unchoke.runs.session import Session
 
+Sample = Callable[[int], NDArray[Any]]
+"""Up to so many inputs of a network, from the user's own data."""
 _COMPARED = 32
 _CALIBRATED = 128
-_PRECISIONS = {"torch": ("f32", "bf16", "f16"), "openvino": ("f32", "bf16", "int8")}
+_PLAIN = "torch:f32"
+
+
+@dataclass(frozen=True)
+class EngineRules:
+    """How engines are chosen for one kind of network.
+
+    `file` in the workspace keeps the choices. Not every engine computes in every one of the `precisions`. Where `tunable`, what
+    `unchoke tune` found is heeded; where not `even_slower`, an engine that nobody named has to be about as fast as torch.
+    """
+
+    file: str
+    nouns: str
+    precisions: Mapping[str, tuple[str, ...]]
+    tunable: bool = False
+    even_slower: bool = False
+
+
+OF_PICTURES = EngineRules(
+    "choice.json", "features", {"torch": ("f32", "bf16", "f16"), "openvino": ("f32", "bf16", "int8")}, True, even_slower=True
+)
+OF_PYRAMIDS = EngineRules("pyramid_choice.json", "pyramids", {"torch": ("f32", "bf16", "f16"), "openvino": ("f32", "bf16")})
+
+
+@dataclass(frozen=True)
+class EngineTuning:
+    """How an engine is run: inputs at once, batches side by side, and how small files are decoded. None: as the policy says."""
+
+    encode_batch: int | None = None
+    engine_streams: int | None = None
+    decode_scale: str = TWICE
+
+    def given(self) -> dict[str, Any]:
+        """What differs from the usual."""
+        return {name: value for name, value in asdict(self).items() if value != getattr(EngineTuning(), name)}
+
+
+def prepare_engine(
+    session: Session, network: FrozenNetwork, sample: Sample, *, rules: EngineRules, shown: str
+) -> tuple[FrozenEngine, EngineTuning]:
+    """The first of the machine's engines that agrees with float32 torch on `sample`; one chosen before stands.
+
+    `shown` says in words what the sample consists of.
+    """
+    settings = session.settings
+    refuse_unknown_precision(settings, rules)
+    session.chose(keep_freed_memory())
+    earlier = kept_choice(session, network, rules)
+    tuning = EngineTuning(**earlier.get("how", {})) if earlier else _tuned(session, rules)
+    build = partial(build_engine, session, network, sample=sample, tuning=tuning)
+    if earlier and (engine := _rebuilt(session, earlier, build)) is not None:
+        return engine, tuning
+    labels = takewhile(lambda label: label != _PLAIN, wanted_labels(session, rules))
+    candidates = [Candidate(label, partial(build, label), _tolerance(label)) for label in labels]
+    even_slower = rules.even_slower or bool(settings.engine or settings.precision)
+    engine, choice = choose_engine(build(_PLAIN), candidates, sample(_COMPARED), shown=shown, even_slower=even_slower)
+    _refuse_unmet_wish(settings, choice)
+    how = {"how": tuning.given()} if rules.tunable else {}
+    file = session.workspace.engines / rules.file
+    atomic.write_json(file, {**_load_choices(file), _key(session, network): {**choice.to_dict(), **how}})
+    session.chose(choice)
+    return engine, tuning
+
+
+def refuse_unknown_precision(settings: Settings, rules: EngineRules) -> None:
+    """Refuse numbers that no engine computes, or not the one that is asked for."""
+    engine, precision = settings.engine, settings.precision
+    able = [name for name, precisions in rules.precisions.items() if precision in precisions]
+    if precision is None or engine in able or (able and engine is None):
+        return
+    if engine and able:
+        raise UsageError(
+            f"--engine {engine} does not run --precision {precision}",
+            why=f"it runs {', '.join(rules.precisions[engine])}",
+            try_=f"--precision {precision} alone picks the engine that does",
+        )
+    known = [name for one in ([engine] if engine else rules.precisions) for name in rules.precisions[one]]
+    raise UsageError(
+        f"{rules.nouns} are not computed in {precision}" + (f" by {engine}" if engine else ""),
+        why=f"there are {', '.join(dict.fromkeys(known))}",
+        try_="--precision bf16, or leave it out",
+    )
+
+
+def kept_choice(session: Session, network: FrozenNetwork, rules: EngineRules) -> dict[str, Any] | None:
+    """The choice made earlier in this workspace for the same network and wishes."""
+    found: dict[str, Any] | None = _load_choices(session.workspace.engines / rules.file).get(_key(session, network))
+    return found
+
+
+def _load_choices(file: Path) -> dict[str, Any]:
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+
+def _key(session: Session, network: FrozenNetwork) -> str:
+    settings = session.settings
+    return network.choice_key([settings.engine, settings.precision, settings.device])
+
+
+def _tuned(session: Session, rules: EngineRules) -> EngineTuning:
+    """As `unchoke tune` found best, for the engine it found that with; as usual where another one is asked for by name."""
+    settings, names = session.settings, ["encode_batch", "decode_scale"]
+    if settings.engine or settings.precision or not rules.tunable:
+        return EngineTuning()
+    names += ["engine_streams"] if settings.workers is None else []
+    choices = [choice for name in names if (choice := session.tuned.choice(name)) is not None]
+    for choice in choices:
+        session.chose(choice)
+    return EngineTuning(**{choice.name: choice.value for choice in choices})
+
+
+def _rebuilt(session: Session, earlier: dict[str, Any], build: Callable[[str], FrozenEngine]) -> FrozenEngine | None:
+    """The engine chosen before, or None (with a word) where this machine cannot run it."""
+    try:
+        engine = build(earlier["value"])
+    except MachineError as error:
+        session.warn(f"the engine chosen earlier, {earlier['value']}, is not available here ({error.what}); choosing again")
+        return None
+    session.chose(
+        Choice("engine", earlier["value"], f"chosen when this workspace began: {earlier['reason']}", earlier["evidence"])
+    )
+    return engine
+
+
+def wanted_labels(session: Session, rules: EngineRules) -> list[str]:
+    """The policy's candidates, what was tuned first among them, narrowed to the engine and precision asked for."""
+    wanted, precisions = session.settings, rules.precisions
+    tuned = session.tuned.choice("engine") if rules.tunable else None
+    labels = list(dict.fromkeys([*([str(tuned.value)] if tuned else []), *session.policy.engine]))
+    labels = [label for label in labels if label.partition(":")[2] in precisions[label.partition(":")[0]]]
+    if wanted.precision:
+        engines = dict.fromkeys([*(label.partition(":")[0] for label in labels), *precisions])
+        labels = [f"{engine}:{wanted.precision}" for engine in engines if wanted.precision in precisions[engine]]
+    if wanted.engine:
+        of_engine = [label for label in labels if label.startswith(f"{wanted.engine}:")]
+        labels = of_engine or [f"{wanted.engine}:{wanted.precision or 'f32'}"]
+    return labels
+
+
+def _tolerance(label: str) -> FeatureTolerance:
+    return ASKED_FOR_INT8 if label.endswith(":int8") else USUAL
+
+
+def build_engine(session: Session, network: FrozenNetwork, label: str, *, sample: Sample, tuning: EngineTuning) -> FrozenEngine:
+    """The engine of that label (``openvino:bf16``), run as `tuning` says."""
+    name, _, precision = label.partition(":")
+    if name == "openvino":
+        return OpenVinoEngine(
+            network,
+            precision=precision,
+            streams=tuning.engine_streams or max(1, session.policy.workers),
+            batch=tuning.encode_batch or network.fitting_batch(OPENVINO_BATCH),
+            keep_in=session.workspace.engines,
+            calibration=sample(_CALIBRATED) if precision == "int8" else None,
+        )
+    return TorchEngine(
+        network,
+        device=torch_device(session.policy),
+        precision=precision,
+        batch=tuning.encode_batch or network.fitting_batch(session.policy.encode_batch),
+        channels_last=session.policy.memory_format == "channels_last",
+    )
+
+
+def _refuse_unmet_wish(wanted: Settings, choice: Choice) -> None:
+    """An engine or precision asked for by name is used or refused, never silently replaced."""
+    name, _, precision = str(choice.value).partition(":")
+    if wanted.engine not in (None, name) or wanted.precision not in (None, precision):
+        asked = " ".join(
+            f"--{key} {value}" for key, value in (("engine", wanted.engine), ("precision", wanted.precision)) if value
+        )
+        raise MachineError(f"{asked} cannot be used here", why=choice.reason, try_="leave the option out and let it be chosen")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,37 +222,24 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class HowRun:
-    """How an engine is run: pictures at once, batches side by side, and how small files are decoded. None: as the policy says."""
-
-    encode_batch: int | None = None
-    engine_streams: int | None = None
-    decode_scale: str = TWICE
-
-    def given(self) -> dict[str, Any]:
-        """What differs from the usual."""
-        return {name: value for name, value in asdict(self).items() if value != getattr(HowRun(), name)}
-
-
-@dataclass(frozen=True)
-class Frozen:
+class FrozenEncoder:
     """The whole encoder, where it is cut, how pictures are shown to it, and the engine that runs the part before the cut."""
 
     encoder: Encoder
     cut: Cut
     tiles: TilePlan
-    engine: Engine
-    how: HowRun = field(default_factory=HowRun)
+    engine: FrozenEngine
+    tuning: EngineTuning = field(default_factory=EngineTuning)
 
-    def recipe(self, num_augmented: int) -> Recipe:
+    def recipe(self, num_augmented: int) -> PictureRecipe:
         """How a picture becomes what is cached."""
-        engine, scale = self.engine, self.how.decode_scale
+        engine, scale = self.engine, self.tuning.decode_scale
         named = (engine.name, engine.precision, num_augmented, self.cut.name)
-        return Recipe(self.encoder.spec, *named, self.tiles, shape=self.cut.shape, decode_scale=scale)
+        return PictureRecipe(self.encoder.spec, *named, self.tiles, shape=self.cut.shape, decode_scale=scale)
 
     def describe(self) -> dict[str, Any]:
         """The engine and how files are decoded for it, for the record and for prediction."""
-        return {**self.engine.describe(), "decode_scale": self.how.decode_scale}
+        return {**self.engine.describe(), "decode_scale": self.tuning.decode_scale}
 
 
 def open_encoder(session: Session) -> Encoder:
@@ -84,124 +249,28 @@ def open_encoder(session: Session) -> Encoder:
     return load_encoder(settings.encoder, weights=weights, input_px=settings.input_px)
 
 
-def prepare_engine(session: Session, pictures: Sequence[Picture]) -> Frozen:
-    """The frozen part and its engine; an earlier choice in this workspace stands, so that resuming is exact."""
+def prepare_encoder(session: Session, pictures: Sequence[Picture]) -> FrozenEncoder:
+    """The encoder of photos, cut as the settings say, and the engine for the part before the cut."""
     settings = session.settings
-    _refuse_nothing_frozen(settings.cut)
-    _refuse_unknown_pair(settings.engine, settings.precision)
-    tiles = plan_tiles(streams=settings.streams, tiles=settings.tiles)
-    session.chose(keep_freed_memory())
-    encoder = open_encoder(session)
-    cut = cut_network(encoder, settings.cut)
-    part = frozen_part(encoder, cut)
-    kept = session.workspace.engines / "choice.json"
-    earlier, key = load_choices(kept), choice_key(session, part)
-    how = HowRun(**earlier[key].get("how", {})) if key in earlier else _tuned_how(session)
-    if key in earlier:
-        engine = rebuild(session, earlier[key], lambda label: build_engine(session, part, label, pictures, tiles, how))
-        if engine is not None:
-            return Frozen(encoder, cut, tiles, engine, how)
-    reference = TorchEngine(part, device=torch_device(session.policy))
-    candidates = engine_candidates(session, part, pictures, tiles, how)
-    shown = "pictures" if tiles.is_whole else "pictures' tiles"
-    engine, choice = choose_engine(reference, candidates, _sample(part, pictures, tiles, _COMPARED), shown=shown)
-    refuse_unmet_wish(session, choice)
-    atomic.write_json(kept, {**earlier, key: {**choice.to_dict(), "how": how.given()}})
-    session.chose(choice)
-    return Frozen(encoder, cut, tiles, engine, how)
-
-
-def _tuned_how(session: Session) -> HowRun:
-    """As `unchoke tune` found best, for the engine it found that with; as usual where another one is asked for by name."""
-    settings, names = session.settings, ["encode_batch", "decode_scale"]
-    if settings.engine or settings.precision:
-        return HowRun()
-    names += ["engine_streams"] if settings.workers is None else []
-    choices = [choice for name in names if (choice := session.tuned.choice(name)) is not None]
-    for choice in choices:
-        session.chose(choice)
-    return HowRun(**{choice.name: choice.value for choice in choices})
-
-
-def _refuse_nothing_frozen(cut: str) -> None:
-    if cut == NONE:
+    if settings.cut == NONE:
         raise UsageError(
             "--cut none leaves nothing to extract",
             why="all of the network trains, from pixels: no part of it is run once and kept",
             try_="unchoke train DATA --cut none, or unchoke extract DATA --cut -4",
         )
+    refuse_unknown_precision(settings, OF_PICTURES)
+    tiles = plan_tiles(streams=settings.streams, tiles=settings.tiles)
+    encoder = open_encoder(session)
+    cut = cut_network(encoder, settings.cut)
+    part = frozen_part(encoder, cut)
+    sample = partial(sample_pictures, part, pictures, tiles)
+    shown = "pictures" if tiles.is_whole else "pictures' tiles"
+    return FrozenEncoder(encoder, cut, tiles, *prepare_engine(session, part, sample, rules=OF_PICTURES, shown=shown))
 
 
-def choice_key(session: Session, part: Encoder) -> str:
-    """What the choice of an engine depends on."""
-    settings, spec = session.settings, part.spec
-    asked_for = [settings.engine, settings.precision, settings.device]
-    cut = [] if part.cut == "end" else [part.cut]
-    return digest([spec.weights_sha256, spec.preprocess.to_dict(), *asked_for, *cut])
-
-
-def _refuse_unknown_pair(engine: str | None, precision: str | None) -> None:
-    if engine and precision and precision not in _PRECISIONS[engine]:
-        raise UsageError(
-            f"--engine {engine} does not run --precision {precision}",
-            why=f"it runs {', '.join(_PRECISIONS[engine])}",
-            try_=f"--precision {precision} alone picks the engine that does",
-        )
-
-
-def engine_candidates(
-    session: Session, part: Encoder, pictures: Sequence[Picture], tiles: TilePlan, how: HowRun
-) -> list[Candidate]:
-    """Engines that may be used here, best first; each has to agree with plain torch before it is."""
-
-    def candidate(label: str) -> Candidate:
-        tolerance = ASKED_FOR_INT8 if label.endswith(":int8") else USUAL
-        return Candidate(label, lambda: build_engine(session, part, label, pictures, tiles, how), tolerance)
-
-    return [candidate(label) for label in wanted_labels(session)]
-
-
-def wanted_labels(session: Session) -> list[str]:
-    """The policy's candidates, what was tuned first among them, narrowed to the engine and precision asked for."""
-    wanted = session.settings
-    tuned = session.tuned.choice("engine")
-    labels = list(dict.fromkeys([*([str(tuned.value)] if tuned else []), *session.policy.engine]))
-    if wanted.precision:
-        engines = dict.fromkeys([*(label.partition(":")[0] for label in labels), *_PRECISIONS])
-        labels = [f"{engine}:{wanted.precision}" for engine in engines if wanted.precision in _PRECISIONS[engine]]
-    if wanted.engine:
-        of_engine = [label for label in labels if label.startswith(f"{wanted.engine}:")]
-        labels = of_engine or [f"{wanted.engine}:{wanted.precision or 'f32'}"]
-    return labels
-
-
-def build_engine(
-    session: Session, part: Encoder, label: str, pictures: Sequence[Picture], tiles: TilePlan, how: HowRun
-) -> Engine:
-    """The engine of that label (``openvino:bf16``), run as `how` says."""
-    name, _, precision = label.partition(":")
-    if name == "openvino":
-        return OpenVinoEngine(
-            part,
-            precision=precision,
-            streams=how.engine_streams or max(1, session.policy.workers),
-            batch=how.encode_batch or OPENVINO_BATCH,
-            keep_in=session.workspace.engines,
-            calibration=_sample(part, pictures, tiles, _CALIBRATED) if precision == "int8" else None,
-        )
-    return TorchEngine(
-        part,
-        device=torch_device(session.policy),
-        precision=precision,
-        batch=how.encode_batch or session.policy.encode_batch,
-        channels_last=session.policy.memory_format == "channels_last",
-    )
-
-
-def _sample(part: Encoder, pictures: Sequence[Picture], tiles: TilePlan, num: int) -> Pixels:
+def sample_pictures(part: Encoder, pictures: Sequence[Picture], tiles: TilePlan, num: int) -> Pixels:
     """Up to `num` network inputs from the user's pictures, which are spread by hash; extraction names those that fail."""
-    size_px = part.spec.preprocess.size_px
-    recipe = Recipe(part.spec, "torch", "f32", tiles=tiles)
+    recipe = PictureRecipe(part.spec, "torch", "f32", tiles=tiles)
     found: list[Pixels] = []
     for picture in sorted(pictures, key=lambda picture: hash_int("sample", picture.sample_id)):
         if len(found) >= num:
@@ -210,4 +279,4 @@ def _sample(part: Encoder, pictures: Sequence[Picture], tiles: TilePlan, num: in
             found.extend(load_views(picture.path, picture.sample_id, "", recipe))
         except DecodeError:
             continue
-    return np.stack(found[:num]) if found else np.empty((0, size_px, size_px, 3), np.uint8)
+    return np.stack(found[:num]) if found else np.empty((0, *part.input_shape), np.uint8)

@@ -1,29 +1,30 @@
-"""The encoder's maps at several strides: built from any timm network, for any number of bands, and run by an engine.
+"""The encoder's maps at several strides: built from any timm network, for any number of bands.
 
-In: a timm name, weights, how many bands and how large the patches. Out: the network without its end, in evaluation mode, and a
-`PyramidSpec` that says exactly what it gives. An engine makes one long row of each patch: all levels flattened, the finest first.
-Reading patches and keeping rows is done elsewhere.
+In: a timm name, weights, how many bands and how large the patches. Out: a `Pyramid`: the network without its end, in evaluation
+mode, and a `PyramidSpec` that says exactly what it gives. An engine makes one long row of each patch: all levels flattened, the
+finest first. Reading patches and keeping rows is done elsewhere.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from unchoke.core.errors import UsageError, list_some
+from unchoke.core.fingerprint import digest
 from unchoke.core.tensors import first_line
 from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.features.encoders import StateDict, load_encoder
-from unchoke.features.engines import TorchModel, in_padded_batches
 
-Rows = NDArray[np.float32]
+_USUAL_PX = 224
+"""The side of the photos that usual batches are meant for."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +45,14 @@ class PyramidSpec:
         return tuple((channels, side, side) for channels, side in zip(self.channels, sides, strict=True))
 
     @property
-    def lengths(self) -> tuple[int, ...]:
-        """Values of each level of one patch."""
-        return tuple(math.prod(shape) for shape in self.shapes)
+    def levels(self) -> dict[str, tuple[int, int, int]]:
+        """The same by the names the levels have on disk: ``stride_4``, ``stride_8``, …"""
+        return {f"stride_{stride}": shape for stride, shape in zip(self.strides, self.shapes, strict=True)}
 
     @property
     def row_length(self) -> int:
         """Values of a whole pyramid, flattened."""
-        return sum(self.lengths)
+        return sum(math.prod(shape) for shape in self.shapes)
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "strides": list(self.strides), "channels": list(self.channels)}
@@ -61,10 +62,51 @@ class PyramidSpec:
         return cls(**{**value, "strides": tuple(value["strides"]), "channels": tuple(value["channels"])})
 
 
-def load_pyramid(
-    name: str, *, weights: Path | None = None, num_bands: int, patch_px: int, strides: tuple[int, ...]
-) -> tuple[nn.Module, PyramidSpec]:
-    """The pretrained pyramid of `name`, frozen. Called with (n, bands, px, px) it gives a list of maps, the finest first.
+class Pyramid(NamedTuple):
+    """A network that gives maps, and what they are. Called with (n, bands, px, px), `module` gives a list, the finest first."""
+
+    module: nn.Module
+    spec: PyramidSpec
+
+    @property
+    def input_dtype(self) -> type[np.generic]:
+        return np.float32
+
+    @property
+    def title(self) -> str:
+        return f"the pyramid of {self.spec.encoder}"
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return self.spec.num_bands, self.spec.patch_px, self.spec.patch_px
+
+    def runnable(self) -> nn.Module:
+        return FlatPyramid(self.module)
+
+    def model_name(self, calibration: str) -> str:
+        return f"openvino-pyramid-{digest([self.spec.to_dict(), calibration] if calibration else self.spec.to_dict())[:16]}"
+
+    def choice_key(self, wishes: Sequence[str | None]) -> str:
+        return digest([self.spec.to_dict(), *wishes])
+
+    def fitting_batch(self, usual: int) -> int:
+        """As many patches as have about the pixels of the usual batch of photos; never more of them than that."""
+        return max(1, min(usual, usual * _USUAL_PX**2 // self.spec.patch_px**2))
+
+
+class FlatPyramid(nn.Module):
+    """A pyramid with one output: all levels flattened, side by side."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, patches_nchw: torch.Tensor) -> torch.Tensor:
+        return torch.cat([level.flatten(1) for level in self.module(patches_nchw.float())], dim=1)
+
+
+def load_pyramid(name: str, *, weights: Path | None = None, num_bands: int, patch_px: int, strides: tuple[int, ...]) -> Pyramid:
+    """The pretrained pyramid of `name`, frozen.
 
     The first convolution is fitted to the number of bands as timm does it: its filters are repeated over the bands and scaled.
     """
@@ -75,7 +117,7 @@ def load_pyramid(
     _fill(module, encoder.module.state_dict(), name)
     module.eval().requires_grad_(False)
     _refuse_other_shapes(module, spec)
-    return module, spec
+    return Pyramid(module, spec)
 
 
 def bare_pyramid(spec: PyramidSpec) -> nn.Module:
@@ -175,59 +217,3 @@ def _refuse_other_shapes(module: nn.Module, spec: PyramidSpec) -> None:
     found = [tuple(level.shape[1:]) for level in maps]
     if found != list(spec.shapes):
         raise _no_pyramid(spec.encoder, f"its maps of {spec.patch_px} pixels are {found}, not {list(spec.shapes)}")
-
-
-class PyramidEngine(Protocol):
-    """Anything that makes rows of patches. It may be called from several threads."""
-
-    name: str
-    precision: str
-    batch: int
-    slots: int
-    """How many batches it runs at the same time."""
-
-    def encode(self, patches_nchw: NDArray[Any]) -> Rows:
-        """(n, row_length) of standardised patches, float16 or float32: a row never depends on how many came with it."""
-        ...
-
-    def describe(self) -> dict[str, Any]: ...
-
-
-class FlatPyramid(nn.Module):
-    """A pyramid with one output: all levels flattened, side by side. What engines convert and run."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, patches_nchw: torch.Tensor) -> torch.Tensor:
-        return torch.cat([level.flatten(1) for level in self.module(patches_nchw.float())], dim=1)
-
-
-class TorchPyramidEngine:
-    """Plain PyTorch on any device."""
-
-    name = "torch"
-    slots = 1
-
-    def __init__(
-        self,
-        module: nn.Module,
-        spec: PyramidSpec,
-        *,
-        device: torch.device,
-        precision: str = "f32",
-        batch: int = 8,
-        channels_last: bool = False,
-    ) -> None:
-        self.spec = spec
-        self.precision = precision
-        self.batch = batch
-        self.device = device
-        self._model = TorchModel(FlatPyramid(module), device=device, precision=precision, channels_last=channels_last)
-
-    def encode(self, patches_nchw: NDArray[Any]) -> Rows:
-        return in_padded_batches(patches_nchw, self.batch, self._model.run)
-
-    def describe(self) -> dict[str, Any]:
-        return {"engine": self.name, "precision": self.precision, "batch": self.batch, **self._model.describe()}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from unchoke.core.errors import UsageError
+
 NUM_TURNS = 8
 T = TypeVar("T", bound=Any)
 
@@ -24,3 +26,13 @@ def _flipped(picture: Any, axis: int) -> Any:
     if hasattr(picture, "flip"):
         return picture.flip(axis)
     return picture[..., ::-1] if axis == -1 else picture[..., ::-1, :]
+
+
+def refuse_more_views(num_views: int) -> None:
+    """Refuse more further views than a patch has."""
+    if num_views >= NUM_TURNS:
+        raise UsageError(
+            f"--views {num_views} is more than a patch has",
+            why=f"a patch can be turned and mirrored in {NUM_TURNS} ways, itself among them",
+            try_=f"--views {NUM_TURNS - 1}",
+        )

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unchoke.features.pyramid import PyramidEngine, TorchPyramidEngine
-from unchoke.features.pyramid_openvino import OpenVinoPyramidEngine
+from unchoke.features.engine_openvino import OpenVinoEngine
+from unchoke.features.engines import FrozenEngine, TorchEngine
 from unchoke.machine.backend import keep_freed_memory, torch_device
 from unchoke.machine.memory.gauge import Gauge
 from unchoke.machine.memory.probe import Measured
@@ -95,16 +95,15 @@ def _as_they_are(patches: NDArray[np.float16]) -> NDArray[np.float16]:
     return patches
 
 
-def _engine(spec: PredictorSpec, trained: TrainedSegmenter) -> PyramidEngine:
+def _engine(spec: PredictorSpec, trained: TrainedSegmenter) -> FrozenEngine:
     backbone = trained.load_backbone(Path(spec.weights) if spec.weights else None)
     use = spec.engine
-    if use.name == OpenVinoPyramidEngine.name:
-        return OpenVinoPyramidEngine(
-            backbone, trained.spec, precision=use.precision, streams=spec.streams, batch=use.batch, keep_in=Path(spec.keep_in)
+    if use.name == OpenVinoEngine.name:
+        return OpenVinoEngine(
+            backbone, precision=use.precision, streams=spec.streams, batch=use.batch, keep_in=Path(spec.keep_in)
         )
-    return TorchPyramidEngine(
+    return TorchEngine(
         backbone,
-        trained.spec,
         device=torch_device(spec.device),
         precision=use.precision,
         batch=use.batch,

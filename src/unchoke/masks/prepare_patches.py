@@ -23,9 +23,10 @@ from unchoke.core.fingerprint import digest, hash_int
 from unchoke.core.settings import Settings
 from unchoke.core.units import format_bytes, format_count
 from unchoke.features.cut import NONE
-from unchoke.features.prepare_pyramid import refuse_impossible
+from unchoke.features.prepare_engine import OF_PYRAMIDS, refuse_unknown_precision
 from unchoke.features.pyramid import PyramidSpec, load_pyramid
 from unchoke.jobs.quarantine import Quarantined
+from unchoke.masks.dihedral import refuse_more_views
 from unchoke.masks.patch_arrays import (
     PatchArrays,
     build_pixels,
@@ -137,7 +138,8 @@ def prepare_patches(session: Session) -> PatchMaterial:
     """Scan, open, cut, label, split and measure; what an earlier run kept of the same data is used again."""
     settings = session.settings
     if settings.cut != NONE:
-        refuse_impossible(settings)
+        refuse_more_views(settings.views)
+        refuse_unknown_precision(settings, OF_PYRAMIDS)
     folder = session.workspace.root / "patches"
     atomic.sweep_temporaries(folder)
     pool = HandlePool()

@@ -21,11 +21,11 @@ from unchoke.core.fingerprint import digest, hash_int
 from unchoke.core.settings import TRAINED_PART
 from unchoke.core.units import format_count
 from unchoke.features.encoders import digest_tensors
+from unchoke.features.extraction import Extraction
 from unchoke.machine.backend import keep_freed_memory
 from unchoke.machine.policy import UNMEASURED
 from unchoke.masks.dihedral import NUM_TURNS
 from unchoke.masks.mask_objective import MEAN_IOU, count_pixels, weigh_classes
-from unchoke.masks.patch_features import PyramidFeatures
 from unchoke.masks.prepare_patches import PatchMaterial
 from unchoke.masks.segment_job import SegmentJob
 from unchoke.masks.segment_trial import SegmentTrial
@@ -70,7 +70,7 @@ class How:
 class SegmentTrainer:
     """One segmenter, trained on patches."""
 
-    def __init__(self, session: Session, material: PatchMaterial, features: PyramidFeatures | None) -> None:
+    def __init__(self, session: Session, material: PatchMaterial, features: Extraction | None) -> None:
         settings = session.settings
         self._session, self._material, self._features = session, material, features
         self.cut = PYRAMID if features is not None else WHOLE

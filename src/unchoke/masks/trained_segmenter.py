@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 
 from unchoke.core.errors import DataError, UsageError
-from unchoke.features.pyramid import PyramidEngine, PyramidSpec, TorchPyramidEngine, load_pyramid
+from unchoke.features.engines import FrozenEngine, TorchEngine
+from unchoke.features.pyramid import Pyramid, PyramidSpec, load_pyramid
 from unchoke.machine.backend import autocast, torch_dtype
 from unchoke.masks.patches import BandStandard
 from unchoke.masks.segmenter import WHOLE, Segmenter, SegmenterConfig
@@ -65,21 +66,21 @@ class TrainedSegmenter:
         network.load_state_dict(self.state)
         return network.eval().requires_grad_(False)
 
-    def load_backbone(self, weights: Path | None = None) -> torch.nn.Module:
+    def load_backbone(self, weights: Path | None = None) -> Pyramid:
         """The frozen pyramid it was trained on; other weights are refused."""
         spec = self.spec
-        module, found = load_pyramid(
+        found = load_pyramid(
             spec.encoder, weights=weights, num_bands=spec.num_bands, patch_px=spec.patch_px, strides=spec.strides
         )
-        if found.weights_sha256 != spec.weights_sha256:
+        if found.spec.weights_sha256 != spec.weights_sha256:
             raise UsageError(
                 f"these are not the weights of {spec.encoder} that the run was trained with",
                 why="the frozen part and the decoder must come from the same ones",
                 try_="name the file the run was trained with: --weights FILE",
             )
-        return module
+        return found
 
-    def predictor(self, device: torch.device, batch: int, engine: PyramidEngine | None = None) -> Predictor:
+    def predictor(self, device: torch.device, batch: int, engine: FrozenEngine | None = None) -> Predictor:
         """Runs batches of exactly `batch`, padded, so that a patch's numbers do not depend on its neighbours.
 
         `engine` makes the pyramids where the backbone is frozen; left out, it is plain torch.
@@ -87,7 +88,7 @@ class TrainedSegmenter:
         decode = self.decoder(device, batch)
         if self.cut == WHOLE:
             return decode
-        encode = engine or TorchPyramidEngine(self.load_backbone(), self.spec, device=device, batch=batch)
+        encode = engine or TorchEngine(self.load_backbone(), device=device, batch=batch)
         return lambda patches: decode(encode.encode(patches).astype(np.float16))
 
     def decoder(self, device: torch.device, batch: int) -> Predictor:

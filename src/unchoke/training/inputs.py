@@ -19,7 +19,7 @@ from unchoke.features.cut import END, NONE, cut_network
 from unchoke.features.encoders import bare_encoder
 from unchoke.features.extraction import extract_features
 from unchoke.features.prepare_engine import Picture
-from unchoke.features.recipe import Recipe
+from unchoke.features.recipe import PictureRecipe
 from unchoke.photos.pixels.tile_grid import plan_tiles
 from unchoke.runs.session import Session
 from unchoke.training.heads.head_trainer import HeadTrainer
@@ -97,8 +97,8 @@ def disk_bytes(session: Session, pictures: Sequence[Picture]) -> int:
         return int(cache.evidence["bytes"]) if cache.value == "disk" else 0
     cut = cut_network(encoder, settings.cut, verify=False)
     tiles = plan_tiles(streams=settings.streams, tiles=settings.tiles)
-    recipe = Recipe(encoder.spec, "", "", settings.views, cut.name, tiles, shape=cut.shape)
-    return recipe.picture_bytes * len(pictures)
+    recipe = PictureRecipe(encoder.spec, "", "", settings.views, cut.name, tiles, shape=cut.shape)
+    return recipe.item_bytes * len(pictures)
 
 
 def unheeded_options(settings: Settings) -> list[str]:

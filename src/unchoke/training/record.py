@@ -20,7 +20,7 @@ from unchoke.core.fingerprint import digest_file
 from unchoke.core.settings import Settings, as_options
 from unchoke.core.workspace import out_option
 from unchoke.features.encoders import EncoderSpec
-from unchoke.features.extraction import Extracted
+from unchoke.features.extraction import PictureExtraction
 from unchoke.jobs.quarantine import Quarantined
 from unchoke.machine.backend import is_cpu, torch_device
 from unchoke.reports.html import save_report
@@ -47,9 +47,9 @@ class EncoderUse:
     num_images_run: int = 0
 
     @classmethod
-    def of(cls, extracted: Extracted) -> EncoderUse:
+    def of(cls, extracted: PictureExtraction) -> EncoderUse:
         recipe = extracted.recipe
-        return cls(recipe.encoder, extracted.engine, recipe.fingerprint, recipe.num_augmented, extracted.num_images_run)
+        return cls(recipe.encoder, extracted.engine, recipe.fingerprint, recipe.num_augmented, extracted.num_items_run)
 
 
 @dataclass(frozen=True)

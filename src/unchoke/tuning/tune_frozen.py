@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,11 @@ from unchoke.features.agree import ASKED_FOR_INT8, USUAL, compare
 from unchoke.features.cut import cut_network, frozen_part
 from unchoke.features.encoders import Encoder
 from unchoke.features.engine_openvino import OPENVINO_BATCH
-from unchoke.features.engines import Engine, Features, TorchEngine
-from unchoke.features.extractor import Extractor, load_views
+from unchoke.features.engines import Features, FrozenEngine, TorchEngine
+from unchoke.features.extractor import Extractor, PictureReader, load_views
 from unchoke.features.feature_store import to_half
-from unchoke.features.prepare_engine import HowRun, Picture, build_engine
-from unchoke.features.recipe import FULL, TWICE, Recipe
+from unchoke.features.prepare_engine import EngineTuning, Picture, build_engine, sample_pictures
+from unchoke.features.recipe import FULL, TWICE, PictureRecipe
 from unchoke.jobs.job_plan import Job
 from unchoke.machine.backend import empty_cache, torch_device
 from unchoke.machine.policy import Policy
@@ -72,18 +73,18 @@ class FrozenSetup:
         return replace(self, **{name: value})
 
     @property
-    def how(self) -> HowRun:
-        return HowRun(self.encode_batch, self.engine_streams, self.decode_scale)
+    def how(self) -> EngineTuning:
+        return EngineTuning(self.encode_batch, self.engine_streams, self.decode_scale)
 
 
 class FrozenWork:
     """Extraction of a few pictures. `recipe` says how a picture becomes what is cached, engine and decoding aside."""
 
-    def __init__(self, session: Session, part: Encoder, recipe: Recipe, pictures: Sequence[Picture], folder: Path) -> None:
+    def __init__(self, session: Session, part: Encoder, recipe: PictureRecipe, pictures: Sequence[Picture], folder: Path) -> None:
         self._session, self.part, self._recipe = session, part, recipe
         self.pictures, self._folder = list(pictures), folder
         self._paths = {picture.sample_id: picture.path for picture in pictures}
-        self._engines: dict[tuple[str, int, int], Engine] = {}
+        self._engines: dict[tuple[str, int, int], FrozenEngine] = {}
         self._warm: set[FrozenSetup] = set()
         self._reference: Features | None = None
         self.num, self.block_s = self._pictures_for(_COMPARED), 0.0
@@ -108,7 +109,7 @@ class FrozenWork:
         settings = session.settings
         cut = cut_network(encoder, settings.cut)
         tiles = plan_tiles(streams=settings.streams, tiles=settings.tiles)
-        recipe = Recipe(encoder.spec, "", "", settings.views, cut.name, tiles, shape=cut.shape)
+        recipe = PictureRecipe(encoder.spec, "", "", settings.views, cut.name, tiles, shape=cut.shape)
         return cls(session, frozen_part(encoder, cut), recipe, pictures, folder)
 
     def first_that_agrees(self, labels: Sequence[str]) -> FrozenSetup:
@@ -155,7 +156,7 @@ class FrozenWork:
         """`what` is the same whatever it is: there is only one thing to do with a frozen part."""
         engine = self._engine(setup)
         recipe = replace(self._recipe, decode_scale=setup.decode_scale)
-        extractor = Extractor(engine, recipe, self._paths, self._folder, setup.decode_threads)
+        extractor = Extractor(engine, recipe, PictureReader(recipe, self._paths), self._folder, setup.decode_threads)
 
         def run() -> float:
             jobs = self._jobs(setup.engine_streams)
@@ -199,11 +200,11 @@ class FrozenWork:
         least = None if cover is None else cover_px(self._recipe.tiles, self._recipe.encoder.preprocess, times=cover)
         return np.array([shrink_factor(min(read_size(picture.path)), least) for picture in self.pictures])
 
-    def _engine(self, setup: FrozenSetup) -> Engine:
+    def _engine(self, setup: FrozenSetup) -> FrozenEngine:
         key = _key(setup)
         if key not in self._engines:
-            tiles = self._recipe.tiles
-            self._engines[key] = build_engine(self._session, self.part, setup.engine, self.pictures, tiles, setup.how)
+            sample = partial(sample_pictures, self.part, self.pictures, self._recipe.tiles)
+            self._engines[key] = build_engine(self._session, self.part, setup.engine, sample=sample, tuning=setup.how)
         return self._engines[key]
 
     def _pixels(self, decode_scale: str, num_augmented: int) -> Pixels:

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from unchoke.core.errors import missing_extra
-from unchoke.features.agree import USUAL, Candidate, Tolerance, choose_engine, compare
+from unchoke.features.agree import USUAL, Candidate, FeatureTolerance, choose_engine, compare
 from unchoke.features.encoders import Encoder
-from unchoke.features.engines import Engine, Features, TorchEngine
+from unchoke.features.engines import Features, FrozenEngine, TorchEngine
 from unchoke.photos.pixels.image import Pixels
 
 
@@ -21,7 +21,7 @@ from unchoke.photos.pixels.image import Pixels
 class Wrong:
     """An engine with a planted fault: what a wrong conversion does to pixels or features."""
 
-    inner: Engine
+    inner: FrozenEngine
     fault: str
     name: str = "wrong"
     precision: str = "f32"
@@ -67,7 +67,7 @@ def test_a_planted_wrong_engine_is_refused_and_said(reference: TorchEngine, samp
 
 
 def test_the_first_candidate_that_agrees_is_used_and_the_others_named(reference: TorchEngine, sample: Pixels) -> None:
-    def absent() -> Engine:
+    def absent() -> FrozenEngine:
         raise missing_extra("openvino", extra="openvino", purpose="the OpenVINO engine")
 
     right = Wrong(reference, "none")
@@ -83,7 +83,7 @@ def test_the_first_candidate_that_agrees_is_used_and_the_others_named(reference:
 
 
 def test_a_wider_tolerance_lets_more_through(reference: TorchEngine, sample: Pixels) -> None:
-    loose = Candidate("noisy", lambda: Wrong(reference, "noise"), Tolerance(mean_cosine=-1, worst_centred=-1))
+    loose = Candidate("noisy", lambda: Wrong(reference, "noise"), FeatureTolerance(mean_cosine=-1, worst_centred=-1))
     assert choose_engine(reference, [loose], sample)[1].value == "noisy"
 
 

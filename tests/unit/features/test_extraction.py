@@ -20,10 +20,10 @@ from unchoke.core.fingerprint import digest_file
 from unchoke.features.cut import cut_network, frozen_part
 from unchoke.features.encoders import load_encoder
 from unchoke.features.engines import TorchEngine
-from unchoke.features.extraction import Extracted, extract_features, job_size, tell_cost
+from unchoke.features.extraction import PictureExtraction, extract_features, job_size, tell_cost
 from unchoke.features.extractor import load_views
-from unchoke.features.prepare_engine import Picture, prepare_engine
-from unchoke.features.recipe import Recipe
+from unchoke.features.prepare_engine import Picture, prepare_encoder
+from unchoke.features.recipe import PictureRecipe
 from unchoke.photos.pixels.tile_grid import TilePlan
 from unchoke.runs.session import Session, open_session
 
@@ -46,14 +46,14 @@ class Desk:
         with open_session({**typed, "precision": "f32", **options}, out=self.out, on_event=self.events.append) as session:
             yield session
 
-    def extract(self, **options: Any) -> Extracted:
+    def extract(self, **options: Any) -> PictureExtraction:
         with self.session(**options) as session:
             return extract_features(session, self.pictures)
 
     def chosen(self, name: str) -> Choice:
         return next(event.choice for event in self.events if isinstance(event, Chosen) and event.choice.name == name)
 
-    def rows(self, extracted: Extracted) -> np.ndarray:
+    def rows(self, extracted: PictureExtraction) -> np.ndarray:
         return extracted.store.all_views(np.arange(len(self.pictures), dtype=np.int64))
 
 
@@ -68,7 +68,7 @@ def test_activations_at_the_cut_are_cached_and_the_suffix_goes_on_from_them(desk
     assert extracted.present.all()
     assert extracted.store.row_shape == extracted.recipe.row_shape
     assert (extracted.store.row_shape[0], len(extracted.store.row_shape)) == (1, 4)
-    plain = Recipe(extracted.encoder.spec, "torch", "f32")
+    plain = PictureRecipe(extracted.encoder.spec, "torch", "f32")
     pixels = np.stack([load_views(picture.path, "", "", plain)[0] for picture in desk.pictures])
     parts = cut_network(extracted.encoder, cut)
     engine = TorchEngine(frozen_part(extracted.encoder, parts), device=torch.device("cpu"), batch=16)
@@ -84,7 +84,7 @@ def test_a_second_run_finds_everything_there_and_says_so(desk: Desk) -> None:
     first = desk.extract(cut="-1", streams=2, tiles="1x2", views=1)
     assert "still to be written" in desk.chosen("feature_cache").reason
     second = desk.extract(cut="-1", streams=2, tiles="1x2", views=1)
-    assert (first.num_images_run, second.num_images_run, second.num_jobs_run) == (len(desk.pictures), 0, 0)
+    assert (first.num_items_run, second.num_items_run, second.num_jobs_run) == (len(desk.pictures), 0, 0)
     assert "all of it is there already" in desk.chosen("feature_cache").reason
     assert desk.chosen("feature_cache").evidence["pending_bytes"] == 0
     assert np.array_equal(desk.rows(first), desk.rows(second))
@@ -104,10 +104,10 @@ def test_what_the_cache_costs_is_told_and_true(desk: Desk) -> None:
 
 def test_a_cache_that_does_not_fit_is_refused_with_numbers(desk: Desk) -> None:
     with desk.session(cut="-1") as session:
-        recipe = prepare_engine(session, desk.pictures).recipe(0)
-        tell_cost(session, recipe, num_pictures=10**12, num_pending=0)
+        recipe = prepare_encoder(session, desk.pictures).recipe(0)
+        tell_cost(session, recipe, num_items=10**12, num_pending=0)
         with pytest.raises(MachineError, match=r"the cache would take [0-9,.]+ TB, and .* are free at") as caught:
-            tell_cost(session, recipe, num_pictures=10**12, num_pending=10**12)
+            tell_cost(session, recipe, num_items=10**12, num_pending=10**12)
     assert "for each of 1,000,000,000,000 images" in caught.value.why
     assert "1.1 GB should stay free" in caught.value.why
     assert "--cut none" in caught.value.try_
@@ -132,7 +132,7 @@ def test_cuts_and_tiles_never_share_a_cache(desk: Desk) -> None:
     ways: list[dict[str, Any]] = [{}, {"cut": "-1"}, {"cut": "-2"}, {"tiles": "1x2"}, {"streams": 2}, {"input_px": 96}]
     found = [desk.extract(**way) for way in ways]
     assert len({extracted.recipe.folder for extracted in found}) == len(ways)
-    assert all(extracted.num_images_run == len(desk.pictures) for extracted in found)
+    assert all(extracted.num_items_run == len(desk.pictures) for extracted in found)
     chosen = json.loads((desk.out / "engines" / "choice.json").read_text())
     assert len(chosen) == 4  # one for each network; tiles are shown to the same one
 
@@ -173,7 +173,7 @@ def test_more_blocks_than_there_are_are_refused_before_anything_runs(desk: Desk)
 
 def test_a_job_is_no_larger_than_a_shard_that_may_be_held_in_memory(desk: Desk) -> None:
     spec = load_encoder(TINY, weights=desk.weights).spec
-    large = Recipe(spec, "torch", "f32", 0, "-1", TilePlan(2, 2, 2), shape=(1370, 768))
+    large = PictureRecipe(spec, "torch", "f32", 0, "-1", TilePlan(2, 2, 2), shape=(1370, 768))
     with desk.session() as session:
         assert job_size(session, large) == 64_000_000 // (8 * 1370 * 768 * 2) == 3
         assert job_size(session, replace(large, tiles=TilePlan(), shape=(192, 7, 7))) == 64

@@ -13,10 +13,9 @@ from unchoke.core.fingerprint import digest_file
 from unchoke.features.cut import cut_network, frozen_part
 from unchoke.features.encoders import Encoder
 from unchoke.features.engines import TorchEngine
-from unchoke.features.extract_worker import run_job, set_up
-from unchoke.features.extractor import Extractor, load_views
+from unchoke.features.extractor import Extractor, PictureReader, load_views, run_job, set_up
 from unchoke.features.feature_store import FeatureOverflow, load_shard_ids, map_member
-from unchoke.features.recipe import Recipe
+from unchoke.features.recipe import PictureRecipe
 from unchoke.jobs.job_engines import ProcessEngine
 from unchoke.jobs.job_plan import Job, plan_jobs
 from unchoke.jobs.records import JobResult
@@ -28,7 +27,7 @@ from unchoke.photos.pixels.tile_grid import TilePlan, cut_tiles
 class Scene:
     """Some photos under their ids, and how to make features of them."""
 
-    recipe: Recipe
+    recipe: PictureRecipe
     engine: TorchEngine
     paths: dict[str, str]
     folder: Path
@@ -41,7 +40,7 @@ class Scene:
         return job
 
     def run(self, job: Job, *, threads: int = 0) -> tuple[JobResult, Path]:
-        result = Extractor(self.engine, self.recipe, self.paths, self.folder, threads)(job)
+        result = Extractor(self.engine, self.recipe, PictureReader(self.recipe, self.paths), self.folder, threads)(job)
         return result, self.folder / job.output
 
 
@@ -50,7 +49,7 @@ def scene(tiny: Encoder, own_photos: Path, tmp_path: Path) -> Scene:
     files = sorted(own_photos.rglob("*.jpg"))[::6]
     paths = {file.relative_to(own_photos).as_posix(): str(file) for file in reversed(files)}
     engine = TorchEngine(tiny, device=torch.device("cpu"), batch=4)
-    return Scene(Recipe(tiny.spec, "torch", "f32"), engine, paths, tmp_path / "features")
+    return Scene(PictureRecipe(tiny.spec, "torch", "f32"), engine, paths, tmp_path / "features")
 
 
 def test_rows_follow_the_items_whatever_the_threads(scene: Scene) -> None:
@@ -170,7 +169,7 @@ def cut_scene(scene: Scene, encoder: Encoder, cut: str, tiles: TilePlan, *, num_
     """The same photos through the part of the network before a cut."""
     parts = cut_network(encoder, cut)
     engine = TorchEngine(frozen_part(encoder, parts), device=torch.device("cpu"), batch=4)
-    recipe = Recipe(encoder.spec, "torch", "f32", num_augmented, cut, tiles, shape=parts.shape)
+    recipe = PictureRecipe(encoder.spec, "torch", "f32", num_augmented, cut, tiles, shape=parts.shape)
     return replace(scene, recipe=recipe, engine=engine)
 
 

@@ -1,4 +1,4 @@
-"""Shards are ordinary NPZ files, mapped by offset, and refuse what they should."""
+"""Shards are ordinary NPZ files, mapped by offset, and refuse what they should; the queue's records lead to every row."""
 
 import os
 import pickle
@@ -16,9 +16,19 @@ from unchoke.features.feature_store import (
     Placement,
     load_shard_ids,
     map_member,
+    open_stored,
+    save_rows,
     save_shard,
     to_half,
 )
+from unchoke.features.pyramid import PyramidSpec
+from unchoke.jobs.queue import JobQueue
+from unchoke.jobs.records import JobResult
+
+SPEC = PyramidSpec("net", "00", 3, 32, (4, 8), (2, 3))
+PRINT = "abcdef0123456789"
+PATTERN = "encoder_x/img_{first:06d}-{last:06d}.npz"
+IDS = [f"s{number}" for number in range(10)]
 
 
 def half(*shape: int, seed: int = 0) -> np.ndarray:
@@ -144,3 +154,116 @@ def test_compressed_truncated_and_foreign_files_are_refused(tmp_path: Path) -> N
     for name in ("c", "t", "f"):
         with pytest.raises(DataError):
             map_member(tmp_path / f"{name}.npz", "global_pool")
+
+
+def pyramid_rows(num: int, num_views: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(num, num_views, SPEC.row_length)).astype(np.float16)
+
+
+def ids(num: int, prefix: str = "p") -> list[str]:
+    return [f"{prefix}{number}" for number in range(num)]
+
+
+@pytest.fixture
+def pyramids(tmp_path: Path) -> tuple[FeatureStore, np.ndarray]:
+    """Two shards of three patches in two views, asked for in an order of their own."""
+    content = [pyramid_rows(3, 2, seed) for seed in (1, 2)]
+    for number, part in enumerate(content):
+        save_rows(tmp_path / f"{number}.npz", part, ids(3), levels=SPEC.levels)
+    shard_of, row_of = np.array([1, 0, 0, 1], np.int32), np.array([2, 0, 1, 0], np.int32)
+    placement = Placement((tmp_path / "0.npz", tmp_path / "1.npz"), shard_of, row_of)
+    wanted = np.stack([content[shard][row] for shard, row in zip(shard_of, row_of, strict=True)])
+    return FeatureStore(placement, levels=SPEC.levels, num_augmented=1), wanted
+
+
+def test_a_shard_has_an_array_for_each_level_and_view_that_numpy_reads(tmp_path: Path) -> None:
+    content = pyramid_rows(2, 2)
+    save_rows(tmp_path / "a.npz", content, ids(2), levels=SPEC.levels)
+    with np.load(tmp_path / "a.npz") as shard:
+        assert shard.files == ["stride_4", "stride_8", "view1_stride_4", "view1_stride_8", "sample_id"]
+        assert shard["stride_8"].shape == (2, 3, 4, 4)
+        assert np.array_equal(shard["stride_4"].reshape(2, -1), content[:, 0, :128])
+        assert np.array_equal(shard["view1_stride_8"].reshape(2, -1), content[:, 1, 128:])
+        assert shard["sample_id"].tolist() == ["p0", "p1"]
+
+
+def test_the_same_levels_give_the_same_bytes(tmp_path: Path) -> None:
+    sums = [save_rows(tmp_path / name, pyramid_rows(2, 1), ids(2), levels=SPEC.levels) for name in ("a.npz", "b.npz")]
+    assert sums[0] == sums[1]
+
+
+def test_rows_of_several_levels_come_back_by_position(pyramids: tuple[FeatureStore, np.ndarray]) -> None:
+    store, wanted = pyramids
+    assert (store.num_samples, store.num_views, store.row_shape) == (4, 2, (SPEC.row_length,))
+    positions = np.array([3, 0, 2, 2])
+    assert np.array_equal(store.rows(positions), wanted[positions, 0])
+
+
+def test_each_row_may_be_another_view_and_is_put_where_asked(pyramids: tuple[FeatureStore, np.ndarray]) -> None:
+    store, wanted = pyramids
+    positions, views = np.array([0, 1, 2]), np.array([1, 0, 1])
+    out = np.zeros((3, SPEC.row_length), np.float16)
+    assert store.rows(positions, views, out=out) is out
+    assert np.array_equal(out, wanted[positions, views])
+
+
+def test_an_empty_shard_is_possible(tmp_path: Path) -> None:
+    save_rows(tmp_path / "a.npz", pyramid_rows(0, 1), [], levels=SPEC.levels)
+    with np.load(tmp_path / "a.npz") as shard:
+        assert shard["stride_4"].shape == (0, 2, 8, 8)
+
+
+def test_a_shard_of_another_pyramid_is_refused(tmp_path: Path) -> None:
+    save_rows(tmp_path / "a.npz", pyramid_rows(1, 1), ids(1), levels=SPEC.levels)
+    other = PyramidSpec("net", "00", 3, 32, (4, 8), (4, 3))
+    placement = Placement((tmp_path / "a.npz",), np.zeros(1, np.int32), np.zeros(1, np.int32))
+    with pytest.raises(DataError, match=r"its rows are \(2, 8, 8\), not \(4, 8, 8\)"):
+        FeatureStore(placement, levels=other.levels).rows(np.array([0]))
+
+
+def value_of(sample_id: str) -> float:
+    return float(sample_id[1:])
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> JobQueue:
+    """Ten samples in jobs of four; s5 failed, and the last job was never done."""
+    queue = JobQueue.load(tmp_path)
+    state = queue.plan([(name, "c") for name in IDS], fingerprint=PRINT, output_pattern=PATTERN, job_size=4)
+    for job in state.pending[:2]:
+        kept = [name for name in job.items if name != "s5"]
+        rows = np.array([[value_of(name)] * 3 for name in kept], np.float16)
+        sha256, size = save_shard(queue.artefact(job), {"global_pool": rows}, kept)
+        failed = tuple((name, "truncated: ends early") for name in job.items if name == "s5")
+        queue.finish(job, JobResult(len(job.items), failed, sha256, size, {}))
+    return queue
+
+
+def test_rows_are_found_in_the_order_asked_for(queue: JobQueue) -> None:
+    wanted = ["s7", "s0", "s6", "s3"]
+    stored = open_stored(queue, PRINT, wanted)
+    assert stored.present.all()
+    rows = FeatureStore(stored.placement, dim=3).rows(np.arange(4))
+    assert rows[:, 0].tolist() == [value_of(name) for name in wanted]
+
+
+def test_failed_and_lost_samples_are_told_apart(queue: JobQueue) -> None:
+    stored = open_stored(queue, PRINT, IDS)
+    assert stored.failed == {"s5": "truncated: ends early"}
+    assert stored.lost() == ["s8", "s9"]
+    assert stored.present.tolist() == [True] * 5 + [False] + [True] * 2 + [False] * 2
+    store = FeatureStore(stored.placement, dim=3)
+    assert store.num_samples == 7
+    assert store.rows(np.arange(7))[:, 1].tolist() == [0, 1, 2, 3, 4, 6, 7]
+
+
+def test_another_fingerprint_has_nothing(queue: JobQueue) -> None:
+    stored = open_stored(queue, "0" * 16, IDS)
+    assert not stored.present.any()
+    assert stored.lost() == IDS
+
+
+def test_a_shard_of_another_size_does_not_count(queue: JobQueue) -> None:
+    job = queue.jobs(PRINT)[0]
+    queue.artefact(job).write_bytes(queue.artefact(job).read_bytes()[:-1])
+    assert open_stored(queue, PRINT, IDS).lost() == ["s0", "s1", "s2", "s3", "s8", "s9"]

@@ -15,13 +15,22 @@ import rasterio
 from PIL import Image
 from rasterio import Affine
 
+from unchoke.core.boxes import Box
 from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError, UsageError
 from unchoke.core.events import Chosen, Event, Note
+from unchoke.features.engines import TorchEngine
+from unchoke.features.extraction import Extraction
+from unchoke.features.extractor import Extractor
+from unchoke.features.pyramid import Pyramid, load_pyramid
+from unchoke.features.recipe import PatchRecipe
+from unchoke.jobs.job_plan import Job
 from unchoke.masks.dihedral import turn
-from unchoke.masks.patch_features import PyramidFeatures, extract_pyramids
-from unchoke.masks.prepare_patches import PatchMaterial, prepare_patches
+from unchoke.masks.patch_features import PatchInputs, extract_pyramids
+from unchoke.masks.patches import Patch
+from unchoke.masks.prepare_patches import READING, PatchMaterial, prepare_patches
 from unchoke.runs.session import Session, open_session
+from unchoke.scenes.scene_facts import SceneError
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
@@ -96,7 +105,7 @@ class Desk:
         with self.session(**options) as session:
             return prepare_patches(session)
 
-    def extract(self, **options: Any) -> tuple[PatchMaterial, PyramidFeatures]:
+    def extract(self, **options: Any) -> tuple[PatchMaterial, Extraction]:
         with self.session(**options) as session:
             material = prepare_patches(session)
             return material, extract_pyramids(session, material)
@@ -151,12 +160,12 @@ def test_bands_are_standardised_by_the_patches_that_train(desk: Desk) -> None:
 
 def test_rows_are_the_networks_maps_and_the_manifest_says_where_they_lie(desk: Desk) -> None:
     material, features = desk.extract(views=2)
-    assert features.num_run == len(material.patches) == features.store.num_samples
+    assert features.num_items_run == len(material.patches) == features.store.num_samples
     position = len(material.patches) // 2
     patch = material.patches[position]
     pixels, _ = material.reader.read(patch.scene_id, patch.box)
     for view in range(3):
-        row = features.engine_object.encode(np.ascontiguousarray(turn(pixels, view)[None]))[0]
+        row = features.encode_engine.encode(np.ascontiguousarray(turn(pixels, view)[None]))[0]
         assert np.array_equal(features.store.rows(np.array([position]), view)[0], row.astype(np.float16))
     with material.manifest.open(newline="") as text:
         rows = list(csv.DictReader(text))
@@ -171,10 +180,10 @@ def test_a_second_run_encodes_nothing_and_a_lost_record_only_its_own_job(desk: D
     first, _ = desk.extract()
     before = shards(desk.out)
     second, features = desk.extract()
-    assert features.num_run == 0 and second.digest == first.digest and second.manifest == first.manifest
+    assert features.num_items_run == 0 and second.digest == first.digest and second.manifest == first.manifest
     next(iter(sorted((desk.out / "features").glob("*.done")))).unlink()
     third, features = desk.extract()
-    assert 0 < features.num_run <= 8 < len(third.patches)
+    assert 0 < features.num_items_run <= 8 < len(third.patches)
     assert shards(desk.out) == before
 
 
@@ -186,7 +195,7 @@ def test_new_labels_leave_the_features_as_they_are(own_desk: Desk) -> None:
     with rasterio.open(label, "r+") as raster:
         raster.write(changed, 1)
     second, features = own_desk.extract()
-    assert features.num_run <= 3, "only the patches that had no label before"
+    assert features.num_items_run <= 3, "only the patches that had no label before"
     assert second.digest != first.digest
 
 
@@ -220,7 +229,7 @@ def test_a_scene_that_vanishes_before_its_features_are_made_is_set_aside(own_des
     assert gone not in {patch.scene_id for patch in material.patches}
     assert gone in {entry.sample_id for entry in material.quarantined} and gone in own_desk.warnings()
     patch = material.patches[-1]
-    row = features.engine_object.encode(material.reader.read(patch.scene_id, patch.box)[0][None])[0]
+    row = features.encode_engine.encode(material.reader.read(patch.scene_id, patch.box)[0][None])[0]
     assert np.array_equal(features.store.rows(np.array([len(material.patches) - 1]))[0], row.astype(np.float16))
 
 
@@ -308,4 +317,81 @@ def test_the_choice_of_an_engine_is_compared_once_and_then_stands(desk: Desk) ->
     assert features.engine["engine"] == "openvino"
     assert "of your patches" in desk.choice("engine").reason
     _, features = desk.extract(engine="openvino", precision="f32")
-    assert desk.choice("engine").reason.startswith("chosen when this workspace began") and features.num_run == 0
+    assert desk.choice("engine").reason.startswith("chosen when this workspace began") and features.num_items_run == 0
+
+
+PX = 32
+
+
+class FakeReader:
+    """Patches that differ by their place; the scene `gone` cannot be read."""
+
+    def read(self, scene_id: str, box: Box) -> tuple[np.ndarray, np.ndarray]:
+        if scene_id == "gone":
+            raise SceneError("gone.tif is no longer there", why="it was deleted", try_="put it back", path="gone.tif")
+        random = np.random.default_rng(box.top)
+        return random.normal(size=(2, PX, PX)).astype(np.float16), np.ones((PX, PX), bool)
+
+
+@pytest.fixture(scope="module")
+def pyramid(tiny_weights: Path) -> Pyramid:
+    return load_pyramid("test_resnet", weights=tiny_weights, num_bands=2, patch_px=PX, strides=(4, 8))
+
+
+def patches(scene_ids: list[str]) -> dict[str, Patch]:
+    found = [Patch(f"{scene}_r{n * PX}_c0", scene, Box(n * PX, 0, PX, PX)) for n, scene in enumerate(scene_ids)]
+    return {patch.patch_id: patch for patch in found}
+
+
+def run(
+    pyramid: Pyramid, folder: Path, known: dict[str, Patch], items: list[str], *, num_augmented: int = 0, read_threads: int = 0
+) -> tuple[tuple[tuple[str, str], ...], dict[str, np.ndarray]]:
+    engine = TorchEngine(pyramid, device=torch.device("cpu"), batch=4)
+    recipe = PatchRecipe(pyramid.spec, READING, ("B2", "B3"), {}, "torch", "f32", num_augmented)
+    read = PatchInputs(FakeReader(), known, recipe.num_views)  # type: ignore[arg-type]
+    extractor = Extractor(engine, recipe, read, folder, read_threads)
+    job = Job("j-00000", 0, len(items) - 1, tuple(items), "inputs", "a/img.npz", tuple("" for _ in items))
+    result = extractor(job)
+    assert result.num_items == len(items) and result.size_bytes == (folder / "a/img.npz").stat().st_size
+    with np.load(folder / "a/img.npz") as shard:
+        return result.failed_items, dict(shard)
+
+
+def maps(pyramid: Pyramid, pixels: np.ndarray) -> list[np.ndarray]:
+    with torch.inference_mode():
+        return [level[0].numpy() for level in pyramid[0](torch.from_numpy(np.ascontiguousarray(pixels[None])).float())]
+
+
+def test_each_patch_and_view_has_its_maps(pyramid: Pyramid, tmp_path: Path) -> None:
+    known = patches(["a"] * 3)
+    failed, shard = run(pyramid, tmp_path, known, list(known), num_augmented=5)
+    assert not failed and shard["sample_id"].tolist() == list(known)
+    for number, patch in enumerate(known.values()):
+        pixels, _ = FakeReader().read("a", patch.box)
+        for view, prefix in ((0, ""), (1, "view1_"), (5, "view5_")):
+            for stride, level in zip((4, 8), maps(pyramid, turn(pixels, view)), strict=True):
+                assert np.allclose(shard[f"{prefix}stride_{stride}"][number], level, rtol=2e-3, atol=2e-3)
+
+
+def test_patches_of_a_broken_scene_are_left_out_with_the_reason(pyramid: Pyramid, tmp_path: Path) -> None:
+    known = patches(["a", "gone", "b"])
+    failed, shard = run(pyramid, tmp_path, known, [*known, "unknown_r0_c0"], read_threads=2)
+    assert dict(failed) == {
+        "gone_r32_c0": "gone.tif is no longer there: it was deleted",
+        "unknown_r0_c0": "it is no longer among the patches",
+    }
+    assert shard["sample_id"].tolist() == ["a_r0_c0", "b_r64_c0"]
+    assert shard["stride_4"].shape[0] == 2
+
+
+def test_reading_ahead_in_threads_changes_no_byte(pyramid: Pyramid, tmp_path: Path) -> None:
+    known = patches(["a"] * 7)
+    for threads in (0, 3):
+        run(pyramid, tmp_path / str(threads), known, list(known), read_threads=threads)
+    assert (tmp_path / "0/a/img.npz").read_bytes() == (tmp_path / "3/a/img.npz").read_bytes()
+
+
+def test_a_job_of_which_nothing_can_be_read_gives_an_empty_shard(pyramid: Pyramid, tmp_path: Path) -> None:
+    known = patches(["gone"])
+    failed, shard = run(pyramid, tmp_path, known, list(known))
+    assert len(failed) == 1 and shard["stride_8"].shape[0] == 0

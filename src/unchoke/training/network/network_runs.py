@@ -24,7 +24,7 @@ from unchoke.core.units import format_count
 from unchoke.features.cut import Cut
 from unchoke.features.encoders import EncoderSpec
 from unchoke.features.extractor import decode_views
-from unchoke.features.recipe import Recipe
+from unchoke.features.recipe import PictureRecipe
 from unchoke.machine.backend import autocast, empty_cache, is_cpu, keep_freed_memory, torch_device, torch_dtype
 from unchoke.machine.detect import detect_machine
 from unchoke.machine.policy import choose_policy
@@ -160,7 +160,7 @@ class PictureFiles:
     sample_ids: Sequence[str]
     paths: Sequence[str]
     contents: Sequence[str]
-    recipe: Recipe
+    recipe: PictureRecipe
 
     @property
     def num_samples(self) -> int:
@@ -204,9 +204,9 @@ class PictureFiles:
         return plain(raw, mean=preprocess.mean, std=preprocess.std)
 
 
-def pixel_recipe_of(trained: TrainedNetwork, extra: dict[str, Any]) -> Recipe:
+def pixel_recipe_of(trained: TrainedNetwork, extra: dict[str, Any]) -> PictureRecipe:
     """How a picture becomes input of a network of which nothing is frozen."""
-    return Recipe(EncoderSpec.from_dict(extra["encoder"]), "torch", "f32", tiles=trained.spec.tiles)
+    return PictureRecipe(EncoderSpec.from_dict(extra["encoder"]), "torch", "f32", tiles=trained.spec.tiles)
 
 
 def open_pictures(
