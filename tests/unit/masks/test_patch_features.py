@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import rasterio
+import torch
 from PIL import Image
 from rasterio import Affine
 
