@@ -6,22 +6,19 @@ first two, which warm up. Inside loading, time is split by the stack sampler's c
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from unchoke.chokes.recording import Calls, Loader, Recording, Watched
+from unchoke.chokes.recording import Recording
 
 STAGES = ("wait", "copy", "forward", "backward", "optimizer", "evaluate", "checkpoint")
 """Parts of a step, in the order they happen; what none of them covers is `other`."""
 LOADING = ("list", "stat", "open", "read", "decode", "transform", "collate", "handover", "python", "other")
 _MAKING = ("getitem", "collate")
-_OPENS = ("open", "raster_open")
 
 
 @dataclass(frozen=True)
-class Part:
+class TimePart:
     """One part of a step, or of loading one sample: its seconds, and its share of the whole."""
 
     stage: str
@@ -33,7 +30,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class PerSample:
+class SampleCounts:
     """What loading one sample asks of the system; None where it could not be told."""
 
     samples: int
@@ -70,7 +67,7 @@ class Headroom:
         return {**asdict(self), "share": self.share}
 
 
-def step_parts(recording: Recording) -> list[Part]:
+def step_parts(recording: Recording) -> list[TimePart]:
     """Seconds of one step by part; an evaluation or a checkpoint after the last step is spread over all of them."""
     steps = recording.steps.steady() if len(recording.steps) > 2 else recording.steps
     if not len(steps):
@@ -79,13 +76,18 @@ def step_parts(recording: Recording) -> list[Part]:
     seconds = {name: (steps.total(f"{name}_s") + after.get(name, 0.0)) / len(steps) for name in STAGES}
     wall_s = (steps.total("wall_s") + sum(after.values())) / len(steps)
     seconds["other"] = max(0.0, wall_s - sum(seconds.values()))
-    return [Part(name, value, value / wall_s if wall_s else 0.0) for name, value in seconds.items()]
+    return [TimePart(name, value, value / wall_s if wall_s else 0.0) for name, value in seconds.items()]
 
 
-def loading_parts(recording: Recording) -> list[Part]:
+def loading_parts(recording: Recording) -> list[TimePart]:
     """Seconds of making one sample by stage, over all processes that made batches; empty where none was sampled."""
     samples = sum(loader.fetched_samples for loader in recording.loaders)
-    seconds = _sampled_seconds((recording.main, *recording.workers))
+    seconds: dict[str, float] = {}
+    for process in (recording.main, *recording.workers):
+        for row in process.samples:
+            if row.phase in _MAKING:
+                stage = row.stage if row.stage in LOADING else "other"
+                seconds[stage] = seconds.get(stage, 0.0) + row.count * process.sample_period_s
     found_s = sum(seconds.values())
     if not samples or not found_s:
         return []
@@ -93,50 +95,33 @@ def loading_parts(recording: Recording) -> list[Part]:
     parts = {stage: seconds.get(stage, 0.0) * scale / samples for stage in LOADING}
     parts["handover"] += sum(loader.handover_s for loader in recording.loaders) / samples
     total_s = sum(parts.values())
-    return [Part(stage, value, value / total_s) for stage, value in parts.items() if value]
+    return [TimePart(stage, value, value / total_s) for stage, value in parts.items() if value]
 
 
-def _sampled_seconds(processes: Iterable[Watched]) -> dict[str, float]:
-    seconds: dict[str, float] = {}
-    for process in processes:
-        for row in process.samples:
-            if row.phase in _MAKING:
-                stage = row.stage if row.stage in LOADING else "other"
-                seconds[stage] = seconds.get(stage, 0.0) + row.count * process.sample_period_s
-    return seconds
-
-
-def per_sample(recording: Recording) -> PerSample | None:
+def per_sample(recording: Recording) -> SampleCounts | None:
     """Counts of file-system calls, bytes, pixels and faults per sample that was made; None where no sample was."""
     loaders = [loader for loader in recording.loaders if loader.fetched_samples]
     samples = sum(loader.fetched_samples for loader in loaders)
     if not samples:
         return None
-    opened = recording.calls(*_OPENS, phases=_MAKING)
+    opened = recording.calls("open", "raster_open", phases=_MAKING)
     decoded = recording.calls("decode", phases=_MAKING)
+    num_opened, num_looked_for = (
+        sum(row.count for row in rows) for rows in (opened, recording.calls("stat", "list", phases=_MAKING))
+    )
     cpu_s = sum(loader.fetch_user_s + loader.fetch_system_s for loader in loaders)
     distinct = sum(row.distinct for row in opened)
-    return PerSample(
+    return SampleCounts(
         samples=samples,
-        stat=_count(recording.calls("stat", "list", phases=_MAKING)) / samples,
-        opens=_count(opened) / samples,
-        opens_per_file=_count(opened) / distinct if distinct else None,
+        stat=num_looked_for / samples,
+        opens=num_opened / samples,
+        opens_per_file=num_opened / distinct if distinct else None,
         read_bytes=sum(loader.fetch_read_bytes for loader in loaders) / samples,
         decoded_px=sum(row.amount for row in decoded) / samples if decoded else None,
-        used_px=_used_px(max(loaders, key=lambda loader: loader.fetched_samples)),
+        used_px=max(loaders, key=lambda loader: loader.fetched_samples).used_px,
         minor_faults=sum(loader.fetch_minor_faults for loader in loaders) / samples,
         system_share=sum(loader.fetch_system_s for loader in loaders) / cpu_s if cpu_s > 0.05 else None,
     )
-
-
-def _count(rows: Iterable[Calls]) -> int:
-    return sum(row.count for row in rows)
-
-
-def _used_px(loader: Loader) -> int | None:
-    """Pixels of one sample as it reaches the network: channels first or last, of three dimensions the two larger ones."""
-    shape = loader.sample_shape
-    return math.prod(sorted(shape[-3:])[-2:]) if len(shape) >= 2 else None
 
 
 def waiting_share(recording: Recording) -> float:
@@ -162,10 +147,8 @@ def headroom(recording: Recording) -> Headroom | None:
 
 def watching_share(recording: Recording) -> float:
     """What being watched cost, as a share of the time: of the process that trained, or of its workers where that is more."""
-    groups = ([recording.main], list(recording.workers))
-    return max(_watching_share(group) for group in groups)
-
-
-def _watching_share(processes: list[Watched]) -> float:
-    elapsed_s = sum(process.elapsed_s for process in processes)
-    return sum(process.watching_s for process in processes) / elapsed_s if elapsed_s else 0.0
+    shares = []
+    for processes in ([recording.main], recording.workers):
+        elapsed_s = sum(process.elapsed_s for process in processes)
+        shares.append(sum(process.watching_s for process in processes) / elapsed_s if elapsed_s else 0.0)
+    return max(shares)

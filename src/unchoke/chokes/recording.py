@@ -1,32 +1,41 @@
 """What a watched command did, as plain data: processes, loaders, steps, networks, facts.
 
-In come the files that its processes left (`gathering.py`) or a saved `recording.json`; out come frozen values with the names
-of the record, and sums and means over steps. Everything may be missing: a command without torch, or one that was killed, still
-gives a recording. What it means is found elsewhere.
+In comes a folder of `<pid>.jsonl` files that its processes left (see `watch/recorder.py`; a kill may have cut a last line), or a
+saved `recording.json`; out come frozen values with the names of the record, and sums and means over steps. What workers fetched
+is added to the row of their loader. Everything may be missing: a command without torch, or one that was killed, still gives a
+recording. What it means is found elsewhere.
 """
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from unchoke.chokes.gathering import gather
+from unchoke.core import listing
 
 _WARM_UP_STEPS = 2
-_Made = TypeVar("_Made")
+_SUMMED = (
+    *("fetches", "fetched_samples", "fetch_s", "getitem_s", "collate_s", "handover_s"),
+    *("fetch_user_s", "fetch_system_s", "fetch_minor_faults", "fetch_read_bytes"),
+)
+_NOTHING = "nothing was watched: the command ran no Python 3.11 or newer, or one that ignores PYTHONPATH (python -I, python -E)"
+_OF_THE_MACHINE = ("python", "torch", "device", "cores", "memory_bytes", "torch_threads")
+_Value = TypeVar("_Value")
 
 
-def _made(kind: type[_Made], data: Mapping[str, Any]) -> _Made:
+def _made(kind: type[_Value], data: Mapping[str, Any]) -> _Value:
     """A value of `kind` from saved data; fields that are unknown or None are left out."""
     known = {one.name for one in fields(kind)}  # type: ignore[arg-type]
     return kind(**{name: value for name, value in data.items() if name in known and value is not None})
 
 
 @dataclass(frozen=True)
-class Calls:
+class CallRow:
     """Calls of one kind at one place in one phase: how often, how long, how much, and of how many different things."""
 
     kind: str = ""
@@ -43,7 +52,7 @@ class Calls:
 
 
 @dataclass(frozen=True)
-class Sampled:
+class StackRow:
     """How often the stack sampler found a process in one stage at one place."""
 
     stage: str = "other"
@@ -55,7 +64,7 @@ class Sampled:
 
 
 @dataclass(frozen=True)
-class Watched:
+class ProcessRecord:
     """One process."""
 
     pid: int = 0
@@ -66,8 +75,8 @@ class Watched:
     fetch_s: float = 0.0
     argv: tuple[str, ...] = ()
     usage: dict[str, float] = field(default_factory=dict)
-    calls: tuple[Calls, ...] = ()
-    samples: tuple[Sampled, ...] = ()
+    calls: tuple[CallRow, ...] = ()
+    samples: tuple[StackRow, ...] = ()
     sample_period_s: float = 0.0
     watcher: dict[str, float] = field(default_factory=dict)
 
@@ -77,14 +86,14 @@ class Watched:
         return sum(self.watcher.get(name, 0.0) for name in ("hooks_s", "flush_s", "sampler_s"))
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Watched:
-        calls = tuple(_made(Calls, row) for row in data.get("calls") or ())
-        samples = tuple(_made(Sampled, row) for row in data.get("samples") or ())
+    def from_dict(cls, data: Mapping[str, Any]) -> ProcessRecord:
+        calls = tuple(_made(CallRow, row) for row in data.get("calls") or ())
+        samples = tuple(_made(StackRow, row) for row in data.get("samples") or ())
         return _made(cls, {**data, "calls": calls, "samples": samples, "argv": tuple(data.get("argv") or ())})
 
 
 @dataclass(frozen=True)
-class Loader:
+class LoaderRecord:
     """One DataLoader object: how it was made, what it gave, and what its fetches cost in whichever process."""
 
     number: int = 0
@@ -124,8 +133,13 @@ class Loader:
     handover_s: float = 0.0
     worker_pids: tuple[int, ...] = ()
 
+    @property
+    def used_px(self) -> int | None:
+        """Pixels of one sample as the loop gets it: channels first or last, of three dimensions the two larger ones."""
+        return math.prod(sorted(self.sample_shape[-3:])[-2:]) if len(self.sample_shape) >= 2 else None
+
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Loader:
+    def from_dict(cls, data: Mapping[str, Any]) -> LoaderRecord:
         listed = {name: tuple(data.get(name) or ()) for name in ("sample_shape", "worker_pids")}
         return _made(cls, {**data, **listed})
 
@@ -224,10 +238,10 @@ class Recording:
     exit_code: int = 0
     wall_s: float = 0.0
     machine: dict[str, Any] = field(default_factory=dict)
-    main: Watched = Watched()
-    workers: tuple[Watched, ...] = ()
-    others: tuple[Watched, ...] = ()
-    loaders: tuple[Loader, ...] = ()
+    main: ProcessRecord = ProcessRecord()
+    workers: tuple[ProcessRecord, ...] = ()
+    others: tuple[ProcessRecord, ...] = ()
+    loaders: tuple[LoaderRecord, ...] = ()
     steps: Steps = Steps()
     modules: tuple[Module, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
@@ -238,10 +252,10 @@ class Recording:
     def from_dict(cls, data: Mapping[str, Any]) -> Recording:
         made = {
             "command": tuple(data.get("command") or ()),
-            "main": Watched.from_dict(data.get("main") or {}),
-            "workers": tuple(map(Watched.from_dict, data.get("workers") or ())),
-            "others": tuple(map(Watched.from_dict, data.get("others") or ())),
-            "loaders": tuple(map(Loader.from_dict, data.get("loaders") or ())),
+            "main": ProcessRecord.from_dict(data.get("main") or {}),
+            "workers": tuple(map(ProcessRecord.from_dict, data.get("workers") or ())),
+            "others": tuple(map(ProcessRecord.from_dict, data.get("others") or ())),
+            "loaders": tuple(map(LoaderRecord.from_dict, data.get("loaders") or ())),
             "steps": Steps.from_dict(data.get("steps") or {}),
             "modules": tuple(map(Module.from_dict, data.get("modules") or ())),
             "notes": tuple(data.get("notes") or ()),
@@ -255,18 +269,18 @@ class Recording:
         return found
 
     @property
-    def processes(self) -> tuple[Watched, ...]:
+    def processes(self) -> tuple[ProcessRecord, ...]:
         """The one that trained first, then its workers, then the others."""
         return (self.main, *self.workers, *self.others)
 
     @cached_property
-    def trained_loaders(self) -> tuple[Loader, ...]:
+    def trained_loaders(self) -> tuple[LoaderRecord, ...]:
         return tuple(loader for loader in self.loaders if loader.batches and not loader.evaluation)
 
-    def calls(self, *kinds: str, phases: Iterable[str] = ()) -> list[Calls]:
+    def calls(self, *kinds: str, phases: Iterable[str] = ()) -> list[CallRow]:
         """Calls of these kinds over the main process and its workers, those of one place and phase added up; slowest first."""
         wanted = set(phases)
-        found: dict[tuple[str, str, str, int], Calls] = {}
+        found: dict[tuple[str, str, str, int], CallRow] = {}
         for process in (self.main, *self.workers):
             for row in process.calls:
                 if row.kind in kinds and (not wanted or row.phase in wanted):
@@ -275,9 +289,9 @@ class Recording:
         return sorted(found.values(), key=lambda row: -row.seconds)
 
 
-def _added(first: Calls, second: Calls) -> Calls:
+def _added(first: CallRow, second: CallRow) -> CallRow:
     """Two processes at one place. A thing is `distinct` once per process: `count / distinct` is how often one came back to it."""
-    return Calls(
+    return CallRow(
         first.kind, first.phase, first.file, first.line, first.function,
         first.count + second.count, first.seconds + second.seconds, first.amount + second.amount,
         first.distinct + second.distinct, first.example or second.example, second.detail or first.detail,
@@ -286,4 +300,80 @@ def _added(first: Calls, second: Calls) -> Calls:
 
 def load_recording(folder: Path, *, command: Sequence[str], exit_code: int, wall_s: float) -> Recording:
     """What the processes of `command` recorded in `folder`."""
-    return Recording.from_dict({**gather(folder), "command": list(command), "exit_code": exit_code, "wall_s": wall_s})
+    return Recording.from_dict({**_gather(folder), "command": list(command), "exit_code": exit_code, "wall_s": wall_s})
+
+
+def _gather(folder: Path) -> dict[str, Any]:
+    """The records of all processes as the data of one recording; without any, an empty one."""
+    records = read_records(folder)
+    main = _main_of(records)
+    workers = [record for record in records if record["role"] == "loader"]
+    others = [record for record in records if record is not main and record["role"] != "loader"]
+    loaders = _loaders(main, workers)
+    samples = main.get("samples") or {}
+    return {
+        "machine": {name: main.get(name) for name in _OF_THE_MACHINE},
+        "main": _process(main),
+        "workers": [_process(worker, _loader_of(worker, loaders)) for worker in workers],
+        "others": [_process(other) for other in others],
+        "loaders": loaders,
+        "steps": main.get("steps") or {},
+        "modules": main.get("modules") or [],
+        "facts": {**(main.get("facts") or {}), "stacks": samples.get("stacks") or []},
+        "notes": list(dict.fromkeys(note for record in records for note in record["notes"])) if records else [_NOTHING],
+    }
+
+
+def read_records(folder: Path) -> list[dict[str, Any]]:
+    """The last whole line of every process, by process id; of two files of one process the one that is further."""
+    newest: dict[int, dict[str, Any]] = {}
+    for name in listing.names(folder, suffix=".jsonl"):
+        record = _last_line(folder / name)
+        if record is not None and record["elapsed_s"] >= newest.get(record["pid"], record)["elapsed_s"]:
+            newest[record["pid"]] = record
+    return sorted(newest.values(), key=lambda record: float(record["started_at"]))
+
+
+def _last_line(file: Path) -> dict[str, Any] | None:
+    for line in reversed(file.read_bytes().split(b"\n")):
+        try:
+            record = json.loads(line)
+        except ValueError:  # cut off, or the empty end
+            continue
+        if isinstance(record, dict) and {"pid", "role", "elapsed_s", "started_at", "notes"} <= record.keys():
+            return record
+    return None
+
+
+def _main_of(records: list[dict[str, Any]]) -> dict[str, Any]:
+    """The process that made most steps; else the one the command began with."""
+
+    def num_steps(record: dict[str, Any]) -> int:
+        return sum(row[-1] for row in (record.get("steps") or {}).get("rows") or [])
+
+    able = [record for record in records if record["role"] != "loader"]
+    return max(able, key=lambda record: (num_steps(record), record["role"] == "main"), default={"role": "main"})
+
+
+def _loaders(main: dict[str, Any], workers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of the asking side, with what their workers did added."""
+    rows = [dict(row) for row in main.get("loaders") or []]
+    for worker in workers:
+        number = _loader_of(worker, rows)
+        fetched = worker.get("fetches")
+        if number is not None and fetched:
+            row = next(row for row in rows if row["number"] == number)
+            row |= {name: row.get(name, 0) + fetched.get(name, 0) for name in _SUMMED}
+    return rows
+
+
+def _loader_of(worker: dict[str, Any], loaders: list[dict[str, Any]]) -> int | None:
+    return next((row["number"] for row in loaders if worker["pid"] in row.get("worker_pids", ())), None)
+
+
+def _process(record: dict[str, Any], loader: int | None = None) -> dict[str, Any]:
+    samples = record.get("samples") or {}
+    fetches = record.get("fetches") or {}
+    own = {"loader": loader, "fetch_s": fetches.get("fetch_s", 0.0), "samples": samples.get("rows") or []}
+    watcher = {**(record.get("watcher") or {}), "sampler_s": samples.get("own_s", 0.0)}
+    return {**record, **own, "sample_period_s": samples.get("period_s", 0.0), "watcher": watcher}

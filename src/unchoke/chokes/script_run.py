@@ -21,10 +21,8 @@ from types import FrameType
 from typing import Any
 
 import unchoke.chokes.watch
-from unchoke.chokes.gathering import read_records
-from unchoke.chokes.recording import Recording, Replay
-from unchoke.chokes.remedied import Trial
-from unchoke.chokes.watch import remedies, rerun, stepping
+from unchoke.chokes.recording import Recording, Replay, read_records
+from unchoke.chokes.watch import rerun, stepping
 from unchoke.core.errors import UsageError
 
 REPLAY_STEPS = 20
@@ -41,7 +39,7 @@ _OTHERS_STAY_SILENT = {
 
 
 @dataclass(frozen=True)
-class Ran:
+class CommandEnd:
     """How a command ended; `exit_code` as a shell would say it: 128 and the signal's number for a killed one."""
 
     exit_code: int
@@ -50,7 +48,7 @@ class Ran:
 
 def run_watched(
     command: Sequence[str], records: Path, *, steps: int | None, seconds: float | None, stdout_to_stderr: bool
-) -> Ran:
+) -> CommandEnd:
     """Run `command` to its end, every Python process of it leaving a record in `records`."""
     limits = {stepping.STEPS: steps, stepping.SECONDS: seconds}
     asked = {name: str(value) for name, value in limits.items() if value is not None}
@@ -59,17 +57,17 @@ def run_watched(
         process = subprocess.Popen(command, env=_environment(records, asked), stdout=_STDERR if stdout_to_stderr else None)
     with _signals_passed_to(process):
         code = process.wait()
-    return Ran(128 - code if code < 0 else code, time.perf_counter() - began_s)
+    return CommandEnd(128 - code if code < 0 else code, time.perf_counter() - began_s)
 
 
-def replay(command: Sequence[str], recording: Recording, folder: Path) -> Replay:
-    """Run `command` again in `folder`, each loader that was trained on repeating its first batch; seconds of such a step."""
+def replay(recording: Recording, folder: Path) -> Replay:
+    """Run the recorded command again, each loader that was trained on repeating its first batch; seconds of such a step."""
     numbers = [loader.number for loader in recording.trained_loaders]
     whole = REPLAY_STEPS if recording.facts.get("stopped") else len(recording.steps) - rerun.WARM_UP_STEPS
     steps = max(1, min(REPLAY_STEPS, whole))
     asked = {rerun.REPLAY: str(steps), rerun.LOADERS: ",".join(map(str, numbers))}
     try:
-        records, why = _run_aside(command, folder, "replay", asked, wall_s=recording.wall_s)
+        records, why = run_aside(recording, folder, "replay", asked)
     except KeyboardInterrupt:  # what was recorded before is still to be shown
         return Replay(note="it was interrupted")
     for record in records:
@@ -79,45 +77,29 @@ def replay(command: Sequence[str], recording: Recording, folder: Path) -> Replay
     return Replay(note=why)
 
 
-def run_trial(recording: Recording, folder: Path, *, number: int, steps: int, remedy: str) -> Trial:
-    """Run the recorded command again for so many steps, loading as it does, with `remedy` switched on (or none)."""
-    evaluated = [loader.number for loader in recording.loaders if loader.evaluation]
-    asked = {
-        rerun.TRIAL: str(steps),
-        rerun.REMEDY: remedy,
-        rerun.EVALUATED: ",".join(map(str, evaluated)),
-        "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"),
-        **remedies.environment(remedy),
-    }
-    records, why = _run_aside(recording.command, folder, f"trial_{number}", asked, wall_s=recording.wall_s)
-    return Trial.from_records(records, f"with {remedy}, {why}" if remedy else why)
+def run_aside(recording: Recording, folder: Path, name: str, more: Mapping[str, str]) -> tuple[list[dict[str, Any]], str]:
+    """Run the recorded command once more, its files protected and its output in a log, with `more` in its environment.
 
-
-def _run_aside(
-    command: Sequence[str], folder: Path, name: str, asked: Mapping[str, str], *, wall_s: float
-) -> tuple[list[dict[str, Any]], str]:
-    """Run `command` once more, its files protected and its output in a log; the records, and what to say if they hold nothing."""
+    Gives the records, and what to say if they hold nothing.
+    """
     records, scratch, said = folder / name, folder / f"{name}_scratch", folder / f"{name}.log"
     for made in (records, scratch / "tmp"):
         made.mkdir(parents=True)
-    aside = {**asked, unchoke.chokes.watch.SCRATCH: str(scratch), "TMPDIR": str(scratch / "tmp"), **_OTHERS_STAY_SILENT}
-    limit_s = _ASIDE_LONGEST_S + _ASIDE_SLOWER * wall_s
+    aside = {**more, unchoke.chokes.watch.SCRATCH: str(scratch), "TMPDIR": str(scratch / "tmp"), **_OTHERS_STAY_SILENT}
+    limit_s = _ASIDE_LONGEST_S + _ASIDE_SLOWER * recording.wall_s
     try:
         with said.open("wb") as log:
             environment = _environment(records, aside)
             subprocess.run(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=limit_s, check=False
+                recording.command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=limit_s, check=False
             )
     except subprocess.TimeoutExpired:
         return [], f"it had not reached enough steps after {limit_s:.0f} s"
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    return read_records(records), f"the script did not come to train again{_last_words(said)}"
-
-
-def _last_words(log: Path) -> str:
-    said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return f"; it ended with: {said[-1][:160]}" if said else ""
+    lines = said.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    last_words = f"; it ended with: {lines[-1][:160]}" if lines else ""
+    return read_records(records), f"the script did not come to train again{last_words}"
 
 
 def _environment(records: Path, asked: Mapping[str, str]) -> dict[str, str]:
@@ -142,7 +124,7 @@ def _starting(command: Sequence[str]) -> Iterator[None]:
 def _signals_passed_to(process: subprocess.Popen[bytes]) -> Iterator[None]:
     """A Ctrl-C in a terminal reaches the command by itself; other requests to stop are handed on. We wait for its end."""
 
-    def hand_on(number: int, frame: FrameType | None) -> None:
+    def hand_on(number: int, _frame: FrameType | None) -> None:
         if number != signal.SIGINT or not _shares_terminal():
             process.send_signal(number)
 

@@ -18,10 +18,10 @@ from typing import Any
 
 from unchoke.chokes import breakdown
 from unchoke.chokes.recording import Recording, Replay, load_recording
+from unchoke.chokes.remedy_trials import try_remedies
 from unchoke.chokes.script_profile_text import render_script_profile
 from unchoke.chokes.script_run import replay as run_replay
 from unchoke.chokes.script_run import run_watched
-from unchoke.chokes.script_trials import try_remedies
 from unchoke.core import atomic
 from unchoke.core.errors import UsageError
 from unchoke.core.events import Note, OnEvent, StageDone, StageStarted, ignore
@@ -31,6 +31,7 @@ from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option
 Diagnose = Callable[[Recording], Iterable[Finding]]
 
 _LITTLE = 0.03
+_LOADER_FIELDS = ("number", "dataset", "batch_size", "num_workers", "iterators", "startup_s", "batches", "samples", "evaluation")
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class ScriptProfile:
             "step_parts": [part.to_dict() for part in breakdown.step_parts(recording)],
             "loading_parts": [part.to_dict() for part in breakdown.loading_parts(recording)],
             "per_sample": samples.to_dict() if samples else None,
-            "loaders": [_loader_dict(loader) for loader in recording.loaders],
+            "loaders": [{name: getattr(loader, name) for name in _LOADER_FIELDS} for loader in recording.loaders],
             "items_per_step": recording.steps.mean("items"),
             "device": recording.machine.get("device") or "",
             "headroom": room.to_dict() if room else None,
@@ -77,11 +78,6 @@ class ScriptProfile:
 
     def to_text(self) -> str:
         return render_script_profile(self.to_dict())
-
-
-def _loader_dict(loader: Any) -> dict[str, Any]:
-    names = ("number", "dataset", "batch_size", "num_workers", "iterators", "startup_s", "batches", "samples", "evaluation")
-    return {name: getattr(loader, name) for name in names}
 
 
 def profile(
@@ -129,7 +125,7 @@ def _with_replay(recording: Recording, folder: Path, tell: OnEvent) -> Recording
         return replace(recording, replay=Replay(note=reason))
     tell(StageStarted("replay", "a few steps on one batch, to see how fast a step is when loading is free"))
     began_s = time.perf_counter()
-    measured = run_replay(recording.command, recording, folder)
+    measured = run_replay(recording, folder)
     tell(StageDone("replay", time.perf_counter() - began_s))
     if not measured.steps:
         tell(Note(f"no head-room measured: {measured.note}", "warning"))

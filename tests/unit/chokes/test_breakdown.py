@@ -7,22 +7,28 @@ from dataclasses import replace
 import pytest
 
 from unchoke.chokes import breakdown
-from unchoke.chokes.recording import Calls, Loader, Recording, Replay, Sampled, Steps, Watched
+from unchoke.chokes.recording import CallRow, LoaderRecord, ProcessRecord, Recording, Replay, StackRow, Steps
 
 COLUMNS = ("wall_s", "wait_s", "forward_s", "evaluate_s", "checkpoint_s", "steps")
-LOADER = Loader(
+LOADER = LoaderRecord(
     num_workers=0, batches=4, fetched_samples=100, fetch_s=4.0, fetch_system_s=1.0, fetch_user_s=3.0, sample_shape=(3, 10, 20)
 )
 CALLS = (
-    Calls("open", "getitem", count=400, distinct=100, seconds=0.1),
-    Calls("stat", "getitem", count=200, distinct=100, seconds=0.1),
-    Calls("decode", "getitem", count=100, amount=80_000.0),
-    Calls("open", "outside", count=9_999),
+    CallRow("open", "getitem", count=400, distinct=100, seconds=0.1),
+    CallRow("stat", "getitem", count=200, distinct=100, seconds=0.1),
+    CallRow("decode", "getitem", count=100, amount=80_000.0),
+    CallRow("open", "outside", count=9_999),
 )
-SAMPLES = (Sampled("decode", "getitem", count=300), Sampled("python", "getitem", count=100), Sampled("forward", "step", count=9))
+SAMPLES = (
+    StackRow("decode", "getitem", count=300),
+    StackRow("python", "getitem", count=100),
+    StackRow("forward", "step", count=9),
+)
 RECORDING = Recording(
     machine={"cores": 2},
-    main=Watched(elapsed_s=10.0, calls=CALLS, samples=SAMPLES, sample_period_s=0.01, watcher={"hooks_s": 0.1, "sampler_s": 0.1}),
+    main=ProcessRecord(
+        elapsed_s=10.0, calls=CALLS, samples=SAMPLES, sample_period_s=0.01, watcher={"hooks_s": 0.1, "sampler_s": 0.1}
+    ),
     loaders=(LOADER,),
     steps=Steps(COLUMNS, ((9.0, 9.0, 0, 0, 0, 1),) * 2 + ((1.0, 0.6, 0.2, 0.0, 0.0, 1),) * 2, (5.0, 0, 0, 1.0, 0, 0)),
 )

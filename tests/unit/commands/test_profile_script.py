@@ -8,7 +8,7 @@ from textwrap import dedent
 
 import pytest
 
-from unchoke.chokes.recording import Loader, Recording
+from unchoke.chokes.recording import LoaderRecord, Recording
 from unchoke.commands.profile_script import ScriptProfile, profile
 from unchoke.core.errors import UsageError
 from unchoke.core.findings import Finding
@@ -150,7 +150,7 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> ScriptProfile:
         return run(folder, DATASET + WORKERS, replay=True)
 
 
-def loader(result: ScriptProfile, number: int) -> Loader:
+def loader(result: ScriptProfile, number: int) -> LoaderRecord:
     return next(one for one in result.recording.loaders if one.number == number)
 
 

@@ -1,26 +1,26 @@
 """From a recording to findings: each names the stage, the line, what it costs, what to do, and what that would save.
 
-In: a `Recording` of somebody's training script. Out: findings, the largest gain first. Rules are functions from a `Look` to
-causes with the seconds they would save; rules that explain what is left over come last and see what others found. A gain below
-`WORTH_SHARE` of the training is a note, one below `NOTED_SHARE` is not told.
+In: a `Recording` of somebody's training script. Out: findings, the largest gain first. Rules are functions from a
+`TrainingFigures` to causes with the seconds they would save; rules that explain what is left over come last and see what others
+found. A gain below `WORTH_SHARE` of the training is a note, one below `NOTED_SHARE` is not told.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from unchoke.chokes.diagnose import around_steps as around
-from unchoke.chokes.diagnose import feeding_steps as feeding
 from unchoke.chokes.diagnose import loading_causes as loading
+from unchoke.chokes.diagnose import loop_causes as loop
 from unchoke.chokes.diagnose import network_causes as network
-from unchoke.chokes.diagnose.look import Look
+from unchoke.chokes.diagnose import worker_causes as workers
+from unchoke.chokes.diagnose.figures import TrainingFigures
 from unchoke.chokes.recording import Recording
 from unchoke.core.findings import NOTED_SHARE, WORTH_SHARE, Cause, Finding
 from unchoke.core.units import format_seconds
 
 _MIN_STEPS = 3
 
-RULES: tuple[Callable[[Look], Iterator[Cause]], ...] = (
+RULES: tuple[Callable[[TrainingFigures], Iterator[Cause]], ...] = (
     loading.stat_per_sample,
     loading.list_per_sample,
     loading.oversized_decode,
@@ -30,9 +30,9 @@ RULES: tuple[Callable[[Look], Iterator[Cause]], ...] = (
     loading.parsed_per_sample,
     loading.python_transform,
     loading.transform_at_full_size,
-    feeding.worker_startup,
-    feeding.slow_collate,
-    feeding.fat_handover,
+    workers.worker_startup,
+    workers.slow_collate,
+    workers.fat_handover,
     network.anomaly_mode,
     network.allocator_faults,
     network.tiny_batches,
@@ -40,33 +40,33 @@ RULES: tuple[Callable[[Look], Iterator[Cause]], ...] = (
     network.frozen_recomputed,
     network.frozen_gradients,
     network.graph_kept,
-    around.host_sync,
-    around.slow_checkpoint,
-    around.slow_evaluation,
-    around.slow_logging,
+    loop.host_sync,
+    loop.slow_checkpoint,
+    loop.slow_evaluation,
+    loop.slow_logging,
 )
-LEFT_OVER: tuple[Callable[[Look, Sequence[Cause]], Iterator[Cause]], ...] = (
-    feeding.no_workers,
-    feeding.waiting,
-    around.slow_line,
+LEFT_OVER: tuple[Callable[[TrainingFigures, Sequence[Cause]], Iterator[Cause]], ...] = (
+    workers.no_workers,
+    workers.waiting,
+    loop.slow_line,
 )
 
 
 def diagnose(recording: Recording) -> list[Finding]:
     """What holds the recorded training back; nothing where it is too short to tell, or healthy."""
-    look = Look(recording)
-    if look.num_steps < _MIN_STEPS or not look.span_s:
+    run = TrainingFigures(recording)
+    if run.num_steps < _MIN_STEPS or not run.span_s:
         return []
-    causes = [cause for rule in RULES for cause in rule(look) if cause.saved_s >= NOTED_SHARE * look.span_s]
+    causes = [cause for rule in RULES for cause in rule(run) if cause.saved_s >= NOTED_SHARE * run.span_s]
     for rule in LEFT_OVER:
-        causes += [cause for cause in rule(look, causes) if cause.saved_s >= NOTED_SHARE * look.span_s]
-    return [_finding(cause, look) for cause in sorted(causes, key=lambda cause: -cause.saved_s)]
+        causes += [cause for cause in rule(run, causes) if cause.saved_s >= NOTED_SHARE * run.span_s]
+    return [_finding(cause, run) for cause in sorted(causes, key=lambda cause: -cause.saved_s)]
 
 
-def _finding(cause: Cause, look: Look) -> Finding:
-    share = min(0.99, cause.saved_s / look.span_s)
-    each_s = cause.saved_s / look.num_steps
-    step_s = look.span_s / look.num_steps
+def _finding(cause: Cause, run: TrainingFigures) -> Finding:
+    share = min(0.99, cause.saved_s / run.span_s)
+    each_s = cause.saved_s / run.num_steps
+    step_s = run.span_s / run.num_steps
     return Finding(
         code=cause.code,
         message=cause.message,

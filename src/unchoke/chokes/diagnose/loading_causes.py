@@ -1,6 +1,7 @@
 """Rules about making samples: the file system, decoding, parsing and transforms inside a Dataset.
 
-In: a `Look`. Out: causes with the seconds they cost. A second of decoding is claimed by one rule alone, the most specific.
+In: a `TrainingFigures`. Out: causes with the seconds they cost. A second of decoding is claimed by one rule alone, the most
+specific.
 """
 
 from __future__ import annotations
@@ -8,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from unchoke.chokes.diagnose.look import MAKING, Look, first
-from unchoke.chokes.recording import Calls
+from unchoke.chokes.diagnose.figures import MAKING, TrainingFigures
+from unchoke.chokes.recording import CallRow
 from unchoke.core.findings import Cause, Place, per
 from unchoke.core.units import format_bytes, format_seconds
 
@@ -22,18 +23,18 @@ _AGAIN = 1.4
 _RESIZING = ("resize", "crop", "to_array")
 
 
-def stat_per_sample(look: Look) -> Iterator[Cause]:
+def stat_per_sample(run: TrainingFigures) -> Iterator[Cause]:
     """Existence checks for every sample: one is cheap, but they are made for every candidate in every epoch."""
-    rows = look.calls("stat")
+    rows = run.calls("stat")
     count = sum(row.count for row in rows)
-    row = first(rows)
-    if row is None or per(count, look.made_samples) < 1.5:
+    row = next(iter(rows), None)
+    if row is None or per(count, run.made_samples) < 1.5:
         return
-    each = per(count, look.made_samples)
+    each = per(count, run.made_samples)
     yield Cause(
         "stat-per-sample",
         "stat",
-        sum(look.around_s(one) for one in rows if one.function == row.function),
+        sum(run.around_s(one) for one in rows if one.function == row.function),
         f"{each:.1f} file-system checks (exists, stat) for every sample, {count:,} in all",
         "look the paths up once, in __init__: list each folder once, keep a dictionary from name to path, and use that",
         Place.of(row),
@@ -42,38 +43,38 @@ def stat_per_sample(look: Look) -> Iterator[Cause]:
     )
 
 
-def list_per_sample(look: Look) -> Iterator[Cause]:
+def list_per_sample(run: TrainingFigures) -> Iterator[Cause]:
     """A folder listed for every sample."""
-    rows = look.calls("list")
-    row = first(rows)
+    rows = run.calls("list")
+    row = next(iter(rows), None)
     count = sum(one.count for one in rows)
-    if row is None or per(count, look.made_samples) < 0.2:
+    if row is None or per(count, run.made_samples) < 0.2:
         return
     yield Cause(
         "list-per-sample",
         "list",
-        sum(look.around_s(one) for one in rows if one.function == row.function),
-        f"a folder is listed {per(count, look.made_samples):.1f} times for every sample "
+        sum(run.around_s(one) for one in rows if one.function == row.function),
+        f"a folder is listed {per(count, run.made_samples):.1f} times for every sample "
         f"({per(row.amount, row.count):,.0f} entries each time)",
         "list the folder once, in __init__, and keep a dictionary from what is looked up (an id, a stem) to the path",
         Place.of(row),
-        {"listings_per_sample": per(count, look.made_samples), "entries": per(row.amount, row.count), "remedy": "cached-stat"},
+        {"listings_per_sample": per(count, run.made_samples), "entries": per(row.amount, row.count), "remedy": "cached-stat"},
         "self.files = {path.stem: path for path in Path(folder).iterdir()}  # in __init__",
     )
 
 
-def oversized_decode(look: Look) -> Iterator[Cause]:
+def oversized_decode(run: TrainingFigures) -> Iterator[Cause]:
     """JPEGs decoded in full although the network sees a fraction of them: they can be decoded smaller at once."""
-    for row in _oversized(look):
-        ratio = _oversize(look, row)
-        resizing_s = look.on_path_s(sum(one.seconds for one in _shrinking(look, row)))
+    for row in _oversized(run):
+        ratio = _oversize(run, row)
+        resizing_s = run.on_path_s(sum(one.seconds for one in _shrinking(run, row)))
         px = row.detail.get("width_px", 0), row.detail.get("height_px", 0)
-        divisor, side = _draft(look, row)
+        divisor, side = _draft(run, row)
         yield Cause(
             "oversized-decode",
             "decode",
-            _DRAFT_SAVES[divisor] * (look.cost_s(row) + resizing_s),
-            f"JPEGs of {px[0]}×{px[1]} are decoded in full, {ratio:.0f} times the {look.used_px:,} pixels that are used",
+            _DRAFT_SAVES[divisor] * (run.cost_s(row) + resizing_s),
+            f"JPEGs of {px[0]}×{px[1]} are decoded in full, {ratio:.0f} times the {run.used_px:,} pixels that are used",
             "decode them smaller at once: JPEG can be decoded at a half, a quarter or an eighth of its size, which Pillow does "
             "with draft() before the pixels are loaded (they change a little by it)",
             Place.of(row),
@@ -82,23 +83,23 @@ def oversized_decode(look: Look) -> Iterator[Cause]:
         )
 
 
-def repeated_decode(look: Look) -> Iterator[Cause]:
+def repeated_decode(run: TrainingFigures) -> Iterator[Cause]:
     """Pictures decoded again in every epoch that would fit in memory once they are small."""
-    large = {(row.phase, row.file, row.line) for row in _oversized(look)}
-    for row in look.calls("decode"):
-        if (row.phase, row.file, row.line) in large or per(row.count, row.distinct) < _AGAIN or look.used_px is None:
+    large = {(row.phase, row.file, row.line) for row in _oversized(run)}
+    for row in run.calls("decode"):
+        if (row.phase, row.file, row.line) in large or per(row.count, row.distinct) < _AGAIN or run.used_px is None:
             continue
-        files = min(row.distinct, look.trained.num_samples or row.distinct) if look.trained else row.distinct
-        room = files * look.used_px * 3
-        if room > _ROOM_SHARE * float(look.recording.machine.get("memory_bytes") or 8e9):
+        files = min(row.distinct, run.trained.num_samples or row.distinct) if run.trained else row.distinct
+        room = files * run.used_px * 3
+        if room > _ROOM_SHARE * float(run.recording.machine.get("memory_bytes") or 8e9):
             continue
         again = 1 - per(files, row.count)
-        opening_s = sum(one.seconds for one in look.calls("open", "read", *_RESIZING) if one.function == row.function)
+        opening_s = sum(one.seconds for one in run.calls("open", "read", *_RESIZING) if one.function == row.function)
         kind = row.detail.get("format") or "picture"
         yield Cause(
             "repeated-decode",
             "decode",
-            again * (look.cost_s(row) + look.on_path_s(opening_s)),
+            again * (run.cost_s(row) + run.on_path_s(opening_s)),
             f"{files:,} {kind} files were decoded {per(row.count, files):.1f} times each; in the size that is used they take "
             f"{format_bytes(room)} of memory",
             "decode every picture once (and shrink it to what is used), keep it as a uint8 array, and augment what is kept",
@@ -108,21 +109,23 @@ def repeated_decode(look: Look) -> Iterator[Cause]:
         )
 
 
-def reopened_file(look: Look) -> Iterator[Cause]:
+def reopened_file(run: TrainingFigures) -> Iterator[Cause]:
     """A few files opened again for every window or sample, where one handle would do."""
-    for row in look.calls("raster_open", "open"):
+    for row in run.calls("raster_open", "open"):
         again = per(row.count, row.distinct)
-        few = row.distinct <= max(1.0, look.made_samples / look.epochs / 4)
-        if again < 8 or not few or (row.kind == "open" and _parsed_here(look, row)):
+        few = row.distinct <= max(1.0, run.made_samples / run.epochs / 4)
+        # parsing and decoding have rules of their own
+        parsed = row.kind == "open" and _calls_at(run, row.file, row.line, "csv", "decode", "npz", "load", "raster_open")
+        if again < 8 or not few or parsed:
             continue
-        reading_s = sum(one.seconds for one in look.calls("raster_read") if one.function == row.function)
+        reading_s = sum(one.seconds for one in run.calls("raster_read") if one.function == row.function)
         lost_s = 0.5 * reading_s  # blocks decoded for one window are forgotten with the handle
         name = Path(row.example).name
         yield Cause(
             "reopened-file",
             "open",
-            look.cost_s(row) + look.on_path_s(lost_s if row.kind == "raster_open" else 0.0),
-            f"{name} is opened {again:,.0f} times ({per(row.count, look.made_samples):.1f} per sample)",
+            run.cost_s(row) + run.on_path_s(lost_s if row.kind == "raster_open" else 0.0),
+            f"{name} is opened {again:,.0f} times ({per(row.count, run.made_samples):.1f} per sample)",
             "open it once in every process, when the first sample is read, and keep the handle: not in __init__, handles do not "
             "survive being sent to workers",
             Place.of(row),
@@ -133,15 +136,15 @@ def reopened_file(look: Look) -> Iterator[Cause]:
         )
 
 
-def compressed_npz(look: Look) -> Iterator[Cause]:
+def compressed_npz(run: TrainingFigures) -> Iterator[Cause]:
     """Compressed NPZ members in the hot path: zlib runs for every sample of every epoch."""
-    for row in look.calls("npz"):
+    for row in run.calls("npz"):
         if not row.detail.get("compressed"):
             continue
         yield Cause(
             "compressed-npz",
             "read",
-            0.85 * look.cost_s(row),
+            0.85 * run.cost_s(row),
             f"every sample decompresses {format_bytes(per(row.amount, row.count))} of a compressed NPZ file "
             f"({format_seconds(per(row.seconds, row.count))} each)",
             "store the arrays uncompressed: np.save for one array a file, or np.savez instead of np.savez_compressed",
@@ -151,18 +154,18 @@ def compressed_npz(look: Look) -> Iterator[Cause]:
         )
 
 
-def parsed_per_sample(look: Look) -> Iterator[Cause]:
+def parsed_per_sample(run: TrainingFigures) -> Iterator[Cause]:
     """A table or a JSON file parsed again for every sample."""
-    for row in look.calls("csv"):
+    for row in run.calls("csv"):
         again = per(row.count, row.distinct)
-        if again < 8 or per(row.count, look.made_samples) < 0.2:
+        if again < 8 or per(row.count, run.made_samples) < 0.2:
             continue
         yield Cause(
             "parsed-per-sample",
             "read",
-            look.around_s(row),
+            run.around_s(row),
             f"{Path(row.example).name or 'a table'} is parsed {row.count:,} times, "
-            f"{per(row.count, look.made_samples):.1f} times a sample ({format_seconds(per(row.seconds, row.count))} each)",
+            f"{per(row.count, run.made_samples):.1f} times a sample ({format_seconds(per(row.seconds, row.count))} each)",
             "parse it once, in __init__, and keep what samples need as plain lists, arrays or dictionaries",
             Place.of(row),
             {"parses": row.count, "parse_s": row.seconds, "remedy": "cached-tables"},
@@ -170,23 +173,23 @@ def parsed_per_sample(look: Look) -> Iterator[Cause]:
         )
 
 
-def python_transform(look: Look) -> Iterator[Cause]:
+def python_transform(run: TrainingFigures) -> Iterator[Cause]:
     """Python bytecode that works on pixels one by one, as the stack sampler sees it."""
     functions: dict[tuple[str, str], tuple[float, Place]] = {}
-    called = {(row.file, row.function) for row in look.calls("stat", "list", "csv")}
-    for row, seconds in look.sampled(*MAKING[:1], stages=("python", "transform")):
-        if row.file and (row.file, row.function) not in called and not _calls_at(look, row.file, row.line):
+    called = {(row.file, row.function) for row in run.calls("stat", "list", "csv")}
+    for row, seconds in run.sampled(*MAKING[:1], stages=("python", "transform")):
+        if row.file and (row.file, row.function) not in called and not _calls_at(run, row.file, row.line):
             before_s, place = functions.get((row.file, row.function), (0.0, Place.of(row)))
             functions[row.file, row.function] = (before_s + seconds, place)
     for seconds, place in functions.values():
-        runs_python = look.sampled_s("getitem", stages=("python",), file=place.file, function=place.function)
+        runs_python = run.sampled_s("getitem", stages=("python",), file=place.file, function=place.function)
         if runs_python < 0.5 * seconds:
             continue
         yield Cause(
             "python-transform",
             "transform",
-            0.9 * look.on_path_s(seconds),
-            f"{place.function or 'a transform'} spends {format_seconds(per(seconds, look.made_samples))} a sample in Python",
+            0.9 * run.on_path_s(seconds),
+            f"{place.function or 'a transform'} spends {format_seconds(per(seconds, run.made_samples))} a sample in Python",
             "write it with whole arrays (NumPy, torch or a library's transform) instead of a loop over pixels or values",
             place,
             {"python_s": runs_python, "seconds": seconds},
@@ -194,14 +197,14 @@ def python_transform(look: Look) -> Iterator[Cause]:
         )
 
 
-def transform_at_full_size(look: Look) -> Iterator[Cause]:
+def transform_at_full_size(run: TrainingFigures) -> Iterator[Cause]:
     """Filters and colour work on pictures far larger than what is used afterwards."""
-    if not look.used_px:
+    if not run.used_px:
         return
     large = [
         row
-        for row in look.calls("transform")
-        if per(row.amount, row.count) >= _OVERSIZED * look.used_px and row.detail.get("name") != "convert"
+        for row in run.calls("transform")
+        if per(row.amount, row.count) >= _OVERSIZED * run.used_px and row.detail.get("name") != "convert"
     ]
     if not large:
         return
@@ -210,25 +213,25 @@ def transform_at_full_size(look: Look) -> Iterator[Cause]:
     yield Cause(
         "transform-at-full-size",
         "transform",
-        sum(look.cost_s(row) for row in large) * (1 - per(look.used_px, px)),
-        f"{', '.join(names)} on {px:,.0f} pixels, {px / look.used_px:.0f} times as many as are used",
+        sum(run.cost_s(row) for row in large) * (1 - per(run.used_px, px)),
+        f"{', '.join(names)} on {px:,.0f} pixels, {px / run.used_px:.0f} times as many as are used",
         "shrink the picture first, by the filter you use now, then blur and change colours, with a radius that shrinks alike",
         Place.of(large[0]),
-        {"transformed_to_used": px / look.used_px, "transform_s": sum(row.seconds for row in large), "names": names},
+        {"transformed_to_used": px / run.used_px, "transform_s": sum(row.seconds for row in large), "names": names},
         "image = image.resize((size, size), Image.BILINEAR)  # then the filters; their radius times size / the width it had",
     )
 
 
-def _oversized(look: Look) -> list[Calls]:
-    return [row for row in look.calls("decode") if _oversize(look, row) >= _OVERSIZED and _draft(look, row)[0] > 1]
+def _oversized(run: TrainingFigures) -> list[CallRow]:
+    return [row for row in run.calls("decode") if _oversize(run, row) >= _OVERSIZED and _draft(run, row)[0] > 1]
 
 
-def _draft(look: Look, row: Calls) -> tuple[int, int]:
+def _draft(run: TrainingFigures, row: CallRow) -> tuple[int, int]:
     """By how much a JPEG could be shrunk while it is decoded, and the side to ask for: twice what is used, or just that."""
-    if row.detail.get("format") != "JPEG" or not look.used_px:
+    if row.detail.get("format") != "JPEG" or not run.used_px:
         return 1, 0
     short_px = min(row.detail.get("width_px", 0), row.detail.get("height_px", 0))
-    side = round(look.used_px**0.5)
+    side = round(run.used_px**0.5)
     for wanted in (2 * side, side):
         for divisor in (8, 4, 2):
             if short_px // divisor >= wanted:
@@ -236,25 +239,20 @@ def _draft(look: Look, row: Calls) -> tuple[int, int]:
     return 1, 0
 
 
-def _oversize(look: Look, row: Calls) -> float:
+def _oversize(run: TrainingFigures, row: CallRow) -> float:
     """Decoded pixels for each pixel that is used, as far as a smaller decode could have saved them."""
-    return per(per(row.amount, row.count), look.used_px or 0)
+    return per(per(row.amount, row.count), run.used_px or 0)
 
 
-def _shrinking(look: Look, row: Calls) -> list[Calls]:
+def _shrinking(run: TrainingFigures, row: CallRow) -> list[CallRow]:
     """Resizes and copies of full-size pictures in the function that decodes."""
     return [
         one
-        for one in look.calls("resize", "to_array", "transform")
+        for one in run.calls("resize", "to_array", "transform")
         if one.function == row.function and one.detail.get("name") in (None, "convert")
     ]
 
 
-def _parsed_here(look: Look, row: Calls) -> bool:
-    """Whether an open at this line is part of parsing or decoding, which have rules of their own."""
-    return _calls_at(look, row.file, row.line, "csv", "decode", "npz", "load", "raster_open")
-
-
-def _calls_at(look: Look, file: str, line: int, *kinds: str) -> bool:
+def _calls_at(run: TrainingFigures, file: str, line: int, *kinds: str) -> bool:
     wanted = kinds or ("decode", "resize", "transform", "npz", "csv", "raster_open", "raster_read", "to_array", "read")
-    return any(row.file == file and row.line == line for row in look.calls(*wanted))
+    return any(row.file == file and row.line == line for row in run.calls(*wanted))

@@ -1,6 +1,6 @@
 """Rules about the step itself: what the network is asked to do, how often, on how much, and what memory does meanwhile.
 
-In: a `Look`. Out: causes. Gains of changes that were not tried are estimates, and say what they are made of.
+In: a `TrainingFigures`. Out: causes. Gains of changes that were not tried are estimates, and say what they are made of.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
-from unchoke.chokes.diagnose.look import Look, made_at
+from unchoke.chokes.diagnose.figures import TrainingFigures, made_at
 from unchoke.chokes.recording import Module
 from unchoke.chokes.watch.remedies import KEEP_FREED_MEMORY
 from unchoke.core.findings import Cause, Place, per
@@ -21,118 +21,118 @@ _FAULT_BYTES = 4096
 _MANY_FAULTS = 2000
 
 
-def anomaly_mode(look: Look) -> Iterator[Cause]:
+def anomaly_mode(run: TrainingFigures) -> Iterator[Cause]:
     """Autograd's anomaly detection left on: every operation keeps a traceback and every gradient is looked through."""
-    if not look.facts.get("anomaly"):
+    if not run.facts.get("anomaly"):
         return
-    at = look.facts.get("anomaly_at")
+    at = run.facts.get("anomaly_at")
     yield Cause(
         "anomaly-mode",
         "backward",
-        0.5 * (look.total_s("forward_s") + look.total_s("backward_s")),
+        0.5 * (run.total_s("forward_s") + run.total_s("backward_s")),
         "autograd's anomaly detection is on: each operation keeps a traceback, and each gradient is searched for NaN",
         "take it out; it is for finding where a NaN comes from, not for training",
-        Place(str(at[0]), int(at[1]), "") if at else look.step_place,
-        {"forward_s": look.total_s("forward_s"), "backward_s": look.total_s("backward_s"), "remedy": "anomaly-off"},
+        Place(str(at[0]), int(at[1]), "") if at else run.step_place,
+        {"forward_s": run.total_s("forward_s"), "backward_s": run.total_s("backward_s"), "remedy": "anomaly-off"},
         "torch.autograd.set_detect_anomaly(True)  # remove this line",
     )
 
 
-def allocator_faults(look: Look) -> Iterator[Cause]:
+def allocator_faults(run: TrainingFigures) -> Iterator[Cause]:
     """Memory handed back to the system after every operation and faulted in again: glibc's allocator, on the CPU."""
-    in_loading_s = sum(loader.fetch_system_s for loader in look.loaders if not loader.num_workers)
-    faults_in_loading = sum(loader.fetch_minor_faults for loader in look.loaders if not loader.num_workers)
-    system_s = max(0.0, look.steps.total("system_s") - in_loading_s)
-    faults = max(0.0, look.steps.total("minor_faults") - faults_in_loading)
-    if look.recording.machine.get("device") or per(faults, look.num_steps) < _MANY_FAULTS:
+    in_loading_s = sum(loader.fetch_system_s for loader in run.loaders if not loader.num_workers)
+    faults_in_loading = sum(loader.fetch_minor_faults for loader in run.loaders if not loader.num_workers)
+    system_s = max(0.0, run.steps.total("system_s") - in_loading_s)
+    faults = max(0.0, run.steps.total("minor_faults") - faults_in_loading)
+    if run.recording.machine.get("device") or per(faults, run.num_steps) < _MANY_FAULTS:
         return
-    saved_s = min(system_s / max(1.0, look.busy_cores), 0.6 * look.compute_s)
-    each = per(faults, look.num_steps)
+    saved_s = min(system_s / max(1.0, run.busy_cores), 0.6 * run.compute_s)
+    each = per(faults, run.num_steps)
     yield Cause(
         "allocator-faults",
         "step",
         saved_s,
         f"{each:,.0f} page faults a step ({format_bytes(each * _FAULT_BYTES)} fetched anew from the system) take "
-        f"{per(system_s, system_s + look.steps.total('user_s')):.0%} of the CPU time",
+        f"{per(system_s, system_s + run.steps.total('user_s')):.0%} of the CPU time",
         "keep freed memory in the process: glibc gives large blocks back to the system after every operation unless told not to",
-        look.step_place,
-        {"faults_per_step": each, "system_s": system_s, "user_s": look.steps.total("user_s"), "remedy": "keep-freed-memory"},
-        " ".join([*(f"{name}={value}" for name, value in KEEP_FREED_MEMORY.items()), *look.recording.command]),
+        run.step_place,
+        {"faults_per_step": each, "system_s": system_s, "user_s": run.steps.total("user_s"), "remedy": "keep-freed-memory"},
+        " ".join([*(f"{name}={value}" for name, value in KEEP_FREED_MEMORY.items()), *run.recording.command]),
     )
 
 
-def tiny_batches(look: Look) -> Iterator[Cause]:
+def tiny_batches(run: TrainingFigures) -> Iterator[Cause]:
     """So few samples a step that what a step costs anyway outweighs the arithmetic."""
-    loader = look.trained
-    samples = per(look.steps.total("samples"), look.steps.total("batches"))
-    compute_s = per(look.compute_s, look.steps.total("batches"))
+    loader = run.trained
+    samples = per(run.steps.total("samples"), run.steps.total("batches"))
+    compute_s = per(run.compute_s, run.steps.total("batches"))
     if loader is None or not samples or samples > _TINY or compute_s > _TINY_STEP_S:
         return
     yield Cause(
         "tiny-batches",
         "step",
-        0.75 * look.compute_s * (1 - samples / 16) + 0.5 * max(0.0, look.total_s("wait_s") - look.loading_s),
+        0.75 * run.compute_s * (1 - samples / 16) + 0.5 * max(0.0, run.total_s("wait_s") - run.loading_s),
         f"{format_count(round(samples), 'sample')} a step, {format_seconds(compute_s)} each time: most of it is what a step "
         "costs anyway",
         "use batches of 16 to 64 samples, and a larger learning rate (for Adam, by the square root of the factor)",
         made_at(loader),
-        {"batch": samples, "compute_s_per_step": compute_s, "steps": look.num_steps},
+        {"batch": samples, "compute_s_per_step": compute_s, "steps": run.num_steps},
         "DataLoader(…, batch_size=32)",
     )
 
 
-def tile_loop(look: Look) -> Iterator[Cause]:
+def tile_loop(run: TrainingFigures) -> Iterator[Cause]:
     """A network, or a part of one, called many times in a step on equal inputs that could be one batch."""
-    looped = [module for module in _trained_parts(look) if module.calls_per_step >= _MANY_CALLS and module.num_params]
+    looped = [module for module in _trained_parts(run) if module.calls_per_step >= _MANY_CALLS and module.num_params]
     outermost = [module for module in looped if not any(_holds(other, module) for other in looped)]
     module = max(outermost, key=lambda one: one.seconds_per_step, default=None)
-    batches = per(look.steps.total("batches"), look.num_steps)
-    if module is None or module.calls_per_step < _MANY_CALLS * max(1.0, batches) or not _is_backbone(look, module):
+    batches = per(run.steps.total("batches"), run.num_steps)
+    if module is None or module.calls_per_step < _MANY_CALLS * max(1.0, batches) or not _is_backbone(run, module):
         return
-    share = min(1.0, per(module.seconds_per_step * look.num_steps, look.total_s("forward_s")))
+    share = min(1.0, per(module.seconds_per_step * run.num_steps, run.total_s("forward_s")))
     yield Cause(
         "tile-loop",
         "forward",
-        0.5 * share * look.compute_s,
+        0.5 * share * run.compute_s,
         f"{module.name or module.class_} is called {module.calls_per_step / max(1.0, batches):.0f} times a batch, each time on "
         f"{module.batch} of shape {'×'.join(map(str, module.input_shape[1:]))}",
         "put the parts into the batch dimension and call it once: (batch·tiles, channels, height, width), then give the result "
         "its tiles back",
-        _module_place(look, module),
+        _module_place(run, module),
         {"calls_per_step": module.calls_per_step, "batch": module.batch, "share_of_forward": share},
         "tiles = torch.stack(tiles, dim=1); features = backbone(tiles.flatten(0, 1)).unflatten(0, tiles.shape[:2])",
     )
 
 
-def frozen_recomputed(look: Look) -> Iterator[Cause]:
+def frozen_recomputed(run: TrainingFigures) -> Iterator[Cause]:
     """A frozen part that sees the same inputs in every epoch."""
-    for module in _frozen(look):
+    for module in _frozen(run):
         again = module.repeated_inputs_share or 0.0
-        if again < 0.25 or look.epochs < 1.5:
+        if again < 0.25 or run.epochs < 1.5:
             continue
-        again = max(again, 1 - 1 / look.epochs) if again > 0.4 else again
+        again = max(again, 1 - 1 / run.epochs) if again > 0.4 else again
         yield Cause(
             "frozen-recomputed",
             "forward",
-            module.seconds_per_step * look.num_steps * again,
+            module.seconds_per_step * run.num_steps * again,
             f"{module.name or module.class_} is frozen and sees the same inputs again in every epoch "
             f"({format_seconds(module.seconds_per_step)} a step)",
             "run it over every sample once, keep what comes out, and train the rest on that; `unchoke fit` does this by itself",
-            _module_place(look, module),
+            _module_place(run, module),
             {
                 "repeated_inputs_share": module.repeated_inputs_share,
                 "seconds_per_step": module.seconds_per_step,
-                "epochs": look.epochs,
+                "epochs": run.epochs,
             },
             "features = torch.cat([encoder(x) for x, _ in DataLoader(dataset, batch_size=64)])  # once, under no_grad, in order",
         )
 
 
-def frozen_gradients(look: Look) -> Iterator[Cause]:
+def frozen_gradients(run: TrainingFigures) -> Iterator[Cause]:
     """Gradients worked out for parameters that no optimizer will move."""
     parts = [
         module
-        for module in _trained_parts(look)
+        for module in _trained_parts(run)
         if module.num_trainable and not module.num_in_optimizer and module.grad_enabled and module.output_requires_grad
     ]
     outermost = [module for module in parts if not any(_holds(other, module) for other in parts)]
@@ -140,36 +140,36 @@ def frozen_gradients(look: Look) -> Iterator[Cause]:
     if module is None:
         return
     part = module.name.partition(".")[2] or "backbone"
-    share = min(1.0, per(sum(one.seconds_per_step for one in outermost) * look.num_steps, look.total_s("forward_s")))
+    share = min(1.0, per(sum(one.seconds_per_step for one in outermost) * run.num_steps, run.total_s("forward_s")))
     yield Cause(
         "frozen-gradients",
         "backward",
-        0.9 * share * look.total_s("backward_s"),
+        0.9 * share * run.total_s("backward_s"),
         f"gradients are worked out for {module.name or module.class_} ({format_count(module.num_trainable, 'parameter')}), "
         "which no optimizer moves",
         "freeze it for real: requires_grad_(False) on its parameters, and torch.no_grad() around its forward",
-        _module_place(look, module),
+        _module_place(run, module),
         {
             "num_trainable": module.num_trainable,
             "share_of_forward": share,
-            "backward_s": look.total_s("backward_s"),
+            "backward_s": run.total_s("backward_s"),
             "remedy": "frozen-no-grad",
         },
         f"model.{part}.requires_grad_(False); with torch.no_grad(): features = model.{part}(images)",
     )
 
 
-def graph_kept(look: Look) -> Iterator[Cause]:
+def graph_kept(run: TrainingFigures) -> Iterator[Cause]:
     """Results kept with the graphs that made them: memory, and often time, grow with every step."""
-    kept = [row for row in look.facts.get("kept_graphs") or () if isinstance(row, dict)]
+    kept = [row for row in run.facts.get("kept_graphs") or () if isinstance(row, dict)]
     if len(kept) < 2 or kept[-1]["tensors"] < kept[0]["tensors"] + max(8, (kept[-1]["step"] - kept[0]["step"]) // 2):
         return
-    walls_s = look.steps.each("wall_s")
+    walls_s = run.steps.each("wall_s")
     usual_s = statistics.median(walls_s[2 : max(6, len(walls_s) // 8)] or [0.0])
     grown_s = sum(
-        max(0.0, wall_s - usual_s) * num for wall_s, num in zip(walls_s[2:], look.steps.column("steps")[2:], strict=True)
+        max(0.0, wall_s - usual_s) * num for wall_s, num in zip(walls_s[2:], run.steps.column("steps")[2:], strict=True)
     )
-    grown_bytes = look.typical("rss_bytes", slice(-3, None)) - look.typical("rss_bytes", slice(2, 5))
+    grown_bytes = run.typical("rss_bytes", slice(-3, None)) - run.typical("rss_bytes", slice(2, 5))
     lately_s = statistics.median(walls_s[-5:] or [0.0])
     grown = f", and a step from {format_seconds(usual_s)} to {format_seconds(lately_s)}" if lately_s > 1.2 * usual_s else ""
     holder = kept[-1].get("holder") or {}
@@ -182,21 +182,21 @@ def graph_kept(look: Look) -> Iterator[Cause]:
         f"{format_bytes(max(0, grown_bytes))}{grown}",
         "keep numbers, not tensors with a graph, in everything that grows with the steps: loss.detach(), or loss.item() once an "
         "epoch",
-        Place(holder.get("file", ""), holder.get("line", 0), name) if holder else look.step_place,
+        Place(holder.get("file", ""), holder.get("line", 0), name) if holder else run.step_place,
         {"kept": kept, "grown_bytes": grown_bytes, "grown_s": grown_s},
         f"{name}.append(loss.detach())" if holder else "total += loss.detach()",
     )
 
 
-def _trained_parts(look: Look) -> list[Module]:
-    return [module for module in look.recording.modules if not module.in_evaluation]
+def _trained_parts(run: TrainingFigures) -> list[Module]:
+    return [module for module in run.recording.modules if not module.in_evaluation]
 
 
-def _frozen(look: Look) -> list[Module]:
+def _frozen(run: TrainingFigures) -> list[Module]:
     """Outermost parts with parameters of which none is trained, slowest first."""
     parts = [
         module
-        for module in _trained_parts(look)
+        for module in _trained_parts(run)
         if module.num_params and not module.num_in_optimizer and module.repeated_inputs_share
     ]
     return sorted(parts, key=lambda module: -module.seconds_per_step)
@@ -206,14 +206,14 @@ def _holds(outer: Module, inner: Module) -> bool:
     return outer is not inner and outer.depth < inner.depth and (not outer.name or inner.name.startswith(f"{outer.name}."))
 
 
-def _is_backbone(look: Look, module: Module) -> bool:
+def _is_backbone(run: TrainingFigures, module: Module) -> bool:
     """Worth a batch of its own: it takes most of the forward, and is not one small layer that a network reuses by design."""
-    return module.seconds_per_step * look.num_steps >= 0.3 * look.total_s("forward_s") and module.class_ not in (
+    return module.seconds_per_step * run.num_steps >= 0.3 * run.total_s("forward_s") and module.class_ not in (
         "Linear",
         "LSTMCell",
         "GRUCell",
     )
 
 
-def _module_place(look: Look, module: Module) -> Place:
-    return Place(module.file, module.line, module.name or module.class_) if module.file else look.step_place
+def _module_place(run: TrainingFigures, module: Module) -> Place:
+    return Place(module.file, module.line, module.name or module.class_) if module.file else run.step_place

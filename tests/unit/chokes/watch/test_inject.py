@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import unchoke.chokes.watch
-from unchoke.chokes.gathering import read_records
+from unchoke.chokes.recording import read_records
 from unchoke.chokes.watch import stepping
 
 INJECT = Path(unchoke.chokes.watch.__file__).parent / "inject"

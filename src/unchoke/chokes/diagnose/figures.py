@@ -6,21 +6,19 @@ costs what the step waited for: `on_path_s` turns seconds of making samples into
 
 from __future__ import annotations
 
-import math
 import statistics
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from functools import cached_property
 
-from unchoke.chokes.recording import Calls, Loader, Recording, Sampled, Steps
+from unchoke.chokes.recording import CallRow, LoaderRecord, Recording, StackRow, Steps
 from unchoke.core.findings import Place
 
 MAKING = ("getitem", "collate")
-STEPPING = ("step", "evaluate", "outside")
 _OWN = ("python", "transform", "other", "stat", "list", "open", "read")
 """Stages of the sampler that may belong to a line of the user's which makes some call again and again."""
 
 
-class Look:
+class TrainingFigures:
     """A recording, with what rules ask of it."""
 
     def __init__(self, recording: Recording) -> None:
@@ -43,11 +41,11 @@ class Look:
         return int(self.recording.machine.get("cores") or 1)
 
     @cached_property
-    def loaders(self) -> list[Loader]:
+    def loaders(self) -> list[LoaderRecord]:
         return [loader for loader in self.recording.loaders if loader.batches]
 
     @cached_property
-    def trained(self) -> Loader | None:
+    def trained(self) -> LoaderRecord | None:
         """The loader that most training samples came from."""
         return max(self.recording.trained_loaders, key=lambda loader: loader.samples, default=None)
 
@@ -68,8 +66,7 @@ class Look:
     @cached_property
     def used_px(self) -> int | None:
         """Pixels of a training sample as the loop gets it."""
-        shape = self.trained.sample_shape if self.trained else ()
-        return math.prod(sorted(shape[-3:])[-2:]) if len(shape) >= 2 else None
+        return self.trained.used_px if self.trained else None
 
     @cached_property
     def making_s(self) -> float:
@@ -79,33 +76,31 @@ class Look:
     @cached_property
     def loading_s(self) -> float:
         """Seconds in which the run stood still for loading; starting workers, which is told apart, is not in them."""
-        return sum(self._stood_still_s(loader) for loader in self.loaders)
-
-    @staticmethod
-    def _stood_still_s(loader: Loader) -> float:
-        return max(0.0, loader.wait_s - loader.startup_s) if loader.num_workers else loader.fetch_s
+        return sum(
+            max(0.0, loader.wait_s - loader.startup_s) if loader.num_workers else loader.fetch_s for loader in self.loaders
+        )
 
     def on_path_s(self, making_s: float) -> float:
         """What so many seconds of making samples cost the run: all of them without workers, else their share of the waiting."""
         return making_s * min(1.0, self.loading_s / self.making_s) if self.making_s else 0.0
 
-    def calls(self, *kinds: str, phases: Collection[str] = MAKING) -> list[Calls]:
+    def calls(self, *kinds: str, phases: Collection[str] = MAKING) -> list[CallRow]:
         """Calls of these kinds, slowest first."""
         return self.recording.calls(*kinds, phases=phases)
 
-    def cost_s(self, row: Calls) -> float:
+    def cost_s(self, row: CallRow) -> float:
         """Seconds of the run that calls at one place cost."""
         return self.on_path_s(row.seconds) if row.phase in MAKING else row.seconds
 
-    def around_s(self, row: Calls) -> float:
+    def around_s(self, row: CallRow) -> float:
         """What a line costs that makes many small calls: the calls, or all that was sampled in its function if they fill it."""
         near_s = self.sampled_s(row.phase, stages=_OWN, file=row.file, function=row.function)
         spent_s = max(row.seconds, near_s) if row.seconds >= 0.15 * near_s else row.seconds
         return self.on_path_s(spent_s) if row.phase in MAKING else spent_s
 
-    def sampled(self, *phases: str, stages: Collection[str] = ()) -> list[tuple[Sampled, float]]:
+    def sampled(self, *phases: str, stages: Collection[str] = ()) -> list[tuple[StackRow, float]]:
         """What the stack sampler saw in the main process and its workers, by place, with seconds; most first."""
-        found: dict[tuple[str, str, str, int], tuple[Sampled, float]] = {}
+        found: dict[tuple[str, str, str, int], tuple[StackRow, float]] = {}
         for process in (self.recording.main, *self.recording.workers):
             for row in process.samples:
                 if row.phase in phases and (not stages or row.stage in stages):
@@ -114,14 +109,12 @@ class Look:
                     found[key] = (row, before_s + row.count * process.sample_period_s)
         return sorted(found.values(), key=lambda pair: -pair[1])
 
-    def sampled_s(
-        self, *phases: str, stages: Collection[str] = (), file: str = "", function: str = "", lines: Collection[int] = ()
-    ) -> float:
-        """Seconds that the sampler saw in these phases and stages, of one function or of some lines where they are given."""
+    def sampled_s(self, *phases: str, stages: Collection[str] = (), file: str = "", function: str = "") -> float:
+        """Seconds that the sampler saw in these phases and stages, of one function where it is given."""
         return sum(
             seconds
             for row, seconds in self.sampled(*phases, stages=stages)
-            if (not file or row.file == file) and (not function or row.function == function) and (not lines or row.line in lines)
+            if (not file or row.file == file) and (not function or row.function == function)
         )
 
     def total_s(self, column: str) -> float:
@@ -153,15 +146,11 @@ class Look:
         return statistics.median(values) if values else 0.0
 
 
-def made_at(loader: Loader) -> Place:
+def made_at(loader: LoaderRecord) -> Place:
     """The line that made the loader itself; where it is unknown, that of its samples."""
     return Place(loader.made_file, loader.made_line, "DataLoader") if loader.made_file else loader_place(loader)
 
 
-def loader_place(loader: Loader) -> Place:
+def loader_place(loader: LoaderRecord) -> Place:
     """Where a loader's samples are made."""
     return Place(loader.dataset_file, loader.dataset_line, f"{loader.dataset}.__getitem__")
-
-
-def first(rows: Iterable[Calls]) -> Calls | None:
-    return next(iter(rows), None)

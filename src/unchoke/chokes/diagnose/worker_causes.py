@@ -1,6 +1,6 @@
 """Rules about how batches reach the loop: workers, their start, collating, and what is handed over between processes.
 
-In: a `Look`, and the causes found so far (what they explain is not explained twice). Out: causes.
+In: a `TrainingFigures`, and the causes found so far (what they explain is not explained twice). Out: causes.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from unchoke.chokes.diagnose.look import MAKING, Look, loader_place, made_at
+from unchoke.chokes.diagnose.figures import MAKING, TrainingFigures, loader_place, made_at
 from unchoke.core.findings import Cause, Place, per
 from unchoke.core.units import format_bytes, format_seconds
 
@@ -16,9 +16,9 @@ _LOADING_STAGES = {"stat", "list", "open", "read", "decode", "transform", "colla
 _FAT = 4
 
 
-def worker_startup(look: Look) -> Iterator[Cause]:
+def worker_startup(run: TrainingFigures) -> Iterator[Cause]:
     """Workers started again for every epoch."""
-    for loader in look.loaders:
+    for loader in run.loaders:
         if not loader.num_workers or loader.persistent or loader.iterators < 2:
             continue
         each_s = loader.startup_s / loader.iterators
@@ -40,45 +40,45 @@ def worker_startup(look: Look) -> Iterator[Cause]:
         )
 
 
-def slow_collate(look: Look) -> Iterator[Cause]:
+def slow_collate(run: TrainingFigures) -> Iterator[Cause]:
     """A collate function of the user's own that takes long."""
-    for loader in look.loaders:
+    for loader in run.loaders:
         if "/torch/utils/data/" in loader.collate_file.replace("\\", "/") or not loader.collate_file:
             continue
         each_s = per(loader.collate_s, loader.fetches)
         yield Cause(
             "slow-collate",
             "collate",
-            0.9 * look.on_path_s(loader.collate_s),
+            0.9 * run.on_path_s(loader.collate_s),
             f"{loader.collate} takes {format_seconds(each_s)} a batch, {per(loader.collate_s, loader.fetch_s):.0%} of making it",
             "stack tensors or arrays as a whole, without going through Python lists of numbers",
-            _collate_place(look, loader.collate_file, loader.collate_line),
+            _collate_place(run, loader.collate_file, loader.collate_line),
             {"collate_s": loader.collate_s, "fetch_s": loader.fetch_s, "batches": loader.fetches},
             "images = torch.stack([sample[0] for sample in samples])  # whatever holds a sample's tensor; no .tolist()",
         )
 
 
-def _collate_place(look: Look, file: str, line: int) -> Place:
+def _collate_place(run: TrainingFigures, file: str, line: int) -> Place:
     """The line of collating that was sampled most, or where the function begins."""
-    rows = [row for row, _ in look.sampled("collate") if row.file == file]
+    rows = [row for row, _ in run.sampled("collate") if row.file == file]
     return Place.of(rows[0]) if rows else Place(file, line, "collate")
 
 
-def fat_handover(look: Look) -> Iterator[Cause]:
+def fat_handover(run: TrainingFigures) -> Iterator[Cause]:
     """Workers that hand over far more than the network sees, to be shrunk in the main process."""
-    loader = look.trained
+    loader = run.trained
     if loader is None or not loader.num_workers or not loader.batch_bytes or not loader.batch_size:
         return
-    seen = _network_input_bytes(look)
+    seen = _network_input_bytes(run)
     each = loader.batch_bytes / loader.batch_size
     if seen is None or each < _FAT * seen:
         return
-    shrinking_s = look.sampled_s("step", stages=("transform", "python", "other", "copy"))
+    shrinking_s = run.sampled_s("step", stages=("transform", "python", "other", "copy"))
     share = 1 - seen / each
     yield Cause(
         "fat-handover",
         "handover",
-        share * (look.on_path_s(loader.handover_s + 0.5 * loader.fetch_s) + shrinking_s),
+        share * (run.on_path_s(loader.handover_s + 0.5 * loader.fetch_s) + shrinking_s),
         f"workers hand over {format_bytes(each)} a sample, {each / seen:.0f} times what the network sees ({format_bytes(seen)})",
         "move what shrinks the sample out of the loop into the Dataset, so that it is small when it leaves the worker, as uint8 "
         "or float32",
@@ -88,53 +88,53 @@ def fat_handover(look: Look) -> Iterator[Cause]:
     )
 
 
-def _network_input_bytes(look: Look) -> float | None:
+def _network_input_bytes(run: TrainingFigures) -> float | None:
     """Bytes of one sample as the outermost network gets it, in float32."""
-    roots = [module for module in look.recording.modules if not module.in_evaluation and module.num_params and module.depth == 0]
+    roots = [module for module in run.recording.modules if not module.in_evaluation and module.num_params and module.depth == 0]
     shapes = [module.input_shape for module in roots if len(module.input_shape) >= 2]
     return max((4.0 * math.prod(shape[1:]) for shape in shapes), default=None)
 
 
-def no_workers(look: Look, found: Sequence[Cause]) -> Iterator[Cause]:
+def no_workers(run: TrainingFigures, found: Sequence[Cause]) -> Iterator[Cause]:
     """Loading in the training process itself, one after the other with the step, while cores are idle."""
-    loader = look.trained
-    if loader is None or loader.num_workers or look.cores < 2:
+    loader = run.trained
+    if loader is None or loader.num_workers or run.cores < 2:
         return
     explained_s = sum(cause.saved_s for cause in found if cause.stage in _LOADING_STAGES)
     left_s = loader.fetch_s - explained_s
-    spare = max(0.0, look.cores - look.busy_cores)
+    spare = max(0.0, run.cores - run.busy_cores)
     saved_s = left_s * min(1.0, spare)
-    workers = min(look.cores, 4)
+    workers = min(run.cores, 4)
     yield Cause(
         "no-workers",
         "wait",
         saved_s,
         f"samples are made in the training process itself (num_workers=0), "
-        f"{format_seconds(per(loader.fetch_s, loader.batches))} a batch, while {look.busy_cores:.1f} of {look.cores} cores "
+        f"{format_seconds(per(loader.fetch_s, loader.batches))} a batch, while {run.busy_cores:.1f} of {run.cores} cores "
         "are busy",
         "load in workers beside the step; a lambda or an open file that stands in the way of sending the Dataset to them can "
         "become a function of the module, or be opened on first use (augmentation then draws other random numbers)",
         made_at(loader),
-        {"fetch_s": loader.fetch_s, "busy_cores": look.busy_cores, "cores": look.cores, "remedy": f"workers:{workers}"},
+        {"fetch_s": loader.fetch_s, "busy_cores": run.busy_cores, "cores": run.cores, "remedy": f"workers:{workers}"},
         f"DataLoader(…, num_workers={workers}, persistent_workers=True)",
     )
 
 
-def waiting(look: Look, found: Sequence[Cause]) -> Iterator[Cause]:
+def waiting(run: TrainingFigures, found: Sequence[Cause]) -> Iterator[Cause]:
     """What is left of waiting for workers once the other rules have explained theirs: the slowest line of making samples."""
-    loader = look.trained
+    loader = run.trained
     if loader is None or not loader.num_workers:
         return
     explained_s = sum(cause.saved_s for cause in found if cause.stage in {*_LOADING_STAGES, "handover"})
-    left_s = look.loading_s - explained_s
-    rows = [(row, seconds) for row, seconds in look.sampled(*MAKING) if row.file]
+    left_s = run.loading_s - explained_s
+    rows = [(row, seconds) for row, seconds in run.sampled(*MAKING) if row.file]
     if not rows:
         return
     row, seconds = rows[0]
     share = per(seconds, sum(spent_s for _, spent_s in rows))
     more = (
-        f"num_workers={look.cores}"
-        if loader.num_workers < look.cores
+        f"num_workers={run.cores}"
+        if loader.num_workers < run.cores
         else "fewer or cheaper operations there, or their results kept"
     )
     yield Cause(
@@ -145,5 +145,5 @@ def waiting(look: Look, found: Sequence[Cause]) -> Iterator[Cause]:
         f"make this line cheaper, or keep its results between epochs: {more}",
         Place.of(row),
         {"wait_s": loader.wait_s, "stage": row.stage, "share_of_loading": share},
-        f"DataLoader(…, {more})" if loader.num_workers < look.cores else "",
+        f"DataLoader(…, {more})" if loader.num_workers < run.cores else "",
     )

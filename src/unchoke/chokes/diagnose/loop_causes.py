@@ -1,13 +1,13 @@
 """Rules about what a loop does beside training: reading numbers back, logging, checkpoints, evaluation, and other slow lines.
 
-In: a `Look`, and for the last rule the causes found so far. Out: causes.
+In: a `TrainingFigures`, and for the last rule the causes found so far. Out: causes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from unchoke.chokes.diagnose.look import Look, loader_place
+from unchoke.chokes.diagnose.figures import TrainingFigures, loader_place
 from unchoke.core.findings import Cause, Place, per
 from unchoke.core.units import format_bytes, format_count, format_seconds
 
@@ -15,20 +15,20 @@ _MANY_READS = 8
 _ON_ITS_OWN = ("python", "other", "transform", "copy", "log", "read", "decode", "stat", "open", "list")
 
 
-def host_sync(look: Look) -> Iterator[Cause]:
+def host_sync(run: TrainingFigures) -> Iterator[Cause]:
     """Numbers read back from tensors one by one in every step; on a device each read waits for all work before it."""
-    rows = look.calls("item", phases=("step", "outside"))
+    rows = run.calls("item", phases=("step", "outside"))
     count = sum(row.count for row in rows)
-    if not rows or per(count, look.num_steps) < _MANY_READS:
+    if not rows or per(count, run.num_steps) < _MANY_READS:
         return
     most = max(rows, key=lambda row: row.count)
     functions = {(row.file, row.function) for row in rows if row.count >= 0.1 * count}
     lines_s = sum(
         seconds
-        for row, seconds in look.sampled("step", stages=("python", "other", "copy"))
+        for row, seconds in run.sampled("step", stages=("python", "other", "copy"))
         if (row.file, row.function) in functions and any(one.file == row.file and abs(one.line - row.line) <= 3 for one in rows)
     )
-    each = per(count, look.num_steps)
+    each = per(count, run.num_steps)
     yield Cause(
         "host-sync",
         "step",
@@ -41,21 +41,21 @@ def host_sync(look: Look) -> Iterator[Cause]:
     )
 
 
-def slow_checkpoint(look: Look) -> Iterator[Cause]:
+def slow_checkpoint(run: TrainingFigures) -> Iterator[Cause]:
     """Checkpoints written so often, or so large, that training stands still for them."""
-    rows = look.calls("save", phases=("step", "checkpoint", "outside", "evaluate"))
+    rows = run.calls("save", phases=("step", "checkpoint", "outside", "evaluate"))
     saves = sum(row.count for row in rows)
     if not rows or not saves:
         return
-    wanted = max(1.0, look.epochs)
+    wanted = max(1.0, run.epochs)
     written = sum(row.amount for row in rows)
-    spent_s = max(look.total_s("checkpoint_s"), 0.0)
+    spent_s = max(run.total_s("checkpoint_s"), 0.0)
     fewer = max(0.0, 1 - wanted / saves)
     yield Cause(
         "slow-checkpoint",
         "checkpoint",
         spent_s * (fewer if fewer > 0.2 else 0.0),
-        f"{format_count(saves, 'checkpoint')} in {format_count(look.num_steps, 'step')}, "
+        f"{format_count(saves, 'checkpoint')} in {format_count(run.num_steps, 'step')}, "
         f"{format_seconds(per(spent_s, saves))} each, {format_bytes(written)} written in all",
         "save once an epoch, or every few minutes, and only what resuming needs",
         Place.of(rows[0]),
@@ -64,26 +64,25 @@ def slow_checkpoint(look: Look) -> Iterator[Cause]:
     )
 
 
-def slow_evaluation(look: Look) -> Iterator[Cause]:
+def slow_evaluation(run: TrainingFigures) -> Iterator[Cause]:
     """Evaluation that runs more often than once an epoch, with tiny batches, or with gradients."""
-    spent_s = look.total_s("evaluate_s")
-    evaluated = [loader for loader in look.loaders if loader.evaluation and loader.batches]
+    spent_s = run.total_s("evaluate_s")
+    evaluated = [loader for loader in run.loaders if loader.evaluation and loader.batches]
     loader = max(evaluated, key=lambda one: one.samples, default=None)
     if loader is None or not spent_s:
         return
-    times = per(loader.iterators, look.epochs)
+    times = per(loader.iterators, run.epochs)
     often = max(0.0, 1 - 1 / times) if times > 1.5 else 0.0
-    trained = look.trained.batch_size if look.trained and look.trained.batch_size else 16
+    trained = run.trained.batch_size if run.trained and run.trained.batch_size else 16
     small = (loader.batch_size or trained) <= max(1, trained // 4)
     keeps = [
-        module
-        for module in look.recording.modules
-        if module.in_evaluation and module.grad_enabled and module.output_requires_grad
+        module for module in run.recording.modules if module.in_evaluation and module.grad_enabled and module.output_requires_grad
     ]
     each = 1 - (0.4 if small else 1.0) * (0.75 if keeps else 1.0)
     saved_s = spent_s * (1 - (1 - often) * (1 - each))
     if not (often or small or keeps):
         return
+    sampled = [row for row, _ in run.sampled("evaluate") if row.file]
     said = [
         f"runs {times:.1f} times an epoch" if often else "",
         f"shows {format_count(loader.batch_size or 1, 'sample')} at a time" if small else "",
@@ -93,9 +92,9 @@ def slow_evaluation(look: Look) -> Iterator[Cause]:
         "slow-evaluation",
         "evaluate",
         saved_s,
-        f"evaluation {', '.join(word for word in said if word)}, and takes {per(spent_s, look.span_s):.0%} of the time",
+        f"evaluation {', '.join(word for word in said if word)}, and takes {per(spent_s, run.span_s):.0%} of the time",
         "evaluate once an epoch, under torch.inference_mode(), with batches at least as large as for training",
-        _evaluation_place(look) or loader_place(loader),
+        Place.of(sampled[0]) if sampled else loader_place(loader),
         {
             "evaluate_s": spent_s,
             "passes_per_epoch": times,
@@ -107,19 +106,14 @@ def slow_evaluation(look: Look) -> Iterator[Cause]:
     )
 
 
-def _evaluation_place(look: Look) -> Place | None:
-    rows = [row for row, _ in look.sampled("evaluate") if row.file]
-    return Place.of(rows[0]) if rows else None
-
-
-def slow_logging(look: Look) -> Iterator[Cause]:
+def slow_logging(run: TrainingFigures) -> Iterator[Cause]:
     """Histories, tables or figures written again in every step."""
-    written = look.calls("write_open", "dump", phases=("step", "outside", "checkpoint"))
-    sampled = [(row, seconds) for row, seconds in look.sampled("step", "outside", stages=("log",)) if row.file]
+    written = run.calls("write_open", "dump", phases=("step", "outside", "checkpoint"))
+    sampled = [(row, seconds) for row, seconds in run.sampled("step", "outside", stages=("log",)) if row.file]
     lines = {(row.file, row.line) for row in written}
     other_s = sum(
         seconds
-        for row, seconds in look.sampled("step", stages=("python", "other", "open", "read"))
+        for row, seconds in run.sampled("step", stages=("python", "other", "open", "read"))
         if (row.file, row.line) in lines
     )
     spent_s = max(sum(seconds for _, seconds in sampled) + other_s, sum(row.seconds for row in written))
@@ -131,8 +125,8 @@ def slow_logging(look: Look) -> Iterator[Cause]:
         "slow-logging",
         "log",
         0.9 * spent_s,
-        f"logging takes {format_seconds(per(spent_s, look.num_steps))} a step"
-        + (f"; a file is written {per(count, look.num_steps):.1f} times a step" if count else ""),
+        f"logging takes {format_seconds(per(spent_s, run.num_steps))} a step"
+        + (f"; a file is written {per(count, run.num_steps):.1f} times a step" if count else ""),
         "append one line instead of writing the whole history again, and draw or write tables once an epoch",
         place,
         {"log_s": spent_s, "writes": count},
@@ -140,18 +134,18 @@ def slow_logging(look: Look) -> Iterator[Cause]:
     )
 
 
-def slow_line(look: Look, found: Sequence[Cause]) -> Iterator[Cause]:
+def slow_line(run: TrainingFigures, found: Sequence[Cause]) -> Iterator[Cause]:
     """A line of the loop that is none of the above and still takes long."""
     explained = {(cause.place.file, cause.place.function) for cause in found}
-    for row, seconds in look.sampled("step", stages=_ON_ITS_OWN):
+    for row, seconds in run.sampled("step", stages=_ON_ITS_OWN):
         if not row.file or (row.file, row.function) in explained:
             continue
         yield Cause(
             "slow-line",
             row.stage,
             0.8
-            * max(0.0, min(seconds, look.span_s - look.compute_s) - sum(c.saved_s for c in found if c.stage in ("step", "log"))),
-            f"{row.function or 'this line'} takes {format_seconds(per(seconds, look.num_steps))} a step beside the network "
+            * max(0.0, min(seconds, run.span_s - run.compute_s) - sum(c.saved_s for c in found if c.stage in ("step", "log"))),
+            f"{row.function or 'this line'} takes {format_seconds(per(seconds, run.num_steps))} a step beside the network "
             f"({row.stage})",
             "do it less often, outside the loop, or on whole tensors",
             Place.of(row),
