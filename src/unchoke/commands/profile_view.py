@@ -14,9 +14,8 @@ from typing import Any
 from unchoke.core import atomic
 from unchoke.core.errors import UsageError
 from unchoke.reports.trace import read_trace
-from unchoke.reports.trace.trace_diff import compare_traces
 from unchoke.reports.trace.trace_html import render_trace_html
-from unchoke.reports.trace.trace_records import TraceDiff, TraceRecord
+from unchoke.reports.trace.trace_records import TraceDiff, TraceRecord, compare_traces
 from unchoke.reports.trace.trace_text import render_trace
 
 _ENDINGS = (".gz", ".json", ".trace", ".pt")

@@ -13,7 +13,7 @@ from unchoke.chokes.diagnose import loading_causes as loading
 from unchoke.chokes.diagnose import loop_causes as loop
 from unchoke.chokes.diagnose import network_causes as network
 from unchoke.chokes.diagnose import worker_causes as workers
-from unchoke.chokes.diagnose.figures import TrainingFigures
+from unchoke.chokes.diagnose.training_figures import TrainingFigures
 from unchoke.chokes.recording import Recording
 from unchoke.core.findings import NOTED_SHARE, WORTH_SHARE, Cause, Finding
 from unchoke.core.units import format_seconds

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from unchoke.chokes.diagnose.figures import MAKING, TrainingFigures
+from unchoke.chokes.diagnose.training_figures import MAKING, TrainingFigures
 from unchoke.chokes.recording import CallRow
 from unchoke.core.findings import Cause, Place, per
 from unchoke.core.units import format_bytes, format_seconds

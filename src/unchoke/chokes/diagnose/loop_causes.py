@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from unchoke.chokes.diagnose.figures import TrainingFigures, loader_place
+from unchoke.chokes.diagnose.training_figures import TrainingFigures, loader_place
 from unchoke.core.findings import Cause, Place, per
 from unchoke.core.units import format_bytes, format_count, format_seconds
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
-from unchoke.chokes.diagnose.figures import TrainingFigures, made_at
+from unchoke.chokes.diagnose.training_figures import TrainingFigures, made_at
 from unchoke.chokes.recording import Module
 from unchoke.chokes.watch.remedies import KEEP_FREED_MEMORY
 from unchoke.core.findings import Cause, Place, per

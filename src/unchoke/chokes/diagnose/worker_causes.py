@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from unchoke.chokes.diagnose.figures import MAKING, TrainingFigures, loader_place, made_at
+from unchoke.chokes.diagnose.training_figures import MAKING, TrainingFigures, loader_place, made_at
 from unchoke.core.findings import Cause, Place, per
 from unchoke.core.units import format_bytes, format_seconds
 

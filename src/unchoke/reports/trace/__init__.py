@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from unchoke.reports.trace.kernels import sum_kernels
-from unchoke.reports.trace.operators import STEP, nest_calls, sum_operators
 from unchoke.reports.trace.spans import PYTHON
 from unchoke.reports.trace.strip import lay_out
-from unchoke.reports.trace.trace_memory import memory_lines
-from unchoke.reports.trace.trace_records import About, Step, TraceRecord
-from unchoke.reports.trace.trace_source import Source, load_source
-from unchoke.reports.trace.trace_steps import WHOLE, split_steps
+from unchoke.reports.trace.trace_records import WHOLE, About, Step, TraceRecord
+from unchoke.reports.trace.trace_source import TraceSource, load_source
+from unchoke.reports.trace.trace_steps import split_steps
+from unchoke.reports.trace.trace_sums import STEP, memory_lines, nest_calls, sum_kernels, sum_operators
 
 
 def read_trace(path: Path) -> TraceRecord:
@@ -29,7 +27,7 @@ def read_trace(path: Path) -> TraceRecord:
     )
 
 
-def _about(source: Source, steps: tuple[Step, ...], split_by: str) -> About:
+def _about(source: TraceSource, steps: tuple[Step, ...], split_by: str) -> About:
     head = source.head
     return About(
         file=source.file,
@@ -58,7 +56,7 @@ def _schedule(steps: tuple[Step, ...]) -> str:
     return f"step {numbers[0]}" if len(numbers) == 1 else f"steps {numbers[0]} to {numbers[-1]}"
 
 
-def _notes(source: Source, steps: tuple[Step, ...]) -> list[str]:
+def _notes(source: TraceSource, steps: tuple[Step, ...]) -> list[str]:
     notes = []
     if steps and steps[0].name == WHOLE:
         notes.append(

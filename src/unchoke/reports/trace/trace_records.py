@@ -1,12 +1,14 @@
 """What a trace says, as plain data: where it was recorded, steps, operators, kernels, the strip of events, memory over time.
 
-Frozen dataclasses, made by the other modules of this package and shown by `report`; times in µs, starts relative to the first
-event. Nothing is read or computed here, except sums that several of them need.
+Frozen dataclasses, made by the other modules of this package and shown by its pages and texts; times in µs, starts relative to
+the first event. `compare_traces` puts two of them side by side, the operators with the largest change first: where both have
+steps, times and calls are for one step, so that recordings of different lengths compare. It draws no conclusion: one recording is
+one measurement.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 STAGES = {
@@ -23,6 +25,8 @@ STAGES = {
     "other": "everything else on that thread: Python between the stages, logging, metrics",
 }
 """The parts of a step, in the order they are shown, and what each means."""
+WHOLE = "whole recording"
+"""The name of the one step of a trace in which the program marked none."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Operator:
+class OperatorRow:
     """All calls of one name with the same input shapes. `kind` is operator, annotation or runtime (calls of the driver)."""
 
     name: str
@@ -68,9 +72,14 @@ class Operator:
     self_cpu_bytes: int
     self_device_bytes: int
 
+    def plus(self, other: OperatorRow) -> OperatorRow:
+        """Both together, under this one's name."""
+        figures = [one.name for one in fields(self) if one.name not in ("name", "kind", "shapes")]
+        return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in figures})
+
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelRow:
     """All runs of one kernel, copy or fill on a device. Grid, block and operator are those of most runs."""
 
     name: str
@@ -92,7 +101,7 @@ class Kernel:
 
 
 @dataclass(frozen=True)
-class Row:
+class StripRow:
     """One thread or stream of the strip: the same place in every tuple is one event. `names` and `details` are numbers in the
     strip's tables; an event with `merged` above 0 stands for so many small ones."""
 
@@ -107,10 +116,10 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Strip:
+class EventStrip:
     """Everything that was recorded, thread by thread; `merged` counts the small events that were drawn together."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[StripRow, ...]
     names: tuple[str, ...]
     details: tuple[str, ...]
     merged: int
@@ -120,7 +129,7 @@ class Strip:
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryLine:
     """Bytes over time on one device. `reserved` is what the allocator holds, 0 throughout where it holds nothing back."""
 
     device: str
@@ -139,10 +148,10 @@ class TraceRecord:
 
     about: About
     steps: tuple[Step, ...]
-    operators: tuple[Operator, ...]
-    kernels: tuple[Kernel, ...]
-    strip: Strip
-    memory: tuple[Memory, ...]
+    operators: tuple[OperatorRow, ...]
+    kernels: tuple[KernelRow, ...]
+    strip: EventStrip
+    memory: tuple[MemoryLine, ...]
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -153,18 +162,13 @@ class TraceRecord:
         sums = {stage: sum(step.stages.get(stage, 0.0) for step in steps) for stage in STAGES}
         return {stage: total / len(steps) for stage, total in sums.items() if total > 0}
 
-    def by_name(self) -> list[Operator]:
+    def by_name(self) -> list[OperatorRow]:
         """Operators with their shapes put together, most self time first."""
-        sums: dict[tuple[str, str], Operator] = {}
+        sums: dict[tuple[str, str], OperatorRow] = {}
         for row in self.operators:
             key = (row.kind, row.name)
-            sums[key] = _added(sums[key], row) if key in sums else replace(row, shapes="")
+            sums[key] = sums[key].plus(row) if key in sums else replace(row, shapes="")
         return sorted(sums.values(), key=lambda row: -row.self_cpu_us)
-
-
-def _added(one: Operator, other: Operator) -> Operator:
-    summed = ("calls", "self_cpu_us", "total_cpu_us", "self_device_us", "total_device_us", "self_cpu_bytes", "self_device_bytes")
-    return replace(one, **{name: getattr(one, name) + getattr(other, name) for name in summed})
 
 
 @dataclass(frozen=True)
@@ -227,3 +231,33 @@ class TraceDiff:
             "stages": [change.to_dict() for change in self.stages],
             "operators": [change.to_dict() for change in self.operators],
         }
+
+
+def compare_traces(before: TraceRecord, after: TraceRecord) -> TraceDiff:
+    """What changed from `before` to `after`."""
+    per_step = _has_steps(before) and _has_steps(after)
+    sides: list[dict[tuple[str, str], _Figures]] = []
+    for record in (before, after):  # calls, self time on the processor and self time on the device, by kind and name
+        num = len(record.steps) if per_step else 1
+        rows = record.by_name()
+        sides.append({(row.kind, row.name): (row.calls / num, row.self_cpu_us / num, row.self_device_us / num) for row in rows})
+    changes = [_change(key, sides[0].get(key), sides[1].get(key)) for key in {**sides[0], **sides[1]}]
+    changes.sort(key=lambda change: (-max(abs(change.cpu_change_us), abs(change.device_change_us)), change.name))
+    means = [record.mean_stages() for record in (before, after)]
+    stages = [StageChange(stage, means[0].get(stage, 0.0), means[1].get(stage, 0.0)) for stage in STAGES]
+    shown = tuple(change for change in stages if change.before_us or change.after_us)
+    return TraceDiff(before.about, after.about, per_step, shown, tuple(changes))
+
+
+def _has_steps(record: TraceRecord) -> bool:
+    return bool(record.steps) and record.steps[0].name != WHOLE
+
+
+_Figures = tuple[float, float, float]
+
+
+def _change(key: tuple[str, str], before: _Figures | None, after: _Figures | None) -> OperatorChange:
+    kind, name = key
+    state = "new" if before is None else "gone" if after is None else "both"
+    (calls, cpu_us, device_us), (now_calls, now_cpu_us, now_device_us) = before or (0.0, 0.0, 0.0), after or (0.0, 0.0, 0.0)
+    return OperatorChange(name, kind, state, calls, now_calls, cpu_us, now_cpu_us, device_us, now_device_us)

@@ -1,18 +1,22 @@
 """A torch.profiler trace file, read: its spans, its memory events, the names of threads, what the head of the file says.
 
-In: a Chrome trace as torch writes it (`*.pt.trace.json`), of any version, from any device. Out: a `Source`, all times in
+In: a Chrome trace as torch writes it (`*.pt.trace.json`), of any version, from any device. Out: a `TraceSource`, all times in
 nanoseconds from the first event. A file without anything of torch is a `DataError`; single events that make no sense are left
-out and counted. Nothing is summed up here.
+out and counted. The file may be plain or gzipped, an object or a bare list; what cannot be read is an explained error. Nothing is
+summed up here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import gzip
+import json
+import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unchoke.core.errors import DataError
+from unchoke.core.errors import DataError, UsageError
 from unchoke.core.units import format_count
 from unchoke.reports.trace.spans import (
     ANNOTATION,
@@ -26,7 +30,6 @@ from unchoke.reports.trace.spans import (
     Span,
     Thread,
 )
-from unchoke.reports.trace.trace_file import RECORD_ONE, load_events
 
 _KINDS = {
     "cpu_op": OPERATOR,
@@ -57,6 +60,10 @@ _EXACT_US = 2**53 / 1000
 """Above this, times are counted from 1970, as earlier versions of torch did, and rounded to a microsecond or a part of one."""
 _COARSE_NS = 1000
 _ABSURD = 1e18
+RECORD_ONE = (
+    "with torch.profiler.profile(record_shapes=True, profile_memory=True) as p: …; p.export_chrome_trace('one.pt.trace.json')"
+)
+"""How to make a trace, as a person would type it."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,7 @@ class MemoryEvent:
 
 
 @dataclass
-class Source:
+class TraceSource:
     """What a file holds. `unread` counts events that make no sense: no time, a negative length, a name that is no text."""
 
     file: str
@@ -88,12 +95,12 @@ class Source:
     """How far a call may seem to outlast the one it lies in, because times were rounded."""
 
 
-def load_source(path: Path) -> Source:
+def load_source(path: Path) -> TraceSource:
     """Read a trace file; one that is missing, damaged, or not of torch is an explained error."""
-    head, events = load_events(path)
+    head, events = _load_events(path)
     stamps = [event["ts"] for event in events if _is_timed(event)]
     first_us = min(stamps, default=0.0)
-    source = Source(path.name, head, slack_ns=_COARSE_NS if first_us > _EXACT_US else 0)
+    source = TraceSource(path.name, head, slack_ns=_COARSE_NS if first_us > _EXACT_US else 0)
     for event in events:
         _take(source, event, first_us)
     if not any(span.kind in {OPERATOR, ANNOTATION, KERNEL} for span in source.spans):
@@ -113,7 +120,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _ABSURD
 
 
-def _take(source: Source, event: Mapping[str, Any], first_us: float) -> None:
+def _take(source: TraceSource, event: Mapping[str, Any], first_us: float) -> None:
     phase, args = event.get("ph"), event.get("args")
     facts = args if isinstance(args, dict) else {}
     thread = (str(event.get("pid", "")), str(event.get("tid", "")))
@@ -125,15 +132,16 @@ def _take(source: Source, event: Mapping[str, Any], first_us: float) -> None:
         _take_memory(source, event, thread, facts, first_us)
 
 
-def _take_name(source: Source, what: str, thread: Thread, facts: Mapping[str, Any]) -> None:
+def _take_name(source: TraceSource, what: str, thread: Thread, facts: Mapping[str, Any]) -> None:
     if what == "process_labels":
         source.labels[thread[0]] = str(facts.get("labels", "")).strip()
     elif what == "thread_name":
         source.threads.setdefault(thread, str(facts.get("name", "")).strip())  # the first is the more telling one
 
 
-def _take_span(source: Source, event: Mapping[str, Any], thread: Thread, facts: Mapping[str, Any], first_us: float) -> None:
-    kind = _kind(event.get("cat"))
+def _take_span(source: TraceSource, event: Mapping[str, Any], thread: Thread, facts: Mapping[str, Any], first_us: float) -> None:
+    category = str(event.get("cat")).lower()
+    kind = RUNTIME if category.endswith("_runtime") else _KINDS.get(category)
     name, length_us = event.get("name"), event.get("dur", 0)
     if kind is None or (isinstance(name, str) and name in _HIDDEN):
         return
@@ -141,7 +149,9 @@ def _take_span(source: Source, event: Mapping[str, Any], thread: Thread, facts: 
         source.unread += 1
         return
     start_ns = round((event["ts"] - first_us) * 1000)
-    span = Span(kind, name, thread, start_ns, start_ns + round(length_us * 1000), link=_link(facts))
+    number = facts.get("External id", facts.get("external id"))
+    link = number if isinstance(number, int) else 0
+    span = Span(kind, name, thread, start_ns, start_ns + round(length_us * 1000), link=link)
     if kind == OPERATOR:
         span.detail = shapes_text(facts.get("Input Dims", facts.get("Input dims")))
     elif kind in {KERNEL, COPY, FILL}:
@@ -149,17 +159,9 @@ def _take_span(source: Source, event: Mapping[str, Any], thread: Thread, facts: 
     source.spans.append(span)
 
 
-def _kind(category: object) -> str | None:
-    word = str(category).lower()
-    return RUNTIME if word.endswith("_runtime") else _KINDS.get(word)
-
-
-def _link(facts: Mapping[str, Any]) -> int:
-    number = facts.get("External id", facts.get("external id"))
-    return number if isinstance(number, int) else 0
-
-
-def _take_memory(source: Source, event: Mapping[str, Any], thread: Thread, facts: Mapping[str, Any], first_us: float) -> None:
+def _take_memory(
+    source: TraceSource, event: Mapping[str, Any], thread: Thread, facts: Mapping[str, Any], first_us: float
+) -> None:
     kind, device, num_bytes = (facts.get(name) for name in ("Device Type", "Device Id", "Bytes"))
     if not (_is_timed(event) and all(isinstance(value, int) for value in (kind, device, num_bytes))):
         source.unread += 1
@@ -188,10 +190,53 @@ def _shape_text(shape: object) -> str:
         return ""
     if isinstance(shape[0], list):  # a list of tensors
         inner = [_shape_text(one) or "scalar" for one in shape]
-        return f"{len(inner)} of {inner[0]}" if len(set(inner)) == 1 else f"{len(inner)} tensors ({_some(inner)})"
+        shown = list(dict.fromkeys(inner))
+        some = ", ".join(shown[:3]) + (", …" if len(shown) > 3 else "")
+        return f"{len(inner)} of {inner[0]}" if len(shown) == 1 else f"{len(inner)} tensors ({some})"
     return "×".join(str(size) for size in shape)
 
 
-def _some(texts: Iterable[str]) -> str:
-    shown = list(dict.fromkeys(texts))
-    return ", ".join(shown[:3]) + (", …" if len(shown) > 3 else "")
+def _load_events(path: Path) -> tuple[Mapping[str, Any], list[dict[str, Any]]]:
+    """The head of the file and its events; both forms of the format are read."""
+    value = _parse(path, _bytes(path))
+    head = value if isinstance(value, dict) else {}
+    found = value.get("traceEvents") if isinstance(value, dict) else value
+    if not isinstance(found, list):
+        raise DataError(f"no trace: {path}", why="it is JSON, but holds no list `traceEvents`", try_=RECORD_ONE)
+    events = [event for event in found if isinstance(event, dict)]
+    return {key: item for key, item in head.items() if key != "traceEvents"}, events
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        packed = path.read_bytes()
+        return gzip.decompress(packed) if packed[:2] == b"\x1f\x8b" else packed
+    except FileNotFoundError:
+        try_ = "name a *.pt.trace.json file; those of unchoke's own runs lie in logs/profiler/ of the workspace"
+        raise UsageError(f"there is no file {path}", why="a trace is one file that torch.profiler wrote", try_=try_) from None
+    except IsADirectoryError:
+        why = "it is a folder; a trace is one file"
+        raise UsageError(f"cannot read {path} as a trace", why=why, try_="name one *.pt.trace.json file in it") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise _damaged(path, f"its compressed data is cut off or damaged: {error}") from None
+    except OSError as error:
+        raise _damaged(path, error.strerror or str(error)) from None
+
+
+def _parse(path: Path, data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except UnicodeDecodeError:
+        raise _damaged(path, "it is not text") from None
+    except RecursionError:
+        raise _damaged(path, "its values lie too deep inside each other for a trace") from None
+    except json.JSONDecodeError as error:
+        cut = error.pos >= len(error.doc.rstrip()) - 1 or error.msg.startswith("Unterminated")
+        why = (
+            "it ends in the middle: the program was stopped while it wrote the file" if cut else f"it is not valid JSON: {error}"
+        )
+        raise _damaged(path, why) from None
+
+
+def _damaged(path: Path, why: str) -> DataError:
+    return DataError(f"cannot read the trace {path}", why=why, try_=f"record it again: {RECORD_ONE}")

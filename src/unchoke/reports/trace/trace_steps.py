@@ -13,12 +13,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from unchoke.reports.trace.operators import STEP, Calls
 from unchoke.reports.trace.spans import ANNOTATION, COPY, DEVICE_WORK, OPERATOR, RUNTIME, Span
-from unchoke.reports.trace.trace_records import STAGES, Step
+from unchoke.reports.trace.trace_records import STAGES, WHOLE, Step
+from unchoke.reports.trace.trace_sums import STEP, ThreadCalls
 
 MARKS = {f"unchoke.{stage}": stage for stage in STAGES} | {"unchoke.machine": "synchronise"}
-WHOLE = "whole recording"
 _STARTS = {
     "enumerate(DataLoader)#": "wait",
     "Optimizer.step#": "optimizer",
@@ -31,7 +30,7 @@ _WORK = "work"
 
 
 @dataclass(frozen=True)
-class _Part:
+class _Stretch:
     """A stretch of a step that belongs to one stage."""
 
     start_ns: int
@@ -39,7 +38,7 @@ class _Part:
     stage: str
 
 
-def split_steps(calls: Calls, spans: Sequence[Span]) -> tuple[tuple[Step, ...], str]:
+def split_steps(calls: ThreadCalls, spans: Sequence[Span]) -> tuple[tuple[Step, ...], str]:
     """The steps in order, and by what they were split: "marks" or "names". Without any ProfilerStep, the whole is one step."""
     annotations = [span for span in spans if span.kind == ANNOTATION]
     marked = any(span.name in MARKS for span in annotations)
@@ -52,7 +51,7 @@ def split_steps(calls: Calls, spans: Sequence[Span]) -> tuple[tuple[Step, ...], 
 class _Splitter:
     """Splits steps of one trace."""
 
-    def __init__(self, calls: Calls, spans: Sequence[Span], *, marked: bool) -> None:
+    def __init__(self, calls: ThreadCalls, spans: Sequence[Span], *, marked: bool) -> None:
         self._calls = calls
         self._marked = marked
         self._busy = _union((span.start_ns, span.end_ns) for span in spans if span.kind in DEVICE_WORK)
@@ -84,7 +83,7 @@ class _Splitter:
             device_busy_us=_overlap(self._busy, step) / 1000,
         )
 
-    def _guess(self, step: Span, inside: Sequence[Span]) -> list[_Part]:
+    def _guess(self, step: Span, inside: Sequence[Span]) -> list[_Stretch]:
         """Neighbours of one kind are one part, with the Python between them."""
         elsewhere = [span for span in _within(self._gradients, step) if span.thread != step.thread and span.parent is None]
         labelled = [(span, self._label(span)) for span in self._opened(inside)] + [(span, "backward") for span in elsewhere]
@@ -96,11 +95,11 @@ class _Splitter:
         for place, (label, spans) in enumerate(groups):
             after = "optimizer" if spans[0].parent is not None and _named(spans[0].parent) == "optimizer" else "other"
             stage = ("forward" if place < last else after) if label == _WORK else label
-            parts.append(_Part(spans[0].start_ns, max(span.end_ns for span in spans), stage))
+            parts.append(_Stretch(spans[0].start_ns, max(span.end_ns for span in spans), stage))
         return parts
 
     def _opened(self, spans: Iterable[Span]) -> Iterator[Span]:
-        """Calls one by one; annotations that name no stage are replaced by what they hold.
+        """ThreadCalls one by one; annotations that name no stage are replaced by what they hold.
 
         So is an optimizer's step that computes the gradients itself, in a closure, as Lightning has it.
         """
@@ -121,7 +120,7 @@ class _Splitter:
             return "copy"
         return _WORK
 
-    def _standing_still(self, step: Span, parts: Sequence[_Part]) -> Iterator[_Part]:
+    def _standing_still(self, step: Span, parts: Sequence[_Stretch]) -> Iterator[_Stretch]:
         """Waits for the device that lie in no stage yet."""
         known = sorted(parts, key=lambda part: part.start_ns)
         starts = [part.start_ns for part in known]
@@ -129,7 +128,7 @@ class _Splitter:
             place = bisect.bisect_right(starts, span.start_ns) - 1
             covered = place >= 0 and span.start_ns < known[place].end_ns
             if _stands_still(span) and not covered:
-                yield _Part(span.start_ns, span.end_ns, "synchronise")
+                yield _Stretch(span.start_ns, span.end_ns, "synchronise")
 
 
 def _named(span: Span) -> str | None:
@@ -140,16 +139,16 @@ def _stands_still(span: Span) -> bool:
     return span.kind == RUNTIME and span.name.endswith("Synchronize")
 
 
-def _marked(inside: Iterable[Span], around: Span) -> Iterator[_Part]:
+def _marked(inside: Iterable[Span], around: Span) -> Iterator[_Stretch]:
     """Marks below a span, however deep among other calls; what no inner mark takes is the outer one's."""
     stage, reached = MARKS.get(around.name), around.start_ns
     for mark in _marks(inside):
         if stage:
-            yield _Part(reached, mark.start_ns, stage)
+            yield _Stretch(reached, mark.start_ns, stage)
         yield from _marked(mark.children, mark)
         reached = mark.end_ns
     if stage:
-        yield _Part(reached, around.end_ns, stage)
+        yield _Stretch(reached, around.end_ns, stage)
 
 
 def _marks(spans: Iterable[Span]) -> Iterator[Span]:
@@ -175,13 +174,13 @@ def _within(ordered: Sequence[Span], step: Span) -> Sequence[Span]:
     return ordered[first:last]
 
 
-def _apart(step: Span, parts: Iterable[_Part]) -> list[_Part]:
+def _apart(step: Span, parts: Iterable[_Stretch]) -> list[_Stretch]:
     """Parts cut to the step, none over another: what began first keeps its time."""
     kept, reached = [], step.start_ns
     for part in sorted(parts, key=lambda part: part.start_ns):
         start_ns, end_ns = max(part.start_ns, reached), min(part.end_ns, step.end_ns)
         if end_ns > start_ns:
-            kept.append(_Part(start_ns, end_ns, part.stage))
+            kept.append(_Stretch(start_ns, end_ns, part.stage))
             reached = end_ns
     return kept
 

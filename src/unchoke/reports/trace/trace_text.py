@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 
 from unchoke.core.units import format_bytes, format_count
 from unchoke.reports.layout import columns, shorten, wrap
-from unchoke.reports.trace.trace_records import STAGES, Operator, TraceDiff, TraceRecord
-from unchoke.reports.trace.trace_steps import WHOLE
+from unchoke.reports.trace.trace_records import STAGES, WHOLE, TraceDiff, TraceRecord
 
 _TOP = 10
 _NAME = 60
@@ -58,15 +57,12 @@ def describe_steps(record: TraceRecord) -> list[str]:
     subject = "The whole recording takes" if record.steps[0].name == WHOLE else "A step takes"
     longest = sorted(means, key=lambda stage: -means[stage])[:3]
     shares = ", ".join(f"{stage} {means[stage] / whole_us * 100:.0f} %" for stage in longest)
-    sentences = [f"{subject} {format_us(whole_us)}{_on_average(record)}: {shares}."]
+    average = f" on average over {len(record.steps)} steps" if len(record.steps) > 1 else ""
+    sentences = [f"{subject} {format_us(whole_us)}{average}: {shares}."]
     if record.kernels:
         busy = sum(step.device_busy_us for step in record.steps) / sum(step.wall_us for step in record.steps)
         sentences.append(f"The device is busy {busy * 100:.0f} % of that time; the rest it waits for work.")
     return [*sentences, *record.about.notes]
-
-
-def _on_average(record: TraceRecord) -> str:
-    return f" on average over {len(record.steps)} steps" if len(record.steps) > 1 else ""
 
 
 def describe_split(record: TraceRecord) -> str:
@@ -109,14 +105,13 @@ _FIGURES: Sequence[tuple[str, str, Callable[[float], str]]] = (
 
 def _top(record: TraceRecord, title: str, figure: str, show: Callable[[float], str]) -> str:
     """The ten largest; nothing where the trace has no such figure."""
-    rows = sorted(record.by_name(), key=lambda row: -getattr(row, figure))[:_TOP]
-    whole = sum(getattr(row, figure) for row in record.by_name() if getattr(row, figure) > 0)
-    cells = [_cells(row, getattr(row, figure), whole, show) for row in rows if getattr(row, figure) > 0]
+    found = [(getattr(row, figure), row) for row in record.by_name() if getattr(row, figure) > 0]
+    whole = sum(value for value, _ in found)
+    cells = [
+        (shorten(row.name, _NAME), show(value), f"{value / whole * 100:.1f} %", f"{row.calls:,}")
+        for value, row in sorted(found, key=lambda pair: -pair[0])[:_TOP]
+    ]
     return columns(cells, header=("operator", title, "share", "calls"), right=(1, 2, 3)) if cells else ""
-
-
-def _cells(row: Operator, value: float, whole: float, show: Callable[[float], str]) -> tuple[str, str, str, str]:
-    return shorten(row.name, _NAME), show(value), f"{value / whole * 100:.1f} %", f"{row.calls:,}"
 
 
 def render_diff(diff: TraceDiff) -> str:

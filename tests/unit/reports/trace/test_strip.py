@@ -9,7 +9,7 @@ import numpy as np
 import traces
 from unchoke.reports.trace import read_trace
 from unchoke.reports.trace.strip import lay_out
-from unchoke.reports.trace.trace_records import Row, Strip
+from unchoke.reports.trace.trace_records import EventStrip, StripRow
 from unchoke.reports.trace.trace_source import load_source
 
 
@@ -24,7 +24,7 @@ def busy_recording(count: int) -> traces.Recording:
     return made
 
 
-def overlaps(row: Row) -> int:
+def overlaps(row: StripRow) -> int:
     """How many events of one line begin before the one before has ended (by more than rounding)."""
     ends: dict[int, float] = {}
     found = 0
@@ -34,7 +34,7 @@ def overlaps(row: Row) -> int:
     return found
 
 
-def counted(strip: Strip) -> int:
+def counted(strip: EventStrip) -> int:
     return sum(merged or 1 for row in strip.rows for merged in row.merged)
 
 

@@ -11,8 +11,8 @@ import pytest
 
 import traces
 from unchoke.reports.trace import read_trace
-from unchoke.reports.trace.trace_diff import compare_traces
 from unchoke.reports.trace.trace_html import render_trace_html, save_trace_html
+from unchoke.reports.trace.trace_records import compare_traces
 
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>\u202e&amp;"
 

@@ -12,7 +12,7 @@ from unchoke.reports.trace import read_trace
 from unchoke.reports.trace.trace_records import Step
 
 if TYPE_CHECKING:
-    from tests.unit.measure.trace.conftest import Profiled
+    from tests.unit.reports.trace.conftest import Profiled
 
 
 def steps_of(made: traces.Recording, folder: Path) -> tuple[Step, ...]:

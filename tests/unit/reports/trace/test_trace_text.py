@@ -8,7 +8,7 @@ import pytest
 
 import traces
 from unchoke.reports.trace import read_trace
-from unchoke.reports.trace.trace_diff import compare_traces
+from unchoke.reports.trace.trace_records import compare_traces
 from unchoke.reports.trace.trace_text import format_us, render_trace
 
 

@@ -1,4 +1,4 @@
-"""Operators as torch itself counts them, and what belongs to the one that launched it."""
+"""Operators as torch itself counts them, what ran on a device by name, and memory over time, thinned without losing its peak."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 import traces
 from unchoke.reports.trace import read_trace
+from unchoke.reports.trace.trace_records import MemoryLine
 from unchoke.reports.trace.trace_source import shapes_text
 
 if TYPE_CHECKING:
-    from tests.unit.measure.trace.conftest import Profiled
+    from tests.unit.reports.trace.conftest import Profiled
 
 
 def test_every_operator_is_as_in_torchs_own_table(profiled: Profiled) -> None:
@@ -75,3 +77,53 @@ def test_a_call_that_only_repeats_the_one_around_it_counts_once(tmp_path: Path) 
 )
 def test_shapes_read_as_a_person_writes_them(dims: object, text: str) -> None:
     assert shapes_text(dims) == text
+
+
+def test_kernels_and_copies_are_summed_with_how_they_were_launched(tmp_path: Path) -> None:
+    made = traces.training_on_a_card()
+    made.kernel("sm80_xmma_fprop_implicit_gemm<float>", 1900, 60, link=0, occupancy=100)
+    gemm, copy = read_trace(made.save(tmp_path / "card.json")).kernels
+    assert (gemm.calls, gemm.total_us, gemm.min_us, gemm.max_us, gemm.mean_us) == (3, 660, 60, 300, 220)
+    assert gemm.share == pytest.approx(660 / 710)
+    assert (gemm.launched_by, gemm.grid, gemm.block) == ("aten::cudnn_convolution", "16×1×1", "128×1×1")
+    assert gemm.occupancy_percent == pytest.approx((600 * 50 + 60 * 100) / 660)
+    assert (copy.kind, copy.moved_bytes, copy.occupancy_percent) == ("copy", 2 * 786432, None)
+
+
+def test_a_trace_without_a_device_has_none(tmp_path: Path) -> None:
+    assert read_trace(traces.training_on_a_processor().save(tmp_path / "one.json")).kernels == ()
+
+
+def lines_of(made: traces.Recording, folder: Path) -> tuple[MemoryLine, ...]:
+    made.op("aten::empty", 0, 1)
+    return read_trace(made.save(folder / "one.json")).memory
+
+
+def test_each_device_has_its_line_with_the_peak(tmp_path: Path) -> None:
+    made = traces.Recording()
+    for at, total in ((10, 500), (20, 900), (30, 100)):
+        made.memory(at, 0, total)
+        made.memory(at, 0, 10 * total, device=1, reserved=20_000)
+    processor, card = lines_of(made, tmp_path)
+    assert (processor.device, processor.peak_bytes, processor.peak_at_us, processor.whole) == ("CPU", 900, 20, False)
+    assert (card.device, card.allocated, card.reserved, card.whole) == ("CUDA 1", (5000, 9000, 1000), (20_000,) * 3, True)
+
+
+def test_without_totals_what_was_allocated_is_added_up(tmp_path: Path) -> None:
+    made = traces.Recording()
+    for at, num_bytes in ((10, 500), (20, 400), (30, -600)):
+        made.memory(at, num_bytes, None)
+    (line,) = lines_of(made, tmp_path)
+    assert (line.allocated, line.peak_bytes) == ((500, 900, 300), 900)
+
+
+def test_a_long_line_is_thinned_but_keeps_its_peak_and_its_ends(tmp_path: Path) -> None:
+    made = traces.Recording()
+    totals = np.random.default_rng(0).integers(0, 10**6, 6000)
+    totals[4321] = 10**7
+    for at, total in enumerate(totals.tolist()):
+        made.memory(at, 0, total)
+    (line,) = lines_of(made, tmp_path)
+    assert len(line.at_us) <= 4000
+    assert (max(line.allocated), line.peak_at_us) == (10**7, 4321)
+    assert (line.allocated[0], line.allocated[-1]) == (totals[0], totals[-1])

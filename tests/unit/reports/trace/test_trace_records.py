@@ -6,8 +6,7 @@ from pathlib import Path
 
 import traces
 from unchoke.reports.trace import read_trace
-from unchoke.reports.trace.trace_diff import compare_traces
-from unchoke.reports.trace.trace_records import TraceDiff
+from unchoke.reports.trace.trace_records import TraceDiff, compare_traces
 
 
 def compared(before: traces.Recording, after: traces.Recording, folder: Path) -> TraceDiff:
