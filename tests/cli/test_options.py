@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
 
 from unchoke.cli.main import join_expect
-from unchoke.cli.options import DATA, DECODER, DEVICE, FEATURES, MACHINE, PATCHES, PROFILED, SCENES, TILES, TRAINED
-from unchoke.core.settings import Settings, load_remembered
+from unchoke.core.remembered import load_remembered
+from unchoke.core.settings import OPTIONS, flag
 from unchoke.core.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -34,9 +34,20 @@ def table(photos: Path, tmp_path: Path) -> Path:
     return tmp_path / "table.csv"
 
 
-def test_every_setting_has_an_option_and_every_option_a_setting() -> None:
-    of_scenes = {*SCENES, *TILES, *PATCHES, *DECODER}
-    assert {*DATA, *FEATURES, *TRAINED, *DEVICE, *MACHINE, *PROFILED, *of_scenes} == set(Settings.model_fields)
+def test_every_setting_is_an_option_of_the_commands_that_take_it() -> None:
+    import typer
+
+    from unchoke.cli.main import app
+
+    group: Any = typer.main.get_command(app)
+    for name, option in OPTIONS.items():
+        for command in option.commands:
+            found = group
+            for word in command.split("_"):
+                found = found.commands[word]
+            params = {one.name: one for one in found.params}
+            assert name in params, (command, name)
+            assert name == "data" or flag(name) in params[name].opts, (command, name)
 
 
 def test_all_options_together_reach_the_rehearsal(unchoke: Type, table: Path, photos: Path, tiny_weights: Path) -> None:

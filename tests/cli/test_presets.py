@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from unchoke.core.presets import preset_names
-from unchoke.core.settings import load_remembered
+from unchoke.core.remembered import load_remembered
 from unchoke.core.workspace import Workspace
 
 if TYPE_CHECKING:

@@ -19,22 +19,7 @@ from unchoke.cli import notebook_command as notebooks
 from unchoke.cli import profile_commands as profiling
 from unchoke.cli import scene_commands as scenes
 from unchoke.cli import tune_command as tuning
-from unchoke.cli.options import (
-    BUDGET,
-    DATA,
-    DEVICE,
-    FEATURES,
-    MACHINE,
-    PROFILED,
-    TRAINED,
-    Detach,
-    DryRun,
-    Json,
-    Out,
-    Run,
-    Weights,
-    takes,
-)
+from unchoke.cli.options import Detach, DryRun, Json, Out, Run, Weights, takes
 from unchoke.cli.showing import INTERRUPTED, Shown, hush_profiler, show
 from unchoke.core.errors import UsageError
 from unchoke.reports.console import Console
@@ -71,7 +56,7 @@ def root(
 
 
 @app.command()
-@takes("device", "workers", "precision")
+@takes("doctor")
 def doctor(typed: dict[str, Any], json: Json = False) -> None:
     """This machine: what it is, and what was chosen for it, each with its reason."""
 
@@ -86,7 +71,7 @@ def doctor(typed: dict[str, Any], json: Json = False) -> None:
 
 
 @app.command()
-@takes(*DATA)
+@takes("check")
 def check(typed: dict[str, Any], out: Out = None, json: Json = False) -> None:
     """Pre-flight gate: is this data sound, and can workers load it? Exits 1 on errors. Never writes inside DATA."""
 
@@ -100,7 +85,7 @@ def check(typed: dict[str, Any], out: Out = None, json: Json = False) -> None:
 
 
 @app.command()
-@takes(*DATA, *FEATURES, *TRAINED, *DEVICE, *MACHINE, *PROFILED)
+@takes("fit")
 def fit(typed: dict[str, Any], out: Out = None, detach: Detach = False, dry_run: DryRun = False, json: Json = False) -> None:
     """The main job: check, extract features once, train, evaluate, report. Run it again and it goes on, or says it is done."""
 
@@ -117,7 +102,7 @@ def fit(typed: dict[str, Any], out: Out = None, detach: Detach = False, dry_run:
 
 
 @app.command()
-@takes(*DATA, *FEATURES, *TRAINED, *DEVICE, *MACHINE, *PROFILED)
+@takes("train")
 def train(typed: dict[str, Any], out: Out = None, detach: Detach = False, json: Json = False) -> None:
     """Train and evaluate, without the gate in front; extracts what is missing."""
 
@@ -144,7 +129,7 @@ def _detach(command: str, typed: dict[str, Any], out: Path | None, *, dry_run: b
 
 
 @app.command()
-@takes(*DATA, *FEATURES, *DEVICE)
+@takes("extract")
 def extract(
     typed: dict[str, Any],
     job: Annotated[str | None, typer.Option("--job", help="Run this one job of features/jobs_queue.csv, done or not.")] = None,
@@ -164,7 +149,7 @@ def extract(
 
 
 @app.command()
-@takes(*BUDGET)
+@takes("budget")
 def budget(
     typed: dict[str, Any],
     benchmark: Annotated[

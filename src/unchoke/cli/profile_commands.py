@@ -7,20 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from unchoke.cli.options import (
-    DATA,
-    DEVICE,
-    FEATURES,
-    MACHINE,
-    SCENES,
-    SCENES_ARGUMENT,
-    SCHEDULE,
-    TILES,
-    TRAINED,
-    Json,
-    Out,
-    takes,
-)
+from unchoke.cli.options import Json, Out, takes
 from unchoke.cli.showing import Shown, hush_profiler, show
 from unchoke.reports.console import Console
 
@@ -74,7 +61,7 @@ def name_script(arguments: list[str]) -> list[str]:
 
 
 @profile_app.command("train")
-@takes(*DATA, *FEATURES, *TRAINED, *DEVICE, *MACHINE, *SCHEDULE)
+@takes("profile_train")
 def profile_train(typed: dict[str, Any], out: Out = None, json: Json = False) -> None:
     """Some steps of `unchoke train` under torch.profiler: where a step's time went, the top operators, a page. Keeps no run."""
 
@@ -89,7 +76,7 @@ def profile_train(typed: dict[str, Any], out: Out = None, json: Json = False) ->
 
 
 @profile_app.command("tile")
-@takes(*SCENES, *TILES, "workers", data=SCENES_ARGUMENT)
+@takes("profile_tile")
 def profile_tile(
     typed: dict[str, Any],
     windows: Annotated[int, typer.Option("--windows", min=1, help="How many windows to measure.")] = 24,

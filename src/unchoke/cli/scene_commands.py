@@ -7,22 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from unchoke.cli.options import (
-    DECODER,
-    DEVICE,
-    MACHINE,
-    PATCHES,
-    PROFILED,
-    SCENES,
-    SCENES_ARGUMENT,
-    TILES,
-    DryRun,
-    Json,
-    Out,
-    Run,
-    Weights,
-    takes,
-)
+from unchoke.cli.options import DryRun, Json, Out, Run, Weights, takes
 from unchoke.cli.showing import Shown, hush_profiler, show
 from unchoke.reports.console import Console
 
@@ -31,7 +16,7 @@ segment_app = typer.Typer(
 )
 
 
-@takes(*SCENES, *TILES, "workers", data=SCENES_ARGUMENT)
+@takes("tile")
 def tile(typed: dict[str, Any], out: Out = None, dry_run: DryRun = False, json: Json = False) -> None:
     """Scenes to training tiles: band files, multi-band files or large images, cut into NPZ windows with masks and a manifest.
 
@@ -48,7 +33,7 @@ def tile(typed: dict[str, Any], out: Out = None, dry_run: DryRun = False, json: 
 
 
 @segment_app.command("train")
-@takes(*SCENES, *PATCHES, *DECODER, *DEVICE, *(name for name in MACHINE if name != "grad_ckpt"), *PROFILED, data=SCENES_ARGUMENT)
+@takes("segment_train")
 def segment_train(typed: dict[str, Any], out: Out = None, json: Json = False) -> None:
     """Train a decoder on the encoder's cached pyramids of patches (or, with --cut none, the whole network)."""
 

@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from unchoke.cli.options import DATA, DEVICE, FEATURES, MACHINE, TRAINED, DryRun, Json, Out, takes
+from unchoke.cli.options import DryRun, Json, Out, takes
 from unchoke.cli.showing import Shown, show
 from unchoke.reports.console import Console
 
 
-@takes(*DATA, *FEATURES, *TRAINED, *DEVICE, *MACHINE)
+@takes("tune")
 def tune(
     typed: dict[str, Any],
     minutes: Annotated[float, typer.Option("--minutes", help="How long it may take, at most.")] = 2.0,

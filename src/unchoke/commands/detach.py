@@ -24,7 +24,8 @@ from unchoke.commands.results import FitResult
 from unchoke.core import atomic, listing
 from unchoke.core.errors import DataError, Interrupted, MachineError, UnchokeError, UsageError
 from unchoke.core.events import OnEvent
-from unchoke.core.settings import resolve_settings, typed_options
+from unchoke.core.remembered import resolve_settings
+from unchoke.core.settings import typed_options
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option
 from unchoke.reports.json import load_record, parse_event
 from unchoke.reports.text import render_fit_result

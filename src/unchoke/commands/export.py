@@ -192,7 +192,7 @@ def _refuse_other_weights(encoder: Encoder, name: str, sha256: str) -> None:
 
 def _weights_setting(found: FoundRun) -> Path | None:
     """The weights file the workspace's settings name, if any."""
-    from unchoke.core.settings import load_remembered
+    from unchoke.core.remembered import load_remembered
 
     remembered = load_remembered(found.workspace).get("weights") if found.workspace else None
     return Path(remembered) if remembered and Path(remembered).exists() else None

@@ -25,7 +25,8 @@ from unchoke.core.errors import DataError, UsageError
 from unchoke.core.events import Chosen, Event, Note, OnEvent
 from unchoke.core.fingerprint import digest
 from unchoke.core.metrics import format_metric, metric_label, metric_order
-from unchoke.core.settings import Settings, remember
+from unchoke.core.remembered import remember
+from unchoke.core.settings import Settings
 from unchoke.core.timers import StageTimers
 from unchoke.core.units import format_count
 from unchoke.core.workspace import Workspace, out_option
@@ -81,7 +82,7 @@ def count_folds(settings: Settings) -> int:
 def fold_session(session: Session, fold: int, *, on_event: OnEvent) -> FoldSession:
     """The same workspace and settings with `fold` as the test set, and clocks and choices of its own."""
     same = {one.name: getattr(session, one.name) for one in fields(Session)}
-    settings = session.settings.model_copy(update={"fold": fold})
+    settings = replace(session.settings, fold=fold)
     own = {"settings": settings, "timers": StageTimers(), "timelines": {}, "choices": [*session.choices], "on_event": on_event}
     return FoldSession(**same | own, whole=session.settings)
 

@@ -21,7 +21,8 @@ from unchoke.core.errors import MachineError, UsageError
 from unchoke.core.events import Note, OnEvent, Progress
 from unchoke.core.findings import Finding
 from unchoke.core.fingerprint import digest_file
-from unchoke.core.settings import Settings, load_remembered
+from unchoke.core.remembered import load_remembered
+from unchoke.core.settings import Settings, validate
 from unchoke.core.units import format_bytes, format_count, parse_bytes
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace, safe_name
 from unchoke.features.engine_openvino import OpenVinoEngine, import_openvino
@@ -284,9 +285,8 @@ def _settings(trained: TrainedSegmenter, scenes: str, *, memory: str | None, dev
     """Scenes are read as the run read them."""
     if memory is not None:
         parse_bytes(memory)
-    return Settings(
-        data=scenes, bands=trained.bands, grid=trained.grid, resampling=trained.resampling, memory=memory, device=device
-    )
+    read = {"bands": trained.bands, "grid": trained.grid, "resampling": trained.resampling}
+    return validate({"data": scenes, **read, "memory": memory, "device": device})
 
 
 def _overlap_px(trained: TrainedSegmenter, overlap: int | None) -> int:

@@ -19,8 +19,7 @@ from unchoke.commands.results import FitResult
 from unchoke.core import atomic
 from unchoke.core.errors import UsageError
 from unchoke.core.events import OnEvent
-from unchoke.core.flags import option
-from unchoke.core.settings import OF_TILES
+from unchoke.core.settings import OF_TILES, flag
 from unchoke.core.units import format_count
 from unchoke.core.workspace import out_option
 from unchoke.features.cut import END, NONE
@@ -103,7 +102,7 @@ def _refuse_unused(session: Session) -> None:
     unused = [name for name in ("mixup", "label_smoothing", "grad_ckpt", "sweep", "head", "folds") if getattr(settings, name)]
     if unused:
         raise UsageError(
-            f"{' and '.join(map(option, unused))} cannot be used for masks",
+            f"{' and '.join(map(flag, unused))} cannot be used for masks",
             why="masks are not mixed or smoothed, decoders keep what they computed, and splits are spatial",
             try_=f"leave {'it' if len(unused) == 1 else 'them'} out",
         )

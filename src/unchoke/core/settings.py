@@ -1,258 +1,433 @@
-"""What the user asked for, remembered in `unchoke.toml` of the workspace.
+"""The one table of settings: every option of every command, with its type, default, bounds and what becomes of it.
 
-In: what was typed, a preset, and what the workspace remembers. Out: one frozen `Settings`. A field that is None is chosen
-automatically, with its reason, when it is needed. Reading and writing the file is all the disk work done here. What `tune` found
-stands in the same file, in the table `[tuned]`: it is no setting, is kept when settings change, and is read by `core/tuned.py`.
-
-What wins: typed, then a preset typed with it, then what is remembered, then a preset that is remembered, then the default. What
-describes the data (columns, inputs, sums, weights, splits) and the frozen part (encoder, cut, tiles, views, cache) is remembered,
-beside the name of a preset; the trained part (`TRAINED_PART`) is what experiments vary and is not, unless someone wrote it into
-the file by hand.
+An entry of `Settings` is all there is to declare: `Settings` checks values, the command line (`cli/options.py`), the functions of
+`import unchoke` (written by `cli/front_door.py`), what a workspace remembers (`core/remembered.py`) and what tells two runs apart
+are read from it. A field that is None is chosen automatically, with its reason, when it is needed. No file is read here but those
+of presets. Annotations are read when the module is, by whoever needs the table: they are values here, and not text.
 """
 
-from __future__ import annotations
-
 import os
-import re
-import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from functools import cache, partial
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from annotated_types import Interval
 
-from unchoke.core import atomic
 from unchoke.core.errors import UsageError
-from unchoke.core.flags import option, switched_off
 from unchoke.core.presets import load_preset
+from unchoke.core.setting_values import (
+    Finite,
+    Parsed,
+    parse_cut,
+    parse_fold,
+    parse_long,
+    parse_memory,
+    parse_names,
+    parse_normalise,
+    parse_strides,
+    parse_sums,
+    parse_tile_size,
+    parse_tiles,
+    parse_weights,
+)
 from unchoke.core.units import format_count, parse_bytes
-from unchoke.core.workspace import Workspace
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter, ValidationError
 
 HeadKind = Literal["linear", "mlp", "attention"]
 FusionKind = Literal["mean", "film", "attention"]
-NO_PRESET = "none"
-SMALLEST_TILE_PX, LARGEST_TILE_PX = 16, 16384
-OF_TILES = ("tile_size", "edges", "min_valid", "compress", "store", "parallel")
-OF_SCENES = (
-    *("bands", "grid", "resampling", "overlap", "normalise", "mask", "polygons", "polygon_class", "block_px"),
-    *("patch_size", "strides", "classes", "ignore", "baseline", "decoder", "dice"),
-)
-"""Settings that only `tile`, and only commands about scenes, have."""
+Group = Literal["Data", "Scenes", "Frozen part", "Trained part", "Machine", "Profile"]
+"""Under which heading options stand in a help text, in this order."""
 ANYTHING = "any"
 """The word for no expectation: what a preset expects of the images is dropped by typing it."""
-TRAINED_PART = (
-    *("head", "fusion", "decoder", "dice", "epochs", "batch_size", "lr", "weight_decay", "layer_decay", "warmup", "ema", "clip"),
-    *("label_smoothing", "mixup", "augment", "class_weights", "batch_norm", "patience", "sweep"),
-    *("memory", "sub_batch", "eval_batch", "grad_ckpt", "train_precision", "compile", "channels_last"),
-    *("devices", "checkpoint_every"),
-)
-_ABOUT = "# What this workspace remembers of its data and frozen part; typed options override it.\n"
-TUNED = "tuned"
-_TUNED_ABOUT = "# What `unchoke tune` tried on this machine, and what came of it; typed options override it.\n"
-PROFILED = ("profile", "profile_wait", "profile_warmup", "profile_active", "profile_repeat")
-"""What is recorded of a training by the way: neither the result nor which run it is depends on these."""
-NOT_REMEMBERED = (*TRAINED_PART, *PROFILED, "overlap", "baseline")
-"""What experiments vary, what is recorded by the way, and how far windows overlap: one thing for tiles, another for patches."""
+
+TRAIN = ("fit", "train", "tune", "profile_train")
+EXTRACT = (*TRAIN, "extract")
+PHOTOS = (*EXTRACT, "check")
+TILE = ("tile", "profile_tile")
+MASKS = ("segment_train",)
+SCENES = (*TILE, *MASKS)
+"""Commands that take the same options, by the names of their functions."""
 
 
-def _fold(value: Any) -> Any:
-    """A number, typed or written, or the word `all`."""
-    text = str(value).strip().lower()
-    if text != "all" and not re.fullmatch(r"[0-9]+", text):
-        raise ValueError("should be the number of a fold, counted from 0, or the word all")
-    return text if text == "all" else int(text)
+@dataclass(frozen=True)
+class Option:
+    """What a setting's type and default do not say: its help, who takes it, and what becomes of it."""
+
+    help: str
+    """One or two sentences, the default left out: it is added."""
+    group: Group
+    commands: tuple[str, ...]
+    """The functions that take it."""
+    flag: str = ""
+    """How it is typed, where that is not its own name."""
+    help_for_scenes: str = ""
+    """What commands about scenes say instead."""
+    path: bool = False
+    """Whether it may name a file or folder: from Python a `Path` will do."""
+    shows_default: bool = True
+    remembered: bool = True
+    """Whether a workspace keeps it for the next command: what experiments vary is not kept."""
+    tells_runs_apart: bool = False
+    """Whether trained weights depend on it, beside the data and how it is shown, which have digests of their own."""
+    networks_only: bool = False
+    """Whether only training through a network looks at it."""
+    heads_only: bool = False
 
 
-def _cut(value: Any) -> str:
-    """`end`, `none` or a negative number, which a file may hold as a number; for masks `pyramid`, which is their `end`."""
-    text = str(value).strip().lower()
-    if not re.fullmatch(r"end|pyramid|none|-[1-9][0-9]*", text):
-        raise ValueError("should be end, none, or -k to train the last k blocks, for instance -4")
-    return text
+_photos = partial(Option, group="Data", commands=PHOTOS)
+_data = partial(Option, group="Data", commands=(*PHOTOS, *SCENES))
+_scenes = partial(Option, group="Scenes", commands=SCENES)
+_tiles = partial(Option, group="Scenes", commands=TILE)
+_frozen = partial(Option, group="Frozen part", commands=(*EXTRACT, *MASKS))
+_trained = partial(Option, group="Trained part", commands=(*TRAIN, *MASKS), remembered=False, tells_runs_apart=True)
+_network = partial(_trained, networks_only=True)
+_masks = partial(_trained, commands=MASKS)
+_host = partial(Option, group="Machine")
+_machine = partial(Option, group="Machine", commands=(*TRAIN, *MASKS), remembered=False, networks_only=True)
+_profile = partial(Option, group="Profile", commands=("fit", "train", "profile_train", *MASKS), remembered=False)
+
+Share = Annotated[float, Interval(ge=0, lt=1)]
+Weight = Annotated[float, Interval(ge=0), Finite()]
 
 
-def _tiles(value: Any) -> str:
-    match = re.fullmatch(r"([1-9][0-9]?)[x×]([1-9][0-9]?)", str(value).strip().lower())
-    if match is None:
-        raise ValueError("should be ROWSxCOLUMNS, for instance 2x2")
-    return f"{match[1]}x{match[2]}"
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Every option, in the order of the pipeline. The names are those of the command line. Values are checked by `validate`."""
 
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
-def _memory(value: Any) -> str:
-    """A size as it was written, once it can be read."""
-    text = str(value).strip()
-    try:
-        num_bytes = parse_bytes(text)
-    except UsageError as error:
-        raise ValueError("should be a size like 4GB or 3.2GiB") from error
-    if num_bytes < 1:
-        raise ValueError("should be more than nothing")
-    return text
+    preset: Annotated[
+        str | None, _data("Settings that belong together, see `unchoke presets list`; what is typed wins. 'none' forgets one.")
+    ] = None
 
+    data: Annotated[
+        str,
+        _data(
+            "Class folders, or a CSV or Parquet table. Left out, what this workspace was made for.",
+            path=True,
+            help_for_scenes="Band files or multi-band files in folders, a large image, or a table. "
+            "Left out, what this workspace was made for.",
+        ),
+    ] = ""
+    images: Annotated[
+        tuple[str, ...], _data("Folder that holds the images of a table; repeat it for several folders.", path=True)
+    ] = ()
+    id: Annotated[
+        str | None, _data("Column with image ids (file names with or without ending), looked up in the image folders.")
+    ] = None
+    path: Annotated[str | None, _data("Column with image paths, relative to the image folders or to the table.")] = None
+    label: Annotated[
+        str | None,
+        _data("Column with the class of each image. For scenes: a label raster, a folder of them, or a column.", path=True),
+    ] = None
+    target: Annotated[
+        tuple[str, ...], _photos("Numeric column to predict; repeat it for several. For long tables: a target name to keep.")
+    ] = ()
+    long: Annotated[
+        Annotated[tuple[str, str], Parsed(parse_long)] | None,
+        _photos("NAME,VALUE columns of a table with one row per image and target."),
+    ] = None
+    input: Annotated[
+        tuple[str, ...],
+        _photos("Numeric column the network sees beside the image (NDVI, height); repeat it for several.", tells_runs_apart=True),
+    ] = ()
+    group: Annotated[
+        str | None, _data("Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant.")
+    ] = None
+    split: Annotated[str | None, _data("Column with train, val or test. Left out, a stratified split is made and kept.")] = None
+    val_share: Annotated[Share, _data("Share of the samples used to pick the best epoch or head.")] = 0.15
+    test_share: Annotated[Share, _data("Share of the samples kept back for the final figures.")] = 0.15
+    folds: Annotated[
+        int | None, Interval(ge=2), _photos("Split into K folds instead; --fold says which one is the test set.")
+    ] = None
+    fold: Annotated[
+        int | Literal["all"],
+        Parsed(parse_fold),
+        _photos("Which fold is the test set, or all: one run for each, every sample predicted once."),
+    ] = 0
+    expect: Annotated[
+        str | None, _photos("What every image should be, for instance '600x450 rgb'; 'any' drops what a preset expects.")
+    ] = None
+    max_failures: Annotated[float, Interval(ge=0, le=1), _data("Share of unreadable images above which the run stops.")] = 0.05
+    positive: Annotated[bool, _photos("Targets are never negative: the outputs cannot be either.", tells_runs_apart=True)] = False
+    sums: Annotated[
+        dict[str, tuple[str, ...]],
+        Parsed(parse_sums),
+        _photos(
+            "NAME=A+B: this target is the sum of others and is derived, not learned; repeat it for several.",
+            flag="--sum",
+            tells_runs_apart=True,
+        ),
+    ] = field(default_factory=dict)
+    target_weights: Annotated[
+        dict[str, Weight],
+        Parsed(parse_weights),
+        _photos(
+            "NAME=W: what this target counts in loss and score; repeat it for several.",
+            flag="--target-weight",
+            tells_runs_apart=True,
+        ),
+    ] = field(default_factory=dict)
 
-def _sums(value: Any) -> Any:
-    """``NAME=A+B``, one or several of them, as a table; a table stays one."""
-    if isinstance(value, str | Sequence):
-        pairs = [_pair(text, "NAME=A+B", last=False) for text in _texts(value)]
-        value = {name: [part.strip() for part in parts.split("+")] for name, parts in pairs}
-    if isinstance(value, dict) and not all(name and parts and all(parts) for name, parts in value.items()):
-        raise ValueError("every sum needs a name and the names of its parts, NAME=A+B")
-    return value
+    bands: Annotated[
+        tuple[str, ...],
+        Parsed(parse_names),
+        _scenes("Bands to use, in this order: B2,B3,B4, or repeat it. Left out, all bands every scene has."),
+    ] = ()
+    grid: Annotated[str, _scenes("Pixels to work on: finest, coarsest, the name of a band, or a pixel size.")] = "finest"
+    resampling: Annotated[
+        Literal["nearest", "bilinear", "cubic", "average"],
+        _scenes("nearest, bilinear, cubic or average: how bands come onto the grid."),
+    ] = "bilinear"
+    tile_size: Annotated[
+        int | Literal["auto"],
+        Parsed(parse_tile_size),
+        _tiles("Side of a tile in pixels, or auto: measured on your scenes."),
+    ] = 512
+    overlap: Annotated[
+        int | None,
+        Interval(ge=0),
+        _scenes("Pixels that neighbouring windows share (default 0 for tiles, 64 for patches).", remembered=False),
+    ] = None
+    edges: Annotated[
+        Literal["smaller", "padded"], _tiles("smaller or padded: what becomes of windows at the right and lower edge.")
+    ] = "smaller"
+    normalise: Annotated[
+        Annotated[str, Parsed(parse_normalise)] | None,
+        _scenes("none, max, percentile, percentile:2,98, a number, or B2=10000,B3=9000: what bands are divided by."),
+    ] = None
+    mask: Annotated[
+        str | None, _scenes("Expression over bands that is true inside the mask, for instance '(B3-B5)/(B3+B5) > 0'.")
+    ] = None
+    polygons: Annotated[
+        str | None, _scenes("Vector file (GeoJSON, GeoPackage, shapefile) whose polygons are the mask.", path=True)
+    ] = None
+    polygon_class: Annotated[
+        str | None, _scenes("Field of the polygons that holds their class number. Left out, every polygon is class 1.")
+    ] = None
+    min_valid: Annotated[
+        float, Interval(ge=0, le=1), _tiles("Skip tiles with a smaller share of valid pixels; 0 skips none.")
+    ] = 0.0
+    compress: Annotated[
+        Literal["isal", "zlib", "none"] | None,
+        _tiles("isal, zlib or none: how NPZ files are written. Left out, measured on your scenes."),
+    ] = None
+    store: Annotated[
+        Literal["float32", "raw"], _tiles("float32, normalised; or raw: as the files have it, with the constants beside it.")
+    ] = "float32"
+    parallel: Annotated[
+        Literal["threads", "processes"] | None,
+        _tiles("threads or processes. Left out, threads, unless processes measure faster."),
+    ] = None
+    block_px: Annotated[
+        int | None,
+        Interval(ge=1),
+        _scenes("Side of the blocks that go to train, val or test as a whole. Left out, chosen from the scenes."),
+    ] = None
+    patch_size: Annotated[
+        int | None, Interval(ge=32, le=4096), _frozen("Side of a patch in pixels (default 256).", commands=MASKS)
+    ] = None
+    strides: Annotated[
+        tuple[int, ...], Parsed(parse_strides), _frozen("Levels of the encoder's pyramid that are kept.", commands=MASKS)
+    ] = (4, 8, 16, 32)
+    classes: Annotated[
+        tuple[str, ...], Parsed(parse_names), _scenes("Names of the classes 0, 1, …: clear,cloud, or repeat it.")
+    ] = ()
+    ignore: Annotated[int | None, Interval(ge=0, le=65535), _scenes("Label value that counts as unlabelled.")] = None
+    baseline: Annotated[
+        str | None,
+        _masks("Expression to compare with on the test pixels, true for class 1: '(b3-b6)/(b3+b6) > 0'.", tells_runs_apart=False),
+    ] = None
 
+    encoder: Annotated[str, _frozen("Network: any timm model name.", commands=(*EXTRACT, *MASKS, "budget"))] = (
+        "tf_efficientnet_lite0"
+    )
+    weights: Annotated[
+        str | None, _frozen("Weights file for the encoder: safetensors, or a .pt with nothing but tensors.", path=True)
+    ] = None
+    cut: Annotated[
+        str,
+        Parsed(parse_cut),
+        _frozen(
+            "Where the frozen part ends: end (all; for masks, pyramid), -4 (the last 4 blocks train), none (everything trains).",
+            commands=(*EXTRACT, *MASKS, "budget"),
+            shows_default=False,
+            tells_runs_apart=True,
+        ),
+    ] = "end"
+    input_px: Annotated[
+        int | None,
+        Interval(ge=16, le=8192),
+        _frozen(
+            "Side of the square the network sees, in pixels. Left out, the one it was made for.", commands=(*EXTRACT, "budget")
+        ),
+    ] = None
+    streams: Annotated[
+        int,
+        Interval(ge=1, le=16),
+        _frozen("Split each image side by side into this many streams.", commands=(*EXTRACT, "budget")),
+    ] = 1
+    tiles: Annotated[
+        str,
+        Parsed(parse_tiles),
+        _frozen("ROWSxCOLUMNS grid on each stream, every tile seen at full input size.", commands=(*EXTRACT, "budget")),
+    ] = "1x1"
+    views: Annotated[
+        int, Interval(ge=0, le=64), _frozen("Cache K augmented views of each image as well; training draws among them.")
+    ] = 0
+    engine: Annotated[
+        Literal["torch", "openvino"] | None,
+        _frozen("torch or openvino. Left out, the fastest that agrees with float32 torch on your images."),
+    ] = None
+    precision: Annotated[
+        Literal["f32", "bf16", "f16", "int8"] | None,
+        _frozen(
+            "f32, bf16, f16 or int8 for the frozen part. Left out, chosen and checked.", commands=(*EXTRACT, *MASKS, "doctor")
+        ),
+    ] = None
+    cache: Annotated[
+        Literal["ram", "disk", "none"] | None,
+        _frozen(
+            "ram, disk or none: where decoded images are kept with --cut none. Left out, chosen by what fits.", commands=EXTRACT
+        ),
+    ] = None
+    device: Annotated[
+        str | None,
+        _host(
+            "cpu, cuda, cuda:N or mps. Left out, chosen by `unchoke doctor`'s rules.",
+            commands=(*EXTRACT, *MASKS, "budget", "doctor"),
+        ),
+    ] = None
+    workers: Annotated[
+        int | None, Interval(ge=0), _host("Threads or processes that load and encode.", commands=(*EXTRACT, *SCENES, "doctor"))
+    ] = None
+    job_size: Annotated[int, Interval(ge=1), _frozen("Images per micro-job.")] = 64
 
-def _weights(value: Any) -> Any:
-    """``NAME=W``, one or several of them, as a table; a table stays one."""
-    return dict(_pair(text, "NAME=WEIGHT", last=True) for text in _texts(value)) if isinstance(value, str | Sequence) else value
+    head: Annotated[
+        HeadKind | None,
+        _trained(
+            "linear, mlp or attention, on the frozen network. Left out, a few are tried and validation picks.",
+            commands=TRAIN,
+            heads_only=True,
+        ),
+    ] = None
+    fusion: Annotated[
+        FusionKind,
+        _trained(
+            "How tiles become one: mean, film (each tile adjusted by their mean) or attention.", commands=(*TRAIN, "budget")
+        ),
+    ] = "mean"
+    decoder: Annotated[
+        Literal["unet", "fpn"] | None,
+        _masks("unet or fpn, from segmentation-models-pytorch (default fpn; unet for other strides than 4,8,16,32)."),
+    ] = None
+    dice: Annotated[
+        float | None, Interval(ge=0, le=1), _masks("Share of the Dice loss; the rest is cross-entropy (default 0.5).")
+    ] = None
+    epochs: Annotated[int, Interval(ge=1), _trained("Passes over the training samples.")] = 20
+    batch_size: Annotated[
+        int | None,
+        Interval(ge=1),
+        _trained("Samples per step. Left out, chosen from the size of the train split.", commands=(*TRAIN, *MASKS, "budget")),
+    ] = None
+    lr: Annotated[float | None, Interval(gt=0), _trained("Learning rate: of the head, and of the last block that trains.")] = None
+    weight_decay: Annotated[float | None, Interval(ge=0), _trained("AdamW weight decay.")] = None
+    layer_decay: Annotated[
+        float | None,
+        Interval(gt=0, le=1),
+        _network("Learning rate of each layer as a share of that of the layer above it, up to 1."),
+    ] = None
+    warmup: Annotated[float | None, Interval(ge=0), _network("Epochs in which the learning rate rises to its full value.")] = None
+    ema: Annotated[
+        float | None,
+        Interval(ge=0, lt=1),
+        _network("Decay of the running average of the weights that is evaluated and kept, 0 for none."),
+    ] = None
+    clip: Annotated[float | None, Interval(ge=0), _network("Largest gradient norm, 0 for no limit.")] = None
+    label_smoothing: Annotated[float | None, Interval(ge=0, lt=1), _trained("Label smoothing, 0 to below 1.", commands=TRAIN)] = (
+        None
+    )
+    mixup: Annotated[
+        float | None, Interval(ge=0), _trained("Mixup: alpha of its beta distribution, 0 for none.", commands=TRAIN)
+    ] = None
+    augment: Annotated[
+        Literal["none", "light", "strong"] | None,
+        _trained("none, light or strong: how much images are varied with --cut none.", commands=(*TRAIN, *MASKS, "budget")),
+    ] = None
+    class_weights: Annotated[
+        Literal["none", "tempered", "balanced"] | None, _trained("none, tempered or balanced: weigh rare classes up.")
+    ] = None
+    batch_norm: Annotated[
+        Literal["frozen", "train"] | None,
+        _network("frozen or train: whether batch statistics follow your images in the part that trains."),
+    ] = None
+    patience: Annotated[
+        int | None, Interval(ge=0), _trained("Stop after this many epochs without a better validation score, 0 for never.")
+    ] = None
+    sweep: Annotated[
+        int,
+        Interval(ge=0),
+        _trained("Train this many head configurations at once and pick by validation.", commands=TRAIN, heads_only=True),
+    ] = 0
+    seed: Annotated[int, _trained("Seed of everything that is random.", commands=(*TRAIN, *SCENES), remembered=True)] = 0
 
+    memory: Annotated[
+        Annotated[str, Parsed(parse_memory)] | None,
+        _machine(
+            "Memory that training may take, for instance 4GB; batches are measured and chosen to stay below.",
+            commands=(*TRAIN, *MASKS, "budget"),
+        ),
+    ] = None
+    sub_batch: Annotated[
+        int | None,
+        Interval(ge=1),
+        _machine("Samples that go through the network at once; a step adds up several. Left out, what fits."),
+    ] = None
+    eval_batch: Annotated[
+        int | None, Interval(ge=1), _machine("Samples at once where no gradients are needed. Left out, what fits.")
+    ] = None
+    grad_ckpt: Annotated[
+        bool | None,
+        _machine("Compute activations twice to save memory. Left out, only where it is needed.", commands=(*TRAIN, "budget")),
+    ] = None
+    train_precision: Annotated[
+        Literal["f32", "bf16", "f16"] | None,
+        _machine(
+            "f32, bf16 or f16 for the part that trains. Left out, what is safe on this device.",
+            commands=(*TRAIN, *MASKS, "budget"),
+            tells_runs_apart=True,
+        ),
+    ] = None
+    compile: Annotated[
+        bool | None,
+        _machine("Compile the network with torch.compile. Left out, only where it repays its time.", tells_runs_apart=True),
+    ] = None
+    channels_last: Annotated[
+        bool | None,
+        _machine(
+            "Channels-last memory layout. Left out, only where it is safe and faster.",
+            commands=(*TRAIN, *MASKS, "budget"),
+            tells_runs_apart=True,
+        ),
+    ] = None
+    devices: Annotated[int, Interval(ge=1), _machine("Processes that train together, one for each device.")] = 1
+    checkpoint_every: Annotated[float, Interval(ge=0), _machine("Seconds between checkpoints within an epoch.")] = 60.0
 
-def _texts(value: Any) -> list[str]:
-    return [value] if isinstance(value, str) else [str(item) for item in value]
-
-
-def _pair(text: str, form: str, *, last: bool) -> tuple[str, str]:
-    name, sign, rest = text.rpartition("=") if last else text.partition("=")
-    if not (sign and name.strip() and rest.strip()):
-        raise ValueError(f"should look like {form}")
-    return name.strip(), rest.strip()
-
-
-def _tile_size(value: Any) -> Any:
-    """A number of pixels, or the word `auto`."""
-    text = str(value).strip().lower()
-    if text == "auto":
-        return text
-    if not re.fullmatch(r"[0-9]+", text) or not SMALLEST_TILE_PX <= int(text) <= LARGEST_TILE_PX:
-        raise ValueError(f"should be a number of pixels from {SMALLEST_TILE_PX} to {LARGEST_TILE_PX}, or the word auto")
-    return int(text)
-
-
-def _names(value: Any) -> Any:
-    """``B2,B3`` typed once, or once for each."""
-    return tuple(part.strip() for text in _texts(value) for part in text.split(",") if part.strip())
-
-
-def _strides(value: Any) -> Any:
-    """``4,8,16,32``, or a list of numbers: ascending powers of two."""
-    parts = value.replace("/", ",").split(",") if isinstance(value, str) else list(value)
-    strides = tuple(int(part) for part in parts if str(part).strip().isdigit())
-    if len(strides) != len(parts) or sorted(set(strides)) != list(strides) or any(one < 1 or one & (one - 1) for one in strides):
-        raise ValueError("should be ascending powers of two, for instance 4,8,16,32")
-    return strides
-
-
-def _normalise(value: Any) -> str:
-    """`none`, `max`, `percentile`, `percentile:LOW,HIGH`, a number, or NAME=NUMBER for each band."""
-    text = str(value).strip()
-    number = r"[0-9]+(?:\.[0-9]+)?"
-    forms = rf"none|max|percentile(?::{number},{number})?|{number}|[^=,]+={number}(?:,[^=,]+={number})*"
-    if not re.fullmatch(forms, text):
-        raise ValueError("should be none, max, percentile, percentile:2,98, a number like 10000, or B2=10000,B3=9000")
-    return text
-
-
-Share = Annotated[float, Field(ge=0, lt=1)]
-Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
-class Settings(BaseModel):
-    """Every option of `fit`, in the order of the pipeline. The names are those of the command line."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    preset: str | None = None
-
-    data: str = ""
-    images: tuple[str, ...] = ()
-    id: str | None = None
-    path: str | None = None
-    label: str | None = None
-    target: tuple[str, ...] = ()
-    long: tuple[str, str] | None = None
-    input: tuple[str, ...] = ()
-    group: str | None = None
-    split: str | None = None
-    val_share: Share = 0.15
-    test_share: Share = 0.15
-    folds: int | None = Field(default=None, ge=2)
-    fold: Annotated[int | Literal["all"], BeforeValidator(_fold)] = 0
-    expect: str | None = None
-    max_failures: float = Field(default=0.05, ge=0, le=1)
-    positive: bool = False
-    sums: Annotated[dict[str, tuple[str, ...]], BeforeValidator(_sums)] = Field(default_factory=dict)
-    target_weights: Annotated[dict[str, Weight], BeforeValidator(_weights)] = Field(default_factory=dict)
-
-    bands: Annotated[tuple[str, ...], BeforeValidator(_names)] = ()
-    grid: str = "finest"
-    resampling: Literal["nearest", "bilinear", "cubic", "average"] = "bilinear"
-    tile_size: Annotated[int | Literal["auto"], BeforeValidator(_tile_size)] = 512
-    overlap: int | None = Field(default=None, ge=0)
-    edges: Literal["smaller", "padded"] = "smaller"
-    normalise: Annotated[str, BeforeValidator(_normalise)] | None = None
-    mask: str | None = None
-    polygons: str | None = None
-    polygon_class: str | None = None
-    min_valid: float = Field(default=0.0, ge=0, le=1)
-    compress: Literal["isal", "zlib", "none"] | None = None
-    store: Literal["float32", "raw"] = "float32"
-    parallel: Literal["threads", "processes"] | None = None
-    block_px: int | None = Field(default=None, ge=1)
-    patch_size: int | None = Field(default=None, ge=32, le=4096)
-    strides: Annotated[tuple[int, ...], BeforeValidator(_strides)] = (4, 8, 16, 32)
-    classes: Annotated[tuple[str, ...], BeforeValidator(_names)] = ()
-    ignore: int | None = Field(default=None, ge=0, le=65535)
-    baseline: str | None = None
-
-    encoder: str = "tf_efficientnet_lite0"
-    weights: str | None = None
-    cut: Annotated[str, BeforeValidator(_cut)] = "end"
-    input_px: int | None = Field(default=None, ge=16, le=8192)
-    streams: int = Field(default=1, ge=1, le=16)
-    tiles: Annotated[str, BeforeValidator(_tiles)] = "1x1"
-    views: int = Field(default=0, ge=0, le=64)
-    engine: Literal["torch", "openvino"] | None = None
-    precision: Literal["f32", "bf16", "f16", "int8"] | None = None
-    cache: Literal["ram", "disk", "none"] | None = None
-    device: str | None = None
-    workers: int | None = Field(default=None, ge=0)
-    job_size: int = Field(default=64, ge=1)
-
-    head: HeadKind | None = None
-    fusion: FusionKind = "mean"
-    decoder: Literal["unet", "fpn"] | None = None
-    dice: float | None = Field(default=None, ge=0, le=1)
-    epochs: int = Field(default=20, ge=1)
-    batch_size: int | None = Field(default=None, ge=1)
-    lr: float | None = Field(default=None, gt=0)
-    weight_decay: float | None = Field(default=None, ge=0)
-    layer_decay: float | None = Field(default=None, gt=0, le=1)
-    warmup: float | None = Field(default=None, ge=0)
-    ema: float | None = Field(default=None, ge=0, lt=1)
-    clip: float | None = Field(default=None, ge=0)
-    label_smoothing: float | None = Field(default=None, ge=0, lt=1)
-    mixup: float | None = Field(default=None, ge=0)
-    augment: Literal["none", "light", "strong"] | None = None
-    class_weights: Literal["none", "tempered", "balanced"] | None = None
-    batch_norm: Literal["frozen", "train"] | None = None
-    patience: int | None = Field(default=None, ge=0)
-    sweep: int = Field(default=0, ge=0)
-    seed: int = 0
-
-    memory: Annotated[str, BeforeValidator(_memory)] | None = None
-    sub_batch: int | None = Field(default=None, ge=1)
-    eval_batch: int | None = Field(default=None, ge=1)
-    grad_ckpt: bool | None = None
-    train_precision: Literal["f32", "bf16", "f16"] | None = None
-    compile: bool | None = None
-    channels_last: bool | None = None
-    devices: int = Field(default=1, ge=1)
-    checkpoint_every: float = Field(default=60.0, ge=0)
-
-    profile: bool = False
-    profile_wait: int = Field(default=1, ge=0)
-    profile_warmup: int = Field(default=1, ge=0)
-    profile_active: int = Field(default=3, ge=1)
-    profile_repeat: int = Field(default=1, ge=1)
+    profile: Annotated[
+        bool,
+        _profile(
+            "Record the first steps with torch.profiler, into logs/profiler: traces, a page, the top operators.",
+            commands=(*MASKS, "fit", "train"),
+        ),
+    ] = False
+    profile_wait: Annotated[int, Interval(ge=0), _profile("Steps to let pass before the profiler begins.")] = 1
+    profile_warmup: Annotated[int, Interval(ge=0), _profile("Steps in which it runs and keeps nothing.")] = 1
+    profile_active: Annotated[int, Interval(ge=1), _profile("Steps that are recorded.")] = 3
+    profile_repeat: Annotated[int, Interval(ge=1), _profile("How often, one trace each.")] = 1
 
     @property
     def test_fold(self) -> int:
@@ -270,67 +445,75 @@ class Settings(BaseModel):
 
     def given(self) -> dict[str, Any]:
         """What differs from the defaults: the part worth showing."""
-        return self.model_dump(mode="json", exclude_defaults=True)
+        return {name: value for name, value in self.to_dict().items() if value != _DEFAULTS[name]}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as a file holds them: lists in the place of tuples."""
+        return {name: _plain(getattr(self, name)) for name in OPTIONS}
 
 
-def resolve_settings(workspace: Workspace, typed: dict[str, Any]) -> tuple[Settings, dict[str, str]]:
-    """The settings in force; also where those come from that were not typed, name to reason.
-
-    Remembered settings only apply to the same DATA: pointing a workspace at other data starts from the defaults.
-    """
-    typed = {name: _as_text(value) for name, value in typed.items() if value is not None and value not in ((), [], {})}
-    remembered = _remembered_for(workspace, typed.get("data"))
-    layers = _layers(typed, remembered, workspace.settings_file.name)
-    values: dict[str, Any] = {}
-    reasons: dict[str, str] = {}
-    for layer, reason in layers:
-        values |= layer
-        reasons |= dict.fromkeys(layer, reason)
-    if values.get("preset") == NO_PRESET:
-        del values["preset"]
-    return validate(values), {name: reason for name, reason in reasons.items() if reason and name != "data"}
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return list(value) if isinstance(value, tuple) else value
 
 
-def _layers(typed: dict[str, Any], remembered: dict[str, Any], file: str) -> list[tuple[dict[str, Any], str]]:
-    """Values with the reason to give for them, the weakest first; nothing need be said of what was typed."""
-    kept = (remembered, f"remembered in {file}")
-    given = (typed, "")
-    name = typed.get("preset", remembered.get("preset"))
-    if name is None or name == NO_PRESET:
-        return [kept, given]
-    preset = (_preset_values(name), f"preset {name}")
-    return [kept, preset, given] if "preset" in typed else [preset, kept, given]
+TYPES: dict[str, Any] = {one.name: one.type for one in fields(Settings)}
+OPTIONS: dict[str, Option] = {
+    name: next(one for one in hint.__metadata__ if isinstance(one, Option)) for name, hint in TYPES.items()
+}
+_DEFAULTS = Settings().to_dict()
 
 
-def _preset_values(name: str) -> dict[str, Any]:
-    """What a preset sets, checked on its own so that a wrong value is blamed on the preset."""
-    values = load_preset(name).values
-    _refuse_unknown(f"the preset {name}", set(values) - set(Settings.model_fields) | set(values) & {"preset", "data"})
-    try:
-        validate(values)
-    except UsageError as error:
-        raise UsageError(f"the preset {name}: {error.what}", why=error.why, try_=error.try_) from error
-    return values
+def settings_where(chosen: Callable[[Option], bool]) -> tuple[str, ...]:
+    """The settings of which something holds, in the order of the table."""
+    return tuple(name for name, option in OPTIONS.items() if chosen(option))
 
 
-def _as_text(value: Any) -> Any:
-    """Paths, alone or in a list, as the text the command line would have given."""
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if isinstance(value, (list, tuple)):
-        return tuple(_as_text(item) for item in value)
-    return value
+OF_TILES = settings_where(lambda option: set(option.commands) <= set(TILE))
+"""What only cutting tiles looks at."""
 
 
-def _same_path(typed: Any, remembered: str) -> bool:
-    """`photos/` is `photos`: completion adds the slash."""
-    return isinstance(typed, str) and bool(remembered) and Path(typed) == Path(remembered)
+def options_of(command: str) -> tuple[str, ...]:
+    """The settings a command takes, by heading."""
+    headings = list(get_args(Group))
+    taken = settings_where(lambda option: command in option.commands)
+    return tuple(sorted(taken, key=lambda name: headings.index(OPTIONS[name].group)))
+
+
+def help_of(name: str, command: str) -> str:
+    """What the help of a command says of a setting, its default added."""
+    option, default = OPTIONS[name], _DEFAULTS[name]
+    text = option.help_for_scenes if option.help_for_scenes and command in SCENES else option.help
+    if not option.shows_default or default is None or default in ("", [], {}):
+        return text
+    return f"{text.removesuffix('.')} (default {_shown_default(default)})."
+
+
+def _shown_default(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def flag(name: str) -> str:
+    """How a setting is typed: `batch_size` as ``--batch-size``."""
+    return OPTIONS[name].flag or "--" + name.replace("_", "-")
+
+
+def flag_off(name: str) -> str:
+    """The option that says no to a yes-or-no setting."""
+    return "--no-" + flag(name).removeprefix("--")
 
 
 def validate(values: dict[str, Any]) -> Settings:
     """`Settings` from plain values; every wrong one is listed at once."""
+    from pydantic import ValidationError
+
     try:
-        return Settings(**values)
+        return _checked().validate_python(values)
     except ValidationError as error:
         problems = [
             f"{'.'.join(map(str, item['loc']))}: {_sentence(item['msg'])} (got {item['input']!r})" for item in error.errors()
@@ -342,30 +525,70 @@ def validate(values: dict[str, Any]) -> Settings:
         ) from error
 
 
+@cache
+def _checked() -> "TypeAdapter[Settings]":
+    """What checks values: pydantic is loaded here, so that a help text or a lint does without it."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Settings)
+
+
 def _sentence(message: str) -> str:
     own = message.removeprefix("Value error, ")
     return own if own != message else message.lower()
 
 
-def _explaining(error: ValidationError) -> str:
+def _explaining(error: "ValidationError") -> str:
     """The command whose help has the options concerned."""
-    names = {str(item["loc"][0]) for item in error.errors()}
-    if names & set(OF_TILES):
+    taken = [OPTIONS[name].commands for name in _concerned(error) if name in OPTIONS]
+    if any(set(commands) <= set(TILE) for commands in taken):
         return "tile"
-    return "segment train" if names & set(OF_SCENES) else "fit"
+    return "fit" if all("fit" in commands for commands in taken) else "segment train"
 
 
-def _named(error: ValidationError) -> str:
+def _concerned(error: "ValidationError") -> list[str]:
+    return list(dict.fromkeys(str(item["loc"][0]) for item in error.errors()))
+
+
+def _named(error: "ValidationError") -> str:
     """The options concerned as they are typed; an unknown one gives the nearest that exists."""
-    names = dict.fromkeys(str(item["loc"][0]) for item in error.errors())
-    known = [next(iter(get_close_matches(name, Settings.model_fields, n=1)), "every option") for name in names]
-    return " and ".join(name if " " in name else option(name) for name in dict.fromkeys(known))
+    known = [next(iter(get_close_matches(name, OPTIONS, n=1)), "every option") for name in _concerned(error)]
+    return " and ".join(name if " " in name else flag(name) for name in dict.fromkeys(known))
+
+
+def preset_values(name: str) -> dict[str, Any]:
+    """What a preset sets, checked on its own so that a wrong value is blamed on the preset."""
+    values = load_preset(name).values
+    refuse_unknown(f"the preset {name}", set(values) - set(OPTIONS) | set(values) & {"preset", "data"})
+    try:
+        validate(values)
+    except UsageError as error:
+        raise UsageError(f"the preset {name}: {error.what}", why=error.why, try_=error.try_) from error
+    return values
+
+
+def as_text(value: Any) -> Any:
+    """Paths, alone or in a list, as the text the command line would have given."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, (list, tuple)):
+        return tuple(as_text(item) for item in value)
+    return value
+
+
+def refuse_unknown(place: str, unknown: set[str]) -> None:
+    if unknown:
+        raise UsageError(
+            f"{place} has settings nobody knows: {', '.join(sorted(unknown))}",
+            why="a misspelt setting would be ignored in silence",
+            try_=f"remove or correct them; known are {', '.join(sorted(OPTIONS))}",
+        )
 
 
 def as_options(settings: Settings) -> list[str]:
     """The words that give these settings after `unchoke fit DATA`: the preset, and what differs from it and from the defaults."""
     words: list[str] = []
-    for name, value in _differing(settings).items():
+    for name, value in differing(settings).items():
         if name != "data":
             words += _words(name, value)
     return words
@@ -373,120 +596,26 @@ def as_options(settings: Settings) -> list[str]:
 
 def typed_options(typed: dict[str, Any]) -> list[str]:
     """The words that give these values after `unchoke fit`: DATA first where it is among them; what is None was not typed."""
-    given = {name: _as_text(value) for name, value in typed.items() if value is not None and value not in ((), [], {})}
+    given = {name: as_text(value) for name, value in typed.items() if value is not None and value not in ((), [], {})}
     data = [str(given.pop("data"))] if "data" in given else []
     return data + [word for name, value in given.items() for word in _words(name, value)]
 
 
 def _words(name: str, value: Any) -> list[str]:
-    flag = option(name)
+    typed = flag(name)
     if isinstance(value, bool):
-        return [flag if value else switched_off(name)]
+        return [typed if value else flag_off(name)]
     if name == "long" and not isinstance(value, str):
-        return [flag, ",".join(value)]
+        return [typed, ",".join(value)]
     if name == "sums" and isinstance(value, dict):
-        return [word for total, parts in value.items() for word in (flag, f"{total}={'+'.join(parts)}")]
+        return [word for total, parts in value.items() for word in (typed, f"{total}={'+'.join(parts)}")]
     if isinstance(value, dict):
-        return [word for key, item in value.items() for word in (flag, f"{key}={item}")]
-    return [word for item in (value if isinstance(value, list | tuple) else [value]) for word in (flag, str(item))]
+        return [word for key, item in value.items() for word in (typed, f"{key}={item}")]
+    return [word for item in (value if isinstance(value, list | tuple) else [value]) for word in (typed, str(item))]
 
 
-def _differing(settings: Settings) -> dict[str, Any]:
+def differing(settings: Settings) -> dict[str, Any]:
     """What must be said for the same settings to come about: all that differs from the preset over the defaults."""
-    base = Settings() if settings.preset is None else validate(_preset_values(settings.preset))
-    default = base.model_dump(mode="json")
-    return {name: value for name, value in settings.model_dump(mode="json", exclude_none=True).items() if value != default[name]}
-
-
-def load_remembered(workspace: Workspace) -> dict[str, Any]:
-    """The settings in `unchoke.toml`, or nothing if the workspace is new."""
-    return {name: value for name, value in _load_file(workspace).items() if name != TUNED}
-
-
-def load_tuned(workspace: Workspace) -> dict[str, Any]:
-    """The table `[tuned]` of `unchoke.toml`, as it is written; empty where nothing was tuned."""
-    found: dict[str, Any] = _load_file(workspace).get(TUNED, {})
-    return found
-
-
-def save_tuned(workspace: Workspace, table: dict[str, Any]) -> None:
-    """Put `table` in the place of `[tuned]`; what stands before it stays as it is, with its comments."""
-    atomic.write_text(workspace.settings_file, _settings_text(workspace) + _tuned_text(table))
-
-
-def _settings_text(workspace: Workspace) -> str:
-    """The file as far as it is about settings: as it was written, where `[tuned]` comes last in it, as we write it."""
-    import tomli_w
-
-    settings = load_remembered(workspace)
-    file = workspace.settings_file
-    text = file.read_text(encoding="utf-8") if file.exists() else ""
-    head = re.split(rf"^(?:\[{TUNED}\b|{re.escape(_TUNED_ABOUT)})", text, maxsplit=1, flags=re.MULTILINE)[0].rstrip()
-    try:
-        unchanged = tomllib.loads(head) == settings
-    except tomllib.TOMLDecodeError:
-        unchanged = False
-    return (head if unchanged else _ABOUT + tomli_w.dumps(settings).rstrip()) + "\n"
-
-
-def _tuned_text(table: dict[str, Any]) -> str:
-    import tomli_w
-
-    return f"\n{_TUNED_ABOUT}{tomli_w.dumps({TUNED: table})}" if table else ""
-
-
-def _load_file(workspace: Workspace) -> dict[str, Any]:
-    """Everything in `unchoke.toml`; what nobody knows is refused."""
-    file = workspace.settings_file
-    try:
-        loaded = tomllib.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} cannot be read", why=str(error), try_=f"mend the line, or delete {file.name}") from error
-    _refuse_unknown(str(file), set(loaded) - {*Settings.model_fields, TUNED})
-    if not isinstance(loaded.get(TUNED, {}), dict):
-        raise UsageError(f"{TUNED} in {file} is not a table", why="`unchoke tune` writes one", try_=f"remove the line of {TUNED}")
-    return loaded
-
-
-def _refuse_unknown(place: str, unknown: set[str]) -> None:
-    if unknown:
-        raise UsageError(
-            f"{place} has settings nobody knows: {', '.join(sorted(unknown))}",
-            why="a misspelt setting would be ignored in silence",
-            try_=f"remove or correct them; known are {', '.join(sorted(Settings.model_fields))}",
-        )
-
-
-def _remembered_for(workspace: Workspace, data: Any) -> dict[str, Any]:
-    """What is remembered of this DATA (None: of whichever it is)."""
-    remembered = load_remembered(workspace)
-    return remembered if data is None or _same_path(data, remembered.get("data", "")) else {}
-
-
-def remember(workspace: Workspace, settings: Settings) -> None:
-    """Write what describes the data and the frozen part to `unchoke.toml`, beside the name of the preset.
-
-    Options of the trained part are what experiments vary: each run's record keeps its own, and those that someone wrote into the
-    file by hand stay as they are. A file that says all this already is left alone, with its comments.
-    """
-    import tomli_w
-
-    before = _remembered_for(workspace, settings.data)
-    differing = _differing(settings)
-    current = settings.model_dump(mode="json", exclude_none=True)
-    kept = {
-        name: before[name] if name in NOT_REMEMBERED else value
-        for name, value in current.items()
-        if name in before or (name in differing and name not in NOT_REMEMBERED)
-    }
-    if before and kept == _plain(before):
-        return
-    atomic.write_text(workspace.settings_file, _ABOUT + tomli_w.dumps(kept) + _tuned_text(load_tuned(workspace)))
-
-
-def _plain(written: dict[str, Any]) -> dict[str, Any]:
-    """Values of a file in the form `remember` would write them; those of the trained part are written as they were."""
-    read = validate(written).model_dump(mode="json")
-    return {name: value if name in NOT_REMEMBERED else read[name] for name, value in written.items()}
+    base = Settings() if settings.preset is None else validate(preset_values(settings.preset))
+    default = base.to_dict()
+    return {name: value for name, value in settings.to_dict().items() if value is not None and value != default[name]}

@@ -124,7 +124,7 @@ def model_name(settings: Settings) -> str:
 
 def load_verdicts(workspace: Workspace, settings: Settings) -> Tuned | None:
     """What was found for the model the settings name, wherever and whenever that was; None if it was never tuned."""
-    from unchoke.core.settings import load_tuned
+    from unchoke.core.remembered import load_tuned
 
     model, table = model_name(settings), load_tuned(workspace)
     if model not in table:
@@ -141,6 +141,6 @@ def load_verdicts(workspace: Workspace, settings: Settings) -> Tuned | None:
 
 def save_verdicts(workspace: Workspace, tuned: Tuned) -> None:
     """Write the verdicts on one model; those on others stay."""
-    from unchoke.core.settings import load_tuned, save_tuned
+    from unchoke.core.remembered import load_tuned, save_tuned
 
     save_tuned(workspace, {**load_tuned(workspace), tuned.model: tuned.to_dict()})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError, UsageError
@@ -91,7 +91,7 @@ def _that_divides(facts: Sequence[SceneFacts], settings: Settings, usual: Choice
         if overlap_px >= size_px:
             break
         patches = plan_patches(facts, patch_px=size_px, overlap_px=overlap_px)
-        seeds = [] if len(patches) > _CERTAINLY_ENOUGH else [settings.model_copy(update={"seed": seed}) for seed in range(3)]
+        seeds = [] if len(patches) > _CERTAINLY_ENOUGH else [replace(settings, seed=seed) for seed in range(3)]
         tried[size_px] = [divide(facts, patches, one, patch_px=size_px, overlap_px=overlap_px).counts for one in seeds]
         if all(_has_every_side(counts, settings) for counts in tried[size_px]) and _train_share(tried[size_px]) >= _TRAIN_SHARE:
             return usual if size_px == usual.value else _smaller(usual, size_px, tried)

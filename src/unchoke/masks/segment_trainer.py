@@ -18,7 +18,7 @@ from unchoke.core import atomic
 from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError
 from unchoke.core.fingerprint import digest, hash_int
-from unchoke.core.settings import TRAINED_PART
+from unchoke.core.settings import settings_where
 from unchoke.core.units import format_count
 from unchoke.features.encoders import digest_tensors
 from unchoke.features.extraction import Extraction
@@ -40,8 +40,7 @@ from unchoke.training.network.plan_memory import Planned, plan_memory, remember_
 from unchoke.training.network.running import run_training_job
 from unchoke.training.scoring.selection import IMBALANCE_FOR_BALANCED
 
-_HOW_FAST = {"memory", "sub_batch", "eval_batch", "grad_ckpt", "devices", "checkpoint_every"}
-_THE_RESULT = {*TRAINED_PART, "seed", "cut"} - _HOW_FAST
+_THE_RESULT = settings_where(lambda option: option.tells_runs_apart and option.group != "Data")
 _DEFAULT_DICE = 0.5
 _FILE = "loop.json"
 

@@ -14,7 +14,8 @@ from unchoke.core import atomic
 from unchoke.core.choices import Choice
 from unchoke.core.errors import UsageError
 from unchoke.core.events import Chosen, Note, OnEvent, StageDone, StageStarted
-from unchoke.core.settings import Settings, remember, resolve_settings
+from unchoke.core.remembered import remember, resolve_settings
+from unchoke.core.settings import Settings
 from unchoke.core.timeline import Timeline
 from unchoke.core.timers import StageTimers
 from unchoke.core.tuned import Tuned, load_verdicts, model_name

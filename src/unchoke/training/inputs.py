@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unchoke.core.errors import UsageError
-from unchoke.core.flags import option
-from unchoke.core.settings import Settings
+from unchoke.core.settings import Settings, flag, settings_where
 from unchoke.features.cut import END, NONE, cut_network
 from unchoke.features.encoders import bare_encoder
 from unchoke.features.extraction import extract_features
@@ -29,11 +28,6 @@ from unchoke.training.network.training_job import StoredActivations
 from unchoke.training.problem import Learnable
 from unchoke.training.record import EncoderUse
 from unchoke.training.run_training import Trainer
-
-_NETWORKS_ONLY = (
-    *("layer_decay", "warmup", "ema", "clip", "batch_norm", "memory", "sub_batch", "eval_batch", "grad_ckpt"),
-    *("train_precision", "compile", "channels_last", "devices", "checkpoint_every"),
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +100,7 @@ def unheeded_options(settings: Settings) -> list[str]:
     if trains_network(settings):
         return []
     given = settings.given()
-    return [option(name) for name in _NETWORKS_ONLY if name in given]
+    return [flag(name) for name in settings_where(lambda option: option.networks_only) if name in given]
 
 
 def refuse_unused(settings: Settings) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import platform
 import shlex
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -192,5 +192,5 @@ def versions() -> dict[str, str]:
 
 def as_typed(command: str, settings: Settings, *, without: Collection[str] = ()) -> str:
     """The command line that gives these settings; those in `without` are of other commands, and only remembered."""
-    unset = {name: value for name, value in Settings().model_dump().items() if name in without}
-    return shlex.join(["unchoke", *command.split(), settings.data, *as_options(settings.model_copy(update=unset))])
+    unset = {name: getattr(Settings(), name) for name in without}
+    return shlex.join(["unchoke", *command.split(), settings.data, *as_options(replace(settings, **unset))])

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from unchoke.core.flags import option, switched_off
-from unchoke.core.settings import Settings
+from unchoke.core.settings import Settings, flag, flag_off
 from unchoke.features.recipe import FULL
 from unchoke.tuning.tune_frozen import FrozenSetup, FrozenWork
 from unchoke.tuning.tune_training import TrainSetup
@@ -61,7 +60,7 @@ def frozen_switches(settings: Settings, now: FrozenSetup, work: FrozenWork, labe
     """The switches of the frozen part; `labels` are the engines that may suit this machine, the most promising first."""
     streams = now.engine.startswith("openvino:")
     others = tuple(label for label in labels if label != now.engine)
-    given = " ".join(f"{option(name)} {value}" for name in ("engine", "precision") if (value := getattr(settings, name)))
+    given = " ".join(f"{flag(name)} {value}" for name in ("engine", "precision") if (value := getattr(settings, name)))
     most = max(1, work.num_inputs // now.engine_streams)
     batches = tuple(size for size in (2 * now.encode_batch, 4 * now.encode_batch, now.encode_batch // 2) if 1 <= size <= most)
     engine = Switch("engine", others, why_not=f"{SET}{given}" if given else "" if others else "no other engine suits here")
@@ -100,8 +99,8 @@ def _unless_set(settings: Settings, switch: Switch) -> Switch:
     value = getattr(settings, switch.name, None)
     if value is None:
         return switch
-    flag = switched_off(switch.name) if value is False else option(switch.name)
-    return Switch(switch.name, why_not=f"{SET}{flag}" if isinstance(value, bool) else f"{SET}{flag} {value}")
+    typed = flag_off(switch.name) if value is False else flag(switch.name)
+    return Switch(switch.name, why_not=f"{SET}{typed}" if isinstance(value, bool) else f"{SET}{typed} {value}")
 
 
 def _precision(now: TrainSetup, about: Circumstances) -> Switch:

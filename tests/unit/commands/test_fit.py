@@ -14,7 +14,7 @@ from unchoke.commands.fit import extract, fit, train
 from unchoke.commands.results import FitResult, Rehearsal
 from unchoke.core.errors import DataError, MachineError, UsageError
 from unchoke.core.events import Chosen, Event, StageStarted, ignore
-from unchoke.core.settings import load_remembered
+from unchoke.core.remembered import load_remembered
 from unchoke.core.workspace import Workspace
 from unchoke.jobs.queue import JobQueue
 from unchoke.photos.check_samples import check

@@ -19,7 +19,8 @@ from unchoke.commands.folds import FoldsResult, run_all_folds, train_all_folds
 from unchoke.commands.results import FitResult
 from unchoke.core.errors import DataError, Interrupted, UsageError
 from unchoke.core.events import Chosen, Event, Note, ignore
-from unchoke.core.settings import Settings, load_remembered
+from unchoke.core.remembered import load_remembered
+from unchoke.core.settings import Settings
 from unchoke.core.workspace import Workspace
 from unchoke.photos.manifest import load_manifest
 from unchoke.runs.session import Session, open_session

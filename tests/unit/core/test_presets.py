@@ -9,7 +9,8 @@ import pytest
 
 from unchoke.core.errors import UsageError
 from unchoke.core.presets import list_presets, load_preset, preset_names
-from unchoke.core.settings import Settings, as_options, load_remembered, remember, resolve_settings, validate
+from unchoke.core.remembered import load_remembered, remember, resolve_settings
+from unchoke.core.settings import Settings, as_options, validate
 from unchoke.core.workspace import Workspace
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -51,11 +52,9 @@ def test_each_holds_settings_that_exist_and_runs_offline(name: str) -> None:
 def test_options_in_the_comments_exist(name: str) -> None:
     import re
 
-    from unchoke.cli.options import DATA, DECODER, DEVICE, FEATURES, MACHINE, PATCHES, SCENES, TILES, TRAINED
-    from unchoke.core.flags import option, switched_off
+    from unchoke.core.settings import OPTIONS, flag, flag_off
 
-    names = {*DATA, *FEATURES, *TRAINED, *DEVICE, *MACHINE, *SCENES, *TILES, *PATCHES, *DECODER}
-    known = {form(name) for name in names for form in (option, switched_off)}
+    known = {form(name) for name in OPTIONS for form in (flag, flag_off)}
     assert not set(re.findall(r"--[a-z][a-z-]+", load_preset(name).text)) - known
 
 

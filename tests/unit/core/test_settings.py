@@ -1,106 +1,68 @@
-"""What was typed, over what the workspace remembers, over the defaults."""
+"""The table of settings: every entry says all there is to say, and values are checked against it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from unchoke.core.errors import UsageError
-from unchoke.core.settings import TRAINED_PART, Settings, as_options, load_remembered, remember, resolve_settings, validate
+from unchoke.core.remembered import resolve_settings
+from unchoke.core.settings import OPTIONS, Group, Settings, as_options, help_of, options_of, settings_where, validate
 from unchoke.core.workspace import Workspace
 
-
-def test_typed_beats_remembered_beats_default(tmp_path: Path) -> None:
-    workspace = Workspace(tmp_path)
-    remember(workspace, Settings(data="photos", epochs=7, images=("a", "b"), label="dx"))
-    settings, in_force = resolve_settings(workspace, {"data": "photos", "epochs": 9, "label": None, "images": ()})
-    assert (settings.epochs, settings.label, settings.images, settings.job_size) == (9, "dx", ("a", "b"), 64)
-    assert sorted(in_force) == ["images", "label"]
+COMMANDS = {
+    *("fit", "train", "tune", "extract", "check", "profile_train", "tile", "profile_tile", "segment_train", "budget", "doctor"),
+}
 
 
-def test_without_data_the_remembered_data_is_meant(tmp_path: Path) -> None:
-    workspace = Workspace(tmp_path)
-    remember(workspace, Settings(data="photos", seed=3))
-    settings, _ = resolve_settings(workspace, {"data": None})
-    assert (settings.data, settings.seed) == ("photos", 3)
+def test_every_setting_is_one_entry_with_its_help_its_heading_and_its_commands() -> None:
+    for name, option in OPTIONS.items():
+        assert option.help.endswith("."), name
+        assert option.group in get_args(Group), name
+        assert option.commands, name
+        assert set(option.commands) <= COMMANDS, name
+        assert "(default" not in option.help or getattr(Settings(), name) is None, f"{name}: its default is added"
 
 
-@pytest.mark.parametrize(("data", "seed"), [("photos/", 3), (Path("photos"), 3), ("./photos", 3), ("others", 0)])
-def test_remembered_settings_apply_to_the_same_data_only(tmp_path: Path, data: str | Path, seed: int) -> None:
-    workspace = Workspace(tmp_path)
-    remember(workspace, Settings(data="photos", seed=3))
-    settings, in_force = resolve_settings(workspace, {"data": data})
-    assert (settings.seed, in_force) == (seed, {"seed": "remembered in unchoke.toml"} if seed else {})
+def test_a_command_takes_settings_in_the_order_of_the_headings() -> None:
+    headings = [OPTIONS[name].group for name in options_of("fit")]
+    assert headings == sorted(headings, key=get_args(Group).index)
+    assert options_of("doctor") == ("precision", "device", "workers")
 
 
-def test_what_describes_data_and_frozen_part_survives_being_remembered(tmp_path: Path) -> None:
-    columns = {"long": ("name", "value"), "target": ("x", "y=z"), "input": ("NDVI", "height"), "folds": 5, "fold": "all"}
-    targets = {"sums": {"x": ("y=z", "w")}, "target_weights": {"x": 0.2, "y=z": 0.5}, "positive": True}
-    frozen = {"engine": "openvino", "cut": "-4", "input_px": 518, "streams": 2, "tiles": "2x3", "cache": "disk", "seed": 3}
-    settings = validate({"data": 'da"ta\\ü', "images": ("a b", "c,d"), **columns, **targets, **frozen})
-    remember(Workspace(tmp_path), settings)
-    assert resolve_settings(Workspace(tmp_path), {})[0] == settings
+@pytest.mark.parametrize(
+    ("name", "ending"),
+    [
+        ("epochs", "samples (default 20)."),
+        ("val_share", "head (default 0.15)."),
+        ("positive", "either (default no)."),
+        ("checkpoint_every", "epoch (default 60)."),
+        ("strides", "kept (default 4,8,16,32)."),
+        ("lr", "that trains."),
+    ],
+)
+def test_a_default_is_part_of_the_help(name: str, ending: str) -> None:
+    assert help_of(name, "fit").endswith(ending)
 
 
-def test_options_of_the_trained_part_are_not_remembered_unless_written_by_hand(tmp_path: Path) -> None:
-    workspace = Workspace(tmp_path)
-    remember(workspace, Settings(data="photos", head="mlp", lr=0.003, sweep=4, memory="4GB", grad_ckpt=True, devices=2))
-    assert load_remembered(workspace) == {"data": "photos"}
-    workspace.settings_file.write_text('data = "photos"\nhead = "linear"\n')
-    remember(workspace, resolve_settings(workspace, {"lr": 0.1, "views": 1})[0])
-    assert load_remembered(workspace) == {"data": "photos", "views": 1, "head": "linear"}
-    remember(workspace, resolve_settings(workspace, {"head": "mlp", "views": 2})[0])
-    assert load_remembered(workspace) == {"data": "photos", "views": 2, "head": "linear"}
+def test_data_is_explained_by_what_the_command_is_about() -> None:
+    assert help_of("data", "fit").startswith("Class folders")
+    assert help_of("data", "tile").startswith("Band files")
 
 
-def test_every_setting_of_the_trained_part_exists() -> None:
-    assert set(TRAINED_PART) < set(Settings.model_fields)
+def test_what_experiments_vary_is_not_remembered_and_tells_runs_apart() -> None:
+    assert {"lr", "head", "epochs", "train_precision"} < set(settings_where(lambda option: option.tells_runs_apart))
+    assert not {"memory", "devices", "profile", "overlap", "lr"} & set(settings_where(lambda option: option.remembered))
+    assert not {"memory", "devices", "profile"} & set(settings_where(lambda option: option.tells_runs_apart))
 
 
-BY_HAND = """\
-# measured in grams
-data = "train.csv"
-positive = true
-cut = -4          # a number will do
-epochs = 7
-streams = 1
-
-[sums]
-GDM_g = ["Dry_Green_g", "Dry_Clover_g"]  # what cattle eat
-Dry_Total_g = ["GDM_g", "Dry_Dead_g"]
-
-[target_weights]
-GDM_g = 0.2
-Dry_Total_g = 0.5
-"""
-
-
-def test_a_file_written_by_hand_is_honoured_and_kept_with_its_comments(tmp_path: Path) -> None:
-    workspace = Workspace(tmp_path)
-    workspace.settings_file.write_text(BY_HAND)
-    settings, in_force = resolve_settings(workspace, {"data": "train.csv", "epochs": 9, "lr": 0.1})
-    assert settings.sums == {"GDM_g": ("Dry_Green_g", "Dry_Clover_g"), "Dry_Total_g": ("GDM_g", "Dry_Dead_g")}
-    assert (settings.target_weights, settings.positive, settings.cut) == ({"GDM_g": 0.2, "Dry_Total_g": 0.5}, True, "-4")
-    assert set(in_force) == {"positive", "cut", "streams", "sums", "target_weights"}
-    remember(workspace, settings)
-    assert workspace.settings_file.read_text() == BY_HAND
-    remember(workspace, resolve_settings(workspace, {"tiles": "2x2"})[0])
-    changed = load_remembered(workspace)
-    assert (changed["tiles"], changed["epochs"], changed["streams"], changed["cut"]) == ("2x2", 7, 1, "-4")
-    assert changed["sums"]["GDM_g"] == ["Dry_Green_g", "Dry_Clover_g"]
-
-
-def test_only_what_differs_from_the_defaults_is_remembered(tmp_path: Path) -> None:
-    remember(Workspace(tmp_path), Settings(data="photos", epochs=20, views=2))
-    assert load_remembered(Workspace(tmp_path)) == {"data": "photos", "views": 2}
-    assert load_remembered(Workspace(tmp_path / "new")) == {}
-
-
-def test_paths_from_python_become_text() -> None:
-    settings, _ = resolve_settings(Workspace(Path("nowhere")), {"data": Path("m.csv"), "images": [Path("a"), "b"]})
-    assert (settings.data, settings.images) == ("m.csv", ("a", "b"))
+def test_a_copy_is_plain_values() -> None:
+    settings = validate({"sums": ("a=b+c",), "long": "n, v", "epochs": 20, "lr": 1})
+    assert settings.given() == {"sums": {"a": ["b", "c"]}, "long": ["n", "v"], "lr": 1.0}
+    assert replace(settings, epochs=3).to_dict()["epochs"] == 3
 
 
 def test_wrong_values_are_all_listed_at_once() -> None:
@@ -184,20 +146,6 @@ def test_an_unknown_option_gets_the_nearest_known_one() -> None:
     assert caught.value.try_ == "unchoke fit --help, which explains --epochs"
 
 
-def test_an_unknown_key_in_the_file_is_refused_by_name(tmp_path: Path) -> None:
-    (tmp_path / "unchoke.toml").write_text('data = "photos"\nepocs = 3\nlable = "x"\n')
-    with pytest.raises(UsageError) as caught:
-        resolve_settings(Workspace(tmp_path), {})
-    assert "epocs, lable" in caught.value.what
-
-
-@pytest.mark.parametrize("content", [b"data = [", b"data = \xff\xfe"])
-def test_a_broken_file_is_named_with_its_reason(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "unchoke.toml").write_bytes(content)
-    with pytest.raises(UsageError, match="cannot be read"):
-        load_remembered(Workspace(tmp_path))
-
-
 EVERYTHING: dict[str, Any] = {
     "images": ("a b", "c"),
     "id": "image id",
@@ -239,13 +187,13 @@ def typed_again(words: list[str]) -> dict[str, Any]:
     import typer
     from typer.testing import CliRunner
 
-    from unchoke.cli.options import DATA, DEVICE, FEATURES, MACHINE, TRAINED, takes
+    from unchoke.cli.options import takes
 
     seen: dict[str, Any] = {}
     app = typer.Typer()
 
     @app.command()
-    @takes(*DATA, *FEATURES, *TRAINED, *DEVICE, *MACHINE)
+    @takes("fit")
     def fit(typed: dict[str, Any]) -> None:
         seen.update(typed)
 
@@ -275,11 +223,3 @@ def test_a_wrong_value_is_told_once_and_names_a_command_that_has_the_option(wron
         validate(wrong)
     assert caught.value.what.startswith("1 setting cannot be used")
     assert caught.value.try_.startswith(f"unchoke {command} --help")
-
-
-def test_settings_of_tiles_are_those_the_command_has() -> None:
-    from unchoke.cli.options import DECODER, PATCHES, SCENES, TILES
-    from unchoke.core.settings import OF_SCENES, OF_TILES
-
-    assert OF_TILES == TILES
-    assert set(OF_SCENES) <= {*SCENES, *PATCHES, *DECODER}

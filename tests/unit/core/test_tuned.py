@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from unchoke.core.errors import UsageError
-from unchoke.core.settings import Settings, load_remembered, load_tuned, remember, resolve_settings
+from unchoke.core.remembered import load_remembered, load_tuned, remember, resolve_settings
+from unchoke.core.settings import Settings
 from unchoke.core.tuned import Tuned, Verdict, load_verdicts, model_name, save_verdicts
 from unchoke.core.workspace import Workspace
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,7 @@ def test_what_is_worth_trying_follows_from_the_machine_and_from_what_was_set(pre
     found = {one.name: one for one in train_switches(session.settings, now, about)}
     assert "nothing is copied" in found["pin_memory"].why_not
     assert found["cache"].values == ("ram", "none")
-    set_by_hand = session.settings.model_copy(update={"channels_last": False, "train_precision": "f32", "workers": 3})
+    set_by_hand = replace(session.settings, channels_last=False, train_precision="f32", workers=3)
     fixed = {one.name: one.why_not for one in train_switches(set_by_hand, now, about)}
     assert (fixed["channels_last"], fixed["train_precision"]) == ("set: --no-channels-last", "set: --train-precision f32")
     assert fixed["workers"] == "set: --workers 3"

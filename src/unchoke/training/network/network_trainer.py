@@ -16,7 +16,7 @@ from unchoke.core import atomic
 from unchoke.core.choices import Choice
 from unchoke.core.errors import MachineError, UsageError
 from unchoke.core.fingerprint import digest
-from unchoke.core.settings import TRAINED_PART, Settings
+from unchoke.core.settings import OPTIONS, Settings, settings_where
 from unchoke.core.units import format_count
 from unchoke.features.cut import count_blocks
 from unchoke.features.encoders import Encoder, digest_tensors
@@ -37,11 +37,7 @@ from unchoke.training.problem import Learnable
 from unchoke.training.record import Trained
 from unchoke.training.scoring.selection import choose_metric
 
-_HOW_FAST = {"memory", "sub_batch", "eval_batch", "grad_ckpt", "devices", "checkpoint_every"}
-_THE_RESULT = {*TRAINED_PART, "seed", "cut", "sums", "target_weights", "positive", "input"} - _HOW_FAST
-"""Settings that the weights depend on, beside the data and how it is shown, which have digests of their own."""
 LOOP_FILE = "loop.json"
-_HEADS_ONLY = ("head", "sweep")
 
 
 class NetworkTrainer:
@@ -57,7 +53,7 @@ class NetworkTrainer:
         self._spec = network_spec(settings, encoder)
         self._targets = targets_of(session, learnable)
         self.weights = self._targets.weights if self._targets else None
-        wanted = {name: value for name, value in settings.given().items() if name in _THE_RESULT}
+        wanted = {name: value for name, value in settings.given().items() if OPTIONS[name].tells_runs_apart}
         self.key = digest(["network", wanted, encoder.spec.weights_sha256])
         self.detail = f"{self._spec.encoder}, --cut {settings.cut}, {format_count(settings.epochs, 'epoch')}"
 
@@ -198,7 +194,7 @@ def targets_of(session: Session, learnable: Learnable) -> TargetPlan | None:
 
 def refuse_head_options(session: Session) -> None:
     """Options that only concern heads on pooled features are refused here, not ignored."""
-    given = [f"--{name}" for name in _HEADS_ONLY if getattr(session.settings, name)]
+    given = [f"--{name}" for name in settings_where(lambda option: option.heads_only) if getattr(session.settings, name)]
     if given:
         raise UsageError(
             f"{' and '.join(given)} cannot be combined with training through a network",

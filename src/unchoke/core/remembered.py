@@ -1,0 +1,146 @@
+"""What a workspace remembers: `unchoke.toml`, and which of typed, preset, remembered and default wins.
+
+In: what was typed, a preset, and what the workspace remembers. Out: one frozen `Settings`, and for each value that was not typed
+where it comes from. What `tune` found stands in the same file, in the table `[tuned]`: it is no setting, is kept when settings
+change, and is read by `core/tuned.py`.
+
+What wins: typed, then a preset typed with it, then what is remembered, then a preset that is remembered, then the default. What
+describes the data (columns, inputs, sums, weights, splits) and the frozen part (encoder, cut, tiles, views, cache) is remembered,
+beside the name of a preset; the trained part is what experiments vary and is not, unless someone wrote it into the file by hand.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from unchoke.core import atomic
+from unchoke.core.errors import UsageError
+from unchoke.core.settings import OPTIONS, Settings, as_text, differing, preset_values, refuse_unknown, validate
+from unchoke.core.workspace import Workspace
+
+NO_PRESET = "none"
+TUNED = "tuned"
+_ABOUT = "# What this workspace remembers of its data and frozen part; typed options override it.\n"
+_TUNED_ABOUT = "# What `unchoke tune` tried on this machine, and what came of it; typed options override it.\n"
+
+
+def resolve_settings(workspace: Workspace, typed: dict[str, Any]) -> tuple[Settings, dict[str, str]]:
+    """The settings in force; also where those come from that were not typed, name to reason.
+
+    Remembered settings only apply to the same DATA: pointing a workspace at other data starts from the defaults.
+    """
+    typed = {name: as_text(value) for name, value in typed.items() if value is not None and value not in ((), [], {})}
+    remembered = _remembered_for(workspace, typed.get("data"))
+    layers = _layers(typed, remembered, workspace.settings_file.name)
+    values: dict[str, Any] = {}
+    reasons: dict[str, str] = {}
+    for layer, reason in layers:
+        values |= layer
+        reasons |= dict.fromkeys(layer, reason)
+    if values.get("preset") == NO_PRESET:
+        del values["preset"]
+    return validate(values), {name: reason for name, reason in reasons.items() if reason and name != "data"}
+
+
+def _layers(typed: dict[str, Any], remembered: dict[str, Any], file: str) -> list[tuple[dict[str, Any], str]]:
+    """Values with the reason to give for them, the weakest first; nothing need be said of what was typed."""
+    kept = (remembered, f"remembered in {file}")
+    given = (typed, "")
+    name = typed.get("preset", remembered.get("preset"))
+    if name is None or name == NO_PRESET:
+        return [kept, given]
+    preset = (preset_values(name), f"preset {name}")
+    return [kept, preset, given] if "preset" in typed else [preset, kept, given]
+
+
+def _same_path(typed: Any, remembered: str) -> bool:
+    """`photos/` is `photos`: completion adds the slash."""
+    return isinstance(typed, str) and bool(remembered) and Path(typed) == Path(remembered)
+
+
+def load_remembered(workspace: Workspace) -> dict[str, Any]:
+    """The settings in `unchoke.toml`, or nothing if the workspace is new."""
+    return {name: value for name, value in _load_file(workspace).items() if name != TUNED}
+
+
+def load_tuned(workspace: Workspace) -> dict[str, Any]:
+    """The table `[tuned]` of `unchoke.toml`, as it is written; empty where nothing was tuned."""
+    found: dict[str, Any] = _load_file(workspace).get(TUNED, {})
+    return found
+
+
+def save_tuned(workspace: Workspace, table: dict[str, Any]) -> None:
+    """Put `table` in the place of `[tuned]`; what stands before it stays as it is, with its comments."""
+    atomic.write_text(workspace.settings_file, _settings_text(workspace) + _tuned_text(table))
+
+
+def _settings_text(workspace: Workspace) -> str:
+    """The file as far as it is about settings: as it was written, where `[tuned]` comes last in it, as we write it."""
+    import tomli_w
+
+    settings = load_remembered(workspace)
+    file = workspace.settings_file
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    head = re.split(rf"^(?:\[{TUNED}\b|{re.escape(_TUNED_ABOUT)})", text, maxsplit=1, flags=re.MULTILINE)[0].rstrip()
+    try:
+        unchanged = tomllib.loads(head) == settings
+    except tomllib.TOMLDecodeError:
+        unchanged = False
+    return (head if unchanged else _ABOUT + tomli_w.dumps(settings).rstrip()) + "\n"
+
+
+def _tuned_text(table: dict[str, Any]) -> str:
+    import tomli_w
+
+    return f"\n{_TUNED_ABOUT}{tomli_w.dumps({TUNED: table})}" if table else ""
+
+
+def _load_file(workspace: Workspace) -> dict[str, Any]:
+    """Everything in `unchoke.toml`; what nobody knows is refused."""
+    file = workspace.settings_file
+    try:
+        loaded = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} cannot be read", why=str(error), try_=f"mend the line, or delete {file.name}") from error
+    refuse_unknown(str(file), set(loaded) - {*OPTIONS, TUNED})
+    if not isinstance(loaded.get(TUNED, {}), dict):
+        raise UsageError(f"{TUNED} in {file} is not a table", why="`unchoke tune` writes one", try_=f"remove the line of {TUNED}")
+    return loaded
+
+
+def _remembered_for(workspace: Workspace, data: Any) -> dict[str, Any]:
+    """What is remembered of this DATA (None: of whichever it is)."""
+    remembered = load_remembered(workspace)
+    return remembered if data is None or _same_path(data, remembered.get("data", "")) else {}
+
+
+def remember(workspace: Workspace, settings: Settings) -> None:
+    """Write what describes the data and the frozen part to `unchoke.toml`, beside the name of the preset.
+
+    Options of the trained part are what experiments vary: each run's record keeps its own, and those that someone wrote into the
+    file by hand stay as they are. A file that says all this already is left alone, with its comments.
+    """
+    import tomli_w
+
+    before = _remembered_for(workspace, settings.data)
+    said = differing(settings)
+    current = {name: value for name, value in settings.to_dict().items() if value is not None}
+    kept = {
+        name: before[name] if not OPTIONS[name].remembered else value
+        for name, value in current.items()
+        if name in before or (name in said and OPTIONS[name].remembered)
+    }
+    if before and kept == _plain(before):
+        return
+    atomic.write_text(workspace.settings_file, _ABOUT + tomli_w.dumps(kept) + _tuned_text(load_tuned(workspace)))
+
+
+def _plain(written: dict[str, Any]) -> dict[str, Any]:
+    """Values of a file in the form `remember` would write them; those of the trained part are written as they were."""
+    read = validate(written).to_dict()
+    return {name: value if not OPTIONS[name].remembered else read[name] for name, value in written.items()}

@@ -1,0 +1,113 @@
+"""What was typed, over what the workspace remembers, over the defaults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from unchoke.core.errors import UsageError
+from unchoke.core.remembered import load_remembered, remember, resolve_settings
+from unchoke.core.settings import Settings, validate
+from unchoke.core.workspace import Workspace
+
+
+def test_typed_beats_remembered_beats_default(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    remember(workspace, Settings(data="photos", epochs=7, images=("a", "b"), label="dx"))
+    settings, in_force = resolve_settings(workspace, {"data": "photos", "epochs": 9, "label": None, "images": ()})
+    assert (settings.epochs, settings.label, settings.images, settings.job_size) == (9, "dx", ("a", "b"), 64)
+    assert sorted(in_force) == ["images", "label"]
+
+
+def test_without_data_the_remembered_data_is_meant(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    remember(workspace, Settings(data="photos", seed=3))
+    settings, _ = resolve_settings(workspace, {"data": None})
+    assert (settings.data, settings.seed) == ("photos", 3)
+
+
+@pytest.mark.parametrize(("data", "seed"), [("photos/", 3), (Path("photos"), 3), ("./photos", 3), ("others", 0)])
+def test_remembered_settings_apply_to_the_same_data_only(tmp_path: Path, data: str | Path, seed: int) -> None:
+    workspace = Workspace(tmp_path)
+    remember(workspace, Settings(data="photos", seed=3))
+    settings, in_force = resolve_settings(workspace, {"data": data})
+    assert (settings.seed, in_force) == (seed, {"seed": "remembered in unchoke.toml"} if seed else {})
+
+
+def test_what_describes_data_and_frozen_part_survives_being_remembered(tmp_path: Path) -> None:
+    columns = {"long": ("name", "value"), "target": ("x", "y=z"), "input": ("NDVI", "height"), "folds": 5, "fold": "all"}
+    targets = {"sums": {"x": ("y=z", "w")}, "target_weights": {"x": 0.2, "y=z": 0.5}, "positive": True}
+    frozen = {"engine": "openvino", "cut": "-4", "input_px": 518, "streams": 2, "tiles": "2x3", "cache": "disk", "seed": 3}
+    settings = validate({"data": 'da"ta\\ü', "images": ("a b", "c,d"), **columns, **targets, **frozen})
+    remember(Workspace(tmp_path), settings)
+    assert resolve_settings(Workspace(tmp_path), {})[0] == settings
+
+
+def test_options_of_the_trained_part_are_not_remembered_unless_written_by_hand(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    remember(workspace, Settings(data="photos", head="mlp", lr=0.003, sweep=4, memory="4GB", grad_ckpt=True, devices=2))
+    assert load_remembered(workspace) == {"data": "photos"}
+    workspace.settings_file.write_text('data = "photos"\nhead = "linear"\n')
+    remember(workspace, resolve_settings(workspace, {"lr": 0.1, "views": 1})[0])
+    assert load_remembered(workspace) == {"data": "photos", "views": 1, "head": "linear"}
+    remember(workspace, resolve_settings(workspace, {"head": "mlp", "views": 2})[0])
+    assert load_remembered(workspace) == {"data": "photos", "views": 2, "head": "linear"}
+
+
+BY_HAND = """\
+# measured in grams
+data = "train.csv"
+positive = true
+cut = -4          # a number will do
+epochs = 7
+streams = 1
+
+[sums]
+GDM_g = ["Dry_Green_g", "Dry_Clover_g"]  # what cattle eat
+Dry_Total_g = ["GDM_g", "Dry_Dead_g"]
+
+[target_weights]
+GDM_g = 0.2
+Dry_Total_g = 0.5
+"""
+
+
+def test_a_file_written_by_hand_is_honoured_and_kept_with_its_comments(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    workspace.settings_file.write_text(BY_HAND)
+    settings, in_force = resolve_settings(workspace, {"data": "train.csv", "epochs": 9, "lr": 0.1})
+    assert settings.sums == {"GDM_g": ("Dry_Green_g", "Dry_Clover_g"), "Dry_Total_g": ("GDM_g", "Dry_Dead_g")}
+    assert (settings.target_weights, settings.positive, settings.cut) == ({"GDM_g": 0.2, "Dry_Total_g": 0.5}, True, "-4")
+    assert set(in_force) == {"positive", "cut", "streams", "sums", "target_weights"}
+    remember(workspace, settings)
+    assert workspace.settings_file.read_text() == BY_HAND
+    remember(workspace, resolve_settings(workspace, {"tiles": "2x2"})[0])
+    changed = load_remembered(workspace)
+    assert (changed["tiles"], changed["epochs"], changed["streams"], changed["cut"]) == ("2x2", 7, 1, "-4")
+    assert changed["sums"]["GDM_g"] == ["Dry_Green_g", "Dry_Clover_g"]
+
+
+def test_only_what_differs_from_the_defaults_is_remembered(tmp_path: Path) -> None:
+    remember(Workspace(tmp_path), Settings(data="photos", epochs=20, views=2))
+    assert load_remembered(Workspace(tmp_path)) == {"data": "photos", "views": 2}
+    assert load_remembered(Workspace(tmp_path / "new")) == {}
+
+
+def test_paths_from_python_become_text() -> None:
+    settings, _ = resolve_settings(Workspace(Path("nowhere")), {"data": Path("m.csv"), "images": [Path("a"), "b"]})
+    assert (settings.data, settings.images) == ("m.csv", ("a", "b"))
+
+
+def test_an_unknown_key_in_the_file_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "unchoke.toml").write_text('data = "photos"\nepocs = 3\nlable = "x"\n')
+    with pytest.raises(UsageError) as caught:
+        resolve_settings(Workspace(tmp_path), {})
+    assert "epocs, lable" in caught.value.what
+
+
+@pytest.mark.parametrize("content", [b"data = [", b"data = \xff\xfe"])
+def test_a_broken_file_is_named_with_its_reason(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "unchoke.toml").write_bytes(content)
+    with pytest.raises(UsageError, match="cannot be read"):
+        load_remembered(Workspace(tmp_path))
