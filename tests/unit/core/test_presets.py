@@ -84,11 +84,11 @@ def test_leaves_stay_below_four_gigabytes() -> None:
 
 
 def test_satellite_holds_for_tiles_and_for_patches() -> None:
-    from unchoke.cli.options import DECODER, PATCHES, SCENES, TILES
+    from unchoke.core.settings import options_of
 
     preset = load_preset("satellite")
     settings = validate(preset.values)
-    assert set(preset.values) <= {*SCENES, *TILES, *PATCHES, *DECODER}
+    assert set(preset.values) <= {*options_of("tile"), *options_of("segment_train")}
     assert (settings.tile_size, settings.patch_size, settings.overlap) == (512, 256, None)
     assert (settings.strides, settings.decoder, settings.class_weights) == ((4, 8, 16, 32), "fpn", "tempered")
 
