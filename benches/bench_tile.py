@@ -41,7 +41,7 @@ from unchoke.scenes.npz import encode_npz
 from unchoke.scenes.scale import measure_scale
 from unchoke.scenes.scan_scenes import scan_scenes
 from unchoke.scenes.tiling.plain_tile import PlainTiler
-from unchoke.scenes.tiling.tiles import STAGES, Strip, StripResult, TileSpec, plan_strips, run_strip, shared_rows
+from unchoke.scenes.tiling.tiles import STAGES, StripResult, TileSpec, TileStrip, plan_strips, run_strip, shared_rows
 
 WORKERS = 2
 _FLOOR_TILES = 64
@@ -92,7 +92,7 @@ class ThreadBody:
     pool: HandlePool
     shared: Any
 
-    def __call__(self, strip: Strip) -> StripResult:
+    def __call__(self, strip: TileStrip) -> StripResult:
         return run_strip(strip, self.spec, pool=self.pool, shared=self.shared)
 
 
@@ -102,7 +102,7 @@ class ProcessBody:
 
     spec: TileSpec
 
-    def __call__(self, strip: Strip) -> StripResult:
+    def __call__(self, strip: TileStrip) -> StripResult:
         return run_strip(strip, self.spec)
 
 
@@ -119,7 +119,7 @@ def run_way(spec: TileSpec, way: Way) -> list[StripResult]:
         pool.close()
 
 
-def collect(engine: Engine, body: Callable[[Strip], StripResult], strips: Sequence[Strip]) -> list[StripResult]:
+def collect(engine: Engine, body: Callable[[TileStrip], StripResult], strips: Sequence[TileStrip]) -> list[StripResult]:
     results = []
     for outcome in engine.map_unordered(body, strips):
         if outcome.error is not None or outcome.value is None:

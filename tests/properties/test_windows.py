@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unchoke.core.boxes import Box, plan_boxes, plan_starts
-from unchoke.scenes.blocks import BUFFER, Placed, assign_splits
+from unchoke.scenes.blocks import BUFFER, WindowPlace, assign_splits
 
 lengths = st.integers(1, 60)
 sizes = st.integers(2, 40)
@@ -52,7 +52,7 @@ def test_padded_windows_are_the_smaller_ones_made_full(height: int, width: int, 
 
 
 @st.composite
-def placements(draw: st.DrawFn) -> tuple[list[Placed], int]:
+def placements(draw: st.DrawFn) -> tuple[list[WindowPlace], int]:
     """A few scenes on one map, some over the same ground, some of one group."""
     size = draw(st.integers(4, 16))
     overlap = draw(st.integers(0, size - 1)) // 2
@@ -63,11 +63,11 @@ def placements(draw: st.DrawFn) -> tuple[list[Placed], int]:
         bounds = (float(x), float(-y - height), float(x + width), float(-y))
         group = draw(st.sampled_from(["", "", "", "field"]))
         boxes = plan_boxes(height, width, size_px=size, overlap_px=overlap)
-        windows += [Placed(f"s{number}", box, group, height, width, bounds) for box in boxes]
+        windows += [WindowPlace(f"s{number}", box, group, height, width, bounds) for box in boxes]
     return windows, draw(st.integers(1, 40))
 
 
-def on_map(window: Placed) -> Box:
+def on_map(window: WindowPlace) -> Box:
     assert window.bounds is not None
     left, top = int(window.bounds[0]), int(-window.bounds[3])
     return Box(top + window.box.top, left + window.box.left, window.box.height, window.box.width)
@@ -75,7 +75,7 @@ def on_map(window: Placed) -> Box:
 
 @settings(max_examples=60, deadline=None)
 @given(placed=placements(), seed=st.integers(0, 5))
-def test_no_ground_is_on_two_sides(placed: tuple[list[Placed], int], seed: int) -> None:
+def test_no_ground_is_on_two_sides(placed: tuple[list[WindowPlace], int], seed: int) -> None:
     windows, block_px = placed
     sides = assign_splits(windows, block_px=block_px, seed=seed)
     assert set(sides) <= {"train", "val", "test", BUFFER}
@@ -90,7 +90,7 @@ def test_no_ground_is_on_two_sides(placed: tuple[list[Placed], int], seed: int) 
 
 @settings(max_examples=40, deadline=None)
 @given(placed=placements(), seed=st.integers(0, 5), data=st.data())
-def test_sides_do_not_depend_on_the_order(placed: tuple[list[Placed], int], seed: int, data: st.DataObject) -> None:
+def test_sides_do_not_depend_on_the_order(placed: tuple[list[WindowPlace], int], seed: int, data: st.DataObject) -> None:
     windows, block_px = placed
     order = data.draw(st.permutations(range(len(windows)))) if len(windows) < 60 else list(range(len(windows)))[::-1]
     sides = assign_splits(windows, block_px=block_px, seed=seed)
@@ -101,7 +101,7 @@ def test_sides_do_not_depend_on_the_order(placed: tuple[list[Placed], int], seed
 @settings(max_examples=40, deadline=None)
 @given(side=st.integers(3, 12), seed=st.integers(0, 50))
 def test_every_side_gets_a_block_where_there_are_enough(side: int, seed: int) -> None:
-    windows = [Placed("a", box, "", side * 10, side * 10) for box in plan_boxes(side * 10, side * 10, size_px=10)]
+    windows = [WindowPlace("a", box, "", side * 10, side * 10) for box in plan_boxes(side * 10, side * 10, size_px=10)]
     counts = Counter(assign_splits(windows, block_px=10, seed=seed))
     assert counts["train"] > counts["val"] > 0
     assert counts["train"] > counts["test"] > 0

@@ -11,34 +11,43 @@ import cProfile
 import marshal
 import os
 import shlex
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from unchoke.core import atomic
-from unchoke.core.choices import Choice
+from unchoke.core.boxes import Box
 from unchoke.core.events import OnEvent
 from unchoke.core.findings import Finding, rank
 from unchoke.core.settings import typed_options
-from unchoke.core.stages import Marker, StageRow, profile_rows, self_seconds
+from unchoke.core.stages import Marker, profile_rows, self_seconds
 from unchoke.core.workspace import out_option
 from unchoke.jobs.job_engines import InProcessEngine
 from unchoke.runs.session import Session, open_session
 from unchoke.scenes.handles import HandlePool
+from unchoke.scenes.scene_facts import SceneFacts
 from unchoke.scenes.tiling.plain_tile import PLAIN_MARKERS, PlainTiler
 from unchoke.scenes.tiling.shared_blocks import SharedRows
-from unchoke.scenes.tiling.tile_choices import choose_workers
-from unchoke.scenes.tiling.tile_profile import Measured, diagnose_tiling, render_tile_profile
-from unchoke.scenes.tiling.tile_sample import Sampled, sample_windows
-from unchoke.scenes.tiling.tiles import Strip, TileSpec, run_strip, shared_rows
+from unchoke.scenes.tiling.tile_choices import (
+    choose_masks,
+    choose_recipe,
+    choose_scales,
+    choose_workers,
+    open_for_tiles,
+    scratch_folder,
+    tile_specs,
+    tiles_folder,
+)
+from unchoke.scenes.tiling.tile_profile import StageTables, TileProfile, diagnose_tiling
+from unchoke.scenes.tiling.tiles import TileSpec, TileStrip, plan_strips, run_strip, shared_rows
 
 WINDOWS = 24
+_MOST_SCENES = 4
 _TILES = "scenes/tiling/tiles.py"
 ENGINE_MARKERS = (
     Marker("open", "rasterio/__init__.py", "open"),
@@ -53,60 +62,6 @@ ENGINE_MARKERS = (
 )
 
 
-@dataclass(frozen=True)
-class TileProfile:
-    """What was measured. `before` is the plain serial way, `after` the one of `unchoke tile`; `ratio` is of their wall-clock."""
-
-    workspace: Path
-    windows: int
-    tile_px: int
-    scenes: list[str]
-    threads: int
-    before: list[StageRow]
-    after: list[StageRow]
-    seconds: dict[str, float]
-    size_ratio: float
-    equal: bool | None
-    """Whether bands and masks of both ways are the same; None where tiles hold the files' own numbers."""
-    files: dict[str, Path]
-    findings: list[Finding]
-    choices: list[Choice]
-    next_command: str
-
-    ok = True
-
-    @property
-    def ratio(self) -> float:
-        return self.seconds["before"] / max(1e-9, self.seconds["after"])
-
-    @property
-    def ratio_one_thread(self) -> float:
-        return self.seconds["before"] / max(1e-9, self.seconds["after_one_thread"])
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "workspace": str(self.workspace),
-            "windows": self.windows,
-            "tile_px": self.tile_px,
-            "scenes": self.scenes,
-            "threads": self.threads,
-            "before": [row.to_dict() for row in self.before],
-            "after": [row.to_dict() for row in self.after],
-            "seconds": self.seconds,
-            "ratio": self.ratio,
-            "ratio_one_thread": self.ratio_one_thread,
-            "size_ratio": self.size_ratio,
-            "equal": self.equal,
-            "files": {way: str(file) for way, file in self.files.items()},
-            "findings": [finding.to_dict() for finding in self.findings],
-            "choices": [choice.to_dict() for choice in self.choices],
-            "next_command": self.next_command,
-        }
-
-    def to_text(self) -> str:
-        return render_tile_profile(self.to_dict())
-
-
 def profile_tile(
     data: str | Path | None = None,
     *,
@@ -119,25 +74,81 @@ def profile_tile(
     given = {"data": data, **typed}
     with (
         open_session(given, out=out, on_event=on_event, remembering=False) as session,
-        _scratch(session.workspace.root) as scratch,
+        scratch_folder(session) as scratch,
     ):
         workers = choose_workers(session)
-        sampled, findings = sample_windows(session, windows=windows, workers=workers, folder=scratch / "after")
+        sampled, findings = _sample_windows(session, windows=windows, workers=workers, folder=scratch / "after")
         command = f"unchoke tile {shlex.join(typed_options(given))}{out_option(session.workspace.root)}"
         return _measure(session, _Ways(sampled, scratch), findings, threads=workers, command=command)
 
 
-@contextmanager
-def _scratch(root: Path) -> Iterator[Path]:
-    """A folder on the workspace's disk that is removed afterwards; after a kill, by the next command."""
-    with tempfile.TemporaryDirectory(dir=root, prefix=atomic.TEMPORARY_PREFIX, suffix=atomic.TEMPORARY_SUFFIX) as name:
-        yield Path(name)
+@dataclass(frozen=True)
+class SceneSample:
+    """Windows of one scene that lie beside each other, as the strips that `unchoke tile` would read."""
+
+    spec: TileSpec
+    strips: tuple[TileStrip, ...]
+
+    @property
+    def boxes(self) -> list[Box]:
+        return [window.box for strip in self.strips for window in strip.windows]
+
+
+def _sample_windows(session: Session, *, windows: int, workers: int, folder: Path) -> tuple[list[SceneSample], list[Finding]]:
+    """Windows from the middle of a few scenes, spread over the list of them; and what was found on the way.
+
+    Tiles made of them would go to `folder`. None is skipped as empty, so that both ways make the same ones. What has to be
+    measured first (constants of scenes, how to write) is kept where `unchoke tile` finds it again.
+    """
+    kept = tiles_folder(session)
+    with closing(HandlePool()) as pool:
+        facts, findings = open_for_tiles(session, pool=pool, threads=workers)
+        facts = _spread(facts, min(windows, _MOST_SCENES))
+        scales, facts, findings = choose_scales(session, facts, findings, pool=pool, threads=workers, file=kept / "scales.json")
+        recipe = choose_recipe(session, facts, scales, pool=pool, workers=workers, root=kept)
+    specs = [
+        replace(spec, folder=str(folder / spec.facts.scene_id), min_valid=0.0)
+        for spec in tile_specs(session, facts, scales, choose_masks(session, facts), recipe)
+    ]
+    share = -(-windows // len(specs))
+    return [SceneSample(spec, take_strips(spec, share, workers=workers)) for spec in specs], findings
+
+
+def _spread(items: Sequence[SceneFacts], count: int) -> list[SceneFacts]:
+    """`count` items at even distances, the first among them; all, where there are no more."""
+    return [items[number * len(items) // count] for number in range(count)] if len(items) > count else list(items)
+
+
+def take_strips(spec: TileSpec, windows: int, *, workers: int = 1) -> tuple[TileStrip, ...]:
+    """TileStrips from the middle of a scene, with so many windows in all (fewer where it has no more), evenly for all workers.
+
+    From the middle, because the rims of a scene are often empty, which any way of tiling is quick at.
+    """
+    strips = plan_strips(spec.facts, spec)
+    needed = -(-windows // max(len(strip.windows) for strip in strips))
+    count = min(len(strips), -(-needed // workers) * workers)
+    first = (len(strips) - count) // 2
+    taken: list[TileStrip] = []
+    for place, strip in enumerate(strips[first : first + count]):
+        left = windows - sum(len(one.windows) for one in taken)
+        taken.append(_first_windows(strip, -(-left // (count - place))))
+    return tuple(strip for strip in taken if strip.windows)
+
+
+def _first_windows(strip: TileStrip, count: int) -> TileStrip:
+    """The strip, or as much of it as holds its first windows."""
+    if not 0 < count < len(strip.windows):
+        return strip if count else replace(strip, windows=())
+    windows = strip.windows[:count]
+    top, left = min(window.box.top for window in windows), min(window.box.left for window in windows)
+    bottom, right = max(window.box.bottom for window in windows), max(window.box.right for window in windows)
+    return replace(strip, windows=windows, box=Box(top, left, bottom - top, right - left).common(strip.box) or strip.box)
 
 
 class _Ways:
     """The same windows, cut the plain way and the way of `unchoke tile`."""
 
-    def __init__(self, sampled: Sequence[Sampled], scratch: Path) -> None:
+    def __init__(self, sampled: Sequence[SceneSample], scratch: Path) -> None:
         self.sampled = sampled
         self._scratch = scratch
 
@@ -165,7 +176,7 @@ class _Ways:
         by_number = {outcome.task[0]: outcome.value or [] for outcome in outcomes}
         return [file for number in sorted(by_number) for file in by_number[number]]
 
-    def _in_order(self) -> Iterator[tuple[Sampled, Strip]]:
+    def _in_order(self) -> Iterator[tuple[SceneSample, TileStrip]]:
         return ((one, strip) for one in self.sampled for strip in one.strips)
 
 
@@ -176,7 +187,7 @@ class _StripBody:
     pool: HandlePool
     shared: SharedRows
 
-    def __call__(self, task: tuple[int, TileSpec, Strip]) -> list[Path]:
+    def __call__(self, task: tuple[int, TileSpec, TileStrip]) -> list[Path]:
         _, spec, strip = task
         result = run_strip(strip, spec, pool=self.pool, shared=self.shared)
         return [Path(spec.folder, record.file) for record in result.records]
@@ -193,7 +204,7 @@ def _measure(session: Session, ways: _Ways, findings: list[Finding], *, threads:
     with session.stage("before", "the plain serial way"):
         before = _profiled(ways.plainly, files["before"])
         plain, before_s = _timed(ways.plainly)
-    measured = Measured(
+    tables = StageTables(
         profile_rows(before, PLAIN_MARKERS),
         profile_rows(after, ENGINE_MARKERS),
         windows=len(plain),
@@ -207,13 +218,13 @@ def _measure(session: Session, ways: _Ways, findings: list[Finding], *, threads:
         tile_px=ways.sampled[0].spec.size_px,
         scenes=[one.spec.facts.scene_id for one in ways.sampled],
         threads=threads,
-        before=list(measured.before),
-        after=list(measured.after),
+        before=list(tables.before),
+        after=list(tables.after),
         seconds={"before": before_s, "after": after_s, "after_one_thread": one_thread_s},
         size_ratio=sum(map(os.path.getsize, ours)) / max(1, sum(map(os.path.getsize, plain))),
         equal=None if session.settings.store == "raw" else all(map(_equal, plain, ours)),
         files=files,
-        findings=rank([*findings, *diagnose_tiling(measured, command=command)]),
+        findings=rank([*findings, *diagnose_tiling(tables, command=command)]),
         choices=session.choices,
         next_command=command,
     )

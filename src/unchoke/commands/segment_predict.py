@@ -42,11 +42,9 @@ from unchoke.masks.write_masks import PartStore
 from unchoke.runs.lookup import FoundRun, find_run
 from unchoke.runs.session import Session, default_listener, refuse_inside_data
 from unchoke.scenes.handles import HandlePool
-from unchoke.scenes.open_scenes import open_scenes, scene_finding
+from unchoke.scenes.open_scenes import broken_scene, find_scenes, open_scenes, warn_of
 from unchoke.scenes.scale import measure_scale
 from unchoke.scenes.scene_facts import SceneError, SceneFacts
-
-__all__ = ["SegmentPredictResult", "segment_predict"]
 
 MASKS = "masks"
 _CLASSES_AT_THE_USUAL_LIMIT = 4
@@ -89,7 +87,7 @@ def segment_predict(
             probabilities=probabilities,
             overlap_px=_overlap_px(trained, overlap),
         )
-        masks = drawing.draw(Path(scenes), weights=weights)
+        masks = drawing.draw(weights)
     return SegmentPredictResult(
         run=str(found.record["run"]),
         folder=folder,
@@ -122,11 +120,14 @@ class Drawing:
         self.num_done = self._num_patches = 0
         self._started_s = 0.0
 
-    def draw(self, scenes: Path, *, weights: Path | str | None) -> list[dict[str, Any]]:
+    def draw(self, weights: Path | str | None) -> list[dict[str, Any]]:
         """One entry for each scene that could be read."""
         session = self._session
         with session.stage("scan"):
-            facts, self.findings = open_scenes(session, scenes, pool=self._pool)
+            threads = session.policy.workers
+            scanned = find_scenes(session)
+            facts, self.findings = open_scenes(session, scanned, pool=self._pool, threads=threads, same_bands=True)
+            warn_of(session, self.findings)
         spec = self._predictor_spec(weights)
         depends_on = {"segmenter": digest_file(self._found.head_file), **spec.identity()}
         works = [self._work(one, depends_on) for one in facts]
@@ -192,7 +193,7 @@ class Drawing:
             reader = PatchReader({facts.scene_id: facts}, pool=self._pool, scales=scales, standard=self._trained.standard)
             return make_mask(work, parts, todo, reader=reader, predictor=predictor, batch=batch, on_patches=self._tell_patches)
         except SceneError as error:
-            self.findings.append(scene_finding(work.scene_id, error))
+            self.findings.append(broken_scene(facts.scene, error, stage="predict"))
             self._session.warn(self.findings[-1].message)
             return None
 

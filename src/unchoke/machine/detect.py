@@ -48,7 +48,7 @@ def detect_machine(folder: Path = Path()) -> MachineFacts:
         system=platform.system(),
         machine=platform.machine(),
         cpu_name=probes.ask("processor name", _cpu_name, otherwise=platform.processor()),
-        cores=probes.ask("usable cores", lambda: _usable_cores(limits), otherwise=os.cpu_count() or 1),
+        cores=probes.ask("usable cores", lambda: usable_cores(limits), otherwise=os.cpu_count() or 1),
         memory_bytes=memory_bytes,
         memory_available_bytes=available_bytes,
         descriptor_limit=soft,
@@ -70,12 +70,11 @@ def _container_limits() -> cgroup.Limits:
     return cgroup.read_limits(membership.read_text()) if membership.exists() else cgroup.Limits()
 
 
-def _usable_cores(limits: cgroup.Limits) -> int:
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
-    return max(1, min(cores, int(limits.cpus) if limits.cpus is not None else cores))
+def usable_cores(limits: cgroup.Limits | None = None) -> int:
+    """Cores this process may use: its affinity and its container's quota honoured."""
+    quota = (_container_limits() if limits is None else limits).cpus
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, int(quota) if quota is not None else cores))
 
 
 def machine_memory() -> tuple[int, int]:

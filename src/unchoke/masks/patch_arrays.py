@@ -30,6 +30,7 @@ from unchoke.masks.patches import Patch, pixels_key, read_mask
 from unchoke.runs.session import Session
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.mask_sources import MaskSource, choose_mask
+from unchoke.scenes.open_scenes import broken_scene
 from unchoke.scenes.scene_facts import IGNORE, SceneError, SceneFacts
 
 NUM_VALUES = 256
@@ -103,14 +104,6 @@ class PatchArrays:
         return PatchArrays(self.mask_rows.keep(positions), self.count_rows.keep(positions), pixels)
 
 
-@dataclass(frozen=True)
-class Built:
-    """A file with a row for each patch; `failed` maps the scenes whose rows hold nothing to the reason."""
-
-    file: Path
-    failed: dict[str, str]
-
-
 def build_masks(
     folder: Path,
     patches: Sequence[Patch],
@@ -132,10 +125,10 @@ def build_masks(
         atomic.write_with(counts_file, lambda file: np.save(file, counts, allow_pickle=False))
 
     shape, blank = (patch_px, patch_px), np.uint8(IGNORE)
-    built = _build(folder, name, patches, read, key=key, shape=shape, blank=blank, threads=threads, on_row=on_row,
-                   note=note, finish=finish)  # fmt: skip
+    file, failed = _build(folder, name, patches, read, key=key, shape=shape, blank=blank, threads=threads, on_row=on_row,
+                          note=note, finish=finish)  # fmt: skip
     rows = np.arange(len(patches))
-    return PatchArrays(MappedRows(built.file, rows), MappedRows(counts_file, rows)), built.failed
+    return PatchArrays(MappedRows(file, rows), MappedRows(counts_file, rows)), failed
 
 
 def build_pixels(
@@ -150,8 +143,8 @@ def build_pixels(
 ) -> tuple[MappedRows, dict[str, str]]:
     """`pixels-<key>.npy` of (bands, px, px) patches, made unless it is there; also the scenes that could not be read."""
     name, blank = f"pixels-{key[:8]}", np.float16(0)
-    built = _build(folder, name, patches, read, key=key, shape=shape, blank=blank, threads=threads, on_row=on_row)
-    return MappedRows(built.file, np.arange(len(patches))), built.failed
+    file, failed = _build(folder, name, patches, read, key=key, shape=shape, blank=blank, threads=threads, on_row=on_row)
+    return MappedRows(file, np.arange(len(patches))), failed
 
 
 def holds(folder: Path, name: str, key: str) -> bool:
@@ -177,16 +170,18 @@ def _build(
     on_row: OnRow | None,
     note: Callable[[int, NDArray[Any]], None] | None = None,
     finish: Callable[[], None] | None = None,
-) -> Built:
-    """Write the array, then what belongs to it, then the word that it is whole."""
+) -> tuple[Path, dict[str, str]]:
+    """Write the array, then what belongs to it, then the word that it is whole; the scenes that could not be read, with why."""
     file = folder / f"{name}.npy"
     if holds(folder, name.rpartition("-")[0], key):
-        return Built(file, {})
+        return file, {}
     (folder / f"{name}.json").unlink(missing_ok=True)
     failed: dict[str, str] = {}
 
     def write(stream: IO[bytes]) -> None:
-        _write_header(stream, (len(patches), *shape), blank.dtype)
+        dtype = np.lib.format.dtype_to_descr(blank.dtype)
+        header = {"descr": dtype, "fortran_order": False, "shape": (len(patches), *shape)}
+        np.lib.format.write_array_header_1_0(stream, header)  # as np.save begins a file
         for number, row in enumerate(_rows(patches, read, shape, blank, threads, failed)):
             stream.write(np.ascontiguousarray(row).data)
             if note is not None:
@@ -198,7 +193,7 @@ def _build(
     if finish is not None:
         finish()
     atomic.write_json(folder / f"{name}.json", {"key": key, "failed": failed, "size_bytes": file.stat().st_size})
-    return Built(file, failed)
+    return file, failed
 
 
 def _rows(
@@ -226,27 +221,20 @@ def _rows(
             yield result.astype(blank.dtype, copy=False)
 
 
-def _write_header(stream: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """The beginning of a `.npy` file, as `np.save` would write it."""
-    np.lib.format.write_array_header_1_0(
-        stream, {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    )
-
-
 _TELL_EVERY_S = 0.2
 
 
 @dataclass(frozen=True)
-class KeptPatches:
+class LabelledPatches:
     """Patches and what is kept of each, at the same positions."""
 
     patches: list[Patch]
     arrays: PatchArrays
 
-    def chosen(self, wanted: Sequence[bool] | NDArray[np.bool_]) -> KeptPatches:
+    def chosen(self, wanted: Sequence[bool] | NDArray[np.bool_]) -> LabelledPatches:
         """Those for which `wanted` is true."""
         positions = np.flatnonzero(np.asarray(wanted, bool))
-        return KeptPatches([self.patches[position] for position in positions.tolist()], self.arrays.keep(positions))
+        return LabelledPatches([self.patches[position] for position in positions.tolist()], self.arrays.keep(positions))
 
 
 def open_mask_source(settings: Settings, facts: Sequence[SceneFacts]) -> MaskSource:
@@ -282,7 +270,7 @@ def keep_masks(
     *,
     pool: HandlePool,
     patch_px: int,
-) -> tuple[KeptPatches, list[Finding]]:
+) -> tuple[LabelledPatches, list[Finding]]:
     """The masks of all patches, and a finding for every scene that broke while they were read."""
     by_scene = {scene.scene_id: scene for scene in facts}
     scenes = {scene.scene_id: digest([scene.content, pixels_key(scene)]) for scene in facts}
@@ -297,19 +285,8 @@ def keep_masks(
             folder, patches, read, key=key, patch_px=patch_px, threads=session.policy.workers,
             on_row=teller(session, "masks", len(patches)),
         )  # fmt: skip
-    return KeptPatches(patches, arrays), [lost_scene(by_scene[scene_id], reason) for scene_id, reason in failed.items()]
-
-
-def lost_scene(facts: SceneFacts, reason: str) -> Finding:
-    return Finding(
-        "broken-scene",
-        f"scene {facts.scene_id} is set aside: {reason}",
-        severity="error",
-        path=facts.scene.paths[0],
-        stage="masks",
-        evidence={"scene": facts.scene_id},
-        fix="mend the file and run the same command again",
-    )
+    lost = [broken_scene(by_scene[scene_id].scene, reason, stage="masks") for scene_id, reason in failed.items()]
+    return LabelledPatches(patches, arrays), lost
 
 
 def teller(session: Session, stage: str, total: int) -> Callable[[int], None]:
@@ -327,7 +304,7 @@ def teller(session: Session, stage: str, total: int) -> Callable[[int], None]:
     return tell
 
 
-def name_classes(settings: Settings, kept: KeptPatches) -> tuple[str, ...]:
+def name_classes(settings: Settings, kept: LabelledPatches) -> tuple[str, ...]:
     """The classes 0, 1, …: as named in the settings, or as many as the labels have."""
     counts = kept.arrays.counts()
     found = np.flatnonzero(counts[:, :IGNORE].any(axis=0)).tolist()
@@ -368,7 +345,7 @@ def _refuse_unnamed(names: Sequence[str], found: Sequence[int], patches: Sequenc
         )
 
 
-def labelled_only(session: Session, kept: KeptPatches) -> KeptPatches:
+def labelled_only(session: Session, kept: LabelledPatches) -> LabelledPatches:
     """Only patches with at least one labelled, valid pixel."""
     labelled = kept.arrays.counts()[:, :IGNORE].sum(axis=1) > 0
     if not labelled.all():

@@ -14,10 +14,10 @@ from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError, UsageError
 from unchoke.core.settings import Settings
 from unchoke.core.units import format_count
-from unchoke.masks.patch_arrays import KeptPatches
+from unchoke.masks.patch_arrays import LabelledPatches
 from unchoke.masks.patches import Patch, plan_patches, with_splits
 from unchoke.runs.session import Session
-from unchoke.scenes.blocks import Placed, assign_splits, choose_block_px, footprints
+from unchoke.scenes.blocks import assign_splits, choose_block_px, place_windows
 from unchoke.scenes.scene_facts import SceneFacts
 
 DEFAULT_PATCH_PX = 256
@@ -33,7 +33,7 @@ _CERTAINLY_ENOUGH = 4000
 
 
 @dataclass(frozen=True)
-class Divided:
+class Division:
     """A split for each patch, and the side of the blocks it came from."""
 
     splits: list[str]
@@ -120,18 +120,18 @@ def _smaller(usual: Choice, size_px: int, tried: dict[int, list[Counter[str]]]) 
 
 def divide(
     facts: Sequence[SceneFacts], patches: Sequence[Patch], settings: Settings, *, patch_px: int, overlap_px: int
-) -> Divided:
+) -> Division:
     """A split for every patch: whole scenes go to one side where there are enough, else blocks of scenes."""
     sizes = [(scene.grid.height, scene.grid.width) for scene in facts]
     block = choose_block_px(sizes, window_px=patch_px, overlap_px=overlap_px, asked=settings.block_px)
     shares = {"val_share": settings.val_share, "test_share": settings.test_share}
-    placed = place_patches(facts, patches)
-    return Divided(assign_splits(placed, block_px=int(block.value), seed=settings.seed, **shares), block)
+    places = place_windows(facts, [(patch.scene_id, patch.box) for patch in patches])
+    return Division(assign_splits(places, block_px=int(block.value), seed=settings.seed, **shares), block)
 
 
 def split_patches(
-    session: Session, facts: Sequence[SceneFacts], kept: KeptPatches, *, patch_px: int, overlap_px: int
-) -> KeptPatches:
+    session: Session, facts: Sequence[SceneFacts], kept: LabelledPatches, *, patch_px: int, overlap_px: int
+) -> LabelledPatches:
     """Patches with their splits; those that share pixels across a border are left out, and that is said."""
     divided = divide(facts, kept.patches, session.settings, patch_px=patch_px, overlap_px=overlap_px)
     counts = divided.counts
@@ -146,27 +146,5 @@ def split_patches(
             why=f"of {format_count(len(kept.patches), 'labelled patch', 'labelled patches')} there are {shares}",
             try_=f"--patch-size {max(_SMALLEST_PATCH_PX, patch_px // 2)}, or --overlap 0",
         )
-    with_sides = KeptPatches(with_splits(kept.patches, divided.splits), kept.arrays)
+    with_sides = LabelledPatches(with_splits(kept.patches, divided.splits), kept.arrays)
     return with_sides.chosen([split in SPLITS for split in divided.splits])
-
-
-def place_patches(facts: Sequence[SceneFacts], patches: Sequence[Patch]) -> list[Placed]:
-    """Where each patch lies: the part of it that is inside its scene."""
-    bounds = dict(zip((scene.scene_id for scene in facts), footprints(facts), strict=True))
-    by_scene = {scene.scene_id: scene for scene in facts}
-    placed = []
-    for patch in patches:
-        scene = by_scene[patch.scene_id]
-        height, width = scene.grid.height, scene.grid.width
-        placed.append(
-            Placed(
-                patch.scene_id,
-                patch.box.within(height, width),
-                group=scene.scene.group,
-                scene_height=height,
-                scene_width=width,
-                bounds=bounds[patch.scene_id],
-                split=scene.scene.split,
-            )
-        )
-    return placed

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unchoke.core import atomic
-from unchoke.core.ahead import map_ahead
 from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError, MachineError, list_some
 from unchoke.core.findings import Finding
@@ -33,7 +32,6 @@ from unchoke.masks.patch_arrays import (
     holds,
     keep_masks,
     labelled_only,
-    lost_scene,
     name_classes,
     open_mask_source,
     teller,
@@ -53,8 +51,8 @@ from unchoke.masks.patches import (
 from unchoke.photos.resources import measure_room
 from unchoke.runs.session import Session
 from unchoke.scenes.handles import HandlePool
-from unchoke.scenes.open_scenes import open_scenes, scene_finding, set_aside
-from unchoke.scenes.scale import SceneScale, measure_scale
+from unchoke.scenes.open_scenes import broken_scene, find_scenes, measure_scales, open_scenes, set_aside, warn_of
+from unchoke.scenes.scale import SceneScale
 from unchoke.scenes.scene_facts import SceneError, SceneFacts
 
 if TYPE_CHECKING:
@@ -144,10 +142,13 @@ def prepare_patches(session: Session) -> PatchMaterial:
     atomic.sweep_temporaries(folder)
     pool = HandlePool()
     with session.stage("scenes", settings.data):
-        facts, findings = open_scenes(session, Path(settings.data), pool=pool)
+        threads = session.policy.workers
+        facts, findings = open_scenes(session, find_scenes(session), pool=pool, threads=threads, same_bands=True)
+        warn_of(session, findings)
         source = open_mask_source(settings, facts)
         facts = with_labels(session, facts)
-        scales, broken = measure_scales(facts, settings, pool=pool, threads=session.policy.workers)
+        normalise = settings.normalise or "none"  # bands are standardised anyway: it matters where scenes differ in brightness
+        scales, broken = measure_scales(facts, normalise, pool=pool, threads=threads)
     session.remember_settings()
     facts = _without(session, facts, broken)
     patch_px, overlap_px = choose_sizes(session, facts)
@@ -174,7 +175,7 @@ def prepare_patches(session: Session) -> PatchMaterial:
         class_names,
         kept.arrays,
         overlap_px,
-        normalise=settings.normalise or "none",
+        normalise=normalise,
         mask_facts=dict(source.describe()),
         findings=findings,
         quarantined=set_aside(findings),
@@ -185,31 +186,9 @@ def prepare_patches(session: Session) -> PatchMaterial:
     return material
 
 
-def measure_scales(
-    facts: Sequence[SceneFacts], settings: Settings, *, pool: HandlePool, threads: int = 0
-) -> tuple[dict[str, SceneScale], list[Finding]]:
-    """The constants of every scene by its id; a scene that breaks becomes a finding. Left open, bands are not divided at all.
-
-    Standardising each band follows anyway, so that dividing matters only where scenes differ in brightness.
-    """
-    how = settings.normalise or "none"
-
-    def measure(scene: SceneFacts) -> SceneScale | Finding:
-        try:
-            return measure_scale(scene, how, pool=pool)
-        except SceneError as error:
-            return scene_finding(scene.scene_id, error)
-
-    results = list(map_ahead(measure, facts, threads=threads, ahead=4 * max(1, threads)))
-    pairs = zip(facts, results, strict=True)
-    scales = {scene.scene_id: result for scene, result in pairs if isinstance(result, SceneScale)}
-    return scales, [result for result in results if isinstance(result, Finding)]
-
-
 def _without(session: Session, facts: list[SceneFacts], broken: Sequence[Finding]) -> list[SceneFacts]:
     """The scenes that findings do not keep out; each finding is said, and none left is an error."""
-    for finding in broken:
-        session.warn(finding.message)
+    warn_of(session, broken)
     names = {finding.evidence["scene"] for finding in broken}
     kept = [scene for scene in facts if scene.scene_id not in names]
     if not kept:
@@ -262,7 +241,8 @@ def _keep_pixels(session: Session, folder: Path, material: PatchMaterial) -> Non
             threads=session.policy.workers, on_row=teller(session, "pixels", len(material.patches)),
         )  # fmt: skip
     material.arrays = PatchArrays(material.arrays.mask_rows, material.arrays.count_rows, rows)
-    lost = [lost_scene(material.facts_by_scene[scene_id], reason) for scene_id, reason in failed.items()]
+    scenes = material.facts_by_scene
+    lost = [broken_scene(scenes[scene_id].scene, reason, stage="pixels") for scene_id, reason in failed.items()]
     drop_scenes(session, material, lost)
 
 

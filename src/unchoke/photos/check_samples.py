@@ -22,6 +22,7 @@ from unchoke.core.settings import ANYTHING, Settings
 from unchoke.core.timeline import Timeline
 from unchoke.core.units import format_count
 from unchoke.core.workspace import out_option
+from unchoke.machine.detect import usable_cores
 from unchoke.machine.memory.memory_watch import return_unused_memory
 from unchoke.photos.inspect_samples import inspect_samples
 from unchoke.photos.loader import ImageSet
@@ -131,7 +132,7 @@ def prepare(session: Session) -> Prepared:
     for choice in scan.choices:
         session.chose(choice)
     with session.stage("check", format_count(len(scan.samples), "file")):
-        threads = settings.workers if settings.workers is not None else _usable_cores()
+        threads = settings.workers if settings.workers is not None else usable_cores()
         facts = inspect_samples(scan.samples, session.workspace, threads=threads, on_event=session.on_event, loading=loading)
         samples, choices = assign_splits(
             scan.samples,
@@ -209,12 +210,6 @@ def gate(session: Session, prepared: Prepared) -> list[Finding]:
         if finding.severity == "warning":
             session.warn(f"{finding.code}: {finding.message}")
     return findings
-
-
-def _usable_cores() -> int:
-    import os
-
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _versions() -> list[str]:

@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from unchoke.core.boxes import Box, plan_starts
 from unchoke.core.choices import Choice
@@ -21,7 +23,7 @@ from unchoke.core.fingerprint import hash_unit
 from unchoke.core.units import format_count
 from unchoke.photos.quotas import OPEN, Unit, fill_quotas
 from unchoke.photos.ties import tie_samples
-from unchoke.scenes.scene_facts import Grid, SceneFacts
+from unchoke.scenes.scene_facts import Bounds, Grid, SceneFacts, bounds_of
 
 SIDES = ("train", "val", "test")
 BUFFER = "buffer"
@@ -37,11 +39,9 @@ _FEW_UNITS, _TRIES, _LITTLE_LOST = 100, 16, 0.2
 _SHARED_PX = 0.01
 """Windows of scenes on one map share ground if they overlap by more than this; less is rounding."""
 
-Bounds = tuple[float, float, float, float]
-
 
 @dataclass(frozen=True)
-class Placed:
+class WindowPlace:
     """A window and where it lies.
 
     `bounds` (left, bottom, right, top) are those of the whole scene; all scenes' in one coordinate system, as `footprints` gives
@@ -68,7 +68,7 @@ class _Ground(NamedTuple):
 
 
 def assign_splits(
-    windows: Sequence[Placed], *, block_px: int, val_share: float = 0.15, test_share: float = 0.15, seed: int = 0
+    windows: Sequence[WindowPlace], *, block_px: int, val_share: float = 0.15, test_share: float = 0.15, seed: int = 0
 ) -> list[str]:
     """A side for every window: train, val, test, or buffer for one that shares pixels with another side.
 
@@ -76,13 +76,18 @@ def assign_splits(
     touches val or test becomes buffer, and from val what touches test; windows whose side was given stay. Where few windows
     overlap much, of several divisions the one that loses least is taken; if each leaves nothing to train on, all train.
     """
-    _refuse_shares(val_share, test_share)
+    if val_share < 0 or test_share < 0 or val_share + test_share >= 1:
+        raise UsageError(
+            f"these shares leave nothing to train on: validation {val_share}, test {test_share}",
+            why="each must be 0 or more, and together less than 1",
+            try_="use 0.15 for each",
+        )
     wanted = {"train": 1 - val_share - test_share, "val": val_share, "test": test_share}
-    spaces = _spaces(windows)
-    ground = _on_ground(windows, spaces)
+    ground = _on_ground(windows, _spaces(windows))
+    shared = _sharing_ground(ground)
     fixed = _fixed(windows, wanted)
     keys = _unit_keys(windows, ground, block_px=block_px)
-    tries = (_without_shared(_fill(windows, keys, fixed, wanted, salt=salt), ground, fixed) for salt in _salts(seed, keys))
+    tries = (_without_shared(_fill(windows, keys, fixed, wanted, salt=salt), shared, fixed) for salt in _salts(seed, keys))
     best = _least_lost(tries)
     return best if "train" in best or any(fixed) else ["train"] * len(windows)
 
@@ -126,31 +131,37 @@ def choose_block_px(sizes: Sequence[tuple[int, int]], *, window_px: int, overlap
     return Choice("block_px", windows * step_px, reason, {"window_px": window_px, "overlap_px": overlap_px, "scenes": len(sizes)})
 
 
+def place_windows(facts: Sequence[SceneFacts], windows: Iterable[tuple[str, Box]]) -> list[WindowPlace]:
+    """Where each window (the id of its scene, its box) lies."""
+    bounds = dict(zip((one.scene_id for one in facts), footprints(facts), strict=True))
+    scenes = {one.scene_id: (one.scene, one.grid) for one in facts}
+    places = []
+    for scene_id, box in windows:
+        scene, grid = scenes[scene_id]
+        places.append(WindowPlace(scene_id, box, scene.group, grid.height, grid.width, bounds[scene_id], scene.split))
+    return places
+
+
 def footprints(facts: Sequence[SceneFacts]) -> list[Bounds | None]:
     """Bounds of every scene in one coordinate system: their own if all share it, else degrees. None without one."""
     systems = {one.grid.crs for one in facts if one.grid.crs}
     return [_footprint(one.grid, reproject=len(systems) > 1) if one.grid.crs else None for one in facts]
 
 
-def block_of(window: Placed, *, block_px: int) -> str:
+def block_of(window: WindowPlace, *, block_px: int) -> str:
     """The block of its own scene that a window begins in, as ``row-column``."""
     return f"{window.box.top // block_px}-{window.box.left // block_px}"
 
 
 def _footprint(grid: Grid, *, reproject: bool) -> Bounds:
-    a, b, c, d, e, f = grid.transform
-    corners = [(a * x + b * y + c, d * x + e * y + f) for x, y in product((0, grid.width), (0, grid.height))]
-    xs, ys = zip(*corners, strict=True)
-    bounds = (min(xs), min(ys), max(xs), max(ys))
     if not reproject:
-        return bounds
+        return bounds_of(grid)
     from rasterio.warp import transform_bounds
 
-    left, bottom, right, top = transform_bounds(grid.crs, "EPSG:4326", *bounds)
-    return left, bottom, right, top
+    return Bounds(*transform_bounds(grid.crs, "EPSG:4326", *bounds_of(grid)))
 
 
-def _spaces(windows: Sequence[Placed]) -> dict[str, int]:
+def _spaces(windows: Sequence[WindowPlace]) -> dict[str, int]:
     """A number per scene, equal for scenes that are tied by group or by ground, directly or through others."""
     scenes = {window.scene_id: window for window in windows}
     names = sorted(scenes)
@@ -162,30 +173,36 @@ def _spaces(windows: Sequence[Placed]) -> dict[str, int]:
     return {name: int(number) for (name, _), number in zip(rows, tied, strict=True)}
 
 
-def _overlapping(scenes: Iterable[tuple[str, Bounds | None]]) -> Iterator[tuple[str, str]]:
-    """Pairs of scenes whose bounds share ground, by a sweep from left to right. Touching is not sharing."""
+def _overlapping(scenes: Iterable[tuple[str, Bounds | None]]) -> list[tuple[str, str]]:
+    """Pairs of scenes whose bounds share ground. Touching is not sharing."""
     ordered = sorted((bounds, name) for name, bounds in scenes if bounds is not None)
-    open_scenes: list[tuple[Bounds, str]] = []
-    for bounds, name in ordered:
-        slack = 1e-6 * min(bounds[2] - bounds[0], bounds[3] - bounds[1])
-        open_scenes = [other for other in open_scenes if other[0][2] > bounds[0] + slack]
-        for other, other_name in open_scenes:
-            if min(bounds[3], other[3]) - max(bounds[1], other[1]) > slack:
-                yield other_name, name
-        open_scenes.append((bounds, name))
+    edges = np.array([bounds for bounds, _ in ordered]).reshape(-1, 4)
+    first, second = _pairs(edges, slack=1e-6 * (edges[:, 2:] - edges[:, :2]).min(axis=1, initial=np.inf))
+    return [(ordered[one][1], ordered[other][1]) for one, other in zip(first, second, strict=True) if one > other]
 
 
-def _on_ground(windows: Sequence[Placed], spaces: Mapping[str, int]) -> list[_Ground]:
+def _pairs(edges: NDArray[np.float64], *, slack: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rectangles (low x, low y, high x, high y) that overlap another by more than their `slack`, and those others."""
+    import shapely
+
+    rectangles = shapely.box(*edges.T)
+    first, second = shapely.STRtree(rectangles).query(rectangles)
+    common = np.minimum(edges[first, 2:], edges[second, 2:]) - np.maximum(edges[first, :2], edges[second, :2])
+    sharing = (first != second) & (common > slack[first, None]).all(axis=1)
+    return first[sharing], second[sharing]
+
+
+def _on_ground(windows: Sequence[WindowPlace], spaces: Mapping[str, int]) -> list[_Ground]:
     """Every window in the coordinates of its space: pixels from its upper left corner; without bounds, pixels of the scene."""
     scenes = {window.scene_id: window for window in windows}
-    members: dict[int, list[Placed]] = defaultdict(list)
+    members: dict[int, list[WindowPlace]] = defaultdict(list)
     for name, scene in scenes.items():
         members[spaces[name]].append(scene)
     origins = {space: _origin(inside) for space, inside in members.items()}
     return [_place(window, spaces[window.scene_id], origins[spaces[window.scene_id]]) for window in windows]
 
 
-def _origin(scenes: Sequence[Placed]) -> tuple[float, float, float, float] | None:
+def _origin(scenes: Sequence[WindowPlace]) -> tuple[float, float, float, float] | None:
     """Left, top, and the size of the finest pixel (width, height) of a space; None if a scene in it has no place on the map."""
     bounds = [scene.bounds for scene in scenes if scene.bounds is not None]
     if len(bounds) < len(scenes) or not all(scene.scene_width and scene.scene_height for scene in scenes):
@@ -195,7 +212,7 @@ def _origin(scenes: Sequence[Placed]) -> tuple[float, float, float, float] | Non
     return min(box[0] for box in bounds), max(box[3] for box in bounds), min(pixel_widths), min(pixel_heights)
 
 
-def _place(window: Placed, space: int, origin: tuple[float, float, float, float] | None) -> _Ground:
+def _place(window: WindowPlace, space: int, origin: tuple[float, float, float, float] | None) -> _Ground:
     bounds = window.bounds
     box = window.box.within(window.scene_height, window.scene_width) if window.scene_height else window.box
     if origin is None or bounds is None:
@@ -209,14 +226,14 @@ def _place(window: Placed, space: int, origin: tuple[float, float, float, float]
     return _Ground(space, *(round(edge, 3) for edge in edges))
 
 
-def _fixed(windows: Sequence[Placed], wanted: Mapping[str, float]) -> list[str]:
+def _fixed(windows: Sequence[WindowPlace], wanted: Mapping[str, float]) -> list[str]:
     """The side each window was given for good; "" where it is open. Train is open while val or test is lacking altogether."""
     given = {window.split for window in windows} - {""}
     lacking = given and any(wanted[side] > 0 and side not in given for side in SIDES[1:])
     return ["" if lacking and window.split == "train" else window.split for window in windows]
 
 
-def _unit_keys(windows: Sequence[Placed], ground: Sequence[_Ground], *, block_px: int) -> list[str]:
+def _unit_keys(windows: Sequence[WindowPlace], ground: Sequence[_Ground], *, block_px: int) -> list[str]:
     """What is divided as a whole: the scenes of a space where there are enough spaces, else a block of a space."""
     names: dict[int, str] = {}
     for window, place in zip(windows, ground, strict=True):
@@ -229,7 +246,7 @@ def _unit_keys(windows: Sequence[Placed], ground: Sequence[_Ground], *, block_px
 
 
 def _fill(
-    windows: Sequence[Placed], keys: Sequence[str], fixed: Sequence[str], wanted: Mapping[str, float], *, salt: str
+    windows: Sequence[WindowPlace], keys: Sequence[str], fixed: Sequence[str], wanted: Mapping[str, float], *, salt: str
 ) -> list[str]:
     """A side for every window: as fixed, else that of its unit, which fills the shares in hash order."""
     sides = _open_sides(windows, wanted)
@@ -247,7 +264,7 @@ def _fill(
     return [side or side_of[key] for key, side in zip(keys, fixed, strict=True)]
 
 
-def _open_sides(windows: Sequence[Placed], wanted: Mapping[str, float]) -> tuple[str, ...]:
+def _open_sides(windows: Sequence[WindowPlace], wanted: Mapping[str, float]) -> tuple[str, ...]:
     """The sides that may receive windows: all with a share; with a given division that lacks some, train and those."""
     given = {window.split for window in windows} - {""}
     lacking = [side for side in SIDES[1:] if wanted[side] > 0 and side not in given]
@@ -262,46 +279,26 @@ def _leader(votes: Counter[str], sides: Sequence[str]) -> int:
     return fixed[0][1] if fixed else OPEN
 
 
-def _without_shared(sides: Sequence[str], ground: Sequence[_Ground], fixed: Sequence[str]) -> list[str]:
+def _sharing_ground(ground: Sequence[_Ground]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Windows that share ground with another, and those others; each pair both ways."""
+    members: dict[int, list[int]] = defaultdict(list)
+    for number, place in enumerate(ground):
+        members[place.space].append(number)
+    found = [(np.empty(0, np.intp), np.empty(0, np.intp))]
+    for numbers in members.values():
+        edges = np.array([(ground[one].left, ground[one].top, ground[one].right, ground[one].bottom) for one in numbers])
+        first, second = _pairs(edges, slack=np.full(len(edges), _SHARED_PX))
+        found.append((np.array(numbers)[first], np.array(numbers)[second]))
+    return np.concatenate([first for first, _ in found]), np.concatenate([second for _, second in found])
+
+
+def _without_shared(sides: Sequence[str], shared: tuple[NDArray[np.intp], NDArray[np.intp]], fixed: Sequence[str]) -> list[str]:
     """Take windows that share ground with a more precious side out: from train first, then from val."""
+    side, is_open = np.array(sides), np.array([not given for given in fixed])
+    first, second = shared
     result = list(sides)
     for giving, precious in (("train", ("val", "test")), ("val", ("test",))):
-        index = _GroundIndex(place for place, side in zip(ground, sides, strict=True) if side in precious)
-        for number, (place, side) in enumerate(zip(ground, sides, strict=True)):
-            if side == giving and not fixed[number] and index.meets(place):
-                result[number] = BUFFER
+        lost = first[(side[first] == giving) & is_open[first] & np.isin(side[second], precious)]
+        for number in lost.tolist():
+            result[number] = BUFFER
     return result
-
-
-class _GroundIndex:
-    """Rectangles by the cells they touch, so that asking what one meets looks at a few only."""
-
-    def __init__(self, places: Iterable[_Ground]) -> None:
-        kept = list(places)
-        self._cell_px = max((max(place.bottom - place.top, place.right - place.left) for place in kept), default=1.0) or 1.0
-        self._by_cell: dict[tuple[int, int, int], list[_Ground]] = defaultdict(list)
-        for place in kept:
-            for cell in self._cells(place):
-                self._by_cell[cell].append(place)
-
-    def meets(self, place: _Ground) -> bool:
-        return any(_share_ground(place, other) for cell in self._cells(place) for other in self._by_cell.get(cell, ()))
-
-    def _cells(self, place: _Ground) -> Iterator[tuple[int, int, int]]:
-        rows = range(int(place.top // self._cell_px), int(place.bottom // self._cell_px) + 1)
-        columns = range(int(place.left // self._cell_px), int(place.right // self._cell_px) + 1)
-        return ((place.space, row, column) for row, column in product(rows, columns))
-
-
-def _share_ground(one: _Ground, other: _Ground) -> bool:
-    height = min(one.bottom, other.bottom) - max(one.top, other.top)
-    return height > _SHARED_PX and min(one.right, other.right) - max(one.left, other.left) > _SHARED_PX
-
-
-def _refuse_shares(val_share: float, test_share: float) -> None:
-    if val_share < 0 or test_share < 0 or val_share + test_share >= 1:
-        raise UsageError(
-            f"these shares leave nothing to train on: validation {val_share}, test {test_share}",
-            why="each must be 0 or more, and together less than 1",
-            try_="use 0.15 for each",
-        )

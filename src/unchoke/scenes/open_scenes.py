@@ -1,119 +1,173 @@
-"""Scenes found, opened once and checked against each other: what patches are cut from, for training and for prediction.
+"""Scenes found, opened once and checked against each other, for tiles, for training and for prediction.
 
-In: a session and DATA. Out: the facts of every scene that can be used, and a finding for every one that cannot, naming the file.
-No pixels are read here.
+In: a session whose settings describe scenes. Out: the facts and scales of every scene that can be used, and a finding for every
+one that cannot, naming the file. No tile or patch is made here.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from unchoke.core.ahead import map_ahead
 from unchoke.core.errors import DataError, list_some
 from unchoke.core.findings import Finding
-from unchoke.core.settings import Settings
 from unchoke.core.units import format_count
 from unchoke.jobs.quarantine import Quarantined
 from unchoke.runs.session import Session
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.inspect_scene import inspect_scene
+from unchoke.scenes.scale import SceneScale, measure_scale
 from unchoke.scenes.scan_scenes import scan_scenes
 from unchoke.scenes.scene_facts import SceneError, SceneFacts
-from unchoke.scenes.scene_files import Scene
+from unchoke.scenes.scene_files import ScannedScenes, Scene
+
+MEND = "mend the file and run the same command again"
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
-def open_scenes(session: Session, data: Path, *, pool: HandlePool) -> tuple[list[SceneFacts], list[Finding]]:
-    """Scan `data` and open every scene once. One that cannot be used becomes a finding and a warning; the others stay.
-
-    No scene at all is a `DataError`.
-    """
-    wanted = session.settings
+def find_scenes(session: Session) -> ScannedScenes:
+    """Scan DATA by names alone; what was guessed is told."""
+    settings = session.settings
     scanned = scan_scenes(
-        data,
-        bands=wanted.bands,
-        label=wanted.label,
-        path=wanted.path,
-        id=wanted.id,
-        images=[Path(folder) for folder in wanted.images],
-        group=wanted.group,
-        split=wanted.split,
+        Path(settings.data or ""),
+        bands=settings.bands,
+        label=settings.label,
+        path=settings.path,
+        id=settings.id,
+        images=[Path(folder) for folder in settings.images],
+        group=settings.group,
+        split=settings.split,
     )
     for choice in scanned.choices:
         session.chose(choice)
-    facts, broken = inspect_scenes(scanned.scenes, wanted, pool=pool, threads=session.policy.workers)
-    facts, other = _with_the_same_bands(facts)
-    findings = [*scanned.findings, *broken, *other]
-    for finding in findings:
-        if finding.severity != "info":
-            session.warn(finding.message)
-    if not facts:
-        raise _nothing_usable(data, findings)
+    return replace(scanned, findings=[replace(finding, stage="scan") for finding in scanned.findings])
+
+
+def open_scenes(
+    session: Session, scanned: ScannedScenes, *, pool: HandlePool, threads: int, same_bands: bool
+) -> tuple[list[SceneFacts], list[Finding]]:
+    """Open every scene once, in the order of the scan: those that can be used, and what was found so far. None is a `DataError`.
+
+    With `same_bands` only the scenes whose bands are those of most are kept: a network takes one set of bands. Tiles of other
+    bands may lie beside each other, and that is only said.
+    """
+    settings = session.settings
+
+    def inspect(scene: Scene) -> SceneFacts:
+        return inspect_scene(scene, pool=pool, bands=settings.bands, grid=settings.grid, resampling=settings.resampling)
+
+    opened, broken = _each(inspect, scanned.scenes, scanned.scenes, threads=threads, stage="inspect")
+    facts, differing = _compare_bands(list(opened.values()), same_bands=same_bands)
+    findings = [*scanned.findings, *broken, *differing]
+    require_scenes(facts, findings, settings.data or "")
     return facts, findings
 
 
-def inspect_scenes(
-    scenes: Sequence[Scene], settings: Settings, *, pool: HandlePool, threads: int = 0
-) -> tuple[list[SceneFacts], list[Finding]]:
-    """The facts of every scene that opens, in the order of `scenes`, and a finding for each that does not."""
+def measure_scales(
+    facts: Sequence[SceneFacts], how: str, *, pool: HandlePool, threads: int, known: Mapping[str, SceneScale] | None = None
+) -> tuple[dict[str, SceneScale], list[Finding]]:
+    """What each scene's bands are divided by, by its id, and a finding for each scene that breaks on the way.
 
-    def inspect(scene: Scene) -> SceneFacts | Finding:
+    Scenes in `known` are not read again.
+    """
+
+    def measure(scene: SceneFacts) -> SceneScale:
+        return (known or {}).get(scene.scene_id) or measure_scale(scene, how, pool=pool)
+
+    return _each(measure, facts, [one.scene for one in facts], threads=threads, stage="scale")
+
+
+def _each(
+    run: Callable[[Item], Result], items: Sequence[Item], scenes: Sequence[Scene], *, threads: int, stage: str
+) -> tuple[dict[str, Result], list[Finding]]:
+    """What `run` gives for each item, by the id of its scene, in their order; a scene that breaks becomes a finding."""
+
+    def attempt(item: Item) -> Result | SceneError:
         try:
-            return inspect_scene(scene, pool=pool, bands=settings.bands, grid=settings.grid, resampling=settings.resampling)
+            return run(item)
         except SceneError as error:
-            return scene_finding(scene.scene_id, error)
+            return error
 
-    results = list(map_ahead(inspect, scenes, threads=threads, ahead=4 * max(1, threads)))
-    facts = [result for result in results if isinstance(result, SceneFacts)]
-    return facts, [result for result in results if isinstance(result, Finding)]
+    results: dict[str, Result] = {}
+    findings = []
+    for scene, result in zip(scenes, map_ahead(attempt, items, threads=threads, ahead=4 * max(1, threads)), strict=True):
+        if isinstance(result, SceneError):
+            findings.append(broken_scene(scene, result, stage=stage))
+        else:
+            results[scene.scene_id] = result
+    return results, findings
 
 
-def scene_finding(scene_id: str, error: SceneError) -> Finding:
-    """What is said of a scene that cannot be used."""
+def broken_scene(scene: Scene, error: SceneError | str, *, stage: str, path: str = "", fix: str = MEND) -> Finding:
+    """What is said of a scene that cannot be used, and of the file to blame."""
+    if isinstance(error, SceneError):
+        path, fix = error.path, error.try_
+    reason = f"{error.what}: {error.why}" if isinstance(error, SceneError) else error
     return Finding(
         "broken-scene",
-        f"scene {scene_id} is set aside: {error.what} ({error.why})",
+        f"scene {scene.scene_id} is set aside: {reason}",
         severity="error",
-        path=error.path or None,
-        evidence={"scene": scene_id},
-        fix=error.try_,
+        path=path or scene.paths[0],
+        stage=stage,
+        evidence={"scene": scene.scene_id, "reason": reason},
+        fix=fix,
     )
 
 
 def set_aside(findings: Sequence[Finding]) -> list[Quarantined]:
-    """The entries of `quarantine.csv` for scenes that findings keep out."""
-    return [
-        Quarantined(str(finding.evidence.get("scene", finding.path or "")), finding.path or "", finding.stage, finding.message)
-        for finding in findings
-        if finding.severity == "error"
-    ]
+    """The entries of `quarantine.csv` for scenes that findings keep out, each with the first reason."""
+    entries: dict[str, Quarantined] = {}
+    for finding in findings:
+        if finding.severity == "error":
+            scene, path = str(finding.evidence.get("scene") or finding.path or ""), finding.path or ""
+            reason = str(finding.evidence.get("reason", finding.message))
+            entries.setdefault(scene, Quarantined(scene, path, finding.stage, reason))
+    return list(entries.values())
 
 
-def _with_the_same_bands(facts: Sequence[SceneFacts]) -> tuple[list[SceneFacts], list[Finding]]:
-    """The scenes whose bands are those of most; a network takes one set of bands only."""
+def warn_of(session: Session, findings: Sequence[Finding]) -> None:
+    """Say at once what was found, for commands whose answer does not list it."""
+    for finding in findings:
+        if finding.severity != "info":
+            session.warn(finding.message)
+
+
+def require_scenes(facts: Sequence[SceneFacts], findings: Sequence[Finding], data: str) -> None:
+    """Without a single scene there is nothing to do; every reason known is said."""
     if not facts:
-        return [], []
-    usual = Counter(scene.band_names for scene in facts).most_common(1)[0][0]
+        reasons = [f"{entry.sample_id} ({entry.reason})" for entry in set_aside(findings)]
+        raise DataError(
+            f"no scene in {data} can be used" + (f": {list_some(reasons, limit=3)}" if reasons else ""),
+            why=f"{format_count(len(reasons), 'scene')} found, and none could be read" if reasons else "no scene was found there",
+            try_="give a folder or table of band files, a multi-band file or a large image; --bands names unusual bands",
+        )
+
+
+def _compare_bands(facts: list[SceneFacts], *, same_bands: bool) -> tuple[list[SceneFacts], list[Finding]]:
+    counts = Counter(one.band_names for one in facts)
+    if len(counts) < 2:
+        return facts, []
+    if not same_bands:
+        ids = {bands: [one.scene_id for one in facts if one.band_names == bands] for bands in counts}
+        kinds = [f"{','.join(bands)} in {list_some(scenes, limit=2)}" for bands, scenes in ids.items()]
+        message = f"the scenes do not have the same bands: {list_some(kinds, limit=4)}"
+        return facts, [Finding("bands-differ", message, "warning", fix="name the bands to use: --bands B2,B3,B4")]
+    usual = counts.most_common(1)[0][0]
     findings = [
         Finding(
-            "other-bands",
-            f"scene {scene.scene_id} is set aside: its bands are {', '.join(scene.band_names)}, not {', '.join(usual)}",
+            "bands-differ",
+            f"scene {one.scene_id} is set aside: its bands are {', '.join(one.band_names)}, not {', '.join(usual)}",
             severity="error",
-            path=scene.scene.paths[0],
-            evidence={"scene": scene.scene_id},
+            path=one.scene.paths[0],
+            evidence={"scene": one.scene_id},
             fix="name bands that every scene has with --bands",
         )
-        for scene in facts
-        if scene.band_names != usual
+        for one in facts
+        if one.band_names != usual
     ]
-    return [scene for scene in facts if scene.band_names == usual], findings
-
-
-def _nothing_usable(data: Path, findings: Sequence[Finding]) -> DataError:
-    reasons = [finding.message for finding in findings if finding.severity == "error"]
-    return DataError(
-        f"no scene in {data} can be used",
-        why=f"{format_count(len(reasons), 'problem')}: {list_some(reasons, limit=3)}" if reasons else "none was found there",
-        try_="give a folder of band files, a folder of scenes, one raster or a table; --bands names the bands",
-    )
+    return [one for one in facts if one.band_names == usual], findings

@@ -11,7 +11,9 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from unchoke.core.boxes import Box
 from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.scenes.scene_files import Scene
 
@@ -142,8 +144,7 @@ _SAME_PX = 1e-3
 """Files of one grid may be written with rounded coordinates; this much is not worth resampling for."""
 
 
-@dataclass(frozen=True)
-class Bounds:
+class Bounds(NamedTuple):
     """A footprint in map coordinates."""
 
     left: float
@@ -197,14 +198,14 @@ def origin_in(own: Grid, grid: Grid) -> tuple[int, int] | None:
     a, _, c, _, e, f = own.transform
     top, left = round((grid.transform[5] - f) / e), round((grid.transform[2] - c) / a)
     fits = min(top, left) >= 0 and top + grid.height <= own.height and left + grid.width <= own.width
-    cut = part_of(own, top=top, left=left, height=grid.height, width=grid.width)
+    cut = part_of(own, Box(top, left, grid.height, grid.width))
     return (top, left) if fits and same_place(cut, grid) else None
 
 
-def part_of(grid: Grid, *, top: int, left: int, height: int, width: int) -> Grid:
-    """The same pixels, fewer of them."""
+def part_of(grid: Grid, box: Box) -> Grid:
+    """The same pixels, those of a box."""
     a, b, c, d, e, f = grid.transform
-    return Grid(width, height, (a, b, c + a * left + b * top, d, e, f + d * left + e * top), grid.crs)
+    return Grid(box.width, box.height, (a, b, c + a * box.left + b * box.top, d, e, f + d * box.left + e * box.top), grid.crs)
 
 
 def choose_grid(own: Mapping[str, Grid], how: str, *, paths: Mapping[str, str]) -> Grid:
@@ -314,7 +315,7 @@ def _inside(grid: Grid, common: Bounds, path: str) -> Grid:
             path=path,
         )
     whole = (top, left, bottom, right) == (0, 0, grid.height, grid.width)
-    return grid if whole else part_of(grid, top=top, left=left, height=bottom - top, width=right - left)
+    return grid if whole else part_of(grid, Box(top, left, bottom - top, right - left))
 
 
 def _centres_between(origin: float, step: float, count: int, low: float, high: float) -> tuple[int, int]:

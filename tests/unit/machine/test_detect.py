@@ -53,6 +53,6 @@ def test_a_failed_probe_becomes_a_note_and_a_cautious_value() -> None:
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity") or (os.cpu_count() or 1) < 2, reason="needs two cores and affinity")
 def test_a_process_held_to_one_core_sees_one() -> None:
     code = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
-    code += "from unchoke.machine.detect import _usable_cores, _container_limits; print(_usable_cores(_container_limits()))"
+    code += "from unchoke.machine.detect import usable_cores; print(usable_cores())"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert answer.strip() == "1"

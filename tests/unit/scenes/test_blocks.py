@@ -9,7 +9,7 @@ import pytest
 
 from unchoke.core.boxes import plan_boxes
 from unchoke.core.errors import UsageError
-from unchoke.scenes.blocks import BUFFER, Bounds, Placed, assign_splits, choose_block_px, footprints
+from unchoke.scenes.blocks import BUFFER, Bounds, WindowPlace, assign_splits, choose_block_px, footprints
 from unchoke.scenes.scene_facts import SceneFacts
 
 MakeScene = Callable[..., SceneFacts]
@@ -24,12 +24,12 @@ def windows_of(
     bounds: Bounds | None = None,
     group: str = "",
     split: str = "",
-) -> list[Placed]:
+) -> list[WindowPlace]:
     boxes = plan_boxes(side, side, size_px=size, overlap_px=overlap)
-    return [Placed(scene, box, group, side, side, bounds, split) for box in boxes]
+    return [WindowPlace(scene, box, group, side, side, bounds, split) for box in boxes]
 
 
-def by_scene(windows: Sequence[Placed], sides: Sequence[str]) -> dict[str, set[str]]:
+def by_scene(windows: Sequence[WindowPlace], sides: Sequence[str]) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for window, side in zip(windows, sides, strict=True):
         found.setdefault(window.scene_id, set()).add(side)

@@ -36,7 +36,7 @@ from unchoke.scenes.raster import raw_dtype
 from unchoke.scenes.scene_facts import SceneError
 from unchoke.scenes.tiling.shared_blocks import SharedRows
 from unchoke.scenes.tiling.tile_choices import choose_parallel
-from unchoke.scenes.tiling.tiles import Strip, StripResult, TileRecord, TileSpec, plan_strips, run_strip, shared_rows
+from unchoke.scenes.tiling.tiles import StripResult, TileRecord, TileSpec, TileStrip, plan_strips, run_strip, shared_rows
 
 _FORMAT = 1
 """Goes up when the same scenes and settings give other bytes."""
@@ -47,7 +47,7 @@ class ScenePlan:
     """One scene's tiles: how they are made, in which strips, and where. `folder` is relative to the folder of all tiles."""
 
     spec: TileSpec
-    strips: tuple[Strip, ...]
+    strips: tuple[TileStrip, ...]
     key: str
     folder: str
 
@@ -62,7 +62,7 @@ class StripWork:
 
     job: Job
     plan: ScenePlan
-    strip: Strip
+    strip: TileStrip
 
     @property
     def num_values(self) -> int:
@@ -140,7 +140,7 @@ def plan_work(plans: Sequence[ScenePlan], *, fingerprint: str) -> dict[str, Stri
     return jobs
 
 
-def _num_values(plan: ScenePlan, strip: Strip) -> int:
+def _num_values(plan: ScenePlan, strip: TileStrip) -> int:
     return strip.box.height * strip.box.width * plan.spec.facts.num_bands
 
 
@@ -149,7 +149,7 @@ def num_values(work: Iterable[StripWork]) -> int:
     return sum(one.num_values for one in work)
 
 
-def _job(plan: ScenePlan, strip: Strip, *, first: int, fingerprint: str) -> Job:
+def _job(plan: ScenePlan, strip: TileStrip, *, first: int, fingerprint: str) -> Job:
     items = tuple(window.tile_id for window in strip.windows)
     contents = (plan.key[:16],) * len(items)
     return Job(
@@ -205,7 +205,7 @@ class StripBody:
     """What a job does. Picklable as long as `pool` and `shared` are None, as they are for processes: each has its own."""
 
     folder: Path
-    work: Mapping[str, tuple[TileSpec, Strip]]
+    work: Mapping[str, tuple[TileSpec, TileStrip]]
     pool: HandlePool | None = None
     shared: SharedRows | None = None
 

@@ -12,7 +12,7 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -23,15 +23,16 @@ from unchoke.core.events import Note
 from unchoke.core.findings import Finding
 from unchoke.core.units import format_count
 from unchoke.core.workspace import safe_name
+from unchoke.jobs.job_plan import Job
 from unchoke.jobs.quarantine import Quarantined, save_quarantine
 from unchoke.jobs.queue import JobQueue
 from unchoke.runs.session import Session
-from unchoke.scenes.blocks import Placed, assign_splits, block_of, choose_block_px, footprints
-from unchoke.scenes.scene_facts import IGNORE, SceneFacts
+from unchoke.scenes.blocks import BUFFER, SIDES, assign_splits, block_of, choose_block_px, place_windows
+from unchoke.scenes.open_scenes import broken_scene, set_aside
+from unchoke.scenes.scene_facts import IGNORE, SceneFacts, part_of
 from unchoke.scenes.tiling.strip_work import ScenePlan, StripWork, WorkState, load_strip
-from unchoke.scenes.tiling.tile_choices import Recipe
+from unchoke.scenes.tiling.tile_choices import TileRecipe
 from unchoke.scenes.tiling.tile_result import SceneRow, TileResult, sum_stages
-from unchoke.scenes.tiling.tile_scenes import FoundScenes
 from unchoke.scenes.tiling.tiles import TileRecord
 
 MANIFEST_NAME = "tile_manifest.csv"
@@ -104,7 +105,7 @@ def _cells(row: TileRow, classes: Sequence[int]) -> list[object]:
 
 
 @dataclass(frozen=True)
-class _Whole:
+class _TiledScene:
     """A scene with all its strips done."""
 
     plan: ScenePlan
@@ -118,53 +119,65 @@ class _Whole:
     def written(self) -> list[TileRecord]:
         return [tile for tile in self.tiles if not tile.skipped]
 
+    @property
+    def row(self) -> SceneRow:
+        facts, written = self.facts, len(self.written)
+        size = facts.grid.width, facts.grid.height
+        return SceneRow(facts.scene_id, *size, facts.band_names, written, len(self.tiles) - written, self.plan.folder)
+
 
 def conclude(
     session: Session,
-    found: FoundScenes,
+    findings: Sequence[Finding],
     plans: Sequence[ScenePlan],
     work: Mapping[str, StripWork],
     queue: JobQueue,
     state: WorkState,
     *,
-    recipe: Recipe,
+    recipe: TileRecipe,
     given_up: Mapping[str, str],
     num_run: int,
 ) -> TileResult:
     """Write the manifest and the list of scenes that were set aside, and say what there is now."""
-    whole, broken = _sort_out(plans, work, queue, state, given_up)
-    findings = [*found.findings, *(_broken_finding(entry) for entry in broken)]
-    set_aside = save_quarantine(queue.folder / "quarantine.csv", [*found.set_aside, *broken])
-    _warn_of_failures(session, set_aside, num_scenes=len(whole) + len(set_aside))
-    if not whole:
-        raise _nothing_left(set_aside)
+    scenes, broken = _sort_out(plans, work, queue, state, given_up)
+    findings = [*findings, *broken]
+    quarantined = save_quarantine(queue.folder / "quarantine.csv", set_aside(findings))
+    _warn_of_failures(session, quarantined, num_scenes=len(scenes) + len(quarantined))
+    if not scenes:
+        reasons = [f"{entry.sample_id} ({entry.reason})" for entry in quarantined]
+        raise DataError(
+            f"no scene could be tiled: {list_some(reasons, limit=3)}",
+            why=f"{format_count(len(reasons), 'scene')} found, and every one broke on the way",
+            try_="mend the files and run the same command again: what is done is kept",
+        )
     with session.stage("manifest"):
-        rows = _rows(session, whole, recipe)
+        rows = _rows(session, scenes, recipe)
         manifest = save_tile_manifest(queue.folder, rows, class_names=session.settings.classes)
-    _tell_of_others(session, queue, whole)
+    _tell_of_others(session, queue, scenes)
+    counts = Counter(row.split for row in rows)
     return TileResult(
         workspace=session.workspace.root,
         data=session.settings.data or "",
         manifest=manifest,
         tiles=len(rows),
-        skipped=sum(len(one.tiles) - len(one.written) for one in whole),
-        size_bytes=sum(tile.size_bytes for one in whole for tile in one.tiles),
+        skipped=sum(len(one.tiles) - len(one.written) for one in scenes),
+        size_bytes=sum(tile.size_bytes for one in scenes for tile in one.tiles),
         num_strips=len(work),
         num_run=num_run,
-        scenes=[_scene_row(one) for one in whole],
-        splits=_count_splits(rows),
+        scenes=[one.row for one in scenes],
+        splits={name: counts[name] for name in (*SIDES, BUFFER) if counts[name]},
         stages=sum_stages(record.info.get("clocks", {}) for record in state.done.values()),
         timings=dict(session.timers.seconds),
-        findings=[*findings, *_diagnose(whole)],
-        set_aside=set_aside,
+        findings=[*findings, *_diagnose(scenes)],
+        set_aside=quarantined,
         choices=session.choices,
-        has_mask=any(one.plan.spec.mask is not None for one in whole),
+        has_mask=any(one.plan.spec.mask is not None for one in scenes),
     )
 
 
 def _sort_out(
     plans: Sequence[ScenePlan], work: Mapping[str, StripWork], queue: JobQueue, state: WorkState, given_up: Mapping[str, str]
-) -> tuple[list[_Whole], list[Quarantined]]:
+) -> tuple[list[_TiledScene], list[Finding]]:
     """Scenes that are whole, in the order of the plans, and those that are not, each with the first reason."""
     by_scene: dict[str, list[StripWork]] = {}
     for one in work.values():
@@ -172,91 +185,63 @@ def _sort_out(
     whole, broken = [], []
     for plan in plans:
         strips = by_scene[plan.scene_id]
-        missing = [one for one in strips if one.job.job_id not in state.records]
+        missing = [one.job for one in strips if one.job.job_id not in state.records]
         if missing:
-            broken.append(_why_broken(missing[0], queue, given_up))
+            broken.append(_broken(plan, missing[0], queue, given_up))
         else:
             tiles = tuple(tile for one in strips for tile in state.records[one.job.job_id].tiles)
-            whole.append(_Whole(plan, tiles))
+            whole.append(_TiledScene(plan, tiles))
     return whole, broken
 
 
-def _why_broken(one: StripWork, queue: JobQueue, given_up: Mapping[str, str]) -> Quarantined:
-    record = load_strip(queue.artefact(one.job))
+def _broken(plan: ScenePlan, job: Job, queue: JobQueue, given_up: Mapping[str, str]) -> Finding:
+    record = load_strip(queue.artefact(job))
     if record is not None and record.failed:
-        return Quarantined(one.plan.scene_id, record.path, "read", record.failed)
-    path = next(iter(one.plan.spec.facts.scene.paths), "")
-    reason = given_up.get(one.job.job_id, "its tiles are not all there")
-    return Quarantined(one.plan.scene_id, path, "tile", f"{reason}; the .failed files in {queue.folder} say more")
-
-
-def _broken_finding(entry: Quarantined) -> Finding:
-    message = f"scene {entry.sample_id} was set aside: {entry.reason}; none of its tiles is in the manifest"
+        reason, path, stage = record.failed, record.path, "read"
+    else:
+        why = given_up.get(job.job_id, "its tiles are not all there")
+        reason, path, stage = f"{why}; the .failed files in {queue.folder} say more", "", "tile"
     fix = "mend or replace the file and run the same command again: only this scene is done"
-    return Finding("broken-scene", message, "error", path=entry.path, stage=entry.stage, fix=fix)
+    finding = broken_scene(plan.spec.facts.scene, reason, stage=stage, path=path, fix=fix)
+    return replace(finding, message=f"{finding.message}; none of its tiles is in the manifest")
 
 
-def _warn_of_failures(session: Session, set_aside: Sequence[Quarantined], *, num_scenes: int) -> None:
+def _warn_of_failures(session: Session, quarantined: Sequence[Quarantined], *, num_scenes: int) -> None:
     """More failures than were allowed do not stop anything here, as each scene stands for itself; but they are said."""
     allowed = session.settings.max_failures
-    if len(set_aside) > allowed * num_scenes:
-        scenes = f"{len(set_aside)} of {format_count(num_scenes, 'scene')}"
+    if len(quarantined) > allowed * num_scenes:
+        scenes = f"{len(quarantined)} of {format_count(num_scenes, 'scene')}"
         session.warn(f"{scenes} were set aside, a larger share than --max-failures {allowed:g}; the others are tiled")
 
 
-def _nothing_left(set_aside: Sequence[Quarantined]) -> DataError:
-    reasons = [f"{entry.sample_id} ({entry.reason})" for entry in set_aside]
-    return DataError(
-        f"no scene could be tiled: {list_some(reasons, limit=3)}",
-        why=f"{format_count(len(reasons), 'scene')} found, and every one broke on the way",
-        try_="mend the files and run the same command again: what is done is kept",
-    )
-
-
-def _rows(session: Session, whole: Sequence[_Whole], recipe: Recipe) -> list[TileRow]:
+def _rows(session: Session, scenes: Sequence[_TiledScene], recipe: TileRecipe) -> list[TileRow]:
     """The rows of the manifest, with a side for every tile so that neighbours do not leak from train to test."""
     settings = session.settings
-    sizes = [(one.facts.grid.height, one.facts.grid.width) for one in whole]
+    sizes = [(one.facts.grid.height, one.facts.grid.width) for one in scenes]
     choice = choose_block_px(sizes, window_px=recipe.tile_px, overlap_px=recipe.overlap_px, asked=settings.block_px)
     session.chose(choice)
     block_px = int(choice.value)
-    bounds = footprints([one.facts for one in whole])
-    tiles = [(one, tile) for one in whole for tile in one.written]
-    where = {one.facts.scene_id: place for one, place in zip(whole, bounds, strict=True)}
-    placed = [_placed(one.facts, tile, where[one.facts.scene_id]) for one, tile in tiles]
+    tiles = [(one, tile) for one in scenes for tile in one.written]
+    places = place_windows([one.facts for one in scenes], [(one.facts.scene_id, tile.box) for one, tile in tiles])
     shares = {"val_share": settings.val_share, "test_share": settings.test_share}
-    splits = assign_splits(placed, block_px=block_px, seed=settings.seed, **shares) if placed else []
-    blocks = [block_of(window, block_px=block_px) for window in placed]
+    splits = assign_splits(places, block_px=block_px, seed=settings.seed, **shares) if places else []
+    blocks = [block_of(place, block_px=block_px) for place in places]
     return [_row(one, tile, split=side, block=block) for (one, tile), side, block in zip(tiles, splits, blocks, strict=True)]
 
 
-def _placed(facts: SceneFacts, tile: TileRecord, bounds: tuple[float, float, float, float] | None) -> Placed:
-    scene, grid = facts.scene, facts.grid
-    return Placed(facts.scene_id, tile.box, scene.group, grid.height, grid.width, bounds, scene.split)
-
-
-def _row(one: _Whole, tile: TileRecord, *, split: str, block: str) -> TileRow:
-    a, b, c, d, e, f = one.facts.grid.transform
-    box = tile.box
+def _row(one: _TiledScene, tile: TileRecord, *, split: str, block: str) -> TileRow:
     return TileRow(
         tile_id=tile.tile_id,
         path=f"{one.plan.folder}/{tile.file}",
         scene=one.facts.scene_id,
         row=tile.row,
         col=tile.col,
-        box=box,
+        box=tile.box,
         valid_share=tile.valid_share,
         split=split,
         block=block,
         crs=short_crs(one.facts.grid.crs),
-        transform=(
-            a,
-            b,
-            c + a * box.left + b * box.top,
-            d,
-            e,
-            f + d * box.left + e * box.top,
-        ),  # to the last digit as in the tile
+        transform=part_of(one.facts.grid, tile.box).transform,
         class_counts=_labelled(tile),
     )
 
@@ -266,32 +251,17 @@ def _labelled(tile: TileRecord) -> dict[int, int]:
     return {label: number for label, number in tile.class_counts.items() if label != IGNORE}
 
 
-def _scene_row(one: _Whole) -> SceneRow:
-    grid, written = one.facts.grid, len(one.written)
-    names = one.facts.band_names
-    return SceneRow(one.facts.scene_id, grid.width, grid.height, names, written, len(one.tiles) - written, one.plan.folder)
-
-
-def _count_splits(rows: Sequence[TileRow]) -> dict[str, int]:
-    counts = Counter(row.split for row in rows)
-    names = [*(name for name in ("train", "val", "test", "buffer") if counts[name]), *sorted(counts)]
-    return {name: counts[name] for name in dict.fromkeys(names)}
-
-
-def _diagnose(whole: Sequence[_Whole]) -> list[Finding]:
+def _diagnose(scenes: Sequence[_TiledScene]) -> list[Finding]:
     """Tiles that hold nothing to learn from, or none at all."""
     findings = []
-    if not any(one.written for one in whole):
-        message = "every tile was skipped: none has enough valid pixels"
-        findings.append(
-            Finding("no-tiles", message, "error", stage="tile", fix="lower --min-valid, or look at the scenes' nodata")
-        )
-    for one in whole:
+    if not any(one.written for one in scenes):
+        message, fix = "every tile was skipped: none has enough valid pixels", "lower --min-valid, or look at the scenes' nodata"
+        findings.append(Finding("no-tiles", message, "error", stage="tile", fix=fix))
+    for one in scenes:
         if not any(tile.valid_share > 0 for tile in one.tiles):
-            path = next(iter(one.facts.scene.paths), "")
             message = f"scene {one.facts.scene_id} has no valid pixel: it is nodata throughout"
-            findings.append(Finding("all-nodata", message, "warning", path=path, stage="tile"))
-    masked = [one for one in whole if one.plan.spec.mask is not None]
+            findings.append(Finding("all-nodata", message, "warning", path=one.facts.scene.paths[0], stage="tile"))
+    masked = [one for one in scenes if one.plan.spec.mask is not None]
     classes = {label for one in masked for tile in one.tiles for label in _labelled(tile)}
     if masked and len(classes) < 2:
         what = f"every labelled pixel is of class {min(classes)}" if classes else "no pixel has a label"
@@ -301,10 +271,10 @@ def _diagnose(whole: Sequence[_Whole]) -> list[Finding]:
     return findings
 
 
-def _tell_of_others(session: Session, queue: JobQueue, whole: Sequence[_Whole]) -> None:
+def _tell_of_others(session: Session, queue: JobQueue, scenes: Sequence[_TiledScene]) -> None:
     """Tiles made another way are kept, as someone may train on them; they take room, so it is said where they are."""
     others = []
-    for one in whole:
+    for one in scenes:
         scene, _, current = one.plan.folder.rpartition("/")
         others += [f"{scene}/{name}" for name in listing.names(queue.folder / scene) if name != current]
     if others:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
+from unchoke.core.choices import Choice
 from unchoke.core.findings import Finding
 from unchoke.core.stages import OTHER, StageRow
 from unchoke.core.units import format_count, format_seconds
@@ -46,7 +48,7 @@ _LIGHTER = {
 
 
 @dataclass(frozen=True)
-class Measured:
+class StageTables:
     """Both tables, on the same windows; `zlib_s` is what the plain way spent in zlib itself."""
 
     before: Sequence[StageRow]
@@ -57,35 +59,74 @@ class Measured:
     store: str = "float32"
 
 
-def diagnose_tiling(measured: Measured, *, command: str) -> list[Finding]:
+@dataclass(frozen=True)
+class TileProfile:
+    """What was measured. `before` is the plain serial way, `after` the one of `unchoke tile`; `ratio` is of their wall-clock."""
+
+    workspace: Path
+    windows: int
+    tile_px: int
+    scenes: list[str]
+    threads: int
+    before: list[StageRow]
+    after: list[StageRow]
+    seconds: dict[str, float]
+    size_ratio: float
+    equal: bool | None
+    """Whether bands and masks of both ways are the same; None where tiles hold the files' own numbers."""
+    files: dict[str, Path]
+    findings: list[Finding]
+    choices: list[Choice]
+    next_command: str
+
+    ok = True
+
+    @property
+    def ratio(self) -> float:
+        return self.seconds["before"] / max(1e-9, self.seconds["after"])
+
+    @property
+    def ratio_one_thread(self) -> float:
+        return self.seconds["before"] / max(1e-9, self.seconds["after_one_thread"])
+
+    def to_dict(self) -> dict[str, Any]:
+        files = {way: str(file) for way, file in self.files.items()}
+        ratios = {"ratio": self.ratio, "ratio_one_thread": self.ratio_one_thread}
+        return {**asdict(self), "workspace": str(self.workspace), "files": files, **ratios}
+
+    def to_text(self) -> str:
+        return render_tile_profile(self.to_dict())
+
+
+def diagnose_tiling(tables: StageTables, *, command: str) -> list[Finding]:
     """What the plain way wastes, the stage with most to gain first; then what this way still waits for."""
-    after = {row.stage: row for row in measured.after}
-    wasted = [(row, after[row.stage]) for row in measured.before if row.share >= _WORTH_A_WORD]
+    after = {row.stage: row for row in tables.after}
+    wasted = [(row, after[row.stage]) for row in tables.before if row.share >= _WORTH_A_WORD]
     mended = [(row, then) for row, then in wasted if row.seconds >= _CLEARLY * then.seconds]
     mended.sort(key=lambda pair: pair[1].seconds - pair[0].seconds)
-    found = [_wasted(row, then, measured, command=command) for row, then in mended]
-    return found + _left(measured, command=command)
+    found = [_wasted(row, then, tables, command=command) for row, then in mended]
+    return found + _left(tables, command=command)
 
 
-def _wasted(row: StageRow, then: StageRow, measured: Measured, *, command: str) -> Finding:
-    total_s = sum(one.seconds for one in measured.before)
+def _wasted(row: StageRow, then: StageRow, tables: StageTables, *, command: str) -> Finding:
+    total_s = sum(one.seconds for one in tables.before)
     whole = total_s / max(1e-9, total_s - row.seconds + then.seconds)
     return Finding(
         code=_CODES[row.stage],
-        message=_said(row, measured),
+        message=_said(row, tables),
         severity="warning",
         stage=row.stage,
-        evidence=_evidence(row, then, measured),
+        evidence=_evidence(row, then, tables),
         expected_gain=f"{row.seconds / max(1e-9, then.seconds):.1f}× for this stage, {whole:.1f}× for the whole, in one thread",
         fix=_FIXES[row.stage],
         command=command,
     )
 
 
-def _said(row: StageRow, measured: Measured) -> str:
-    share, windows = f"{100 * row.share:.0f} %", format_count(measured.windows, "window")
-    total_s = sum(one.seconds for one in measured.before)
-    zlib_share = measured.zlib_s / total_s if total_s else 0.0
+def _said(row: StageRow, tables: StageTables) -> str:
+    share, windows = f"{100 * row.share:.0f} %", format_count(tables.windows, "window")
+    total_s = sum(one.seconds for one in tables.before)
+    zlib_share = tables.zlib_s / total_s if total_s else 0.0
     return {
         "open": f"{share} of the plain way's time is opening files: {format_count(row.calls, 'opening')} for {windows}",
         "read": f"{share} of the plain way's time is reading: {format_count(row.calls, 'read')} for {windows}, none kept",
@@ -96,7 +137,7 @@ def _said(row: StageRow, measured: Measured) -> str:
     }[row.stage]
 
 
-def _evidence(row: StageRow, then: StageRow, measured: Measured) -> dict[str, float | int]:
+def _evidence(row: StageRow, then: StageRow, tables: StageTables) -> dict[str, float | int]:
     figures: dict[str, float | int] = {
         "before_s": round(row.seconds, 4),
         "before_share": round(row.share, 4),
@@ -105,26 +146,26 @@ def _evidence(row: StageRow, then: StageRow, measured: Measured) -> dict[str, fl
         "after_share": round(then.share, 4),
         "after_calls": then.calls,
     }
-    return figures | ({"zlib_s": round(measured.zlib_s, 4)} if row.stage == "write" else {})
+    return figures | ({"zlib_s": round(tables.zlib_s, 4)} if row.stage == "write" else {})
 
 
-def _left(measured: Measured, *, command: str) -> list[Finding]:
+def _left(tables: StageTables, *, command: str) -> list[Finding]:
     """What the time goes into now, if one stage takes most of it."""
-    largest = max(measured.after, key=lambda row: row.seconds)
+    largest = max(tables.after, key=lambda row: row.seconds)
     if largest.share < _MOST_OF_IT or largest.stage == OTHER:
         return []
-    packs = largest.stage == "write" and measured.compress != "none"
+    packs = largest.stage == "write" and tables.compress != "none"
     return [
         Finding(
             code="what-is-left",
             message=f"what is left is {'compressing' if packs else largest.stage}: {100 * largest.share:.0f} % of this way's "
-            f"time, {format_seconds(largest.seconds / max(1, measured.windows))} a window",
+            f"time, {format_seconds(largest.seconds / max(1, tables.windows))} a window",
             severity="info",
             stage=largest.stage,
             evidence={"after_s": round(largest.seconds, 4), "after_share": round(largest.share, 4)},
             expected_gain=f"at most {1 / max(0.01, 1 - largest.share):.1f}× in one thread" if packs else "",
-            fix=_LIGHTER[measured.store][0] if packs else "",
-            command=f"{command} {_LIGHTER[measured.store][1]}" if packs else "",
+            fix=_LIGHTER[tables.store][0] if packs else "",
+            command=f"{command} {_LIGHTER[tables.store][1]}" if packs else "",
         )
     ]
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from unchoke.core.choices import Choice
 from unchoke.core.findings import Finding, rank
+from unchoke.core.stages import StageRow
 from unchoke.core.units import format_bytes, format_count, format_seconds
 from unchoke.core.workspace import out_option
 from unchoke.jobs.quarantine import Quarantined
@@ -18,16 +19,6 @@ from unchoke.reports.text import render_findings
 from unchoke.scenes.tiling.tiles import STAGES
 
 _SHOWN_SCENES = 12
-
-
-@dataclass(frozen=True)
-class StageRow:
-    """Where the time of the windows went: seconds summed over all workers, and how often the stage ran."""
-
-    stage: str
-    seconds: float
-    share: float
-    calls: int
 
 
 @dataclass(frozen=True)
@@ -146,7 +137,7 @@ class TileResult:
 
 
 def sum_stages(clocks: Iterable[Mapping[str, Any]]) -> list[StageRow]:
-    """One table from the clocks of many strips, each ``{stage: [seconds, calls]}``."""
+    """Where the time of the windows went, summed over all workers: the clocks of strips, each ``{stage: [seconds, calls]}``."""
     seconds, calls = dict.fromkeys(STAGES, 0.0), dict.fromkeys(STAGES, 0)
     for one in clocks:
         for stage, (took_s, times) in one.items():

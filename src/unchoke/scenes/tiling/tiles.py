@@ -24,7 +24,7 @@ from unchoke.scenes.mask_sources import MaskSource
 from unchoke.scenes.npz import Compress, write_npz
 from unchoke.scenes.raster import raw_dtype, read_box
 from unchoke.scenes.scale import SceneScale, apply_scale, to_physical
-from unchoke.scenes.scene_facts import IGNORE, Grid, SceneFacts
+from unchoke.scenes.scene_facts import IGNORE, Grid, SceneFacts, part_of
 from unchoke.scenes.tiling.shared_blocks import (
     Pixels,
     SharedRows,
@@ -70,7 +70,7 @@ class TileWindow:
 
 
 @dataclass(frozen=True)
-class Strip:
+class TileStrip:
     """Windows that are read together: rows of windows over the whole width of the scene, or over part of it.
 
     `box` is what is read for them; it does not reach beyond the scene.
@@ -87,7 +87,7 @@ def plan_windows(spec: TileSpec) -> list[TileWindow]:
     return [window for line in _window_rows(spec) for window in line]
 
 
-def plan_strips(facts: SceneFacts, spec: TileSpec, *, limit_bytes: int = STRIP_BYTES) -> list[Strip]:
+def plan_strips(facts: SceneFacts, spec: TileSpec, *, limit_bytes: int = STRIP_BYTES) -> list[TileStrip]:
     """The windows of a scene in strips, from top to bottom and left to right.
 
     A strip is one row of windows, or as many as follow the files' blocks, over the whole width or the part that stays below
@@ -100,10 +100,10 @@ def plan_strips(facts: SceneFacts, spec: TileSpec, *, limit_bytes: int = STRIP_B
         for row in range(0, len(lines), rows)
         for column in range(0, len(lines[0]), columns)
     ]
-    return [Strip(facts.scene_id, number, _reading_box(part, facts.grid), tuple(part)) for number, part in enumerate(parts)]
+    return [TileStrip(facts.scene_id, number, _reading_box(part, facts.grid), tuple(part)) for number, part in enumerate(parts)]
 
 
-def shared_rows(specs: Sequence[TileSpec], strips: Sequence[Strip]) -> SharedRows:
+def shared_rows(specs: Sequence[TileSpec], strips: Sequence[TileStrip]) -> SharedRows:
     """What the strips that are still to be run need of each other's rows, for `run_strip` in the threads of one process."""
     facts = {spec.facts.scene_id: spec.facts for spec in specs}
     pieces: dict[tuple[str, int], tuple[Box, ...]] = {}
@@ -201,7 +201,9 @@ class StripResult:
     calls: dict[str, int] = field(default_factory=dict)
 
 
-def run_strip(strip: Strip, spec: TileSpec, *, pool: HandlePool | None = None, shared: SharedRows | None = None) -> StripResult:
+def run_strip(
+    strip: TileStrip, spec: TileSpec, *, pool: HandlePool | None = None, shared: SharedRows | None = None
+) -> StripResult:
     """Write the tiles of a strip into the scene's folder, each atomically, and say what was written.
 
     Without `pool` one is used that this process keeps; `shared` is for strips that run in threads of one process. The same strip
@@ -256,7 +258,7 @@ def _pool_of_process() -> HandlePool:
     return HandlePool()
 
 
-def _read_strip(strip: Strip, spec: TileSpec, pool: HandlePool, clock: Clock, shared: SharedRows | None) -> Pixels:
+def _read_strip(strip: TileStrip, spec: TileSpec, pool: HandlePool, clock: Clock, shared: SharedRows | None) -> Pixels:
     """The whole strip, piece by piece where neighbours need some of it too."""
     facts, box = spec.facts, strip.box
     dtype = raw_dtype(facts) if spec.store == "raw" else np.dtype(np.float32)
@@ -374,16 +376,14 @@ def _arrays(
     values: NDArray[Any], valid: NDArray[Any] | None, classes: NDArray[Any] | None, box: Box, spec: TileSpec
 ) -> dict[str, NDArray[Any]]:
     """The members of a tile's file, by name."""
-    grid = spec.facts.grid
-    a, b, c, d, e, f = grid.transform
-    place = (a, b, c + a * box.left + b * box.top, d, e, f + d * box.left + e * box.top)
+    place = part_of(spec.facts.grid, box)
     arrays: dict[str, NDArray[Any] | None] = {
         "bands": values,
         "mask": classes,
         "valid": valid,
         "window": np.array(box, np.int64),
-        "transform": np.array(place, np.float64),
-        "crs": np.array(grid.crs),
+        "transform": np.array(place.transform, np.float64),
+        "crs": np.array(place.crs),
         "band_names": np.array(spec.facts.band_names),
     }
     if spec.store == "raw":

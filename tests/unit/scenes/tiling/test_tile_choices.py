@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from unchoke.scenes.tiling.tile_choices import (
-    Written,
+    WritingTrial,
     choose_compress,
     choose_parallel,
     choose_tile_px,
@@ -24,13 +24,13 @@ from unchoke.scenes.tiling.tile_choices import (
     [(0.9, 3000, "isal"), (0.1, 3000, "isal"), (0.8, 1100, "isal"), (0.1, 1100, "none")],
 )
 def test_files_are_compressed_unless_that_is_slow_and_saves_little(plain_s: float, plain_bytes: int, chosen: str) -> None:
-    choice = choose_compress([Written("isal", 1.0, 1000), Written("none", plain_s, plain_bytes)])
+    choice = choose_compress([WritingTrial("isal", 1.0, 1000), WritingTrial("none", plain_s, plain_bytes)])
     assert choice.value == chosen
     assert choice.evidence["none"] == {"seconds": plain_s, "size_bytes": plain_bytes}
 
 
 def test_without_isal_the_reason_says_what_would_help() -> None:
-    choice = choose_compress([Written("zlib", 1.0, 1000), Written("none", 0.9, 3000)])
+    choice = choose_compress([WritingTrial("zlib", 1.0, 1000), WritingTrial("none", 0.9, 3000)])
     assert choice.value == "zlib"
     assert "isal" in choice.reason
 
