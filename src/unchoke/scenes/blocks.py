@@ -176,7 +176,7 @@ def _spaces(windows: Sequence[WindowPlace]) -> dict[str, int]:
 def _overlapping(scenes: Iterable[tuple[str, Bounds | None]]) -> list[tuple[str, str]]:
     """Pairs of scenes whose bounds share ground. Touching is not sharing."""
     ordered = sorted((bounds, name) for name, bounds in scenes if bounds is not None)
-    edges = np.array([bounds for bounds, _ in ordered]).reshape(-1, 4)
+    edges = np.array([bounds for bounds, _ in ordered], np.float64).reshape(-1, 4)
     first, second = _pairs(edges, slack=1e-6 * (edges[:, 2:] - edges[:, :2]).min(axis=1, initial=np.inf))
     return [(ordered[one][1], ordered[other][1]) for one, other in zip(first, second, strict=True) if one > other]
 
@@ -286,7 +286,8 @@ def _sharing_ground(ground: Sequence[_Ground]) -> tuple[NDArray[np.intp], NDArra
         members[place.space].append(number)
     found = [(np.empty(0, np.intp), np.empty(0, np.intp))]
     for numbers in members.values():
-        edges = np.array([(ground[one].left, ground[one].top, ground[one].right, ground[one].bottom) for one in numbers])
+        rectangles = [(ground[one].left, ground[one].top, ground[one].right, ground[one].bottom) for one in numbers]
+        edges = np.array(rectangles, np.float64)
         first, second = _pairs(edges, slack=np.full(len(edges), _SHARED_PX))
         found.append((np.array(numbers)[first], np.array(numbers)[second]))
     return np.concatenate([first for first, _ in found]), np.concatenate([second for _, second in found])
