@@ -141,9 +141,10 @@ def require_scenes(facts: Sequence[SceneFacts], findings: Sequence[Finding], dat
     """Without a single scene there is nothing to do; every reason known is said."""
     if not facts:
         reasons = [f"{entry.sample_id} ({entry.reason})" for entry in set_aside(findings)]
+        found = f"{format_count(len(reasons), 'scene')} found, and none could be read: {list_some(reasons, limit=3)}"
         raise DataError(
-            f"no scene in {data} can be used" + (f": {list_some(reasons, limit=3)}" if reasons else ""),
-            why=f"{format_count(len(reasons), 'scene')} found, and none could be read" if reasons else "no scene was found there",
+            f"no scene in {data} can be used",
+            why=found if reasons else "no scene was found there",
             try_="give a folder or table of band files, a multi-band file or a large image; --bands names unusual bands",
         )
 
