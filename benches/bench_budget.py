@@ -27,6 +27,7 @@ import torch
 
 from unchoke.core.errors import MachineError
 from unchoke.core.units import format_bytes, parse_bytes
+from unchoke.features.cut import cut_network
 from unchoke.features.encoders import bare_encoder
 from unchoke.machine.backend import is_cpu
 from unchoke.machine.memory.budget_text import render_plan, render_probes
@@ -37,8 +38,9 @@ from unchoke.machine.memory.search import Way, plan_memory
 from unchoke.photos.pixels.canvas import Canvas
 from unchoke.photos.pixels.tile_grid import TilePlan
 from unchoke.training.network.loop_config import LoopConfig
-from unchoke.training.network.memory_trial import Trial, build_rehearsal, gauge_of, run_trial
-from unchoke.training.network.training_job import NetworkSpec
+from unchoke.training.network.memory_trial import MemoryTrial, run_trial
+from unchoke.training.network.photo_blueprint import NetworkSpec, NoiseActivations, PhotoBlueprint, SourceSpec
+from unchoke.training.network.stored_pixels import NoisePixels
 
 STEPS = 20
 TIMEOUT_S = 180.0
@@ -80,7 +82,7 @@ SMOKE = (
 )
 
 
-def trial_of(case: Case, device: str, limit_bytes: int, *, on_cpu: bool) -> Trial:
+def trial_of(case: Case, device: str, limit_bytes: int, *, on_cpu: bool) -> MemoryTrial:
     loop = LoopConfig(
         epochs=1,
         batch_size=case.batch,
@@ -93,15 +95,16 @@ def trial_of(case: Case, device: str, limit_bytes: int, *, on_cpu: bool) -> Tria
         memory_format="channels_last",
         threads=os.cpu_count() or 1 if not on_cpu else torch.get_num_threads(),
     )
-    preprocess = bare_encoder(case.encoder, input_px=case.input_px).spec.preprocess
-    canvas = Canvas(case.tiles, preprocess) if case.cut == "none" else None
-    return Trial(
-        network=NetworkSpec(case.encoder, case.cut, input_px=case.input_px, tiles=case.tiles, fusion="film"),
+    encoder = bare_encoder(case.encoder, input_px=case.input_px)
+    network = NetworkSpec(case.encoder, case.cut, input_px=case.input_px, tiles=case.tiles, fusion="film")
+    source: SourceSpec = NoisePixels(Canvas(case.tiles, encoder.spec.preprocess), "light" if case.tiles.is_whole else "none")
+    if case.cut != "none":
+        source = NoiseActivations((case.tiles.num_tiles, *cut_network(encoder, case.cut, verify=False).shape))
+    return MemoryTrial(
+        PhotoBlueprint(network, source),
         loop=loop,
         device=device,
         names=tuple(f"class {number}" for number in range(8)),
-        canvas=canvas,
-        augment="light" if case.tiles.is_whole else "none",
         limit_bytes=None if on_cpu else limit_bytes,
     )
 
@@ -112,25 +115,25 @@ def as_on_a_small_card() -> None:
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 
-def try_once(trial: Trial, batch: int) -> Measured:
+def try_once(trial: MemoryTrial, batch: int) -> Measured:
     """The body of a probe."""
     as_on_a_small_card()
     return run_trial(trial, batch)
 
 
-def rehearse(asked: tuple[Trial, LoopConfig], _: int) -> Measured:
+def rehearse(asked: tuple[MemoryTrial, LoopConfig], _: int) -> Measured:
     """20 steps at the planned sizes and an evaluation, as a run does them; how often memory ran out is among the parts."""
     as_on_a_small_card()
     trial, loop = asked
-    with gauge_of(trial) as gauge:
-        rehearsal = build_rehearsal(trial, loop)
+    with trial.gauge() as gauge:
+        rehearsal = trial.rehearse(loop)
         seconds = rehearsal.train_steps(STEPS)
         rehearsal.evaluate(loop.eval_batch, 2)
     halvings = rehearsal.stepper.size.halvings + rehearsal.eval_size.halvings
     return Measured(gauge.peak_bytes, seconds, {"halvings": halvings, "steps": STEPS})
 
 
-def measure_with(trial: Trial, limit_bytes: int | None) -> Callable[[Way, Sequence[int]], list[Probed]]:
+def measure_with(trial: MemoryTrial, limit_bytes: int | None) -> Callable[[Way, Sequence[int]], list[Probed]]:
     def measure(way: Way, batches: Sequence[int]) -> list[Probed]:
         loop = replace(trial.loop, grad_ckpt=way == "train_ckpt")
         asked = replace(trial, loop=loop, evaluation=way == "evaluation")
@@ -170,7 +173,7 @@ def run_case(case: Case, device: str, limit_bytes: int, *, steps: bool) -> dict[
     }
 
 
-def compare_unseen(trial: Trial, plan: MemoryPlan) -> list[dict[str, Any]]:
+def compare_unseen(trial: MemoryTrial, plan: MemoryPlan) -> list[dict[str, Any]]:
     """Batches no probe saw, spread over what fits. Where too few fit, all of it is done with room for more: a line through
     1 and 4 samples, held against others.
     """
@@ -197,7 +200,7 @@ def compare_unseen(trial: Trial, plan: MemoryPlan) -> list[dict[str, Any]]:
     return found
 
 
-def _part_of(trial: Trial, batch: int) -> Trial:
+def _part_of(trial: MemoryTrial, batch: int) -> MemoryTrial:
     """The same trial with steps of `batch`, of which fewer run at once."""
     return replace(trial, loop=replace(trial.loop, batch_size=batch))
 
@@ -206,7 +209,7 @@ def _points(probed: Sequence[Probed]) -> list[tuple[int, int]]:
     return [(one.batch, one.measured.peak_bytes) for one in probed if one.measured is not None]
 
 
-def rehearse_plan(trial: Trial, plan: MemoryPlan) -> Measured:
+def rehearse_plan(trial: MemoryTrial, plan: MemoryPlan) -> Measured:
     loop = replace(
         trial.loop, batch_size=plan.batch, sub_batch=plan.sub_batch, eval_batch=plan.eval_batch, grad_ckpt=plan.grad_ckpt
     )

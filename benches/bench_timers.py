@@ -28,8 +28,9 @@ from unchoke.training.data import ArraySource, Problem
 from unchoke.training.heads.heads import HeadConfig
 from unchoke.training.heads.train_heads import train_heads
 from unchoke.training.network.loop_config import LoopConfig
-from unchoke.training.network.memory_trial import Trial, build_rehearsal
-from unchoke.training.network.training_job import NetworkSpec
+from unchoke.training.network.memory_trial import MemoryTrial
+from unchoke.training.network.photo_blueprint import NetworkSpec, PhotoBlueprint
+from unchoke.training.network.stored_pixels import NoisePixels
 
 _MARKS = 1_000_000
 _STEPS = 5
@@ -76,9 +77,8 @@ def measure_network() -> tuple[float, float, float]:
         epochs=1, batch_size=_BATCH, sub_batch=_BATCH, eval_batch=_BATCH, lr=1e-3, body_lr=1e-4, threads=torch.get_num_threads()
     )
     spec = NetworkSpec(encoder=Settings().encoder, cut="none", tiles=TilePlan())
-    canvas = _canvas()
-    trial = Trial(spec, loop, "cpu", kind="classification", names=tuple("abcd"), canvas=canvas, augment="light")
-    rehearsal = build_rehearsal(trial, replace(loop, batch_size=_BATCH))
+    trial = MemoryTrial(PhotoBlueprint(spec, NoisePixels(_canvas(), "light")), loop, "cpu", names=tuple("abcd"))
+    rehearsal = trial.rehearse(replace(loop, batch_size=_BATCH))
     step_s = rehearsal.train_steps(_STEPS)
     timeline = Timeline.of(rehearsal.clock, rehearsal.loading)
     own, readers = (sum(row.calls for row in rows) / _STEPS for rows in (timeline.stages, timeline.loading))

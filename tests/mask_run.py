@@ -48,7 +48,7 @@ def make_run(folder: Path, *, cut: str = "pyramid", bands: tuple[str, ...] = BAN
     """The folder of a run of `segment train`, with a decoder that was begun and never trained."""
     from unchoke.masks.patches import BandStandard
     from unchoke.masks.segmenter import Segmenter, SegmenterConfig
-    from unchoke.masks.trained_segmenter import HEAD_FILE, TrainedSegmenter, save_segmenter
+    from unchoke.masks.trained_segmenter import HEAD_FILE, TrainedSegmenter
 
     module, spec = _pyramid()
     config = SegmenterConfig(spec, len(NAMES), cut=cut)
@@ -68,7 +68,7 @@ def make_run(folder: Path, *, cut: str = "pyramid", bands: tuple[str, ...] = BAN
         best_epoch=1,
         val={},
     )
-    save_segmenter(trained, folder / HEAD_FILE, extra={})
+    trained.save(folder / HEAD_FILE, extra={})
     record = {"schema": 1, "run": folder.name, "task": {"kind": "segmentation", "names": list(NAMES)}}
     (folder / "record.json").write_text(json.dumps(record))
     return folder

@@ -23,8 +23,8 @@ from unchoke.runs.session import default_listener
 if TYPE_CHECKING:
     from unchoke.machine.policy import Policy
     from unchoke.training.network.loop_config import LoopConfig
-    from unchoke.training.network.memory_trial import Trial
-    from unchoke.training.network.probing import Limit, Prober
+    from unchoke.training.network.memory_trial import MemoryTrial
+    from unchoke.training.network.plan_memory import Limit, Prober
 
 _DEFAULT_CUT = "none"
 _MOST = 1024
@@ -124,7 +124,7 @@ class _Inquiry:
         from unchoke.machine.backend import torch_device
         from unchoke.machine.detect import detect_machine
         from unchoke.machine.policy import choose_policy
-        from unchoke.training.network.probing import Prober, limit_elsewhere
+        from unchoke.training.network.plan_memory import Prober, limit_elsewhere
 
         if not said_cut:
             self._chose(Choice("cut", _DEFAULT_CUT, "everything trains: that takes the most memory"))
@@ -133,7 +133,7 @@ class _Inquiry:
         trial, about = self._trial(policy)
         limit = limit_elsewhere(torch_device(policy), self._settings.memory_bytes)
         self._chose(limit.choice)
-        prober = Prober(trial, limit=limit, on_event=self._on_event, usual=self._usual())
+        prober = Prober.of_training(trial, limit=limit, on_event=self._on_event, usual=self._usual())
         plan, fits = self._measure(prober, trial, limit)
         prober.finish()
         return BudgetResult({**about, "limit_reason": limit.choice.reason}, plan, fits, self._benchmark, self._choices)
@@ -145,28 +145,31 @@ class _Inquiry:
     def _usual(self) -> int:
         return 3 * (8 if self._benchmark else 3)
 
-    def _trial(self, policy: Policy) -> tuple[Trial, dict[str, Any]]:
+    def _trial(self, policy: Policy) -> tuple[MemoryTrial, dict[str, Any]]:
         """What is tried, and how to call it. The network is built here once, so that what is wrong with it is said at once."""
         from unchoke.features.cut import NONE, cut_network
         from unchoke.features.encoders import bare_encoder
         from unchoke.photos.pixels.canvas import plan_canvas
         from unchoke.photos.pixels.tile_grid import plan_tiles
-        from unchoke.training.network.memory_trial import Trial
-        from unchoke.training.network.training_job import NetworkSpec
+        from unchoke.training.network.memory_trial import MemoryTrial
+        from unchoke.training.network.photo_blueprint import NetworkSpec, NoiseActivations, PhotoBlueprint, SourceSpec
+        from unchoke.training.network.stored_pixels import NoisePixels
 
         settings = self._settings
         tiles = plan_tiles(streams=settings.streams, tiles=settings.tiles)
         encoder = bare_encoder(settings.encoder, input_px=settings.input_px)
         cut = cut_network(encoder, settings.cut, verify=False)
         loop = self._loop(policy)
-        trial = Trial(
-            network=NetworkSpec(settings.encoder, settings.cut, input_px=settings.input_px, tiles=tiles, fusion=settings.fusion),
+        network = NetworkSpec(settings.encoder, settings.cut, input_px=settings.input_px, tiles=tiles, fusion=settings.fusion)
+        source: SourceSpec = NoiseActivations((tiles.num_tiles, *cut.shape))
+        if settings.cut == NONE:
+            source = NoisePixels(plan_canvas(tiles, encoder.spec.preprocess, [_PICTURE]), settings.augment or "light")
+        trial = MemoryTrial(
+            PhotoBlueprint(network, source),
             loop=loop,
             device=policy.device,
             names=tuple(f"class {number}" for number in range(_CLASSES)),
-            canvas=plan_canvas(tiles, encoder.spec.preprocess, [_PICTURE]) if settings.cut == NONE else None,
-            augment=settings.augment or "light",
-            steps=_TIMED_STEPS if self._benchmark else Trial.steps,
+            steps=_TIMED_STEPS if self._benchmark else MemoryTrial.steps,
         )
         about = {
             "encoder": settings.encoder,
@@ -204,11 +207,9 @@ class _Inquiry:
             threads=torch.get_num_threads(),
         )
 
-    def _measure(self, prober: Prober, trial: Trial, limit: Limit) -> tuple[MemoryPlan, dict[str, int]]:
-        from unchoke.training.network.memory_trial import can_checkpoint
-
+    def _measure(self, prober: Prober, trial: MemoryTrial, limit: Limit) -> tuple[MemoryPlan, dict[str, int]]:
         settings, room = self._settings, Room(limit.num_bytes)
-        can = can_checkpoint(trial.network)
+        can = trial.blueprint.can_checkpoint()
         wanted = Wanted(settings.batch_size, grad_ckpt=settings.grad_ckpt)
         if settings.batch_size is not None:
             plan = plan_memory(prober, room, wanted, num_samples=settings.batch_size, can_checkpoint=can)

@@ -29,21 +29,21 @@ from unchoke.machine.backend import torch_device
 from unchoke.masks.gallery import build_gallery, choose_samples, stitched_samples
 from unchoke.masks.judge_masks import MaskMeter, MaskScores, Predict, judge_masks, stitched_bands
 from unchoke.masks.mask_objective import IGNORE, ious
+from unchoke.masks.mask_subject import MaskSubject
 from unchoke.masks.patch_features import extract_pyramids
 from unchoke.masks.prepare_patches import PatchMaterial, prepare_patches
-from unchoke.masks.segment_trainer import SegmentTrainer
 from unchoke.masks.segmenter import PYRAMID, WHOLE
-from unchoke.masks.trained_segmenter import HEAD_FILE, TrainedSegmenter, save_segmenter
+from unchoke.masks.trained_segmenter import HEAD_FILE, TrainedSegmenter, load_segmenter
 from unchoke.reports.text import render_fit_result
 from unchoke.runs.run_rows import RunRow
 from unchoke.runs.session import Session, open_session
 from unchoke.scenes.expression import parse_expression
 from unchoke.scenes.raster import read_box
 from unchoke.training.network.distributed import Followed, taking_part
-from unchoke.training.network.loop_config import Finetuned
+from unchoke.training.network.network_trainer import NetworkTrainer
 from unchoke.training.profiled import profiled_if_asked
-from unchoke.training.record import as_typed, versions
-from unchoke.training.run_training import record_run
+from unchoke.training.record import Trained, as_typed, versions
+from unchoke.training.run_training import Trainer, record_run
 
 JUDGED = ("val", "test")
 _BATCH = 8
@@ -91,7 +91,7 @@ def _train(session: Session, notes: Sequence[str]) -> SegmentResult:
         session.warn(f"{format_count(len(kept), 'scene')} set aside, see {session.workspace.quarantine_file}")
     features = None if whole else extract_pyramids(session, material)
     session.remember_settings()
-    trainer = SegmentTrainer(session, material, features)
+    trainer = NetworkTrainer(session, MaskSubject(session, material, features))
     record, already_done = _run(session, material, features, trainer, notes)
     return SegmentResult(record, session.workspace.root, already_done)
 
@@ -120,24 +120,25 @@ def _trains_whole(session: Session) -> bool:
 
 
 def _run(
-    session: Session, material: PatchMaterial, features: Extraction | None, trainer: SegmentTrainer, notes: Sequence[str]
+    session: Session, material: PatchMaterial, features: Extraction | None, trainer: Trainer, notes: Sequence[str]
 ) -> tuple[dict[str, Any], bool]:
     """Train, judge and record; return the record, and whether it was there already."""
 
     def make(run: RunRow, folder: Path) -> dict[str, Any]:
         with profiled_if_asked(session, run.name) as profiled, session.stage("train", trainer.detail):
-            trained, done, about = trainer.train(folder)
+            trained = trainer.train(folder)
+        trained.save(folder / HEAD_FILE, {"unchoke": __version__})
+        segmenter = load_segmenter(folder)
         with session.stage("evaluate", "stitched masks"):
-            predict = _predictor(session, trained, material, features)
+            predict = _predictor(session, segmenter, material, features)
             scores = _judge(material, predict)
             baseline = _judge_baseline(session, material)
-        save_segmenter(trained, folder / HEAD_FILE, extra={"unchoke": __version__})
         with session.stage("report", "gallery"):
-            pictures = _gallery(session, material, features, trained)
-            about |= {"notes": [*notes, *_notes(scores)], **pictures, **baseline, **profiled.about()}
-            record = _record(session, run, material, features, done, scores, about)
-            atomic.write_text(folder / "predictions.csv", _patch_table(material, done))
-            atomic.write_json(folder / "history.json", done.curve)
+            pictures = _gallery(session, material, features, segmenter)
+            about = {"notes": [*notes, *_notes(scores)], **pictures, **baseline, **profiled.about()}
+            record = _record(session, run, material, features, trained, scores) | about
+            atomic.write_text(folder / "predictions.csv", _patch_table(material, trained))
+            atomic.write_json(folder / "history.json", trained.history)
         return record
 
     return record_run(
@@ -222,9 +223,8 @@ def _record(
     run: RunRow,
     material: PatchMaterial,
     features: Extraction | None,
-    done: Finetuned,
+    trained: Trained,
     scores: dict[str, MaskScores],
-    about: dict[str, Any],
 ) -> dict[str, Any]:
     """The run's record as a report and a comparison read it. Timings are filled in when all is written."""
     settings, spec = session.settings, material.spec
@@ -254,7 +254,7 @@ def _record(
         "timings": dict(session.timers.seconds),
         "images_per_s": num_run / seconds if num_run and seconds else None,
         "memory": {"planned_bytes": None, "measured_bytes": None},
-        "selection_metric": done.metric,
+        "selection_metric": trained.metric,
         "metrics": {
             split: {name: {"value": value, "low": None, "high": None} for name, value in found.metrics().items()}
             for split, found in scores.items()
@@ -262,24 +262,11 @@ def _record(
         "per_class": {split: found.per_class for split, found in scores.items() if split == "test"},
         "confusion": {split: found.confusion for split, found in scores.items() if split == "test"},
         "calibration": None,
-        "history": done.curve,
-        "sweep": [_picked(done, about["training"])],
+        "history": trained.history,
+        "sweep": trained.sweep,
         "mistakes": [],
         "scatter": [],
-        **about,
-    }
-
-
-def _picked(done: Finetuned, training: dict[str, Any]) -> dict[str, Any]:
-    """The one configuration there was, as reports list them."""
-    return {
-        "config": {**training["loop"], "kind": "segmenter", "cut": training["cut"], "decoder": training["decoder"]},
-        "val_metric": done.val.get(done.metric),
-        "val_loss": done.val.get("loss"),
-        "best_epoch": done.best_epoch,
-        "num_epochs": len(done.curve),
-        "diverged": False,
-        "picked": True,
+        **trained.about,
     }
 
 
@@ -303,13 +290,13 @@ def _notes(scores: dict[str, MaskScores]) -> list[str]:
     return notes
 
 
-def _patch_table(material: PatchMaterial, done: Finetuned) -> str:
+def _patch_table(material: PatchMaterial, trained: Trained) -> str:
     """One row per judged patch, by itself: its loss and how well it was drawn before stitching."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     names = material.class_names
     writer.writerow(["sample_id", "split", "loss", "mean_iou", *(f"iou/{name}" for name in names)])
-    for split, rows in done.outputs.items():
+    for split, rows in trained.outputs.items():
         positions = [place for place, patch in enumerate(material.patches) if patch.split == split]
         for position, row in zip(positions, rows, strict=True):
             each = ious(row[1:].astype(np.float64).reshape(len(names), len(names)))

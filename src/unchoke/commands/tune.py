@@ -31,7 +31,7 @@ from unchoke.tuning.tune_work import SET, Deadline, Switch
 
 if TYPE_CHECKING:
     from unchoke.features.encoders import Encoder
-    from unchoke.training.network.training_job import SourceSpec
+    from unchoke.training.network.photo_blueprint import SourceSpec
     from unchoke.tuning.tune_data import Sample
     from unchoke.tuning.tune_part import Asked
 

@@ -14,24 +14,22 @@ from pathlib import Path
 from unchoke.core import atomic
 from unchoke.core.choices import Choice
 from unchoke.core.errors import MachineError
-from unchoke.core.events import OnEvent, Progress
 from unchoke.core.fingerprint import digest
 from unchoke.core.units import format_bytes, format_count
 from unchoke.machine.backend import held_memory_bytes, is_cpu, torch_device
 from unchoke.machine.memory.memory_plan import Room
 from unchoke.machine.memory.memory_watch import own_bytes
-from unchoke.machine.memory.probe import Probed, probe
-from unchoke.machine.memory.search import Way, find_largest
+from unchoke.machine.memory.probe import Probed
+from unchoke.machine.memory.search import find_largest
 from unchoke.masks.predictor import TARGET, BatchTrial, PredictorSpec
 from unchoke.runs.session import Session
 from unchoke.scenes.handles import CACHE_BYTES
-from unchoke.training.network.probing import STAGE, Limit, given_limit, limit_elsewhere
+from unchoke.training.network.plan_memory import Limit, Prober, given_limit, limit_elsewhere
 
 FILE = "batch.json"
 USUAL_BATCH = 8
 _LARGEST_BATCH = 64
 _FIRST = (1, 4)
-_TIMEOUT_S = 900.0
 _USUAL_PROBES = 3
 
 
@@ -65,7 +63,16 @@ def _measured(session: Session, spec: PredictorSpec, *, held_bytes: int) -> Choi
     device = torch_device(spec.device)
     limit = limit_elsewhere(device, session.settings.memory_bytes)
     session.chose(limit.choice)
-    prober = _Prober(spec, limit, session.on_event)
+    trial = BatchTrial(spec, limit.enforced_bytes(device))
+    prober = Prober(
+        TARGET,
+        lambda way: trial,
+        device=device,
+        limit=limit,
+        on_event=session.on_event,
+        usual=_USUAL_PROBES,
+        words=lambda way, batch: format_count(batch, "patch", "patches") + " at once",
+    )
     room = _room(prober, spec, limit, held_bytes=held_bytes)
     at_most, first = (USUAL_BATCH, (1, USUAL_BATCH)) if is_cpu(device) else (_LARGEST_BATCH, _FIRST)
     found = find_largest(prober, "evaluation", room, at_most=at_most, first=first)
@@ -73,7 +80,7 @@ def _measured(session: Session, spec: PredictorSpec, *, held_bytes: int) -> Choi
     return largest_fitting(found, room)
 
 
-def _room(prober: _Prober, spec: PredictorSpec, limit: Limit, *, held_bytes: int) -> Room:
+def _room(prober: Prober, spec: PredictorSpec, limit: Limit, *, held_bytes: int) -> Room:
     """The limit, less what this process holds and a probe does not: the sums of the mask, GDAL's blocks, and itself."""
     device = torch_device(spec.device)
     if not is_cpu(device):
@@ -100,33 +107,3 @@ def largest_fitting(found: Sequence[Probed], room: Room) -> Choice:
     patches, left = format_count(best.batch, "patch", "patches"), format_bytes(room.step_bytes)
     reason = f"{patches} at once took {best.fact}; {left} of the limit are left for the network"
     return Choice("batch", best.batch, reason, evidence)
-
-
-class _Prober:
-    """`prober(way, batches)`: what `find_largest` asks for. Each size is measured once."""
-
-    def __init__(self, spec: PredictorSpec, limit: Limit, on_event: OnEvent) -> None:
-        on_cpu = is_cpu(torch_device(spec.device))
-        self._trial = BatchTrial(spec, limit.num_bytes if limit.given and not on_cpu else None)
-        self._process_bytes = limit.num_bytes if on_cpu else None
-        self._on_event = on_event
-        self._found: dict[int, Probed] = {}
-
-    def __call__(self, way: Way, batches: Sequence[int]) -> list[Probed]:
-        found: list[Probed] = []
-        for batch in sorted(set(batches)):
-            if batch not in self._found:
-                self._tell(batch)
-                (self._found[batch],) = probe(TARGET, self._trial, [batch], timeout_s=_TIMEOUT_S, limit_bytes=self._process_bytes)
-            found.append(self._found[batch])
-            if not found[-1].fits:
-                break
-        return found
-
-    def _tell(self, batch: int) -> None:
-        done, trying = len(self._found), format_count(batch, "patch", "patches") + " at once"
-        self._on_event(Progress(STAGE, done, max(_USUAL_PROBES, done + 1), "probes", extra={"trying": trying}))
-
-    def finish(self) -> None:
-        """Say that no more will be measured."""
-        self._on_event(Progress(STAGE, len(self._found), len(self._found), "probes"))

@@ -108,27 +108,26 @@ class TrainedSegmenter:
 
         return run
 
-
-def save_segmenter(trained: TrainedSegmenter, path: Path, *, extra: dict[str, Any]) -> None:
-    """Write `trained` and `extra` (plain values) to `path`."""
-    content = {
-        "format": SEGMENTER_FORMAT,
-        "config": trained.config.to_dict(),
-        "state": trained.state,
-        "class_names": list(trained.class_names),
-        "bands": list(trained.bands),
-        "normalise": trained.normalise,
-        "standard": [list(trained.standard.mean), list(trained.standard.std)],
-        "overlap_px": trained.overlap_px,
-        "grid": trained.grid,
-        "resampling": trained.resampling,
-        "engine": trained.engine,
-        "best_epoch": trained.best_epoch,
-        "val": trained.val,
-        "dtype": trained.dtype,
-        "extra": extra,
-    }
-    save_tensors(path, content)
+    def save(self, path: Path, *, extra: dict[str, Any]) -> None:
+        """Write it and `extra` (plain values) to `path`."""
+        content = {
+            "format": SEGMENTER_FORMAT,
+            "config": self.config.to_dict(),
+            "state": self.state,
+            "class_names": list(self.class_names),
+            "bands": list(self.bands),
+            "normalise": self.normalise,
+            "standard": [list(self.standard.mean), list(self.standard.std)],
+            "overlap_px": self.overlap_px,
+            "grid": self.grid,
+            "resampling": self.resampling,
+            "engine": self.engine,
+            "best_epoch": self.best_epoch,
+            "val": self.val,
+            "dtype": self.dtype,
+            "extra": extra,
+        }
+        save_tensors(path, content)
 
 
 def load_segmenter(folder: Path) -> TrainedSegmenter:

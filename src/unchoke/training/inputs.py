@@ -23,8 +23,9 @@ from unchoke.photos.pixels.tile_grid import plan_tiles
 from unchoke.runs.session import Session
 from unchoke.training.heads.head_trainer import HeadTrainer
 from unchoke.training.network.network_trainer import NetworkTrainer
+from unchoke.training.network.photo_blueprint import StoredActivations
+from unchoke.training.network.photo_subject import PhotoSubject
 from unchoke.training.network.prepare_pixels import plan_pixels, prepare_pixels
-from unchoke.training.network.training_job import StoredActivations
 from unchoke.training.problem import Learnable
 from unchoke.training.record import EncoderUse
 from unchoke.training.run_training import Trainer
@@ -68,7 +69,7 @@ def prepare_inputs(session: Session, pictures: Sequence[Picture]) -> Inputs:
         extracted.present,
         extracted.failed,
         use,
-        lambda learnable: NetworkTrainer(session, learnable, extracted.encoder, stored),
+        lambda learnable: NetworkTrainer(session, PhotoSubject(session, learnable, extracted.encoder, stored)),
     )
 
 
@@ -78,7 +79,7 @@ def _pixels(session: Session, pictures: Sequence[Picture]) -> Inputs:
         pixels.present,
         pixels.failed,
         pixels.use,
-        lambda learnable: NetworkTrainer(session, learnable, pixels.encoder, pixels.source),
+        lambda learnable: NetworkTrainer(session, PhotoSubject(session, learnable, pixels.encoder, pixels.source)),
     )
 
 

@@ -22,6 +22,7 @@ from unchoke.training.data import Positions
 from unchoke.training.network.feeding import Fed
 from unchoke.training.network.finetune import Training, most_evaluated
 from unchoke.training.network.modes import training_mode
+from unchoke.training.network.photo_blueprint import NoiseActivations
 from unchoke.training.network.sources import ActivationSource, Source
 from unchoke.training.network.step import Kept
 from unchoke.tuning.compare import Numbers
@@ -97,7 +98,7 @@ class ReadOnce:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._read: dict[tuple[int, bool], torch.Tensor] = {}
-        self.num_samples, self.sample_shape, self.sample_bytes = source.num_samples, source.sample_shape, source.sample_bytes
+        self.sample_shape, self.sample_bytes = source.sample_shape, source.sample_bytes
 
     def read(self, positions: Positions, epoch: int | None, *, pin: bool = False) -> torch.Tensor:
         key = len(positions), epoch is None
@@ -119,8 +120,19 @@ class HeldActivations:
     def sample_bytes(self) -> int:
         return int(self.rows[0].nbytes)
 
+    @property
+    def ram_bytes(self) -> int:
+        return int(self.rows.nbytes)
+
+    @property
+    def held_bytes(self) -> int:
+        return self.ram_bytes
+
     def open(self, sample_ids: Sequence[str], seed: int) -> Source:
-        return ActivationSource(_SharedRows(self.rows, len(sample_ids)), hash_ids(sample_ids), seed)
+        return ActivationSource(_SharedRows(self.rows), hash_ids(sample_ids), seed)
+
+    def noise(self) -> NoiseActivations:
+        return NoiseActivations(self.rows.shape[1:])
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +140,6 @@ class _SharedRows:
     """Rows by position, over and over."""
 
     held: NDArray[np.float16]
-    num_samples: int
     num_views: int = 1
 
     @property

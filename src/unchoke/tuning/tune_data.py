@@ -28,13 +28,15 @@ from unchoke.runs.session import Session
 from unchoke.training.data import Problem
 from unchoke.training.network.finetune import most_evaluated
 from unchoke.training.network.loop_choices import TrainedPart, choose_loop
-from unchoke.training.network.network_trainer import network_spec, targets_of
+from unchoke.training.network.photo_blueprint import PhotoBlueprint, SourceSpec
+from unchoke.training.network.photo_subject import network_spec, targets_of
 from unchoke.training.network.prepare_pixels import choose_cache, plan_pixels
 from unchoke.training.network.stored_pixels import StoredPixels
-from unchoke.training.network.training_job import SourceSpec, TrainingJob
+from unchoke.training.network.training_job import TrainingJob
 from unchoke.training.problem import Learnable, build_problem
 from unchoke.training.scoring.selection import choose_metric
 from unchoke.tuning.switches import Circumstances
+from unchoke.tuning.tune_training import photos_of
 
 _LOOKED_AT_PX = 64
 PICTURES = 96
@@ -140,14 +142,11 @@ def training_job(session: Session, sample: Sample, encoder: Encoder, source: Sou
     """The training a run would do, settled for all the data and run on the sample."""
     silent, part = quiet(session), TrainedPart.of(encoder, session.settings.cut)
     loop = choose_loop(silent, sample.learnable.problem, part)
-    targets = targets_of(silent, sample.learnable)
+    targets = targets_of(session.settings, sample.learnable)
     problem, inputs = sample.restricted()
     return TrainingJob(
-        network=network_spec(session.settings, encoder),
-        source=source,
+        blueprint=PhotoBlueprint(network_spec(session.settings, encoder), source, targets, inputs),
         problem=problem,
-        targets=targets,
-        inputs=inputs,
         loop=loop,
         metric=str(choose_metric(sample.learnable.problem, targets).value),
         device=silent.policy.device,
@@ -159,6 +158,7 @@ def training_job(session: Session, sample: Sample, encoder: Encoder, source: Sou
 
 def circumstances(session: Session, sample: Sample, encoder: Encoder, job: TrainingJob) -> Circumstances:
     """What decides which switches apply to this training on this machine."""
+    source = photos_of(job).source
     facts, on_cpu = session.machine, is_cpu(torch_device(job.device))
     part = TrainedPart.of(encoder, session.settings.cut)
     return Circumstances(
@@ -168,6 +168,6 @@ def circumstances(session: Session, sample: Sample, encoder: Encoder, job: Train
         batch_norm_trains=part.batch_norm and job.loop.batch_norm == "train",
         memory_is_planned=session.settings.memory is not None or not on_cpu,
         num_judged_at_once=most_evaluated(sample.num_val) if sample.num_val else 0,
-        caches=caches_that_fit(session, sample, job.source) if isinstance(job.source, StoredPixels) else (),
+        caches=caches_that_fit(session, sample, source) if isinstance(source, StoredPixels) else (),
         glibc=has_glibc(),
     )

@@ -23,6 +23,7 @@ from unchoke.core.units import format_count
 from unchoke.machine.backend import empty_cache, keep_freed_memory, rounding_of, torch_device, torch_dtype, unshortened
 from unchoke.machine.policy import LONG, SHORT
 from unchoke.training.network.loop_config import LoopConfig, Where
+from unchoke.training.network.photo_blueprint import PhotoBlueprint
 from unchoke.training.network.sources import Source
 from unchoke.training.network.stored_pixels import StoredPixels
 from unchoke.training.network.tiled_network import TiledNetwork
@@ -57,7 +58,7 @@ class TrainSetup:
     @classmethod
     def of(cls, job: TrainingJob) -> TrainSetup:
         """The way a job would be run."""
-        loop = job.loop
+        loop, source = job.loop, photos_of(job).source
         return cls(
             train_precision=SHORT[loop.dtype],
             channels_last=loop.memory_format == "channels_last",
@@ -68,7 +69,7 @@ class TrainSetup:
             workers=job.workers,
             pin_memory=job.pin,
             keep_freed_memory=loop.keep_freed,
-            cache=str(job.source.cache.value) if isinstance(job.source, StoredPixels) else "",
+            cache=str(source.cache.value) if isinstance(source, StoredPixels) else "",
         )
 
     def changed(self, name: str, value: Any) -> TrainSetup:
@@ -103,8 +104,9 @@ class TrainWork:
     def __init__(self, job: TrainingJob, *, num_judged: int, folder: Path) -> None:
         self.job, self.num_judged, self.folder = job, num_judged, folder
         self._device = torch_device(job.device)
-        quick = replace(job, source=_kept_in(job.source, "none", folder))
-        self._network, _, self._objective = quick.build(self._device)
+        self._photos = photos_of(job)
+        quick = replace(self._photos, source=_kept_in(self._photos.source, "none", folder))
+        self._network, _, self._objective = quick.build(job.problem, job.loop, self._device)
         _draw_head(self._network)
         self._sources: dict[str, Source] = {}
         self._bouts: dict[TrainSetup, Bout] = {}
@@ -200,13 +202,21 @@ class TrainWork:
         job = self.job
         where = Where(self._device, None, ignore, setup.workers, setup.pin_memory)
         network, loop = copy.deepcopy(self._network), setup.loop(job.loop, self.batch_size)
-        return Bout(network, source, job.problem, self._objective, loop, metric=job.metric, where=where, inputs=job.inputs)
+        return Bout(
+            network, source, job.problem, self._objective, loop, metric=job.metric, where=where, inputs=self._photos.inputs
+        )
 
     def _source(self, cache: str) -> Source:
         if cache not in self._sources:
-            spec = _filled(_kept_in(self.job.source, cache, self.folder))
+            spec = _filled(_kept_in(self._photos.source, cache, self.folder))
             self._sources[cache] = spec.open(self.job.problem.sample_ids, self.job.loop.seed)
         return self._sources[cache]
+
+
+def photos_of(job: TrainingJob) -> PhotoBlueprint:
+    """What is tuned is always a training on photos."""
+    assert isinstance(job.blueprint, PhotoBlueprint)
+    return job.blueprint
 
 
 def _kept_in(source: Any, mode: str, folder: Path) -> Any:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from unchoke.core import atomic
 from unchoke.core.errors import DataError, Interrupted, MachineError, UnchokeError, UsageError
@@ -29,17 +29,16 @@ from unchoke.machine.memory.oom import out_of_memory
 from unchoke.reports.json import dump_event, parse_event
 from unchoke.training.network.loop_config import Finetuned
 from unchoke.training.network.parallel import ALONE, Ranks, joined
-from unchoke.training.network.training_job import Job, run_job
+from unchoke.training.network.training_job import TrainingJob, run_job
 from unchoke.training.step_profiler import UNPROFILED, Unprofiled
 
-J = TypeVar("J", bound=Job)
 _RESTARTS = 3
 _LOOK_EVERY_S = 0.2
 _ENDED = "ended.json"
 _TIMELINE = "timeline.json"
 
 
-def run_on_devices(job: J, num: int, *, on_event: OnEvent) -> J:
+def run_on_devices(job: TrainingJob, num: int, *, on_event: OnEvent) -> TrainingJob:
     """Run `job` in `num` processes; return it as the caller should go on with it: alone, its training finished in its folder."""
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -77,7 +76,7 @@ def run_on_devices(job: J, num: int, *, on_event: OnEvent) -> J:
     return job
 
 
-def take_part(job: Job, lines: str) -> None:
+def take_part(job: TrainingJob, lines: str) -> None:
     """What each process we started runs. Only the leader tells what happens.
 
     An error of ours would come again after a restart: it is left in a file for the process that waits, and not tried again.
@@ -103,7 +102,7 @@ def take_part(job: Job, lines: str) -> None:
                 raise
 
 
-def take_timeline(job: Job) -> Timeline:
+def take_timeline(job: TrainingJob) -> Timeline:
     """Where the time of the leader went that has just finished `job`; the file it left goes."""
     assert job.folder is not None, "processes that train together meet in a folder"
     file = job.folder / _TIMELINE
@@ -123,11 +122,11 @@ def _told_end(folder: Path) -> UnchokeError | None:
     return kinds[kind](what, why=why, try_=try_)
 
 
-def _on_own_device(job: J) -> J:
+def _on_own_device(job: TrainingJob) -> TrainingJob:
     return replace(job, device=numbered_device(job.device, int(os.environ.get("LOCAL_RANK", "0"))))
 
 
-def _refuse_too_many(job: Job, num: int) -> None:
+def _refuse_too_many(job: TrainingJob, num: int) -> None:
     there = device_count(job.device)
     if there is not None and num > there:
         raise MachineError(
@@ -210,7 +209,7 @@ class Part:
         return not self.ranks.leads
 
     def run(
-        self, job: Job, *, on_event: OnEvent, stop: Callable[[], bool] = lambda: False, profiler: Unprofiled = UNPROFILED
+        self, job: TrainingJob, *, on_event: OnEvent, stop: Callable[[], bool] = lambda: False, profiler: Unprofiled = UNPROFILED
     ) -> Finetuned:
         """The leader's call: hand the job to everyone and train together. Only the leader is profiled."""
         if self.ranks.world == 1:
@@ -231,7 +230,7 @@ class Part:
                 run_job(_on_own_device(job), on_event=ignore, stop=lambda: requests.requested, ranks=self.ranks)
         return Followed(self.ranks.rank)
 
-    def _send(self, job: Job | None) -> None:
+    def _send(self, job: TrainingJob | None) -> None:
         self.ranks.gather(job)
 
 

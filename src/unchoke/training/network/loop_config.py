@@ -6,10 +6,10 @@ and what came of it (`Finetuned`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -58,6 +58,20 @@ class LoopConfig:
         """What the resulting weights depend on: everything but how the work is cut up for memory."""
         cut_up = ("eval_batch", "grad_ckpt", "threads", "keep_freed", *(("sub_batch",) if self.batch_norm == "frozen" else ()))
         return {name: value for name, value in asdict(self).items() if name not in cut_up}
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """What is settled before the first step and stands from then on, as `loop.json` keeps it. Some materials add to it."""
+
+    loop: LoopConfig
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.loop.to_dict()
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        return cls(LoopConfig(**values))
 
 
 @dataclass(frozen=True)

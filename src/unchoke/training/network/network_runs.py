@@ -136,7 +136,6 @@ class GivenRows:
     def __init__(self, rows: NDArray[Any], preprocess: Preprocess) -> None:
         self._rows, self._preprocess = rows, preprocess
         self._are_pixels = rows.dtype == np.uint8
-        self.num_samples = len(rows)
         self.sample_shape = _input_shape(rows.shape[1:]) if self._are_pixels else rows.shape[1:]
         self.sample_bytes = rows.itemsize * math.prod(rows.shape[1:])
 
@@ -161,10 +160,6 @@ class PictureFiles:
     paths: Sequence[str]
     contents: Sequence[str]
     recipe: PictureRecipe
-
-    @property
-    def num_samples(self) -> int:
-        return len(self.sample_ids)
 
     @property
     def pixel_shape(self) -> tuple[int, ...]:

@@ -1,8 +1,9 @@
-"""Training through a network as a `Trainer`: settle how, plan its memory, run it here or in several processes.
+"""Training a network as a `Trainer`: settle how, plan its memory, run it here or in several processes.
 
-In: a session, what is learnt, the network and where its inputs come from. Out: what a run's record needs. What was chosen is
-written to `loop.json` in the run's folder when training begins and stands from then on, so that a run continued on a busier
-machine, or with another memory limit, computes the same numbers.
+In: a session and a `Subject`: photos with classes or values (`photo_subject.py`), or patches with masks
+(`masks/mask_subject.py`). Out: what a run's record needs. What was chosen is written to `loop.json` in the run's folder when
+training begins and stands from then on, so that a run continued on a busier machine, or with another memory limit, computes the
+same numbers.
 """
 
 from __future__ import annotations
@@ -10,194 +11,166 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from unchoke.core import atomic
 from unchoke.core.choices import Choice
-from unchoke.core.errors import MachineError, UsageError
-from unchoke.core.fingerprint import digest
-from unchoke.core.settings import OPTIONS, Settings, settings_where
-from unchoke.core.units import format_count
-from unchoke.features.cut import count_blocks
-from unchoke.features.encoders import Encoder, digest_tensors
-from unchoke.machine.backend import keep_freed_memory
-from unchoke.photos.pixels.tile_grid import plan_tiles
-from unchoke.photos.targets import TargetPlan, plan_targets
+from unchoke.core.errors import MachineError
+from unchoke.core.events import ignore
+from unchoke.features.encoders import digest_tensors
+from unchoke.jobs.signals import stop_requests
 from unchoke.runs.session import Session
-from unchoke.training.network.loop_choices import TrainedPart, choose_feeding, choose_loop
-from unchoke.training.network.loop_config import Finetuned, LoopConfig
-from unchoke.training.network.memory_trial import Trial
+from unchoke.training.data import Problem
+from unchoke.training.heads.head_trainer import keeping_choices
+from unchoke.training.network.distributed import Part, run_on_devices, take_timeline
+from unchoke.training.network.loop_choices import choose_feeding
+from unchoke.training.network.loop_config import Finetuned, TrainingPlan
 from unchoke.training.network.plan_memory import FILE as MEMORY_FILE
 from unchoke.training.network.plan_memory import Planned, plan_memory, remember_memory
-from unchoke.training.network.running import run_training_job
-from unchoke.training.network.tiled_network import NetworkConfig
-from unchoke.training.network.trained_network import TrainedNetwork, save_network
-from unchoke.training.network.training_job import NetworkSpec, SourceSpec, TrainingJob
-from unchoke.training.problem import Learnable
+from unchoke.training.network.training_job import Blueprint, TrainingJob
 from unchoke.training.record import Trained
-from unchoke.training.scoring.selection import choose_metric
+from unchoke.training.step_profiler import UNPROFILED
 
 LOOP_FILE = "loop.json"
+P = TypeVar("P", bound=TrainingPlan)
 
 
-class NetworkTrainer:
-    """One network, its suffix, fusion and head trained together."""
+class TrainedModel(Protocol):
+    """Trained weights with all that is needed to run them."""
 
-    def __init__(self, session: Session, learnable: Learnable, encoder: Encoder, source: SourceSpec) -> None:
-        settings = session.settings
-        refuse_head_options(session)
-        self._session, self._learnable, self._source = session, learnable, source
-        self._encoder = encoder.spec
-        self._num_blocks = count_blocks(encoder.module)
-        self._part = TrainedPart.of(encoder, settings.cut)
-        self._spec = network_spec(settings, encoder)
-        self._targets = targets_of(session, learnable)
-        self.weights = self._targets.weights if self._targets else None
-        wanted = {name: value for name, value in settings.given().items() if OPTIONS[name].tells_runs_apart}
-        self.key = digest(["network", wanted, encoder.spec.weights_sha256])
-        self.detail = f"{self._spec.encoder}, --cut {settings.cut}, {format_count(settings.epochs, 'epoch')}"
+    def save(self, path: Path, *, extra: dict[str, Any]) -> None: ...
+
+
+class Subject(Protocol[P]):
+    """What a training is about: what differs between photos and masks. `key` tells its result from any other's."""
+
+    key: Any
+    detail: str
+    weights: tuple[float, ...] | None
+    problem: Problem
+    plan_kind: type[P]
+
+    def settle(self, kept: P | None) -> tuple[P, str]:
+        """How to train (as a run began, or chosen now) and the metric that picks the best epoch. Both are told."""
+        ...
+
+    def blueprint(self, plan: P) -> Blueprint: ...
+
+    def trained(self, plan: P, done: Finetuned) -> TrainedModel: ...
+
+    def config(self, plan: P) -> dict[str, Any]:
+        """What reports list of the configuration, beside the loop."""
+        ...
+
+    def about(self, plan: P) -> dict[str, Any]:
+        """What a reader of the record may want to know of it."""
+        ...
+
+
+class NetworkTrainer(Generic[P]):
+    """One network, all its parts trained together."""
+
+    def __init__(self, session: Session, subject: Subject[P]) -> None:
+        self._session, self._subject = session, subject
+        self.key, self.detail, self.weights = subject.key, subject.detail, subject.weights
 
     def train(self, folder: Path) -> Trained:
-        session, problem = self._session, self._learnable.problem
-        metric = choose_metric(problem, self._targets)
-        session.chose(metric)
-        loop = self._settle(folder / LOOP_FILE)
-        session.chose(keep_freed_memory(loop.keep_freed))
+        session, subject = self._session, self._subject
+        kept = self._kept(folder / LOOP_FILE)
+        plan, metric = subject.settle(kept)
+        if kept is None:
+            atomic.write_json(folder / LOOP_FILE, plan.to_dict())
         workers, pin = choose_feeding(session)
         job = TrainingJob(
-            network=self._spec,
-            source=self._source,
-            problem=problem,
-            targets=self._targets,
-            inputs=self._learnable.inputs,
-            loop=loop,
-            metric=str(metric.value),
+            blueprint=subject.blueprint(plan),
+            problem=subject.problem,
+            loop=plan.loop,
+            metric=metric,
             device=session.policy.device,
             folder=folder / "checkpoints",
             workers=workers,
             pin=pin,
             checkpoint_every_s=session.settings.checkpoint_every,
         )
-        planned, job = self._plan(job, folder)
+        planned, job = self._plan_memory(job, plan, folder)
         done = run_training_job(session, job)
-        return self._trained(job, done, planned, remember_memory(session, planned, job))
+        return self._trained(replace(plan, loop=job.loop), job, done, planned)
 
-    def _plan(self, job: TrainingJob, folder: Path) -> tuple[Planned | None, TrainingJob]:
+    def _kept(self, file: Path) -> P | None:
+        """How this run was begun; None at its beginning."""
+        if not file.exists():
+            return None
+        kept = self._subject.plan_kind.from_dict(json.loads(file.read_text(encoding="utf-8")))
+        self._session.chose(Choice("loop", "as begun", f"this run's choices are kept in {file.name}", kept.to_dict()))
+        return kept
+
+    def _plan_memory(self, job: TrainingJob, plan: P, folder: Path) -> tuple[Planned | None, TrainingJob]:
         """The job with sizes that fit. Where not even one sample fits, an average of the weights nobody asked for is given up."""
         session = self._session
         try:
-            planned = plan_memory(session, job, folder / MEMORY_FILE, trial=Trial.of(job))
+            planned = plan_memory(session, job, folder / MEMORY_FILE)
         except MachineError as error:
             begun = (folder / "checkpoints" / "last.pt").exists()
             if begun or not job.loop.ema_decay or session.settings.ema is not None:
                 raise
             session.chose(Choice("ema", 0.0, f"weights are not averaged after all: {error.why}"))
             job = replace(job, loop=replace(job.loop, ema_decay=0.0))
-            planned = plan_memory(session, job, folder / MEMORY_FILE, trial=Trial.of(job))
-            atomic.write_json(folder / LOOP_FILE, job.loop.to_dict())
+            planned = plan_memory(session, job, folder / MEMORY_FILE)
+            atomic.write_json(folder / LOOP_FILE, replace(plan, loop=job.loop).to_dict())
         return planned, planned.applied_to(job) if planned else job
 
-    def _settle(self, file: Path) -> LoopConfig:
-        """The loop this run began with, or the one chosen now, which is then written down."""
-        if file.exists():
-            kept = LoopConfig(**json.loads(file.read_text(encoding="utf-8")))
-            self._session.chose(Choice("loop", "as begun", f"this run's choices are kept in {file.name}", kept.to_dict()))
-            return kept
-        loop = choose_loop(self._session, self._learnable.problem, self._part)
-        atomic.write_json(file, loop.to_dict())
-        return loop
-
-    def _trained(self, job: TrainingJob, done: Finetuned, planned: Planned | None, memory: dict[str, Any]) -> Trained:
-        problem = self._learnable.problem
-        network = TrainedNetwork(
-            spec=replace(self._spec, weights=None),
-            config=self._network_config(job),
-            state=done.state,
-            kind=problem.kind,
-            names=problem.names,
-            targets=self._targets,
-            input_names=self._learnable.input_names,
-            best_epoch=done.best_epoch,
-            val=done.val,
-        )
-        reached = done.val.get(done.metric)
-        config = {**job.loop.to_dict(), "kind": "network", "cut": self._spec.cut, "fusion": self._spec.fusion}
+    def _trained(self, plan: P, job: TrainingJob, done: Finetuned, planned: Planned | None) -> Trained:
+        subject, loop = self._subject, plan.loop.to_dict()
         row = {
-            "config": config,
-            "val_metric": reached,
+            "config": {**loop, **subject.config(plan)},
+            "val_metric": done.val.get(done.metric),
             "val_loss": done.val.get("loss"),
             "best_epoch": done.best_epoch,
             "num_epochs": len(done.curve),
             "diverged": False,
             "picked": True,
         }
-        return Trained(
-            outputs=done.outputs,
-            metric=done.metric,
-            history=done.curve,
-            sweep=[row],
-            save=lambda path, extra: save_network(network, path, extra=extra),
-            about={"training": self._about(job, done, planned), **memory},
-        )
-
-    def _network_config(self, job: TrainingJob) -> NetworkConfig:
-        plan, problem = self._targets, self._learnable.problem
-        return NetworkConfig(
-            tiles=self._spec.tiles,
-            dim=self._encoder.dim,
-            fusion=self._spec.fusion,
-            num_inputs=len(self._learnable.input_names),
-            kind=problem.kind,
-            num_outputs=len(plan.learned) if plan else problem.num_outputs,
-            positive=plan.positive if plan else False,
-            num_derived=len(plan.sums) if plan else 0,
-        )
-
-    def _about(self, job: TrainingJob, done: Finetuned, planned: Planned | None) -> dict[str, Any]:
-        """What a reader of the record may want to know of the training itself."""
-        return {
-            "cut": self._spec.cut,
-            "num_blocks": self._num_blocks,
-            "tiles": self._spec.tiles.text,
-            "fusion": self._spec.fusion,
-            "loop": job.loop.to_dict(),
+        about = {
+            **subject.about(plan),
+            "loop": loop,
             "num_steps": done.num_steps,
             "resumed_step": done.resumed_step,
             "seconds": {**done.seconds, **({"planning memory": planned.seconds} if planned else {})},
             "out_of_memory_halvings": done.halvings,
             "sub_batch_at_the_end": done.sub_batch,
             "weights_sha256": digest_tensors(done.state),
-            "targets": self._targets.to_dict() if self._targets else None,
         }
-
-
-def network_spec(settings: Settings, encoder: Encoder) -> NetworkSpec:
-    """The network that trains, as a plain value."""
-    return NetworkSpec(
-        encoder=settings.encoder,
-        cut=settings.cut,
-        weights=settings.weights,
-        weights_sha256=encoder.spec.weights_sha256,
-        input_px=settings.input_px,
-        tiles=plan_tiles(streams=settings.streams, tiles=settings.tiles),
-        fusion=settings.fusion,
-    )
-
-
-def targets_of(session: Session, learnable: Learnable) -> TargetPlan | None:
-    """What was declared about the targets (`training/problem.py` has checked it); None for classes."""
-    settings, problem = session.settings, learnable.problem
-    if problem.kind == "classification":
-        return None
-    return plan_targets(problem.names, sums=settings.sums, weights=settings.target_weights, positive=settings.positive)
-
-
-def refuse_head_options(session: Session) -> None:
-    """Options that only concern heads on pooled features are refused here, not ignored."""
-    given = [f"--{name}" for name in settings_where(lambda option: option.heads_only) if getattr(session.settings, name)]
-    if given:
-        raise UsageError(
-            f"{' and '.join(given)} cannot be combined with training through a network",
-            why="its own head is trained with it: kinds of heads and sweeps are for --cut end of whole photos, nothing declared",
-            try_="leave it out",
+        part = subject.trained(plan, done)
+        return Trained(
+            outputs=done.outputs,
+            metric=done.metric,
+            history=done.curve,
+            sweep=[row],
+            save=lambda path, extra: part.save(path, extra=extra),
+            about={"training": about, **remember_memory(self._session, planned, job)},
         )
+
+
+def run_training_job(session: Session, job: TrainingJob) -> Finetuned:
+    """Train, or go on with, what `job` describes, until it ends or someone asks to stop. Its timeline is kept in the session."""
+    done = _run_on_devices(session, job) if session.settings.devices > 1 else _run_here(session, job)
+    session.timelines["train"] = done.timeline
+    return done
+
+
+def _run_here(session: Session, job: TrainingJob) -> Finetuned:
+    part, profiler = session.part or Part(), session.profiler or UNPROFILED
+    with stop_requests(lambda: session.warn("stopping after this step; the same command goes on from there")) as requests:
+        return part.run(
+            job,
+            on_event=keeping_choices(session),
+            stop=lambda: requests.requested or profiler.wants_stop,
+            profiler=profiler,
+        )
+
+
+def _run_on_devices(session: Session, job: TrainingJob) -> Finetuned:
+    """Train in several processes, then judge here: this process finds the training finished. The clock is the leader's."""
+    job = run_on_devices(job, session.settings.devices, on_event=keeping_choices(session))
+    timeline = take_timeline(job)
+    return replace(Part().run(job, on_event=ignore), resumed_step=0, timeline=timeline)

@@ -3,7 +3,8 @@
 In: a session and a training as a value. Out: the job with sizes that fit its limit, and figures for the record. Steps are
 measured in processes of their own where a limit was given (`--memory`) or where the device is an accelerator; on a CPU without a
 limit nothing is planned, and that is said. The plan is kept in `memory.json` of the run and stands when the run goes on, unless
-the limit, the device or the versions changed. The effective batch is never touched.
+the limit, the device or the versions changed. The effective batch is never touched. `unchoke budget` and the prediction of masks
+measure with the same `Prober`, under the same kinds of `Limit`.
 """
 
 from __future__ import annotations
@@ -11,33 +12,51 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from unchoke import __version__
 from unchoke.core import atomic
 from unchoke.core.choices import Choice
-from unchoke.core.events import Note
+from unchoke.core.errors import MachineError
+from unchoke.core.events import Note, OnEvent, Progress
 from unchoke.core.fingerprint import digest
 from unchoke.core.settings import Settings
-from unchoke.core.units import format_bytes
-from unchoke.machine.backend import empty_cache, held_memory_bytes, is_cpu, torch_device, used_bytes
+from unchoke.core.units import format_bytes, format_count
+from unchoke.machine.backend import (
+    device_room_bytes,
+    empty_cache,
+    held_memory_bytes,
+    is_cpu,
+    limit_memory,
+    torch_device,
+    used_bytes,
+)
 from unchoke.machine.memory.budget_text import render_outcome, render_parts
 from unchoke.machine.memory.memory_plan import MemoryPlan, Room, Wanted
 from unchoke.machine.memory.memory_watch import own_bytes, return_unused_memory
+from unchoke.machine.memory.probe import Probed, probe
+from unchoke.machine.memory.search import Way
 from unchoke.machine.memory.search import plan_memory as search_plan
 from unchoke.runs.session import Session
 from unchoke.training.network.feeding import num_ahead
 from unchoke.training.network.finetune import most_evaluated
-from unchoke.training.network.memory_trial import AnyTrial
-from unchoke.training.network.probing import Limit, Prober, free_limit, given_limit
-from unchoke.training.network.stored_pixels import StoredPixels
-from unchoke.training.network.training_job import Job, TrainingJob, kept_peak
+from unchoke.training.network.memory_trial import TARGET, MemoryTrial
+from unchoke.training.network.training_job import TrainingJob, kept_peak
+
+if TYPE_CHECKING:
+    import torch
 
 FILE = "memory.json"
-J = TypeVar("J", bound=Job)
+STAGE = "memory"
+LOOK = "unchoke.machine.memory.gauge:look_at_device"
+_TIMEOUT_S = 900.0
+_USUAL_PROBES = 5
+_FREE_SHARE = 0.8
+_WORDS: dict[Way, str] = {"train": "training", "train_ckpt": "with checkpointing", "evaluation": "evaluation"}
 
 
 @dataclass(frozen=True)
@@ -48,19 +67,19 @@ class Planned:
     limit_bytes: int | None
     seconds: float = 0.0
 
-    def applied_to(self, job: J) -> J:
+    def applied_to(self, job: TrainingJob) -> TrainingJob:
         plan = self.plan
         loop = replace(job.loop, sub_batch=plan.sub_batch, eval_batch=plan.eval_batch, grad_ckpt=plan.grad_ckpt)
         return replace(job, loop=loop, limit_bytes=self.limit_bytes)
 
 
-def plan_memory(session: Session, job: Job, file: Path, *, trial: AnyTrial) -> Planned | None:
+def plan_memory(session: Session, job: TrainingJob, file: Path) -> Planned | None:
     """The plan this run began with, or one made now and written to `file`; None where nothing is planned."""
     started_s = time.monotonic()
     limit = _limit(session, job)
     if limit is None:
         return None
-    trial = _share(session, job, trial)
+    trial = _share(session, job)
     made_for = _made_for(trial, limit, session.settings)
     kept = _kept(file, made_for, limit, job)
     plan = kept or _search(session, job, trial, limit)
@@ -82,7 +101,7 @@ def _tell(session: Session, plan: MemoryPlan, *, why: str) -> None:
     session.on_event(Note(render_parts(plan)))
 
 
-def remember_memory(session: Session, planned: Planned | None, job: Job) -> dict[str, Any]:
+def remember_memory(session: Session, planned: Planned | None, job: TrainingJob) -> dict[str, Any]:
     """For the record: planned against measured. What was measured is one process's peak, on its device where it has memory."""
     measured = kept_peak(job.folder)
     kept: dict[str, Any] = {"planned_bytes": None, "measured_bytes": measured, "device": job.device}
@@ -93,7 +112,7 @@ def remember_memory(session: Session, planned: Planned | None, job: Job) -> dict
     return {"memory": {**kept, "planned_bytes": planned.plan.planned_bytes, "plan": planned.plan.to_dict()}}
 
 
-def _limit(session: Session, job: Job) -> Limit | None:
+def _limit(session: Session, job: TrainingJob) -> Limit | None:
     device, asked = torch_device(job.device), session.settings.memory_bytes
     if asked is None and is_cpu(device):
         reason = "not planned: on a CPU steps are measured beforehand only to keep to a limit, such as --memory 4GB"
@@ -104,7 +123,7 @@ def _limit(session: Session, job: Job) -> Limit | None:
     return _shared(session, limit, num=_num_sharing(session, job))
 
 
-def _num_sharing(session: Session, job: Job) -> int:
+def _num_sharing(session: Session, job: TrainingJob) -> int:
     """Processes that train side by side in the same memory; cards have one each."""
     return _num_processes(session) if is_cpu(torch_device(job.device)) else 1
 
@@ -125,14 +144,14 @@ def _shared(session: Session, limit: Limit, *, num: int) -> Limit:
     return replace(limit, num_bytes=each)
 
 
-def _share(session: Session, job: Job, trial: AnyTrial) -> AnyTrial:
+def _share(session: Session, job: TrainingJob) -> MemoryTrial:
     """What a process of this training does: its share of each batch, with its share of the threads."""
     num = _num_processes(session)
     share, threads = math.ceil(job.loop.batch_size / num), max(1, job.loop.threads // _num_sharing(session, job))
-    return replace(trial, loop=replace(job.loop, batch_size=share, sub_batch=share, threads=threads))
+    return replace(MemoryTrial.of(job), loop=replace(job.loop, batch_size=share, sub_batch=share, threads=threads))
 
 
-def _made_for(trial: AnyTrial, limit: Limit, settings: Settings) -> dict[str, Any]:
+def _made_for(trial: MemoryTrial, limit: Limit, settings: Settings) -> dict[str, Any]:
     """What a plan holds for. What happens to be free is not part of it: a plan is kept as long as it fits."""
     return {
         "limit_bytes": limit.num_bytes if limit.given else None,
@@ -143,7 +162,7 @@ def _made_for(trial: AnyTrial, limit: Limit, settings: Settings) -> dict[str, An
     }
 
 
-def _kept(file: Path, made_for: dict[str, Any], limit: Limit, job: Job) -> MemoryPlan | None:
+def _kept(file: Path, made_for: dict[str, Any], limit: Limit, job: TrainingJob) -> MemoryPlan | None:
     """The plan in `file`, if it still holds. Where batch statistics are trained, results depend on it, so it always does."""
     if not file.exists():
         return None
@@ -153,15 +172,15 @@ def _kept(file: Path, made_for: dict[str, Any], limit: Limit, job: Job) -> Memor
     return plan if holds or job.loop.batch_norm == "train" else None
 
 
-def _search(session: Session, job: Job, trial: AnyTrial, limit: Limit) -> MemoryPlan:
+def _search(session: Session, job: TrainingJob, trial: MemoryTrial, limit: Limit) -> MemoryPlan:
     settings, device = session.settings, torch_device(job.device)
     return_unused_memory()
     empty_cache(device)
     judged = max(len(job.problem.positions(split)) for split in ("val", "test"))
     most = most_evaluated(math.ceil(judged / _num_processes(session)))
     wanted = Wanted(trial.loop.batch_size, settings.sub_batch, settings.eval_batch, settings.grad_ckpt, most)
-    prober = Prober(replace(trial, others_bytes=used_bytes(device)), limit=limit, on_event=session.on_event)
-    can = trial.can_checkpoint()
+    prober = Prober.of_training(replace(trial, others_bytes=used_bytes(device)), limit=limit, on_event=session.on_event)
+    can = trial.blueprint.can_checkpoint()
     room = _room(session, job, prober, limit, checkpointed=can and bool(wanted.grad_ckpt))
     num_train = len(job.problem.positions("train"))
     plan = search_plan(prober, room, wanted, num_samples=num_train, can_checkpoint=can, with_evaluation=judged > 0)
@@ -169,7 +188,7 @@ def _search(session: Session, job: Job, trial: AnyTrial, limit: Limit) -> Memory
     return plan
 
 
-def _room(session: Session, job: Job, prober: Prober, limit: Limit, *, checkpointed: bool) -> Room:
+def _room(session: Session, job: TrainingJob, prober: Prober, limit: Limit, *, checkpointed: bool) -> Room:
     """The limit, less what this run holds and a probe does not. The first probe tells what a bare process takes."""
     device = torch_device(job.device)
     if not is_cpu(device):
@@ -183,10 +202,110 @@ def _room(session: Session, job: Job, prober: Prober, limit: Limit, *, checkpoin
     return replace(room, beside_bytes=max(0, own_bytes() - cached_already - bare_bytes)) if bare_bytes else room
 
 
-def _cache_bytes(job: Job, *, started_by_us: bool) -> tuple[int, int]:
+def _cache_bytes(job: TrainingJob, *, started_by_us: bool) -> tuple[int, int]:
     """Decoded pictures and batches read ahead, in ordinary memory; and how much of it this process holds already."""
-    source = job.source if isinstance(job, TrainingJob) else None
-    pictures = source.ram_bytes if isinstance(source, StoredPixels) else 0
-    filled = pictures if isinstance(source, StoredPixels) and source.filled is not None and not started_by_us else 0
-    batch_bytes = job.sample_bytes * job.loop.batch_size
-    return pictures + (num_ahead(batch_bytes, job.workers) + 1) * batch_bytes, filled
+    blueprint = job.blueprint
+    batch_bytes = blueprint.sample_bytes * job.loop.batch_size
+    read_ahead = (num_ahead(batch_bytes, job.workers) + 1) * batch_bytes
+    return blueprint.ram_bytes + read_ahead, 0 if started_by_us else blueprint.held_bytes
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How much may be taken. `given` ones are kept to: enforced where the device can, watched where it cannot."""
+
+    num_bytes: int
+    given: bool
+    choice: Choice
+
+    def enforced_bytes(self, device: torch.device) -> int | None:
+        """What the device's allocator is told to keep to; a CPU has none to tell."""
+        return self.num_bytes if self.given and not is_cpu(device) else None
+
+
+def given_limit(device: torch.device, limit_bytes: int) -> Limit:
+    """A limit that was asked for; refused where there is not that much."""
+    return Limit(limit_bytes, True, limit_memory(device, limit_bytes))
+
+
+def free_limit(device: torch.device, room_bytes: int | None = None) -> Limit:
+    """What is there for the taking: a card's memory that others leave, or most of what the machine has free."""
+    room = device_room_bytes(device) if room_bytes is None else room_bytes
+    if is_cpu(device):
+        num_bytes = int(room * _FREE_SHARE)
+        reason = f"{_FREE_SHARE:.0%} of the {format_bytes(room)} that are free now; --memory sets another limit"
+    else:
+        num_bytes, reason = room, f"what {device} has and nobody else holds; --memory sets a lower limit"
+    return Limit(num_bytes, False, Choice("memory", format_bytes(num_bytes), reason, {"limit_bytes": num_bytes}))
+
+
+def limit_elsewhere(device: torch.device, asked: int | None) -> Limit:
+    """The limit for processes that try things, found out without taking any of the device here."""
+    if is_cpu(device):
+        return free_limit(device) if asked is None else given_limit(device, asked)
+    (found,) = probe(LOOK, (str(device), asked), [1], timeout_s=_TIMEOUT_S)
+    if found.measured is None:
+        why = f"a process that only looks at it failed: {found.fact}"
+        raise MachineError(f"{device} has no room at all", why=why, try_="close what uses it, or --device cpu")
+    if asked is None:
+        return free_limit(device, found.measured.peak_bytes)
+    reason = "enforced by the allocator in every process that tries a size"
+    return Limit(asked, True, Choice("memory", format_bytes(asked), reason, {"limit_bytes": asked}))
+
+
+class Prober:
+    """`prober(way, batches)`: each size once, from small to large up to the first that does not fit. Answers are remembered.
+
+    `trial(way)` is what the process at `target` is to try; on a CPU no process may take more than the limit.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        trial: Callable[[Way], Any],
+        *,
+        device: torch.device,
+        limit: Limit,
+        on_event: OnEvent,
+        usual: int,
+        words: Callable[[Way, int], str],
+    ) -> None:
+        self._target, self._trial, self._words = target, trial, words
+        self._process_bytes = limit.num_bytes if is_cpu(device) else None
+        self._on_event, self._usual = on_event, usual
+        self._found: dict[tuple[Way, int], Probed] = {}
+
+    @classmethod
+    def of_training(cls, trial: MemoryTrial, *, limit: Limit, on_event: OnEvent, usual: int = _USUAL_PROBES) -> Prober:
+        """Tries steps of a training, and its evaluation."""
+        device = torch_device(trial.device)
+        trial = replace(trial, limit_bytes=limit.enforced_bytes(device))
+
+        def asked(way: Way) -> MemoryTrial:
+            return replace(trial, loop=replace(trial.loop, grad_ckpt=way == "train_ckpt"), evaluation=way == "evaluation")
+
+        def words(way: Way, batch: int) -> str:
+            return f"{format_count(batch, 'sample')} at once, {_WORDS[way]}"
+
+        return cls(TARGET, asked, device=device, limit=limit, on_event=on_event, usual=usual, words=words)
+
+    def __call__(self, way: Way, batches: Sequence[int]) -> list[Probed]:
+        found: list[Probed] = []
+        for batch in sorted(set(batches)):
+            found.append(self._found.get((way, batch)) or self._measure(way, batch))
+            if not found[-1].fits:
+                break
+        return found
+
+    def _measure(self, way: Way, batch: int) -> Probed:
+        done = len(self._found)
+        extra = {"trying": self._words(way, batch)}
+        self._on_event(Progress(STAGE, done, max(self._usual, done + 1), "probes", extra=extra))
+        (one,) = probe(self._target, self._trial(way), [batch], timeout_s=_TIMEOUT_S, limit_bytes=self._process_bytes)
+        self._found[way, batch] = one
+        return one
+
+    def finish(self) -> None:
+        """Say that no more will be measured."""
+        if done := len(self._found):
+            self._on_event(Progress(STAGE, done, done, "probes"))

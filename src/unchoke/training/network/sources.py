@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -28,9 +29,6 @@ from unchoke.training.sampling import epoch_views
 
 class Source(Protocol):
     """What the loop reads from."""
-
-    @property
-    def num_samples(self) -> int: ...
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -55,10 +53,8 @@ class Source(Protocol):
 
 
 class Rows(Protocol):
-    """Cached activations by position: what `features.store.FeatureStore` is. View 0 is the plain picture."""
+    """Cached activations by position: what `FeatureStore` is. View 0 is the plain picture."""
 
-    @property
-    def num_samples(self) -> int: ...
     @property
     def num_views(self) -> int: ...
     @property
@@ -77,7 +73,6 @@ class ActivationSource:
 
     def __init__(self, store: Rows, hashes: Hashes, seed: int) -> None:
         self._store, self._hashes, self._seed = store, hashes, seed
-        self.num_samples = store.num_samples
         self.sample_shape = store.row_shape if len(store.row_shape) > 1 else (1, *store.row_shape)
         self.sample_bytes = 2 * int(np.prod(store.row_shape, dtype=np.int64))
 
@@ -98,6 +93,25 @@ class ActivationSource:
         if epoch is None or self._store.num_views == 1:
             return 0
         return epoch_views(self._hashes[positions], seed=self._seed, epoch=epoch, num_views=self._store.num_views)
+
+
+@dataclass(frozen=True, eq=False)
+class NoiseRows:
+    """Cached activations of no meaning: the same row for every sample."""
+
+    row_shape: tuple[int, ...]
+    num_views: int = 1
+    _row: list[NDArray[np.float16]] = field(default_factory=list, repr=False)
+
+    def rows(
+        self, positions: Positions, views: Positions | int = 0, *, out: NDArray[np.float16] | None = None
+    ) -> NDArray[np.float16]:
+        if not self._row:
+            noise = np.random.default_rng(0).standard_normal(math.prod(self.row_shape), np.float32)
+            self._row.append(noise.astype(np.float16).reshape(self.row_shape))
+        found = np.empty((len(positions), *self.row_shape), np.float16) if out is None else out
+        found[:] = self._row[0]
+        return found
 
 
 class PixelSource:
@@ -121,7 +135,6 @@ class PixelSource:
         self._sample_ids, self._hashes = sample_ids, hash_ids(sample_ids)
         self._rows = np.arange(len(sample_ids)) if rows is None else rows
         tiles, size_px, _, _ = canvas.input_shape
-        self.num_samples = len(sample_ids)
         self.sample_shape = (tiles, 3, size_px, size_px)
         self.sample_bytes = math.prod(canvas.raw_shape)
 

@@ -25,6 +25,9 @@ from unchoke.photos.pixels.image import DecodeError, Pixels, decode_image, read_
 from unchoke.photos.pixels.pixel_cache import PixelCache, Source, open_cache
 from unchoke.training.network.sources import PixelSource
 
+_PICTURE_PX = 3, 4
+"""Height and width of a usual picture, of which noise is drawn."""
+
 
 @dataclass(frozen=True, eq=False)
 class StoredPixels:
@@ -46,6 +49,10 @@ class StoredPixels:
     def ram_bytes(self) -> int:
         """What the pictures take of this process's memory."""
         return int(self.cache.evidence["bytes"]) if self.cache.value == "ram" else 0
+
+    @property
+    def held_bytes(self) -> int:
+        return self.ram_bytes if self.filled is not None else 0
 
     @property
     def sample_bytes(self) -> int:
@@ -85,8 +92,42 @@ class StoredPixels:
         with during("transform"):
             return self.canvas.draw(image)
 
+    def noise(self) -> NoisePixels:
+        """Pictures of no meaning that lie in memory as these do."""
+        return NoisePixels(self.canvas, self.augment)
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "filled": None}
+
+
+@dataclass(frozen=True)
+class NoisePixels:
+    """Pictures that are all the same noise: for trials of memory."""
+
+    canvas: Canvas
+    augment: str = "none"
+    ram_bytes = held_bytes = 0
+
+    @property
+    def sample_bytes(self) -> int:
+        return math.prod(self.canvas.raw_shape)
+
+    def open(self, sample_ids: Sequence[str], seed: int) -> PixelSource:
+        cache: Any = _NoiseCache(self.canvas)
+        return PixelSource(cache, self.canvas, sample_ids, seed=seed, augment=augment_spec(self.augment))
+
+    def noise(self) -> NoisePixels:
+        return self
+
+
+class _NoiseCache:
+    def __init__(self, canvas: Canvas) -> None:
+        height, width = (4 * canvas.preprocess.resize_px * side // min(_PICTURE_PX) for side in _PICTURE_PX)
+        noise = np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)
+        self._row: Pixels = canvas.draw(noise)
+
+    def read_into(self, row: int, out: Pixels) -> None:
+        out[:] = self._row
 
 
 def pixel_recipe(canvas: Canvas) -> str:

@@ -19,9 +19,9 @@ from unchoke.photos.pixels.tile_grid import TilePlan
 from unchoke.photos.targets import TargetPlan
 from unchoke.training.checkpoints import load_checkpoint, save_tensors
 from unchoke.training.data import ProblemKind
+from unchoke.training.network.photo_blueprint import NetworkSpec
 from unchoke.training.network.snapshot import State
 from unchoke.training.network.tiled_network import NetworkConfig, TiledNetwork
-from unchoke.training.network.training_job import NetworkSpec
 
 NETWORK_FORMAT = "network-1"
 
@@ -51,38 +51,37 @@ class TrainedNetwork:
         network.load_state_dict(self.state)
         return network.eval().requires_grad_(False)
 
+    def save(self, path: Path, *, extra: dict[str, Any]) -> None:
+        """Write it and `extra` (plain values and tensors) to `path`."""
+        spec = self.spec
+        content = {
+            "format": NETWORK_FORMAT,
+            "spec": {
+                "encoder": spec.encoder,
+                "cut": spec.cut,
+                "weights_sha256": spec.weights_sha256,
+                "input_px": spec.input_px,
+                "tiles": [spec.tiles.streams, spec.tiles.rows, spec.tiles.cols],
+                "fusion": spec.fusion,
+            },
+            "network": self.config.to_dict(),
+            "state": self.state,
+            "kind": self.kind,
+            "names": list(self.names),
+            "targets": self.targets.to_dict() if self.targets else None,
+            "input_names": list(self.input_names),
+            "best_epoch": self.best_epoch,
+            "val": self.val,
+            "extra": extra,
+        }
+        save_tensors(path, content)
+
     def _bare_suffix(self) -> nn.Module:
         """The structure alone; its weights are about to be filled in."""
         if self.spec.cut == END:
             return nn.Identity()
         backbone = bare_encoder(self.spec.encoder, input_px=self.spec.input_px)
         return cut_network(backbone, self.spec.cut, verify=False).suffix
-
-
-def save_network(trained: TrainedNetwork, path: Path, *, extra: dict[str, Any]) -> None:
-    """Write `trained` and `extra` (plain values and tensors) to `path`."""
-    spec = trained.spec
-    content = {
-        "format": NETWORK_FORMAT,
-        "spec": {
-            "encoder": spec.encoder,
-            "cut": spec.cut,
-            "weights_sha256": spec.weights_sha256,
-            "input_px": spec.input_px,
-            "tiles": [spec.tiles.streams, spec.tiles.rows, spec.tiles.cols],
-            "fusion": spec.fusion,
-        },
-        "network": trained.config.to_dict(),
-        "state": trained.state,
-        "kind": trained.kind,
-        "names": list(trained.names),
-        "targets": trained.targets.to_dict() if trained.targets else None,
-        "input_names": list(trained.input_names),
-        "best_epoch": trained.best_epoch,
-        "val": trained.val,
-        "extra": extra,
-    }
-    save_tensors(path, content)
 
 
 def load_network(path: Path) -> tuple[TrainedNetwork, dict[str, Any]]:

@@ -13,6 +13,8 @@ import pytest
 import torch
 
 from unchoke.core.choices import Choice
+from unchoke.features.cut import cut_network
+from unchoke.features.encoders import bare_encoder
 from unchoke.features.feature_store import Placement
 from unchoke.machine.memory.oom import out_of_memory
 from unchoke.machine.memory.probe import probe
@@ -22,10 +24,11 @@ from unchoke.photos.pixels.tile_grid import TilePlan
 from unchoke.photos.targets import plan_targets
 from unchoke.training.data import Problem
 from unchoke.training.network.loop_config import LoopConfig
-from unchoke.training.network.memory_trial import TARGET, Trial, can_checkpoint, run_trial
-from unchoke.training.network.stored_pixels import StoredPixels
+from unchoke.training.network.memory_trial import TARGET, MemoryTrial, run_trial
+from unchoke.training.network.photo_blueprint import NetworkSpec, NoiseActivations, PhotoBlueprint, StoredActivations
+from unchoke.training.network.stored_pixels import NoisePixels, StoredPixels
 from unchoke.training.network.tiled_network import TiledNetwork
-from unchoke.training.network.training_job import NetworkSpec, StoredActivations, TrainingJob
+from unchoke.training.network.training_job import TrainingJob
 
 PX = 64
 PREPROCESS = Preprocess(PX, 0.9, "center", "bicubic", (0.5,) * 3, (0.5,) * 3)
@@ -38,9 +41,15 @@ def loop(**changes: Any) -> LoopConfig:
     return LoopConfig(**{**plain, **changes})
 
 
-def trial(encoder: str = "test_vit", cut: str = "-2", **changes: Any) -> Trial:
+def trial(encoder: str = "test_vit", cut: str = "-2", **changes: Any) -> MemoryTrial:
     network = NetworkSpec(encoder, cut, input_px=PX, **changes.pop("network", {}))
-    return Trial(network, **{"loop": loop(), "device": "cpu", **changes})
+    source = changes.pop("source", None)
+    if source is None:
+        shape = cut_network(bare_encoder(encoder, input_px=PX), cut, verify=False).shape
+        source = NoiseActivations((network.tiles.num_tiles, *shape))
+    inputs = np.zeros((1, changes.pop("num_inputs", 0)), np.float32)
+    blueprint = PhotoBlueprint(network, source, changes.pop("targets", None), inputs if inputs.size else None)
+    return MemoryTrial(blueprint, **{"loop": loop(), "device": "cpu", **changes})
 
 
 @contextmanager
@@ -99,11 +108,15 @@ REGRESSION = {
     ("encoder", "cut", "changes", "shape"),
     [
         ("test_vit", "end", {}, (4, 1, 64)),
-        ("test_efficientnet", "none", {"canvas": Canvas(TilePlan(), PREPROCESS, 100), "augment": "strong"}, (4, 1, 3, PX, PX)),
+        ("test_efficientnet", "none", {"source": NoisePixels(Canvas(TilePlan(), PREPROCESS, 100), "strong")}, (4, 1, 3, PX, PX)),
         (
             "test_vit",
             "none",
-            {"canvas": Canvas(TWO_STREAMS, PREPROCESS), "network": {"tiles": TWO_STREAMS, "fusion": "film"}, **REGRESSION},
+            {
+                "source": NoisePixels(Canvas(TWO_STREAMS, PREPROCESS)),
+                "network": {"tiles": TWO_STREAMS, "fusion": "film"},
+                **REGRESSION,
+            },
             (4, 4, 3, PX, PX),
         ),
         ("test_vit", "-1", {"loop": loop(grad_ckpt=True, mixup=0.2, dtype="bfloat16")}, (4, 1, 17, 64)),
@@ -149,20 +162,25 @@ def test_the_trial_of_a_job_knows_what_memory_depends_on_and_no_data() -> None:
     activations = StoredActivations(Placement((), np.zeros(0, np.int32), np.zeros(0, np.int32)), (1, 17, 64), 0)
     spec = NetworkSpec("test_vit", "-1", weights="/nowhere.pt", weights_sha256="abc", input_px=PX)
     targets, inputs = plan_targets(NAMES), np.zeros((6, 2), np.float32)
-    job = TrainingJob(spec, activations, problem("regression"), targets, inputs, loop(), "r2", "cpu", None)
-    found = Trial.of(job)
-    assert (found.network, found.canvas) == (NetworkSpec("test_vit", "-1", input_px=PX), None)
-    assert (found.kind, found.names, found.targets, found.num_inputs) == ("regression", NAMES, targets, 2)
+    values = PhotoBlueprint(spec, activations, targets, inputs)
+    found = MemoryTrial.of(TrainingJob(values, problem("regression"), loop(), "r2", "cpu", None))
+    noise = found.blueprint
+    assert isinstance(noise, PhotoBlueprint)
+    assert noise.inputs is not None
+    assert (noise.network, noise.source) == (NetworkSpec("test_vit", "-1", input_px=PX, bare=True), NoiseActivations((1, 17, 64)))
+    assert (found.kind, found.names, noise.targets, noise.inputs.shape[1]) == ("regression", NAMES, targets, 2)
     canvas = Canvas(TilePlan(), PREPROCESS, 100)
     pixels = StoredPixels((), (), (), canvas, Choice("cache", "none", ""), Path("unused"), augment="strong")
-    tried = Trial.of(replace(job, source=pixels, problem=problem(), targets=None, inputs=None))
-    assert (tried.canvas, tried.augment, tried.kind, tried.num_inputs) == (canvas, "strong", "classification", 0)
+    tried = MemoryTrial.of(TrainingJob(PhotoBlueprint(spec, pixels), problem(), loop(), "accuracy", "cpu", None))
+    noise = tried.blueprint
+    assert isinstance(noise, PhotoBlueprint)
+    assert (noise.source, tried.kind, noise.inputs) == (NoisePixels(canvas, "strong"), "classification", None)
 
 
 def test_the_part_that_trains_decides_whether_checkpointing_can_help() -> None:
-    assert can_checkpoint(NetworkSpec("test_vit", "-1"))
-    assert can_checkpoint(NetworkSpec("test_efficientnet", "none"))
-    assert not can_checkpoint(NetworkSpec("test_vit", "end"))
+    assert NetworkSpec("test_vit", "-1").can_checkpoint()
+    assert NetworkSpec("test_efficientnet", "none").can_checkpoint()
+    assert not NetworkSpec("test_vit", "end").can_checkpoint()
 
 
 def test_in_a_process_of_its_own_more_samples_take_more_memory() -> None:

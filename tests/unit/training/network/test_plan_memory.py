@@ -24,9 +24,9 @@ from unchoke.machine.memory.memory_watch import MemoryWatch, own_bytes, return_u
 from unchoke.runs.session import Session
 from unchoke.training.data import Problem
 from unchoke.training.network.loop_config import LoopConfig
-from unchoke.training.network.memory_trial import Trial
-from unchoke.training.network.plan_memory import FILE, Planned, plan_memory, remember_memory
-from unchoke.training.network.training_job import NetworkSpec, StoredActivations, TrainingJob, kept_peak, measured_peak
+from unchoke.training.network.photo_blueprint import NetworkSpec, PhotoBlueprint, StoredActivations
+from unchoke.training.network.plan_memory import FILE, plan_memory, remember_memory
+from unchoke.training.network.training_job import TrainingJob, kept_peak, measured_peak
 
 LIMIT = "4GB"  # the tests before this one may have left their process large
 ROW_SHAPE = (1, 101, 64)
@@ -36,19 +36,14 @@ def open_session(folder: Path, heard: list[Event], **settings: Any) -> Session:
     return Session(Workspace(folder), Settings(data="photos", **settings), heard.append, MemoryWatch())
 
 
-def planned_for(session: Session, training: TrainingJob, file: Path) -> Planned | None:
-    return plan_memory(session, training, file, trial=Trial.of(training))
-
-
 def job(folder: Path, *, batch: int = 2, batch_norm: str = "frozen") -> TrainingJob:
     """A training without val and test, so that only its steps are measured; its data is never looked at."""
     ids = [str(number) for number in range(8)]
     problem = Problem("classification", ("a", "b"), np.arange(8) % 2, {"train": np.arange(8)}, ids)
     loop = LoopConfig(1, batch, batch, batch, lr=1e-3, body_lr=1e-4, batch_norm=batch_norm)
     source = StoredActivations(Placement((), np.zeros(0, np.int32), np.zeros(0, np.int32)), ROW_SHAPE, 0)
-    return TrainingJob(
-        NetworkSpec("test_vit", "-2"), source, problem, None, None, loop, "accuracy", "cpu", folder / "checkpoints"
-    )
+    blueprint = PhotoBlueprint(NetworkSpec("test_vit", "-2"), source)
+    return TrainingJob(blueprint, problem, loop, "accuracy", "cpu", folder / "checkpoints")
 
 
 def probes(heard: list[Event]) -> int:
@@ -62,7 +57,7 @@ def chosen(heard: list[Event]) -> dict[str, Any]:
 def test_a_plan_stays_below_its_limit_and_is_kept_until_the_limit_changes(tmp_path: Path) -> None:
     heard: list[Event] = []
     file = tmp_path / FILE
-    planned = planned_for(open_session(tmp_path, heard, memory=LIMIT), job(tmp_path), file)
+    planned = plan_memory(open_session(tmp_path, heard, memory=LIMIT), job(tmp_path), file)
     assert planned is not None
     plan = planned.plan
     assert (plan.batch, plan.sub_batch, plan.limit_bytes) == (2, 2, parse_bytes(LIMIT))
@@ -75,14 +70,14 @@ def test_a_plan_stays_below_its_limit_and_is_kept_until_the_limit_changes(tmp_pa
     assert {"memory", "sub_batch", "grad_ckpt"} <= set(chosen(heard))
 
     heard.clear()
-    again = planned_for(open_session(tmp_path, heard, memory=LIMIT), job(tmp_path), file)
+    again = plan_memory(open_session(tmp_path, heard, memory=LIMIT), job(tmp_path), file)
     assert again is not None
     assert (probes(heard), again.plan) == (0, plan)
     assert "kept in memory.json" in chosen(heard)["memory_plan"].reason
     assert chosen(heard)["memory_plan"].evidence["parts"] == plan.parts
 
     heard.clear()
-    other = planned_for(open_session(tmp_path, heard, memory="5GB"), job(tmp_path), file)
+    other = plan_memory(open_session(tmp_path, heard, memory="5GB"), job(tmp_path), file)
     assert other is not None
     assert probes(heard) == 2
     assert other.plan.limit_bytes == parse_bytes("5GB")
@@ -92,9 +87,9 @@ def test_a_plan_stays_below_its_limit_and_is_kept_until_the_limit_changes(tmp_pa
 def test_where_batch_statistics_are_trained_the_plan_stands_whatever_changes(tmp_path: Path) -> None:
     heard: list[Event] = []
     file, trained = tmp_path / FILE, job(tmp_path, batch=1, batch_norm="train")
-    first = planned_for(open_session(tmp_path, heard, memory=LIMIT), trained, file)
+    first = plan_memory(open_session(tmp_path, heard, memory=LIMIT), trained, file)
     heard.clear()
-    second = planned_for(open_session(tmp_path, heard, memory="5GB"), trained, file)
+    second = plan_memory(open_session(tmp_path, heard, memory="5GB"), trained, file)
     assert first is not None
     assert second is not None
     assert (second.plan, probes(heard)) == (first.plan, 0)
@@ -103,7 +98,7 @@ def test_where_batch_statistics_are_trained_the_plan_stands_whatever_changes(tmp
 def test_a_plan_changes_how_a_step_is_cut_up_and_nothing_that_counts(tmp_path: Path) -> None:
     heard: list[Event] = []
     asked = job(tmp_path, batch=4)
-    planned = planned_for(open_session(tmp_path, heard, memory=LIMIT, sub_batch=1, eval_batch=3), asked, tmp_path / FILE)
+    planned = plan_memory(open_session(tmp_path, heard, memory=LIMIT, sub_batch=1, eval_batch=3), asked, tmp_path / FILE)
     assert planned is not None
     applied = planned.applied_to(asked)
     assert (applied.loop.sub_batch, applied.loop.eval_batch, applied.loop.batch_size) == (1, 3, 4)
@@ -113,7 +108,7 @@ def test_a_plan_changes_how_a_step_is_cut_up_and_nothing_that_counts(tmp_path: P
 
 def test_what_cannot_fit_is_refused_with_numbers(tmp_path: Path) -> None:
     with pytest.raises(MachineError) as caught:
-        planned_for(open_session(tmp_path, [], memory="100MB"), job(tmp_path, batch=1), tmp_path / FILE)
+        plan_memory(open_session(tmp_path, [], memory="100MB"), job(tmp_path, batch=1), tmp_path / FILE)
     assert "100.0 MB" in caught.value.what
     assert "MB" in caught.value.why
     assert not (tmp_path / FILE).exists()
@@ -122,7 +117,7 @@ def test_what_cannot_fit_is_refused_with_numbers(tmp_path: Path) -> None:
 def test_processes_on_one_cpu_share_the_limit_with_the_one_that_waits(tmp_path: Path) -> None:
     heard: list[Event] = []
     total = own_bytes() + 2 * parse_bytes("700MB")
-    planned = planned_for(open_session(tmp_path, heard, memory=f"{total}B", devices=2), job(tmp_path, batch=2), tmp_path / FILE)
+    planned = plan_memory(open_session(tmp_path, heard, memory=f"{total}B", devices=2), job(tmp_path, batch=2), tmp_path / FILE)
     assert planned is not None
     assert planned.plan.batch == 1  # each takes half of every batch
     assert planned.limit_bytes == pytest.approx(parse_bytes("700MB"), rel=0.1)
@@ -132,7 +127,7 @@ def test_processes_on_one_cpu_share_the_limit_with_the_one_that_waits(tmp_path: 
 def test_without_a_limit_nothing_is_measured_on_a_cpu_and_that_is_said(tmp_path: Path) -> None:
     heard: list[Event] = []
     session = open_session(tmp_path, heard)
-    assert planned_for(session, job(tmp_path), tmp_path / FILE) is None
+    assert plan_memory(session, job(tmp_path), tmp_path / FILE) is None
     assert probes(heard) == 0
     assert "--memory" in chosen(heard)["memory"].reason
     kept = remember_memory(session, None, job(tmp_path))["memory"]

@@ -13,8 +13,8 @@ from unchoke.features.cut import cut_network
 from unchoke.photos.pixels.tile_grid import TilePlan
 from unchoke.training.checkpoints import save_tensors
 from unchoke.training.network.loop_config import Finetuned
-from unchoke.training.network.trained_network import TrainedNetwork, load_network, save_network
-from unchoke.training.network.training_job import NetworkSpec
+from unchoke.training.network.photo_blueprint import NetworkSpec
+from unchoke.training.network.trained_network import TrainedNetwork, load_network
 
 KINDS: dict[str, dict[str, Any]] = {
     "a block": {"cut": "-1"},
@@ -53,7 +53,7 @@ def outputs(made: Small, network: torch.nn.Module, split: str) -> np.ndarray:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_network_read_from_its_file_gives_the_outputs_of_the_training(kind, tmp_path):
     made, done, network = trained(KINDS[kind])
-    save_network(network, tmp_path / "best_head.pt", extra={"temperature": 1.5})
+    network.save(tmp_path / "best_head.pt", extra={"temperature": 1.5})
     found, extra = load_network(tmp_path / "best_head.pt")
     assert extra == {"temperature": 1.5}
     for name in ("spec", "config", "kind", "names", "targets", "input_names", "best_epoch", "val"):
@@ -82,7 +82,7 @@ def test_only_a_network_trained_whole_needs_no_other_weights():
 
 def test_of_a_cut_backbone_only_the_trained_part_is_in_the_file(tmp_path):
     _, _, network = trained(KINDS["a block"])
-    save_network(network, tmp_path / "best_head.pt", extra={})
+    network.save(tmp_path / "best_head.pt", extra={})
     names = torch.load(tmp_path / "best_head.pt", weights_only=True)["state"]
     assert not any("patch_embed" in name or "blocks.0." in name for name in names)
     assert any(name.startswith("suffix.blocks.5.") for name in names)
@@ -90,7 +90,7 @@ def test_of_a_cut_backbone_only_the_trained_part_is_in_the_file(tmp_path):
 
 def test_the_same_network_is_written_as_the_same_bytes(tmp_path):
     for name in ("one", "two"):
-        save_network(trained(KINDS["a block"])[2], tmp_path / name, extra={"names": list(NAMES)})
+        trained(KINDS["a block"])[2].save(tmp_path / name, extra={"names": list(NAMES)})
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 

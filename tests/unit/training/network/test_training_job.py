@@ -3,6 +3,7 @@ from __future__ import annotations
 import pickle
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,14 +18,9 @@ from unchoke.features.encoders import digest_state, digest_tensors
 from unchoke.features.feature_store import ACTIVATIONS, VIEWS, Placement, save_shard
 from unchoke.photos.pixels.tile_grid import TilePlan
 from unchoke.photos.targets import plan_targets
-from unchoke.training.network.training_job import (
-    NetworkSpec,
-    StoredActivations,
-    TrainingJob,
-    build_network,
-    build_objective,
-    run_job,
-)
+from unchoke.training.network.photo_blueprint import NetworkSpec, PhotoBlueprint, StoredActivations
+from unchoke.training.network.tiled_network import TiledNetwork
+from unchoke.training.network.training_job import TrainingJob, run_job
 
 NUM_VIEWS = 3
 
@@ -48,17 +44,25 @@ def job(tmp_path: Path, weights: Path) -> TrainingJob:
         ids = [made.problem.sample_ids[position] for position in part]
         save_shard(shards[number], {ACTIVATIONS: rows[:, 0], VIEWS: rows[:, 1:]}, ids)
         placement.shard_of[part], placement.row_of[part] = number, np.arange(len(part))
+    network = NetworkSpec("test_vit", "-2", weights=str(weights), input_px=SIZE_PX)
     return TrainingJob(
-        network=NetworkSpec("test_vit", "-2", weights=str(weights), input_px=SIZE_PX),
-        source=StoredActivations(placement, made.store.row_shape, NUM_VIEWS - 1),
+        blueprint=PhotoBlueprint(network, StoredActivations(placement, made.store.row_shape, NUM_VIEWS - 1)),
         problem=made.problem,
-        targets=None,
-        inputs=None,
         loop=config(),
         metric=made.metric,
         device="cpu",
         folder=None,
     )
+
+
+def changed(job: TrainingJob, **changes: Any) -> TrainingJob:
+    return replace(job, blueprint=replace(job.blueprint, **changes))  # type: ignore[type-var]
+
+
+def built(job: TrainingJob) -> TiledNetwork:
+    network, _, _ = job.blueprint.build(job.problem, job.loop, CPU)
+    assert isinstance(network, TiledNetwork)
+    return network
 
 
 def test_a_job_trains_what_its_parts_say(job):
@@ -81,22 +85,21 @@ def test_a_job_goes_on_where_its_folder_says_it_was(job, tmp_path):
 
 
 def test_weights_that_changed_under_a_job_are_refused(job, weights):
-    told = replace(job, network=replace(job.network, weights_sha256=digest_state(encoder("test_vit").module)))
-    build_network(told, build_objective(told, CPU))
-    changed = {name: value + 1 for name, value in encoder("test_vit").module.state_dict().items()}
-    save_file(changed, weights)
+    told = changed(job, network=replace(job.blueprint.network, weights_sha256=digest_state(encoder("test_vit").module)))
+    built(told)
+    others = {name: value + 1 for name, value in encoder("test_vit").module.state_dict().items()}
+    save_file(others, weights)
     with pytest.raises(UsageError, match="changed while the command ran"):
         run_job(told, on_event=ignore)
 
 
 def test_a_network_begins_the_same_way_every_time_and_otherwise_with_another_seed(job):
-    objective = build_objective(job, CPU)
-    begun = [digest_state(build_network(replace(job, loop=config(seed=seed)), objective)) for seed in (0, 0, 1)]
+    begun = [digest_state(built(replace(job, loop=config(seed=seed)))) for seed in (0, 0, 1)]
     assert begun[0] == begun[1] != begun[2]
 
 
 def test_the_suffix_begins_with_the_pretrained_weights(job):
-    network = build_network(job, build_objective(job, CPU))
+    network = built(job)
     wanted = cut_network(encoder("test_vit"), "-2", verify=False).suffix
     assert digest_state(network.suffix) == digest_state(wanted)
 
@@ -105,7 +108,7 @@ def test_extra_columns_are_scaled_by_the_train_split_alone(job):
     made = small(num_inputs=2)
     inputs = made.inputs.copy()
     inputs[made.problem.positions("test")] = 1e9
-    network = build_network(replace(job, inputs=inputs), build_objective(job, CPU))
+    network = built(changed(job, inputs=inputs))
     train = made.inputs[made.problem.positions("train")]
     np.testing.assert_allclose(network.input_mean.numpy(), train.mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(network.input_std.numpy(), train.std(axis=0), rtol=1e-5)
@@ -114,11 +117,8 @@ def test_extra_columns_are_scaled_by_the_train_split_alone(job):
 def test_tiles_sums_and_positive_values_reach_the_network(job):
     made = small(kind="values", tiles=TilePlan(2, 1, 2))
     plan = plan_targets(made.problem.names, sums={"total": ("dead", "green")}, positive=True)
-    spec = replace(job.network, tiles=TilePlan(2, 1, 2), fusion="film")
-    network = build_network(
-        replace(job, network=spec, problem=made.problem, targets=plan),
-        build_objective(replace(job, problem=made.problem, targets=plan), CPU),
-    )
+    spec = replace(job.blueprint.network, tiles=TilePlan(2, 1, 2), fusion="film")
+    network = built(replace(changed(job, network=spec, targets=plan), problem=made.problem))
     found = network(torch.from_numpy(np.random.default_rng(0).normal(size=(2, *made.store.row_shape))).float())
     assert found.shape == (2, 3)
     assert torch.equal(found[:, 2], found[:, 0] + found[:, 1])

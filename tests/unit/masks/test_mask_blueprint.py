@@ -13,37 +13,28 @@ from unchoke.core.events import ignore
 from unchoke.features.cut import layer_numbers
 from unchoke.features.encoders import digest_tensors
 from unchoke.machine.memory.probe import Measured
+from unchoke.masks.mask_blueprint import MaskBlueprint
 from unchoke.masks.patches import BandStandard
-from unchoke.masks.segment_job import SegmentJob
-from unchoke.masks.segment_trial import SegmentTrial
 from unchoke.masks.segmenter import PYRAMID, WHOLE, SegmenterConfig
-from unchoke.masks.trained_segmenter import HEAD_FILE, TrainedSegmenter, load_segmenter, save_segmenter
+from unchoke.masks.trained_segmenter import HEAD_FILE, TrainedSegmenter, load_segmenter
 from unchoke.training.checkpoints import save_tensors
 from unchoke.training.data import Problem
 from unchoke.training.network.loop_config import Finetuned, LoopConfig
-from unchoke.training.network.memory_trial import run_trial
-from unchoke.training.network.training_job import run_job
+from unchoke.training.network.memory_trial import MemoryTrial, run_trial
+from unchoke.training.network.training_job import TrainingJob, run_job
 
 NUM, TRAIN = 12, 8
 
 
-def job(patches: Any, cut: str, *, folder: Path | None = None, epochs: int = 2, **loop: Any) -> SegmentJob:
+def job(patches: Any, cut: str, *, folder: Path | None = None, epochs: int = 2, **loop: Any) -> TrainingJob:
     splits = {"train": np.arange(TRAIN), "val": np.arange(TRAIN, NUM)}
     problem = Problem("segmentation", ("land", "water"), np.zeros(NUM, np.int64), splits, [f"p{n}" for n in range(NUM)])
     config = LoopConfig(
         **{"epochs": epochs, "batch_size": 4, "sub_batch": 4, "eval_batch": 4, "lr": 2e-3, "body_lr": 3e-4, **loop}
     )
-    return SegmentJob(
-        network=SegmenterConfig(patches.spec, 2, cut, "fpn"),
-        patches=patches,
-        pyramids=patches if cut == PYRAMID else None,
-        problem=problem,
-        loop=config,
-        metric="mean_iou",
-        device="cpu",
-        folder=folder,
-        num_turns=1 if cut == PYRAMID else 8,
-    )
+    network, pyramids = SegmenterConfig(patches.spec, 2, cut, "fpn"), patches if cut == PYRAMID else None
+    blueprint = MaskBlueprint(network, patches, pyramids, num_turns=1 if cut == PYRAMID else 8)
+    return TrainingJob(blueprint, problem, config, "mean_iou", "cpu", folder)
 
 
 @pytest.mark.parametrize("cut", [PYRAMID, WHOLE])
@@ -75,7 +66,8 @@ def test_stopped_and_run_again_it_ends_with_the_same_weights(make_patches: Calla
 
 
 def test_layers_of_a_trained_backbone_learn_at_rates_of_their_own(make_patches: Callable[[int], Any]) -> None:
-    network, _, _ = job(make_patches(NUM), WHOLE).build(torch.device("cpu"))
+    training = job(make_patches(NUM), WHOLE)
+    network, _, _ = training.blueprint.build(training.problem, training.loop, torch.device("cpu"))
     numbers = layer_numbers(network.suffix)
     assert numbers["conv_stem.weight"] == 0
     assert max(numbers.values()) > 10
@@ -83,7 +75,7 @@ def test_layers_of_a_trained_backbone_learn_at_rates_of_their_own(make_patches: 
 
 @pytest.mark.parametrize("cut", [PYRAMID, WHOLE])
 def test_a_rehearsal_tells_what_a_step_takes(make_patches: Callable[[int], Any], cut: str) -> None:
-    measured: Measured = run_trial(SegmentTrial.of(job(make_patches(NUM), cut)), 2)
+    measured: Measured = run_trial(MemoryTrial.of(job(make_patches(NUM), cut)), 2)
     assert measured.peak_bytes > 0
     assert measured.parts["optimizer"] >= 2 * measured.parts["gradients"] * 0.99
 
@@ -95,11 +87,11 @@ def test_a_saved_segmenter_draws_what_the_trained_one_does(make_patches: Callabl
     done = run_job(training, on_event=ignore)
     standard = BandStandard((0.0,) * 4, (1.0,) * 4)
     trained = TrainedSegmenter(
-        config=training.network, state=done.state, class_names=("land", "water"), bands=("b1", "b2", "b3", "b4"),
+        config=training.blueprint.network, state=done.state, class_names=("land", "water"), bands=("b1", "b2", "b3", "b4"),
         normalise="none",
         standard=standard, overlap_px=16, grid="finest", resampling="bilinear", engine={}, best_epoch=1, val=done.val,
     )  # fmt: skip
-    save_segmenter(trained, tmp_path / HEAD_FILE, extra={})
+    trained.save(tmp_path / HEAD_FILE, extra={})
     loaded = load_segmenter(tmp_path)
     positions = np.arange(3)
     probabilities = loaded.predictor(torch.device("cpu"), 2)(patches.pixels(positions))

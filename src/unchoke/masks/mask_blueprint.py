@@ -1,8 +1,9 @@
-"""A segmenter's training as one plain value that any process can run; `training_job.py` is the same for classes and values."""
+"""A segmenter as plain values: from them any process builds the same network, patches and objective, or the same over noise."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,7 +20,8 @@ from unchoke.masks.mask_objective import MaskObjective, Masks, Turns, turn_each
 from unchoke.masks.segmenter import WHOLE, Segmenter, SegmenterConfig
 from unchoke.training.data import Positions, Problem
 from unchoke.training.network.loop_config import LoopConfig
-from unchoke.training.network.sources import ActivationSource, Rows, Source
+from unchoke.training.network.sources import ActivationSource, NoiseRows, Rows, Source
+from unchoke.training.network.training_job import Blueprint
 
 
 class PatchRows(Masks, Protocol):
@@ -29,26 +31,16 @@ class PatchRows(Masks, Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class SegmentJob:
-    """Everything a training of masks depends on, and where it keeps its snapshots."""
+class MaskBlueprint(Blueprint):
+    """`dice` is the share of the Dice loss, `num_turns` in how many ways patches are shown. Without weights they are random."""
 
     network: SegmenterConfig
     patches: PatchRows
     pyramids: Rows | None
-    problem: Problem
-    loop: LoopConfig
-    metric: str
-    device: str
-    folder: Path | None
     dice: float = 0.5
     class_weights: tuple[float, ...] | None = None
     num_turns: int = 1
     weights: str | None = None
-    workers: int = 0
-    pin: bool = False
-    checkpoint_every_s: float = 60.0
-    limit_bytes: int | None = None
-    inputs: None = None
 
     @property
     def unit(self) -> str:
@@ -59,17 +51,20 @@ class SegmentJob:
         spec = self.network.spec
         return 2 * (spec.num_bands * spec.patch_px**2 if self.network.cut == WHOLE else spec.row_length)
 
-    def build(self, device: torch.device) -> tuple[Segmenter, Source, MaskObjective]:
-        turns = Turns(hash_ids(self.problem.sample_ids), self.loop.seed, self.num_turns)
+    def build(self, problem: Problem, loop: LoopConfig, device: torch.device) -> tuple[Segmenter, Source, MaskObjective]:
+        turns = Turns(hash_ids(problem.sample_ids), loop.seed, self.num_turns)
         weights = None if self.class_weights is None else torch.tensor(self.class_weights, device=device)
         objective = MaskObjective(self.patches, self.network.num_classes, turns, device, self.dice, weights)
-        return Segmenter(self.network, backbone=self._backbone(), seed=self.loop.seed), self._source(turns), objective
+        source: Source = PatchSource(self.patches, turns, self.network)
+        if self.pyramids is not None:
+            source = ActivationSource(self.pyramids, turns.hashes, loop.seed)
+        return Segmenter(self.network, backbone=self._backbone(), seed=loop.seed), source, objective
 
     def _backbone(self) -> nn.Module | None:
         """The pretrained backbone where it trains; refused if its weights are not those the job was made for."""
-        if self.network.cut != WHOLE:
-            return None
         spec = self.network.spec
+        if self.network.cut != WHOLE or not spec.weights_sha256:
+            return None
         module, found = load_pyramid(
             spec.encoder,
             weights=Path(self.weights) if self.weights else None,
@@ -85,10 +80,10 @@ class SegmentJob:
             )
         return grouped_as(module.requires_grad_(True), spec.encoder)
 
-    def _source(self, turns: Turns) -> Source:
-        if self.pyramids is not None:
-            return ActivationSource(self.pyramids, turns.hashes, self.loop.seed)
-        return PatchSource(self.patches, turns, self.network)
+    def noise(self, num: int) -> MaskBlueprint:
+        network = replace(self.network, spec=replace(self.network.spec, weights_sha256=""))
+        pyramids = None if self.pyramids is None else NoiseRows((network.spec.row_length,))
+        return replace(self, network=network, patches=NoisePatches(network), pyramids=pyramids, weights=None)
 
 
 def grouped_as(module: nn.Module, encoder: str) -> nn.Module:
@@ -107,7 +102,6 @@ class PatchSource:
     def __init__(self, rows: PatchRows, turns: Turns, network: SegmenterConfig) -> None:
         spec = network.spec
         self._rows, self._turns = rows, turns
-        self.num_samples = len(turns.hashes)
         self.sample_shape = (spec.num_bands, spec.patch_px, spec.patch_px)
         self.sample_bytes = 2 * int(np.prod(self.sample_shape))
 
@@ -118,3 +112,27 @@ class PatchSource:
 
     def prepare(self, raw: torch.Tensor, positions: Positions, epoch: int | None) -> torch.Tensor:
         return turn_each(raw.float(), self._turns.of(positions, epoch))
+
+
+@dataclass(frozen=True)
+class NoisePatches:
+    """Patches of no meaning, all alike."""
+
+    network: SegmenterConfig
+
+    @cached_property
+    def _mask(self) -> NDArray[np.uint8]:
+        side = self.network.spec.patch_px
+        return np.random.default_rng(0).integers(0, self.network.num_classes, (side, side), np.uint8)
+
+    @cached_property
+    def _pixels(self) -> NDArray[np.float16]:
+        spec = self.network.spec
+        noise = np.random.default_rng(0).standard_normal((spec.num_bands, spec.patch_px, spec.patch_px), np.float32)
+        return noise.astype(np.float16)
+
+    def masks(self, positions: Positions) -> NDArray[np.uint8]:
+        return np.repeat(self._mask[None], len(positions), axis=0)
+
+    def pixels(self, positions: Positions) -> NDArray[np.float16]:
+        return np.repeat(self._pixels[None], len(positions), axis=0)

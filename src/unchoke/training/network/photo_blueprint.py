@@ -1,0 +1,192 @@
+"""Networks for classes and values of photos, as plain values: which backbone, where it is cut, what it is shown, what it learns.
+
+In: names, arrays and settings; no network, no open file. Out: a `PhotoBlueprint`, from which any process builds the same network,
+source and objective, or the same over noise, to see what they take.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from unchoke.core.errors import UsageError
+from unchoke.core.mixing import hash_ids
+from unchoke.core.torchvision_ready import prepare_torchvision
+from unchoke.features.cut import END, cut_network
+from unchoke.features.encoders import Encoder, bare_encoder, load_encoder
+from unchoke.features.feature_store import FeatureStore, Placement
+from unchoke.photos.pixels.tile_grid import TilePlan
+from unchoke.photos.targets import TargetPlan
+from unchoke.training.data import Problem
+from unchoke.training.network.loop_config import LoopConfig
+from unchoke.training.network.objective import Objective
+from unchoke.training.network.sources import ActivationSource, NoiseRows, Source
+from unchoke.training.network.tiled_network import Fusion, TiledNetwork
+from unchoke.training.network.training_job import Blueprint
+from unchoke.training.task import column_scale
+
+
+@dataclass(frozen=True)
+class NetworkSpec:
+    """Which backbone, where it is cut, and how pictures are shown to it. A `bare` one has the structure and random weights."""
+
+    encoder: str
+    cut: str
+    weights: str | None = None
+    weights_sha256: str = ""
+    input_px: int | None = None
+    tiles: TilePlan = field(default_factory=TilePlan)
+    fusion: Fusion = "mean"
+    bare: bool = False
+
+    def load(self) -> Encoder:
+        """The pretrained backbone; refused if its weights are not the ones the job was made for."""
+        if self.bare:
+            return bare_encoder(self.encoder, input_px=self.input_px)
+        encoder = load_encoder(self.encoder, weights=Path(self.weights) if self.weights else None, input_px=self.input_px)
+        if self.weights_sha256 not in ("", encoder.spec.weights_sha256):
+            raise UsageError(
+                f"the weights of {self.encoder} changed while the command ran",
+                why="the frozen part and the trained part must come from the same ones",
+                try_="run the same command again",
+            )
+        return encoder
+
+    def can_checkpoint(self) -> bool:
+        """Whether the part that trains can compute activations again instead of keeping them."""
+        if self.cut == END:
+            return False
+        prepare_torchvision()
+        import timm
+
+        with torch.device("meta"):
+            network: Any = timm.create_model(self.encoder, num_classes=0)
+        try:
+            network.set_grad_checkpointing(True)
+        except (AttributeError, AssertionError, NotImplementedError):
+            return False
+        return True
+
+
+class SourceSpec(Protocol):
+    """Where inputs come from, as a plain value."""
+
+    @property
+    def sample_bytes(self) -> int:
+        """Of one sample as it is read."""
+        ...
+
+    @property
+    def ram_bytes(self) -> int:
+        """What is kept in the memory of every process that reads from it."""
+        ...
+
+    @property
+    def held_bytes(self) -> int:
+        """How much of that this process holds already."""
+        ...
+
+    def open(self, sample_ids: Sequence[str], seed: int) -> Source: ...
+
+    def noise(self) -> SourceSpec:
+        """Inputs of no meaning that take as much."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class StoredActivations:
+    """Activations cached by extraction."""
+
+    placement: Placement
+    row_shape: tuple[int, ...]
+    num_augmented: int
+    ram_bytes = held_bytes = 0  # read from the disk as they are needed
+
+    @property
+    def sample_bytes(self) -> int:
+        return 2 * math.prod(self.row_shape)
+
+    def open(self, sample_ids: Sequence[str], seed: int) -> Source:
+        store = FeatureStore(self.placement, row_shape=self.row_shape, num_augmented=self.num_augmented)
+        return ActivationSource(store, hash_ids(sample_ids), seed)
+
+    def noise(self) -> NoiseActivations:
+        return NoiseActivations(self.row_shape)
+
+
+@dataclass(frozen=True)
+class NoiseActivations:
+    """Cached activations of no meaning."""
+
+    row_shape: tuple[int, ...]
+    ram_bytes = held_bytes = 0
+
+    @property
+    def sample_bytes(self) -> int:
+        return 2 * math.prod(self.row_shape)
+
+    def open(self, sample_ids: Sequence[str], seed: int) -> Source:
+        return ActivationSource(NoiseRows(self.row_shape), hash_ids(sample_ids), seed)
+
+    def noise(self) -> NoiseActivations:
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class PhotoBlueprint(Blueprint):
+    """`inputs` is (N, E): extra numbers of each sample, in the table's own units."""
+
+    network: NetworkSpec
+    source: SourceSpec
+    targets: TargetPlan | None = None
+    inputs: NDArray[np.float32] | None = None
+
+    @property
+    def sample_bytes(self) -> int:
+        return self.source.sample_bytes
+
+    @property
+    def ram_bytes(self) -> int:
+        return self.source.ram_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        return self.source.held_bytes
+
+    def can_checkpoint(self) -> bool:
+        return self.network.can_checkpoint()
+
+    def build(self, problem: Problem, loop: LoopConfig, device: torch.device) -> tuple[TiledNetwork, Source, Objective]:
+        objective = Objective.of(
+            problem, self.targets, label_smoothing=loop.label_smoothing, class_weights=loop.class_weights, device=device
+        )
+        source = self.source.open(problem.sample_ids, loop.seed)
+        return self.build_network(problem, objective, seed=loop.seed), source, objective
+
+    def build_network(self, problem: Problem, objective: Objective, *, seed: int) -> TiledNetwork:
+        """The trainable part as it is before the first step."""
+        encoder = self.network.load()
+        return TiledNetwork.of(
+            cut_network(encoder, self.network.cut, verify=False).suffix,
+            objective,
+            tiles=self.network.tiles,
+            dim=encoder.spec.dim,
+            fusion=self.network.fusion,
+            input_scale=None if self.inputs is None else column_scale(self.inputs[problem.positions("train")]),
+            seed=seed,
+        )
+
+    def noise(self, num: int) -> PhotoBlueprint:
+        return replace(
+            self,
+            network=replace(self.network, weights=None, weights_sha256="", bare=True),
+            source=self.source.noise(),
+            inputs=None if self.inputs is None else np.zeros((num, self.inputs.shape[1]), np.float32),
+        )

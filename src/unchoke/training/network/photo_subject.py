@@ -1,0 +1,125 @@
+"""Classes and values of photos as the subject of a training: what it is known by, how it is set up, and what comes of it.
+
+In: a session, what is learnt, the network and where its inputs come from. Out: a `Subject` for `network_trainer.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from unchoke.core.errors import UsageError
+from unchoke.core.fingerprint import digest
+from unchoke.core.settings import OPTIONS, Settings, settings_where
+from unchoke.core.units import format_count
+from unchoke.features.cut import count_blocks
+from unchoke.features.encoders import Encoder
+from unchoke.machine.backend import keep_freed_memory
+from unchoke.photos.pixels.tile_grid import plan_tiles
+from unchoke.photos.targets import TargetPlan, plan_targets
+from unchoke.runs.session import Session
+from unchoke.training.network.loop_choices import TrainedPart, choose_loop
+from unchoke.training.network.loop_config import Finetuned, TrainingPlan
+from unchoke.training.network.photo_blueprint import NetworkSpec, PhotoBlueprint, SourceSpec
+from unchoke.training.network.tiled_network import NetworkConfig
+from unchoke.training.network.trained_network import TrainedNetwork
+from unchoke.training.problem import Learnable
+from unchoke.training.scoring.selection import choose_metric
+
+
+class PhotoSubject:
+    """One network, its suffix, fusion and head trained together."""
+
+    plan_kind = TrainingPlan
+
+    def __init__(self, session: Session, learnable: Learnable, encoder: Encoder, source: SourceSpec) -> None:
+        settings = session.settings
+        refuse_head_options(settings)
+        self._session, self._learnable, self._source = session, learnable, source
+        self._encoder, self._num_blocks = encoder.spec, count_blocks(encoder.module)
+        self._part = TrainedPart.of(encoder, settings.cut)
+        self._spec = network_spec(settings, encoder)
+        self._targets = targets_of(settings, learnable)
+        self.problem = learnable.problem
+        self.weights = self._targets.weights if self._targets else None
+        wanted = {name: value for name, value in settings.given().items() if OPTIONS[name].tells_runs_apart}
+        self.key = digest(["network", wanted, encoder.spec.weights_sha256])
+        self.detail = f"{self._spec.encoder}, --cut {settings.cut}, {format_count(settings.epochs, 'epoch')}"
+
+    def settle(self, kept: TrainingPlan | None) -> tuple[TrainingPlan, str]:
+        metric = choose_metric(self.problem, self._targets)
+        self._session.chose(metric)
+        plan = kept or TrainingPlan(choose_loop(self._session, self.problem, self._part))
+        self._session.chose(keep_freed_memory(plan.loop.keep_freed))
+        return plan, str(metric.value)
+
+    def blueprint(self, plan: TrainingPlan) -> PhotoBlueprint:
+        return PhotoBlueprint(self._spec, self._source, self._targets, self._learnable.inputs)
+
+    def trained(self, plan: TrainingPlan, done: Finetuned) -> TrainedNetwork:
+        targets, input_names = self._targets, self._learnable.input_names
+        config = NetworkConfig(
+            tiles=self._spec.tiles,
+            dim=self._encoder.dim,
+            fusion=self._spec.fusion,
+            num_inputs=len(input_names),
+            kind=self.problem.kind,
+            num_outputs=len(targets.learned) if targets else self.problem.num_outputs,
+            positive=targets.positive if targets else False,
+            num_derived=len(targets.sums) if targets else 0,
+        )
+        return TrainedNetwork(
+            spec=replace(self._spec, weights=None),
+            config=config,
+            state=done.state,
+            kind=self.problem.kind,
+            names=self.problem.names,
+            targets=targets,
+            input_names=input_names,
+            best_epoch=done.best_epoch,
+            val=done.val,
+        )
+
+    def config(self, plan: TrainingPlan) -> dict[str, Any]:
+        return {"kind": "network", "cut": self._spec.cut, "fusion": self._spec.fusion}
+
+    def about(self, plan: TrainingPlan) -> dict[str, Any]:
+        return {
+            "cut": self._spec.cut,
+            "num_blocks": self._num_blocks,
+            "tiles": self._spec.tiles.text,
+            "fusion": self._spec.fusion,
+            "targets": self._targets.to_dict() if self._targets else None,
+        }
+
+
+def network_spec(settings: Settings, encoder: Encoder) -> NetworkSpec:
+    """The network that trains, as a plain value."""
+    return NetworkSpec(
+        encoder=settings.encoder,
+        cut=settings.cut,
+        weights=settings.weights,
+        weights_sha256=encoder.spec.weights_sha256,
+        input_px=settings.input_px,
+        tiles=plan_tiles(streams=settings.streams, tiles=settings.tiles),
+        fusion=settings.fusion,
+    )
+
+
+def targets_of(settings: Settings, learnable: Learnable) -> TargetPlan | None:
+    """What was declared about the targets (`training/problem.py` has checked it); None for classes."""
+    problem = learnable.problem
+    if problem.kind == "classification":
+        return None
+    return plan_targets(problem.names, sums=settings.sums, weights=settings.target_weights, positive=settings.positive)
+
+
+def refuse_head_options(settings: Settings) -> None:
+    """Options that only concern heads on pooled features are refused here, not ignored."""
+    given = [f"--{name}" for name in settings_where(lambda option: option.heads_only) if getattr(settings, name)]
+    if given:
+        raise UsageError(
+            f"{' and '.join(given)} cannot be combined with training through a network",
+            why="its own head is trained with it: kinds of heads and sweeps are for --cut end of whole photos, nothing declared",
+            try_="leave it out",
+        )
