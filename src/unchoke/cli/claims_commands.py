@@ -50,8 +50,7 @@ def claims_list(json: Json = False) -> None:
 
 
 def _listed(names: Sequence[str]) -> Shown:
-    from unchoke.tuning.claims.claims_text import render_claim_list
-    from unchoke.tuning.claims.run_claims import list_claims
+    from unchoke.tuning.claims.run_claims import list_claims, render_claim_list
 
     claims = list_claims(names)
     return {"claims": claims}, render_claim_list(claims), 0

@@ -26,14 +26,15 @@ from unchoke.core.tuned import Tuned, Verdict, load_verdicts, model_name, save_v
 from unchoke.core.units import format_count
 from unchoke.core.workspace import out_option
 from unchoke.runs.session import Session, open_session
+from unchoke.tuning.compare import Deadline
+from unchoke.tuning.switches import SET, Switch
 from unchoke.tuning.tune_result import TunedPart, TuneResult, in_order
-from unchoke.tuning.tune_work import SET, Deadline, Switch
 
 if TYPE_CHECKING:
     from unchoke.features.encoders import Encoder
     from unchoke.training.network.photo_blueprint import SourceSpec
     from unchoke.tuning.tune_data import Sample
-    from unchoke.tuning.tune_part import Asked
+    from unchoke.tuning.tune_trials import TuneTask
 
 _FROZEN_SHARE = 0.4
 """Of the time, where a part trains as well."""
@@ -149,7 +150,7 @@ class _Tuning:
         from unchoke.tuning.switches import frozen_switches
         from unchoke.tuning.tune_data import quiet
         from unchoke.tuning.tune_frozen import FrozenSetup, FrozenWork
-        from unchoke.tuning.tune_part import planned, tune_part
+        from unchoke.tuning.tune_trials import planned, tune_part
 
         session, silent = self._session, quiet(self._session)
         work, labels = FrozenWork.of(silent, encoder, sample.pictures, folder), wanted_labels(silent, OF_PICTURES)
@@ -164,8 +165,8 @@ class _Tuning:
         with session.stage("tune", _FROZEN):
             before = work.first_that_agrees(labels)
             plain = replace(FrozenSetup.usual(silent.policy, "torch:f32"), decode_scale=FULL)
-            asked = self._asked(_FROZEN, self._deadline.share(_FROZEN_SHARE) if trains else self._deadline)
-            part, verdicts = tune_part(asked, work, before, plain, switches)
+            task = self._task(_FROZEN, self._deadline.share(_FROZEN_SHARE) if trains else self._deadline)
+            part, verdicts = tune_part(task, work, before, plain, switches)
         self._keep(verdicts)
         return part, work.held()
 
@@ -179,11 +180,10 @@ class _Tuning:
 
     def _trained(self, sample: Sample, encoder: Encoder, source: SourceSpec, folder: Path) -> TunedPart:
         """The part that trains."""
-        from unchoke.tuning.apart import attempt_apart
         from unchoke.tuning.switches import train_switches
         from unchoke.tuning.tune_data import circumstances, training_job
-        from unchoke.tuning.tune_part import planned, tune_part
-        from unchoke.tuning.tune_training import TrainSetup, TrainWork
+        from unchoke.tuning.tune_training import TrainSetup, TrainWork, attempt_apart
+        from unchoke.tuning.tune_trials import planned, tune_part
 
         session = self._session
         job = training_job(session, sample, encoder, source)
@@ -197,17 +197,17 @@ class _Tuning:
                 return train_switches(session.settings, now, replace(about, largest_step=work.batch_size))
 
             plain = before.plain(job.loop.batch_size)
-            asked = self._asked(_TRAINED, self._deadline, num_samples=session.settings.epochs * sample.num_train)
-            part, verdicts = tune_part(asked, work, before, plain, switches, apart=partial(attempt_apart, work))
+            task = self._task(_TRAINED, self._deadline, num_samples=session.settings.epochs * sample.num_train)
+            part, verdicts = tune_part(task, work, before, plain, switches, apart=partial(attempt_apart, work))
         self._keep(verdicts)
         return part
 
-    def _asked(self, name: str, deadline: Deadline, *, num_samples: int = 0) -> Asked:
-        from unchoke.tuning.tune_part import Asked
+    def _task(self, name: str, deadline: Deadline, *, num_samples: int = 0) -> TuneTask:
+        from unchoke.tuning.tune_trials import TuneTask
 
         session = self._session
         earlier = tuple(self._earlier.values())
-        return Asked(name, "images", deadline, session.on_event, session.warn, earlier, num_samples)
+        return TuneTask(name, "images", deadline, session.on_event, session.warn, earlier, num_samples)
 
     def _keep(self, verdicts: dict[str, Verdict]) -> None:
         self.tuned = replace(self.tuned, verdicts={**self.tuned.verdicts, **verdicts})

@@ -147,7 +147,11 @@ class _SharedRows:
         return self.held.shape[1:]
 
     def rows(
-        self, positions: Positions, views: Positions | int = 0, *, out: NDArray[np.float16] | None = None
+        self,
+        positions: Positions,
+        views: Positions | int = 0,
+        *,
+        out: NDArray[np.float16] | None = None,
     ) -> NDArray[np.float16]:
         found = self.held[positions % len(self.held)]
         if out is None:

@@ -1,8 +1,9 @@
 """Is a trick faster than the plain way by more than noise, and does it give the same numbers?
 
-In: two callables that each do a piece of work and return its seconds; or outputs and gradients of both ways, as arrays. Out: a
-`Compared` (the ratio with its interval) or a `Likeness` (equal or not, within which tolerance). Nothing here knows what the work
-is; what to do about the answer is decided elsewhere.
+In: two callables that each do a piece of work and return its seconds; outputs and gradients of both ways, as arrays; or work that
+can be done in several ways (a `Workload`) and two of them. Out: a `Speedup` (the ratio with its interval), a `Likeness` (equal or
+not, within which tolerance), or an `Attempt`, which is both. What the work is, and what to do about the answer, is decided
+elsewhere.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,9 @@ from numpy.typing import NDArray
 Array = NDArray[np.float32]
 MARGIN = 0.02
 """A gain counts from here on: two per cent are not worth another way of computing."""
+MIN_PAIRS = 3
+NO_TIME = "there was no time left for it: ask for more --minutes"
+_LOOKS = 3
 _RESAMPLES = 2_000
 _MOST_PAIRS = 24
 _NORMAL = 1.96
@@ -28,7 +32,7 @@ _STUDENT = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2
 
 
 @dataclass(frozen=True)
-class Compared:
+class Speedup:
     """How many times as fast the trick is: the ratio, its 95 % interval, and how many pairs of measurements it rests on.
 
     `noise` is how much the plain way's seconds varied among themselves, as a share.
@@ -63,7 +67,7 @@ def compare(
     min_pairs: int = 4,
     margin: float = MARGIN,
     clock: Callable[[], float] = time.monotonic,
-) -> Compared:
+) -> Speedup:
     """Run both in turns (plain, trick, trick, plain, …), so that a busy moment or a warming machine hits both alike.
 
     At least `min_pairs` pairs, unless even those would pass `budget_s` (then as many as fit, but one); more of them until the
@@ -72,7 +76,11 @@ def compare(
     started_s = clock()
     seconds: list[tuple[float, float]] = []
     while True:
-        seconds.append(_pair(plain, trick, swapped=len(seconds) % 2 == 1))
+        if len(seconds) % 2:
+            trick_s = trick()
+            seconds.append((plain(), trick_s))
+        else:
+            seconds.append((plain(), trick()))
         spent_s = clock() - started_s
         found = summarise(seconds)
         if spent_s * (len(seconds) + 1) / len(seconds) > budget_s or len(seconds) >= _MOST_PAIRS:
@@ -81,20 +89,13 @@ def compare(
             return found
 
 
-def _pair(plain: Callable[[], float], trick: Callable[[], float], *, swapped: bool) -> tuple[float, float]:
-    if swapped:
-        trick_s = trick()
-        return plain(), trick_s
-    return plain(), trick()
-
-
-def summarise(seconds: Sequence[tuple[float, float]]) -> Compared:
+def summarise(seconds: Sequence[tuple[float, float]]) -> Speedup:
     """The ratio of pairs of (plain, trick) seconds: their geometric mean, with a bootstrap interval."""
     plain, trick = (np.array(column, np.float64).clip(1e-9) for column in zip(*seconds, strict=True))
     logs = np.log(plain / trick)
     low, high = _interval(logs)
     noise = float(np.log(plain).std(ddof=1)) if len(plain) > 1 else math.inf
-    return Compared(float(np.exp(logs.mean())), low, high, len(logs), noise, statistics.median(plain), statistics.median(trick))
+    return Speedup(float(np.exp(logs.mean())), low, high, len(logs), noise, statistics.median(plain), statistics.median(trick))
 
 
 def _interval(logs: NDArray[np.float64]) -> tuple[float, float]:
@@ -110,7 +111,7 @@ def _interval(logs: NDArray[np.float64]) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class Tolerance:
+class NumberTolerance:
     """How far numbers may be from the plain way's.
 
     `outputs`: the largest relative error, against how much outputs differ from sample to sample; as much may the gradient be
@@ -125,10 +126,10 @@ class Tolerance:
 
 
 TOLERANCES = {
-    "f32": Tolerance(outputs=1e-3, gradient=0.9999, tensor=0.999),
-    "tf32": Tolerance(outputs=0.02, gradient=0.995, tensor=0.95, share=0.01),
-    "f16": Tolerance(outputs=0.02, gradient=0.995, tensor=0.95, share=0.01),
-    "bf16": Tolerance(outputs=0.1, gradient=0.98, tensor=0.75, share=0.01),
+    "f32": NumberTolerance(outputs=1e-3, gradient=0.9999, tensor=0.999),
+    "tf32": NumberTolerance(outputs=0.02, gradient=0.995, tensor=0.95, share=0.01),
+    "f16": NumberTolerance(outputs=0.02, gradient=0.995, tensor=0.95, share=0.01),
+    "bf16": NumberTolerance(outputs=0.1, gradient=0.98, tensor=0.75, share=0.01),
 }
 """By what multiplications are rounded to. In float32 nothing but the order of sums may differ; the others lose what they must."""
 
@@ -185,15 +186,12 @@ def _gradient_cosines(plain: Mapping[str, Array], trick: Mapping[str, Array], sh
     total = _norm(plain)
     counted = [name for name, values in plain.items() if _norm({name: values}) >= share * total]
     worst = min((_cosine(plain[name], trick[name]) for name in counted), default=1.0)
-    return _cosine(_joined(plain), _joined(trick)), worst
+    whole, other = (np.concatenate([values.ravel() for values in tensors.values()]) for tensors in (plain, trick))
+    return _cosine(whole, other), worst
 
 
 def _norm(tensors: Mapping[str, Array]) -> float:
     return math.hypot(*(float(np.linalg.norm(values.astype(np.float64))) for values in tensors.values()))
-
-
-def _joined(tensors: Mapping[str, Array]) -> Array:
-    return np.concatenate([values.ravel() for values in tensors.values()])
 
 
 def _cosine(left: Array, right: Array) -> float:
@@ -201,3 +199,100 @@ def _cosine(left: Array, right: Array) -> float:
     one, other = left.astype(np.float64).ravel(), right.astype(np.float64).ravel()
     norm = float(np.linalg.norm(one) * np.linalg.norm(other))
     return float(one @ other) / norm if norm > 0 else float(np.array_equal(one, other))
+
+
+class Setup(Protocol):
+    """A way to do the work: a frozen value with an attribute for each switch."""
+
+    def changed(self, name: str, value: Any) -> Self:
+        """The same with one switch set."""
+        ...
+
+
+S = TypeVar("S", bound=Setup)
+W = TypeVar("W", bound=Setup, contravariant=True)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One way held against another: whether its numbers are right, and if so how fast it is. `setup_s` went before that.
+
+    `why_not` says why neither is known.
+    """
+
+    likeness: Likeness
+    compared: Speedup | None = None
+    setup_s: float = 0.0
+    why_not: str = ""
+
+
+class Workload(Protocol[W]):
+    """Something that is done over and over, and may be done in several ways."""
+
+    @property
+    def block_s(self) -> float:
+        """About how long one timed piece takes."""
+        ...
+
+    def alike(self, setup: W) -> Likeness:
+        """Whether the numbers of this way are those of the plain one."""
+        ...
+
+    def timed(self, setup: W, what: str, /) -> Callable[[], float]:
+        """Do a piece of the work, warm, and return the seconds of each sample."""
+        ...
+
+    def let_go(self, *but: W) -> None:
+        """Forget what other ways than these need."""
+        ...
+
+
+class Apart(Protocol[W]):
+    """The same as `attempt`, in another process that is ended when the time is over."""
+
+    def __call__(self, now: W, trick: W, *, timed: str, budget_s: float) -> Attempt: ...
+
+
+class Deadline:
+    """How much time is left."""
+
+    def __init__(self, seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._ends_s, self.total_s = clock, clock() + seconds, seconds
+
+    @property
+    def left_s(self) -> float:
+        return self._ends_s - self._clock()
+
+    @property
+    def spent_s(self) -> float:
+        return self.total_s - self.left_s
+
+    def share(self, part: float) -> Deadline:
+        """A deadline of its own for a part of what is left."""
+        return Deadline(max(0.0, self.left_s * part), clock=self._clock)
+
+
+def attempt(work: Workload[S], now: S, trick: S, *, timed: str, budget_s: float) -> Attempt:
+    """Equal? Then how fast? The time it takes to get ready counts towards `budget_s`, but an answer is given."""
+    started_s = time.monotonic()
+    likeness = work.alike(trick)
+    if not likeness.equal:
+        return Attempt(likeness)
+    run_now, run_trick = work.timed(now, timed), work.timed(trick, timed)
+    setup_s = time.monotonic() - started_s
+    left_s = max(budget_s - setup_s, needed_s(work))
+    return Attempt(likeness, compare(run_now, run_trick, budget_s=left_s, min_pairs=MIN_PAIRS), setup_s)
+
+
+def quickest(run: Callable[[], float], *, budget_s: float) -> float:
+    """Of three, as far as time goes: a busy moment of the machine should not decide how large pieces are."""
+    started_s = time.monotonic()
+    found = [run()]
+    while len(found) < _LOOKS and time.monotonic() - started_s < budget_s:
+        found.append(run())
+    return min(found)
+
+
+def needed_s(work: Workload[S]) -> float:
+    """What the fewest measurements that give an answer take."""
+    return 2 * (MIN_PAIRS + 1) * work.block_s

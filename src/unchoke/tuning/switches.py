@@ -11,16 +11,40 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 from unchoke.core.settings import Settings, flag, flag_off
 from unchoke.features.recipe import FULL
-from unchoke.tuning.tune_frozen import FrozenSetup, FrozenWork
-from unchoke.tuning.tune_training import TrainSetup
-from unchoke.tuning.tune_work import SET, Switch
 
+if TYPE_CHECKING:
+    from unchoke.tuning.tune_frozen import FrozenSetup, FrozenWork
+    from unchoke.tuning.tune_training import TrainSetup
+
+
+SET = "set: "
+"""How the reason begins for what is not tried because the user decided it."""
 _SMALLEST_PART = 4
 _CLOSER = ("1", "1.4")
 """Decoding closer to the size needed than usual: features drift, and agreement decides."""
+
+
+@dataclass(frozen=True)
+class Switch:
+    """Something that can be done in another way: the name of a field of the set-up, and the values to try, in order.
+
+    `why_not` says why nothing is tried. `timed` is what the work times for it. On a `ladder`, a value is tried only while the one
+    before it was kept. What is tried `apart` runs in a process of its own, which can be ended. `repays`: every run pays for
+    getting ready, and must be long enough to gain more than that. `loads`: it can only make loading faster.
+    """
+
+    name: str
+    values: tuple[Any, ...] = ()
+    why_not: str = ""
+    timed: str = "train"
+    ladder: bool = False
+    apart: bool = False
+    repays: bool = False
+    loads: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,23 +88,20 @@ def frozen_switches(settings: Settings, now: FrozenSetup, work: FrozenWork, labe
     most = max(1, work.num_inputs // now.engine_streams)
     batches = tuple(size for size in (2 * now.encode_batch, 4 * now.encode_batch, now.encode_batch // 2) if 1 <= size <= most)
     engine = Switch("engine", others, why_not=f"{SET}{given}" if given else "" if others else "no other engine suits here")
+    why_no_streams = "" if settings.workers is None else f"{SET}--workers {settings.workers}"
+    if not streams:
+        why_no_streams = "does not apply: torch runs one batch at a time, on all cores or on the device"
     sizes = [
         _decode_scale(settings, now, work),
         Switch("encode_batch", batches, why_not="" if batches else "too few pictures to fill other batches"),
         Switch(
             "engine_streams",
             tuple(num for num in (2 * now.engine_streams, now.engine_streams // 2) if num >= 1),
-            why_not=_streams_why_not(settings, streams=streams),
+            why_not=why_no_streams,
         ),
         Switch("decode_threads", (now.engine_streams,) if streams else (2 * max(1, now.decode_threads),), loads=True),
     ]
     return [*sizes, engine] if now.engine == labels[0] else [engine, *sizes]
-
-
-def _streams_why_not(settings: Settings, *, streams: bool) -> str:
-    if not streams:
-        return "does not apply: torch runs one batch at a time, on all cores or on the device"
-    return "" if settings.workers is None else f"{SET}--workers {settings.workers}"
 
 
 def _decode_scale(settings: Settings, now: FrozenSetup, work: FrozenWork) -> Switch:

@@ -39,8 +39,7 @@ from unchoke.photos.pixels.image import Pixels, shrink_factor
 from unchoke.photos.pixels.tile_grid import cover_px, plan_tiles
 from unchoke.runs.session import Session
 from unchoke.tuning.bouts import HeldActivations
-from unchoke.tuning.compare import Likeness
-from unchoke.tuning.tune_work import quickest
+from unchoke.tuning.compare import Likeness, quickest
 
 _COMPARED = 32
 _BLOCK_S = 0.7
@@ -152,8 +151,8 @@ class FrozenWork:
         figures = {"mean_cosine": agreement.mean_cosine, "worst_centred": agreement.worst_centred}
         return Likeness(agreement.within(tolerance), agreement.in_words(tolerance), figures)
 
-    def timed(self, setup: FrozenSetup, what: str) -> Callable[[], float]:
-        """`what` is the same whatever it is: there is only one thing to do with a frozen part."""
+    def timed(self, setup: FrozenSetup, _what: str) -> Callable[[], float]:
+        """There is only one thing to do with a frozen part, whatever is to be timed."""
         engine = self._engine(setup)
         recipe = replace(self._recipe, decode_scale=setup.decode_scale)
         extractor = Extractor(engine, recipe, PictureReader(recipe, self._paths), self._folder, setup.decode_threads)

@@ -2,16 +2,19 @@
 
 In: a training as a value, over a sample of the pictures. Out: for any `TrainSetup`, whether its outputs and gradients are those
 of plain float32, and how many seconds a sample takes. Every way starts from the same weights, sees the same batches, and is
-thrown away afterwards; nothing is written but decoded pictures in a folder of the caller's.
+thrown away afterwards; nothing is written but decoded pictures in a folder of the caller's. What may take for ever to get ready,
+such as compiling, is tried in a process of its own (`attempt_apart`), which builds the same training from the same values and is
+ended when its time is over; running out of memory there is an answer, too.
 """
 
 from __future__ import annotations
 
 import copy
 import math
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +22,9 @@ import torch
 
 from unchoke.core.choices import Choice
 from unchoke.core.events import ignore
-from unchoke.core.units import format_count
+from unchoke.core.units import format_count, format_seconds
 from unchoke.machine.backend import empty_cache, keep_freed_memory, rounding_of, torch_device, torch_dtype, unshortened
+from unchoke.machine.memory.probe import Measured, probe
 from unchoke.machine.policy import LONG, SHORT
 from unchoke.training.network.loop_config import LoopConfig, Where
 from unchoke.training.network.photo_blueprint import PhotoBlueprint
@@ -29,14 +33,15 @@ from unchoke.training.network.stored_pixels import StoredPixels
 from unchoke.training.network.tiled_network import TiledNetwork
 from unchoke.training.network.training_job import TrainingJob
 from unchoke.tuning.bouts import Bout, ReadOnce
-from unchoke.tuning.compare import Likeness, Numbers, equal_outputs
-from unchoke.tuning.tune_work import quickest
+from unchoke.tuning.compare import NO_TIME, Attempt, Likeness, Numbers, attempt, equal_outputs, quickest
 
 _BLOCK_S = 0.7
 _MOST_STEPS = 32
 _LONGEST_STEP_S, _SHORTER_STEP_S = 3.0, 2.0
 _FEW = 4
 """Samples of the first steps, which tell how long others would take."""
+TARGET = "unchoke.tuning.tune_training:run_apart"
+_UNKNOWN = Likeness(False, "not looked at")
 
 
 @dataclass(frozen=True)
@@ -159,7 +164,10 @@ class TrainWork:
             with setup.around():
                 if self._enter(setup):
                     bout.train_steps(1)  # threads and memory settle
-                found = self._measure(bout, what)
+                if what == "evaluate":
+                    found = bout.evaluate(self.steps * self.batch_size, num_judged=self.num_judged)
+                else:
+                    found = bout.train_steps(self.steps)
             if what == "train":
                 self.block_s += (found * self.steps * self.batch_size - self.block_s) / 4  # what a piece takes lately
             return found
@@ -171,12 +179,6 @@ class TrainWork:
             if what == "evaluate":
                 bout.evaluate(1, num_judged=self.num_judged)
         return run
-
-    def _measure(self, bout: Bout, what: str) -> float:
-        """Seconds of a sample, in training or in evaluation."""
-        if what == "evaluate":
-            return bout.evaluate(self.steps * self.batch_size, num_judged=self.num_judged)
-        return bout.train_steps(self.steps)
 
     def _enter(self, setup: TrainSetup) -> bool:
         """Put the whole process in the state this way wants; whether it was in another."""
@@ -246,3 +248,51 @@ def _draw_head(network: TiledNetwork) -> None:
     """A head that tells features apart: it begins next to nothing, and outputs that hardly move would hide what differs."""
     weight = network.head.weight
     torch.nn.init.normal_(weight, std=weight.shape[1] ** -0.5, generator=torch.Generator().manual_seed(0))
+
+
+@dataclass(frozen=True, eq=False)
+class AttemptTask:
+    """What the other process is to do."""
+
+    job: TrainingJob
+    num_judged: int
+    folder: Path
+    batch_size: int
+    steps: int
+    now: TrainSetup
+    trick: TrainSetup
+    timed: str
+    budget_s: float
+
+
+@dataclass(frozen=True)
+class AttemptAnswer(Measured):
+    """What it found, in the form in which such processes answer."""
+
+    attempt: Attempt = field(default_factory=lambda: Attempt(_UNKNOWN))
+
+
+def attempt_apart(work: TrainWork, now: TrainSetup, trick: TrainSetup, *, timed: str, budget_s: float) -> Attempt:
+    """Ask another process; one that does not answer in time is ended."""
+    if budget_s <= 0:
+        return Attempt(_UNKNOWN, why_not=NO_TIME)
+    piece = (work.folder, work.batch_size, work.steps)
+    task = AttemptTask(work.job, work.num_judged, *piece, now, trick, timed, budget_s)
+    (found,) = probe(TARGET, task, [work.batch_size], timeout_s=budget_s)
+    if isinstance(found.measured, AttemptAnswer):
+        return found.measured.attempt
+    if found.outcome == "timed out":
+        why = f"it was not ready and compared within the {format_seconds(budget_s)} left for it: ask for more --minutes"
+        return Attempt(_UNKNOWN, why_not=why)
+    raise MemoryError(found.fact)
+
+
+def run_apart(task: AttemptTask, batch: int) -> AttemptAnswer:
+    """The other end: one attempt, with an eye on the clock."""
+    started_s = time.monotonic()
+    work = TrainWork(task.job, num_judged=task.num_judged, folder=task.folder)
+    work.batch_size, work.steps = task.batch_size, task.steps
+    left_s = 0.9 * task.budget_s - (time.monotonic() - started_s)
+    found = attempt(work, task.now, task.trick, timed=task.timed, budget_s=left_s)
+    seconds = found.compared.trick_s * batch if found.compared else 0.0
+    return AttemptAnswer(0, seconds, attempt=found)

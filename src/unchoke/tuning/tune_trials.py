@@ -1,29 +1,51 @@
-"""Switches tried one after the other, each on top of those that earned their place: the heart of `unchoke tune`.
+"""One kind of work, tuned from beginning to end: the heart of `unchoke tune`.
 
-In: some work, the way it is done now, switches with values to try, and a deadline. Out: an `Ending`: the way that won, and a
-verdict on everything tried. A switch is kept only if the numbers stay those of the plain way and the gain exceeds the noise. In
-the end the winner is held against the beginning once more, and dropped if it is not faster. What the work is, and which switches
-there are, is said elsewhere.
+In: work that can be done in several ways, the way it is done now and the plain way, switches with values to try, and a deadline.
+Out: a `TunedPart` for people and the verdicts for `unchoke.toml`. Where the way it is done now gives other numbers than the plain
+one, tuning begins with the plain one, and what differed is a verdict of its own: right comes before fast. Switches are tried one
+after the other, each on top of those that earned their place: kept only if the numbers stay those of the plain way and the gain
+exceeds the noise. In the end the winner is held against the beginning once more, and dropped if it is not faster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Generic
+from typing import Any, Generic, Protocol
 
 from unchoke.core.errors import MachineError
 from unchoke.core.events import OnEvent, Progress
 from unchoke.core.tuned import Verdict
 from unchoke.core.units import format_count, format_seconds
-from unchoke.tuning.compare import Compared
-from unchoke.tuning.tune_work import MIN_PAIRS, NO_TIME, Apart, Attempt, Deadline, S, Switch, Work, attempt, needed_s
+from unchoke.tuning.compare import (
+    MIN_PAIRS,
+    NO_TIME,
+    Apart,
+    Attempt,
+    Deadline,
+    S,
+    Setup,
+    Speedup,
+    W,
+    Workload,
+    attempt,
+    compare,
+    needed_s,
+)
+from unchoke.tuning.switches import Switch
+from unchoke.tuning.tune_result import LoadingCost, TunedPart
 
 STAGE = "tune"
 _LONGEST_TRIAL_S = 25.0
 _WITH_SETUP = 1.5
 """What a trial takes with getting ready, as a multiple of what its measurements take."""
+_LOOKS = 3
+"""Pairs of measurements that tell what loading costs."""
+_CALIBRATION_SHARE = 0.05
+_LOOK_SHARE = 0.2
+"""Of the time left: it is not looked at if that would take more."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +55,7 @@ class Ending(Generic[S]):
     before: S
     after: S
     verdicts: list[Verdict]
-    whole: Compared | None = None
+    whole: Speedup | None = None
 
     def of_switches(self) -> dict[str, Verdict]:
         """One verdict for each switch: what was kept, else the best that was refused, else why nothing was tried."""
@@ -54,7 +76,7 @@ class Trials(Generic[S]):
 
     def __init__(
         self,
-        work: Work[S],
+        work: Workload[S],
         before: S,
         *,
         deadline: Deadline,
@@ -68,7 +90,7 @@ class Trials(Generic[S]):
         self._deadline, self._on_event, self._num_samples = deadline, on_event, num_samples
         self._afterwards_s = reserve_s
         self._verdicts: list[Verdict] = []
-        self._proven: tuple[S, Compared] | None = None
+        self._proven: tuple[S, Speedup] | None = None
         self._apart: set[str] = set()
         self._shows: set[str] = set()
 
@@ -157,7 +179,7 @@ class Trials(Generic[S]):
         saved_s = found.compared.plain_s - found.compared.trick_s if found.compared else 0.0
         return int(found.setup_s / max(1e-9, saved_s)) + 1
 
-    def _unpaid(self, compared: Compared, setup_s: float) -> str:
+    def _unpaid(self, compared: Speedup, setup_s: float) -> str:
         saved_s = self._num_samples * (compared.plain_s - compared.trick_s)
         gained = f"{compared.text} as fast, which saves {format_seconds(saved_s)} in such a run"
         return f"does not repay: {gained}, and getting ready takes {format_seconds(setup_s)}"
@@ -188,7 +210,7 @@ class Trials(Generic[S]):
             return self._back_to(self._before, kept, why, found.compared)
         return Ending(self._before, self._current, self._verdicts, found.compared)
 
-    def _back_to(self, setup: S, kept: set[str], why: str, whole: Compared | None) -> Ending[S]:
+    def _back_to(self, setup: S, kept: set[str], why: str, whole: Speedup | None) -> Ending[S]:
         """Refuse what was kept on the way from `setup` to here."""
         gone = {name for name in kept if getattr(setup, name) != getattr(self._current, name)}
         verdicts = [
@@ -213,3 +235,123 @@ def _saying_why(failed: list[str]) -> Iterator[None]:
         lack = out_of_memory(error)
         first = (str(error).strip().splitlines() or [""])[0][:200]
         failed.append(f"does not fit in memory: {lack.message}" if lack else f"it fails: {type(error).__name__}: {first}")
+
+
+class Tunable(Workload[W], Protocol[W]):
+    """Work whose pieces can be sized, and that can be done as if loading were free."""
+
+    @property
+    def piece(self) -> str:
+        """What is timed at once, in words."""
+        ...
+
+    def calibrate(self, setup: W, *, budget_s: float) -> None:
+        """Settle how much a timed piece does, in about that time."""
+        ...
+
+    def free(self, setup: W) -> Callable[[], float]:
+        """As `timed`, with loading free."""
+        ...
+
+
+@dataclass(frozen=True)
+class TuneTask:
+    """What a round of tuning is given beside the work. `num_samples` is how many a run goes through."""
+
+    name: str
+    unit: str
+    deadline: Deadline
+    on_event: OnEvent
+    warn: Callable[[str], None]
+    earlier: Sequence[Verdict] = ()
+    num_samples: int = 0
+
+
+def tune_part(
+    task: TuneTask,
+    work: Tunable[S],
+    before: S,
+    plain: S,
+    switches: Callable[[S], list[Switch]],
+    *,
+    apart: Apart[S] | None = None,
+) -> tuple[TunedPart, dict[str, Verdict]]:
+    """Tune one kind of work. `switches` gives what is worth trying, once the size of a piece is known."""
+    started_s = time.monotonic()
+    work.calibrate(before, budget_s=_CALIBRATION_SHARE * task.deadline.left_s)
+    if task.deadline.left_s < 2 * needed_s(work):
+        return _untried(task, before, switches(before), NO_TIME)
+    likeness = work.alike(before)
+    if not likeness.equal and not work.alike(plain).equal:
+        task.warn(f"{task.name}: even plain float32 gives other numbers when the device rounds it; everything stays as it is")
+        return _untried(task, before, switches(before), "cannot be compared: rounding alone changes the numbers of this network")
+    start = before if likeness.equal else plain
+    righted = [] if likeness.equal else _righted(task, before, plain, likeness.text)
+    look_s = 2 * (_LOOKS + 1) * work.block_s
+    loading_before = _look(work, start, budget_s=look_s) if look_s < _LOOK_SHARE * task.deadline.left_s else None
+    trials = Trials(
+        work,
+        start,
+        deadline=task.deadline,
+        on_event=task.on_event,
+        num_samples=task.num_samples,
+        reserve_s=look_s if loading_before else 0.0,
+        apart=apart,
+    )
+    ending = trials.run(_worth_trying(switches(start), loading_before), earlier=task.earlier)
+    loading_after = loading_before
+    if loading_before and ending.after != start:
+        loading_after = _look(work, ending.after, budget_s=look_s) if task.deadline.left_s > look_s else None
+    part = TunedPart(
+        task.name,
+        task.unit,
+        [*righted, *ending.verdicts],
+        whole=ending.whole,
+        head_room=LoadingCost(*loading_before, *(loading_after or (None, None))) if loading_before else None,
+        equality=likeness.text,
+        piece=work.piece,
+        seconds=time.monotonic() - started_s,
+    )
+    return part, {**ending.of_switches(), **{one.switch: one for one in righted}}
+
+
+def _worth_trying(switches: list[Switch], loading: tuple[float, float] | None) -> list[Switch]:
+    """Where loading costs next to nothing, what could only make it faster is not tried."""
+    if loading is None or LoadingCost(*loading).matters:
+        return switches
+    why_not = "nothing to gain: with loading free, a sample takes as long"
+    return [replace(one, why_not=one.why_not or why_not) if one.loads else one for one in switches]
+
+
+def _look(work: Tunable[S], setup: S, *, budget_s: float) -> tuple[float, float]:
+    """Seconds of a sample as it is, and with loading free, in turns."""
+    work.let_go(setup)
+    found = compare(work.timed(setup, "train"), work.free(setup), budget_s=budget_s, min_pairs=_LOOKS)
+    return found.plain_s, found.trick_s
+
+
+def _righted(task: TuneTask, before: Setup, plain: Setup, why: str) -> list[Verdict]:
+    """The switches that must change for the numbers to be right."""
+    task.warn(f"{task.name} as it runs now gives other numbers than plain float32 ({why}); tuning begins with the plain way")
+    values: dict[str, Any] = {name: value for name, value in vars(plain).items() if getattr(before, name) != value}
+    return [
+        Verdict(name, "kept", f"as it was, the numbers were unequal: {why}", now=getattr(before, name), value=value)
+        for name, value in values.items()
+    ]
+
+
+def _untried(task: TuneTask, before: Setup, switches: Sequence[Switch], why: str) -> tuple[TunedPart, dict[str, Verdict]]:
+    """Nothing can be told, and nothing is changed."""
+    part = planned(task.name, task.unit, before, switches)
+    trials = [replace(one, reason=why) if one.value is not None else one for one in part.trials]
+    return replace(part, trials=trials), {one.switch: one for one in trials}
+
+
+def planned(name: str, unit: str, before: Setup, switches: Sequence[Switch]) -> TunedPart:
+    """What would be tried, without trying it."""
+    trials = [
+        Verdict(switch.name, "not tried", switch.why_not or "would be tried", now=getattr(before, switch.name, None), value=value)
+        for switch in switches
+        for value in (switch.values if not switch.why_not else (None,))
+    ]
+    return TunedPart(name, unit, trials)

@@ -25,7 +25,7 @@ from unchoke.runs.session import Session
 from unchoke.training.data import Problem
 from unchoke.training.network.loop_choices import TrainedPart, choose_feeding, choose_loop
 from unchoke.training.network.prepare_pixels import prepare_pixels
-from unchoke.tuning.tune_result import HeadRoom, TuneResult
+from unchoke.tuning.tune_result import LoadingCost, TuneResult
 
 SMALL = {"encoder": TINY, "cut": "-1", "device": "cpu", "input_px": 64, "engine": "torch", "compile": False}
 
@@ -102,7 +102,7 @@ def test_no_time_and_masks_are_refused(photos: Path, tmp_path: Path) -> None:
 def test_head_room_is_what_loading_costs(
     seconds: tuple[float, float, float, float], loading: float, recovered: float | None
 ) -> None:
-    room = HeadRoom(*seconds)
+    room = LoadingCost(*seconds)
     assert room.loading_share == pytest.approx(loading)
     assert room.recovered_share == (None if recovered is None else pytest.approx(recovered))
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from unchoke.tuning.compare import TOLERANCES, Compared, Numbers, compare, equal_outputs, summarise
+from unchoke.tuning.compare import TOLERANCES, Numbers, Speedup, compare, equal_outputs, summarise
 
 
 class Machine:
@@ -26,7 +26,7 @@ class Machine:
 
         return run
 
-    def compare(self, plain_s: float, trick_s: float, *, budget_s: float = 100.0, min_pairs: int = 4) -> Compared:
+    def compare(self, plain_s: float, trick_s: float, *, budget_s: float = 100.0, min_pairs: int = 4) -> Speedup:
         plain, trick = self.work("plain", plain_s), self.work("trick", trick_s)
         return compare(plain, trick, budget_s=budget_s, min_pairs=min_pairs, clock=lambda: self.now_s)
 

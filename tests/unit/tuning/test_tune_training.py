@@ -18,12 +18,11 @@ from unchoke.core.events import ignore
 from unchoke.core.tuned import Verdict
 from unchoke.features.prepare_engine import open_encoder
 from unchoke.runs.session import Session, open_session
-from unchoke.tuning.apart import attempt_apart
-from unchoke.tuning.switches import train_switches
+from unchoke.tuning.compare import Deadline
+from unchoke.tuning.switches import Switch, train_switches
 from unchoke.tuning.tune_data import circumstances, pixel_source, take_sample, training_job
-from unchoke.tuning.tune_training import TrainSetup, TrainWork
+from unchoke.tuning.tune_training import TrainSetup, TrainWork, attempt_apart
 from unchoke.tuning.tune_trials import Trials
-from unchoke.tuning.tune_work import Deadline, Switch
 
 Prepared = tuple[Session, TrainWork, TrainSetup]
 

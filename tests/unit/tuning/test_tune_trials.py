@@ -11,10 +11,9 @@ import pytest
 from unchoke.core.errors import MachineError
 from unchoke.core.events import Event, Progress, ignore
 from unchoke.core.tuned import Verdict
-from unchoke.tuning.compare import Likeness
-from unchoke.tuning.tune_part import Asked, tune_part
-from unchoke.tuning.tune_trials import Ending, Trials
-from unchoke.tuning.tune_work import Attempt, Deadline, Switch, attempt
+from unchoke.tuning.compare import Attempt, Deadline, Likeness, attempt
+from unchoke.tuning.switches import Switch
+from unchoke.tuning.tune_trials import Ending, Trials, TuneTask, tune_part
 
 
 @dataclass(frozen=True)
@@ -201,7 +200,7 @@ def test_what_takes_long_to_get_ready_must_repay_it(num_samples: int, verdict: s
 def test_where_the_usual_way_is_wrong_the_plain_one_takes_its_place() -> None:
     work = Pretended(lambda way: 1.0, wrong=lambda way: way.kernel == "usual")
     warned: list[str] = []
-    asked = Asked("training", "images", Deadline(1e4, clock=lambda: work.now_s), ignore, warned.append)
+    asked = TuneTask("training", "images", Deadline(1e4, clock=lambda: work.now_s), ignore, warned.append)
     part, verdicts = tune_part(asked, work, Way(kernel="usual"), Way(), lambda now: [Switch("threads", (1,))])
     assert (verdicts["kernel"].verdict, verdicts["kernel"].value) == ("kept", "plain")
     assert verdicts["threads"].verdict == "refused"

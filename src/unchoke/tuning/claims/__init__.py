@@ -1,1 +1,1 @@
-"""`unchoke claims run`: commonly reported gains, measured on this machine. `registry` lists them, `run` measures them."""
+"""`unchoke claims run`: commonly reported gains, measured on this machine. `registry` lists them, `run_claims` measures them."""

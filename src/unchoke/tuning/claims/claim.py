@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from unchoke.tuning.compare import MARGIN, Compared
+from unchoke.tuning.compare import MARGIN, Speedup
 
 if TYPE_CHECKING:
     from unchoke.tuning.claims.claim_bench import Bench
 
-Verdict = Literal["as reported", "less", "more", "opposite", "unclear", "does not apply", "not measured"]
+ClaimVerdict = Literal["as reported", "less", "more", "opposite", "unclear", "does not apply", "not measured"]
 Range = tuple[float, float | None]
 """Ratios from … to; without an end where any gain would do."""
 ACCELERATOR = "accelerator"
@@ -30,7 +30,7 @@ class DoesNotApply(Exception):  # noqa: N818 (a fact about the machine)
 
 
 @dataclass(frozen=True)
-class Measured:
+class ClaimMeasurement:
     """Interleaved measurements of both ways. `low` and `high` bound the ratio with 95 % confidence, `noise` is that of the plain
     way. `equal` says whether both ways gave the same results (None: they are not meant to), `equal_figure` how far apart they
     are. `why` explains the ratio by what was measured beside it, and `details` has those figures.
@@ -47,7 +47,7 @@ class Measured:
     details: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, compared: Compared, *, equal: bool | None, equal_figure: str, why: str, **details: Any) -> Measured:
+    def of(cls, compared: Speedup, *, equal: bool | None, equal_figure: str, why: str, **details: Any) -> ClaimMeasurement:
         ratio, low, high, pairs, noise = compared.ratio, compared.low, compared.high, compared.pairs, compared.noise
         return cls(ratio, low, high, pairs, noise, equal, equal_figure, why, details)
 
@@ -67,7 +67,7 @@ class Claim:
     reported: str
     ratios: Range
     timed: str
-    measure: Callable[[Bench], Measured]
+    measure: Callable[[Bench], ClaimMeasurement]
     needs: tuple[str, ...] = ()
     least_s: float = 10.0
 
@@ -84,13 +84,13 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ClaimOutcome:
     """What came of one claim: a measurement, or the reason why there is none."""
 
     claim: Claim
-    verdict: Verdict
+    verdict: ClaimVerdict
     reason: str
-    measured: Measured | None = None
+    measured: ClaimMeasurement | None = None
     seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def about(ratio: float) -> Range:
     return ratio - margin, ratio + margin
 
 
-def judge(ratios: Range, *, low: float, high: float) -> Verdict:
+def judge(ratios: Range, *, low: float, high: float) -> ClaimVerdict:
     """What an interval says of a reported range.
 
     Slower for certain is the opposite. An interval that reaches from no gain at all into the range says nothing.

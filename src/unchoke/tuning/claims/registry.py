@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from unchoke.core.errors import UsageError
-from unchoke.tuning.claims.accelerator import measure_accelerator, measure_pinned_memory
 from unchoke.tuning.claims.claim import ACCELERATOR, Claim, about
 from unchoke.tuning.claims.frozen_claims import measure_cached_evaluation, measure_head_only
 from unchoke.tuning.claims.image_claims import measure_image_cache, measure_path_cache, measure_turbo_jpeg
-from unchoke.tuning.claims.network_claims import measure_batched_tiles, measure_channels_last, measure_evaluation_batch
-from unchoke.tuning.claims.scene_claims import measure_handle_reuse, measure_parallel_tiling
-from unchoke.tuning.claims.scheduling import measure_unordered_scheduling
+from unchoke.tuning.claims.network_claims import (
+    measure_accelerator,
+    measure_batched_tiles,
+    measure_channels_last,
+    measure_evaluation_batch,
+    measure_pinned_memory,
+)
+from unchoke.tuning.claims.scene_claims import measure_handle_reuse, measure_parallel_tiling, measure_unordered_scheduling
 
 CLAIMS = (
     Claim(

@@ -2,7 +2,7 @@
 
 In: names of claims and the minutes they may take together. Out: a verdict on each, with the interval, whether both ways give the
 same results, and why. Data is made in a temporary folder and removed; nothing is downloaded. What does not apply here says so,
-and so does what there was no time for. `list_claims` gives the list alone.
+and so does what there was no time for. `list_claims` gives the list alone. Both are also told as plain text; nothing is printed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import platform
 import tempfile
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -21,24 +22,32 @@ from unchoke import __version__
 from unchoke.core import atomic
 from unchoke.core.errors import UnchokeError, UsageError
 from unchoke.core.events import OnEvent, StageDone, StageStarted, ignore
+from unchoke.core.units import format_count, format_seconds
 from unchoke.machine.machine_facts import MachineFacts
 from unchoke.reports.json import SCHEMA, to_jsonable
-from unchoke.tuning.claims.claim import ACCELERATOR, Claim, DoesNotApply, Outcome, judge
+from unchoke.reports.layout import columns, visible, wrap
+from unchoke.tuning.claims.claim import ACCELERATOR, Claim, ClaimOutcome, DoesNotApply, judge
 from unchoke.tuning.claims.claim_bench import Bench, Sizes
-from unchoke.tuning.claims.claims_text import render_claims
 from unchoke.tuning.claims.registry import choose_claims
 
 MINUTES = 4.0
 FILE_NAME = "claims.json"
 _PACKAGES = ("torch", "timm", "numpy", "pillow", "simplejpeg", "opencv-python-headless", "opencv-python", "rasterio", "isal")
 _EXTRAS = {"rasterio": "geo"}
+_HEADER = ("claim", "reported", "measured", "95 % interval", "equal", "verdict")
+_INDENT = " " * 4
+_EQUAL = {True: "yes", False: "NO", None: "-"}
+_NOTE = (
+    "Ratios are the plain way's time over the other's, in alternating runs: 2× is twice as fast. Percentages are read as "
+    "throughput: 20 % faster is 1.20×. A single reported figure counts as reached within a quarter of its gain."
+)
 
 
 @dataclass(frozen=True)
 class ClaimsResult:
     """What came of every claim that was asked for, on which machine, with which versions."""
 
-    outcomes: list[Outcome]
+    outcomes: list[ClaimOutcome]
     machine: dict[str, Any]
     versions: dict[str, str]
     minutes: float
@@ -85,22 +94,16 @@ def claims_run(
     Ctrl-C ends the measuring: what was measured by then is the result.
     """
     claims = choose_claims(names)
-    _refuse_no_time(minutes)
+    if not minutes > 0:
+        raise UsageError(f"--minutes {minutes:g} leaves no time", why="measuring takes a while", try_=f"--minutes {MINUTES:g}")
     with tempfile.TemporaryDirectory(prefix=atomic.TEMPORARY_PREFIX, suffix=atomic.TEMPORARY_SUFFIX) as folder:
         run = ClaimsRun(Bench(Path(folder), sizes=sizes), claims, minutes=minutes, on_event=on_event)
         result = run.result()
-    return result if out is None else _kept(result, Path(out))
-
-
-def _refuse_no_time(minutes: float) -> None:
-    if not minutes > 0:
-        raise UsageError(f"--minutes {minutes:g} leaves no time", why="measuring takes a while", try_=f"--minutes {MINUTES:g}")
-
-
-def _kept(result: ClaimsResult, folder: Path) -> ClaimsResult:
-    kept = replace(result, file=folder / FILE_NAME)
-    atomic.write_json(folder / FILE_NAME, to_jsonable({"schema": SCHEMA, **kept.to_dict()}))
-    return kept
+    if out is None:
+        return result
+    result = replace(result, file=Path(out) / FILE_NAME)
+    atomic.write_json(Path(out) / FILE_NAME, to_jsonable({"schema": SCHEMA, **result.to_dict()}))
+    return result
 
 
 @dataclass
@@ -112,7 +115,7 @@ class ClaimsRun:
     minutes: float
     on_event: OnEvent
     interrupted: bool = False
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[ClaimOutcome] = field(default_factory=list)
 
     def result(self) -> ClaimsResult:
         started_s = time.monotonic()
@@ -121,7 +124,7 @@ class ClaimsRun:
         except KeyboardInterrupt:
             self.interrupted = True
             left = self.claims[len(self.outcomes) :]
-            self.outcomes += [Outcome(claim, "not measured", "stopped on request") for claim in left]
+            self.outcomes += [ClaimOutcome(claim, "not measured", "stopped on request") for claim in left]
         return ClaimsResult(
             outcomes=self.outcomes,
             machine=_machine(self.bench.facts),
@@ -137,18 +140,18 @@ class ClaimsRun:
         for claim in self.claims:
             reason = missing(claim, self.bench.facts)
             if reason:
-                self.outcomes.append(Outcome(claim, "does not apply", reason))
+                self.outcomes.append(ClaimOutcome(claim, "does not apply", reason))
                 continue
             self.outcomes.append(self._measure(claim, waiting, until_s=until_s))
             waiting.remove(claim)
 
-    def _measure(self, claim: Claim, waiting: Sequence[Claim], *, until_s: float) -> Outcome:
+    def _measure(self, claim: Claim, waiting: Sequence[Claim], *, until_s: float) -> ClaimOutcome:
         """Measure it within its share of what is left; a claim that would not fit is left out with a word."""
         started_s = time.monotonic()
         left_s = until_s - started_s
         if left_s < claim.least_s:
             left = f"{max(0.0, left_s):.0f} s were left and it takes about {claim.least_s:.0f} s"
-            return Outcome(claim, "not measured", f"{left}: ask for more --minutes, or for it alone")
+            return ClaimOutcome(claim, "not measured", f"{left}: ask for more --minutes, or for it alone")
         share_s = left_s * claim.least_s / sum(one.least_s for one in waiting)
         self.bench.until_s = started_s + max(claim.least_s, share_s)
         self.on_event(StageStarted(claim.name, claim.title))
@@ -156,15 +159,15 @@ class ClaimsRun:
         self.on_event(StageDone(claim.name, outcome.seconds, outcome.verdict))
         return outcome
 
-    def _judged(self, claim: Claim) -> Outcome:
+    def _judged(self, claim: Claim) -> ClaimOutcome:
         try:
             measured = claim.measure(self.bench)
         except DoesNotApply as reason:
-            return Outcome(claim, "does not apply", str(reason))
+            return ClaimOutcome(claim, "does not apply", str(reason))
         except UnchokeError as error:
-            return Outcome(claim, "not measured", f"{error.what}: {error.why}")
+            return ClaimOutcome(claim, "not measured", f"{error.what}: {error.why}")
         verdict = judge(claim.ratios, low=measured.low, high=measured.high)
-        return Outcome(claim, verdict, measured.why, measured)
+        return ClaimOutcome(claim, verdict, measured.why, measured)
 
 
 def missing(claim: Claim, facts: MachineFacts) -> str:
@@ -196,3 +199,73 @@ def _versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def render_claims(record: Mapping[str, Any]) -> str:
+    """The table, a reason for each line of it, the machine, and what to do next."""
+    claims = record["claims"]
+    parts = [
+        columns([_row(claim) for claim in claims], header=_HEADER, right=(2,)),
+        "\n".join(_reason(claim) for claim in claims),
+        wrap(_NOTE, indent=""),
+        _tail(record),
+    ]
+    return "\n\n".join(parts)
+
+
+def render_claim_list(claims: Iterable[Mapping[str, Any]]) -> str:
+    """What is reported, and what would be timed; one paragraph a claim."""
+    blocks = []
+    for claim in claims:
+        needs = f"  [needs {', '.join(claim['needs'])}]" if claim["needs"] else ""
+        heading = visible(f"{claim['name']}: {claim['title']}: {reported_text(claim)}{needs}")
+        blocks.append(heading + "\n" + wrap(f"timed: {claim['timed']}", indent=_INDENT))
+    return "\n\n".join([*blocks, "next      unchoke claims run, or unchoke claims run NAME"])
+
+
+def reported_text(claim: Mapping[str, Any]) -> str:
+    """``20–40 % faster training (1.20–1.40×)``."""
+    low, high = claim["reported_low"], claim["reported_high"]
+    return f"{claim['reported']} ({_ratio(low)}–{_ratio(high)}×)" if high is not None else str(claim["reported"])
+
+
+def _row(claim: Mapping[str, Any]) -> Sequence[str]:
+    measured = claim["measured"]
+    if measured is None:
+        return claim["name"], reported_text(claim), "-", "-", "-", claim["verdict"]
+    interval = f"{_ratio(measured['low'])}–{_ratio(measured['high'])}×" if measured["pairs"] > 1 else "one pair"
+    return (
+        claim["name"],
+        reported_text(claim),
+        f"{_ratio(measured['ratio'])}×",
+        interval,
+        _EQUAL[measured["equal"]],
+        claim["verdict"],
+    )
+
+
+def _reason(claim: Mapping[str, Any]) -> str:
+    measured = claim["measured"]
+    equal = "" if measured is None else f" ({measured['equal_figure']}; {format_count(measured['pairs'], 'pair')})"
+    return f"{visible(claim['name'])}\n{wrap(claim['reason'] + equal, indent=_INDENT)}"
+
+
+def _ratio(ratio: float) -> str:
+    """Three digits, as many as such measurements are good for."""
+    return f"{ratio:.2f}" if ratio < 9.995 else f"{ratio:.1f}" if ratio < 99.95 else f"{ratio:,.0f}"
+
+
+def _tail(record: Mapping[str, Any]) -> str:
+    counts = Counter(claim["verdict"] for claim in record["claims"])
+    machine, versions = record["machine"], record["versions"]
+    devices = ", ".join([machine["processor"], format_count(machine["cores"], "core"), *machine["accelerators"]])
+    lines = [
+        ("verdicts", ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())),
+        ("machine", devices),
+        ("versions", ", ".join(f"{name} {version}" for name, version in versions.items())),
+        ("took", format_seconds(record["seconds"]) + (", stopped on request" if record["interrupted"] else "")),
+    ]
+    if record["file"]:
+        lines.append(("kept", record["file"]))
+    lines.append(("next", "unchoke tune DATA: which of them hold for your own model and data"))
+    return "\n".join(f"{word:<10}{visible(text)}" for word, text in lines)

@@ -1,24 +1,35 @@
-"""Claims about cutting scenes into tiles: files kept open, and the work done in parallel.
+"""Claims about cutting rasters into windows: files kept open, work done in parallel, work of uneven size handed out.
 
-The plain way is that of `scenes/tiling/plain_tile.py`: for every window every band is opened, read, divided and closed again, and
-`np.savez_compressed` writes it. Everything here needs rasterio, which is imported when a claim is measured.
+The plain way of tiling is that of `scenes/tiling/plain_tile.py`: for every window every band is opened, read, divided and closed
+again, and `np.savez_compressed` writes it. It needs rasterio, which is imported when a claim is measured. Uneven work is
+compressing windows of a raster, those at its edge smaller, through `map` and `imap_unordered` of a standard process pool:
+processes are spawned once and used for both ways, and each window says which process took it and when, so that idle time can be
+told.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import multiprocessing
+import os
+import signal
+import statistics
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.pool import Pool
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from unchoke.core.boxes import Box, plan_boxes
 from unchoke.core.timers import StageTimers
-from unchoke.tuning.claims.claim import Measured, percent, possible_gain
-from unchoke.tuning.claims.claim_bench import Bench
-from unchoke.tuning.claims.claim_material import write_scene
+from unchoke.jobs.pool import main_script_hidden
+from unchoke.tuning.claims.claim import ClaimMeasurement, DoesNotApply, percent, possible_gain
+from unchoke.tuning.claims.claim_bench import Bench, field, write_scene
 
 if TYPE_CHECKING:
     from unchoke.core.boxes import Box
@@ -27,6 +38,12 @@ if TYPE_CHECKING:
     from unchoke.scenes.tiling.tiles import TileSpec
 
 _REPORTED_WORKERS = 6
+_WINDOWS_PER_WORKER = 10
+_MOST_WORKERS = 16
+_REPEATS = 3
+_START_WITHIN_S = 60
+_PORTIONS_PER_WORKER = 4
+"""`Pool.map` cuts its work into so many portions for each worker, unless told otherwise."""
 _LEAST_ROWS, _COLUMNS = 4, 2
 """Of windows in a scene; rows are worked on in parallel, so that there is one for each core."""
 
@@ -112,7 +129,7 @@ class _PlainTiling:
         return path
 
 
-def measure_handle_reuse(bench: Bench) -> Measured:
+def measure_handle_reuse(bench: Bench) -> ClaimMeasurement:
     """Tiling with every band opened for every window against opened once."""
     scene = _Scene.of(bench)
     reopening, keeping = (_PlainTiling(scene, bench.folder / "plain" / name) for name in ("reopening", "keeping"))
@@ -125,7 +142,7 @@ def measure_handle_reuse(bench: Bench) -> Measured:
         f"files {percent(shares['write'])}: opening for nothing would gain {possible_gain(shares['open'], math.inf):.2f}×; reads "
         f"from files that stay open take {1 / read_gain:.2f}× the time"
     )
-    return Measured.of(
+    return ClaimMeasurement.of(
         compared,
         equal=equal,
         equal_figure="every tile" if equal else "tiles DIFFER",
@@ -136,7 +153,7 @@ def measure_handle_reuse(bench: Bench) -> Measured:
     )
 
 
-def measure_parallel_tiling(bench: Bench) -> Measured:
+def measure_parallel_tiling(bench: Bench) -> ClaimMeasurement:
     """The plain serial way against the engine of `unchoke tile` on all cores."""
     scene, threads = _Scene.of(bench), bench.facts.cores
     plain = _PlainTiling(scene, bench.folder / "plain" / "serial")
@@ -149,7 +166,7 @@ def measure_parallel_tiling(bench: Bench) -> Measured:
         f"{compared.ratio / scaling:.1f}× comes without any, since {percent(write)} of the plain way is writing through zlib and "
         f"the engine writes by {scene.spec.compress}"
     )
-    return Measured.of(
+    return ClaimMeasurement.of(
         compared,
         equal=equal,
         equal_figure="every tile" if equal else "tiles DIFFER",
@@ -188,3 +205,101 @@ def _run_strips(scene: _Scene, threads: int) -> list[Path]:
 def _same_bands(plain: Path, ours: Path) -> bool:
     with np.load(plain) as left, np.load(ours) as right:
         return bool(np.array_equal(left["bands"], right["bands"]))
+
+
+class WindowTask(NamedTuple):
+    """A window of an array in a file."""
+
+    path: str
+    box: Box
+
+
+class WindowResult(NamedTuple):
+    """What came of a window, which process took it, and from when to when."""
+
+    window: Box
+    crc: int
+    pid: int
+    began_s: float
+    ended_s: float
+
+
+def compress_window(task: WindowTask) -> WindowResult:
+    """The work of one window, in a worker process."""
+    began_s = time.monotonic()
+    box = task.box
+    part = np.load(task.path, mmap_mode="r")[box.top : box.bottom, box.left : box.right]
+    crc = zlib.crc32(zlib.compress(part.tobytes()))
+    return WindowResult(box, crc, os.getpid(), began_s, time.monotonic())
+
+
+def measure_unordered_scheduling(bench: Bench) -> ClaimMeasurement:
+    """Uneven windows through `Pool.map` against `Pool.imap_unordered`."""
+    workers = max(2, min(_MOST_WORKERS, bench.facts.cores))
+    tasks = _tasks(bench, workers)
+    with _pool(workers) as pool:
+        in_order, as_they_come = _first_map(pool, tasks), list(pool.imap_unordered(compress_window, tasks))
+        equal = sorted(done[:2] for done in in_order) == sorted(done[:2] for done in as_they_come)
+        compared = bench.compare(
+            lambda: pool.map(compress_window, tasks), lambda: list(pool.imap_unordered(compress_window, tasks)), warm=True
+        )
+        idle = {
+            "map": _idle_share(lambda: pool.map(compress_window, tasks), workers),
+            "imap_unordered": _idle_share(lambda: pool.imap_unordered(compress_window, tasks), workers),
+            "map, one at a time": _idle_share(lambda: pool.map(compress_window, tasks, chunksize=1), workers),
+        }
+    portion = math.ceil(len(tasks) / (_PORTIONS_PER_WORKER * workers))
+    why = (
+        f"the {workers} processes stand idle {percent(idle['map'])} of the time with map, which hands out {portion} of "
+        f"{len(tasks)} windows at a time, {percent(idle['imap_unordered'])} with imap_unordered, and "
+        f"{percent(idle['map, one at a time'])} with map(chunksize=1), which keeps the order"
+    )
+    return ClaimMeasurement.of(
+        compared,
+        equal=equal,
+        equal_figure="every window, in another order" if equal else "windows DIFFER",
+        why=why,
+        workers=workers,
+        windows=len(tasks),
+        portion=portion,
+        idle_share=idle,
+    )
+
+
+def _tasks(bench: Bench, workers: int) -> list[WindowTask]:
+    """Windows row by row, about ten for each worker, the last of each row and the last row half as wide or high."""
+    window_px = bench.sizes.window_px
+    across = math.ceil(math.sqrt(_WINDOWS_PER_WORKER * workers))
+    side_px = (across - 1) * window_px + window_px // 2
+    path = bench.folder / "raster.npy"
+    np.save(path, field(side_px, side_px, seed=0)[..., 0])
+    return [WindowTask(str(path), box) for box in plan_boxes(side_px, side_px, size_px=window_px, overlap_px=0, edges="smaller")]
+
+
+@contextmanager
+def _pool(workers: int) -> Iterator[Pool]:
+    """Spawned processes that leave a Ctrl-C to their parent and do not run the caller's script again."""
+    with main_script_hidden():
+        pool = multiprocessing.get_context("spawn").Pool(
+            workers, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
+        )
+    with pool:
+        yield pool
+
+
+def _first_map(pool: Pool, tasks: list[WindowTask]) -> list[WindowResult]:
+    """All windows once. A standard pool whose processes cannot start would wait for ever."""
+    try:
+        return pool.map_async(compress_window, tasks).get(_START_WITHIN_S)
+    except multiprocessing.TimeoutError as error:
+        raise DoesNotApply(f"worker processes did not answer within {_START_WITHIN_S} s") from error
+
+
+def _idle_share(run: Callable[[], Iterable[WindowResult]], workers: int) -> float:
+    """How much of the workers' time goes unused between the first window's start and the last one's end."""
+    shares = []
+    for _ in range(_REPEATS):
+        done = list(run())
+        wall_s = max(one.ended_s for one in done) - min(one.began_s for one in done)
+        shares.append(1 - sum(one.ended_s - one.began_s for one in done) / (workers * wall_s))
+    return statistics.median(shares)

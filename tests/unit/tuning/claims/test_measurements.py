@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from unchoke.tuning.claims.claim import Measured
+from unchoke.tuning.claims.claim import ClaimMeasurement
 from unchoke.tuning.claims.claim_bench import Bench
 from unchoke.tuning.claims.frozen_claims import measure_cached_evaluation
 from unchoke.tuning.claims.image_claims import ask, measure_image_cache, measure_path_cache
 from unchoke.tuning.claims.network_claims import measure_batched_tiles
-from unchoke.tuning.claims.scene_claims import measure_handle_reuse, measure_parallel_tiling
-from unchoke.tuning.claims.scheduling import measure_unordered_scheduling
+from unchoke.tuning.claims.scene_claims import measure_handle_reuse, measure_parallel_tiling, measure_unordered_scheduling
 
 
-def check(measured: Measured) -> None:
+def check(measured: ClaimMeasurement) -> None:
     """Both ways ran, gave the same, and the ratio is explained."""
     assert measured.pairs >= 1
     assert measured.low <= measured.ratio <= measured.high

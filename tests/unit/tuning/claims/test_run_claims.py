@@ -1,4 +1,4 @@
-"""The run over the claims: what does not apply, what there is no time for, what an interruption leaves."""
+"""The run over the claims: what does not apply, what there is no time for, what an interruption leaves; and all of it as text."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 import unchoke
 from unchoke.core.errors import MachineError, UsageError
 from unchoke.core.events import Event, StageDone, ignore
-from unchoke.tuning.claims.claim import Claim, DoesNotApply, Measured
+from unchoke.tuning.claims.claim import Claim, ClaimMeasurement, DoesNotApply
 from unchoke.tuning.claims.claim_bench import Bench
-from unchoke.tuning.claims.run_claims import ClaimsResult, ClaimsRun
+from unchoke.tuning.claims.run_claims import ClaimsResult, ClaimsRun, render_claim_list, render_claims
 
-FOUND = Measured(1.3, 1.25, 1.35, 8, 0.01, True, "the same", "it is so", {"share": 0.5})
+FOUND = ClaimMeasurement(1.3, 1.25, 1.35, 8, 0.01, True, "the same", "it is so", {"share": 0.5})
 
 
 def claim(name: str, **changes: Any) -> Claim:
@@ -24,15 +24,15 @@ def claim(name: str, **changes: Any) -> Claim:
     return replace(usual, **changes)
 
 
-def stopped(bench: Bench) -> Measured:
+def stopped(bench: Bench) -> ClaimMeasurement:
     raise KeyboardInterrupt
 
 
-def refused(bench: Bench) -> Measured:
+def refused(bench: Bench) -> ClaimMeasurement:
     raise DoesNotApply("torch cannot pin memory here")
 
 
-def full(bench: Bench) -> Measured:
+def full(bench: Bench) -> ClaimMeasurement:
     raise MachineError("the disk is full", why="no room", try_="another disk")
 
 
@@ -93,3 +93,46 @@ def test_the_public_function_keeps_a_file_with_machine_and_versions(bench: Bench
 def test_no_time_at_all_is_refused() -> None:
     with pytest.raises(UsageError):
         unchoke.claims_run(minutes=0)
+
+
+CLAIM: dict[str, Any] = {
+    "name": "turbo-jpeg", "title": "another decoder", "reported": "10–20 % faster training", "reported_low": 1.1,
+    "reported_high": 1.2, "timed": "an epoch", "needs": ["simplejpeg"], "verdict": "less", "seconds": 3.0,
+    "reason": "decoding is 12 % of an epoch",
+    "measured": {"ratio": 1.06, "low": 1.04, "high": 1.08, "pairs": 8, "noise": 0.01, "equal": True,
+                 "equal_figure": "same pixels", "why": "", "details": {}},
+}  # fmt: skip
+ABSENT = {**CLAIM, "name": "accelerator", "verdict": "does not apply", "reason": "torch sees no accelerator", "measured": None}
+RECORD: dict[str, Any] = {
+    "claims": [CLAIM, ABSENT], "machine": {"processor": "a processor", "cores": 2, "accelerators": []},
+    "versions": {"torch": "2.13.0"}, "seconds": 75.0, "interrupted": False, "file": None, "date": "2026-11-15", "minutes": 4.0,
+}  # fmt: skip
+
+
+def test_the_table_sets_the_measured_beside_the_reported() -> None:
+    line = next(line for line in render_claims(RECORD).splitlines() if line.startswith("turbo-jpeg "))
+    assert [part.strip() for part in line.split("  ") if part.strip()] == [
+        "turbo-jpeg", "10–20 % faster training (1.10–1.20×)", "1.06×", "1.04–1.08×", "yes", "less",
+    ]  # fmt: skip
+
+
+def test_every_claim_has_its_reason_and_what_was_not_measured_has_no_figure() -> None:
+    text = render_claims(RECORD)
+    assert "decoding is 12 % of an epoch (same pixels; 8 pairs)" in text
+    assert "torch sees no accelerator" in text
+    line = next(line for line in text.splitlines() if line.startswith("accelerator "))
+    assert "×" not in line.partition(")")[2]
+
+
+def test_results_that_differ_are_shouted_and_one_pair_has_no_interval() -> None:
+    measured = {**CLAIM["measured"], "equal": False, "low": 0.0, "high": None, "pairs": 1}
+    text = render_claims({**RECORD, "claims": [{**CLAIM, "measured": measured}]})
+    assert "NO" in text
+    assert "one pair" in text
+
+
+def test_the_list_says_what_is_reported_and_what_is_timed() -> None:
+    text = render_claim_list([CLAIM])
+    assert "10–20 % faster training (1.10–1.20×)" in text
+    assert "timed: an epoch" in text
+    assert "simplejpeg" in text

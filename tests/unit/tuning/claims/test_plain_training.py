@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import torch
 
-from unchoke.tuning.claims.exactness import as_exact
-from unchoke.tuning.claims.plain_training import Trainer, noise_batch
+from unchoke.tuning.claims.plain_training import PlainTrainer, as_exact, noise_batch
 
 
-def first_convolution(trainer: Trainer) -> torch.nn.Conv2d:
+def first_convolution(trainer: PlainTrainer) -> torch.nn.Conv2d:
     return next(module for module in trainer.network.modules() if isinstance(module, torch.nn.Conv2d))
 
 
 def test_another_layout_is_as_exact_and_a_subtly_wrong_convolution_is_not() -> None:
     device = torch.device("cpu")
-    plain, other, inputs = Trainer(device), Trainer(device, channels_last=True), noise_batch(2, 64, 64)
+    plain, other, inputs = PlainTrainer(device), PlainTrainer(device, channels_last=True), noise_batch(2, 64, 64)
     equal, figure = as_exact(plain, other, inputs)
     assert equal, figure
     with torch.no_grad():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from unchoke.tuning.tune_text import render_tune
+from unchoke.tuning.tune_result import render_tune
 
 KEPT = {
     "switch": "train_precision",
