@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ from typing import Any
 import numpy as np
 import rasterio
 from numpy.typing import NDArray
+
+from unchoke.core.boxes import Box, plan_boxes
+from unchoke.masks.stitch import StitchPlan
 
 NAMES = ("land", "water", "cloud")
 BANDS = ("red", "green", "blue")
@@ -78,3 +82,20 @@ def read(file: Path | str) -> NDArray[Any]:
     with rasterio.open(file) as opened:
         pixels: NDArray[Any] = opened.read()
     return pixels
+
+
+def stitch_in_ram(
+    plan: StitchPlan, predict: Callable[[list[Box]], NDArray[np.float32]], *, batch: int = 1
+) -> NDArray[np.float32]:
+    """The whole picture (C, height, width) at once: what `stitch` gives in pieces."""
+    sums = np.zeros((plan.num_classes, plan.height, plan.width), np.float32)
+    patches = plan_boxes(plan.height, plan.width, size_px=plan.patch_px, overlap_px=plan.overlap_px, edges="padded")
+    for first in range(0, len(patches), batch):
+        some = patches[first : first + batch]
+        for patch, value in zip(some, predict(some), strict=True):
+            part = patch.within(plan.height, plan.width)
+            (rows, columns), (down, across) = plan.shares(patch), part.slices_in(patch)
+            sums[:, *part.slices_in(Box(0, 0, plan.height, plan.width))] += value[:, down, across] * (
+                rows[down, None] * columns[across]
+            )
+    return sums

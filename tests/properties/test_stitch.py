@@ -6,8 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import mask_run
 from unchoke.core.boxes import Box
-from unchoke.masks.stitch import StitchPlan, Values, stitch, stitch_in_ram
+from unchoke.masks.stitch import StitchPlan, Values, stitch
 
 
 @st.composite
@@ -41,7 +42,7 @@ def test_cut_then_stitched_is_the_picture(plan: StitchPlan, batch: int) -> None:
 def test_whatever_an_interruption_left_over_equals_the_blend_in_memory(plan: StitchPlan, batch: int, data: st.DataObject) -> None:
     bands = plan.bands()
     done = set(data.draw(st.lists(st.sampled_from(bands), max_size=8)))
-    whole = stitch_in_ram(plan, lambda patches: disagree(plan, patches), batch=3)
+    whole = mask_run.stitch_in_ram(plan, lambda patches: disagree(plan, patches), batch=3)
     found = list(stitch(plan, lambda patches: disagree(plan, patches), batch=batch, done=done.__contains__))
     assert [band for band, _ in found] == [band for band in bands if band not in done]
     for band, values in found:

@@ -44,7 +44,7 @@ from unchoke.scenes.tiling.tile_choices import (
     tiles_folder,
 )
 from unchoke.scenes.tiling.tile_profile import StageTables, TileProfile, diagnose_tiling
-from unchoke.scenes.tiling.tiles import TileSpec, TileStrip, plan_strips, run_strip, shared_rows
+from unchoke.scenes.tiling.tiles import TileSpec, TileStrip, plan_strips, reading_box, run_strip, shared_rows
 
 WINDOWS = 24
 _MOST_SCENES = 4
@@ -131,18 +131,10 @@ def take_strips(spec: TileSpec, windows: int, *, workers: int = 1) -> tuple[Tile
     taken: list[TileStrip] = []
     for place, strip in enumerate(strips[first : first + count]):
         left = windows - sum(len(one.windows) for one in taken)
-        taken.append(_first_windows(strip, -(-left // (count - place))))
-    return tuple(strip for strip in taken if strip.windows)
-
-
-def _first_windows(strip: TileStrip, count: int) -> TileStrip:
-    """The strip, or as much of it as holds its first windows."""
-    if not 0 < count < len(strip.windows):
-        return strip if count else replace(strip, windows=())
-    windows = strip.windows[:count]
-    top, left = min(window.box.top for window in windows), min(window.box.left for window in windows)
-    bottom, right = max(window.box.bottom for window in windows), max(window.box.right for window in windows)
-    return replace(strip, windows=windows, box=Box(top, left, bottom - top, right - left).common(strip.box) or strip.box)
+        chosen = strip.windows[: -(-left // (count - place))]
+        if chosen:
+            taken.append(replace(strip, windows=chosen, box=reading_box(chosen, spec.facts.grid)))
+    return tuple(taken)
 
 
 class _Ways:

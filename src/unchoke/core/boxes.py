@@ -29,6 +29,11 @@ class Box(NamedTuple):
         height, width = min(self.bottom, other.bottom) - top, min(self.right, other.right) - left
         return Box(top, left, height, width) if height > 0 and width > 0 else None
 
+    def slices_in(self, whole: Box) -> tuple[slice, slice]:
+        """Rows and columns of this box in an array that covers `whole`."""
+        top, left = self.top - whole.top, self.left - whole.left
+        return slice(top, top + self.height), slice(left, left + self.width)
+
     def within(self, height: int, width: int) -> Box:
         """The part inside a picture of that size; a box wholly outside is a mistake of the caller."""
         inside = self.common(Box(0, 0, height, width))

@@ -159,7 +159,10 @@ def _blended(
         sums = sums or [np.zeros((answers.shape[1], one.box.height, one.box.width), np.float32) for one in windows]
         for patch, answer in zip(patches, answers, strict=True):
             for place in meeting[patch]:
-                _add(sums[place], windows[place].box, answer * weights, patch[1])
+                common = windows[place].box.common(patch[1])
+                assert common is not None
+                weighted = (answer * weights)[:, *common.slices_in(patch[1])]
+                sums[place][:, *common.slices_in(windows[place].box)] += weighted
     return sums
 
 
@@ -171,17 +174,6 @@ def _sample(window: GalleryWindow, sums: NDArray[np.float32], reader: PatchReade
     bands, valid = read_box(scene, window.box, pool=reader.pool)
     prediction = np.where(valid, sums.argmax(axis=0), IGNORED).astype(np.uint8)
     return GallerySample(window.title, bands, scene.band_names, valid, reader.mask(window.scene_id, window.box), prediction)
-
-
-def _add(blended: NDArray[np.float32], window: Box, weighted: NDArray[np.float32], box: Box) -> None:
-    common = window.common(box)
-    assert common is not None
-    blended[(slice(None), *_inside(common, window))] += weighted[(slice(None), *_inside(common, box))]
-
-
-def _inside(part: Box, whole: Box) -> tuple[slice, slice]:
-    top, left = part.top - whole.top, part.left - whole.left
-    return slice(top, top + part.height), slice(left, left + part.width)
 
 
 def build_gallery(

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unchoke.core.boxes import Box, plan_boxes, plan_starts
+from unchoke.core.boxes import Box, plan_starts
 
 Values = NDArray[np.float32]
 Predict = Callable[[list[Box]], Values]
@@ -119,19 +119,14 @@ def _widest_px(band_px: int, patch_px: int, num_classes: int, limit_bytes: int) 
     return min(_WIDEST_STRIP_PX, max(1, limit_bytes // column_bytes // band_px) * band_px)
 
 
-def not_yet(band: Box) -> bool:
-    """No band is done: begin at the beginning."""
-    return False
-
-
 def stitch(
-    plan: StitchPlan, predict: Predict, *, batch: int, done: Callable[[Box], bool] = not_yet
+    plan: StitchPlan, predict: Predict, *, batch: int, done: Callable[[Box], bool] | None = None
 ) -> Iterator[tuple[Box, Values]]:
     """Each band that is not `done` yet, with its values (C, h, w). `predict` is given up to `batch` patches at a time.
 
     Patches that reach from a band that is done into one that is not are predicted again.
     """
-    todo = [band for band in plan.bands() if not done(band)]
+    todo = [band for band in plan.bands() if done is None or not done(band)]
     return blend_patches(plan, todo, ((patches, predict(patches)) for patches in plan_batches(plan, todo, batch=batch)))
 
 
@@ -187,42 +182,19 @@ class _Sums:
         self._area = Box(band.top, band.left, band.height + plan.patch_px, band.width).within(plan.height, plan.width)
         self._values = np.zeros((plan.num_classes, self._area.height, self._area.width), np.float32)
         if before is not None and (both := self._area.common(before._area)):
-            self._values[_inside(both, self._area)] = before._values[_inside(both, before._area)]
+            self._values[:, *both.slices_in(self._area)] = before._values[:, *both.slices_in(before._area)]
 
     @property
     def finished(self) -> Values:
         return self._values[:, : self.band.height]
 
     def add(self, patch: Box, value: Values) -> None:
+        """The part of a patch that lies here, weighed by its shares."""
         both = self._area.common(patch)
         if both is not None:
-            add_patch(self._plan, patch, value, onto=self._values[_inside(both, self._area)], part=both)
-
-
-def add_patch(plan: StitchPlan, patch: Box, value: Values, *, onto: Values, part: Box) -> None:
-    """Add `part` of a patch, weighed by its shares, to sums of the same size."""
-    rows, columns = plan.shares(patch)
-    _, down, across = _inside(part, patch)
-    onto += value[:, down, across] * (rows[down, None] * columns[across])
-
-
-def _inside(part: Box, whole: Box) -> tuple[slice, slice, slice]:
-    """Where `part` lies in an array (C, h, w) of `whole`."""
-    top, left = part.top - whole.top, part.left - whole.left
-    return slice(None), slice(top, top + part.height), slice(left, left + part.width)
-
-
-def stitch_in_ram(plan: StitchPlan, predict: Predict, *, batch: int = 1) -> Values:
-    """The whole picture (C, height, width) at once: what `stitch` gives in pieces. For small pictures."""
-    whole = Box(0, 0, plan.height, plan.width)
-    sums = np.zeros((plan.num_classes, plan.height, plan.width), np.float32)
-    patches = plan_boxes(plan.height, plan.width, size_px=plan.patch_px, overlap_px=plan.overlap_px, edges="padded")
-    for first in range(0, len(patches), batch):
-        some = patches[first : first + batch]
-        for patch, value in zip(some, predict(some), strict=True):
-            part = patch.within(plan.height, plan.width)
-            add_patch(plan, patch, value, onto=sums[_inside(part, whole)], part=part)
-    return sums
+            (rows, columns), (down, across) = self._plan.shares(patch), both.slices_in(patch)
+            weights = rows[down, None] * columns[across]
+            self._values[:, *both.slices_in(self._area)] += value[:, down, across] * weights
 
 
 def blend_profile(patch_px: int, overlap_px: int) -> NDArray[np.float64]:

@@ -47,14 +47,14 @@ _ROWS = 64
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class MaskPart:
     """A band of a mask: classes (h, w) and, where they are kept, probabilities (C, h, w); `NO_CLASS` where there is nothing."""
 
     classes: Bytes
     probabilities: Bytes | None = None
 
 
-def to_part(values_chw: NDArray[np.float32], *, probabilities: bool) -> Part:
+def to_part(values_chw: NDArray[np.float32], *, probabilities: bool) -> MaskPart:
     """The likeliest class of each pixel (of equals the first), and how likely each class is; not-a-number becomes `NO_CLASS`.
 
     A few rows at a time, because what is worked out on the way takes more than what comes out.
@@ -70,7 +70,7 @@ def to_part(values_chw: NDArray[np.float32], *, probabilities: bool) -> Part:
         if steps is not None:
             rounded = np.rint(np.clip(known, 0, 1) * PROBABILITY_STEPS)
             steps[:, top : top + _ROWS] = np.where(nothing, NO_CLASS, rounded)
-    return Part(classes, steps)
+    return MaskPart(classes, steps)
 
 
 class PartStore:
@@ -90,14 +90,14 @@ class PartStore:
         """Whether the part is there, sound, and made from the same things. It is read for that."""
         return self._read(band) is not None
 
-    def save(self, band: Box, part: Part) -> None:
+    def save(self, band: Box, part: MaskPart) -> None:
         """Keep a part for good, in the place of any other of this band."""
         arrays = {"made_from": np.array(self._made_from), "classes": part.classes}
         if part.probabilities is not None:
             arrays["probabilities"] = part.probabilities
         write_npz(self.file(band), arrays, compress="isal")
 
-    def load(self, band: Box) -> Part:
+    def load(self, band: Box) -> MaskPart:
         part = self._read(band)
         if part is None:
             raise FileNotFoundError(self.file(band))
@@ -107,12 +107,12 @@ class PartStore:
         """Everything in the folder, and the folder: for a mask that is written."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _read(self, band: Box) -> Part | None:
+    def _read(self, band: Box) -> MaskPart | None:
         try:
             with np.load(self.file(band)) as arrays:
                 if str(arrays["made_from"]) != self._made_from:
                     return None
-                part = Part(arrays["classes"], arrays["probabilities"] if self._probabilities else None)
+                part = MaskPart(arrays["classes"], arrays["probabilities"] if self._probabilities else None)
         except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error):  # missing, or not what was written
             return None
         return part if part.classes.shape == (band.height, band.width) else None
@@ -196,7 +196,7 @@ def _assemble(plan: StitchPlan, parts: PartStore, grid: Grid, class_names: Seque
     return counts
 
 
-def _write_part(part: Part, band: Box, classes: DatasetWriter, chances: DatasetWriter | None) -> None:
+def _write_part(part: MaskPart, band: Box, classes: DatasetWriter, chances: DatasetWriter | None) -> None:
     classes.write(part.classes, 1, window=_window(band))
     if chances is not None:
         chances.write(part.probabilities, window=_window(band))

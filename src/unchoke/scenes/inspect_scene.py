@@ -41,7 +41,7 @@ _ORIENTATION_TAG = 0x0112
 
 
 @dataclass(frozen=True)
-class _Opened:
+class _BandHeader:
     """One band's header; `placed` says whether the file has a place on the map (`transform` is the identity otherwise)."""
 
     band: BandFile
@@ -89,7 +89,7 @@ def _stamp(scene: Scene) -> tuple[FileStamp, ...]:
     return tuple(stamps)
 
 
-def _open_bands(scene: Scene, wanted: Sequence[str], pool: HandlePool) -> list[_Opened]:
+def _open_bands(scene: Scene, wanted: Sequence[str], pool: HandlePool) -> list[_BandHeader]:
     if scene.file is not None:
         with pool.open(scene.file) as dataset:
             named = _name_bands(dataset, scene.file)
@@ -164,7 +164,7 @@ def _require_number(dataset: Any, band: BandFile) -> None:
         )
 
 
-def _read_headers(dataset: Any, bands: Sequence[BandFile]) -> list[_Opened]:
+def _read_headers(dataset: Any, bands: Sequence[BandFile]) -> list[_BandHeader]:
     path = bands[0].path
     turned = _orientation(dataset, path) if dataset.driver in _PHOTO_DRIVERS else 1
     if turned != 1 or _by_palette(dataset):
@@ -173,7 +173,7 @@ def _read_headers(dataset: Any, bands: Sequence[BandFile]) -> list[_Opened]:
     transform = tuple(dataset.transform)[:6]
     placed = dataset.crs is not None or not dataset.transform.is_identity
     return [
-        _Opened(
+        _BandHeader(
             band,
             dataset.dtypes[band.number - 1],
             _nodata(dataset, band.number),
@@ -199,11 +199,11 @@ def _require_real_numbers(dataset: Any, bands: Sequence[BandFile]) -> None:
             raise SceneError(f"{band.path} is complex", why=why, try_="store magnitude or phase as a real band", path=band.path)
 
 
-def _photo_header(dataset: Any, band: BandFile, *, swapped: bool) -> _Opened:
+def _photo_header(dataset: Any, band: BandFile, *, swapped: bool) -> _BandHeader:
     """A photo that is decoded whole and turned upright: its height is the stored width if it lies on its side."""
     height, width = (dataset.width, dataset.height) if swapped else (dataset.height, dataset.width)
     plain: Affine6 = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
-    return _Opened(band, "uint8", None, 1.0, 0.0, (height, width), (height, width), plain, None, False, False, True)
+    return _BandHeader(band, "uint8", None, 1.0, 0.0, (height, width), (height, width), plain, None, False, False, True)
 
 
 def _orientation(dataset: Any, path: str) -> int:
@@ -231,7 +231,7 @@ def _is_masked(dataset: Any, number: int) -> bool:
     return MaskFlags.per_dataset in dataset.mask_flag_enums[number - 1]
 
 
-def _require_one_crs(opened: Sequence[_Opened]) -> None:
+def _require_one_crs(opened: Sequence[_BandHeader]) -> None:
     first = opened[0]
     for other in opened[1:]:
         if not _same_crs(first.crs, other.crs) or first.placed != other.placed:
@@ -249,13 +249,13 @@ def _same_crs(one: Any, other: Any) -> bool:
     return bool(one == other) or (one.to_epsg() is not None and one.to_epsg() == other.to_epsg())
 
 
-def _spell_crs(opened: _Opened) -> str:
+def _spell_crs(opened: _BandHeader) -> str:
     if opened.crs is None:
         return "none, only with a transform" if opened.placed else "none at all"
     return str(opened.crs.to_string())[:80]
 
 
-def _own_grids(opened: Sequence[_Opened]) -> dict[str, Grid]:
+def _own_grids(opened: Sequence[_BandHeader]) -> dict[str, Grid]:
     if not opened[0].placed:
         paths = {one.band.name: one.band.path for one in opened}
         return scale_to_pixels({one.band.name: one.size for one in opened}, paths=paths)
@@ -273,7 +273,7 @@ def _spelled(grid: str, own: dict[str, Grid]) -> str:
     return grid if position is None else list(own)[position]
 
 
-def _band_facts(opened: _Opened, own: Grid, grid: Grid) -> BandFacts:
+def _band_facts(opened: _BandHeader, own: Grid, grid: Grid) -> BandFacts:
     """`block` is counted in pixels of the scene's grid."""
     down = abs(own.transform[4] / grid.transform[4]) if is_upright(own.transform) else 1.0
     across = abs(own.transform[0] / grid.transform[0]) if is_upright(own.transform) else 1.0
@@ -300,7 +300,7 @@ def _band_facts(opened: _Opened, own: Grid, grid: Grid) -> BandFacts:
     )
 
 
-def _inspect_label(path: str, first: _Opened, grid: Grid, pool: HandlePool) -> LabelFacts:
+def _inspect_label(path: str, first: _BandHeader, grid: Grid, pool: HandlePool) -> LabelFacts:
     """Whether the label has one band of numbers and fits the grid: the same pixels, another place on the map, or neither."""
     with pool.open(path) as dataset:
         numbers = [1] if dataset.count == 1 else _image_bands(dataset)

@@ -40,7 +40,7 @@ class MaskSource(Protocol):
         """Whether it reads a raster, so that one call for many windows is better than one for each."""
         ...
 
-    def mask(self, facts: SceneFacts, box: Box, bands_physical: Physical, valid: Valid, pool: HandlePool) -> Classes:
+    def mask(self, facts: SceneFacts, box: Box, bands_physical: Physical, valid: Valid, pool: HandlePool, /) -> Classes:
         """Classes (h, w) of a window; 255 where it is unlabelled, invalid, or outside the scene."""
         ...
 
@@ -56,7 +56,7 @@ class LabelMask:
     ignore: int | None = None
     reads_file: bool = True
 
-    def mask(self, facts: SceneFacts, box: Box, bands_physical: Physical, valid: Valid, pool: HandlePool) -> Classes:
+    def mask(self, facts: SceneFacts, box: Box, _bands: Physical, valid: Valid, pool: HandlePool, /) -> Classes:
         """See `MaskSource`. The bands play no part. A scene without a label raster is unlabelled."""
         if facts.label is None:
             return np.full(valid.shape, IGNORE, np.uint8)
@@ -74,7 +74,7 @@ class ExpressionMask:
     band_names: tuple[str, ...]
     reads_file: bool = False
 
-    def mask(self, facts: SceneFacts, box: Box, bands_physical: Physical, valid: Valid, pool: HandlePool) -> Classes:
+    def mask(self, _facts: SceneFacts, _box: Box, bands_physical: Physical, valid: Valid, _pool: HandlePool, /) -> Classes:
         """See `MaskSource`. No file is read."""
         planes = dict(zip(self.band_names, bands_physical, strict=True))
         return _hide_invalid(_parsed(self.text, self.band_names).evaluate(planes).astype(np.uint8), valid)
@@ -95,7 +95,7 @@ class PolygonMask:
     content: str
     reads_file: bool = False
 
-    def mask(self, facts: SceneFacts, box: Box, bands_physical: Physical, valid: Valid, pool: HandlePool) -> Classes:
+    def mask(self, facts: SceneFacts, box: Box, _bands: Physical, valid: Valid, _pool: HandlePool, /) -> Classes:
         """See `MaskSource`. The bands play no part; the file is read once per process and coordinate system."""
         shapes = load_polygons(self.path, class_field=self.class_field, content=self.content, grid=facts.grid)
         return _hide_invalid(burn(shapes, box), valid)
@@ -190,7 +190,7 @@ def load_polygons(path: str, *, class_field: str | None, content: str, grid: Gri
     areas, values = areas[keep], values[keep] if values is not None else None
     _refuse_lines(path, areas)
     classes = np.ones(len(areas), np.uint8) if values is None else _classes(path, class_field, values)
-    placed = shapely.transform(areas, _Placing(path, crs, grid))
+    placed = shapely.transform(areas, _PixelPlacement(path, crs, grid))
     there = np.isfinite(shapely.bounds(placed)).all(axis=1)  # elsewhere on earth the scene's projection may have no answer
     placed, classes = placed[there], classes[there]
     tree = shapely.STRtree(placed)
@@ -212,7 +212,7 @@ def burn(shapes: Shapes, box: Box) -> NDArray[np.uint8]:
     return mask
 
 
-class _Placing:
+class _PixelPlacement:
     """From the coordinates of a file to pixels of a grid, for arrays of points (n, 2)."""
 
     def __init__(self, path: str, crs: str | None, grid: Grid) -> None:

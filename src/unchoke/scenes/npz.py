@@ -77,7 +77,7 @@ def encode_npz(arrays: Mapping[str, NDArray[Any]], *, compress: Compress = "isal
     directory: list[bytes] = []
     offset = 0
     for member in members:
-        header = _local_header(member)
+        header = b"PK\x03\x04" + _common_fields(member) + member.name
         directory.append(_directory_entry(member, offset))
         chunks += [header, *member.chunks]
         offset += len(header) + member.packed_bytes
@@ -87,15 +87,15 @@ def encode_npz(arrays: Mapping[str, NDArray[Any]], *, compress: Compress = "isal
 
 
 def _encode_member(name: str, array: NDArray[Any], compress: Compress) -> _Member:
-    header, data = _npy(array)
+    (header, data), file_name = _npy(array), f"{name}.npy".encode()
     crc32 = _isal().crc32 if compress == "isal" else zlib.crc32
     crc = crc32(data, crc32(header))
     size_bytes = len(header) + data.nbytes
     if compress == "none" or data.nbytes < _WORTH_PACKING_BYTES:
-        return _Member(_member_name(name), [header, data], crc, size_bytes, size_bytes, _STORED)
+        return _Member(file_name, [header, data], crc, size_bytes, size_bytes, _STORED)
     packer = _packer(compress)
     packed = [packer.compress(header), packer.compress(data), packer.flush()]
-    return _Member(_member_name(name), packed, crc, sum(map(len, packed)), size_bytes, _DEFLATED)
+    return _Member(file_name, packed, crc, sum(map(len, packed)), size_bytes, _DEFLATED)
 
 
 def _packer(compress: Compress) -> Any:
@@ -123,19 +123,11 @@ def _npy(array: NDArray[Any]) -> tuple[bytes, memoryview]:
     return buffer.getvalue(), contiguous.reshape(-1).view(np.uint8).data if contiguous.size else memoryview(b"")
 
 
-def _member_name(name: str) -> bytes:
-    return f"{name}.npy".encode()
-
-
 def _common_fields(member: _Member) -> bytes:
     """What a member's local header and its line in the directory say alike."""
     flags = 0 if member.name.isascii() else _UTF8_NAME
     stamp = (_VERSION, flags, member.method, _MIDNIGHT, _DATE_1980)
     return struct.pack("<5H3L2H", *stamp, member.crc, member.packed_bytes, member.size_bytes, len(member.name), 0)
-
-
-def _local_header(member: _Member) -> bytes:
-    return b"PK\x03\x04" + _common_fields(member) + member.name
 
 
 def _directory_entry(member: _Member, offset: int) -> bytes:

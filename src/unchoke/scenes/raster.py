@@ -18,13 +18,9 @@ from numpy.typing import NDArray
 from rasterio.windows import Window
 
 from unchoke.core.boxes import Box
-from unchoke.scenes.handles import HandlePool, raster_env, unreadable
-from unchoke.scenes.inspect_scene import RESAMPLINGS, inspect_scene
+from unchoke.scenes.handles import HandlePool, unreadable
 from unchoke.scenes.resample import Taps, plan_taps, resample
 from unchoke.scenes.scene_facts import IGNORE, BandFacts, FileStamp, Grid, LabelFacts, SceneError, SceneFacts
-
-__all__ = ["IGNORE", "RESAMPLINGS", "BandFacts", "Grid", "HandlePool", "LabelFacts", "SceneError", "SceneFacts", "block_rows",
-           "inspect_scene", "raster_env", "raw_dtype", "read_box", "read_label"]  # fmt: skip
 
 _EXACT_IN_FLOAT32 = frozenset({"uint8", "int8", "uint16", "int16", "float32"})
 _TALLEST_STRIP = 4096
@@ -55,7 +51,7 @@ def read_box(
     if inside is None:
         out[...] = 0
         return out, valid
-    rows, columns = _slices(inside, box)
+    rows, columns = inside.slices_in(box)
     if inside != box:
         out[...] = 0
     valid[rows, columns] = True
@@ -79,7 +75,7 @@ def read_label(facts: SceneFacts, box: Box, *, pool: HandlePool, ignore: int | N
     labels = np.full((box.height, box.width), IGNORE, dtype=np.uint8)
     inside = box.common(Box(0, 0, facts.grid.height, facts.grid.width))
     if inside is not None:
-        labels[_slices(inside, box)] = _read_label(facts, facts.label, inside, pool, ignore)
+        labels[inside.slices_in(box)] = _read_label(facts, facts.label, inside, pool, ignore)
     return labels
 
 
@@ -99,7 +95,7 @@ def raw_dtype(facts: SceneFacts) -> np.dtype[Any]:
 
 
 @contextmanager
-def _watched(facts: SceneFacts, path: str) -> Iterator[None]:
+def _unchanged(facts: SceneFacts, path: str) -> Iterator[None]:
     """Reading `path` inside must meet the file that was inspected; a change is told before what it led to."""
     try:
         yield
@@ -124,30 +120,20 @@ def _refuse_changed(facts: SceneFacts, path: str) -> None:
         )
 
 
-def _slices(inside: Box, box: Box) -> tuple[slice, slice]:
-    """Where `inside` lies within `box`."""
-    top, left = inside.top - box.top, inside.left - box.left
-    return slice(top, top + inside.height), slice(left, left + inside.width)
-
-
 def _read_bands(facts: SceneFacts, box: Box, pool: HandlePool, out: NDArray[Any], valid: NDArray[np.bool_]) -> None:
     """Stored values of every band into `out`, and False into `valid` wherever one of them has none."""
-    for path, run in _runs(facts.bands):
-        bands = [band for _, band in run]
-        part = out[run[0][0] : run[-1][0] + 1]
-        with _watched(facts, path):
+    first = 0
+    for (path, _), run in groupby(facts.bands, key=lambda band: (band.path, band.warped)):
+        bands = list(run)  # neighbouring bands of one file: pixels stored band by band in one block are decoded once
+        part = out[first : first + len(bands)]
+        first += len(bands)
+        with _unchanged(facts, path):
             if bands[0].upright:
                 _copy_photo(bands, facts.grid, box, pool, part)
             elif bands[0].warped:
                 _read_warped(bands, facts, box, pool, part, valid)
             else:
                 _read_plain(bands, box, pool, part, valid)
-
-
-def _runs(bands: Sequence[BandFacts]) -> Iterator[tuple[str, list[tuple[int, BandFacts]]]]:
-    """Neighbouring bands of one file are read together: pixels stored band by band in one block are decoded once."""
-    for (path, _), run in groupby(enumerate(bands), key=lambda item: (item[1].path, item[1].warped)):
-        yield path, list(run)
 
 
 def _read_plain(bands: Sequence[BandFacts], box: Box, pool: HandlePool, out: NDArray[Any], valid: NDArray[np.bool_]) -> None:
@@ -243,7 +229,7 @@ def _apply_scales(bands: Sequence[BandFacts], values: NDArray[np.float32]) -> No
 
 
 def _read_label(facts: SceneFacts, label: LabelFacts, box: Box, pool: HandlePool, ignore: int | None) -> NDArray[np.uint8]:
-    with _watched(facts, label.path):
+    with _unchanged(facts, label.path):
         if label.own is not None:
             stored, unlabelled = _read_nearest(label, label.own, facts.grid, box, pool)
         else:

@@ -89,7 +89,7 @@ def resample(
     sums = _sum_axis(_sum_axis(np.where(valid, pixels, np.float32(0)), rows, axis=0), columns, axis=1)
     weight = _sum_axis(_sum_axis(present, rows, axis=0), columns, axis=1)
     target_valid = valid[rows.nearest][:, columns.nearest]
-    whole = _all_taps(valid, rows, columns)
+    whole = _and_axis(_and_axis(valid, rows, axis=0), columns, axis=1)  # every source pixel that counts is valid
     partial = target_valid & ~whole & (np.abs(weight) > 1e-3)
     sums[partial] /= weight[partial]
     unsure = target_valid & ~whole & ~partial  # cubic weights may cancel out; the pixel itself is there
@@ -110,12 +110,6 @@ def _sum_axis(pixels: NDArray[np.float32], taps: Taps, *, axis: int) -> NDArray[
         part *= taps.weight[:, tap].reshape(shape)
         total += part
     return total
-
-
-def _all_taps(valid: NDArray[np.bool_], rows: Taps, columns: Taps) -> NDArray[np.bool_]:
-    """Whether every source pixel of a target pixel that counts is valid: such pixels need no correction."""
-    kept = _and_axis(valid, rows, axis=0)
-    return _and_axis(kept, columns, axis=1)
 
 
 def _and_axis(valid: NDArray[np.bool_], taps: Taps, *, axis: int) -> NDArray[np.bool_]:

@@ -126,24 +126,12 @@ def _sample_boxes(facts: SceneFacts) -> list[Box]:
     """The scene in pieces of about one block, in an order whose every n-th member is spread over rows and columns alike."""
     rows, columns = _piece(facts)
     height, width = facts.grid.height, facts.grid.width
-    by_row: dict[int, list[Box]] = {}
-    for box in _pieces(height, width, rows, columns):
-        by_row.setdefault(box.top, []).append(box)
-    return [box for number, line in enumerate(by_row.values()) for box in _turned(line, number)]
-
-
-def _pieces(height: int, width: int, rows: int, columns: int) -> list[Box]:
-    return [
-        Box(top, left, min(rows, height - top), min(columns, width - left))
-        for top in range(0, height, rows)
-        for left in range(0, width, columns)
-    ]
-
-
-def _turned(line: list[Box], number: int) -> list[Box]:
-    """Each row of pieces begins at another place, so that every n-th piece does not fall into one column."""
-    start = (number * 7) % len(line)
-    return line[start:] + line[:start]
+    boxes = []
+    for number, top in enumerate(range(0, height, rows)):
+        line = [Box(top, left, min(rows, height - top), min(columns, width - left)) for left in range(0, width, columns)]
+        start = (number * 7) % len(line)  # each row begins at another place: every n-th piece does not fall into one column
+        boxes += line[start:] + line[:start]
+    return boxes
 
 
 def _piece(facts: SceneFacts) -> tuple[int, int]:

@@ -21,7 +21,6 @@ from unchoke.photos.samples.image_files import IMAGE_SUFFIXES, find_files, stem_
 from unchoke.photos.samples.table import TABLE_SUFFIXES
 from unchoke.scenes.scene_files import (
     RESOLUTION_FOLDER,
-    BandFile,
     BandName,
     ScannedScenes,
     Scene,
@@ -37,8 +36,6 @@ from unchoke.scenes.scene_files import (
     unique_ids,
 )
 from unchoke.scenes.scene_tables import scan_scene_table
-
-__all__ = ["BandFile", "ScannedScenes", "Scene", "scan_scenes"]
 
 
 def scan_scenes(
@@ -132,7 +129,7 @@ def _scan_band_files(root: Path, named: Sequence[tuple[FileEntry, BandName | Non
             groups[_scene_folder(entry.relative), name.scene].append((entry, name))
     bare = [key for key, files in groups.items() if all(name.quality for _, name in files)]
     apart = [entry.relative for key in bare for entry, _ in groups.pop(key)]
-    ids = unique_ids([(prefix or folder or root.name, _joined(folder, prefix)) for folder, prefix in groups])
+    ids = unique_ids([(prefix or folder or root.name, f"{folder}/{prefix}".strip("/")) for folder, prefix in groups])
     splits, split_choices = _folder_splits([folder + "/" for folder, _ in groups])
     choices: list[Choice] = []
     scenes = []
@@ -158,10 +155,6 @@ def _scene_folder(relative: str) -> str:
     while folders and (RESOLUTION_FOLDER.match(folders[-1]) or folders[-1].upper() == "IMG_DATA"):
         folders.pop()
     return "/".join(folders)
-
-
-def _joined(folder: str, prefix: str) -> str:
-    return f"{folder}/{prefix}".strip("/")
 
 
 def _folder_splits(relatives: Sequence[str]) -> tuple[list[str], list[Choice]]:

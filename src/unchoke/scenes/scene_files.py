@@ -48,6 +48,10 @@ class Scene:
     file: str | None = None
 
     @property
+    def band_names(self) -> list[str]:
+        return [band.name for band in self.bands]
+
+    @property
     def paths(self) -> tuple[str, ...]:
         """Every file of the scene once, its label last."""
         files = [self.file] if self.file is not None else [band.path for band in self.bands]
@@ -219,8 +223,8 @@ def settle_bands(scenes: Sequence[Scene], wanted: Sequence[str], *, quality: Ite
 
 def _require_somewhere(scenes: Sequence[Scene], wanted: Sequence[str]) -> None:
     """A band that no scene has is a slip in the command, not a fault of the data."""
-    names = natural_order({band.name for scene in scenes for band in scene.bands})
-    unknown = [name for name in wanted if all(find_band(name, [band.name for band in scene.bands]) is None for scene in scenes)]
+    names = natural_order({name for scene in scenes for name in scene.band_names})
+    unknown = [name for name in wanted if all(find_band(name, scene.band_names) is None for scene in scenes)]
     if unknown:
         raise UsageError(
             f"no scene has a band {list_some(unknown)}",
@@ -232,8 +236,7 @@ def _require_somewhere(scenes: Sequence[Scene], wanted: Sequence[str]) -> None:
 def _with_bands(scenes: Sequence[Scene], wanted: Sequence[str], choices: list[Choice]) -> ScannedScenes:
     kept, findings = [], []
     for scene in scenes:
-        names = [band.name for band in scene.bands]
-        found = [find_band(name, names) for name in wanted]
+        found = [find_band(name, scene.band_names) for name in wanted]
         missing = [name for name, position in zip(wanted, found, strict=True) if position is None]
         if missing:
             findings.append(missing_band(scene, missing))
@@ -244,7 +247,7 @@ def _with_bands(scenes: Sequence[Scene], wanted: Sequence[str], choices: list[Ch
 
 def missing_band(scene: Scene, missing: Sequence[str], *, because: str = "") -> Finding:
     """The finding for a scene that lacks bands."""
-    there = ", ".join(band.name for band in scene.bands) or "none"
+    there = ", ".join(scene.band_names) or "none"
     return Finding(
         "missing-band",
         f"the scene {scene.scene_id} has no band {list_some(list(missing))}{because or f'; it has {there}'}",

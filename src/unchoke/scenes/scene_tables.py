@@ -82,7 +82,7 @@ def scan_scene_table(
     _require_split_words(table, split)
     finder = _PathFinder(data.absolute().parent, images)
     in_column = label if label is not None and label in table.columns else None
-    reader = _Reader(table, columns, finder, label=in_column, group=group, split=split)
+    reader = _SceneRows(table, columns, finder, label=in_column, group=group, split=split)
     scanned = reader.read_bands(bands) if columns.band else reader.read_rows(bands)
     if label is None or in_column is not None:
         return ScannedScenes(scanned.scenes, scanned.findings, choices + scanned.choices)
@@ -114,7 +114,7 @@ def _choose_columns(
 
 
 def _known(names: Sequence[str], usual: Sequence[str]) -> str | None:
-    by_name = {name.strip().lower().replace(" ", "_").replace("-", "_"): name for name in reversed(names)}
+    by_name = {_simple(name): name for name in reversed(names)}
     return next((by_name[name] for name in usual if name in by_name), None)
 
 
@@ -183,7 +183,7 @@ class _PathFinder:
         return self._matcher.entries[hits[0]].path if len(hits) == 1 else None
 
 
-class _Reader:
+class _SceneRows:
     """Rows to scenes, problems collected on the way."""
 
     def __init__(
@@ -313,16 +313,13 @@ class _Reader:
         by_band = [scene for scene in scenes if scene.file is None]
         if not by_band:
             return ScannedScenes(by_file, findings, [])
-        quality = [canonical(band.name) for scene in by_band for band in scene.bands if _is_quality(band.name)]
+        quality = [
+            canonical(name) for scene in by_band for name in scene.band_names if (named := split_stem(name)) and named.quality
+        ]
         settled = settle_bands(by_band, wanted, quality=quality)
         order = {scene.scene_id: position for position, scene in enumerate(scenes)}
         both = sorted([*by_file, *settled.scenes], key=lambda scene: order[scene.scene_id])
         return ScannedScenes(both, findings + settled.findings, settled.choices)
-
-
-def _is_quality(name: str) -> bool:
-    named = split_stem(name)
-    return named is not None and named.quality
 
 
 def _first_cells(rows: Sequence[dict[str, str]]) -> dict[str, str]:

@@ -48,7 +48,7 @@ def test_a_mask_is_what_the_network_says_blended(run: Path, scenes: Path, masks:
     import torch
 
     from unchoke.masks.patches import PatchReader
-    from unchoke.masks.stitch import plan_stitch, stitch_in_ram
+    from unchoke.masks.stitch import plan_stitch
     from unchoke.masks.trained_segmenter import load_segmenter
     from unchoke.scenes.handles import HandlePool
     from unchoke.scenes.inspect_scene import inspect_scene
@@ -61,7 +61,9 @@ def test_a_mask_is_what_the_network_says_blended(run: Path, scenes: Path, masks:
     reader = PatchReader({"north": facts}, pool=pool, scales=scales, standard=trained.standard)
     predict = trained.predictor(torch.device("cpu"), 8)
     plan = plan_stitch(150, 220, patch_px=64, overlap_px=16, num_classes=3)
-    values = stitch_in_ram(plan, lambda boxes: predict(np.stack([reader.read("north", box)[0] for box in boxes])), batch=8)
+    values = mask_run.stitch_in_ram(
+        plan, lambda boxes: predict(np.stack([reader.read("north", box)[0] for box in boxes])), batch=8
+    )
     valid = mask_run.read(scenes / "north.tif").all(axis=0)
     pool.close()
     found = mask_run.read(masks / "north_classes.tif")[0]

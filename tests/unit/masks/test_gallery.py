@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import mask_run
 from unchoke.core.boxes import Box, plan_boxes
 from unchoke.masks.gallery import ENOUGH, GallerySample, build_gallery, choose_samples, score_note, stitched_samples
 from unchoke.masks.patches import BandStandard, Patch, PatchReader, patch_id
@@ -136,7 +137,7 @@ def reader(tmp_path: Path) -> PatchReader:
 
 
 def test_a_piece_is_what_stitching_the_whole_scene_gives_there(reader: PatchReader) -> None:
-    from unchoke.masks.stitch import plan_stitch, stitch_in_ram
+    from unchoke.masks.stitch import plan_stitch
 
     (scene,) = reader.facts
     bias = np.random.default_rng(2).normal(0, 0.5, (2, 64, 64)).astype(np.float32)
@@ -148,7 +149,7 @@ def test_a_piece_is_what_stitching_the_whole_scene_gives_there(reader: PatchRead
         return chances
 
     plan = plan_stitch(150, 170, patch_px=64, overlap_px=16, num_classes=2)
-    whole = stitch_in_ram(plan, lambda boxes: predict(np.stack([reader.read(scene, box)[0] for box in boxes])), batch=4)
+    whole = mask_run.stitch_in_ram(plan, lambda boxes: predict(np.stack([reader.read(scene, box)[0] for box in boxes])), batch=4)
     patches = [Patch("", scene, box, "test") for box in plan_boxes(150, 170, size_px=64, overlap_px=16, edges="padded")]
     windows = choose_samples(patches, sizes={scene: (150, 170)})
     samples = list(stitched_samples(windows, reader=reader, predict=predict, patch_px=64, overlap_px=16, batch=3))

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import mask_run
 from unchoke.core.boxes import Box, plan_boxes
-from unchoke.masks.stitch import StitchPlan, Values, blend_shares, blend_window, count_patches, plan_stitch, stitch, stitch_in_ram
+from unchoke.masks.stitch import StitchPlan, Values, blend_shares, blend_window, count_patches, plan_stitch, stitch
 
 PLAN = StitchPlan(height=75, width=118, patch_px=32, overlap_px=8, num_classes=3, strip_px=48, band_px=32)
 
@@ -86,7 +87,7 @@ def test_cut_then_stitched_is_the_picture_and_exactly_so_where_one_patch_covers(
 
 def test_stitched_in_pieces_equals_the_blend_in_memory_bit_for_bit() -> None:
     found = put_together(PLAN, list(stitch(PLAN, noise, batch=5)))
-    in_ram = stitch_in_ram(PLAN, noise)
+    in_ram = mask_run.stitch_in_ram(PLAN, noise)
     np.testing.assert_array_equal(found, in_ram)
     np.testing.assert_allclose(in_ram, weighted_mean(PLAN), atol=1e-6)
 

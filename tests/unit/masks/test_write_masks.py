@@ -16,13 +16,13 @@ from unchoke.core.boxes import Box
 from unchoke.core.errors import MachineError
 from unchoke.masks.paint import class_colours
 from unchoke.masks.stitch import StitchPlan, Values
-from unchoke.masks.write_masks import NO_CLASS, MaskFiles, Part, PartStore, is_photo, plan_files, to_part, write_masks
+from unchoke.masks.write_masks import NO_CLASS, MaskFiles, MaskPart, PartStore, is_photo, plan_files, to_part, write_masks
 from unchoke.scenes.scene_facts import Grid
 
 BAND = Box(512, 4096, 6, 9)
 
 
-def make_part(seed: int = 0) -> Part:
+def make_part(seed: int = 0) -> MaskPart:
     values = np.random.default_rng(seed).random((3, BAND.height, BAND.width), np.float32)
     return to_part(values, probabilities=True)
 

@@ -66,7 +66,7 @@ class PlainTiler:
         """Bands as physical values, and where all of them are valid; what lies beyond the scene is not."""
         grid = self.facts.grid
         inside = box.within(grid.height, grid.width)
-        place = np.s_[inside.top - box.top : inside.bottom - box.top, inside.left - box.left : inside.right - box.left]
+        place = inside.slices_in(box)
         bands = np.zeros((len(self.facts.bands), box.height, box.width), np.float32)
         valid = np.zeros((box.height, box.width), np.bool_)
         valid[place] = True

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 from itertools import pairwise, product
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,74 +24,133 @@ from unchoke.scenes.raster import block_rows
 from unchoke.scenes.scene_facts import SceneFacts
 
 KEPT_BYTES = 256 << 20
+"""What may wait for neighbours at once; beyond it the oldest is let go and would be read again."""
+PIECE_BYTES = KEPT_BYTES // 2
 _LEAST_PX = 1 << 16
 """Blocks smaller than this are read several at once."""
 
-_Key = tuple[str, int, Box]
-_Block = NDArray[Any]
+
+class Pixels(NamedTuple):
+    """A rectangle of a scene as it was read: (B, h, w), (h, w), and classes (h, w) where they come from a raster too."""
+
+    bands: NDArray[Any]
+    valid: NDArray[np.bool_]
+    classes: NDArray[np.uint8] | None
+
+    @property
+    def nbytes(self) -> int:
+        return self.bands.nbytes + self.valid.nbytes + (0 if self.classes is None else self.classes.nbytes)
+
+    def copy(self) -> Pixels:
+        """Arrays of its own: a view would hold on to the whole strip it was read into."""
+        return Pixels(self.bands.copy(), self.valid.copy(), None if self.classes is None else self.classes.copy())
 
 
-class SourceBlocks:
-    """Decoded blocks by file, band and place. For threads of one process; not picklable.
+Key = TypeVar("Key", bound=tuple[Any, ...])
+Kept = TypeVar("Kept", Pixels, NDArray[Any])
 
-    A block that one thread is reading is waited for by the others; if that fails, each tries it itself.
+
+class _SharedReads(Generic[Key, Kept]):
+    """What several threads of one process need, read by the first of them and kept for the others within a bound.
+
+    If a read fails, only its reader fails: the others read it themselves. Not picklable.
     """
 
-    def __init__(self, *, limit_bytes: int = KEPT_BYTES) -> None:
+    def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._lock = threading.Lock()
-        self._kept: OrderedDict[_Key, Future[_Block]] = OrderedDict()
+        self._kept: OrderedDict[Key, Future[Kept]] = OrderedDict()
 
-    def read(self, dataset: Any, path: str, number: int, box: Box) -> _Block:
-        """The pixels of `box`, of band `number` of an open dataset."""
-        out = np.empty((box.height, box.width), dataset.dtypes[number - 1])
-        claimed, others = self._claim([(path, number, block) for block in _blocks(dataset, number, box)])
+    def _share(
+        self,
+        keys: Sequence[Key],
+        read: Callable[[Key], Kept],
+        use: Callable[[Key, Kept], None],
+        *,
+        wanted: Callable[[Key], bool] | None = None,
+        keep: Callable[[Kept], Kept] | None = None,
+    ) -> None:
+        """Hand each to `use`: read by this thread if it is the first to need it, else as another thread read it.
+
+        `wanted` says what others need too (None: all of it), `keep` in which form it is kept. A thread reads all it claimed
+        before it waits for others, so no two threads wait for each other.
+        """
+        claimed, others = self._claim(keys, wanted)
         try:
             while claimed:
                 key, future = claimed[0]
-                pixels = _read_block(dataset, number, key[2])
-                future.set_result(pixels)
+                value = read(key)
+                if future is not None:
+                    future.set_result(value if keep is None else keep(value))
                 claimed.pop(0)
-                _copy_common(out, box, pixels, key[2])
+                use(key, value)
         finally:
-            self._disclaim(claimed)
-        for key, future in others:
+            for key, future in claimed:  # tell those who wait for it that it never will be read
+                if future is not None:
+                    with self._lock:
+                        self._kept.pop(key, None)
+                    future.cancel()
+        for key, promise in others:
             try:
-                pixels = future.result()
+                value = promise.result()
             except CancelledError:
-                pixels = _read_block(dataset, number, key[2])
-            _copy_common(out, box, pixels, key[2])
-        self._trim()
-        return out
+                value = read(key)
+            use(key, value)
 
-    def _claim(self, keys: Sequence[_Key]) -> tuple[list[tuple[_Key, Future[_Block]]], list[tuple[_Key, Future[_Block]]]]:
-        """What this thread reads, and what is there or promised by others."""
-        mine, others = [], []
+    def _claim(
+        self, keys: Sequence[Key], wanted: Callable[[Key], bool] | None
+    ) -> tuple[list[tuple[Key, Future[Kept] | None]], list[tuple[Key, Future[Kept]]]]:
+        """What this thread reads, first what others need too, with a promise to them; and what others promised."""
+        mine: list[tuple[Key, Future[Kept] | None]] = []
+        others = []
         with self._lock:
             for key in keys:
                 if key in self._kept:
                     self._kept.move_to_end(key)
                     others.append((key, self._kept[key]))
-                else:
+                elif wanted is None or wanted(key):
                     self._kept[key] = Future()
                     mine.append((key, self._kept[key]))
-        return mine, others
-
-    def _disclaim(self, claimed: Sequence[tuple[_Key, Future[_Block]]]) -> None:
-        for key, future in claimed:
-            with self._lock:
-                self._kept.pop(key, None)
-            future.cancel()
+                else:
+                    mine.append((key, None))
+        return sorted(mine, key=lambda claim: claim[1] is None), others
 
     def _trim(self) -> None:
+        """Beyond the limit the least recently used of what was read goes. The caller holds the lock."""
+        sizes = {key: future.result().nbytes for key, future in self._kept.items() if future.done()}
+        total = sum(sizes.values())
+        for key, size in sizes.items():
+            if total <= self._limit_bytes:
+                return
+            total -= size
+            del self._kept[key]
+
+
+class SourceBlocks(_SharedReads[tuple[str, int, Box], NDArray[Any]]):
+    """Decoded blocks by file, band and place, the most recently used."""
+
+    def __init__(self, *, limit_bytes: int = KEPT_BYTES) -> None:
+        super().__init__(limit_bytes)
+
+    def read(self, dataset: Any, path: str, number: int, box: Box) -> NDArray[Any]:
+        """The pixels of `box`, of band `number` of an open dataset."""
+        from rasterio.windows import Window
+
+        out = np.empty((box.height, box.width), dataset.dtypes[number - 1])
+
+        def read_block(key: tuple[str, int, Box]) -> NDArray[Any]:
+            block = key[2]
+            pixels: NDArray[Any] = dataset.read(number, window=Window(block.left, block.top, block.width, block.height))
+            return pixels
+
+        def copy(key: tuple[str, int, Box], pixels: NDArray[Any]) -> None:
+            if both := box.common(key[2]):
+                out[both.slices_in(box)] = pixels[both.slices_in(key[2])]
+
+        self._share([(path, number, block) for block in _blocks(dataset, number, box)], read_block, copy)
         with self._lock:
-            sizes = {key: future.result().nbytes for key, future in self._kept.items() if future.done()}
-            total = sum(sizes.values())
-            for key, size in sizes.items():
-                if total <= self._limit_bytes:
-                    return
-                total -= size
-                del self._kept[key]
+            self._trim()
+        return out
 
 
 class SharedSource:
@@ -105,7 +164,7 @@ class SharedSource:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._dataset, name)
 
-    def read(self, number: int, *, window: Any) -> _Block:
+    def read(self, number: int, *, window: Any) -> NDArray[Any]:
         """One band's window, as rasterio's own `read` gives it."""
         box = Box(int(window.row_off), int(window.col_off), int(window.height), int(window.width))
         return self._blocks.read(self._dataset, self._path, number, box)
@@ -120,49 +179,6 @@ def _blocks(dataset: Any, number: int, box: Box) -> list[Box]:
         for top in range(box.top // rows * rows, box.bottom, rows)
         for left in range(box.left // columns * columns, box.right, columns)
     ]
-
-
-def _read_block(dataset: Any, number: int, box: Box) -> _Block:
-    from rasterio.windows import Window
-
-    pixels: _Block = dataset.read(number, window=Window(box.left, box.top, box.width, box.height))
-    return pixels
-
-
-def _copy_common(out: _Block, box: Box, pixels: _Block, block: Box) -> None:
-    both = box.common(block)
-    if both is None:
-        return
-    to_row, to_column = both.top - box.top, both.left - box.left
-    from_row, from_column = both.top - block.top, both.left - block.left
-    out[to_row : to_row + both.height, to_column : to_column + both.width] = pixels[
-        from_row : from_row + both.height, from_column : from_column + both.width
-    ]
-
-
-KEPT_BYTES = 256 << 20
-"""What may wait for neighbours at once; beyond it the oldest is let go and would be read again."""
-PIECE_BYTES = KEPT_BYTES // 2
-
-
-class Pixels(NamedTuple):
-    """A rectangle of a scene as it was read: (B, h, w), (h, w), and classes (h, w) where they come from a raster too."""
-
-    bands: NDArray[Any]
-    valid: NDArray[np.bool_]
-    classes: NDArray[np.uint8] | None
-
-    @property
-    def num_bytes(self) -> int:
-        return self.bands.nbytes + self.valid.nbytes + (0 if self.classes is None else self.classes.nbytes)
-
-    def copy(self) -> Pixels:
-        """Arrays of its own: a view would hold on to the whole strip it was read into."""
-        return Pixels(self.bands.copy(), self.valid.copy(), None if self.classes is None else self.classes.copy())
-
-
-Key = tuple[str, Box]
-Read = Callable[[Box], Pixels]
 
 
 def block_shapes(facts: SceneFacts) -> list[tuple[int, int]]:
@@ -236,85 +252,38 @@ def _covers(blocks: tuple[int, int], segment: tuple[int, int]) -> bool:
     return blocks[0] <= segment[0] and segment[1] <= blocks[1]
 
 
-class SharedRows:
-    """Pieces on their way from the strip that read them to those that still need them. For threads of one process; not picklable.
+class SharedRows(_SharedReads[tuple[str, Box], Pixels]):
+    """Pieces on their way from the strip that read them to those that still need them.
 
     `pieces` are those of every strip that is to be run, by scene and number of the strip. A piece is kept while another of these
-    strips needs it. If reading one fails, only its reader fails: the others read it themselves. `sources` is for files
-    whose blocks follow no strip: bands that are resampled, labels.
+    strips needs it. `sources` is for files whose blocks follow no strip: bands that are resampled, labels.
     """
 
     def __init__(self, pieces: Mapping[tuple[str, int], tuple[Box, ...]], *, limit_bytes: int = KEPT_BYTES) -> None:
+        super().__init__(limit_bytes)
         self._pieces = pieces
-        self._limit_bytes = limit_bytes
-        self._lock = threading.Lock()
         self._waiting = Counter((scene_id, box) for (scene_id, _), boxes in pieces.items() for box in boxes)
-        self._kept: dict[Key, Future[Pixels]] = {}
         self.sources = SourceBlocks()
 
     def pieces(self, scene_id: str, number: int) -> tuple[Box, ...]:
         """What to read for a strip; nothing for one that was not announced."""
         return self._pieces.get((scene_id, number), ())
 
-    def take(self, scene_id: str, boxes: Sequence[Box], read: Read, use: Callable[[Box, Pixels], None]) -> None:
-        """Hand each piece to `use`: read by this thread if it is the first to need it, else as another thread read it.
-
-        A thread reads all it claimed before it waits for others, so no two threads wait for each other.
-        """
-        claimed, others = self._claim([(scene_id, box) for box in boxes])
-        try:
-            while claimed:
-                key, future = claimed[0]
-                pixels = read(key[1])
-                if future is not None:
-                    future.set_result(pixels.copy())
-                claimed.pop(0)
-                use(key[1], pixels)
-        finally:
-            self._disclaim(claimed)
-        for key, future in others:
-            use(key[1], _outcome(future) or read(key[1]))
-        self._forget([(scene_id, box) for box in boxes])
-
-    def _claim(self, keys: Sequence[Key]) -> tuple[list[tuple[Key, Future[Pixels] | None]], list[tuple[Key, Future[Pixels]]]]:
-        """What this thread reads, first what others need too, with a promise to them; and what others promised."""
-        mine: list[tuple[Key, Future[Pixels] | None]] = []
-        others: list[tuple[Key, Future[Pixels]]] = []
-        with self._lock:
-            for key in keys:
-                if key in self._kept:
-                    others.append((key, self._kept[key]))
-                elif self._waiting[key] > 1:
-                    self._kept[key] = Future()
-                    mine.append((key, self._kept[key]))
-                else:
-                    mine.append((key, None))
-        return sorted(mine, key=lambda claim: claim[1] is None), others
-
-    def _disclaim(self, claimed: Sequence[tuple[Key, Future[Pixels] | None]]) -> None:
-        """Tell those who wait for pieces that were not read that they never will be."""
-        for key, future in claimed:
-            if future is not None:
-                with self._lock:
-                    self._kept.pop(key, None)
-                future.cancel()
-
-    def _forget(self, keys: Sequence[Key]) -> None:
-        """One strip less needs these; what nobody waits for goes, and beyond the limit the oldest of what was read."""
+    def take(
+        self, scene_id: str, boxes: Sequence[Box], read: Callable[[Box], Pixels], use: Callable[[Box, Pixels], None]
+    ) -> None:
+        """Hand each piece to `use`, read by this strip or by another; one strip less needs them then."""
+        keys = [(scene_id, box) for box in boxes]
+        self._share(
+            keys,
+            lambda key: read(key[1]),
+            lambda key, pixels: use(key[1], pixels),
+            wanted=lambda key: self._waiting[key] > 1,
+            keep=Pixels.copy,
+        )
         with self._lock:
             for key in keys:
                 self._waiting[key] -= 1
                 if self._waiting[key] <= 0:
                     self._kept.pop(key, None)
-            finished = {key: future.result().num_bytes for key, future in self._kept.items() if future.done()}
-            while finished and sum(finished.values()) > self._limit_bytes:
-                oldest = next(iter(finished))
-                del finished[oldest], self._kept[oldest]
-
-
-def _outcome(future: Future[Pixels]) -> Pixels | None:
-    """What another thread read; None if it failed."""
-    try:
-        return future.result()
-    except CancelledError:
-        return None
+            self._trim()

@@ -258,7 +258,8 @@ def run_work(
 ) -> dict[str, str]:
     """Run what is pending; the reasons by job of those that were given up. Scenes that cannot be read are in their records."""
     refuse_no_room(session, [work[job.job_id] for job in state.pending])
-    runner = _Runner(session, queue, work, pool, workers, jobs_done=len(state.done), tiles_done=_num_tiles(work, state))
+    tiles_done = sum(len(work[job_id].job.items) for job_id in state.done)
+    runner = _Runner(session, queue, work, pool, workers, jobs_done=len(state.done), tiles_done=tiles_done)
     pending, asked = list(state.pending), session.settings.parallel
     estimated_s = num_values(work[job.job_id] for job in pending) / (_VALUES_PER_S * workers)
     num_trial = _TRIAL_STRIPS * workers
@@ -296,10 +297,6 @@ def _unmeasured(asked: str | None, *, workers: int, estimated_s: float) -> Choic
         return Choice("parallel", THREADS, "one worker needs no other process")
     reason = f"GDAL and deflate let other threads run; about {format_seconds(estimated_s)} of work is too little to measure more"
     return Choice("parallel", THREADS, reason, {"estimated_s": round(estimated_s, 1)})
-
-
-def _num_tiles(work: dict[str, StripWork], state: WorkState) -> int:
-    return sum(len(work[job_id].job.items) for job_id in state.done)
 
 
 @dataclass

@@ -100,7 +100,7 @@ def plan_strips(facts: SceneFacts, spec: TileSpec, *, limit_bytes: int = STRIP_B
         for row in range(0, len(lines), rows)
         for column in range(0, len(lines[0]), columns)
     ]
-    return [TileStrip(facts.scene_id, number, _reading_box(part, facts.grid), tuple(part)) for number, part in enumerate(parts)]
+    return [TileStrip(facts.scene_id, number, reading_box(part, facts.grid), tuple(part)) for number, part in enumerate(parts)]
 
 
 def shared_rows(specs: Sequence[TileSpec], strips: Sequence[TileStrip]) -> SharedRows:
@@ -118,15 +118,14 @@ def _window_rows(spec: TileSpec) -> list[list[TileWindow]]:
     grid, size_px = spec.facts.grid, spec.size_px
     tops = plan_starts(grid.height, size_px, spec.overlap_px)
     lefts = plan_starts(grid.width, size_px, spec.overlap_px)
+
+    def window(row: int, col: int, box: Box) -> TileWindow:
+        inside = box if spec.edges == "padded" else box.within(grid.height, grid.width)
+        return TileWindow(f"{spec.facts.scene_id}_r{box.top:05d}_c{box.left:05d}", row, col, inside)
+
     return [
-        [_window(spec, row, col, Box(top, left, size_px, size_px)) for col, left in enumerate(lefts)]
-        for row, top in enumerate(tops)
+        [window(row, col, Box(top, left, size_px, size_px)) for col, left in enumerate(lefts)] for row, top in enumerate(tops)
     ]
-
-
-def _window(spec: TileSpec, row: int, col: int, box: Box) -> TileWindow:
-    inside = box if spec.edges == "padded" else box.within(spec.facts.grid.height, spec.facts.grid.width)
-    return TileWindow(f"{spec.facts.scene_id}_r{box.top:05d}_c{box.left:05d}", row, col, inside)
 
 
 def _choose_shape(facts: SceneFacts, spec: TileSpec, line: Sequence[TileWindow], *, limit_bytes: int) -> tuple[int, int]:
@@ -162,7 +161,8 @@ def _columns_to_join(line: Sequence[TileWindow], room_px: int, block_px: int) ->
     return next(aligned, most)
 
 
-def _reading_box(windows: Sequence[TileWindow], grid: Grid) -> Box:
+def reading_box(windows: Sequence[TileWindow], grid: Grid) -> Box:
+    """What is read for these windows: the rectangle around them, as far as the scene goes."""
     top, left = min(window.box.top for window in windows), min(window.box.left for window in windows)
     bottom, right = max(window.box.bottom for window in windows), max(window.box.right for window in windows)
     return Box(top, left, bottom - top, right - left).within(grid.height, grid.width)
@@ -216,7 +216,7 @@ def run_strip(
         clocked = _ClockedPool(pool if pool is not None else _pool_of_process(), clock, _stray_files(spec.facts), sources)
         pixels = _read_strip(strip, spec, clocked, clock, shared)
         scratch = np.empty(spec.facts.num_bands * spec.size_px**2, pixels.bands.dtype)
-        cutting = _Cutting(strip.box, spec, pixels, scratch, clocked, clock)
+        cutting = _StripCutter(strip.box, spec, pixels, scratch, clocked, clock)
         records = tuple(cutting.make_tile(window) for window in strip.windows)
     tally = clock.tally()
     return StripResult(records, {name: tally[name][0] for name in STAGES}, {name: tally[name][1] for name in STAGES})
@@ -271,7 +271,7 @@ def _read_strip(strip: TileStrip, spec: TileSpec, pool: HandlePool, clock: Clock
 
     def read(piece: Box) -> Pixels:
         """A piece that lies within the strip is read into its place."""
-        place = _part(whole.bands, piece, box) if piece.common(box) == piece else None
+        place = whole.bands[:, *piece.slices_in(box)] if piece.common(box) == piece else None
         bands, valid = read_box(facts, piece, pool=pool, dtype=spec.store, out=place)
         return Pixels(bands, valid, _read_classes(spec, piece, bands, valid, pool, clock))
 
@@ -281,7 +281,7 @@ def _read_strip(strip: TileStrip, spec: TileSpec, pool: HandlePool, clock: Clock
             return
         for target, source in zip(whole, pixels, strict=True):
             if target is not None and source is not None:
-                _copy(_part(target, inside, box), _part(source, inside, piece))
+                _copy(target[..., *inside.slices_in(box)], source[..., *inside.slices_in(piece)])
 
     with clock.stage("read"):
         pieces = shared.pieces(strip.scene_id, strip.number) if shared is not None else ()
@@ -301,19 +301,13 @@ def _read_classes(
         return spec.mask.mask(spec.facts, box, bands, valid, pool)
 
 
-def _part(array: NDArray[Any], part: Box, whole: Box) -> NDArray[Any]:
-    """A view of `part` in the last two axes of an array that covers `whole`."""
-    top, left = part.top - whole.top, part.left - whole.left
-    return array[..., top : top + part.height, left : left + part.width]
-
-
 def _copy(target: NDArray[Any], source: NDArray[Any]) -> None:
     if target.__array_interface__["data"] != source.__array_interface__["data"]:
         target[...] = source
 
 
 @dataclass(frozen=True)
-class _Cutting:
+class _StripCutter:
     """A strip that was read, and what it takes to make tiles of it. `scratch` holds the bands of one tile at a time."""
 
     box: Box
@@ -327,7 +321,8 @@ class _Cutting:
         """Mask, normalise and write one window; or skip it, where too little of it is valid."""
         spec, box = self.spec, window.box
         inside = box.within(spec.facts.grid.height, spec.facts.grid.width)
-        bands, valid = _part(self.pixels.bands, inside, self.box), _part(self.pixels.valid, inside, self.box)
+        rows, columns = inside.slices_in(self.box)
+        bands, valid = self.pixels.bands[:, rows, columns], self.pixels.valid[rows, columns]
         valid_share = int(np.count_nonzero(valid)) / (box.height * box.width)
         if valid_share < spec.min_valid:
             return TileRecord(window.tile_id, "", window.row, window.col, box, valid_share, {}, "", 0, skipped=True)
@@ -344,7 +339,7 @@ class _Cutting:
 
     def _classes(self, inside: Box, bands: NDArray[Any], valid: NDArray[np.bool_]) -> NDArray[np.uint8] | None:
         if self.pixels.classes is not None:
-            return _part(self.pixels.classes, inside, self.box)
+            return self.pixels.classes[inside.slices_in(self.box)]
         if self.spec.mask is None:
             return None
         physical = to_physical(bands, self.spec.facts) if self.spec.store == "raw" else bands
