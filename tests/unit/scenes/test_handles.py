@@ -155,7 +155,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import numpy as np
 from unchoke.core.boxes import Box
-from unchoke.scenes.raster import HandlePool, inspect_scene, read_box
+from unchoke.scenes.handles import HandlePool
+from unchoke.scenes.inspect_scene import inspect_scene
+from unchoke.scenes.raster import read_box
 from unchoke.scenes.scene_files import BandFile, Scene
 
 root = Path(sys.argv[1])
@@ -193,7 +195,7 @@ def test_five_hundred_scenes_of_four_bands_fit_in_64_descriptors(tmp_path, make_
 
 OUT_OF_DESCRIPTORS = """
 import os, resource, sys
-from unchoke.scenes.raster import HandlePool
+from unchoke.scenes.handles import HandlePool
 resource.setrlimit(resource.RLIMIT_NOFILE, (48, 48))
 pool = HandlePool(40)   # more than there will be
 paths = sys.argv[1:]
@@ -221,7 +223,7 @@ def test_out_of_descriptors_the_pool_closes_half_and_goes_on(files, make_raster,
 
 FORKED = """
 import os, sys, threading
-from unchoke.scenes.raster import HandlePool
+from unchoke.scenes.handles import HandlePool
 pool = HandlePool(6)
 paths = sys.argv[1:]
 def read(path):
@@ -247,7 +249,7 @@ def test_a_forked_child_reads_on_its_own_and_the_parent_goes_on(files):
 
 SPAWNED = """
 import multiprocessing, sys
-from unchoke.scenes.raster import HandlePool
+from unchoke.scenes.handles import HandlePool
 
 def read(job):
     pool, path = job
