@@ -1,15 +1,20 @@
-"""Small training code with a known choke point, and a rule with a mechanical fix, for tests of what shows or repairs them."""
+"""One rule run over pieces of code, small training code with a known choke point, and a rule with a mechanical fix."""
 
 from __future__ import annotations
 
 import ast
 import json
+import textwrap
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from unchoke.code.program import Program
+from unchoke.code.source import parse_source
+from unchoke.linting.fixing import fix_source
+from unchoke.linting.lint_engine import LintFinding, lint_source
 from unchoke.linting.rule import Edit, Hit, Rule
-from unchoke.linting.rules import LoadedRule
+from unchoke.linting.rules import LoadedRule, load_rule
 
 CODE = "stat-per-sample"
 LINE, COLUMN = 10, 12  # of the choke point in BAD; the column counts from 1
@@ -28,6 +33,42 @@ class Leaves(Dataset):
 """
 GOOD = "import os\n\nprint(os.getcwd())\n"
 BROKEN = "def broken(:\n    pass\n"
+
+
+@dataclass(frozen=True)
+class OneRule:
+    """A rule by its code, asked about pieces of code; `head` stands before each of them."""
+
+    code: str
+    head: str = ""
+
+    def found(self, source: str) -> list[LintFinding]:
+        """What it finds in this script as it is, without the head."""
+        found, problems = lint_source(parse_source("train.py", source.encode()), [load_rule(self.code)])
+        assert not problems
+        return found
+
+    def whole(self, body: str) -> str:
+        """The script to be read; code that begins on a line of its own is moved to the left."""
+        return self.head + (textwrap.dedent(body) if body.startswith("\n") else body)
+
+    def lines(self, body: str) -> list[int]:
+        return [item.place.line for item in self.found(self.whole(body))]
+
+    def texts(self, body: str) -> list[str]:
+        """The lines found, as text."""
+        source = self.whole(body)
+        return [source.splitlines()[item.place.line - 1].strip() for item in self.found(source)]
+
+    def marked(self, body: str) -> list[int]:
+        """The lines that end with `# here`, counted with the head."""
+        return [number for number, line in enumerate(self.whole(body).splitlines(), start=1) if line.endswith("# here")]
+
+    def fixed(self, source: str) -> str:
+        """The script after its mechanical fixes."""
+        data = source.encode()
+        done = fix_source(parse_source("train.py", data), data, self.found(source))
+        return done.data.decode() if done else source
 
 
 def notebook(*cells: str) -> str:

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
+import books
 from unchoke.code.program import Program
 from unchoke.code.source import parse_source
 from unchoke.notebooks.cells import Reading, read_cells
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-import books
 
 LOOP = """
 def train_one(model, loader):

@@ -13,8 +13,6 @@ from unchoke.notebooks.cell_record import CellRun, CellTask, NotebookRun
 from unchoke.notebooks.run_cells import choose_kernel, run_cells
 
 pytest.importorskip("ipykernel")
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 import books
 
 KEEP_HOLD = "import time\nwhile True:\n    try:\n        time.sleep(1)\n    except KeyboardInterrupt:\n        pass"

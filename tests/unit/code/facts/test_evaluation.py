@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
-from unchoke.code.facts.vocabulary import is_evaluating_name, role_of
-
-sys.path.insert(0, str(Path(__file__).parents[3]))
-
 from programs import book, script
+from unchoke.code.facts.vocabulary import is_evaluating_name, role_of
 
 EVALUATING = """
     evaluate eval_epoch validate val_one_epoch test test_model predict_photo run_inference _infer do_validation val_acc

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from unchoke.code.constant_values import UNKNOWN
-
-sys.path.insert(0, str(Path(__file__).parents[3]))
-
 from programs import script
+from unchoke.code.constant_values import UNKNOWN
 
 HEAD = """
 import os

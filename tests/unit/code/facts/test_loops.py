@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
+from programs import script
 from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.program import Program
-
-sys.path.insert(0, str(Path(__file__).parents[3]))
-
-from programs import script
 
 
 def loops(text: str) -> list[tuple[str, int, int | None, object]]:

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
-from unchoke.code.program import Program
-
-sys.path.insert(0, str(Path(__file__).parents[3]))
-
 from programs import script
+from unchoke.code.program import Program
 
 
 def kinds(program: Program) -> dict[str, str]:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import textwrap
 
 import pytest
-
-from unchoke.code.source import parse_source
-from unchoke.linting.lint_engine import lint_source
-from unchoke.linting.rules import load_rule
+from tests.linted import OneRule
 
 HEAD = """
 import torch, argparse
@@ -20,11 +17,7 @@ from tensorflow import keras
 LOOP = "for x, y in loader:\n    loss = criterion(model(x), y)\n    loss.backward()\n    optimizer.step()\n"
 
 
-def lines(source: str) -> list[str]:
-    text = HEAD + textwrap.dedent(source)
-    found, problems = lint_source(parse_source("train.py", text.encode()), [load_rule("anomaly-mode")])
-    assert not problems
-    return [text.splitlines()[item.place.line - 1].strip() for item in found]
+lines = OneRule("anomaly-mode", HEAD).texts
 
 
 @pytest.mark.parametrize(

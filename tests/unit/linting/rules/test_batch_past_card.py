@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import textwrap
-
 import pytest
+from tests.linted import OneRule
 
 from unchoke.code.program import Program
 from unchoke.code.source import parse_source
-from unchoke.linting.lint_engine import lint_source
-from unchoke.linting.rules import load_rule
 from unchoke.linting.rules.batch_past_card import stated_card
 
-
-def lines(source: str) -> list[str]:
-    text = textwrap.dedent(source)
-    found, problems = lint_source(parse_source("train.py", text.encode()), [load_rule("batch-past-card")])
-    assert not problems
-    return [text.splitlines()[item.place.line - 1].strip() for item in found]
+lines = OneRule("batch-past-card").texts
 
 
 @pytest.mark.parametrize(

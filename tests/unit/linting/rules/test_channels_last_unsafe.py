@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from unchoke.code.source import parse_source
-from unchoke.linting.fixing import fix_source
-from unchoke.linting.lint_engine import LintFinding, lint_source
-from unchoke.linting.rules import load_rule
+from tests.linted import OneRule
 
 HEAD = """\
 import torch
@@ -146,30 +142,19 @@ m = Net()
 ]
 
 
-def found_in(source: str) -> list[LintFinding]:
-    found, problems = lint_source(parse_source("train.py", source.encode()), [load_rule("channels-last-unsafe")])
-    assert not problems
-    return found
+RULE = OneRule("channels-last-unsafe", HEAD)
 
 
 @pytest.mark.parametrize("body", FOUND)
 def test_it_is_found(body: str) -> None:
-    source = HEAD + body
-    wanted = [number for number, line in enumerate(source.splitlines(), start=1) if line.endswith("# here")]
-    assert [item.place.line for item in found_in(source)] == wanted
+    assert RULE.lines(body) == RULE.marked(body)
 
 
 @pytest.mark.parametrize("body", SILENT)
 def test_it_is_silent(body: str) -> None:
-    assert found_in(HEAD + body) == []
-
-
-def fixed(source: str) -> str:
-    data = source.encode()
-    done = fix_source(parse_source("train.py", data), data, found_in(source))
-    return done.data.decode() if done else source
+    assert RULE.lines(body) == []
 
 
 def test_the_fix_writes_reshape_and_nothing_else() -> None:
     source = HEAD + "x = x.to(memory_format=torch.channels_last)\ny = (x\n     .view(4, -1))\n"
-    assert fixed(source) == source.replace(".view(", ".reshape(")
+    assert RULE.fixed(source) == source.replace(".view(", ".reshape(")

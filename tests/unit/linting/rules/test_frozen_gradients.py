@@ -5,10 +5,7 @@ from __future__ import annotations
 import textwrap
 
 import pytest
-
-from unchoke.code.source import parse_source
-from unchoke.linting.lint_engine import lint_source
-from unchoke.linting.rules import load_rule
+from tests.linted import OneRule
 
 HEAD = """
 import torch, timm
@@ -19,11 +16,7 @@ from torchvision import models
 """
 
 
-def lines(source: str) -> list[str]:
-    text = HEAD + textwrap.dedent(source)
-    found, problems = lint_source(parse_source("train.py", text.encode()), [load_rule("frozen-gradients")])
-    assert not problems
-    return [text.splitlines()[item.place.line - 1].strip() for item in found]
+lines = OneRule("frozen-gradients", HEAD).texts
 
 
 def script(made: str, forward: str) -> str:

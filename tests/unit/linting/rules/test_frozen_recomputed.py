@@ -5,10 +5,7 @@ from __future__ import annotations
 import textwrap
 
 import pytest
-
-from unchoke.code.source import parse_source
-from unchoke.linting.lint_engine import lint_source
-from unchoke.linting.rules import load_rule
+from tests.linted import OneRule
 
 TORCH = """
 import torch, timm, random
@@ -22,10 +19,7 @@ PLAIN = "T.Compose([T.Resize(256), T.CenterCrop(224), T.ToTensor()])"
 
 
 def lines(source: str, head: str = TORCH) -> list[str]:
-    text = head + textwrap.dedent(source)
-    found, problems = lint_source(parse_source("train.py", text.encode()), [load_rule("frozen-recomputed")])
-    assert not problems
-    return [text.splitlines()[item.place.line - 1].strip() for item in found]
+    return OneRule("frozen-recomputed", head).texts(source)
 
 
 def script(

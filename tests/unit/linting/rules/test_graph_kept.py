@@ -5,10 +5,10 @@ from __future__ import annotations
 import textwrap
 
 import pytest
+from tests.linted import OneRule
 
 from unchoke.code.source import parse_source
-from unchoke.linting.fixing import fix_source
-from unchoke.linting.lint_engine import LintFinding, lint_source
+from unchoke.linting.lint_engine import lint_source
 from unchoke.linting.rules import load_rule
 
 HEAD = """
@@ -19,22 +19,12 @@ criterion = nn.CrossEntropyLoss()
 """
 
 
-def found_in(source: str) -> list[LintFinding]:
-    found, problems = lint_source(parse_source("train.py", source.encode()), [load_rule("graph-kept")])
-    assert not problems
-    return found
-
-
-def lines(source: str) -> list[str]:
-    text = HEAD + textwrap.dedent(source)
-    return [text.splitlines()[item.place.line - 1].strip() for item in found_in(text)]
+RULE = OneRule("graph-kept", HEAD)
+lines = RULE.texts
 
 
 def fixed(source: str) -> str:
-    data = (HEAD + textwrap.dedent(source)).encode()
-    read = parse_source("train.py", data)
-    done = fix_source(read, data, found_in(data.decode()))
-    return done.data.decode() if done else ""
+    return RULE.fixed(RULE.whole(source))
 
 
 def loop(
@@ -305,7 +295,7 @@ def test_no_fix_where_the_sum_goes_somewhere_unknown(after: str) -> None:
     for body in ("total += loss", "losses.append(loss)"):
         source = loop(body, after=after)
         assert lines(source) == [body]
-        assert fixed(source) == ""
+        assert fixed(source) == RULE.whole(source)
 
 
 def test_no_fix_for_what_may_be_no_tensor() -> None:
@@ -317,4 +307,4 @@ def test_no_fix_for_what_may_be_no_tensor() -> None:
             print(len(outs))
     """
     assert lines(source) == ["outs.append(model(x))"]
-    assert fixed(source) == ""
+    assert fixed(source) == RULE.whole(source)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from unchoke.code.source import parse_source
-from unchoke.linting.lint_engine import LintFinding, lint_source
-from unchoke.linting.rules import load_rule
+from tests.linted import OneRule
 
 HEAD = """\
 import torch
@@ -149,19 +146,14 @@ with tf.device("/GPU:0"):
 ]
 
 
-def found_in(source: str) -> list[LintFinding]:
-    found, problems = lint_source(parse_source("train.py", source.encode()), [load_rule("hard-coded-cuda")])
-    assert not problems
-    return found
+RULE = OneRule("hard-coded-cuda", HEAD)
 
 
 @pytest.mark.parametrize("body", FOUND)
 def test_it_is_found(body: str) -> None:
-    source = HEAD + body
-    wanted = [number for number, line in enumerate(source.splitlines(), start=1) if line.endswith("# here")]
-    assert [item.place.line for item in found_in(source)] == wanted
+    assert RULE.lines(body) == RULE.marked(body)
 
 
 @pytest.mark.parametrize("body", SILENT)
 def test_it_is_silent(body: str) -> None:
-    assert found_in(HEAD + body) == []
+    assert RULE.lines(body) == []

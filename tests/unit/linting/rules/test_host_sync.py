@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from unchoke.code.source import parse_source
-from unchoke.linting.lint_engine import LintFinding, lint_source
-from unchoke.linting.rules import load_rule
+from tests.linted import OneRule
 
 HEAD = """\
 import torch
@@ -161,31 +158,26 @@ SILENT = [
 ]
 
 
-def found_in(source: str) -> list[LintFinding]:
-    found, problems = lint_source(parse_source("train.py", source.encode()), [load_rule("host-sync")])
-    assert not problems
-    return found
+RULE = OneRule("host-sync", HEAD)
 
 
 @pytest.mark.parametrize("body", FOUND)
 def test_it_is_found(body: str) -> None:
-    source = HEAD + body
-    wanted = [number for number, line in enumerate(source.splitlines(), start=1) if line.endswith("# here")]
-    assert [item.place.line for item in found_in(source)] == wanted
+    assert RULE.lines(body) == RULE.marked(body)
 
 
 @pytest.mark.parametrize("body", SILENT)
 def test_it_is_silent(body: str) -> None:
-    assert found_in(HEAD + body) == []
+    assert RULE.lines(body) == []
 
 
 @pytest.mark.parametrize("device", ['device = "cpu"', ""], ids=["stated", "no word of any"])
 def test_nothing_waits_on_the_cpu(device: str) -> None:
     loop = "for x, y in loader:\n    loss = criterion(model(x), y)\n    loss.backward()\n    total += loss.item()\n"
-    assert found_in(f"import torch\n{device}\n{loop}") == []
+    assert RULE.found(f"import torch\n{device}\n{loop}") == []
 
 
 def test_the_fix_uses_the_names_of_the_author() -> None:
-    [hit] = [item.hit for item in found_in(HEAD + "        total += loss.item() * len(x)\n")]
+    [hit] = [item.hit for item in RULE.found(HEAD + "        total += loss.item() * len(x)\n")]
     assert "`total += loss.detach() * len(x)`" in hit.fix
     assert "`total.item()` once after the loop" in hit.fix

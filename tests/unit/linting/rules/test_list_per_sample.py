@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.linted import OneRule
 
-from unchoke.code.source import parse_source
-from unchoke.linting.lint_engine import lint_source
-from unchoke.linting.rules import load_rule
-
-
-def lines(code: str) -> list[int]:
-    found, problems = lint_source(parse_source("train.py", code.encode()), [load_rule("list-per-sample")])
-    assert not problems
-    return [item.place.line for item in found]
+lines = OneRule("list-per-sample").lines
 
 
 HEAD = """import fnmatch, glob, os

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from unchoke.code.source import parse_source
-from unchoke.linting.fixing import fix_source
-from unchoke.linting.lint_engine import LintFinding, lint_source
-from unchoke.linting.rules import load_rule
+from tests.linted import OneRule
 
 HEAD = """\
 import torch
@@ -155,28 +151,17 @@ def evaluate(model, ds):
 ]
 
 
-def found_in(source: str) -> list[LintFinding]:
-    found, problems = lint_source(parse_source("train.py", source.encode()), [load_rule("no-inference-mode")])
-    assert not problems
-    return found
+RULE = OneRule("no-inference-mode", HEAD)
 
 
 @pytest.mark.parametrize("body", FOUND)
 def test_it_is_found(body: str) -> None:
-    source = HEAD + body
-    wanted = [number for number, line in enumerate(source.splitlines(), start=1) if line.endswith("# here")]
-    assert [item.place.line for item in found_in(source)] == wanted
+    assert RULE.lines(body) == RULE.marked(body)
 
 
 @pytest.mark.parametrize("body", SILENT)
 def test_it_is_silent(body: str) -> None:
-    assert found_in(HEAD + body) == []
-
-
-def fixed(source: str) -> str:
-    data = source.encode()
-    done = fix_source(parse_source("train.py", data), data, found_in(source))
-    return done.data.decode() if done else source
+    assert RULE.lines(body) == []
 
 
 @pytest.mark.parametrize(
@@ -194,10 +179,10 @@ def test_no_grad_is_written_only_where_plain_numbers_leave(line: str, is_safe: b
     source = (
         HEAD + f"def evaluate(model, loader, kept):\n    total = 0\n    for x, y in loader:\n        {line}\n    return total\n"
     )
-    assert len(found_in(source)) == 1
-    assert fixed(source) == (source.replace("def evaluate", "@torch.no_grad()\ndef evaluate") if is_safe else source)
+    assert len(RULE.found(source)) == 1
+    assert RULE.fixed(source) == (source.replace("def evaluate", "@torch.no_grad()\ndef evaluate") if is_safe else source)
 
 
 def test_the_fix_keeps_indentation_and_line_ends() -> None:
     source = "import torch\r\nclass Run:\r\n\tdef evaluate(self, x):\r\n\t\treturn self.model(x).argmax(1).tolist()\r\n"
-    assert fixed(source) == source.replace("\tdef", "\t@torch.no_grad()\r\n\tdef")
+    assert RULE.fixed(source) == source.replace("\tdef", "\t@torch.no_grad()\r\n\tdef")

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from unchoke.code.source import parse_source
-from unchoke.linting.lint_engine import LintFinding, lint_source
-from unchoke.linting.rules import load_rule
+from tests.linted import OneRule
 
 HEAD = """\
 import torch
@@ -117,19 +114,14 @@ y = model(x).to("cpu", non_blocking=False).numpy()
 ]
 
 
-def found_in(source: str) -> list[LintFinding]:
-    found, problems = lint_source(parse_source("train.py", source.encode()), [load_rule("non-blocking-unsafe")])
-    assert not problems
-    return found
+RULE = OneRule("non-blocking-unsafe", HEAD)
 
 
 @pytest.mark.parametrize("body", FOUND)
 def test_it_is_found(body: str) -> None:
-    source = HEAD + body
-    wanted = [number for number, line in enumerate(source.splitlines(), start=1) if line.endswith("# here")]
-    assert [item.place.line for item in found_in(source)] == wanted
+    assert RULE.lines(body) == RULE.marked(body)
 
 
 @pytest.mark.parametrize("body", SILENT)
 def test_it_is_silent(body: str) -> None:
-    assert found_in(HEAD + body) == []
+    assert RULE.lines(body) == []

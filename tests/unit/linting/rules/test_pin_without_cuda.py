@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from unchoke.code.source import parse_source
-from unchoke.linting.fixing import fix_source
-from unchoke.linting.lint_engine import LintFinding, lint_source
-from unchoke.linting.rules import load_rule
+from tests.linted import OneRule
 
 HEAD = """\
 import torch
@@ -82,33 +78,22 @@ buffer = torch.empty(3, pin_memory=True)
 ]
 
 
-def found_in(source: str) -> list[LintFinding]:
-    found, problems = lint_source(parse_source("train.py", source.encode()), [load_rule("pin-without-cuda")])
-    assert not problems
-    return found
+RULE = OneRule("pin-without-cuda", HEAD)
 
 
 @pytest.mark.parametrize("body", FOUND)
 def test_it_is_found(body: str) -> None:
-    source = HEAD + body
-    wanted = [number for number, line in enumerate(source.splitlines(), start=1) if line.endswith("# here")]
-    assert [item.place.line for item in found_in(source)] == wanted
+    assert RULE.lines(body) == RULE.marked(body)
 
 
 @pytest.mark.parametrize("body", SILENT)
 def test_it_is_silent(body: str) -> None:
-    assert found_in(HEAD + body) == []
-
-
-def fixed(source: str) -> str:
-    data = source.encode()
-    done = fix_source(parse_source("train.py", data), data, found_in(source))
-    return done.data.decode() if done else source
+    assert RULE.lines(body) == []
 
 
 def test_the_fix_asks_by_the_name_torch_has_here() -> None:
-    assert fixed('import torch as th\ndevice = "cpu"\nDataLoader(ds, pin_memory=True)\n').endswith(
+    assert RULE.fixed('import torch as th\ndevice = "cpu"\nDataLoader(ds, pin_memory=True)\n').endswith(
         "pin_memory=th.cuda.is_available())\n"
     )
     without = 'from torch.utils.data import DataLoader\ndevice = "cpu"\nDataLoader(ds, pin_memory=True)\n'
-    assert fixed(without) == without
+    assert RULE.fixed(without) == without

@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-import textwrap
-
 import pytest
+from tests.linted import OneRule
 
-from unchoke.code.source import parse_source
-from unchoke.linting.lint_engine import lint_source
-from unchoke.linting.rules import load_rule
-
-
-def lines(source: str) -> list[int]:
-    found, problems = lint_source(
-        parse_source("train.py", textwrap.dedent(source).encode()), [load_rule("start-method-at-import")]
-    )
-    assert not problems
-    return [item.place.line for item in found]
+lines = OneRule("start-method-at-import").lines
 
 
 @pytest.mark.parametrize(

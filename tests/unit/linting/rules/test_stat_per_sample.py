@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.linted import OneRule
 
 from unchoke.code.source import parse_source
 from unchoke.linting.lint_engine import lint_source
@@ -18,10 +19,7 @@ class Photos(Dataset):
 """
 
 
-def lines(code: str) -> list[int]:
-    found, problems = lint_source(parse_source("train.py", code.encode()), [load_rule("stat-per-sample")])
-    assert not problems
-    return [item.place.line for item in found]
+lines = OneRule("stat-per-sample").lines
 
 
 @pytest.mark.parametrize(

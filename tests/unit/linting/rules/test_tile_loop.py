@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import textwrap
 
 import pytest
+from tests.linted import OneRule
 
 from unchoke.code.source import parse_source
 from unchoke.linting.lint_engine import lint_source
@@ -20,11 +20,7 @@ model = timm.create_model("resnet18").eval()
 """
 
 
-def lines(source: str) -> list[str]:
-    text = HEAD + textwrap.dedent(source)
-    found, problems = lint_source(parse_source("predict.py", text.encode()), [load_rule("tile-loop")])
-    assert not problems
-    return [text.splitlines()[item.place.line - 1].strip() for item in found]
+lines = OneRule("tile-loop", HEAD).texts
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from unchoke.code.source import parse_source
-from unchoke.linting.lint_engine import lint_source
-from unchoke.linting.rules import load_rule
+from tests.linted import OneRule
 
 IMPORTS = """
 from multiprocessing import Pool
@@ -67,17 +64,14 @@ pool.map(work, seeds)
 """
 
 
-def num_found(case: str) -> int:
-    found, problems = lint_source(parse_source("train.py", (IMPORTS + case).encode()), [load_rule("uneven-map")])
-    assert not problems
-    return len(found)
+RULE = OneRule("uneven-map", IMPORTS)
 
 
 @pytest.mark.parametrize("case", FOUND.split("---\n"))
 def test_it_is_found_once(case: str) -> None:
-    assert num_found(case) == 1
+    assert len(RULE.lines(case)) == 1
 
 
 @pytest.mark.parametrize("case", SILENT.split("---\n"))
 def test_it_is_left_alone(case: str) -> None:
-    assert num_found(case) == 0
+    assert RULE.lines(case) == []
