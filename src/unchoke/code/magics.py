@@ -16,12 +16,9 @@ _PYTHON_CELLS = frozenset(
     {"time", "timeit", "capture", "prun", "memit", "mprun", "lprun", "debug", "choke", "px", "wandb", "pyinstrument"}
 )
 _OTHER_CELLS = frozenset(
-    {
-        "bash", "sh", "script", "system", "sx", "!", "cmd", "powershell", "writefile", "file", "html", "javascript", "js",
-        "latex", "markdown", "svg", "perl", "ruby", "pypy", "python", "python2", "python3", "cython", "sql", "bigquery", "r",
-        "julia", "cu", "writetemplate", "appendfile", "css", "shell", "rust", "skip", "false", "script_magic", "ai", "manim",
-        "mermaid", "dot",
-    }
+    {"bash", "sh", "script", "system", "sx", "!", "cmd", "powershell", "writefile", "file", "html", "javascript", "js", "latex",
+     "markdown", "svg", "perl", "ruby", "pypy", "python", "python2", "python3", "cython", "sql", "bigquery", "r", "julia", "cu",
+     "writetemplate", "appendfile", "css", "shell", "rust", "skip", "false", "script_magic", "ai", "manim", "mermaid", "dot"}
 )  # fmt: skip
 # Line magics whose argument is Python that is run.
 _TIMED = re.compile(r"%(?:time|timeit|prun|memit|mprun|lprun)\b(?:[ \t]+-[a-zA-Z]+(?:[ \t]*[\d.]+)?)*[ \t]+(?=[^\s-])")

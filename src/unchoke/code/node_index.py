@@ -169,3 +169,18 @@ def default_of(function: FunctionNode | ast.Lambda, name: str) -> ast.expr | Non
         if item.arg == name:
             return keyword
     return None
+
+
+def arguments(call: ast.Call) -> list[ast.expr]:
+    """All that a call is given, by place and by name."""
+    return [*call.args, *(keyword.value for keyword in call.keywords)]
+
+
+def names_in(target: ast.AST) -> set[str]:
+    """The plain names in a target: the variables that an assignment or a loop sets."""
+    return {part.id for part in ast.walk(target) if isinstance(part, ast.Name)}
+
+
+def is_none(node: ast.AST | None) -> bool:
+    """Is this the constant None, written out?"""
+    return isinstance(node, ast.Constant) and node.value is None

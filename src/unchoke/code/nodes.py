@@ -17,8 +17,7 @@ from unchoke.code.naming import Naming
 from unchoke.code.node_index import FunctionNode, Index, LoopNode
 from unchoke.code.source import Cell, Place, Prose, SourceFile, prose_of
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_DOCUMENTED = (ast.Module, *_FUNCTIONS, ast.ClassDef)
+_DOCUMENTED = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 N = TypeVar("N", bound=ast.AST)
 M = TypeVar("M", bound=ast.AST)
@@ -95,7 +94,7 @@ class Nodes:
         found: list[LoopNode] = []
         number = self.index.number[node]
         for above in self.ancestors(node):
-            if isinstance(above, (*_FUNCTIONS, ast.Lambda, ast.ClassDef)):
+            if isinstance(above, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
                 break
             if isinstance(above, _LOOPS) and self.in_body(above, number):
                 found.append(above)

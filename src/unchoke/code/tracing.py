@@ -15,17 +15,14 @@ from unchoke.code.node_index import FunctionNode, parameters
 from unchoke.code.nodes import Nodes
 from unchoke.code.source import SourceFile
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DEEPEST = 12
 # Methods that give back the object they are called on, and calls that wrap their first argument.
 _SAME_OBJECT = frozenset(
     {"to", "cuda", "cpu", "eval", "train", "half", "float", "double", "requires_grad_", "train_", "with_format"}
 )
 _WRAPPERS = frozenset(
-    {
-        "DataParallel", "DistributedDataParallel", "compile", "Subset", "ConcatDataset", "ShuffleDataset", "prepare", "script",
-        "DDP", "CacheDataset", "tqdm", "enumerate", "iter", "random_split", "split",
-    }
+    {"DataParallel", "DistributedDataParallel", "compile", "Subset", "ConcatDataset", "ShuffleDataset", "prepare", "script",
+     "DDP", "CacheDataset", "tqdm", "enumerate", "iter", "random_split", "split"}
 )  # fmt: skip
 
 
@@ -62,7 +59,7 @@ class CallGraph(Nodes):
                 above = self.classes.get(written(base))
                 if above is not None and above is not owner:
                     found.update(self.methods(above))
-            found.update({node.name: node for node in owner.body if isinstance(node, _FUNCTIONS)})
+            found.update({node.name: node for node in owner.body if isinstance(node, FunctionNode)})
         return found
 
     def bases(self, owner: ast.ClassDef, depth: int = 0) -> list[str]:

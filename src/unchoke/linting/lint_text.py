@@ -44,7 +44,11 @@ def render_finding(item: LintFinding) -> str:
     lines = [f"{location(finding.path or '', item.place)}: {finding.code}: {visible(item.rule.title)}"]
     lines += _excerpt(item.source, item.place)
     lines.append(wrap(finding.message, indent="  "))
-    rows = [("gain", _gain(item)), ("fix", _fix(item)), ("command", finding.command)]
+    rows = [
+        ("gain", _gain(item)),
+        ("fix", (f"{item.finding.fix} (--fix does it)" if item.hit.all_edits else item.finding.fix)),
+        ("command", finding.command),
+    ]
     return "\n".join([*lines, *(_labelled(word, text) for word, text in rows if text)])
 
 
@@ -175,10 +179,6 @@ def _labelled(word: str, text: str) -> str:
 def _gain(item: LintFinding) -> str:
     claim = item.rule.claim
     return f"{item.finding.expected_gain} (measured: docs/claims.md, {claim})" if claim else item.finding.expected_gain
-
-
-def _fix(item: LintFinding) -> str:
-    return f"{item.finding.fix} (--fix does it)" if item.hit.all_edits else item.finding.fix
 
 
 def _problem(problem: FileProblem) -> str:

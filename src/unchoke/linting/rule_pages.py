@@ -70,15 +70,12 @@ def write_pages(folder: Path) -> list[str]:
 def _index(rules: Sequence[LoadedRule]) -> str:
     parts = [_INDEX.format(example=rules[0].rule.code)]
     for group in GROUPS:
-        rows = [_row(loaded.rule) for loaded in rules if loaded.rule.group == group]
+        own = [loaded.rule for loaded in rules if loaded.rule.group == group]
+        rows = [f"| [{rule.code}]({rule.code}.md) | {_cell(rule.title)} | {'yes' if rule.fixable else ''} |" for rule in own]
         if rows:
             heading = f"## {group}: {_ABOUT[group]}\n"
             parts.append("\n".join([heading, "| rule | what it is | `--fix` |", "|---|---|---|", *rows]) + "\n")
     return "\n".join(parts)
-
-
-def _row(rule: Rule) -> str:
-    return f"| [{rule.code}]({rule.code}.md) | {_cell(rule.title)} | {'yes' if rule.fixable else ''} |"
 
 
 def _page(loaded: LoadedRule) -> str:

@@ -11,31 +11,18 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from unchoke.code.node_index import FunctionNode
 from unchoke.code.program import Program
 from unchoke.code.source import Cell
 from unchoke.notebooks.deeds import CALLS, ORDER, SHELL
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_DEFINITIONS = (*_FUNCTIONS, ast.ClassDef)
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 _ASIDE = {"imports", "sets constants", "sets seeds", "computes", "shows values"}
 _SHOWS = {
-    "print",
-    "display",
-    "len",
-    "type",
-    "str",
-    "repr",
-    "sorted",
-    "set",
-    "list",
-    "dict",
-    "range",
-    ".head",
-    ".describe",
-    ".format",
-}
+    "print", "display", "len", "type", "str", "repr", "sorted", "set", "list", "dict", "range", ".head", ".describe", ".format",
+}  # fmt: skip
 _IMPLIED = {"trains": "defines the training", "evaluates": "defines evaluation", "defines a model": "builds a model"}
 _RANK = {deed: rank for rank, deed in enumerate(ORDER)}
 _SHELL_LINE = re.compile(r"^\s*(?:[\w.,\s\[\]]+=\s*)?(?:!|%(?=(?:pip|conda|mamba|uv)\b)|%(?:system|sx)\s+)\s*(.*)")
@@ -108,7 +95,7 @@ class _CellReader:
                 yield "imports"
             elif isinstance(statement, ast.ClassDef):
                 yield self._class(statement)
-            elif isinstance(statement, _FUNCTIONS):
+            elif isinstance(statement, FunctionNode):
                 yield self._function(statement)
             elif _is_constant(statement):
                 yield "sets constants"
@@ -126,7 +113,7 @@ class _CellReader:
             return "defines a dataset"
         return "defines a model" if any(_MODELS.search(base) for base in bases) else "defines classes"
 
-    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    def _function(self, node: FunctionNode) -> str:
         inside = self._of_function(node)
         if "trains" in inside:
             return "defines the training"
@@ -134,7 +121,7 @@ class _CellReader:
             return "defines evaluation"
         return "defines a model" if "builds a model" in inside else "defines functions"
 
-    def _evaluates(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    def _evaluates(self, function: FunctionNode) -> bool:
         """Whether it is code for evaluation, by its name or kind, and runs a network."""
         facts = self._program.facts
         named = facts.evaluation_of(function) is not None

@@ -7,7 +7,7 @@ escaped, so that it shows as it is written.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from unchoke.notebooks.notebook_text import (
@@ -58,15 +58,11 @@ def _table(record: Mapping[str, Any]) -> str:
     header = table_header(record)
     rule = ["---:" if place in right else "---" for place in range(len(header))]
     rows = [[*(escape(word) for word in row[:-1]), _strong(row[-1])] for row in table_rows(record)]
-    return "\n".join(_line(row) for row in [header, rule, *rows])
+    return "\n".join(f"| {' | '.join(row)} |" for row in [header, rule, *rows])
 
 
 def _strong(verdict: str) -> str:
     return verdict if verdict == "keep" else f"**{verdict}**"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _details(cell: Mapping[str, Any]) -> list[str]:

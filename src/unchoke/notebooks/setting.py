@@ -132,17 +132,17 @@ def _epochs(program: Program) -> dict[int, int | None]:
     found: dict[int, int | None] = {}
     stated: list[tuple[ast.AST, Any]] = [(fit.call, fit.num_epochs) for fit in program.facts.fits]
     stated += [(loop.epochs or loop.node, loop.num_epochs) for loop in program.facts.training_loops]
-    stated += [(loop, _range(program, loop)) for loop in program.nodes(ast.For) if _is_epoch_loop(loop)]
+    stated += [
+        (loop, _range(program, loop))
+        for loop in program.nodes(ast.For)
+        if any(isinstance(part, ast.Name) and _EPOCH.search(part.id) for part in ast.walk(loop.target))
+    ]
     for node, epochs in stated:
         number = program.cell(node).number
         if number is not None:
             known = [int(value) for value in (found.get(number), epochs) if isinstance(value, int | float)]
             found[number] = max(known, default=None)
     return found
-
-
-def _is_epoch_loop(loop: ast.For) -> bool:
-    return any(isinstance(part, ast.Name) and _EPOCH.search(part.id) for part in ast.walk(loop.target))
 
 
 def _range(program: Program, loop: ast.For) -> int | None:

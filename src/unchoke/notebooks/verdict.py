@@ -29,15 +29,9 @@ _WAITING_SHARE = 0.3
 _LOUD_BYTES = 10_000_000
 _MANY_EPOCHS = 5
 _FETCHES = (
-    "downloads",
-    "unpacks archives",
-    "copies files",
-    "mounts a drive",
-    "runs shell commands",
-    "lists files",
-    "sets constants",
+    "downloads", "unpacks archives", "copies files", "mounts a drive", "runs shell commands", "lists files", "sets constants",
     "imports",
-)
+)  # fmt: skip
 _ON_DATA = {f"unchoke {word}" for word in ("check", "extract", "fit", "train", "tune")}
 _ON_SCENES = {"unchoke tile": "SCENES", "unchoke segment train": "SCENES", "unchoke segment predict": "RUN SCENES"}
 _SET_UP = ("installs packages", "looks at the machine", "frees memory", "runs shell commands", "mounts a drive")

@@ -6,29 +6,14 @@ import ast
 from collections.abc import Iterator
 
 from unchoke.code.constant_values import Values
+from unchoke.code.node_index import FunctionNode, is_none
 
 _BLOCKS = (ast.For, ast.AsyncFor, ast.While, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _SWITCHES = ("debug", "verbose", "log_every", "should_log", "do_log", "print_every", "is_main", "profil", "dry_run", "sanity")
 _COUNTERS = (
-    "step",
-    "iter",
-    "batch_idx",
-    "idx",
-    "batch_i",
-    "it",
-    "i",
-    "n",
-    "k",
-    "b",
-    "ib",
-    "bi",
-    "batch",
-    "nb",
-    "j",
-    "global_step",
-    "epoch",
-    "ep",
-)
+    "step", "iter", "batch_idx", "idx", "batch_i", "it", "i", "n", "k", "b", "ib", "bi", "batch", "nb", "j", "global_step",
+    "epoch", "ep",
+)  # fmt: skip
 
 
 def is_conditional(program: Values, node: ast.AST) -> bool:
@@ -39,7 +24,7 @@ def is_conditional(program: Values, node: ast.AST) -> bool:
 def is_lazy(program: Values, node: ast.AST) -> bool:
     """Is it run once and kept: under `if self.x is None`, `if key not in cache`, `if not hasattr(…)`, `except KeyError`?"""
     for above in program.ancestors(node):
-        if isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        if isinstance(above, FunctionNode | ast.Lambda):
             return False
         if isinstance(above, ast.If) and _is_first_time(above.test) and program.index.holds_any(above.body, node):
             return True
@@ -78,7 +63,7 @@ def _is_first_time(test: ast.expr) -> bool:
 
 
 def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
+    return is_none(node)
 
 
 def _tests_round(program: Values, node: ast.AST) -> Iterator[ast.expr]:
@@ -125,10 +110,6 @@ def _is_now_and_then(test: ast.expr) -> bool:
     return any(_is_one_round(part) for part in ast.walk(test) if isinstance(part, ast.Compare))
 
 
-def _is_text(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
-
-
 def _is_one_round(test: ast.Compare) -> bool:
     """`step == 0`, `i == len(loader) - 1`, `step < 3`."""
     left = test.left
@@ -136,3 +117,7 @@ def _is_one_round(test: ast.Compare) -> bool:
     if isinstance(left, ast.BinOp) and isinstance(left.left, ast.Name):
         name = left.left.id
     return name.lower() in _COUNTERS and isinstance(test.ops[0], ast.Eq | ast.Lt | ast.LtE | ast.In)
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)

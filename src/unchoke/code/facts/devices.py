@@ -18,11 +18,9 @@ _WORD = re.compile(r"^(cuda|mps|cpu)(?::\d+)?$")
 _TF_WORD = re.compile(r"^/?(?:job:[^/]*/)?(?:device:)?(gpu|cpu)(?::\d+)?$", re.IGNORECASE)
 _ACCELERATORS = {"gpu": CUDA, "cuda": CUDA, "mps": MPS, "cpu": CPU}
 _GUARDS = frozenset(
-    {
-        "is_available", "device_count", "list_physical_devices", "list_logical_devices", "is_gpu_available", "gpu_device_name",
-        "is_built_with_cuda", "current_accelerator", "experimental_list_devices", "has_cuda", "list_local_devices",
-        "num_cuda_devices", "auto_device_count",
-    }
+    {"is_available", "device_count", "list_physical_devices", "list_logical_devices", "is_gpu_available", "gpu_device_name",
+     "is_built_with_cuda", "current_accelerator", "experimental_list_devices", "has_cuda", "list_local_devices",
+     "num_cuda_devices", "auto_device_count"}
 )  # fmt: skip
 _OTHER_KINDS = (MPS, "xpu", "npu", "tpu", "hpu", "musa")
 _TAKERS = frozenset({"to", "device", "set_default_device", "to_device", "move_to"})

@@ -47,12 +47,8 @@ def _functions(program: Values) -> Iterator[EvaluationCode]:
         last = program.index.stop(node)
         if node.name in _HOOKS and isinstance(program.parent(node), ast.ClassDef):
             yield EvaluationCode(node, "lightning", True, program.index.number[node], last)
-        elif is_evaluating_name(node.name) and not _trains(program, node):
+        elif is_evaluating_name(node.name) and not any(step_kind(program, call) for call in program.within(node, ast.Call)):
             yield EvaluationCode(node, "function", is_switched_off(program, node), program.index.number[node], last)
-
-
-def _trains(program: Values, node: ast.AST) -> bool:
-    return any(step_kind(program, call) for call in program.within(node, ast.Call))
 
 
 def _after_eval(program: Values) -> Iterator[EvaluationCode]:
@@ -107,7 +103,7 @@ def is_off_at(program: Values, node: ast.AST) -> bool:
     for above in (node, *program.ancestors(node)):
         if isinstance(above, ast.With | ast.AsyncWith) and any(_is_switch(program, item.context_expr) for item in above.items):
             return True
-        if isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef) and above is not node and is_switched_off(program, above):
+        if isinstance(above, FunctionNode) and above is not node and is_switched_off(program, above):
             return True
     return _switched_before(program, node)
 
@@ -128,7 +124,7 @@ def _call_is_off(program: Values, call: ast.Call, function: FunctionNode, depth:
             return True
         if isinstance(above, ast.With | ast.AsyncWith) and any(_is_switch(program, item.context_expr) for item in above.items):
             return True
-        if isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(above, FunctionNode):
             return is_switched_off(program, above, depth + 1)
     return False
 

@@ -21,7 +21,6 @@ NONE: Marks = frozenset()
 Scope = FunctionNode | ast.Lambda | None
 Env = dict[str, Marks]
 K = TypeVar("K")
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 _ROUNDS = 4
 _KEEPING = frozenset({"append", "appendleft", "add", "insert", "extend", "setdefault", "put"})
@@ -31,23 +30,20 @@ _MAPPING = frozenset(
 _SAME_ATTRIBUTES = frozenset({"T", "data", "pixel_array", "real", "mT", "array", "flat"})
 # Calls whose result is the same picture, or a container of it.
 SAME_PICTURE = frozenset(
-    {
-        "array", "asarray", "ascontiguousarray", "asanyarray", "stack", "vstack", "hstack", "dstack", "concatenate",
-        "concat", "cat", "expand_dims", "squeeze", "transpose", "moveaxis", "swapaxes", "float32", "uint8", "float64",
-        "float16", "clip", "pad", "rot90", "fliplr", "flipud", "flip", "roll", "copy", "deepcopy", "astype", "permute",
-        "unsqueeze", "float", "half", "to", "numpy", "div", "div_", "mul", "add", "sub", "from_numpy", "tensor",
-        "as_tensor", "FloatTensor", "Tensor", "convert_to_tensor", "constant", "cast", "convert_image_dtype", "resize",
-        "resize_with_pad", "copyMakeBorder", "rotate", "warpAffine", "warpPerspective", "GaussianBlur", "medianBlur",
-        "blur", "bilateralFilter", "addWeighted", "bitwise_and", "rectangle", "circle", "putText", "line", "drawContours",
-        "undistort", "remap", "LUT", "normalize", "filter2D", "convertScaleAbs", "fastNlMeansDenoisingColored",
-        "img_to_array", "array_to_img", "img_as_float", "img_as_float32", "img_as_ubyte", "rescale", "reshape", "flatten",
-        "ravel", "crop", "convert", "list", "tuple", "dict", "zip", "enumerate", "reversed", "tqdm", "track",
-        "progress_bar", "iter", "next", "get", "pop", "items", "values", "contiguous", "clone", "detach", "view",
-        "train_test_split", "divide", "multiply", "subtract", "maximum", "minimum", "fromarray", "asfarray", "center_crop",
-        "crop_to_bounding_box", "central_crop", "equalizeHist", "exif_transpose", "fit", "get_fdata", "GetArrayFromImage",
-        "per_image_standardization", "to_numpy", "tolist", "pyrDown", "getRectSubPix", "merge", "shuffle", "permutation",
-        "append",
-    }
+    {"array", "asarray", "ascontiguousarray", "asanyarray", "stack", "vstack", "hstack", "dstack", "concatenate", "concat",
+     "cat", "expand_dims", "squeeze", "transpose", "moveaxis", "swapaxes", "float32", "uint8", "float64", "float16", "clip",
+     "pad", "rot90", "fliplr", "flipud", "flip", "roll", "copy", "deepcopy", "astype", "permute", "unsqueeze", "float", "half",
+     "to", "numpy", "div", "div_", "mul", "add", "sub", "from_numpy", "tensor", "as_tensor", "FloatTensor", "Tensor",
+     "convert_to_tensor", "constant", "cast", "convert_image_dtype", "resize", "resize_with_pad", "copyMakeBorder", "rotate",
+     "warpAffine", "warpPerspective", "GaussianBlur", "medianBlur", "blur", "bilateralFilter", "addWeighted", "bitwise_and",
+     "rectangle", "circle", "putText", "line", "drawContours", "undistort", "remap", "LUT", "normalize", "filter2D",
+     "convertScaleAbs", "fastNlMeansDenoisingColored", "img_to_array", "array_to_img", "img_as_float", "img_as_float32",
+     "img_as_ubyte", "rescale", "reshape", "flatten", "ravel", "crop", "convert", "list", "tuple", "dict", "zip", "enumerate",
+     "reversed", "tqdm", "track", "progress_bar", "iter", "next", "get", "pop", "items", "values", "contiguous", "clone",
+     "detach", "view", "train_test_split", "divide", "multiply", "subtract", "maximum", "minimum", "fromarray", "asfarray",
+     "center_crop", "crop_to_bounding_box", "central_crop", "equalizeHist", "exif_transpose", "fit", "get_fdata",
+     "GetArrayFromImage", "per_image_standardization", "to_numpy", "tolist", "pyrDown", "getRectSubPix", "merge", "shuffle",
+     "permutation", "append"}
 )  # fmt: skip
 
 
@@ -118,7 +114,7 @@ class Flow:
             if cell.tree is not None and cell.executed:
                 self._block(cell.tree.body, module, None)
         self._ended(None, module)
-        for scope in self.program.nodes(*_FUNCTIONS, ast.Lambda):
+        for scope in self.program.nodes(ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda):
             self._function(scope)
 
     def _function(self, scope: FunctionNode | ast.Lambda) -> None:
@@ -165,14 +161,14 @@ class Flow:
         elif isinstance(node, ast.Return):
             self._leaves(scope, node.value, env, scope)
         elif isinstance(node, ast.ClassDef):
-            self._block([item for item in node.body if not isinstance(item, _FUNCTIONS)], env, scope)
-        elif not isinstance(node, _FUNCTIONS):
+            self._block([item for item in node.body if not isinstance(item, FunctionNode)], env, scope)
+        elif not isinstance(node, FunctionNode):
             self._compound(node, env, scope)
 
     def _compound(self, node: ast.stmt, env: Env, scope: Scope) -> None:
         if isinstance(node, ast.If):
             self._if(node, env, scope)
-        elif isinstance(node, ast.For | ast.AsyncFor | ast.While):
+        elif isinstance(node, LoopNode):
             self._loop(node, env, scope)
         elif isinstance(node, ast.With | ast.AsyncWith):
             for item in node.items:

@@ -14,11 +14,9 @@ from unchoke.code.node_index import parameters
 from unchoke.code.program import Program
 
 _FACTS_OF = frozenset(
-    {
-        "shape", "size", "width", "height", "ndim", "dtype", "mode", "count", "meta", "profile", "crs", "bounds", "transform",
-        "nbytes", "info", "format", "attrs", "keys", "close", "mean", "std", "min", "max", "sum", "any", "all", "item", "tolist",
-        "argmax", "getbbox",
-    }
+    {"shape", "size", "width", "height", "ndim", "dtype", "mode", "count", "meta", "profile", "crs", "bounds", "transform",
+     "nbytes", "info", "format", "attrs", "keys", "close", "mean", "std", "min", "max", "sum", "any", "all", "item", "tolist",
+     "argmax", "getbbox"}
 )  # fmt: skip
 _NO_COPY = frozenset(
     {"len", "print", "isinstance", "range", "int", "float", "str", "bool", "type", "hasattr", "id", "repr", "max", "min"}
@@ -28,24 +26,12 @@ _READ = frozenset({"item", "detach", "tolist", "numel", "size", "argmax", "backw
 _END = frozenset({"print", "float", "int", "len", "str", "repr", "isinstance", "format", "display", "bool", "type"})
 _THROUGH = frozenset({"sum", "round", "abs", "max", "min", "sorted", "list", "tuple", "zip", "dict", "statistics.mean"})
 _ENDING = (
-    "numpy.",
-    "matplotlib.",
-    "pandas.",
-    "json.",
-    "csv.",
-    "math.",
-    "logging.",
-    "wandb.",
-    "mlflow.",
-    "torchmetrics.",
-    "seaborn.",
+    "numpy.", "matplotlib.", "pandas.", "json.", "csv.", "math.", "logging.", "wandb.", "mlflow.", "torchmetrics.", "seaborn.",
     "sklearn.",
-)
+)  # fmt: skip
 _LOGS = frozenset(
-    {
-        "add_scalar", "add_scalars", "log", "log_metric", "log_metrics", "log_dict", "info", "debug", "warning", "write",
-        "writerow", "set_postfix", "set_postfix_str", "set_description", "plot", "writelines", "track",
-    }
+    {"add_scalar", "add_scalars", "log", "log_metric", "log_metrics", "log_dict", "info", "debug", "warning", "write",
+     "writerow", "set_postfix", "set_postfix_str", "set_description", "plot", "writelines", "track"}
 )  # fmt: skip
 _DEEPEST = 6
 Seen = set[tuple[str, ast.AST | None]]

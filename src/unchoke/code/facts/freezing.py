@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from unchoke.code.assigning import Assignment
 from unchoke.code.facts.networks import FrozenModule
-from unchoke.code.node_index import parameters
+from unchoke.code.node_index import names_in, parameters
 from unchoke.code.program import Program
 
 _HEAD = re.compile(
@@ -247,7 +247,7 @@ def _looped(program: Program, node: ast.expr, at: ast.AST) -> str:
     """`model.layer4` for `p` in `for p in model.layer4.parameters()`."""
     name = program.written(node)
     for loop in program.loops_around(at):
-        if isinstance(loop, ast.For) and any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(loop.target)):
+        if isinstance(loop, ast.For) and name in names_in(loop.target):
             inner = loop.iter
             while isinstance(inner, ast.Call | ast.Subscript):
                 if isinstance(inner, ast.Subscript):

@@ -13,16 +13,14 @@ from weakref import WeakKeyDictionary
 
 from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.origins import comprehensions_round, given_before, loop_names
-from unchoke.code.node_index import FunctionNode, parameters
+from unchoke.code.node_index import FunctionNode, arguments, parameters
 from unchoke.code.program import Program
 
 _DETACHING = frozenset(
-    {
-        "item", "detach", "detach_", "numpy", "tolist", "argmax", "argmin", "argsort", "size", "dim", "numel", "nelement",
-        "long", "int", "bool", "byte", "short", "eq", "ne", "gt", "lt", "ge", "le", "any", "all", "nonzero", "isnan",
-        "isfinite", "isinf", "predict", "predict_on_batch", "backward", "step", "zero_grad", "count_nonzero", "bincount",
-        "unique", "keys", "strip", "format", "state_dict",
-    }
+    {"item", "detach", "detach_", "numpy", "tolist", "argmax", "argmin", "argsort", "size", "dim", "numel", "nelement", "long",
+     "int", "bool", "byte", "short", "eq", "ne", "gt", "lt", "ge", "le", "any", "all", "nonzero", "isnan", "isfinite", "isinf",
+     "predict", "predict_on_batch", "backward", "step", "zero_grad", "count_nonzero", "bincount", "unique", "keys", "strip",
+     "format", "state_dict"}
 )  # fmt: skip
 _DETACHED = frozenset({"data", "shape", "dtype", "device", "grad", "ndim", "indices", "is_cuda", "requires_grad", "name"})
 _PLAIN = frozenset(
@@ -32,20 +30,8 @@ _MADE = re.compile(
     r"torch\.(?:tensor|zeros|ones|full|empty|arange|linspace|eye|from_numpy|rand\w*|no_grad|argm\w+|argsort|eq|ne|gt|lt|ge|le|isnan|autograd\.grad)\b|torch\.\w+_like$"
 )
 _ELSEWHERE = (
-    "numpy.",
-    "sklearn.",
-    "scipy.",
-    "pandas.",
-    "math.",
-    "random.",
-    "os.",
-    "time.",
-    "json.",
-    "tf.",
-    "cv2.",
-    "PIL.",
-    "matplotlib.",
-)
+    "numpy.", "sklearn.", "scipy.", "pandas.", "math.", "random.", "os.", "time.", "json.", "tf.", "cv2.", "PIL.", "matplotlib.",
+)  # fmt: skip
 _PAIRS = frozenset({"max", "min", "topk", "sort", "median", "mode", "kthvalue", "cummax", "cummin"})
 _LOSS = re.compile(
     r"(?:^|_)(?:loss\w*|crit\w*|objective|bce\w*|dice\w*|mse\w*|ce|nll|huber|l1|l2|kld?)(?:_|$)|loss|criterion", re.IGNORECASE
@@ -176,9 +162,7 @@ def _call(program: Program, call: ast.Call, depth: int) -> Answer:
         found = carries_graph(program, receiver, depth + 1)
         if found:
             return True
-    given = together(
-        carries_graph(program, item, depth + 1) for item in (*call.args, *(keyword.value for keyword in call.keywords))
-    )
+    given = together(carries_graph(program, item, depth + 1) for item in arguments(call))
     if _is_library(name) or is_loss(program, call):
         return given if not is_off(program, call) else False
     return False if given is False and receiver is None else None

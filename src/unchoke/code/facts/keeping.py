@@ -11,16 +11,14 @@ from collections.abc import Iterator
 
 from unchoke.code.facts.origins import calls_named
 from unchoke.code.facts.per_sample import is_tf_dataset
-from unchoke.code.node_index import FunctionNode, parameters
+from unchoke.code.node_index import FunctionNode, is_none, parameters
 from unchoke.code.program import Program
 
 _REMEMBERING = frozenset({"lru_cache", "cache", "cached_property", "cached", "memoize", "memoized", "cachedmethod", "memoise"})
 _SAVES = frozenset(
-    {
-        "numpy.save", "numpy.savez", "numpy.savez_compressed", "torch.save", "cv2.imwrite", "pickle.dump", "joblib.dump",
-        "imageio.imwrite", "skimage.io.imsave", "tifffile.imwrite", "torchvision.io.write_png", "torchvision.io.write_jpeg",
-        "tf.io.write_file",
-    }
+    {"numpy.save", "numpy.savez", "numpy.savez_compressed", "torch.save", "cv2.imwrite", "pickle.dump", "joblib.dump",
+     "imageio.imwrite", "skimage.io.imsave", "tifffile.imwrite", "torchvision.io.write_png", "torchvision.io.write_jpeg",
+     "tf.io.write_file"}
 )  # fmt: skip
 _SAVE_METHODS = frozenset({"save", "tofile", "setdefault", "set", "put", "imwrite", "write_bytes"})
 _EXISTS = frozenset({"exists", "isfile", "is_file", "lexists"})
@@ -56,7 +54,7 @@ def _kept(program: Program, node: ast.AST, seen: set[ast.AST], *, by_sample: boo
 
 def _blocks(program: Program, node: ast.AST) -> Iterator[ast.If | ast.ExceptHandler]:
     for above in program.ancestors(node):
-        if isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        if isinstance(above, FunctionNode | ast.Lambda):
             return
         if isinstance(above, ast.If | ast.ExceptHandler):
             yield above
@@ -105,7 +103,7 @@ def _got(program: Program, node: ast.expr) -> str:
 
 
 def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
+    return is_none(node)
 
 
 def _exists(program: Program, test: ast.expr) -> bool:

@@ -15,7 +15,7 @@ from unchoke.code.constant_values import UNKNOWN, Values
 from unchoke.code.facts.loops import Loop, unwrapped
 from unchoke.code.facts.per_sample import before, chain_calls
 from unchoke.code.facts.vocabulary import DECODERS, DECODING_DATASETS, RASTER_OPENERS, Role, role_of
-from unchoke.code.node_index import FunctionNode, parameters
+from unchoke.code.node_index import FunctionNode, arguments, parameters
 
 _FLOWS = frozenset({"flow_from_directory", "flow_from_dataframe", "flow"})
 _ANY_COUNT = frozenset(
@@ -159,7 +159,7 @@ def _telling(program: Values, call: ast.Call, targets: tuple[str, ...], dataset:
                 yield {True: "train", False: "eval"}.get(program.value(keyword.value), "")
             elif keyword.arg in ("split", "subset", "phase", "mode", "part", "stage", "image_set"):
                 yield from _words_of(program, keyword.value)
-        for item in (*made.args, *(keyword.value for keyword in made.keywords)):
+        for item in arguments(made):
             yield from _words_of(program, item)
 
 

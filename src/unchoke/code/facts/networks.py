@@ -10,7 +10,7 @@ from typing import Literal
 
 from unchoke.code.constant_values import Values
 from unchoke.code.facts.evaluation import is_off_at
-from unchoke.code.node_index import parameters
+from unchoke.code.node_index import names_in, parameters
 
 _NETWORK_WORD = re.compile(
     r"(?:^|_)(?:model|net|network|encoder|enc|backbone|base|unet|resnet\w*|vit|cnn|classifier|head|decoder|generator|discriminator|"
@@ -149,7 +149,7 @@ def _frozen_by_loop(
 ) -> Iterator[FrozenModule]:
     """`for p in X.parameters(): p.requires_grad = False`, or `X.requires_grad_(False)` and `X.trainable = False` themselves."""
     for loop in program.loops_around(at):
-        if isinstance(loop, ast.For) and _mentions(program, loop.target, program.written(node)):
+        if isinstance(loop, ast.For) and program.written(node) in names_in(loop.target):
             module, whole = _looped_module(program, loop.iter)
             tests = [
                 above.test for above in program.ancestors(at) if isinstance(above, ast.If) and program.index.holds(loop, above)
@@ -180,10 +180,6 @@ def _named_by_callers(
     name = program.written(module)
     if name:
         yield FrozenModule(name, at, by, whole, test)
-
-
-def _mentions(program: Values, target: ast.expr, name: str) -> bool:
-    return any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(target))
 
 
 def _looped_module(program: Values, node: ast.expr) -> tuple[ast.expr, bool]:

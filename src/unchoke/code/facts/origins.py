@@ -14,12 +14,11 @@ from weakref import WeakKeyDictionary
 
 from unchoke.code.assigning import Assignment
 from unchoke.code.facts.per_sample import SampleFunction, is_random_number
-from unchoke.code.node_index import FunctionNode, LoopNode, parameters
+from unchoke.code.node_index import FunctionNode, LoopNode, names_in, parameters
 from unchoke.code.program import Program
 
 Scope = FunctionNode | ast.Lambda | None
 Loop = ast.For | ast.AsyncFor | ast.comprehension
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _BINDING = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr, ast.withitem, ast.For, ast.AsyncFor, ast.comprehension)
 _OWN = ("self", "cls")
 _MOST = 40  # assignments behind one expression
@@ -220,7 +219,7 @@ def _is_given_samples(program: Program, function: ast.AST) -> bool:
     record = _known(program).roots.get(function)
     if isinstance(function, ast.Lambda):
         return record is not None and record.kind != "generator"
-    if not isinstance(function, _FUNCTIONS):
+    if not isinstance(function, FunctionNode):
         return False
     inside = [call for call in program.callers(function) if record_at(program, call) is not None]
     if record is not None and record.kind == "getitem":
@@ -240,7 +239,7 @@ def _yields_in(program: Program, loop: ast.AST) -> bool:
 
 def _within_function(program: Program, node: ast.AST) -> Iterator[ast.AST]:
     for above in program.ancestors(node):
-        if isinstance(above, _FUNCTIONS):
+        if isinstance(above, FunctionNode):
             return
         yield above
 
@@ -303,7 +302,7 @@ def loop_names(loop: LoopNode | ast.comprehension) -> set[str]:
     """The variables that a loop sets."""
     if isinstance(loop, ast.While):
         return set()
-    return {part.id for part in ast.walk(loop.target) if isinstance(part, ast.Name)}
+    return names_in(loop.target)
 
 
 def comprehensions_round(program: Program, node: ast.AST) -> list[ast.comprehension]:

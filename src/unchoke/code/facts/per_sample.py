@@ -13,7 +13,7 @@ from typing import Literal
 
 from unchoke.code.constant_values import Values
 from unchoke.code.facts.vocabulary import DECODERS, RANDOM_GENERATOR_OPTIONS, RANDOM_TRANSFORMS
-from unchoke.code.node_index import FunctionNode
+from unchoke.code.node_index import FunctionNode, arguments
 
 Kind = Literal["getitem", "map", "generator", "collate", "transform"]
 AnyFunction = FunctionNode | ast.Lambda
@@ -39,12 +39,10 @@ _TF_METHODS = frozenset(
 _TF_ONLY = frozenset({"prefetch", "interleave", "padded_batch", "flat_map", "with_options", "unbatch", "from_tensor_slices"})
 _DEEPEST = 12
 _RANDOM_NUMBERS = frozenset(
-    {
-        "random.random", "random.uniform", "random.randint", "random.choice", "random.gauss", "random.randrange", "random.sample",
-        "numpy.random.rand", "numpy.random.random", "numpy.random.uniform", "numpy.random.randint", "numpy.random.choice",
-        "numpy.random.normal", "numpy.random.randn", "torch.rand", "torch.randint", "torch.randn", "torch.randn_like",
-        "torch.rand_like", "tf.random.uniform", "tf.random.normal", "torch.bernoulli",
-    }
+    {"random.random", "random.uniform", "random.randint", "random.choice", "random.gauss", "random.randrange", "random.sample",
+     "numpy.random.rand", "numpy.random.random", "numpy.random.uniform", "numpy.random.randint", "numpy.random.choice",
+     "numpy.random.normal", "numpy.random.randn", "torch.rand", "torch.randint", "torch.randn", "torch.randn_like",
+     "torch.rand_like", "tf.random.uniform", "tf.random.normal", "torch.bernoulli"}
 )  # fmt: skip
 _RNG_METHODS = frozenset({"random", "uniform", "integers", "choice", "normal", "randint", "rand"})
 
@@ -106,7 +104,7 @@ def reached_functions(program: Values, records: list[SampleFunction]) -> dict[An
 def _next(program: Values, function: AnyFunction) -> Iterator[AnyFunction]:
     yield from (inner for inner in program.called_functions(function) if inner.name != "__init__")
     for call in program.within(function, ast.Call):
-        for given in (*call.args, *(keyword.value for keyword in call.keywords)):
+        for given in arguments(call):
             if isinstance(given, ast.Name | ast.Attribute):
                 inner = program.callable_of(given)
                 if inner is not None:
@@ -116,7 +114,7 @@ def _next(program: Values, function: AnyFunction) -> Iterator[AnyFunction]:
 def _items(program: Values, datasets: list[ast.ClassDef]) -> Iterator[SampleFunction]:
     for owner in datasets:
         for node in owner.body:
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in _ITEM_METHODS:
+            if isinstance(node, FunctionNode) and node.name in _ITEM_METHODS:
                 yield SampleFunction(node, "getitem", owner)
 
 
@@ -143,7 +141,7 @@ def _given_functions(program: Values, call: ast.Call) -> Iterator[tuple[Kind, as
     elif method in ("set_transform", "with_transform"):
         yield "transform", program.argument(call, "transform", 0)
     elif method == "Lambda" and not program.name(call).startswith("tf."):
-        yield from (("transform", given) for given in (*call.args, *(item.value for item in call.keywords)))
+        yield from (("transform", given) for given in arguments(call))
     elif method == "Compose" and call.args and isinstance(call.args[0], ast.List | ast.Tuple):
         yield from (("transform", item) for item in call.args[0].elts if isinstance(item, ast.Call | ast.Name))
     for keyword in call.keywords:
@@ -185,7 +183,7 @@ def _feeds_training(program: Values, function: FunctionNode) -> bool:
 
 def _is_fitted(program: Values, name: str) -> bool:
     for call in program.calls_to(*_FITS):
-        given = (*call.args, *(keyword.value for keyword in call.keywords))
+        given = arguments(call)
         if any(isinstance(item, ast.Name) and item.id == name for item in given):
             return True
     return False

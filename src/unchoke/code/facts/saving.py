@@ -9,6 +9,7 @@ import ast
 import re
 
 from unchoke.code.facts.epochs import EpochRun, nodes_of
+from unchoke.code.node_index import arguments
 from unchoke.code.program import Program
 
 # Position of the path or file among the arguments, and its keyword.
@@ -39,8 +40,7 @@ _ONLY_NUMBERS = re.compile(r"^\W*(?:\w*(?:hist|loss|metric|log|pred|acc|score)\w
 _PARAMETERS = re.compile(r"weight|param|state|model|net\b", re.IGNORECASE)
 _WRITING = frozenset(
     {"writerow", "writerows", "write", "writelines", "write_text", "to_csv", "to_json", "to_parquet", "to_pickle", "to_excel",
-     "to_sql",
-     "log_metric", "log_metrics", "log_scalar", "log_dict", "add_scalar", "add_scalars", "report_scalar", "track",
+     "to_sql", "log_metric", "log_metrics", "log_scalar", "log_dict", "add_scalar", "add_scalars", "report_scalar", "track",
      "savetxt", "writeheader"}
 )  # fmt: skip
 _TRACKERS = ("wandb.", "mlflow.", "neptune.", "comet_ml.", "clearml.", "aim.", "dvclive.", "tf.summary.", "trackio.", "swanlab.")
@@ -191,7 +191,7 @@ def _writes_the_list(program: Program, call: ast.Call, names: set[str]) -> bool:
 
 
 def _mentions(program: Program, call: ast.Call, names: set[str], depth: int = 0) -> bool:
-    given = (*call.args, *(keyword.value for keyword in call.keywords))
+    given = arguments(call)
     for node in given:
         for part in program.within(node, ast.Name, ast.Attribute):
             if program.written(part) in names:

@@ -14,17 +14,15 @@ from weakref import WeakKeyDictionary
 from unchoke.code.facts.keeping import is_kept
 from unchoke.code.facts.origins import added_to, calls_named, is_random, set_from_outside
 from unchoke.code.facts.per_sample import AnyFunction, SampleFunction, before
-from unchoke.code.node_index import parameters
+from unchoke.code.node_index import arguments, parameters
 from unchoke.code.program import Program
 
 _RESIZERS = frozenset(
-    {
-        "cv2.resize", "tf.image.resize", "tf.image.resize_with_pad", "tf.image.resize_images", "skimage.transform.resize",
-        "torchvision.transforms.functional.resize", "torchvision.transforms.v2.functional.resize", "PIL.ImageOps.fit",
-        "PIL.ImageOps.pad", "PIL.ImageOps.contain", "imutils.resize", "scipy.misc.imresize", "mmcv.imresize",
-        "torch.nn.functional.interpolate", "tf.keras.preprocessing.image.smart_resize", "scipy.ndimage.zoom",
-        "tf.image.resize_with_crop_or_pad", "tf.keras.ops.image.resize", "tf.image.resize_image_with_pad",
-    }
+    {"cv2.resize", "tf.image.resize", "tf.image.resize_with_pad", "tf.image.resize_images", "skimage.transform.resize",
+     "torchvision.transforms.functional.resize", "torchvision.transforms.v2.functional.resize", "PIL.ImageOps.fit",
+     "PIL.ImageOps.pad", "PIL.ImageOps.contain", "imutils.resize", "scipy.misc.imresize", "mmcv.imresize",
+     "torch.nn.functional.interpolate", "tf.keras.preprocessing.image.smart_resize", "scipy.ndimage.zoom",
+     "tf.image.resize_with_crop_or_pad", "tf.keras.ops.image.resize", "tf.image.resize_image_with_pad"}
 )  # fmt: skip
 _METHODS = frozenset({"resize", "thumbnail"})
 _PIPELINE_RESIZERS = frozenset({"Resize", "Resizing", "LongestMaxSize", "SmallestMaxSize", "Resized", "Scale"})
@@ -93,7 +91,7 @@ def _run_by(program: Program, function: AnyFunction) -> Iterator[AnyFunction]:
     """The functions that it calls, and those that it hands on: `tf.py_function(read, …)`."""
     yield from (inner for inner in program.called_functions(function) if inner.name != "__init__")
     for call in program.within(function, ast.Call):
-        for given in (*call.args, *(keyword.value for keyword in call.keywords)):
+        for given in arguments(call):
             inner = program.callable_of(given) if isinstance(given, ast.Name | ast.Attribute) else None
             if inner is not None:
                 yield inner
@@ -187,7 +185,7 @@ def _contents(program: Program, node: ast.AST | None, seen: set[ast.AST], depth:
 
 def _parts(program: Program, node: ast.AST) -> Iterator[ast.AST | None]:
     if isinstance(node, ast.Call):
-        yield from (*node.args, *(keyword.value for keyword in node.keywords))
+        yield from arguments(node)
         function = program.function_of(node)
         if function is not None and function.name not in ("__init__", "__call__", "forward"):
             yield from (back.value for back in program.within(function, ast.Return))

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from unchoke.code.facts.devices import CPU, CUDA
-from unchoke.code.node_index import FunctionNode, parameters
+from unchoke.code.node_index import FunctionNode, arguments, names_in, parameters
 from unchoke.code.program import Program
 
 Where = Literal["device", "host", "unknown"]
@@ -39,7 +39,6 @@ _OF_MODEL = frozenset({"parameters", "named_parameters", "buffers", "named_buffe
 _MOVED_FOR_YOU = frozenset(
     {"prepare", "setup_dataloaders", "DeviceDataLoader", "DevicePrefetcher", "DataPrefetcher", "PrefetchLoader"}
 )
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class Tensors:
@@ -137,7 +136,7 @@ class Tensors:
             found = self._bound.get((scope, node.id))
             if found:
                 return sorted(found, key=lambda item: item[0])
-            if scope is None or (isinstance(scope, _FUNCTIONS) and node.id in parameters(scope)):
+            if scope is None or (isinstance(scope, FunctionNode) and node.id in parameters(scope)):
                 return []
             scope = self._program.index.scope(scope)
 
@@ -160,7 +159,7 @@ class Tensors:
         return all(item[0] < number <= self._program.index.stop(item[1]) for item in found)
 
     def _is_parameter(self, node: ast.Name, scope: ast.AST | None) -> bool:
-        return isinstance(scope, _FUNCTIONS) and node.id in parameters(scope)
+        return isinstance(scope, FunctionNode) and node.id in parameters(scope)
 
     def _part(self, statement: ast.AST, name: str) -> ast.expr | None:
         """The expression of `a, b = x, y` that is given to `name`; that of `a, b = pair` is the pair itself."""
@@ -197,7 +196,7 @@ class Tensors:
             if isinstance(above, ast.stmt):
                 return None
             for generator in getattr(above, "generators", ()):
-                if any(isinstance(part, ast.Name) and part.id == node.id for part in ast.walk(generator.target)):
+                if node.id in names_in(generator.target):
                     holds = self._program.index.holds(generator.iter, node)
                     return None if holds else generator
         return None
@@ -245,7 +244,7 @@ class Tensors:
         if program.facts.is_forward(call):
             return DEVICE
         if name in ("sum", "max", "min", "abs", "list", "dict", "tuple"):
-            return self._together([*call.args, *(keyword.value for keyword in call.keywords)])
+            return self._together(arguments(call))
         if _FACTORIES.match(name):
             return self._made(call)
         if name.startswith("tf.") and not name.startswith(("tf.data.", "tf.keras.", "tf.io.")):
@@ -314,7 +313,7 @@ class Tensors:
 
 
 def _holds_name(node: ast.AST, name: str) -> bool:
-    return any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(node))
+    return name in names_in(node)
 
 
 def _parts(node: ast.AST) -> list[ast.AST]:

@@ -22,6 +22,7 @@ import ast
 from collections.abc import Iterator
 
 from unchoke.code.facts.loops import step_kind
+from unchoke.code.node_index import FunctionNode
 from unchoke.code.nodes import is_main_test
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
@@ -94,7 +95,7 @@ def _is_block(program: Program, call: ast.Call) -> bool:
     parent = program.parent(call)
     if isinstance(parent, ast.withitem):
         return True
-    return isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef) and call in parent.decorator_list
+    return isinstance(parent, FunctionNode) and call in parent.decorator_list
 
 
 def _trains(program: Program, call: ast.Call) -> bool:

@@ -43,16 +43,10 @@ _MEAN, _TOLERANCE = (0.485, 0.456, 0.406), 0.002
 _COLOUR_FLAGS = ("IMREAD_COLOR", "IMREAD_COLOR_BGR", "CV_LOAD_IMAGE_COLOR")
 _RGB_READERS = frozenset({"imageio.imread", "skimage.io.imread", "matplotlib.pyplot.imread", "matplotlib.image.imread"})
 _NO_COLOURS = frozenset(
-    {
-        "mask", "masks", "label", "labels", "seg", "annotation", "gray", "grey", "depth", "alpha", "edges", "edge", "heat",
-        "heatmap", "binary", "gt",
-    }
+    {"mask", "masks", "label", "labels", "seg", "annotation", "gray", "grey", "depth", "alpha", "edges", "edge", "heat",
+     "heatmap", "binary", "gt"}
 )  # fmt: skip
-_TRANSFORM_NAMES = frozenset(
-    {
-        "transform", "transforms", "tfm", "tfms", "trf", "trans",
-    }
-)  # fmt: skip
+_TRANSFORM_NAMES = frozenset({"transform", "transforms", "tfm", "tfms", "trf", "trans"})
 _DIRECTORY_READERS = frozenset({"flow_from_directory", "flow_from_dataframe", "image_dataset_from_directory", "ImageFolder"})
 
 

@@ -27,7 +27,7 @@ from collections.abc import Iterator, Sequence
 from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.per_sample import is_random_number
 from unchoke.code.facts.vocabulary import DECODERS, RASTER_OPENERS, words
-from unchoke.code.node_index import FunctionNode
+from unchoke.code.node_index import FunctionNode, arguments, is_none
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
@@ -52,29 +52,17 @@ _LOADING = re.compile(r"^_*(?:load|read|open|decode|imread|fetch|get_?(?:image|i
 _BLANKS = frozenset(
     {"zeros", "ones", "full", "empty", "zeros_like", "ones_like", "full_like", "rand", "randn", "rand_like", "randn_like", "eye"}
 )
-_BLANK_WORDS = frozenset(
-    {
-        "blank", "dummy", "placeholder", "fallback", "empty", "black", "last", "previous", "prev", "default",
-    }
-)  # fmt: skip
+_BLANK_WORDS = frozenset({"blank", "dummy", "placeholder", "fallback", "empty", "black", "last", "previous", "prev", "default"})
 _OTHER_ERRORS = frozenset(
-    {
-        "ImportError", "ModuleNotFoundError", "KeyboardInterrupt", "StopIteration", "Empty", "Full", "TimeoutError",
-        "NameError", "ExpiredError", "StopAsyncIteration", "CalledProcessError", "OutOfRangeError",
-    }
+    {"ImportError", "ModuleNotFoundError", "KeyboardInterrupt", "StopIteration", "Empty", "Full", "TimeoutError", "NameError",
+     "ExpiredError", "StopAsyncIteration", "CalledProcessError", "OutOfRangeError"}
 )  # fmt: skip
 _RECORDS = frozenset(
-    {
-        "print", "append", "add", "write", "writelines", "warn", "warning", "info", "error", "exception", "debug", "log",
-        "critical", "display", "secho", "echo", "put", "update", "writerow", "insert",
-    }
+    {"print", "append", "add", "write", "writelines", "warn", "warning", "info", "error", "exception", "debug", "log",
+     "critical", "display", "secho", "echo", "put", "update", "writerow", "insert"}
 )  # fmt: skip
 _TELLS = _RECORDS - {"append", "add", "put", "update", "insert"}
-_RETRIES = frozenset(
-    {
-        "_", "attempt", "attempts", "retry", "retries", "try", "tries", "trial", "attempt_no",
-    }
-)  # fmt: skip
+_RETRIES = frozenset({"_", "attempt", "attempts", "retry", "retries", "try", "tries", "trial", "attempt_no"})
 
 
 def check(program: Program) -> Iterator[Hit]:
@@ -95,7 +83,9 @@ def _kind(program: Program, handler: ast.ExceptHandler) -> str:
 
 def _judged(program: Program, node: ast.AST, body: Sequence[ast.stmt], where: str) -> Iterator[Hit]:
     """One hit if the body puts something in place, or skips with no record of the name."""
-    if any(True for part in body for _ in program.within(part, ast.Raise)) or _leaves_program(program, body):
+    if any(True for part in body for _ in program.within(part, ast.Raise)) or any(
+        program.name(call) in ("sys.exit", "exit", "quit", "os._exit") for part in body for call in program.within(part, ast.Call)
+    ):
         return
     put = _put_in_place(program, node, body)
     if put:
@@ -114,12 +104,6 @@ def _judged(program: Program, node: ast.AST, body: Sequence[ast.stmt], where: st
             evidence={"by": skip},
             fix="keep or log the name of each file that is left out, or raise an error that names it",
         )
-
-
-def _leaves_program(program: Program, body: Sequence[ast.stmt]) -> bool:
-    return any(
-        program.name(call) in ("sys.exit", "exit", "quit", "os._exit") for part in body for call in program.within(part, ast.Call)
-    )
 
 
 # Loading
@@ -234,10 +218,7 @@ def _gives_none(program: Program, call: ast.Call) -> bool:
 
 
 def _returns_none(program: Program, function: FunctionNode) -> bool:
-    return any(
-        node.value is None or (isinstance(node.value, ast.Constant) and node.value.value is None)
-        for node in program.within(function, ast.Return)
-    )
+    return any(node.value is None or is_none(node.value) for node in program.within(function, ast.Return))
 
 
 # What takes its place
@@ -334,7 +315,7 @@ def _skips(program: Program, node: ast.AST, body: Sequence[ast.stmt]) -> str:
         return _empty_return(last)
     if all(_only_counts_or_tells(program, statement) for statement in body) and _falls_through(program, node):
         return program.text(last)
-    nothing = isinstance(last, ast.Assign) and isinstance(last.value, ast.Constant) and last.value.value is None
+    nothing = isinstance(last, ast.Assign) and is_none(last.value)
     if nothing and isinstance(last, ast.Assign):
         return "" if _asked_later(program, node, last.targets[0]) else program.text(last)
     return ""
@@ -358,7 +339,7 @@ def _falls_through(program: Program, node: ast.AST) -> bool:
 def _empty_return(node: ast.Return) -> str:
     values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
     first = values[0] if values else None
-    if first is None or (isinstance(first, ast.Constant) and first.value is None):
+    if first is None or is_none(first):
         return "return None"
     return "return []" if isinstance(first, ast.List) and not first.elts and len(values) == 1 else ""
 
@@ -388,7 +369,7 @@ def _records(program: Program, body: Sequence[ast.stmt]) -> bool:
     for part in body:
         for call in program.within(part, ast.Call):
             told = program.method(call) in _RECORDS or "log" in words(program.method(call))
-            given = (*call.args, *(item.value for item in call.keywords))
+            given = arguments(call)
             if told and any(
                 isinstance(inner, ast.Name | ast.Attribute)
                 for item in given

@@ -40,16 +40,10 @@ RULE = Rule(
 # A transform that draws; a picture that was loaded; a number that was drawn; a picture after a transform that draws.
 _CHANCE, _LOADED, _DRAWN, _CHANGED = "chance", "loaded", "drawn", "changed"
 _HOLDERS = frozenset(
-    {
-        "Compose", "Sequential", "OneOf", "SomeOf", "RandomApply", "RandomOrder", "ReplayCompose", "Sometimes",
-        "ImageFolder", "DatasetFolder", "Subset", "ConcatDataset", "list",
-    }
+    {"Compose", "Sequential", "OneOf", "SomeOf", "RandomApply", "RandomOrder", "ReplayCompose", "Sometimes", "ImageFolder",
+     "DatasetFolder", "Subset", "ConcatDataset", "list"}
 )  # fmt: skip
-_LOADS = frozenset(
-    {
-        "load", "read", "open", "imread", "fetch", "decode",
-    }
-)  # fmt: skip
+_LOADS = frozenset({"load", "read", "open", "imread", "fetch", "decode"})
 _SAVES = {
     "numpy.save": 1,
     "numpy.savez": 1,
@@ -283,7 +277,12 @@ class _Chance:
         if augments and call.args and _LOADED in _kinds(handed.given):
             return handed.given | {(_CHANGED, call)}
         carries = handed.given and program.function_of(call) is None and program.facts.in_per_sample(call) is not None
-        return handed.given if carries and _is_transform_name(called) else None
+        return (
+            handed.given
+            if carries
+            and bool({"transform", "transforms", "tfm", "tfms", "preprocess", "normalize", "tensor"} & set(words(called)))
+            else None
+        )
 
     def _instance(self, flow: Flow, owner: ast.ClassDef) -> Marks:
         """An own transform that draws, or a data set whose items are drawn."""
@@ -313,10 +312,6 @@ class _Chance:
 
     def condition(self, test: Marks) -> Marks:
         return frozenset(mark for mark in test if mark[0] == _DRAWN)
-
-
-def _is_transform_name(name: str) -> bool:
-    return bool({"transform", "transforms", "tfm", "tfms", "preprocess", "normalize", "tensor"} & set(words(name)))
 
 
 def _draws(program: Program, function: FunctionNode, name: str) -> bool:

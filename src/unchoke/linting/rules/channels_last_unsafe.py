@@ -104,7 +104,12 @@ def _is_image(program: Program, call: ast.Call) -> bool:
     source = _source(program, receiver)
     if source is None or _is_laid_out(program, source):
         return source is not None
-    is_forward = function is not None and owner is not None and function.name.startswith("forward") and _is_module(program, owner)
+    is_forward = (
+        function is not None
+        and owner is not None
+        and function.name.startswith("forward")
+        and any(base.rpartition(".")[2] in ("Module", "LightningModule") for base in program.bases(owner))
+    )
     return is_forward and owner is not None and _from_convolutions(program, owner, function, source)
 
 
@@ -125,10 +130,6 @@ def _is_laid_out(program: Program, source: ast.expr) -> bool:
         return False
     given = program.argument(source, "memory_format")
     return given is not None and program.name(given) == "torch.channels_last"
-
-
-def _is_module(program: Program, owner: ast.ClassDef) -> bool:
-    return any(base.rpartition(".")[2] in ("Module", "LightningModule") for base in program.bases(owner))
 
 
 def _from_convolutions(program: Program, owner: ast.ClassDef, function: FunctionNode | None, source: ast.expr) -> bool:

@@ -24,7 +24,7 @@ from typing import Any
 from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.loaders import BatchSource
 from unchoke.code.facts.vocabulary import role_of
-from unchoke.code.node_index import parameters
+from unchoke.code.node_index import arguments, parameters
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule, line_of
 
@@ -137,7 +137,7 @@ def _serves_both(program: Program, loader: BatchSource) -> bool:
 
 def _role_of_use(program: Program, use: ast.Call) -> str:
     """What a call of a helper makes its loader for: by the variable, then by what is handed over."""
-    given = [*use.args, *(keyword.value for keyword in use.keywords)]
+    given = arguments(use)
     words = [item.value for item in given if isinstance(item, ast.Constant) and isinstance(item.value, str)]
     names = [program.written(item) for item in given]
     flags = [keyword.value for keyword in use.keywords if keyword.arg in ("training", "train", "is_training", "is_train")]

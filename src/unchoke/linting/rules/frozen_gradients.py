@@ -26,6 +26,7 @@ from unchoke.code.facts.freezing import ENCODERS, any_frozen, is_head, key_of, k
 from unchoke.code.facts.gradients import is_off
 from unchoke.code.facts.networks import Optimizer
 from unchoke.code.facts.origins import sources
+from unchoke.code.node_index import arguments
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
@@ -40,23 +41,19 @@ RULE = Rule(
     frameworks=("torch",),
 )
 _LIBRARIES = (
-    "torchvision.models",
-    "timm.",
-    "segmentation_models_pytorch.",
-    "transformers.",
-    "torch.hub.load",
-    "efficientnet_pytorch.",
-    "open_clip.",
-    "clip.load",
-    "pretrainedmodels.",
-    "fastai.vision",
-)
+    "torchvision.models", "timm.", "segmentation_models_pytorch.", "transformers.", "torch.hub.load", "efficientnet_pytorch.",
+    "open_clip.", "clip.load", "pretrainedmodels.", "fastai.vision",
+)  # fmt: skip
 _LAST_PARTS = ("layer4", "roi_heads", "segmentation_head", "decoder", "aux_classifier", "avgpool", "head_drop", "attnpool")
 
 
 def check(program: Program) -> Iterator[Hit]:
     optimizers = program.facts.optimizers
-    if not optimizers or any(not _names(program, item) for item in optimizers) or _adds_later(program):
+    if (
+        not optimizers
+        or any(not _names(program, item) for item in optimizers)
+        or any(program.method(call) == "add_param_group" for call in program.nodes(ast.Call))
+    ):
         return
     frozen = any_frozen(program)
     trained = {
@@ -93,10 +90,6 @@ def _names(program: Program, item: Optimizer) -> list[str]:
     receivers = [program.receiver(call) for call in calls if program.method(call) in ("parameters", "named_parameters")]
     texts = [program.text(receiver).replace(".get_classifier()", ".classifier") for receiver in receivers if receiver is not None]
     return texts if texts and all(re.fullmatch(r"[\w.]+(?:\[-?\d+\])?", text) for text in texts) else []
-
-
-def _adds_later(program: Program) -> bool:
-    return any(program.method(call) == "add_param_group" for call in program.nodes(ast.Call))
 
 
 def _is_filtered(program: Program, item: Optimizer) -> bool:
@@ -169,15 +162,13 @@ def _feeds(program: Program, call: ast.Call, own: set[str]) -> bool:
     for other in program.within(block, ast.Call):
         if other is call or not program.facts.is_forward(other) or key_of_call(program, other) not in own:
             continue
-        given = [*other.args, *(keyword.value for keyword in other.keywords)]
+        given = arguments(other)
         behind = [part for arg in given for part in sources(program, arg)]
-        if call in behind and not any(_ends_graph(program, part) for part in behind):
+        if call in behind and not any(
+            (isinstance(part, ast.Call) and program.method(part) in ("detach", "numpy", "item")) for part in behind
+        ):
             return True
     return False
-
-
-def _ends_graph(program: Program, node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and program.method(node) in ("detach", "numpy", "item")
 
 
 def _holds(program: Program, call: ast.Call, own: set[str], settled: set[str]) -> bool:
@@ -212,7 +203,7 @@ def _is_detached(program: Program, call: ast.Call) -> bool:
 
 def _is_fed_by_a_network(program: Program, call: ast.Call) -> bool:
     """Gradients may have to pass through it to what made its input."""
-    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    given = arguments(call)
     return any(
         isinstance(part, ast.Call) and part is not call and program.facts.is_forward(part)
         for arg in given

@@ -29,6 +29,7 @@ from unchoke.code.facts.freezing import ENCODERS, Freeze, freezes, is_head, key_
 from unchoke.code.facts.gradients import is_off
 from unchoke.code.facts.loops import Fit, Loop
 from unchoke.code.facts.origins import sources
+from unchoke.code.node_index import arguments
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
@@ -50,40 +51,17 @@ _AUGMENTING = re.compile(
     re.IGNORECASE,
 )
 _DRAWING = (
-    "random.",
-    "numpy.random.",
-    "torch.rand",
-    "tf.random.",
-    "torch.bernoulli",
-    "kornia.augmentation",
-    "torch.distributions",
+    "random.", "numpy.random.", "torch.rand", "tf.random.", "torch.bernoulli", "kornia.augmentation", "torch.distributions",
     "torch.normal",
-)
+)  # fmt: skip
 _HARMLESS = (
-    "seed",
-    "manual_seed",
-    "set_seed",
-    "default_rng",
-    "shuffle",
-    "randperm",
-    "RandomState",
-    "permutation",
-    "get_state",
+    "seed", "manual_seed", "set_seed", "default_rng", "shuffle", "randperm", "RandomState", "permutation", "get_state",
     "set_state",
-)
+)  # fmt: skip
 _KNOWN_DATA = (
-    "torch",
-    "tf.",
-    "timm.",
-    "datasets.",
-    "tensorflow_datasets.",
-    "medmnist.",
-    "numpy.",
-    "tfds.",
-    "monai.",
-    "sklearn.",
+    "torch", "tf.", "timm.", "datasets.", "tensorflow_datasets.", "medmnist.", "numpy.", "tfds.", "monai.", "sklearn.",
     "pandas.",
-)
+)  # fmt: skip
 
 
 def check(program: Program) -> Iterator[Hit]:
@@ -197,7 +175,7 @@ def _put_together(program: Program, call: ast.Call) -> list[str]:
 
 def _is_fed_by_a_network(program: Program, call: ast.Call) -> bool:
     """What comes in was made by another network, so it changes as that one learns."""
-    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    given = arguments(call)
     parts = [part for item in given for part in sources(program, item) if isinstance(part, ast.Call)]
     return any(program.facts.is_forward(part) or _NETWORK.search(program.method(part)) for part in parts)
 

@@ -45,21 +45,9 @@ RULE = Rule(
 _JOINS = frozenset({"torch.cat", "torch.concat", "torch.concatenate", "torch.vstack", "torch.hstack"})
 _VIEWS = re.compile(r"views?|tta|aug|model|net|scale|flip|angle|rotation|crop|head|branch|fold|part|level", re.IGNORECASE)
 _OF_TENSORS = frozenset(
-    {
-        "backward",
-        "argmax",
-        "softmax",
-        "sigmoid",
-        "log_softmax",
-        "squeeze",
-        "view",
-        "reshape",
-        "permute",
-        "flatten",
-        "detach",
-        "cpu",
-    }
-)
+    {"backward", "argmax", "softmax", "sigmoid", "log_softmax", "squeeze", "view", "reshape", "permute", "flatten", "detach",
+     "cpu"}
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -185,7 +173,7 @@ def _outlives(program: Program, item: Accumulation, boundary: LoopNode | Functio
     made = [given for given in program.given(name) if not _is_own(program, name, given.value)]
     if any(program.index.holds(boundary, given.value) for given in made):
         return False
-    if isinstance(boundary, ast.FunctionDef | ast.AsyncFunctionDef) and not name.startswith("self."):
+    if isinstance(boundary, FunctionNode) and not name.startswith("self."):
         local = any(given.scope is function for given in made)
         return not local and boundary is function
     for call in program.within(boundary, ast.Call):

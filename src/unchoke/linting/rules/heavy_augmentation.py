@@ -39,12 +39,10 @@ RULE = Rule(
 
 _ENOUGH = 3
 _ALONE = frozenset(
-    {
-        "ElasticTransform", "ElasticTransformation", "GridDistortion", "OpticalDistortion", "PiecewiseAffine",
-        "Rand2DElastic", "Rand2DElasticd", "Rand3DElastic", "Rand3DElasticd", "RandGridDistortion", "RandGridDistortiond",
-        "RandomElasticDeformation", "ThinPlateSpline", "ElasticDeformation", "elastic_transform", "map_coordinates",
-        "deform_random_grid", "deform_grid",
-    }
+    {"ElasticTransform", "ElasticTransformation", "GridDistortion", "OpticalDistortion", "PiecewiseAffine", "Rand2DElastic",
+     "Rand2DElasticd", "Rand3DElastic", "Rand3DElasticd", "RandGridDistortion", "RandGridDistortiond",
+     "RandomElasticDeformation", "ThinPlateSpline", "ElasticDeformation", "elastic_transform", "map_coordinates",
+     "deform_random_grid", "deform_grid"}
 )  # fmt: skip
 _FAMILIES = {
     name: family

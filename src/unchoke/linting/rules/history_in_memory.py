@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from unchoke.code.facts.epochs import EpochRun, callbacks_of, epoch_runs, is_long, most, nodes_of, one_does
 from unchoke.code.facts.loops import Fit
 from unchoke.code.facts.saving import has_automatic_log, is_record, records_history
-from unchoke.code.node_index import parameters
+from unchoke.code.node_index import names_in, parameters
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule, at_method
 
@@ -98,12 +98,10 @@ def _kept(program: Program, run: EpochRun) -> Iterator[tuple[ast.AST, str]]:
             continue
         if not _is_metric(program, holder, value) or not _is_made_before(program, run, base):
             continue
-        if not _is_each_batch(program, run, node) or _is_used_after(program, run, name):
+        if not (
+            run.batches is not None and run.batches is not run.node and program.index.holds(run.batches, node)
+        ) or _is_used_after(program, run, name):
             yield node, name
-
-
-def _is_each_batch(program: Program, run: EpochRun, node: ast.AST) -> bool:
-    return run.batches is not None and run.batches is not run.node and program.index.holds(run.batches, node)
 
 
 def _is_used_after(program: Program, run: EpochRun, name: str) -> bool:
@@ -126,11 +124,7 @@ def _addition(program: Program, run: EpochRun, node: ast.AST) -> tuple[ast.expr 
         return (node.target, node.value) if isinstance(node.value, ast.List) else (None, None)
     if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Subscript):
         target = node.targets[0]
-        counted = (
-            {part.id for part in ast.walk(run.node.target) if isinstance(part, ast.Name)}
-            if isinstance(run.node, ast.For)
-            else set()
-        )
+        counted = names_in(run.node.target) if isinstance(run.node, ast.For) else set()
         if any(part.id in counted for part in program.within(target.slice, ast.Name)):
             return target, node.value
     return _put_together(program, node) if isinstance(node, ast.Assign) else (None, None)

@@ -33,6 +33,7 @@ from collections.abc import Iterator
 from unchoke.code.facts.devices import CPU, runs_on_cpu
 from unchoke.code.facts.loops import Loop
 from unchoke.code.facts.tensor_facts import DEVICE, HOST, Tensors
+from unchoke.code.node_index import FunctionNode, arguments
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule, line_of, shortened
 
@@ -88,7 +89,11 @@ def _sync(program: Program, tensors: Tensors, node: ast.AST) -> str:
         return _first_on_device(program, tensors, [part.value for part in shown])
     if isinstance(node, ast.BinOp):
         text = isinstance(node.op, ast.Mod) and isinstance(node.left, ast.Constant) and isinstance(node.left.value, str)
-        return _first_on_device(program, tensors, _items(node.right)) if text else ""
+        return (
+            _first_on_device(program, tensors, list(node.right.elts) if isinstance(node.right, ast.Tuple) else [node.right])
+            if text
+            else ""
+        )
     return _call_sync(program, tensors, node) if isinstance(node, ast.Call) else ""
 
 
@@ -104,15 +109,11 @@ def _call_sync(program: Program, tensors: Tensors, call: ast.Call) -> str:
     if not isinstance(func, ast.Attribute) or not name.startswith("?."):
         return ""
     if func.attr == "format" and isinstance(func.value, ast.Constant):
-        return _first_on_device(program, tensors, [*call.args, *(keyword.value for keyword in call.keywords)])
+        return _first_on_device(program, tensors, arguments(call))
     if call.args or call.keywords or func.attr not in _SURE | _IF_TENSOR:
         return ""
     where = tensors.where(func.value)
     return shortened(program, call) if where == DEVICE or (func.attr in _SURE and where != HOST) else ""
-
-
-def _items(node: ast.expr) -> list[ast.expr]:
-    return list(node.elts) if isinstance(node, ast.Tuple) else [node]
 
 
 def _first_on_device(program: Program, tensors: Tensors, nodes: list[ast.expr], word: str = "") -> str:
@@ -159,7 +160,7 @@ def _is_trouble(program: Program, node: ast.AST, loop: Loop) -> bool:
 
 def _named(program: Program, loop: Loop, node: ast.AST) -> str:
     line = line_of(program, loop.node, seen_from=node)
-    if isinstance(loop.node, ast.FunctionDef | ast.AsyncFunctionDef):
+    if isinstance(loop.node, FunctionNode):
         return f"training (`{loop.node.name}`, {line})"
     return f"the training loop ({line})"
 

@@ -27,7 +27,7 @@ from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.flow import CallMarks, Flow, Marks
 from unchoke.code.facts.per_sample import is_tf_dataset
 from unchoke.code.facts.vocabulary import DECODERS, RASTER_READERS, words
-from unchoke.code.node_index import LoopNode, parameters
+from unchoke.code.node_index import FunctionNode, LoopNode, names_in, parameters
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
@@ -47,16 +47,12 @@ _GROWING = ("append", "add", "insert", "extend")
 _READERS = DECODERS | RASTER_READERS
 _NOT_PICTURES = frozenset({"decord.VideoReader", "torchvision.io.read_video", "imageio.get_reader", "imageio.mimread"})
 _MASKS = frozenset(
-    {
-        "mask", "masks", "label", "labels", "seg", "segs", "annotation", "annotations", "gt", "target", "targets", "size",
-        "sizes", "shape", "shapes",
-    }
+    {"mask", "masks", "label", "labels", "seg", "segs", "annotation", "annotations", "gt", "target", "targets", "size", "sizes",
+     "shape", "shapes"}
 )  # fmt: skip
 _WRAPPERS = frozenset(
-    {
-        "tqdm", "enumerate", "zip", "sorted", "list", "reversed", "tuple", "track", "progress_bar", "trange", "set", "iter",
-    }
-)  # fmt: skip
+    {"tqdm", "enumerate", "zip", "sorted", "list", "reversed", "tuple", "track", "progress_bar", "trange", "set", "iter"}
+)
 _ROWS = frozenset({"itertuples", "iterrows", "items", "values", "tolist", "to_list", "to_numpy", "keys", "unique"})
 _FEW = frozenset({"head", "sample", "islice", "choice", "choices", "nlargest", "tail", "take", "first", "batched"})
 _ALLOCATED = frozenset(
@@ -210,7 +206,8 @@ def _filled_by(program: Program, flow: Flow, node: ast.AST) -> ast.AST | None:
     sources = {source for _, source in flow.at(value)}
     if isinstance(node, _COMPREHENSIONS):
         once = _made_once(program, node) and not _is_called_per_item(program, node)
-        return node if once and _decodes_in(program, node, sources) and not _is_bounded(program, node) else None
+        whole = once and _decodes_in(program, node, sources) and _all_of(program, node.generators[-1].iter)
+        return node if whole else None
     if container is None and isinstance(node, ast.Call):
         items = program.receiver(node) if len(node.args) == 1 else node.args[-1]
         return node if items is not None and _made_once(program, node) and _all_of(program, items) else None
@@ -263,18 +260,16 @@ def _made_once(program: Program, node: ast.AST) -> bool:
     return grows or isinstance(statement, ast.AugAssign)
 
 
-def _is_bounded(program: Program, node: Comprehension) -> bool:
-    return not _all_of(program, node.generators[-1].iter)
-
-
 def _is_emptied(program: Program, container: ast.expr, loop: LoopNode) -> bool:
     """Made or cleared within the loop (or a loop round it): one batch, one scene at a time."""
     name = program.written(container)
     for outer in (loop, *program.loops_around(loop)):
         for statement in program.within(outer, ast.Assign, ast.AnnAssign, ast.Delete):
             targets = [getattr(statement, "target", None)] if isinstance(statement, ast.AnnAssign) else statement.targets
-            if any(program.written(part) == name for target in targets for part in _flat(target)) and not _joins(
-                program, statement
+            if any(program.written(part) == name for target in targets for part in _flat(target)) and not (
+                isinstance(statement, ast.Assign)
+                and isinstance(statement.value, ast.Call)
+                and program.method(statement.value) in _JOINED
             ):
                 return True
         if any(
@@ -289,12 +284,6 @@ def _flat(target: ast.AST | None) -> list[ast.AST]:
     if isinstance(target, ast.Tuple | ast.List):
         return [part for item in target.elts for part in _flat(item)]
     return [target] if target is not None else []
-
-
-def _joins(program: Program, statement: ast.AST) -> bool:
-    return (
-        isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call) and program.method(statement.value) in _JOINED
-    )
 
 
 def _stops_early(program: Program, loop: ast.For) -> bool:
@@ -374,20 +363,16 @@ def _comprehended_by(program: Program, node: ast.AST, name: str) -> ast.expr | N
     for above in program.ancestors(node):
         if isinstance(above, _COMPREHENSIONS):
             for generator in above.generators:
-                if any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(generator.target)):
+                if name in names_in(generator.target):
                     return generator.iter
     return None
 
 
 def _loop_names(loop: LoopNode) -> set[str]:
-    return (
-        {part.id for part in ast.walk(loop.target) if isinstance(part, ast.Name)}
-        if isinstance(loop, ast.For | ast.AsyncFor)
-        else set()
-    )
+    return names_in(loop.target) if isinstance(loop, ast.For | ast.AsyncFor) else set()
 
 
-def _callers_give_all(program: Program, function: ast.FunctionDef | ast.AsyncFunctionDef, name: str, depth: int) -> bool:
+def _callers_give_all(program: Program, function: FunctionNode, name: str, depth: int) -> bool:
     """Does a caller hand over a whole list, and not one batch in a loop? A data set's `__init__` is taken to get all of it."""
     calls = program.callers(function)
     if not calls:

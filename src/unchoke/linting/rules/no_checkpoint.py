@@ -58,7 +58,11 @@ _LIGHTNING_EPOCHS = 1000
 
 def check(program: Program) -> Iterator[Hit]:
     for run in epoch_runs(program):
-        if is_long(run.num_epochs) and not _is_quick(program, run) and not _saves(program, run):
+        if (
+            is_long(run.num_epochs)
+            and not _is_quick(program, run)
+            and not any(is_weights_save(program, call) for call in nodes_of(program, run, ast.Call))
+        ):
             yield _loop_hit(program, run)
     for fit in program.facts.fits:
         hit = {"keras": _keras, "lightning": _lightning, "hf": _hugging_face}.get(fit.kind, _silent)(program, fit)
@@ -76,10 +80,6 @@ def _loop_hit(program: Program, run: EpochRun) -> Hit:
         "`os.replace` it over the checkpoint, and load that at the start if it is there"
     )
     return Hit(run.node, f"{count} epochs with nothing saved inside the loop: a kill loses all of them", {"epochs": count}, fix)
-
-
-def _saves(program: Program, run: EpochRun) -> bool:
-    return any(is_weights_save(program, call) for call in nodes_of(program, run, ast.Call))
 
 
 def _is_quick(program: Program, run: EpochRun) -> bool:
@@ -152,7 +152,14 @@ def _lightning(program: Program, fit: Fit) -> Hit | None:
     if trainer is None or option is None or program.value(option.value) is not False:
         return None
     epochs = program.argument(trainer, "max_epochs")
-    count = _LIGHTNING_EPOCHS if epochs is None and not _is_short_run(program, trainer) else most(program, epochs)
+    count = (
+        _LIGHTNING_EPOCHS
+        if epochs is None
+        and not any(
+            program.keyword(trainer, name) is not None for name in ("fast_dev_run", "max_steps", "max_time", "overfit_batches")
+        )
+        else most(program, epochs)
+    )
     given = callbacks_of(program, trainer)
     if not is_long(count) or given is None or one_does(program, given, _SAVING, is_weights_save_call) is not False:
         return None
@@ -161,12 +168,6 @@ def _lightning(program: Program, fit: Fit) -> Hit | None:
         f"`enable_checkpointing=False` in a training of {int(count)} epochs: a kill loses all of them",
         {"epochs": int(count)},
         "leave `enable_checkpointing` out, or add `ModelCheckpoint(save_last=True)` to `callbacks`",
-    )
-
-
-def _is_short_run(program: Program, trainer: ast.Call) -> bool:
-    return any(
-        program.keyword(trainer, name) is not None for name in ("fast_dev_run", "max_steps", "max_time", "overfit_batches")
     )
 
 

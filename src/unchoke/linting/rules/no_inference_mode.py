@@ -33,7 +33,7 @@ from unchoke.code.facts.loops import step_kind
 from unchoke.code.facts.tensor_facts import HOST, Tensors
 from unchoke.code.facts.vocabulary import role_of
 from unchoke.code.magics import split_lines
-from unchoke.code.node_index import FunctionNode, parameters
+from unchoke.code.node_index import FunctionNode, arguments, parameters
 from unchoke.code.program import Program
 from unchoke.code.source import Place
 from unchoke.linting.rule import Edit, Hit, Rule, shortened
@@ -49,17 +49,9 @@ RULE = Rule(
     frameworks=("torch",),
 )
 _NOT_TORCH = (
-    "tf.",
-    "sklearn.",
-    "xgboost.",
-    "lightgbm.",
-    "catboost.",
-    "transformers.pipeline",
-    "ultralytics.",
-    "onnxruntime.",
-    "fastai.",
+    "tf.", "sklearn.", "xgboost.", "lightgbm.", "catboost.", "transformers.pipeline", "ultralytics.", "onnxruntime.", "fastai.",
     "sentence_transformers.",
-)
+)  # fmt: skip
 _OFF_ALREADY = frozenset({"predict", "predict_on_batch", "generate", "encode"})
 _OFF_MAKERS = ("pipeline", "InferenceSession", "SentenceTransformer", "YOLO", "Learner", "vision_learner")
 _WITHOUT_WEIGHTS = frozenset(
@@ -74,19 +66,9 @@ _HARMLESS = frozenset(
 )  # fmt: skip
 _ENDS = frozenset({"numpy", "item", "tolist", "detach", "argmax"})
 _ASKS = frozenset(
-    {
-        "requires_grad",
-        "requires_grad_",
-        "retain_grad",
-        "autograd",
-        "enable_grad",
-        "register_full_backward_hook",
-        "GradCAM",
-        "attribute",
-        "jacobian",
-        "grad",
-    }
-)
+    {"requires_grad", "requires_grad_", "retain_grad", "autograd", "enable_grad", "register_full_backward_hook", "GradCAM",
+     "attribute", "jacobian", "grad"}
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -189,7 +171,7 @@ def _after_chain(program: Program, call: ast.Call, chains: list[tuple[ast.stmt, 
         if not any(program.index.number[statement] < given.order < program.index.number[call] for given in later):
             first = program.index.number[statement]
             last = program.index.stop(scope) if scope is not None else len(program.index.all)
-            function = scope if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef) else None
+            function = scope if isinstance(scope, FunctionNode) else None
             return Stretch(function or statement, function, model, first, last)
     return None
 
@@ -209,7 +191,7 @@ def _is_model(program: Program, call: ast.Call, model: str) -> bool:
     if name == model or name.startswith(f"{model}."):
         return True
     function = program.function_of(call)
-    given = [program.written(item) for item in (*call.args, *(keyword.value for keyword in call.keywords))]
+    given = [program.written(item) for item in arguments(call)]
     return function is not None and model in given
 
 
@@ -236,17 +218,13 @@ def _runs_network(program: Program, call: ast.Call, depth: int = 0) -> bool:
         function is None
         or depth > 2
         or function.name in ("__init__", "forward", "__call__")
-        or _is_decorated_off(program, function)
+        or any(program.method(mark) in ("no_grad", "inference_mode") for mark in function.decorator_list)
     ):
         return False
     if program.facts.evaluation_of(function) is not None or role_of(function.name) == "train":
         return False  # reported there, or trains
     inner = program.within(function, ast.Call)
     return any(_runs_network(program, item, depth + 1) and not _is_off_inside(program, item, function) for item in inner)
-
-
-def _is_decorated_off(program: Program, function: FunctionNode) -> bool:
-    return any(program.method(mark) in ("no_grad", "inference_mode") for mark in function.decorator_list)
 
 
 def _is_off_inside(program: Program, node: ast.AST, function: FunctionNode) -> bool:

@@ -37,13 +37,9 @@ RULE = Rule(
     devices=("macOS", "Windows", "Linux from Python 3.14"),
 )
 _POOLS = frozenset(
-    {
-        "multiprocessing.Pool",
-        "multiprocessing.pool.Pool",
-        "concurrent.futures.ProcessPoolExecutor",
-        "concurrent.futures.process.ProcessPoolExecutor",
-    }
-)
+    {"multiprocessing.Pool", "multiprocessing.pool.Pool", "concurrent.futures.ProcessPoolExecutor",
+     "concurrent.futures.process.ProcessPoolExecutor"}
+)  # fmt: skip
 
 
 def check(program: Program) -> Iterator[Hit]:

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 from unchoke.code.facts.epochs import epoch_runs
 from unchoke.code.facts.saving import written_path
-from unchoke.code.node_index import FunctionNode, LoopNode, default_of, parameters
+from unchoke.code.node_index import FunctionNode, LoopNode, default_of, is_none, parameters
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
@@ -91,20 +91,22 @@ def _regions(program: Program) -> Iterator[Region]:
     loops = [run.node for run in epoch_runs(program)]
     for loop in program.facts.training_loops:
         node = loop.epochs if loop.epochs is not None else loop.node
-        if isinstance(node, ast.For | ast.AsyncFor | ast.While):
+        if isinstance(node, LoopNode):
             loops.append(node)
     for node in dict.fromkeys(loops):
         reached = {function for block in node.body for function in program.reach(block)}
         yield Region(node, tuple(sorted(reached, key=lambda item: program.index.number[item])))
     for owner in program.nodes(ast.ClassDef):
         if any(base.rpartition(".")[2].endswith("Callback") for base in program.bases(owner)):
-            hooks = [item for item in owner.body if isinstance(item, ast.FunctionDef) and _is_hook(item.name)]
+            hooks = [
+                item
+                for item in owner.body
+                if isinstance(item, ast.FunctionDef)
+                and bool(_HOOK.match(item.name))
+                and item.name not in ("on_train_end", "on_train_begin", "on_train_start", "on_end", "on_begin")
+            ]
             more = {function for hook in hooks for function in program.reach(hook)} - set(hooks)
             yield Region(None, (*hooks, *sorted(more, key=lambda item: program.index.number[item])))
-
-
-def _is_hook(name: str) -> bool:
-    return bool(_HOOK.match(name)) and name not in ("on_train_end", "on_train_begin", "on_train_start", "on_end", "on_begin")
 
 
 def _overwrites(program: Program, region: Region, call: ast.Call) -> bool:
@@ -238,7 +240,7 @@ def _is_fixed_parameter(program: Program, region: Region, function: FunctionNode
         if not _is_inside(program, region, call):
             continue
         given = program.argument_for(call, function, name) or default
-        named = given is not None and not (isinstance(given, ast.Constant) and given.value is None)
+        named = given is not None and not is_none(given)
         if named and given is not None and _is_fixed(program, region, given, depth + 1):
             return True
     return False

@@ -35,13 +35,10 @@ RULE = Rule(
     claim="Planted chokes",
 )
 _MORE = frozenset(
-    {
-        "pandas.read_hdf", "pandas.read_orc", "pandas.read_fwf", "pyarrow.parquet.read_table", "pyarrow.csv.read_csv",
-        "ujson.load", "ujson.loads", "orjson.loads", "simplejson.load", "simplejson.loads", "xml.dom.minidom.parse",
-        "xmltodict.parse", "pycocotools.coco.COCO", "openpyxl.load_workbook", "polars.read_json", "polars.read_excel",
-        "polars.read_ndjson", "defusedxml.ElementTree.parse", "toml.load", "tomllib.load",
-        "xml.etree.cElementTree.parse", "lxml.objectify.parse",
-    }
+    {"pandas.read_hdf", "pandas.read_orc", "pandas.read_fwf", "pyarrow.parquet.read_table", "pyarrow.csv.read_csv", "ujson.load",
+     "ujson.loads", "orjson.loads", "simplejson.load", "simplejson.loads", "xml.dom.minidom.parse", "xmltodict.parse",
+     "pycocotools.coco.COCO", "openpyxl.load_workbook", "polars.read_json", "polars.read_excel", "polars.read_ndjson",
+     "defusedxml.ElementTree.parse", "toml.load", "tomllib.load", "xml.etree.cElementTree.parse", "lxml.objectify.parse"}
 )  # fmt: skip
 
 

@@ -37,15 +37,11 @@ RULE = Rule(
 Loop = ast.For | ast.comprehension
 _SMALL = 32
 _SIDES = frozenset(
-    {
-        "h", "w", "height", "width", "rows", "cols", "row", "col", "size", "side", "ht", "wd", "nrows", "ncols", "hgt",
-    }
-)  # fmt: skip
+    {"h", "w", "height", "width", "rows", "cols", "row", "col", "size", "side", "ht", "wd", "nrows", "ncols", "hgt"}
+)
 _PICTURES = frozenset(
-    {
-        "img", "image", "im", "mask", "pixels", "arr", "array", "rgb", "bgr", "frame", "tile", "patch", "chip", "raster",
-        "seg", "photo", "depth", "thermal", "gray", "grey", "picture", "hsv", "lab", "canvas",
-    }
+    {"img", "image", "im", "mask", "pixels", "arr", "array", "rgb", "bgr", "frame", "tile", "patch", "chip", "raster", "seg",
+     "photo", "depth", "thermal", "gray", "grey", "picture", "hsv", "lab", "canvas"}
 )  # fmt: skip
 _PIXELS = frozenset({"flatten", "ravel", "getdata", "tolist", "reshape", "nditer", "ndindex", "ndenumerate", "product"})
 _COMPILED = frozenset({"njit", "jit", "guvectorize", "vectorize", "kernel", "stencil"})

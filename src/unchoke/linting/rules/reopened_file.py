@@ -29,6 +29,7 @@ from unchoke.code.facts.following import follow
 from unchoke.code.facts.keeping import is_kept
 from unchoke.code.facts.origins import grounds, is_of_sample, record_at, runs_for_each_sample
 from unchoke.code.facts.vocabulary import words
+from unchoke.code.node_index import arguments
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
@@ -42,12 +43,10 @@ RULE = Rule(
     command="unchoke tile",
 )
 _CONTAINERS = frozenset(
-    {
-        "rasterio.open", "osgeo.gdal.Open", "gdal.Open", "rioxarray.open_rasterio", "tifffile.TiffFile", "h5py.File",
-        "tables.open_file", "netCDF4.Dataset", "xarray.open_dataset", "xarray.open_mfdataset", "xarray.open_rasterio",
-        "xarray.open_dataarray", "xarray.open_zarr", "openslide.OpenSlide", "openslide.open_slide", "zipfile.ZipFile",
-        "tarfile.open", "lmdb.open", "lmdb.Environment", "tiffslide.TiffSlide", "cucim.CuImage", "tables.openFile",
-    }
+    {"rasterio.open", "osgeo.gdal.Open", "gdal.Open", "rioxarray.open_rasterio", "tifffile.TiffFile", "h5py.File",
+     "tables.open_file", "netCDF4.Dataset", "xarray.open_dataset", "xarray.open_mfdataset", "xarray.open_rasterio",
+     "xarray.open_dataarray", "xarray.open_zarr", "openslide.OpenSlide", "openslide.open_slide", "zipfile.ZipFile",
+     "tarfile.open", "lmdb.open", "lmdb.Environment", "tiffslide.TiffSlide", "cucim.CuImage", "tables.openFile"}
 )  # fmt: skip
 _WINDOWED = frozenset({"ReadAsArray", "read_region", "isel", "sel", "sample", "clip_box", "extractfile", "getmember"})
 _MEMBERS = frozenset({"open", "read", "get"})
@@ -140,7 +139,7 @@ def _asked(program: Program, call: ast.Call) -> Iterator[tuple[ast.expr, str]]:
     if window is not None:
         yield window, "window"
     elif method in _WINDOWED:
-        yield from ((given, "window") for given in (*call.args, *(keyword.value for keyword in call.keywords)))
+        yield from ((given, "window") for given in arguments(call))
     elif method in _MEMBERS and call.args and _is_archive(program, call):
         yield call.args[0], "member"
 

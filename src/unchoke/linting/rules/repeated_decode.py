@@ -125,7 +125,11 @@ def _is_gone_through_once(program: Program, loader: BatchSource) -> bool:
         node for node in program.nodes(ast.Name) if node.id in loader.targets and isinstance(node.ctx, ast.Load)
     ]  # fmt: skip
     loops = [loop for use in uses for loop in _loops_over(program, use)]
-    return bool(loops) and all(loop is not None and not _is_repeated(program, loop) for loop in loops)
+    return bool(loops) and all(
+        loop is not None
+        and not (any(item.node is loop for item in program.facts.training_loops) or bool(program.loops_around(loop)))
+        for loop in loops
+    )
 
 
 def _loops_over(program: Program, use: ast.expr) -> Iterator[ast.AST | None]:
@@ -168,7 +172,3 @@ def _loops_in(program: Program, function: FunctionNode, call: ast.Call, given: a
             for loop in program.within(function, ast.For):
                 if any(part.id == name for part in program.within(loop.iter, ast.Name)):
                     yield loop
-
-
-def _is_repeated(program: Program, loop: ast.AST) -> bool:
-    return any(item.node is loop for item in program.facts.training_loops) or bool(program.loops_around(loop))

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 
 from unchoke.code.facts.origins import comprehensions_round, given_before, loop_names, root, sources
 from unchoke.code.facts.vocabulary import words
-from unchoke.code.node_index import FunctionNode, LoopNode, parameters
+from unchoke.code.node_index import FunctionNode, LoopNode, arguments, is_none, parameters
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
@@ -41,11 +41,9 @@ RULE = Rule(
 )
 Round = LoopNode | ast.comprehension
 _TILES = frozenset(
-    {
-        "tile", "patch", "crop", "window", "view", "frame", "chip", "roi", "subimage", "cutout", "quadrant", "tta", "aug",
-        "augs", "flips", "rotations", "subwindow", "subtile", "tiles", "patches", "crops", "windows", "views", "frames",
-        "chips", "rois", "subimages", "quadrants", "win", "wins", "box", "boxes",
-    }
+    {"tile", "patch", "crop", "window", "view", "frame", "chip", "roi", "subimage", "cutout", "quadrant", "tta", "aug", "augs",
+     "flips", "rotations", "subwindow", "subtile", "tiles", "patches", "crops", "windows", "views", "frames", "chips", "rois",
+     "subimages", "quadrants", "win", "wins", "box", "boxes"}
 )  # fmt: skip
 _CUT = frozenset({"tile", "patch", "chip", "frame", "subimage", "roi"})
 _LIVE = re.compile(r"camera|webcam|stream|capture|\bcap\b", re.IGNORECASE)
@@ -81,14 +79,15 @@ def _hit(program: Program, call: ast.Call, loop: Round) -> Hit:
 
 def _looped(program: Program, call: ast.Call) -> Round | None:
     """The loop over tiles round a forward call on one of them."""
-    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    given = arguments(call)
     parts = [part for item in given[:2] for part in sources(program, item)]
     for loop in _rounds(program, call):
         names = loop_names(loop)
         if not names & {part.id for part in parts if isinstance(part, ast.Name)} or _is_left_alone(program, loop, call):
             continue
         if _is_over_tiles(program, loop, parts) and (
-            _is_unbound(program, loop, call) or _is_single(program, call, parts, _loop_names_round(program, call))
+            _is_unbound(program, loop, call)
+            or _is_single(program, call, parts, {name for loop in _rounds(program, call) for name in loop_names(loop)})
         ):
             return loop
         if not _is_inside_a_picture(loop):
@@ -101,10 +100,6 @@ def _rounds(program: Program, node: ast.AST) -> list[Round]:
         *comprehensions_round(program, node),
         *(loop for loop in program.loops_around(node) if not isinstance(loop, ast.While)),
     ]
-
-
-def _loop_names_round(program: Program, node: ast.AST) -> set[str]:
-    return {name for loop in _rounds(program, node) for name in loop_names(loop)}
 
 
 def _is_inside_a_picture(loop: Round) -> bool:
@@ -144,9 +139,7 @@ def _is_recurrent(program: Program, call: ast.Call) -> bool:
     """`h = cell(x[t], h)`: the result goes into the next round."""
     statement = program.statement(call)
     targets = set(program.targets(call)) if isinstance(statement, ast.Assign) else set()
-    used = {
-        part.id for item in (*call.args, *(keyword.value for keyword in call.keywords)) for part in program.within(item, ast.Name)
-    }
+    used = {part.id for item in arguments(call) for part in program.within(item, ast.Name)}
     return bool(targets & used - _names_of_input(program, call))
 
 
@@ -203,7 +196,7 @@ def _cuts(program: Program, node: ast.AST, names: set[str]) -> bool:
         return bool(_cut_slices(program, node, names)) and isinstance(node.slice, ast.Tuple)
     if not isinstance(node, ast.Call) or program.method(node) not in _CUTS:
         return False
-    given = [*node.args, *(keyword.value for keyword in node.keywords)]
+    given = arguments(node)
     return any(part.id in names for item in given for part in program.within(item, ast.Name))
 
 
@@ -237,7 +230,7 @@ def _adds_axis(program: Program, node: ast.AST) -> bool:
     """Is this where one input is made a batch of one?"""
     if isinstance(node, ast.Subscript):  # x[None], x[np.newaxis, ...]
         first = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) and node.slice.elts else node.slice
-        added = (isinstance(first, ast.Constant) and first.value is None) or program.name(first).endswith("newaxis")
+        added = is_none(first) or program.name(first).endswith("newaxis")
         return added or _is_slice_of_one(program, first)
     if isinstance(node, ast.List):  # np.array([x]), model([x])
         parent = program.parent(node)
@@ -292,7 +285,7 @@ def _looped_helper(program: Program, call: ast.Call) -> Round | None:
     function = program.function_of(call) if rounds else None
     if function is None or function.name in ("forward", "__init__", "__call__"):
         return None
-    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    given = arguments(call)
     parts = [part for item in given for part in sources(program, item)]
     loop = rounds[0]
     handed = loop_names(loop) & {part.id for part in parts if isinstance(part, ast.Name)}

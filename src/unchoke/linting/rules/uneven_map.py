@@ -44,16 +44,13 @@ _MAPS = frozenset({"map", "starmap", "map_async", "starmap_async"})
 _POOLS = frozenset({"multiprocessing.Pool", "multiprocessing.pool.ThreadPool", "multiprocessing.dummy.Pool"})
 _FEW = 16
 _ITEM_WORDS = frozenset(
-    {
-        "file", "files", "path", "paths", "filename", "filenames", "scene", "scenes", "video", "videos", "row", "rows",
-        "record", "records", "image", "images", "img", "imgs", "photo", "photos", "slide", "slides", "clip", "clips",
-        "movie", "movies", "doc", "docs", "document", "documents", "folder", "folders", "dir", "dirs", "tif", "tiffs",
-        "raster", "rasters", "case", "cases", "patient", "patients", "volume", "volumes", "job", "jobs", "task", "tasks",
-        "item", "items", "todo", "tile", "tiles", "frame", "frames", "id", "ids", "name", "names", "url", "urls", "sample",
-        "samples", "work", "args", "df", "plot", "plots", "field", "fields", "orthos", "ortho", "granule", "granules",
-        "plate", "plates", "scan", "scans", "study", "studies", "specimen", "specimens", "stem", "stems", "csvs", "pngs",
-        "jpgs", "jpegs",
-    }
+    {"file", "files", "path", "paths", "filename", "filenames", "scene", "scenes", "video", "videos", "row", "rows", "record",
+     "records", "image", "images", "img", "imgs", "photo", "photos", "slide", "slides", "clip", "clips", "movie", "movies",
+     "doc", "docs", "document", "documents", "folder", "folders", "dir", "dirs", "tif", "tiffs", "raster", "rasters", "case",
+     "cases", "patient", "patients", "volume", "volumes", "job", "jobs", "task", "tasks", "item", "items", "todo", "tile",
+     "tiles", "frame", "frames", "id", "ids", "name", "names", "url", "urls", "sample", "samples", "work", "args", "df", "plot",
+     "plots", "field", "fields", "orthos", "ortho", "granule", "granules", "plate", "plates", "scan", "scans", "study",
+     "studies", "specimen", "specimens", "stem", "stems", "csvs", "pngs", "jpgs", "jpegs"}
 )  # fmt: skip
 _READS = re.compile(
     r"^(?:imread|open|load|read|loadtxt|VideoCapture|imwrite|save|decode|run|check_call|check_output|call)(?:_|$)"

@@ -21,7 +21,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.node_index import FunctionNode, parameters
+from unchoke.code.node_index import FunctionNode, is_none, parameters
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
@@ -35,10 +35,8 @@ RULE = Rule(
 )
 _HANDLES = frozenset(
     {"open", "io.open", "gzip.open", "h5py.File", "rasterio.open", "lmdb.open", "lmdb.Environment", "sqlite3.connect",
-     "zipfile.ZipFile",
-     "tarfile.open", "osgeo.gdal.Open", "gdal.Open", "openslide.OpenSlide", "openslide.open_slide", "netCDF4.Dataset",
-     "tifffile.TiffFile",
-     "tables.open_file", "cv2.VideoCapture", "os.fdopen", "bz2.open"}
+     "zipfile.ZipFile", "tarfile.open", "osgeo.gdal.Open", "gdal.Open", "openslide.OpenSlide", "openslide.open_slide",
+     "netCDF4.Dataset", "tifffile.TiffFile", "tables.open_file", "cv2.VideoCapture", "os.fdopen", "bz2.open"}
 )  # fmt: skip
 _LOCKS = frozenset(
     {"threading.Lock", "threading.RLock", "threading.Condition", "threading.Semaphore", "threading.Event", "threading.local"}
@@ -143,7 +141,7 @@ def _is_let_go(program: Program, init: FunctionNode, name: str) -> bool:
     ]
     last = values[-1].value if values else None
     dropped = any(program.written(target) == name for node in program.within(init, ast.Delete) for target in node.targets)
-    return dropped or (isinstance(last, ast.Constant) and last.value is None)
+    return dropped or is_none(last)
 
 
 def _handed(program: Program, call: ast.Call) -> Iterator[tuple[ast.Lambda, str]]:

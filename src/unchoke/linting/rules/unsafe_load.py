@@ -38,33 +38,18 @@ RULE = Rule(
     since="torch 1.13",
 )
 _UNPICKLERS = frozenset(
-    {
-        "pickle.load",
-        "pickle.loads",
-        "joblib.load",
-        "dill.load",
-        "dill.loads",
-        "cloudpickle.load",
-        "cloudpickle.loads",
-        "pandas.read_pickle",
-    }
-)
+    {"pickle.load", "pickle.loads", "joblib.load", "dill.load", "dill.loads", "cloudpickle.load", "cloudpickle.loads",
+     "pandas.read_pickle"}
+)  # fmt: skip
 _DOWNLOADS = frozenset(
     {"get_file", "urlretrieve", "urlopen", "hf_hub_download", "snapshot_download", "download_url", "download_url_to_file",
      "cached_download",
      "download", "dataset_download", "model_download", "download_file", "retrieve", "url_to_file", "download_from_url"}
 )  # fmt: skip
 _REQUESTS = frozenset(
-    {
-        "requests.get",
-        "httpx.get",
-        "requests.Session.get",
-        "fsspec.open",
-        "gdown.download",
-        "wget.download",
-        "gdown.cached_download",
-    }
-)
+    {"requests.get", "httpx.get", "requests.Session.get", "fsspec.open", "gdown.download", "wget.download",
+     "gdown.cached_download"}
+)  # fmt: skip
 _SHELL = re.compile(r"^\s*[!%]\s*(?:wget|curl|gdown|aws|gsutil|kaggle|huggingface-cli)\b.*$", re.MULTILINE)
 _DEEPEST = 6
 
