@@ -184,3 +184,13 @@ def names_in(target: ast.AST) -> set[str]:
 def is_none(node: ast.AST | None) -> bool:
     """Is this the constant None, written out?"""
     return isinstance(node, ast.Constant) and node.value is None
+
+
+def targets_of(node: ast.Assign | ast.AnnAssign | ast.AugAssign) -> list[ast.expr]:
+    """What an assignment sets, tuples whole."""
+    return node.targets if isinstance(node, ast.Assign) else [node.target]
+
+
+def flat(target: ast.expr) -> list[ast.expr]:
+    """The single targets in `a, (b, c) = …`."""
+    return [part for item in target.elts for part in flat(item)] if isinstance(target, ast.Tuple | ast.List) else [target]

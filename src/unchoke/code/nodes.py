@@ -7,7 +7,7 @@ and no variable.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import TypeVar, overload
 
@@ -57,6 +57,14 @@ class Nodes:
     def within(self, node: ast.AST, *types: type[ast.AST]) -> Iterator[ast.AST]:
         """All nodes of these types at or below `node`, in order."""
         return iter(self.index.within(node, types))
+
+    def calls_in(self, blocks: Iterable[ast.AST]) -> Iterator[ast.Call]:
+        """All calls in some statements, functions or expressions, one after the other."""
+        return (call for block in blocks for call in self.within(block, ast.Call))
+
+    def in_order(self, nodes: Iterable[N]) -> list[N]:
+        """The nodes in the order of reading."""
+        return sorted(nodes, key=self.index.number.__getitem__)
 
     def parent(self, node: ast.AST) -> ast.AST | None:
         return self.index.parent(node)

@@ -115,7 +115,7 @@ class Facts:
     def _called_each_step(self, node: ast.AST) -> list[FunctionNode]:
         program = self._program
         blocks = getattr(node, "body", [])
-        calls = (call for block in blocks for call in program.within(block, ast.Call))
+        calls = program.calls_in(blocks)
         found = (program.function_of(call) for call in calls if not self.is_conditional(call) and self.in_mode(call) is None)
         return [function for function in found if function is not None]
 
@@ -184,7 +184,7 @@ class Facts:
     def frozen(self) -> list[FrozenModule]:
         """Parts of networks that are frozen."""
         bodies = [statement for loop in self.training_loops for statement in loop.node.body]
-        calls = (call for statement in bodies for call in self._program.within(statement, ast.Call))
+        calls = self._program.calls_in(bodies)
         return networks.frozen_parts(self._program, [call for call in calls if self.in_mode(call) is None])
 
     @cached_property

@@ -46,7 +46,7 @@ def is_after_cache(program: Values, node: ast.AST) -> bool:
 
 def _is_kept(test: ast.expr) -> bool:
     return isinstance(test, ast.Compare) and (
-        isinstance(test.ops[0], ast.In) or (isinstance(test.ops[0], ast.IsNot) and _is_none(test.comparators[0]))
+        isinstance(test.ops[0], ast.In) or (isinstance(test.ops[0], ast.IsNot) and is_none(test.comparators[0]))
     )
 
 
@@ -58,12 +58,8 @@ def _is_first_time(test: ast.expr) -> bool:
         named = isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and inner.func.id == "hasattr"
         return named or isinstance(inner, ast.Attribute | ast.Name) or _is_kept(inner)
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
-        return isinstance(test.ops[0], ast.NotIn) or (isinstance(test.ops[0], ast.Is) and _is_none(test.comparators[0]))
+        return isinstance(test.ops[0], ast.NotIn) or (isinstance(test.ops[0], ast.Is) and is_none(test.comparators[0]))
     return False
-
-
-def _is_none(node: ast.expr) -> bool:
-    return is_none(node)
 
 
 def _tests_round(program: Values, node: ast.AST) -> Iterator[ast.expr]:

@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from unchoke.code.node_index import default_of, parameters
+from unchoke.code.node_index import default_of, parameters, targets_of
 from unchoke.code.program import Program
 
 CUDA, MPS, CPU = "cuda", "mps", "cpu"
@@ -35,7 +35,7 @@ _ELSEWHERE = frozenset(
 def asks_for_cuda(program: Program) -> list[ast.AST]:
     """Every place that takes CUDA for granted, in order."""
     found = [node for device, node in _decisions(program) if device == CUDA and not _is_asked_first(program, node)]
-    return sorted(dict.fromkeys(found), key=lambda node: program.index.number[node])
+    return program.in_order(dict.fromkeys(found))
 
 
 def looks_for_cuda(program: Program) -> bool:
@@ -135,7 +135,7 @@ def _decisions(program: Program, *, defaults: bool = False) -> Iterator[tuple[st
 
 
 def _assignments(node: ast.Assign | ast.AnnAssign) -> Iterator[tuple[ast.expr, ast.expr | None]]:
-    for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+    for target in targets_of(node):
         if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
             yield from zip(target.elts, node.value.elts, strict=False)
         else:

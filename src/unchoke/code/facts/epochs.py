@@ -60,9 +60,7 @@ def epoch_runs(program: Program) -> list[EpochRun]:
 
 def _run(program: Program, node: LoopNode, batches: LoopNode | FunctionNode | None) -> EpochRun:
     functions = {function for block in node.body for function in program.reach(block)}
-    return EpochRun(
-        node, batches, num_epochs(program, node), tuple(sorted(functions, key=lambda item: program.index.number[item]))
-    )
+    return EpochRun(node, batches, num_epochs(program, node), tuple(program.in_order(functions)))
 
 
 def nodes_of(program: Program, run: EpochRun, *types: type[N]) -> Iterator[N]:
@@ -237,7 +235,7 @@ def _does_it(program: Program, node: ast.expr, known: frozenset[str], does: Does
     if owner is not None:
         bases = {base.rpartition(".")[2] for base in program.bases(owner)}
         parts: list[ast.AST] = [*owner.body, *(function for item in owner.body for function in program.reach(item))]
-        return bool(bases & known) or any(does(program, call) for part in parts for call in program.within(part, ast.Call))
+        return bool(bases & known) or any(does(program, call) for call in program.calls_in(parts))
     if kind == "LambdaCallback":
         return _lambda_does(program, node, does)
     return (
@@ -251,4 +249,4 @@ def _lambda_does(program: Program, call: ast.Call, does: Does) -> bool:
         function = program.callable_of(keyword.value)
         if function is not None:
             parts += [function, *program.reach(function)]
-    return any(does(program, inner) for part in parts for inner in program.within(part, ast.Call))
+    return any(does(program, inner) for inner in program.calls_in(parts))

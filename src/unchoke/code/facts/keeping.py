@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from unchoke.code.facts.origins import calls_named
 from unchoke.code.facts.per_sample import is_tf_dataset
-from unchoke.code.node_index import FunctionNode, is_none, parameters
+from unchoke.code.node_index import FunctionNode, is_none, parameters, targets_of
 from unchoke.code.program import Program
 
 _REMEMBERING = frozenset({"lru_cache", "cache", "cached_property", "cached", "memoize", "memoized", "cachedmethod", "memoise"})
@@ -78,7 +78,7 @@ def _missing(program: Program, test: ast.expr) -> Iterator[str]:
     elif isinstance(test, ast.Compare) and len(test.ops) == 1:
         if isinstance(test.ops[0], ast.NotIn):
             yield program.written(test.comparators[0]).removesuffix(".keys")
-        elif isinstance(test.ops[0], ast.Is) and _is_none(test.comparators[0]):
+        elif isinstance(test.ops[0], ast.Is) and is_none(test.comparators[0]):
             yield _got(program, test.left)
     elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         yield from _denied(program, test.operand)
@@ -102,10 +102,6 @@ def _got(program: Program, node: ast.expr) -> str:
     return program.written(node) or "(local)"
 
 
-def _is_none(node: ast.expr) -> bool:
-    return is_none(node)
-
-
 def _exists(program: Program, test: ast.expr) -> bool:
     calls = [test] if isinstance(test, ast.Call) else test.values[:1] if isinstance(test, ast.BoolOp) else []
     return any(isinstance(call, ast.Call) and program.method(call) in _EXISTS for call in calls)
@@ -116,7 +112,7 @@ def _stores(program: Program, block: list[ast.stmt], name: str) -> bool:
     own = name == "" or name == _DISK or "." not in name
     for statement in block:
         for node in program.within(statement, ast.Assign, ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            targets = targets_of(node)
             if any(_is_store(program, target, name, own=own) for target in targets):
                 return True
         for call in program.within(statement, ast.Call):
@@ -157,7 +153,7 @@ def _returned_before(program: Program, function: FunctionNode, node: ast.AST) ->
 def _is_there(test: ast.expr) -> bool:
     if not isinstance(test, ast.Compare) or len(test.ops) != 1:
         return False
-    return isinstance(test.ops[0], ast.In) or (isinstance(test.ops[0], ast.IsNot) and _is_none(test.comparators[0]))
+    return isinstance(test.ops[0], ast.In) or (isinstance(test.ops[0], ast.IsNot) and is_none(test.comparators[0]))
 
 
 def _remembers(program: Program, function: FunctionNode) -> bool:

@@ -191,8 +191,8 @@ def decodes(program: Values, function: ast.AST) -> bool:
 
 def decode_calls(program: Values, function: ast.AST, names: frozenset[str] = DECODERS) -> list[ast.Call]:
     """The decoding calls of a function and of those it calls."""
-    parts = [function, *sorted(program.reach(function), key=lambda item: program.index.number[item])]
-    calls = dict.fromkeys(call for part in parts for call in program.within(part, ast.Call))
+    parts = [function, *program.in_order(program.reach(function))]
+    calls = dict.fromkeys(program.calls_in(parts))
     return [call for call in calls if program.name(call) in names or _is_turbo(program, call)]
 
 

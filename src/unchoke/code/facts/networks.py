@@ -212,7 +212,7 @@ def _by_no_grad(program: Values, trained: Iterable[ast.AST]) -> Iterator[FrozenM
     """A part whose forward runs with gradients off in a model's `forward` or on each step of training, and nowhere with them."""
     off, on = [], set()
     functions = [node for node in program.nodes(ast.FunctionDef) if node.name in ("forward", "training_step")]
-    calls = dict.fromkeys(call for block in (*functions, *trained) for call in program.within(block, ast.Call))
+    calls = dict.fromkeys(program.calls_in((*functions, *trained)))
     for call in calls:
         if is_forward(program, call):
             name = program.written(call.func) or program.written(program.receiver(call))

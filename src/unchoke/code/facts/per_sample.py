@@ -63,7 +63,7 @@ def dataset_classes(program: Values) -> list[ast.ClassDef]:
     for owner in program.nodes(ast.ClassDef):
         if owner not in found and owner in handed and {"__getitem__", "__iter__"} & program.methods(owner).keys():
             found.append(owner)
-    return sorted(found, key=lambda owner: program.index.number[owner])
+    return program.in_order(found)
 
 
 def _is_dataset(program: Values, owner: ast.ClassDef) -> bool:
@@ -97,11 +97,12 @@ def reached_functions(program: Values, records: list[SampleFunction]) -> dict[An
             if function in found:
                 continue
             found[function] = record
-            left.extend(_next(program, function))
+            left.extend(functions_run_by(program, function))
     return found
 
 
-def _next(program: Values, function: AnyFunction) -> Iterator[AnyFunction]:
+def functions_run_by(program: Values, function: AnyFunction) -> Iterator[AnyFunction]:
+    """The functions that it calls, and those that it hands on: `tf.py_function(read, …)`."""
     yield from (inner for inner in program.called_functions(function) if inner.name != "__init__")
     for call in program.within(function, ast.Call):
         for given in arguments(call):
@@ -196,7 +197,7 @@ def _yields_samples(program: Values, function: FunctionNode) -> bool:
         return False
     endless = any(isinstance(node.test, ast.Constant) and node.test.value for node in program.within(function, ast.While))
     functions: list[ast.AST] = [function, *program.reach(function)]
-    decodes = any(program.name(call) in DECODERS for part in functions for call in program.within(part, ast.Call))
+    decodes = any(program.name(call) in DECODERS for call in program.calls_in(functions))
     return endless or decodes
 
 
@@ -301,5 +302,5 @@ def is_random_number(program: Values, call: ast.Call) -> bool:
 def draws_at_random(program: Values, function: ast.AST) -> bool:
     """Does this function, or one it calls, draw random numbers or apply a random transform?"""
     parts = [function, *program.reach(function)]
-    calls = (call for part in parts for call in program.within(part, ast.Call))
+    calls = program.calls_in(parts)
     return any(is_random_number(program, call) or is_random_transform(program, call) for call in calls)

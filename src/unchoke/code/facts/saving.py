@@ -184,7 +184,7 @@ def _writes_the_list(program: Program, call: ast.Call, names: set[str]) -> bool:
     saves = program.name(call) in WRITERS
     if function is not None:
         parts: list[ast.AST] = [function, *program.reach(function)]
-        saves = any(program.name(inner) in WRITERS for part in parts for inner in program.within(part, ast.Call))
+        saves = any(program.name(inner) in WRITERS for inner in program.calls_in(parts))
     elif not saves:
         saves = "save" in program.method(call)
     return saves and _mentions(program, call, names)

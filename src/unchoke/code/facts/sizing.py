@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from unchoke.code.facts.keeping import is_kept
 from unchoke.code.facts.origins import added_to, calls_named, is_random, set_from_outside
-from unchoke.code.facts.per_sample import AnyFunction, SampleFunction, before
+from unchoke.code.facts.per_sample import AnyFunction, SampleFunction, before, functions_run_by
 from unchoke.code.node_index import arguments, parameters
 from unchoke.code.program import Program
 
@@ -77,7 +77,7 @@ def functions_run(program: Program, record: SampleFunction) -> list[AnyFunction]
         function = left.pop(0)
         if function not in found:
             found[function] = None
-            left.extend(_run_by(program, function))
+            left.extend(functions_run_by(program, function))
     if record.kind == "map":
         for call in calls_named(program, "map"):
             if any(program.callable_of(item.args[0]) is record.function for item in before(program, call) if item.args):
@@ -85,16 +85,6 @@ def functions_run(program: Program, record: SampleFunction) -> list[AnyFunction]
                 if later is not None:
                     found[later] = None
     return list(found)
-
-
-def _run_by(program: Program, function: AnyFunction) -> Iterator[AnyFunction]:
-    """The functions that it calls, and those that it hands on: `tf.py_function(read, …)`."""
-    yield from (inner for inner in program.called_functions(function) if inner.name != "__init__")
-    for call in program.within(function, ast.Call):
-        for given in arguments(call):
-            inner = program.callable_of(given) if isinstance(given, ast.Name | ast.Attribute) else None
-            if inner is not None:
-                yield inner
 
 
 def size_of(program: Program, call: ast.Call) -> int | None:

@@ -208,7 +208,7 @@ class _Colours:
     def _pipeline(self, call: ast.Call, name: str) -> Marks | None:
         """A transform that expects red, green, blue, unless a step of it turns the order round."""
         pieces = [call, *_listed(self.program, call)]
-        methods = [self.program.name(part) for piece in pieces for part in self.program.within(piece, ast.Call)]
+        methods = [self.program.name(part) for part in self.program.calls_in(pieces)]
         if any(self._turns(piece) for piece in pieces):
             return NONE
         if any(step.endswith(("ToTensorV2", "albumentations.Normalize")) for step in methods) and not name.startswith(

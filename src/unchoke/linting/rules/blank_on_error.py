@@ -84,7 +84,7 @@ def _kind(program: Program, handler: ast.ExceptHandler) -> str:
 def _judged(program: Program, node: ast.AST, body: Sequence[ast.stmt], where: str) -> Iterator[Hit]:
     """One hit if the body puts something in place, or skips with no record of the name."""
     if any(True for part in body for _ in program.within(part, ast.Raise)) or any(
-        program.name(call) in ("sys.exit", "exit", "quit", "os._exit") for part in body for call in program.within(part, ast.Call)
+        program.name(call) in ("sys.exit", "exit", "quit", "os._exit") for call in program.calls_in(body)
     ):
         return
     put = _put_in_place(program, node, body)
@@ -118,7 +118,7 @@ def _is_other_error(program: Program, handler: ast.ExceptHandler) -> bool:
 def _loads(program: Program, body: Sequence[ast.AST], at: ast.AST) -> bool:
     """Does this code load a sample: an image or array by a name that is not fixed, itself or through a function of the file?"""
     per_sample = program.facts.in_per_sample(at) is not None
-    calls = [call for part in body for call in program.within(part, ast.Call)]
+    calls = list(program.calls_in(body))
     if any(program.method(call) in ("backward", "fit", "load_state_dict", "load_weights") for call in calls):
         return False
     if any(_is_load(program, call, per_sample) for call in calls):
@@ -151,7 +151,7 @@ def _reaches_load(program: Program, call: ast.Call) -> bool:
     if function is None or function.name == "__init__" or (not _LOADING.match(function.name) and not call.args):
         return False
     parts = [function, *program.called_functions(function)]
-    inner = [item for part in parts for item in program.within(part, ast.Call)]
+    inner = list(program.calls_in(parts))
     if any(program.method(item) in ("backward", "fit") for item in inner):
         return False
     return any(program.name(item) in _LOADS and _is_varying(program, item) for item in inner)
@@ -438,7 +438,7 @@ def _guarded(program: Program) -> Iterator[Hit]:
         tested = _tested_none(node.test, ast.IsNot)
         if tested is None or node.orelse or not program.loops_around(node) or not isinstance(program.latest(tested), ast.Call):
             continue
-        keeps = any(program.method(call) == "append" for part in node.body for call in program.within(part, ast.Call))
+        keeps = any(program.method(call) == "append" for call in program.calls_in(node.body))
         if keeps and _is_loaded(program, tested) and _is_last(program, node):
             yield from _judged_guard(program, node)
 

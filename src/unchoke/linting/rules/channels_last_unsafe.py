@@ -188,5 +188,5 @@ def _has_convolutions(program: Program, owner: ast.ClassDef) -> bool:
         for call in program.within(part, ast.Call)
         if (name := program.name(call)) in program.classes
     ]
-    calls = (call for part in parts for call in program.within(part, ast.Call))
+    calls = program.calls_in(parts)
     return any(program.method(call).startswith(("Conv2d", "ConvTranspose2d", "DepthwiseConv2d")) for call in calls)

@@ -26,7 +26,7 @@ from unchoke.code.facts.following import is_only_read
 from unchoke.code.facts.gradients import backwarded, carries_graph, is_backwarded, is_detaching, is_loss, is_off, uses_torch
 from unchoke.code.facts.loops import count_of, unwrapped
 from unchoke.code.facts.origins import given_before, root
-from unchoke.code.node_index import FunctionNode, LoopNode, parameters
+from unchoke.code.node_index import FunctionNode, LoopNode, flat, parameters, targets_of
 from unchoke.code.program import Program
 from unchoke.code.source import Place
 from unchoke.linting.rule import Edit, Hit, Rule
@@ -103,8 +103,7 @@ def _assigned(program: Program, node: ast.Assign) -> Iterator[Accumulation]:
     if not name:
         return
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
-        sides = (value.left, value.right)
-        others = [side for side in sides if program.written(side) != name]
+        others = [side for side in (value.left, value.right) if program.written(side) != name]
         if len(others) == 1:
             yield Accumulation(node, node.targets[0], others[0], True)
     elif (
@@ -179,10 +178,8 @@ def _outlives(program: Program, item: Accumulation, boundary: LoopNode | Functio
     for call in program.within(boundary, ast.Call):
         if program.method(call) in ("clear", "pop", "popleft") and root(program.receiver(call)) == name:
             return False
-    targets = [
-        program.written(part) for loop in program.loops_around(item.node) if isinstance(loop, ast.For) for part in [loop.target]
-    ]
-    return name not in targets
+    loops = [loop for loop in program.loops_around(item.node) if isinstance(loop, ast.For)]
+    return name not in [program.written(loop.target) for loop in loops]
 
 
 def _is_own(program: Program, name: str, value: ast.expr) -> bool:
@@ -196,9 +193,7 @@ def _reaches_backward(program: Program, name: str, at: ast.AST, depth: int = 0) 
     """Is `backward` called on it, or on what is worked out from it, here or where this function returns it to?"""
     function = program.enclosing_function(at)
     names = _derived(program, name, function)
-    calls = [
-        call for call in program.nodes(ast.Call) if program.method(call) in ("backward", "manual_backward", "grad", "gradient")
-    ]
+    calls = program.calls_to("backward", "manual_backward", "grad", "gradient")
     own = [call for call in calls if _is_in(program, call, function, name)]
     if any(program.written(part) in names for call in own for part in backwarded(program, call)):
         return True
@@ -224,10 +219,8 @@ def _is_in(program: Program, node: ast.AST, function: FunctionNode | None, name:
 
 def _is_backwarded_at_once(program: Program, call: ast.Call) -> bool:
     """`step(batch).backward()`."""
-    return any(
-        program.method(outer) in ("backward", "manual_backward") and program.index.holds(outer, call) and outer is not call
-        for outer in program.nodes(ast.Call)
-    )
+    outer = program.calls_to("backward", "manual_backward")
+    return any(program.index.holds(other, call) and other is not call for other in outer)
 
 
 def _derived(program: Program, name: str, function: FunctionNode | None) -> set[str]:
@@ -237,15 +230,10 @@ def _derived(program: Program, name: str, function: FunctionNode | None) -> set[
         before = len(names)
         for node in program.nodes(ast.Assign, ast.AugAssign):
             if _is_in(program, node, function, name) and _lives_in(program, node.value, names):
-                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                names |= {root(part) for target in targets for part in _flat(target)} - {""}
+                names |= {root(part) for target in targets_of(node) for part in flat(target)} - {""}
         if len(names) == before:
             break
     return names
-
-
-def _flat(target: ast.expr) -> list[ast.expr]:
-    return [item for part in target.elts for item in _flat(part)] if isinstance(target, ast.Tuple | ast.List) else [target]
 
 
 def _lives_in(program: Program, value: ast.expr, names: set[str]) -> bool:

@@ -95,7 +95,7 @@ def check(program: Program) -> Iterator[Hit]:
         if _is_outermost(program, pipeline) and not _is_on_device(program, pipeline):
             yield from _judged(program, _steps(program, pipeline), seen, program.targets(pipeline)[-1:])
     for record in program.facts.per_sample:
-        calls = [call for part in program.facts.functions_of(record) for call in program.within(part, ast.Call)]
+        calls = list(program.calls_in(program.facts.functions_of(record)))
         made = [_maker(program, call) for call in calls]
         yield from _judged(program, [*calls, *(call for call in made if call is not None)], seen, [])
 
@@ -169,7 +169,7 @@ def _steps(program: Program, pipeline: ast.Call) -> list[ast.Call]:
     for part in program.within(pipeline, ast.Name):
         if isinstance(part.ctx, ast.Load):
             found += _pieces(program, part)
-    return list(dict.fromkeys(call for piece in found for call in program.within(piece, ast.Call)))
+    return list(dict.fromkeys(program.calls_in(found)))
 
 
 def _pieces(program: Program, name: ast.Name) -> list[ast.AST]:

@@ -25,9 +25,10 @@ from collections.abc import Iterator
 
 from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.flow import CallMarks, Flow, Marks
+from unchoke.code.facts.origins import loop_names
 from unchoke.code.facts.per_sample import is_tf_dataset
 from unchoke.code.facts.vocabulary import DECODERS, RASTER_READERS, words
-from unchoke.code.node_index import FunctionNode, LoopNode, names_in, parameters
+from unchoke.code.node_index import FunctionNode, LoopNode, flat, names_in, parameters, targets_of
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
@@ -228,7 +229,7 @@ def _is_called_per_item(program: Program, node: ast.AST) -> bool:
 
 def _in_loop_over(program: Program, call: ast.Call) -> bool:
     given = [part.id for item in (*call.args, *call.keywords) for part in program.within(item, ast.Name)]
-    loops = [name for loop in program.loops_around(call) for name in _loop_names(loop)]
+    loops = [name for loop in program.loops_around(call) for name in loop_names(loop)]
     return any(name in loops or _comprehended_by(program, call, name) is not None for name in given)
 
 
@@ -265,25 +266,15 @@ def _is_emptied(program: Program, container: ast.expr, loop: LoopNode) -> bool:
     name = program.written(container)
     for outer in (loop, *program.loops_around(loop)):
         for statement in program.within(outer, ast.Assign, ast.AnnAssign, ast.Delete):
-            targets = [getattr(statement, "target", None)] if isinstance(statement, ast.AnnAssign) else statement.targets
-            if any(program.written(part) == name for target in targets for part in _flat(target)) and not (
-                isinstance(statement, ast.Assign)
-                and isinstance(statement.value, ast.Call)
-                and program.method(statement.value) in _JOINED
-            ):
+            targets = statement.targets if isinstance(statement, ast.Delete) else targets_of(statement)
+            made = any(program.written(part) == name for target in targets for part in flat(target))
+            value = statement.value if isinstance(statement, ast.Assign) else None
+            if made and not (isinstance(value, ast.Call) and program.method(value) in _JOINED):
                 return True
-        if any(
-            program.method(call) == "clear" and program.written(program.receiver(call)) == name
-            for call in program.within(outer, ast.Call)
-        ):
+        calls = program.within(outer, ast.Call)
+        if any(program.method(call) == "clear" and program.written(program.receiver(call)) == name for call in calls):
             return True
     return False
-
-
-def _flat(target: ast.AST | None) -> list[ast.AST]:
-    if isinstance(target, ast.Tuple | ast.List):
-        return [part for item in target.elts for part in _flat(item)]
-    return [target] if target is not None else []
 
 
 def _stops_early(program: Program, loop: ast.For) -> bool:
@@ -346,7 +337,7 @@ def _all_of_name(program: Program, node: ast.Name, depth: int) -> bool:
     function = program.enclosing_function(node)
     if function is not None and node.id in parameters(function):
         return _callers_give_all(program, function, node.id, depth)
-    if any(node.id in _loop_names(loop) for loop in program.loops_around(node)):
+    if any(node.id in loop_names(loop) for loop in program.loops_around(node)):
         return True
     outer = _comprehended_by(program, node, node.id)
     if outer is not None:
@@ -368,10 +359,6 @@ def _comprehended_by(program: Program, node: ast.AST, name: str) -> ast.expr | N
     return None
 
 
-def _loop_names(loop: LoopNode) -> set[str]:
-    return names_in(loop.target) if isinstance(loop, ast.For | ast.AsyncFor) else set()
-
-
 def _callers_give_all(program: Program, function: FunctionNode, name: str, depth: int) -> bool:
     """Does a caller hand over a whole list, and not one batch in a loop? A data set's `__init__` is taken to get all of it."""
     calls = program.callers(function)
@@ -382,7 +369,7 @@ def _callers_give_all(program: Program, function: FunctionNode, name: str, depth
         if given is None or program.facts.in_per_sample(call) is not None:
             continue
         in_loop = any(
-            part.id in _loop_names(loop) for loop in program.loops_around(call) for part in program.within(given, ast.Name)
+            part.id in loop_names(loop) for loop in program.loops_around(call) for part in program.within(given, ast.Name)
         )
         if not in_loop and _all_of(program, given, depth + 1):
             return True

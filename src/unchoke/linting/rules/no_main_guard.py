@@ -45,7 +45,7 @@ _POOLS = frozenset(
 def check(program: Program) -> Iterator[Hit]:
     if program.is_notebook:
         return
-    started = sorted(_started(program), key=lambda call: program.index.number[call])
+    started = program.in_order(_started(program))
     direct = next((call for call in started if runs_at_import(program, call)), None)
     if direct is not None:
         yield _hit(program, direct, direct)

@@ -95,7 +95,7 @@ def _regions(program: Program) -> Iterator[Region]:
             loops.append(node)
     for node in dict.fromkeys(loops):
         reached = {function for block in node.body for function in program.reach(block)}
-        yield Region(node, tuple(sorted(reached, key=lambda item: program.index.number[item])))
+        yield Region(node, tuple(program.in_order(reached)))
     for owner in program.nodes(ast.ClassDef):
         if any(base.rpartition(".")[2].endswith("Callback") for base in program.bases(owner)):
             hooks = [
@@ -106,7 +106,7 @@ def _regions(program: Program) -> Iterator[Region]:
                 and item.name not in ("on_train_end", "on_train_begin", "on_train_start", "on_end", "on_begin")
             ]
             more = {function for hook in hooks for function in program.reach(hook)} - set(hooks)
-            yield Region(None, (*hooks, *sorted(more, key=lambda item: program.index.number[item])))
+            yield Region(None, (*hooks, *program.in_order(more)))
 
 
 def _overwrites(program: Program, region: Region, call: ast.Call) -> bool:
@@ -264,7 +264,7 @@ def _is_renamed(program: Program, region: Region, call: ast.Call, target: ast.ex
     temporary = bool(_TEMPORARY.search(said)) or any(
         _TEMPORARY.search(program.text(value)) for value in program.assigned(said, target)
     )
-    for inner in (item for block in blocks for item in program.within(block, ast.Call)):
+    for inner in program.calls_in(blocks):
         source = _renamed(program, inner)
         if source is not None and (temporary or _plain(program, source) == said):
             return True

@@ -21,7 +21,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.node_index import FunctionNode, is_none, parameters
+from unchoke.code.node_index import FunctionNode, is_none, parameters, targets_of
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
@@ -74,9 +74,9 @@ def _kept(program: Program, owner: ast.ClassDef) -> Iterator[Hit]:
     if init is None:
         return
     methods = set(program.methods(owner).values())
-    for function in (init, *sorted(program.reach(init) & methods, key=lambda item: program.index.number[item])):
+    for function in (init, *program.in_order(program.reach(init) & methods)):
         for node in program.within(function, ast.Assign, ast.AnnAssign):
-            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            for target in targets_of(node):
                 name = program.written(target)
                 held = _held(program, node.value, 0) if name.startswith("self.") and node.value is not None else ""
                 if held and not program.facts.is_lazy(node) and not _is_let_go(program, init, name):

@@ -102,7 +102,7 @@ def _is_fallback(program: Program, call: ast.Call) -> bool:
         if isinstance(above, ast.ExceptHandler):
             tried = program.parent(above)
             blocks = tried.body if isinstance(tried, ast.Try) else []
-            calls = (inner for block in blocks for inner in program.within(block, ast.Call))
+            calls = program.calls_in(blocks)
             return program.method(above.type) == "TypeError" and any(program.keyword(inner, "weights_only") for inner in calls)
     return False
 
