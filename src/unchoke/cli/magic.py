@@ -25,7 +25,7 @@ _MOST_CELLS = 500
 def register(shell: Any) -> None:
     """Give `shell` the magic."""
 
-    def choke(line: str, cell: str) -> None:
+    def choke(_line: str, cell: str) -> None:
         """Run this cell; say what it cost and what in it will choke."""
         __tracebackhide__ = True
         run_choked(shell, cell)

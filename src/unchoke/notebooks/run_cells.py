@@ -76,7 +76,7 @@ def run_cells(
     folder: Path,
     limit_s: float,
     keep_going: bool = False,
-    on_cell: Callable[[int, CellRun], None] = lambda number, run: None,
+    on_cell: Callable[[int, CellRun], None] = lambda _number, _run: None,
 ) -> NotebookRun:
     """Run all cells in order, each for at most `limit_s`. One that fails ends the run, unless it is to keep going."""
     done: dict[int, CellRun] = {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from unchoke.code.node_index import FunctionNode, LoopNode, parameters
 from unchoke.code.program import Program
@@ -65,14 +65,20 @@ class CallMarks:
         return self.receiver | self.given
 
 
-class Judge(Protocol):
-    """Says what a call and a subscript do to marks; None leaves it to the flow."""
+class Judge:
+    """Says what a call and a subscript do to marks (None leaves it to the flow), and which marks of a condition go on."""
 
-    def call(self, flow: Flow, call: ast.Call, handed: CallMarks) -> Marks | None: ...
+    def __init__(self, program: Program) -> None:
+        self.program = program
 
-    def subscript(self, flow: Flow, node: ast.Subscript, base: Marks) -> Marks | None: ...
+    def call(self, _flow: Flow, _call: ast.Call, _handed: CallMarks, /) -> Marks | None:
+        return None
 
-    def condition(self, test: Marks) -> Marks: ...
+    def subscript(self, _flow: Flow, _node: ast.Subscript, _base: Marks, /) -> Marks | None:
+        return None
+
+    def condition(self, _test: Marks, /) -> Marks:
+        return NONE
 
 
 class Flow:
@@ -393,7 +399,7 @@ class Flow:
         if method in _KEEPING and isinstance(call.func, ast.Attribute):
             self._store_name(call.func.value, receiver | handed.given.union(*(self._under if handed.given else ())), env)
         if method in _MAPPING and call.args:
-            return self._mapped(call, handed, call.args[0])
+            return self._mapped(handed, call.args[0])
         if isinstance(call.func, ast.Call):
             return self._called_twice(call.func, handed)
         return handed.all if method in SAME_PICTURE else NONE
@@ -423,10 +429,10 @@ class Flow:
         """`delayed(f)(item)` and `Parallel(…)(…)` of joblib."""
         method = self.program.method(maker)
         if method == "delayed" and maker.args:
-            return self._mapped(maker, CallMarks(NONE, NONE, (NONE, *handed.args), ()), maker.args[0])
+            return self._mapped(CallMarks(NONE, NONE, (NONE, *handed.args), ()), maker.args[0])
         return handed.all if method == "Parallel" else NONE
 
-    def _mapped(self, call: ast.Call, handed: CallMarks, given: ast.expr) -> Marks:
+    def _mapped(self, handed: CallMarks, given: ast.expr) -> Marks:
         """`map(f, items)`, `pool.map(f, items)`, `data.map(f)`: what `f` makes of the items."""
         function = self.program.callable_of(given)
         if function is None:

@@ -189,7 +189,7 @@ def _ends(program: Program, node: ast.AST, seen: Seen) -> bool:
     inner = node
     for above in program.ancestors(node):
         if isinstance(above, ast.stmt):
-            return _ends_in(program, above, inner, seen)
+            return _ends_in(program, above, seen)
         if isinstance(above, ast.Compare | ast.JoinedStr | ast.FormattedValue):
             return True
         if isinstance(above, ast.Call):
@@ -218,7 +218,7 @@ def _called(program: Program, call: ast.Call, inner: ast.AST, seen: Seen) -> boo
     return name == "torch.save"
 
 
-def _ends_in(program: Program, statement: ast.stmt, inner: ast.AST, seen: Seen) -> bool:
+def _ends_in(program: Program, statement: ast.stmt, seen: Seen) -> bool:
     if isinstance(statement, ast.Expr | ast.If | ast.While | ast.Assert | ast.Delete):
         return True
     if isinstance(statement, ast.Assign):

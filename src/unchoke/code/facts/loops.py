@@ -275,13 +275,13 @@ def _fit(program: Values, call: ast.Call) -> Fit:
     made = program.made_by(program.receiver(call))
     if made.startswith("fastai") or made.endswith("Learner"):
         return Fit(call, "fastai", _number(program, program.argument(call, "n_epoch", 0)))
-    if _is_keras(program, call, made):
+    if _is_keras(call, made):
         given = program.argument(call, "epochs", 3) or program.argument(call, "nb_epoch")
         return Fit(call, "keras", _number(program, given) if given is not None else 1)
     return Fit(call, "sklearn", None)
 
 
-def _is_keras(program: Values, call: ast.Call, made: str) -> bool:
+def _is_keras(call: ast.Call, made: str) -> bool:
     if call.func.attr == "fit_generator" if isinstance(call.func, ast.Attribute) else False:
         return True
     if made.startswith("sklearn") or made.endswith("ImageDataGenerator"):

@@ -82,7 +82,7 @@ def _handed_over(program: Values) -> Iterator[ast.ClassDef]:
 def per_sample_functions(program: Values, datasets: list[ast.ClassDef]) -> list[SampleFunction]:
     """All of them, in file order, each once."""
     found: dict[AnyFunction, SampleFunction] = {}
-    for record in (*_items(program, datasets), *_handed_functions(program), *_generators(program)):
+    for record in (*_items(datasets), *_handed_functions(program), *_generators(program)):
         found.setdefault(record.function, record)
     return sorted(found.values(), key=lambda record: program.index.number[record.function])
 
@@ -112,7 +112,7 @@ def functions_run_by(program: Values, function: AnyFunction) -> Iterator[AnyFunc
                     yield inner
 
 
-def _items(program: Values, datasets: list[ast.ClassDef]) -> Iterator[SampleFunction]:
+def _items(datasets: list[ast.ClassDef]) -> Iterator[SampleFunction]:
     for owner in datasets:
         for node in owner.body:
             if isinstance(node, FunctionNode) and node.name in _ITEM_METHODS:

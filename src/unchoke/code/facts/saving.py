@@ -190,7 +190,7 @@ def _writes_the_list(program: Program, call: ast.Call, names: set[str]) -> bool:
     return saves and _mentions(program, call, names)
 
 
-def _mentions(program: Program, call: ast.Call, names: set[str], depth: int = 0) -> bool:
+def _mentions(program: Program, call: ast.Call, names: set[str]) -> bool:
     given = arguments(call)
     for node in given:
         for part in program.within(node, ast.Name, ast.Attribute):

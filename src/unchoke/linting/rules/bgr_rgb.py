@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from unchoke.code.constant_values import UNKNOWN
-from unchoke.code.facts.flow import NONE, CallMarks, Flow, Marks
+from unchoke.code.facts.flow import NONE, CallMarks, Flow, Judge, Marks
 from unchoke.code.facts.vocabulary import words
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
@@ -125,15 +125,12 @@ def _uses(program: Program, flow: Flow, colours: _Colours) -> Iterator[tuple[Mar
             yield flow.returned(record.function), f"the pretrained `{colours.pretrained}`"
 
 
-class _Colours:
+class _Colours(Judge):
     """Where channel order comes from and where it changes."""
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
 
     # Marks
 
-    def call(self, flow: Flow, call: ast.Call, handed: CallMarks) -> Marks | None:
+    def call(self, _flow: Flow, call: ast.Call, handed: CallMarks, /) -> Marks | None:
         name, method = self.program.name(call), self.program.method(call)
         if self._reads_bgr(call, name, method):
             return frozenset({(_BGR, call)})
@@ -163,7 +160,7 @@ class _Colours:
             return NONE.union(*(marks for key, marks in handed.keywords if key == "image"))
         return None
 
-    def subscript(self, flow: Flow, node: ast.Subscript, base: Marks) -> Marks | None:
+    def subscript(self, _flow: Flow, node: ast.Subscript, base: Marks, /) -> Marks | None:
         """`[..., ::-1]`, `[:, :, ::-1]`, `[..., [2, 1, 0]]` turn the order round; one channel has none."""
         if not base:
             return None
@@ -179,9 +176,6 @@ class _Colours:
         if len(parts) == 1 and isinstance(last, ast.Slice) and self.program.value(last.step) == -1:
             return NONE  # channels first, turned round
         return None
-
-    def condition(self, test: Marks) -> Marks:
-        return NONE
 
     def _reads_bgr(self, call: ast.Call, name: str, method: str) -> bool:
         program = self.program
@@ -242,7 +236,7 @@ class _Colours:
             return "`preprocess_input`"
         if name.startswith(("torchvision.transforms.functional.", "torchvision.transforms.v2.functional.")):
             return f"`{method}`"
-        if self._is_transform(flow, call, name):
+        if self._is_transform(flow, call):
             return (
                 f"the transform `{program.text(call.func)}`"
                 if isinstance(call.func, ast.Name | ast.Attribute)
@@ -264,7 +258,7 @@ class _Colours:
             return "a network trained on red, green, blue"
         return ""
 
-    def _is_transform(self, flow: Flow, call: ast.Call, name: str) -> bool:
+    def _is_transform(self, flow: Flow, call: ast.Call) -> bool:
         program = self.program
         kinds = {kind for kind, _ in flow.at(call.func)}
         if kinds & {_TORCHVISION, _ALBUMENTATIONS}:

@@ -462,13 +462,13 @@ def _suppressed(program: Program) -> Iterator[Hit]:
     for node in program.nodes(ast.With):
         hides = any(program.name(item.context_expr) == "contextlib.suppress" for item in node.items)
         if hides and _loads(program, node.body, node):
-            yield _silent(program, node, program.text(node.items[0].context_expr))
+            yield _silent(node, program.text(node.items[0].context_expr))
     for call in program.nodes(ast.Call):
         if program.method(call) == "ignore_errors" and not program.value(program.argument(call, "log_warning", 0)):
-            yield _silent(program, call, "ignore_errors")
+            yield _silent(call, "ignore_errors")
 
 
-def _silent(program: Program, node: ast.AST, by: str) -> Hit:
+def _silent(node: ast.AST, by: str) -> Hit:
     return Hit(
         node,
         f"`{by}` drops what did not load in silence",

@@ -22,7 +22,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.facts.flow import NONE, CallMarks, Flow, Marks
+from unchoke.code.facts.flow import NONE, CallMarks, Flow, Judge, Marks
 from unchoke.code.facts.per_sample import is_random_number, is_random_transform, is_tf_dataset
 from unchoke.code.facts.vocabulary import DECODERS, words
 from unchoke.code.node_index import FunctionNode
@@ -174,16 +174,16 @@ def _is_read(program: Program, store: ast.AST, part: ast.AST, name: str) -> bool
 def _decorated(program: Program, flow: Flow) -> Iterator[Hit]:
     for function in program.nodes(ast.FunctionDef):
         if _is_frozen(flow.returned(function)) and any(_is_caching(program, mark) for mark in function.decorator_list):
-            yield _caching_hit(program, function, function.name)
+            yield _caching_hit(function, function.name)
     for call in program.nodes(ast.Call):
         made_by_call = isinstance(call.func, ast.Call) and _is_caching(program, call.func)
         if (made_by_call or _is_caching(program, call)) and call.args:
             function_given = program.callable_of(call.args[0])
             if function_given is not None and _is_frozen(flow.returned(function_given)):
-                yield _caching_hit(program, call, program.text(call.args[0]))
+                yield _caching_hit(call, program.text(call.args[0]))
 
 
-def _caching_hit(program: Program, node: ast.AST, name: str) -> Hit:
+def _caching_hit(node: ast.AST, name: str) -> Hit:
     return Hit(
         node,
         f"`{name}` draws at random and its results are kept: the first draw comes back each time",
@@ -240,13 +240,10 @@ def _is_frozen(marks: Marks) -> bool:
     return _CHANGED in kinds or {_LOADED, _DRAWN} <= kinds
 
 
-class _Chance:
+class _Chance(Judge):
     """Which calls draw, load and transform."""
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
-
-    def call(self, flow: Flow, call: ast.Call, handed: CallMarks) -> Marks | None:
+    def call(self, flow: Flow, call: ast.Call, handed: CallMarks, /) -> Marks | None:
         program = self.program
         name, method = program.name(call), program.method(call)
         if method == "map" and isinstance(call.func, ast.Attribute) and call.args:
@@ -303,14 +300,14 @@ class _Chance:
             return handed.receiver | {(_CHANGED, call)}
         return handed.receiver
 
-    def subscript(self, flow: Flow, node: ast.Subscript, base: Marks) -> Marks | None:
+    def subscript(self, flow: Flow, node: ast.Subscript, base: Marks, /) -> Marks | None:
         """An item of a data set that draws; a crop whose corner was drawn."""
         if _CHANCE in _kinds(base) and not isinstance(node.slice, ast.Constant):
             return base | {(_CHANGED, node)}
         drawn = frozenset(mark for mark in flow.at(node.slice) if mark[0] == _DRAWN)
         return base | drawn if isinstance(node.slice, ast.Slice | ast.Tuple) else base
 
-    def condition(self, test: Marks) -> Marks:
+    def condition(self, test: Marks, /) -> Marks:
         return frozenset(mark for mark in test if mark[0] == _DRAWN)
 
 

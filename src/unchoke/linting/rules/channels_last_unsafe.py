@@ -24,7 +24,6 @@ import ast
 from collections.abc import Iterator
 
 from unchoke.code.facts.devices import MPS, plain_device
-from unchoke.code.node_index import FunctionNode
 from unchoke.code.program import Program
 from unchoke.code.source import Place
 from unchoke.linting.rule import Edit, Hit, Rule
@@ -56,14 +55,14 @@ def check(program: Program) -> Iterator[Hit]:
     if not uses:
         return
     if plain_device(program) == MPS:
-        yield _on_mps(program, uses)
+        yield _on_mps(uses)
         return
     for call in program.nodes(ast.Call):
-        if _joins(program, call) and _is_image(program, call):
+        if _joins(call) and _is_image(program, call):
             yield _before_view(program, call)
 
 
-def _on_mps(program: Program, uses: list[ast.Attribute | ast.Name]) -> Hit:
+def _on_mps(uses: list[ast.Attribute | ast.Name]) -> Hit:
     more = f"; {len(uses)} places" if len(uses) > 1 else ""
     return Hit(
         uses[0],
@@ -88,7 +87,7 @@ def _before_view(program: Program, call: ast.Call) -> Hit:
     )
 
 
-def _joins(program: Program, call: ast.Call) -> bool:
+def _joins(call: ast.Call) -> bool:
     """`x.view(n, -1)`, `x.view(-1, 512)`: channels and pixels become one."""
     if not isinstance(call.func, ast.Attribute) or call.func.attr != "view" or call.keywords:
         return False
@@ -110,7 +109,7 @@ def _is_image(program: Program, call: ast.Call) -> bool:
         and function.name.startswith("forward")
         and any(base.rpartition(".")[2] in ("Module", "LightningModule") for base in program.bases(owner))
     )
-    return is_forward and owner is not None and _from_convolutions(program, owner, function, source)
+    return is_forward and owner is not None and _from_convolutions(program, owner, source)
 
 
 def _source(program: Program, node: ast.expr | None) -> ast.expr | None:
@@ -132,7 +131,7 @@ def _is_laid_out(program: Program, source: ast.expr) -> bool:
     return given is not None and program.name(given) == "torch.channels_last"
 
 
-def _from_convolutions(program: Program, owner: ast.ClassDef, function: FunctionNode | None, source: ast.expr) -> bool:
+def _from_convolutions(program: Program, owner: ast.ClassDef, source: ast.expr) -> bool:
     """A layer's output with more than one pixel, in a class that has 2-d convolutions."""
     if not isinstance(source, ast.Call) or _is_single_pixel(program, owner, source):
         return False
@@ -141,13 +140,13 @@ def _from_convolutions(program: Program, owner: ast.ClassDef, function: Function
         return False
     if program.name(source).startswith("torch.") and not program.name(source).startswith("torch.nn.functional."):
         return False
-    made = _layer(program, owner, source)
+    made = _layer(program, source)
     if made is not None and program.method(_last_layer(program, made)) in _NOT_IMAGES:
         return False
     return _has_convolutions(program, owner)
 
 
-def _layer(program: Program, owner: ast.ClassDef, call: ast.Call) -> ast.Call | None:
+def _layer(program: Program, call: ast.Call) -> ast.Call | None:
     """The construction of `self.features` in `self.features(x)`."""
     name = program.written(call.func)
     found = [item for item in program.assigned(name, at=call) if isinstance(item, ast.Call)] if name.startswith("self.") else []
@@ -160,7 +159,7 @@ def _is_single_pixel(program: Program, owner: ast.ClassDef, call: ast.Call) -> b
         return program.value(program.argument(call, "output_size", 1)) in _SINGLE
     if program.method(call) in _WINDOWED:
         return True  # as wide as what is left, more often than not
-    made = _layer(program, owner, call)
+    made = _layer(program, call)
     if made is None:
         return program.method(call).lower() in _POOL_NAMES
     last = _last_layer(program, made)

@@ -140,10 +140,10 @@ def _is_own(program: Program, given: ast.expr, loops: Sequence[Round]) -> bool:
             and program.index.holds_any(getattr(loop, "body", []), made)
         ):
             return True
-    return isinstance(given, ast.Call) and not _keeps(program, given)
+    return isinstance(given, ast.Call) and not _keeps(given)
 
 
-def _keeps(program: Program, call: ast.Call) -> bool:
+def _keeps(call: ast.Call) -> bool:
     """`model.train()`, `model.to(device)`: the same network, not a new one."""
     return isinstance(call.func, ast.Attribute) and call.func.attr in _SAME_NETWORK
 
@@ -151,7 +151,7 @@ def _keeps(program: Program, call: ast.Call) -> bool:
 def _made_in(program: Program, given: ast.expr, function: FunctionNode) -> bool:
     """Is the network made in the function itself?"""
     if isinstance(given, ast.Call):
-        return not _keeps(program, given)
+        return not _keeps(given)
     made = program.latest(given)
     return isinstance(made, ast.Call) and program.name(made) != "torch.compile" and program.index.holds(function, made)
 
@@ -207,7 +207,7 @@ def _is_compiled(program: Program, node: ast.expr | None, depth: int = 0) -> boo
     made = program.latest(node)
     if isinstance(made, ast.Call):
         inner = made
-        while isinstance(inner.func, ast.Attribute) and isinstance(inner.func.value, ast.Call) and _keeps(program, inner):
+        while isinstance(inner.func, ast.Attribute) and isinstance(inner.func.value, ast.Call) and _keeps(inner):
             inner = inner.func.value
         return program.name(inner) == "torch.compile" and program.is_before(made, node)
     if isinstance(made, ast.IfExp):

@@ -24,7 +24,7 @@ import ast
 from collections.abc import Iterator
 
 from unchoke.code.constant_values import UNKNOWN
-from unchoke.code.facts.flow import CallMarks, Flow, Marks
+from unchoke.code.facts.flow import CallMarks, Flow, Judge, Marks
 from unchoke.code.facts.origins import loop_names
 from unchoke.code.facts.per_sample import is_tf_dataset
 from unchoke.code.facts.vocabulary import DECODERS, RASTER_READERS, words
@@ -376,13 +376,10 @@ def _callers_give_all(program: Program, function: FunctionNode, name: str, depth
     return False
 
 
-class _Pictures:
+class _Pictures(Judge):
     """Marks decoded images."""
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
-
-    def call(self, flow: Flow, call: ast.Call, handed: CallMarks) -> Marks | None:
+    def call(self, _flow: Flow, call: ast.Call, _handed: CallMarks, /) -> Marks | None:
         name, method = self.program.name(call), self.program.method(call)
         decoded = (name in DECODERS and name not in _NOT_PICTURES and not self._is_encoded_here(call)) or self._reads_raster(
             call, method
@@ -400,9 +397,3 @@ class _Pictures:
             return False
         whole = self.program.keyword(call, "window") is None and (method == "read" or not call.args)
         return whole and self.program.made_by(call.func.value) in RASTER_READERS
-
-    def subscript(self, flow: Flow, node: ast.Subscript, base: Marks) -> Marks | None:
-        return None
-
-    def condition(self, test: Marks) -> Marks:
-        return frozenset()

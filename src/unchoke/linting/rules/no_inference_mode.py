@@ -142,7 +142,7 @@ def _eval_chains(program: Program) -> Iterator[tuple[ast.stmt, str]]:
         if not isinstance(call.func, ast.Attribute) or call.func.attr != "eval" or call.args or call.keywords:
             continue
         statement = program.statement(call)
-        if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and _is_chain(program, statement.value, call):
+        if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and _is_chain(statement.value, call):
             yield statement, program.written(statement.targets[0])
         elif isinstance(statement, ast.Expr) and statement.value is not call:
             yield statement, _root(statement.value)
@@ -150,7 +150,7 @@ def _eval_chains(program: Program) -> Iterator[tuple[ast.stmt, str]]:
             yield statement, _root(call.func.value)
 
 
-def _is_chain(program: Program, node: ast.AST, call: ast.Call) -> bool:
+def _is_chain(node: ast.AST, call: ast.Call) -> bool:
     """Is `call` one of the links of `a.b().c()`?"""
     while isinstance(node, ast.Call):
         if node is call:

@@ -164,7 +164,7 @@ def _is_over_tiles(program: Program, loop: Round, parts: list[ast.AST]) -> bool:
     if any(_TILES & set(_words(part)) for part in head):
         return True
     names = loop_names(loop)
-    if any(_is_cut_out(program, part) or _is_one_of(program, part, names) for part in parts):
+    if any(_is_cut_out(program, part) or _is_one_of(part, names) for part in parts):
         return True
     return any(_cuts(program, part, names) for part in parts)
 
@@ -182,7 +182,7 @@ def _is_cut_out(program: Program, node: ast.AST) -> bool:
     return bool(_words(node)) and _words(node)[-1] in _CUT
 
 
-def _is_one_of(program: Program, node: ast.AST, names: set[str]) -> bool:
+def _is_one_of(node: ast.AST, names: set[str]) -> bool:
     """`tiles[i]`, `batch_tiles[:, i]`: one of an array that is called tiles."""
     if not isinstance(node, ast.Subscript) or not _TILES & set(_words(node.value)):
         return False
@@ -276,7 +276,7 @@ def _is_picked(program: Program, node: ast.expr, names: set[str]) -> bool:
         node = node.func.value
     if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Tuple):
         return False
-    return isinstance(node.slice.elts[0], ast.Slice) and _is_one_of(program, node, names)
+    return isinstance(node.slice.elts[0], ast.Slice) and _is_one_of(node, names)
 
 
 def _looped_helper(program: Program, call: ast.Call) -> Round | None:

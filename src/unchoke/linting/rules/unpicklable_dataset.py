@@ -80,10 +80,10 @@ def _kept(program: Program, owner: ast.ClassDef) -> Iterator[Hit]:
                 name = program.written(target)
                 held = _held(program, node.value, 0) if name.startswith("self.") and node.value is not None else ""
                 if held and not program.facts.is_lazy(node) and not _is_let_go(program, init, name):
-                    yield _kept_hit(program, node, owner, name, held)
+                    yield _kept_hit(node, owner, name, held)
 
 
-def _kept_hit(program: Program, node: ast.AST, owner: ast.ClassDef, name: str, held: str) -> Hit:
+def _kept_hit(node: ast.AST, owner: ast.ClassDef, name: str, held: str) -> Hit:
     if held == "lambda":
         fix = f"write the lambda as a function with a name and keep that in `{name}`"
     elif held in _LOCKS:
