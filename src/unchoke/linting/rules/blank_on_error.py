@@ -170,9 +170,7 @@ def _is_item(program: Program, node: ast.Subscript) -> bool:
 def _asks_if_missing(program: Program, node: ast.If) -> bool:
     """`if image is None` after `image = cv2.imread(…)` or a function of the file that may give None."""
     tested = _tested_none(node.test, ast.Is)
-    if tested is None:
-        return False
-    return _is_loaded(program, tested)
+    return tested is not None and _is_loaded(program, tested)
 
 
 def _tested_none(test: ast.expr, kind: type[ast.cmpop]) -> ast.expr | None:
@@ -180,19 +178,14 @@ def _tested_none(test: ast.expr, kind: type[ast.cmpop]) -> ast.expr | None:
         return next((found for part in test.values if (found := _tested_none(part, kind)) is not None), None)
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) and kind is ast.Is:
         return None
-    plain = isinstance(test, ast.Compare) and isinstance(test.ops[0], kind)
-    is_none = (
-        plain
-        and isinstance(test, ast.Compare)
-        and isinstance(test.comparators[0], ast.Constant)
-        and test.comparators[0].value is None
-    )
-    return test.left if is_none and isinstance(test, ast.Compare) and isinstance(test.left, ast.Name | ast.Attribute) else None
+    if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], kind) or not is_none(test.comparators[0]):
+        return None
+    return test.left if isinstance(test.left, ast.Name | ast.Attribute) else None
 
 
 def _is_loaded(program: Program, tested: ast.expr) -> bool:
     given = program.latest(tested)
-    if given is None or _in_front(program, tested, given):
+    if given is None or program.is_before(tested, given):  # only assigned after the question
         given = next((item for item in program.assigned(program.written(tested), at=tested) if isinstance(item, ast.Call)), given)
     if not isinstance(given, ast.Call) and isinstance(given, ast.Constant | type(None)):
         return False
@@ -204,11 +197,6 @@ def _is_loaded(program: Program, tested: ast.expr) -> bool:
         or any(_gives_none(program, call) for call in calls)
         or (per_sample and any(_is_load(program, call, True) for call in calls))
     )
-
-
-def _in_front(program: Program, tested: ast.expr, given: ast.expr) -> bool:
-    """Is the assignment only made after the question?"""
-    return program.is_before(tested, given)
 
 
 def _gives_none(program: Program, call: ast.Call) -> bool:
@@ -315,8 +303,7 @@ def _skips(program: Program, node: ast.AST, body: Sequence[ast.stmt]) -> str:
         return _empty_return(last)
     if all(_only_counts_or_tells(program, statement) for statement in body) and _falls_through(program, node):
         return program.text(last)
-    nothing = isinstance(last, ast.Assign) and is_none(last.value)
-    if nothing and isinstance(last, ast.Assign):
+    if isinstance(last, ast.Assign) and is_none(last.value):
         return "" if _asked_later(program, node, last.targets[0]) else program.text(last)
     return ""
 
@@ -439,22 +426,14 @@ def _guarded(program: Program) -> Iterator[Hit]:
         if tested is None or node.orelse or not program.loops_around(node) or not isinstance(program.latest(tested), ast.Call):
             continue
         keeps = any(program.method(call) == "append" for call in program.calls_in(node.body))
-        if keeps and _is_loaded(program, tested) and _is_last(program, node):
-            yield from _judged_guard(program, node)
-
-
-def _is_last(program: Program, node: ast.If) -> bool:
-    parent = program.parent(node)
-    return isinstance(parent, ast.For) and parent.body[-1] is node
-
-
-def _judged_guard(program: Program, node: ast.If) -> Iterator[Hit]:
-    yield Hit(
-        node,
-        f"`if {program.text(node.test)}` drops what did not load in silence",
-        evidence={"by": program.text(node.test)},
-        fix="add an `else` that keeps or logs the name of each file that is left out, or raise an error that names it",
-    )
+        parent = program.parent(node)
+        if keeps and _is_loaded(program, tested) and isinstance(parent, ast.For) and parent.body[-1] is node:
+            yield Hit(
+                node,
+                f"`if {program.text(node.test)}` drops what did not load in silence",
+                evidence={"by": program.text(node.test)},
+                fix="add an `else` that keeps or logs the name of each file that is left out, or raise an error that names it",
+            )
 
 
 def _suppressed(program: Program) -> Iterator[Hit]:

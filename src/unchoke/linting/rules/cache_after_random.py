@@ -55,6 +55,7 @@ _SAVES = {
 }
 _DECORATORS = frozenset({"functools.lru_cache", "functools.cache", "cachetools.cached", "cachetools.cachedmethod"})
 _MEMORIES = frozenset({"joblib.Memory", "diskcache.Cache", "joblib.memory.Memory"})
+_TRANSFORM_WORDS = frozenset({"transform", "transforms", "tfm", "tfms", "preprocess", "normalize", "tensor"})
 
 
 def check(program: Program) -> Iterator[Hit]:
@@ -95,9 +96,10 @@ def _tf_caches(program: Program, flow: Flow) -> Iterator[Hit]:
         receiver = program.receiver(call)
         if program.method(call) != "cache" or receiver is None or not _kinds(flow.at(receiver)) & {_CHANGED}:
             continue
-        if is_tf_dataset(program, receiver) or any(_is_map(program, mark[1]) for mark in flow.at(receiver)):
-            maps = [mark[1] for mark in flow.at(receiver) if mark[0] == _CHANGED and isinstance(mark[1], ast.Call)]
-            maps.sort(key=lambda item: program.index.number[item])
+        calls = [(kind, node) for kind, node in flow.at(receiver) if isinstance(node, ast.Call)]
+        parallel = (node for _, node in calls if program.method(node) == "map" and program.keyword(node, "num_parallel_calls"))
+        if is_tf_dataset(program, receiver) or any(parallel):
+            maps = program.in_order(node for kind, node in calls if kind == _CHANGED)
             first = program.text(maps[0].args[0]) if maps and maps[0].args else "a random function"
             yield Hit(
                 call,
@@ -105,12 +107,6 @@ def _tf_caches(program: Program, flow: Flow) -> Iterator[Hit]:
                 evidence={"random": first},
                 fix=f"put `.cache()` before `.map({first})`",
             )
-
-
-def _is_map(program: Program, node: ast.AST) -> bool:
-    return (
-        isinstance(node, ast.Call) and program.method(node) == "map" and program.keyword(node, "num_parallel_calls") is not None
-    )
 
 
 def _kept_on_self(program: Program, flow: Flow) -> Iterator[Hit]:
@@ -274,19 +270,15 @@ class _Chance(Judge):
         if augments and call.args and _LOADED in _kinds(handed.given):
             return handed.given | {(_CHANGED, call)}
         carries = handed.given and program.function_of(call) is None and program.facts.in_per_sample(call) is not None
-        return (
-            handed.given
-            if carries
-            and bool({"transform", "transforms", "tfm", "tfms", "preprocess", "normalize", "tensor"} & set(words(called)))
-            else None
-        )
+        return handed.given if carries and _TRANSFORM_WORDS & set(words(called)) else None
 
     def _instance(self, flow: Flow, owner: ast.ClassDef) -> Marks:
         """An own transform that draws, or a data set whose items are drawn."""
         methods = self.program.methods(owner)
         for name in ("__call__", "forward", "__getitem__", "apply"):
             function = methods.get(name)
-            if function is not None and (_is_frozen(flow.returned(function)) or _draws(self.program, function, name)):
+            draws = function is not None and name != "__getitem__" and self.program.facts.draws_at_random(function)
+            if draws or _is_frozen(flow.returned(function)):
                 return frozenset({(_CHANCE, owner)})
         return NONE
 
@@ -294,11 +286,8 @@ class _Chance(Judge):
         """`data.map(f)` of tf.data: random if `f` draws, by itself or through layers it calls."""
         program = self.program
         function = program.callable_of(call.args[0])
-        if function is not None and _is_random(program, flow, function):
-            return handed.receiver | {(_CHANGED, call)}
-        if _CHANCE in _kinds(handed.args[0]):
-            return handed.receiver | {(_CHANGED, call)}
-        return handed.receiver
+        draws = function is not None and _is_random(program, flow, function)
+        return handed.receiver | {(_CHANGED, call)} if draws or _CHANCE in _kinds(handed.args[0]) else handed.receiver
 
     def subscript(self, flow: Flow, node: ast.Subscript, base: Marks, /) -> Marks | None:
         """An item of a data set that draws; a crop whose corner was drawn."""
@@ -309,11 +298,6 @@ class _Chance(Judge):
 
     def condition(self, test: Marks, /) -> Marks:
         return frozenset(mark for mark in test if mark[0] == _DRAWN)
-
-
-def _draws(program: Program, function: FunctionNode, name: str) -> bool:
-    """Does an own transform draw numbers in its call?"""
-    return name != "__getitem__" and program.facts.draws_at_random(function)
 
 
 def _is_random(program: Program, flow: Flow, function: ast.AST) -> bool:

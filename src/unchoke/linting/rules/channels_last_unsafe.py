@@ -133,7 +133,7 @@ def _is_laid_out(program: Program, source: ast.expr) -> bool:
 
 def _from_convolutions(program: Program, owner: ast.ClassDef, source: ast.expr) -> bool:
     """A layer's output with more than one pixel, in a class that has 2-d convolutions."""
-    if not isinstance(source, ast.Call) or _is_single_pixel(program, owner, source):
+    if not isinstance(source, ast.Call) or _is_single_pixel(program, source):
         return False
     layer = program.method(source)
     if layer in _JOINED_ALREADY:
@@ -153,7 +153,7 @@ def _layer(program: Program, call: ast.Call) -> ast.Call | None:
     return found[-1] if found else None
 
 
-def _is_single_pixel(program: Program, owner: ast.ClassDef, call: ast.Call) -> bool:
+def _is_single_pixel(program: Program, call: ast.Call) -> bool:
     """Does it pool to one pixel, by its own arguments, its last layer, or its name where nothing else tells?"""
     if program.method(call) in _POOLS:
         return program.value(program.argument(call, "output_size", 1)) in _SINGLE

@@ -119,8 +119,7 @@ def _is_in_a_loss(program: Program, freeze: Freeze) -> bool:
 
 def _is_off_for_good(program: Program, freeze: Freeze) -> bool:
     """Run without gradients in training too, and in no optimizer's hands under its own name."""
-    trained = {key_of(program, name, item.call) for item in program.facts.optimizers for name in item.names}
-    return is_off(program, freeze.node) and freeze.key not in trained
+    return is_off(program, freeze.node) and freeze.key not in _trained(program)
 
 
 def _torch_run(program: Program, freeze: Freeze) -> ast.AST | None:
@@ -141,8 +140,7 @@ def _torch_run(program: Program, freeze: Freeze) -> ast.AST | None:
 def _is_run_by(program: Program, freeze: Freeze, fit: Fit) -> bool:
     """A trainer of several epochs that is given the network whose encoder is frozen for good."""
     given = program.argument(fit.trainer, "model", 0) if fit.trainer is not None else None
-    several = fit.num_epochs is UNKNOWN or (isinstance(fit.num_epochs, int | float) and fit.num_epochs >= 2)
-    if given is None or not several or freeze.thawed is not None:
+    if given is None or not _is_several(fit.num_epochs) or freeze.thawed is not None:
         return False
     key = key_of(program, program.written(given), fit.call)
     return freeze.key == key or freeze.key.removeprefix(key + ".") in ENCODERS
@@ -151,9 +149,16 @@ def _is_run_by(program: Program, freeze: Freeze, fit: Fit) -> bool:
 def _has_epochs(loop: Loop) -> bool:
     if loop.kind == "lightning":
         return loop.num_epochs is None or loop.num_epochs is UNKNOWN or loop.num_epochs >= 2
-    if loop.epochs is None:
-        return False
-    return loop.num_epochs is UNKNOWN or (isinstance(loop.num_epochs, int | float) and loop.num_epochs >= 2)
+    return loop.epochs is not None and _is_several(loop.num_epochs)
+
+
+def _is_several(epochs: object) -> bool:
+    return epochs is UNKNOWN or (isinstance(epochs, int | float) and epochs >= 2)
+
+
+def _trained(program: Program) -> set[str]:
+    """What the optimizers of the file have the parameters of."""
+    return {key_of(program, name, item.call) for item in program.facts.optimizers for name in item.names}
 
 
 def _is_run(program: Program, freeze: Freeze, call: ast.Call) -> bool:
@@ -175,8 +180,7 @@ def _put_together(program: Program, call: ast.Call) -> list[str]:
 
 def _is_fed_by_a_network(program: Program, call: ast.Call) -> bool:
     """What comes in was made by another network, so it changes as that one learns."""
-    given = arguments(call)
-    parts = [part for item in given for part in sources(program, item) if isinstance(part, ast.Call)]
+    parts = [part for item in arguments(call) for part in sources(program, item) if isinstance(part, ast.Call)]
     return any(program.facts.is_forward(part) or _NETWORK.search(program.method(part)) for part in parts)
 
 
@@ -189,8 +193,7 @@ def _trains_only_a_head(program: Program, freeze: Freeze) -> bool:
     thawed = any(name.startswith(own) and is_head(name[len(own) :].partition(".")[0]) for name, _ in thaws(program))
     if replaced or thawed or "." in freeze.key:
         return True
-    trained = {key_of(program, name, item.call) for item in program.facts.optimizers for name in item.names}
-    return bool(trained - {freeze.key})
+    return bool(_trained(program) - {freeze.key})
 
 
 def _replaced(program: Program, freeze: Freeze) -> Iterator[tuple[str, ast.AST]]:
@@ -229,9 +232,8 @@ def _keras_run(program: Program, freeze: Freeze) -> ast.AST | None:
     if not _is_part_of_a_model(program, freeze) or _is_extracted(program, freeze):
         return None
     for fit in program.facts.fits:
-        several = fit.num_epochs is UNKNOWN or (isinstance(fit.num_epochs, int | float) and fit.num_epochs >= 2)
-        data = program.argument(fit.call, "x", 0)
-        if fit.kind == "keras" and several and _is_known(program, data) and _is_frozen_at(program, freeze, fit.call):
+        known = fit.kind == "keras" and _is_known(program, program.argument(fit.call, "x", 0))
+        if known and _is_several(fit.num_epochs) and _is_frozen_at(program, freeze, fit.call):
             return fit.call
     for loop in program.facts.training_loops:
         if loop.kind in ("tape", "batch") and _has_epochs(loop) and _is_frozen_at(program, freeze, loop.node):
@@ -267,7 +269,5 @@ def _is_part_of_a_model(program: Program, freeze: Freeze) -> bool:
 
 def _is_extracted(program: Program, freeze: Freeze) -> bool:
     """Its features are computed apart already."""
-    return any(
-        program.method(call) in ("predict", "predict_generator") and program.written(program.receiver(call)) == freeze.name
-        for call in program.nodes(ast.Call)
-    )
+    calls = program.calls_to("predict", "predict_generator")
+    return any(program.written(program.receiver(call)) == freeze.name for call in calls)

@@ -58,14 +58,12 @@ _LIGHTNING_EPOCHS = 1000
 
 def check(program: Program) -> Iterator[Hit]:
     for run in epoch_runs(program):
-        if (
-            is_long(run.num_epochs)
-            and not _is_quick(program, run)
-            and not any(is_weights_save(program, call) for call in nodes_of(program, run, ast.Call))
-        ):
+        saves = (call for call in nodes_of(program, run, ast.Call) if is_weights_save(program, call))
+        if is_long(run.num_epochs) and not _is_quick(program, run) and not any(saves):
             yield _loop_hit(program, run)
     for fit in program.facts.fits:
-        hit = {"keras": _keras, "lightning": _lightning, "hf": _hugging_face}.get(fit.kind, _silent)(program, fit)
+        judge = {"keras": _keras, "lightning": _lightning, "hf": _hugging_face}.get(fit.kind)
+        hit = judge(program, fit) if judge is not None else None
         if hit is not None:
             yield hit
 
@@ -114,8 +112,7 @@ def _is_linear(program: Program, node: ast.expr) -> bool:
     if not isinstance(made, ast.Call):
         return False
     layers = [program.name(call) for call in program.within(made, ast.Call) if program.name(call).startswith("torch.nn.")]
-    kinds = [name.rpartition(".")[2] for name in layers]
-    plain = [kind for kind in kinds if kind != "Sequential"]
+    plain = [kind for name in layers if (kind := name.rpartition(".")[2]) != "Sequential"]
     return bool(plain) and set(plain) <= _SMALL_LAYERS and plain.count("Linear") <= 2
 
 
@@ -152,14 +149,9 @@ def _lightning(program: Program, fit: Fit) -> Hit | None:
     if trainer is None or option is None or program.value(option.value) is not False:
         return None
     epochs = program.argument(trainer, "max_epochs")
-    count = (
-        _LIGHTNING_EPOCHS
-        if epochs is None
-        and not any(
-            program.keyword(trainer, name) is not None for name in ("fast_dev_run", "max_steps", "max_time", "overfit_batches")
-        )
-        else most(program, epochs)
-    )
+    limits = ("fast_dev_run", "max_steps", "max_time", "overfit_batches")
+    whole = epochs is None and all(program.keyword(trainer, name) is None for name in limits)
+    count = _LIGHTNING_EPOCHS if whole else most(program, epochs)
     given = callbacks_of(program, trainer)
     if not is_long(count) or given is None or one_does(program, given, _SAVING, is_weights_save_call) is not False:
         return None
@@ -183,7 +175,3 @@ def _hugging_face(program: Program, fit: Fit) -> Hit | None:
         {"epochs": int(fit.num_epochs)},
         'write `save_strategy="epoch", save_total_limit=2` and go on with `trainer.train(resume_from_checkpoint=True)`',
     )
-
-
-def _silent(program: Program, fit: Fit) -> Hit | None:
-    return None

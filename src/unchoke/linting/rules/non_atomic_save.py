@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 from unchoke.code.facts.epochs import epoch_runs
 from unchoke.code.facts.saving import written_path
-from unchoke.code.node_index import FunctionNode, LoopNode, default_of, is_none, parameters
+from unchoke.code.node_index import FunctionNode, LoopNode, default_of, is_none, names_in, parameters
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
@@ -50,6 +50,7 @@ _COUNTS = re.compile(
 _HOOK = re.compile(
     r"^on_(?:train_|validation_)?(?:epoch|batch|step)?_?(?:end|begin|start)$|^on_(?:train|validation|test)_(?:epoch|batch)_(?:end|start)$|^after_epoch$"
 )
+_ONCE = ("on_train_end", "on_train_begin", "on_train_start", "on_end", "on_begin")
 _DEEPEST = 6
 
 
@@ -98,13 +99,8 @@ def _regions(program: Program) -> Iterator[Region]:
         yield Region(node, tuple(program.in_order(reached)))
     for owner in program.nodes(ast.ClassDef):
         if any(base.rpartition(".")[2].endswith("Callback") for base in program.bases(owner)):
-            hooks = [
-                item
-                for item in owner.body
-                if isinstance(item, ast.FunctionDef)
-                and bool(_HOOK.match(item.name))
-                and item.name not in ("on_train_end", "on_train_begin", "on_train_start", "on_end", "on_begin")
-            ]
+            functions = [item for item in owner.body if isinstance(item, ast.FunctionDef) and item.name not in _ONCE]
+            hooks = [item for item in functions if _HOOK.match(item.name)]
             more = {function for hook in hooks for function in program.reach(hook)} - set(hooks)
             yield Region(None, (*hooks, *program.in_order(more)))
 
@@ -156,13 +152,9 @@ def _is_one_round(test: ast.expr) -> bool:
     """`epoch == EPOCHS - 1`, without a remainder."""
     if any(isinstance(part, ast.Mod) for part in ast.walk(test)):
         return False
-    compared = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq)
-    return (
-        compared
-        and isinstance(test, ast.Compare)
-        and isinstance(test.left, ast.Name | ast.BinOp)
-        and "epoch" in ast.dump(test.left).lower()
-    )
+    if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Eq):
+        return False
+    return isinstance(test.left, ast.Name | ast.BinOp) and "epoch" in ast.dump(test.left).lower()
 
 
 def _is_fixed(program: Program, region: Region, node: ast.AST, depth: int) -> bool:
@@ -240,8 +232,7 @@ def _is_fixed_parameter(program: Program, region: Region, function: FunctionNode
         if not _is_inside(program, region, call):
             continue
         given = program.argument_for(call, function, name) or default
-        named = given is not None and not is_none(given)
-        if named and given is not None and _is_fixed(program, region, given, depth + 1):
+        if given is not None and not is_none(given) and _is_fixed(program, region, given, depth + 1):
             return True
     return False
 
@@ -251,9 +242,8 @@ def _loop_names(program: Program, region: Region) -> set[str]:
     targets = [region.loop.target] if isinstance(region.loop, ast.For | ast.AsyncFor) else []
     for block in region.blocks():
         targets += [item.target for item in program.within(block, ast.For, ast.AsyncFor, ast.comprehension)]
-    names = {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
     callback = {name for function in region.functions if region.loop is None for name in parameters(function)} - {"self"}
-    return names | callback
+    return callback.union(*map(names_in, targets))
 
 
 def _is_renamed(program: Program, region: Region, call: ast.Call, target: ast.expr) -> bool:
@@ -268,20 +258,17 @@ def _is_renamed(program: Program, region: Region, call: ast.Call, target: ast.ex
         source = _renamed(program, inner)
         if source is not None and (temporary or _plain(program, source) == said):
             return True
-    return bool(
-        re.search(
-            r"mkstemp|NamedTemporaryFile|TemporaryDirectory",
-            " ".join(program.text(item) for item in program.assigned(said, target)),
-        )
-    )
+    made = " ".join(program.text(item) for item in program.assigned(said, target))
+    return bool(re.search(r"mkstemp|NamedTemporaryFile|TemporaryDirectory", made))
 
 
 def _renamed(program: Program, call: ast.Call) -> ast.expr | None:
     if program.name(call) in _RENAMES and call.args:
         return call.args[0]
     func = call.func
-    moves = isinstance(func, ast.Attribute) and func.attr in ("replace", "rename") and len(call.args) == 1 and not call.keywords
-    return func.value if moves and isinstance(func, ast.Attribute) else None
+    if not isinstance(func, ast.Attribute) or func.attr not in ("replace", "rename"):
+        return None
+    return func.value if len(call.args) == 1 and not call.keywords else None
 
 
 def _plain(program: Program, node: ast.expr) -> str:

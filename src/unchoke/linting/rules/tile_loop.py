@@ -213,7 +213,7 @@ def _is_single(program: Program, call: ast.Call, parts: list[ast.AST], names: se
         return not any(_gathers(program, part) for part in parts)
     if any(isinstance(part, ast.Subscript) and len(_cut_slices(program, part, names)) >= 2 for part in parts):
         return not any(_gathers(program, part) for part in parts)
-    if call.args and _is_picked(program, call.args[0], names):
+    if call.args and _is_picked(call.args[0], names):
         return True
     return program.made_by(call.func).endswith("YOLO") and bool(call.args) and program.written(call.args[0]) in names
 
@@ -270,7 +270,7 @@ def _gathers(program: Program, node: ast.AST) -> bool:
     return not (isinstance(given, ast.List | ast.Tuple) and len(given.elts) == 1)
 
 
-def _is_picked(program: Program, node: ast.expr, names: set[str]) -> bool:
+def _is_picked(node: ast.expr, names: set[str]) -> bool:
     """`tiles[:, i]`: the same tile of every picture, where the array's name says that it holds tiles."""
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _MOVES:
         node = node.func.value
