@@ -32,11 +32,12 @@ _STAGES = {
 
 def render_script_profile(record: Mapping[str, Any]) -> str:
     """Everything that is known, from the coarse to the fine; what is not known is left out."""
+    rows = [*_sample_counts(record["per_sample"]), *_startup(record["loaders"]), *_readings(record)]
     parts = [
         _heading(record),
         _table("where a step's time went", "a step", record["step_parts"]),
         _table("inside loading", "a sample", record["loading_parts"]),
-        _counts(record),
+        columns(rows) if rows else "",
         wrap(_headroom(record), indent=""),
         render_findings(record["findings"]) if record["findings"] else "",
         _tail(record),
@@ -57,24 +58,23 @@ def _table(title: str, per: str, parts: Sequence[Mapping[str, Any]]) -> str:
     shown = [part for part in parts if part["share"] >= _SHOWN_SHARE]
     if not shown:
         return ""
-    rows = [(_stage(part), _time(part["seconds"]), f"{part['share']:.1%}", "█" * round(part["share"] * _BAR)) for part in shown]
+    rows = [
+        (
+            _STAGES.get(part["stage"], part["stage"]),
+            _time(part["seconds"]),
+            f"{part['share']:.1%}",
+            "█" * round(part["share"] * _BAR),
+        )
+        for part in shown
+    ]
     total_s = sum(part["seconds"] for part in parts)
     return columns([*rows, ("all", _time(total_s), "", "")], header=(title, f"time {per}", "share", ""), right=(1, 2))
-
-
-def _stage(part: Mapping[str, Any]) -> str:
-    return _STAGES.get(part["stage"], str(part["stage"]))
 
 
 def _time(seconds: float) -> str:
     if seconds >= 1:
         return format_seconds(seconds)
     return f"{seconds * 1e3:.1f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} µs"
-
-
-def _counts(record: Mapping[str, Any]) -> str:
-    rows = [*_sample_counts(record["per_sample"]), *_startup(record["loaders"]), *_readings(record)]
-    return columns(rows) if rows else ""
 
 
 def _sample_counts(found: Mapping[str, Any] | None) -> list[tuple[str, str]]:

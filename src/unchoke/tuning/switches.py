@@ -65,16 +65,20 @@ class Circumstances:
 
 def train_switches(settings: Settings, now: TrainSetup, about: Circumstances) -> list[Switch]:
     """The switches of a training, in the order they are tried."""
+    no_convolutions = "" if about.convolutions else "does not apply: the part that trains has no convolutions"
+    no_copies = "does not apply: nothing is copied to another device" if about.on_cpu else ""
+    no_glibc = "" if about.on_cpu and about.glibc else "does not apply: only glibc on Linux hands freed tensors back page by page"
+    readers = tuple(num for num in dict.fromkeys([1, 2 * max(1, now.workers)]) if num != now.workers)
     found = [
         _precision(now, about),
-        _channels_last(now, about),
+        Switch("channels_last", (not now.channels_last,), why_not=no_convolutions),
         _sub_batch(now, about),
         _threads(now, about),
         _cache(now, about),
-        _workers(now),
-        _pinning(now, about),
+        Switch("workers", readers, loads=True),
+        Switch("pin_memory", (not now.pin_memory,), why_not=no_copies, loads=True),
         _eval_batch(now, about),
-        _keep_freed(now, about),
+        Switch("keep_freed_memory", (not now.keep_freed_memory,), why_not=no_glibc),
         _compile(now, about),
     ]
     return [_unless_set(settings, switch) for switch in found]
@@ -133,11 +137,6 @@ def _precision(now: TrainSetup, about: Circumstances) -> Switch:
     return Switch("train_precision", ("bf16", "f16"))
 
 
-def _channels_last(now: TrainSetup, about: Circumstances) -> Switch:
-    why_not = "" if about.convolutions else "does not apply: the part that trains has no convolutions"
-    return Switch("channels_last", (not now.channels_last,), why_not=why_not)
-
-
 def _sub_batch(now: TrainSetup, about: Circumstances) -> Switch:
     if about.memory_is_planned:
         return Switch("sub_batch", why_not="does not apply: what fits is measured before each run, with a limit or on a device")
@@ -170,21 +169,6 @@ def _cache(now: TrainSetup, about: Circumstances) -> Switch:
         return Switch("cache", why_not="does not apply: activations are cached, not pictures")
     others = tuple(mode for mode in about.caches if mode != now.cache)
     return Switch("cache", others, why_not="" if others else "decoded pictures fit nowhere else", loads=True)
-
-
-def _workers(now: TrainSetup) -> Switch:
-    tried = dict.fromkeys([1, 2 * max(1, now.workers)])
-    return Switch("workers", tuple(num for num in tried if num != now.workers), loads=True)
-
-
-def _pinning(now: TrainSetup, about: Circumstances) -> Switch:
-    why_not = "does not apply: nothing is copied to another device" if about.on_cpu else ""
-    return Switch("pin_memory", (not now.pin_memory,), why_not=why_not, loads=True)
-
-
-def _keep_freed(now: TrainSetup, about: Circumstances) -> Switch:
-    why_not = "" if about.on_cpu and about.glibc else "does not apply: only glibc on Linux hands freed tensors back page by page"
-    return Switch("keep_freed_memory", (not now.keep_freed_memory,), why_not=why_not)
 
 
 def _compile(now: TrainSetup, about: Circumstances) -> Switch:

@@ -149,7 +149,7 @@ class Trials(Generic[S]):
             found = run(self._current, trick, timed=switch.timed, budget_s=budget_s)
         if failed:
             return replace(verdict, verdict="refused", reason=failed[0])
-        judged = self._verdict(verdict, found, self._worth_from(found) if switch.repays else 0)
+        judged = self._verdict(verdict, found, repays=switch.repays)
         if judged.verdict == "kept" and self._current == self._before and found.compared is not None and switch.timed == "train":
             self._proven = trick, found.compared
         return judged
@@ -158,7 +158,7 @@ class Trials(Generic[S]):
         self._work.let_go(self._before, now)
         return attempt(self._work, now, trick, timed=timed, budget_s=budget_s)
 
-    def _verdict(self, verdict: Verdict, found: Attempt, worth_from: int) -> Verdict:
+    def _verdict(self, verdict: Verdict, found: Attempt, *, repays: bool) -> Verdict:
         likeness, compared = found.likeness, found.compared
         verdict = replace(verdict, equality=likeness.figures)
         if found.why_not:
@@ -170,19 +170,13 @@ class Trials(Generic[S]):
         verdict = replace(verdict, verdict="refused", ratio=compared.ratio, interval=(compared.low, compared.high))
         if not compared.is_faster():
             return replace(verdict, reason=f"not faster: {compared.text} in {format_count(compared.pairs, 'pair')}")
+        saved_s = compared.plain_s - compared.trick_s
+        worth_from = int(found.setup_s / max(1e-9, saved_s)) + 1 if repays else 0  # samples until getting ready has paid
         if worth_from > self._num_samples:
-            return replace(verdict, reason=self._unpaid(compared, found.setup_s))
+            gained = f"{compared.text} as fast, which saves {format_seconds(self._num_samples * saved_s)} in such a run"
+            unpaid = f"does not repay: {gained}, and getting ready takes {format_seconds(found.setup_s)}"
+            return replace(verdict, reason=unpaid)
         return replace(verdict, verdict="kept", reason=f"{compared.text} as fast; {likeness.text}", worth_from=worth_from)
-
-    def _worth_from(self, found: Attempt) -> int:
-        """How many samples must be gone through until getting ready has paid."""
-        saved_s = found.compared.plain_s - found.compared.trick_s if found.compared else 0.0
-        return int(found.setup_s / max(1e-9, saved_s)) + 1
-
-    def _unpaid(self, compared: Speedup, setup_s: float) -> str:
-        saved_s = self._num_samples * (compared.plain_s - compared.trick_s)
-        gained = f"{compared.text} as fast, which saves {format_seconds(saved_s)} in such a run"
-        return f"does not repay: {gained}, and getting ready takes {format_seconds(setup_s)}"
 
     def _conclude(self) -> Ending[S]:
         """The winner against the beginning, once more and as a whole; without a gain everything stays as it was.

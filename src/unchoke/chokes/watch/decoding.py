@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from unchoke.chokes.watch import hooks
-from unchoke.chokes.watch.hooks import Announce, CallFacts, argument, key_of, time_announced, time_calls
+from unchoke.chokes.watch.hooks import Announce, CallFacts, Describe, argument, key_of, time_announced, time_when_imported
 from unchoke.chokes.watch.recorder import Recorder
 
 _DECODERS = {
@@ -47,58 +47,15 @@ _FRAME = "_unchoke_decoded_frame"
 
 def install(recorder: Recorder) -> None:
     """Watch each library from the moment it is imported."""
-    for module, names in _DECODERS.items():
-        hooks.when_imported(module, partial(_watch_decoders, recorder, module, names))
-    for classes, about in ((_LOADING, _about_load), (_LOADING_FRAMES, _about_frame)):
+    for module, place, kind, describe in _CALLS:
+        time_when_imported(recorder, module, place, kind, describe)
+    for classes, announce in ((_LOADING, _about_load), (_LOADING_FRAMES, _about_frame)):
         for module, name in classes.items():
-            hooks.when_imported(module, partial(_watch_loading, recorder, module, name, about))
-    for module, watch in {
-        "PIL.Image": _watch_pictures,
-        "PIL.ImageEnhance": _watch_enhancing,
-        "cv2": _watch_opencv,
-        "turbojpeg": _watch_turbojpeg,
-        "torchvision.transforms.transforms": _watch_torchvision,
-    }.items():
-        hooks.when_imported(module, partial(watch, recorder, module))
+            hooks.when_imported(module, partial(_watch_loading, recorder, module, name, announce))
 
 
-def _watch_decoders(recorder: Recorder, module: str, names: tuple[str, ...]) -> None:
-    for name in names:
-        time_calls(recorder, sys.modules[module], name, "decode", _decoded)
-
-
-def _watch_loading(recorder: Recorder, module: str, name: str, about: Announce) -> None:
-    time_announced(recorder, getattr(sys.modules[module], name), "load", "decode", about)
-
-
-def _watch_pictures(recorder: Recorder, module: str) -> None:
-    picture = sys.modules[module].Image
-    for name in ("resize", "reduce"):
-        time_calls(recorder, picture, name, "resize", _picture_made)
-    time_calls(recorder, picture, "thumbnail", "resize", _picture_changed)
-    time_calls(recorder, picture, "crop", "crop", _picture_made)
-    for name in _PILLOW_TRANSFORMS:
-        time_calls(recorder, picture, name, "transform", partial(_picture_transformed, name))
-    time_calls(recorder, picture, "tobytes", "to_array", _picture_changed)
-
-
-def _watch_enhancing(recorder: Recorder, module: str) -> None:
-    time_calls(recorder, sys.modules[module]._Enhance, "enhance", "transform", partial(_picture_made_by, "enhance"))
-
-
-def _watch_opencv(recorder: Recorder, module: str) -> None:
-    time_calls(recorder, sys.modules[module], "resize", "resize", _array_resized)
-    for name in _OPENCV_TRANSFORMS:
-        time_calls(recorder, sys.modules[module], name, "transform", partial(_array_transformed, name))
-
-
-def _watch_turbojpeg(recorder: Recorder, module: str) -> None:
-    time_calls(recorder, sys.modules[module].TurboJPEG, "decode", "decode", lambda array, args, _: _decoded(array, args[1:], {}))
-
-
-def _watch_torchvision(recorder: Recorder, module: str) -> None:
-    """A whole chain of transforms as one call; what Pillow does inside it is counted by itself."""
-    time_calls(recorder, sys.modules[module].Compose, "__call__", "transform", _chain_run)
+def _watch_loading(recorder: Recorder, module: str, name: str, announce: Announce) -> None:
+    time_announced(recorder, getattr(sys.modules[module], name), "load", "decode", announce)
 
 
 def _about_load(args: tuple[Any, ...], _: dict[str, Any]) -> CallFacts | None:
@@ -184,3 +141,23 @@ def _chain_run(_: Any, args: tuple[Any, ...], options: dict[str, Any]) -> CallFa
     size = getattr(picture, "size", None)
     pixels = size[0] * size[1] if isinstance(size, tuple) and len(size) == 2 else _num_pixels(picture)
     return {"amount": pixels, "detail": {"name": "Compose"}}
+
+
+_CALLS: tuple[tuple[str, str, str, Describe], ...] = (
+    *((module, name, "decode", _decoded) for module, names in _DECODERS.items() for name in names),
+    ("turbojpeg", "TurboJPEG.decode", "decode", lambda array, args, _: _decoded(array, args[1:], {})),
+    ("PIL.Image", "Image.resize", "resize", _picture_made),
+    ("PIL.Image", "Image.reduce", "resize", _picture_made),
+    ("PIL.Image", "Image.thumbnail", "resize", _picture_changed),
+    ("PIL.Image", "Image.crop", "crop", _picture_made),
+    *(("PIL.Image", f"Image.{name}", "transform", partial(_picture_transformed, name)) for name in _PILLOW_TRANSFORMS),
+    ("PIL.Image", "Image.tobytes", "to_array", _picture_changed),
+    ("PIL.ImageEnhance", "_Enhance.enhance", "transform", partial(_picture_made_by, "enhance")),
+    ("cv2", "resize", "resize", _array_resized),
+    *(("cv2", name, "transform", partial(_array_transformed, name)) for name in _OPENCV_TRANSFORMS),
+    ("torchvision.transforms.transforms", "Compose.__call__", "transform", _chain_run),
+)
+"""What is timed: where it stands in which module, the kind of call, and what says what it was about.
+
+A whole chain of torchvision's transforms is one call; what Pillow does inside it is counted by itself.
+"""

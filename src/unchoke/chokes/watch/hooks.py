@@ -234,6 +234,17 @@ def time_calls(recorder: Recorder, owner: Any, name: str, kind: str, describe: D
     put(owner, name, functools.partial(_timed, recorder, kind, None, describe))
 
 
+def time_when_imported(recorder: Recorder, module: str, place: str, kind: str, describe: Describe) -> None:
+    """Time the calls of `place` (``function`` or ``Class.method``) in a module, as soon as that was imported."""
+
+    def watch() -> None:
+        *path, name = place.split(".")
+        owner = functools.reduce(getattr, path, sys.modules[module])
+        time_calls(recorder, owner, name, kind, describe)
+
+    when_imported(module, watch)
+
+
 def time_announced(recorder: Recorder, owner: Any, name: str, kind: str, announce: Announce) -> None:
     """The same, where what a call is about can only be seen before it."""
     put(owner, name, functools.partial(_timed, recorder, kind, announce, None))

@@ -66,7 +66,11 @@ class LoaderRow:
             self._first_waits += 1
         if self.batches <= _LOOKED_AT:
             self._batch = _look_at(batch)
-        samples = sizes.popleft() if sizes else _first_dimension(batch)
+        if sizes:
+            samples = sizes.popleft()
+        else:  # the dataset itself made the batch: the length of its first tensor
+            first_tensor = next(tensors_in(batch), None)
+            samples = int(first_tensor.shape[0]) if first_tensor is not None and first_tensor.dim() else 1
         self.samples += samples
         return samples
 
@@ -230,12 +234,6 @@ def _look_at(batch: Any) -> dict[str, Any]:
     largest = max(tensors, key=lambda tensor: tensor.numel())
     num_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
     return {"batch_bytes": num_bytes, "sample_shape": list(largest.shape[1:])}
-
-
-def _first_dimension(batch: Any) -> int:
-    """Samples of a batch that the dataset itself made: the length of its first tensor."""
-    first = next(tensors_in(batch), None)
-    return int(first.shape[0]) if first is not None and first.dim() else 1
 
 
 def describe_loader(loader: Any) -> dict[str, Any]:

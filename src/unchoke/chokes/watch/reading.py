@@ -9,12 +9,10 @@ written). Pictures are decoded elsewhere.
 from __future__ import annotations
 
 import os
-import sys
 from functools import partial
 from typing import Any
 
-from unchoke.chokes.watch import hooks
-from unchoke.chokes.watch.hooks import CallFacts, Describe, argument, path_of, time_calls
+from unchoke.chokes.watch.hooks import CallFacts, Describe, argument, path_of, time_when_imported
 from unchoke.chokes.watch.recorder import Recorder
 
 _PARSERS = {
@@ -27,39 +25,14 @@ _PARSERS = {
 """Functions that parse a file, given as a path or open. `csv.reader` parses later: it is counted, not timed."""
 _TEXT_PARSERS = {"json": ("loads",), "xml.etree.ElementTree": ("fromstring",), "yaml": ("load", "safe_load")}
 """Functions that parse a text they are given."""
-_WRITERS = {"json": ("dump",), "pickle": ("dump",)}
-"""Functions that write their first argument to the file that is their second."""
-_ARRAY_WRITERS = ("save", "savez", "savez_compressed", "savetxt")
 _MAX_RASTERS = 64
 _rasters: dict[str, dict[str, Any]] = {}
 
 
 def install(recorder: Recorder) -> None:
     """Watch each library from the moment it is imported."""
-    for kind, functions, describe in (
-        ("csv", _PARSERS, _file_parsed),
-        ("csv", _TEXT_PARSERS, _text_parsed),
-        ("dump", _WRITERS, partial(_written, 1)),
-        ("dump", {"json": ("dumps",)}, _text_made),
-        ("dump", {"numpy": _ARRAY_WRITERS}, partial(_written, 0)),
-    ):
-        for module, names in functions.items():
-            hooks.when_imported(module, partial(_watch_functions, recorder, module, names, kind, describe))
-    for module in _METHODS:
-        hooks.when_imported(module, partial(_watch_methods, recorder, module))
-
-
-def _watch_functions(recorder: Recorder, module: str, names: tuple[str, ...], kind: str, describe: Describe) -> None:
-    for name in names:
-        time_calls(recorder, sys.modules[module], name, kind, describe)
-
-
-def _watch_methods(recorder: Recorder, module: str) -> None:
-    for path, name, kind, describe in _METHODS[module]:
-        owner: Any = sys.modules[module]
-        for part in path.split(".") if path else ():
-            owner = getattr(owner, part)
-        time_calls(recorder, owner, name, kind, describe)
+    for module, place, kind, describe in _CALLS:
+        time_when_imported(recorder, module, place, kind, describe)
 
 
 def _file_parsed(_: Any, args: tuple[Any, ...], options: dict[str, Any]) -> CallFacts:
@@ -90,10 +63,6 @@ def _written(at: int, _: Any, args: tuple[Any, ...], options: dict[str, Any]) ->
     names = ("fp", "file", "fname", "path_or_buf")
     target = args[at] if len(args) > at else next((options[name] for name in names if name in options), None)
     return {"key": path_of(target)}
-
-
-def _text_made(text: Any, _: tuple[Any, ...], __: dict[str, Any]) -> CallFacts:
-    return {"amount": len(text)}
 
 
 def _array_loaded(array: Any, args: tuple[Any, ...], options: dict[str, Any]) -> CallFacts | None:
@@ -150,12 +119,21 @@ def _dataset_read(array: Any, args: tuple[Any, ...], _: dict[str, Any]) -> CallF
     return {"amount": getattr(array, "nbytes", 0), "key": dataset.file.filename, "detail": detail}
 
 
-_METHODS: dict[str, tuple[tuple[str, str, str, Describe], ...]] = {
-    "numpy": (("", "load", "read", _array_loaded), ("lib.npyio.NpzFile", "__getitem__", "npz", _member_loaded)),
-    "rasterio": (("", "open", "raster_open", _raster_opened), ("io.DatasetReader", "read", "raster_read", _raster_read)),
-    "h5py": (("File", "__init__", "open", _hdf5_opened), ("Dataset", "__getitem__", "read", _dataset_read)),
-    "pandas": (("DataFrame", "to_csv", "dump", partial(_written, 1)),),
-    "pickle": (("", "load", "load", _file_parsed),),
-    "matplotlib.figure": (("Figure", "savefig", "dump", partial(_written, 1)),),
-}
-"""What else is watched of each library: where in the module, its name, the kind of call, and what says what it was about."""
+_CALLS: tuple[tuple[str, str, str, Describe], ...] = (
+    *((module, name, "csv", _file_parsed) for module, names in _PARSERS.items() for name in names),
+    *((module, name, "csv", _text_parsed) for module, names in _TEXT_PARSERS.items() for name in names),
+    ("pickle", "load", "load", _file_parsed),
+    ("numpy", "load", "read", _array_loaded),
+    ("numpy", "lib.npyio.NpzFile.__getitem__", "npz", _member_loaded),
+    ("rasterio", "open", "raster_open", _raster_opened),
+    ("rasterio", "io.DatasetReader.read", "raster_read", _raster_read),
+    ("h5py", "File.__init__", "open", _hdf5_opened),
+    ("h5py", "Dataset.__getitem__", "read", _dataset_read),
+    ("json", "dump", "dump", partial(_written, 1)),
+    ("json", "dumps", "dump", lambda text, *_: CallFacts(amount=len(text))),
+    ("pickle", "dump", "dump", partial(_written, 1)),
+    *(("numpy", name, "dump", partial(_written, 0)) for name in ("save", "savez", "savez_compressed", "savetxt")),
+    ("pandas", "DataFrame.to_csv", "dump", partial(_written, 1)),
+    ("matplotlib.figure", "Figure.savefig", "dump", partial(_written, 1)),
+)
+"""What is timed: where it stands in which module, the kind of call, and what says what it was about."""

@@ -28,32 +28,23 @@ def read_trace(path: Path) -> TraceRecord:
 
 
 def _about(source: TraceSource, steps: tuple[Step, ...], split_by: str) -> About:
-    head = source.head
+    head, properties = source.head, source.head.get("deviceProperties")
+    cards = [row for row in properties if isinstance(row, dict)] if isinstance(properties, list) else []
+    # which steps of the run were recorded: the profiler numbers them from 0, skipped ones included
+    numbers = [step.name.removeprefix(STEP) for step in steps if step.name.startswith(STEP)]
+    schedule = f"steps {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else "".join(f"step {number}" for number in numbers)
     return About(
         file=source.file,
         duration_us=source.duration_ns / 1000,
         num_events=len(source.spans),
-        devices=_devices(head.get("deviceProperties")),
+        devices=tuple(str(card["name"]) for card in cards if "name" in card),
         torch=str(head.get("torch_version") or head.get("pytorch_version") or ""),
-        schedule=_schedule(steps),
+        schedule=schedule,
         shapes=any(span.detail for span in source.spans) or bool(head.get("record_shapes")),
         memory=bool(source.memory),
         split_by=split_by,
         notes=tuple(_notes(source, steps)),
     )
-
-
-def _devices(properties: object) -> tuple[str, ...]:
-    rows = properties if isinstance(properties, list) else []
-    return tuple(str(row["name"]) for row in rows if isinstance(row, dict) and "name" in row)
-
-
-def _schedule(steps: tuple[Step, ...]) -> str:
-    """Which steps of the run were recorded: the profiler numbers them from 0, skipped ones included."""
-    numbers = [step.name.removeprefix(STEP) for step in steps if step.name.startswith(STEP)]
-    if not numbers:
-        return ""
-    return f"step {numbers[0]}" if len(numbers) == 1 else f"steps {numbers[0]} to {numbers[-1]}"
 
 
 def _notes(source: TraceSource, steps: tuple[Step, ...]) -> list[str]:

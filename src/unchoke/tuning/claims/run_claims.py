@@ -206,7 +206,10 @@ def render_claims(record: Mapping[str, Any]) -> str:
     claims = record["claims"]
     parts = [
         columns([_row(claim) for claim in claims], header=_HEADER, right=(2,)),
-        "\n".join(_reason(claim) for claim in claims),
+        "\n".join(
+            f"{visible(claim['name'])}\n{wrap(claim['reason'] + _equal_text(claim['measured']), indent=_INDENT)}"
+            for claim in claims
+        ),
         wrap(_NOTE, indent=""),
         _tail(record),
     ]
@@ -244,10 +247,8 @@ def _row(claim: Mapping[str, Any]) -> Sequence[str]:
     )
 
 
-def _reason(claim: Mapping[str, Any]) -> str:
-    measured = claim["measured"]
-    equal = "" if measured is None else f" ({measured['equal_figure']}; {format_count(measured['pairs'], 'pair')})"
-    return f"{visible(claim['name'])}\n{wrap(claim['reason'] + equal, indent=_INDENT)}"
+def _equal_text(measured: Mapping[str, Any] | None) -> str:
+    return "" if measured is None else f" ({measured['equal_figure']}; {format_count(measured['pairs'], 'pair')})"
 
 
 def _ratio(ratio: float) -> str:

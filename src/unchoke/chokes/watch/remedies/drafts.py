@@ -29,9 +29,6 @@ class _OpeningLine:
         self.sizes: list[tuple[Size, Size]] = []
         self.is_left_alone = False
 
-    def shrunk(self, full: Size, to: Size) -> None:
-        self.sizes.append((full, to))
-
     def draft_size(self, full: Size) -> Size | None:
         """What a picture of this size has to cover; None as long as too little is known."""
         if self.is_left_alone or len(self.sizes) < _LEARNT_FROM:
@@ -104,17 +101,14 @@ def _learning(original: Function) -> Function:
     def shrink(self: Any, size: Any, *args: Any, **options: Any) -> Any:
         opened = vars(self).pop(_OPENED, None)
         if opened is not None:
-            _learn(opened, self.size, tuple(size), has_box=options.get("box") is not None or len(args) > 1)
+            has_box = options.get("box") is not None or len(args) > 1
+            if has_box or size[0] > self.size[0] or size[1] > self.size[1]:  # a part of it, or more than there is
+                opened.line.is_left_alone = True
+            elif not opened.drafted:
+                opened.line.sizes.append((opened.full, tuple(size)))
         return original(self, size, *args, **options)
 
     return shrink
-
-
-def _learn(opened: _Origin, now: Size, to: Size, *, has_box: bool) -> None:
-    if has_box or to[0] > now[0] or to[1] > now[1]:  # a part of it, or more than there is
-        opened.line.is_left_alone = True
-    elif not opened.drafted:
-        opened.line.shrunk(opened.full, to)
 
 
 def _leaving_alone(original: Function) -> Function:

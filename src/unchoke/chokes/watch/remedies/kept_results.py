@@ -20,8 +20,6 @@ from unchoke.chokes.watch import hooks
 from unchoke.chokes.watch.hooks import Function
 from unchoke.chokes.watch.remedies.remedy import Remedy, file_key
 
-Copy = Callable[[Any], Any]
-
 _READERS: dict[str, tuple[str, ...]] = {
     "numpy": ("load",),
     "cv2": ("imread",),
@@ -62,6 +60,17 @@ class ResultCache:
             self._applying.did()
         return found
 
+    def result(self, key: Any, make: Callable[[], Any]) -> Any:
+        """A copy of what is kept under `key`; else what `make` gives, kept from now on if there is a key and it can be copied."""
+        copies = self.find(key) if key is not None else None
+        if copies is not None:
+            return copies()
+        result = make()
+        copies = _copies_of(result) if key is not None else None
+        if copies is not None:
+            self.keep(key, copies)
+        return result
+
     def keep(self, key: Any, value: Any) -> None:
         if len(self._values) % _LOOK_EVERY == 0:
             self._has_room = available_bytes() > self._least_bytes
@@ -99,14 +108,7 @@ def _keep_functions(remedy: Remedy, kept: ResultCache, module: str, names: tuple
 def _keep_results(kept: ResultCache, original: Function) -> Function:
     def read(source: Any, *args: Any, **options: Any) -> Any:
         key = kept.key(source, original.__module__, original.__name__, args, options)
-        found = kept.find(key) if key is not None else None
-        if found is not None:
-            return found()
-        result = original(source, *args, **options)
-        copies = _copies_of(result) if key is not None else None
-        if copies is not None:
-            kept.keep(key, copies)
-        return result
+        return kept.result(key, partial(original, source, *args, **options))
 
     return read
 
@@ -118,30 +120,19 @@ def _copies_of(result: Any) -> Callable[[], Any] | None:
         return result.copy().copy  # type: ignore[no-any-return]
     if kind.__module__.startswith("pandas.") and kind.__name__ in ("DataFrame", "Series"):
         return result.copy().copy  # type: ignore[no-any-return]
-    if kind in (dict, list):
-        return _copies_of_plain(result)
-    return None
-
-
-def _copies_of_plain(value: Any) -> Callable[[], Any]:
+    if kind not in (dict, list):
+        return None
     try:
-        return partial(marshal.loads, marshal.dumps(value))  # far faster than a deep copy
+        return partial(marshal.loads, marshal.dumps(result))  # far faster than a deep copy
     except ValueError:  # dates and other objects
-        return partial(copy.deepcopy, copy.deepcopy(value))
+        return partial(copy.deepcopy, copy.deepcopy(result))
 
 
 def _keep_text(kept: ResultCache, original: Function) -> Function:
     def loads(s: Any, **options: Any) -> Any:
         if options or not isinstance(s, str | bytes) or len(s) < _SHORTEST_TEXT:
             return original(s, **options)
-        found = kept.find(s)
-        if found is not None:
-            return found()
-        result = original(s)
-        copies = _copies_of(result)
-        if copies is not None:
-            kept.keep(s, copies)
-        return result
+        return kept.result(s, partial(original, s))
 
     return loads
 
@@ -152,14 +143,7 @@ def _keep_members(remedy: Remedy, kept: ResultCache) -> None:
     def make(original: Function) -> Function:
         def member(self: Any, name: str) -> Any:
             key = kept.key(getattr(self.zip, "filename", None), "npz", name)
-            found = kept.find(key) if key is not None else None
-            if found is not None:
-                return found()
-            array = original(self, name)
-            copies = _copies_of(array) if key is not None else None
-            if copies is not None:
-                kept.keep(key, copies)
-            return array
+            return kept.result(key, partial(original, self, name))
 
         return member
 
@@ -173,7 +157,9 @@ def _keep_pictures(remedy: Remedy, kept: ResultCache) -> None:
         def load(self: Any) -> Any:
             is_first = bool(self.tile)
             result = original(self)
-            if is_first and not self.tile and _is_whole(self):
+            is_draft = self.format == "JPEG" and self.decoderconfig
+            is_whole = not getattr(self, "is_animated", False) and not is_draft  # not a frame of many, at its full size
+            if is_first and not self.tile and is_whole:
                 key = kept.key(self.filename or None)
                 if key is not None:
                     kept.keep(key, _Picture(self))
@@ -191,11 +177,6 @@ def _keep_pictures(remedy: Remedy, kept: ResultCache) -> None:
 
     remedy.put(sys.modules["PIL.ImageFile"].ImageFile, "load", making_load)
     remedy.put(sys.modules["PIL.Image"], "open", making_open)
-
-
-def _is_whole(picture: Any) -> bool:
-    """A single picture, decoded at its full size: not a frame of many, not a draft."""
-    return not getattr(picture, "is_animated", False) and not (picture.format == "JPEG" and picture.decoderconfig)
 
 
 class _Picture:
