@@ -40,7 +40,7 @@ from unchoke.photos.pixels.tile_grid import TilePlan
 from unchoke.training.network.loop_config import LoopConfig
 from unchoke.training.network.memory_trial import MemoryTrial, run_trial
 from unchoke.training.network.photo_blueprint import NetworkSpec, NoiseActivations, PhotoBlueprint, SourceSpec
-from unchoke.training.network.stored_pixels import NoisePixels
+from unchoke.training.network.prepare_pixels import NoisePixels
 
 STEPS = 20
 TIMEOUT_S = 180.0

@@ -22,7 +22,7 @@ import torch
 
 from unchoke.core.events import ignore
 from unchoke.training.data import ArraySource, Problem
-from unchoke.training.heads.sweep import default_sweep
+from unchoke.training.heads.head_trainer import default_sweep
 from unchoke.training.heads.train_heads import train_heads
 
 NUM_TRAIN, NUM_VAL, DIM, NUM_CLASSES, EPOCHS = 10_000, 1_500, 1280, 16, 20

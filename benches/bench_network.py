@@ -41,7 +41,7 @@ from unchoke.photos.pixels.pixel_cache import PixelCache, Source
 from unchoke.photos.pixels.slots import RamSlots
 from unchoke.photos.pixels.tile_grid import TilePlan
 from unchoke.training.data import Problem
-from unchoke.training.network.finetune import Training
+from unchoke.training.network.finetune import NetworkTraining
 from unchoke.training.network.loop_config import LoopConfig, Where
 from unchoke.training.network.objective import Objective
 from unchoke.training.network.sources import ActivationSource, PixelSource
@@ -149,13 +149,13 @@ def measure_cut(args: argparse.Namespace, device: torch.device) -> dict[str, Any
             if device.type != "mps":
                 cut.prefix.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-        def training(whole: bool) -> Training:
+        def training(whole: bool) -> NetworkTraining:
             fresh = cut_network(encoder, "-4", verify=False).suffix
             suffix = FrozenFirst(replace(cut, suffix=fresh)) if whole else fresh
             objective = Objective.of(problem, device=device)
             network = TiledNetwork.of(suffix, objective, tiles=TilePlan(), dim=encoder.spec.dim, seed=0)
             where = Where(device, None, ignore, workers=args.workers, pin=device.type == "cuda")
-            return Training(
+            return NetworkTraining(
                 network, plain if whole else cached, problem, objective, loop, metric="accuracy", where=where, inputs=None
             )
 

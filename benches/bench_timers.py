@@ -30,7 +30,7 @@ from unchoke.training.heads.train_heads import train_heads
 from unchoke.training.network.loop_config import LoopConfig
 from unchoke.training.network.memory_trial import MemoryTrial
 from unchoke.training.network.photo_blueprint import NetworkSpec, PhotoBlueprint
-from unchoke.training.network.stored_pixels import NoisePixels
+from unchoke.training.network.prepare_pixels import NoisePixels
 
 _MARKS = 1_000_000
 _STEPS = 5

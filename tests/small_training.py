@@ -22,14 +22,14 @@ from unchoke.photos.pixels.resize import Preprocess
 from unchoke.photos.pixels.tile_grid import TilePlan
 from unchoke.photos.targets import TargetPlan, plan_targets
 from unchoke.training.data import Positions, Problem
+from unchoke.training.device_targets import column_scale
 from unchoke.training.network.finetune import finetune
-from unchoke.training.network.loop_config import Finetuned, LoopConfig, Where
+from unchoke.training.network.loop_config import LoopConfig, LoopResult, Where
 from unchoke.training.network.objective import Objective
 from unchoke.training.network.parallel import ALONE, Ranks
 from unchoke.training.network.sources import ActivationSource
 from unchoke.training.network.tiled_network import TiledNetwork
 from unchoke.training.scoring.selection import choose_metric
-from unchoke.training.task import column_scale
 
 CPU = torch.device("cpu")
 SIZE_PX = 32
@@ -151,7 +151,7 @@ class Small:
         checkpoint_every_s: float = 3600.0,
         ranks: Ranks = ALONE,
         **changes: Any,
-    ) -> Finetuned:
+    ) -> LoopResult:
         where = Where(CPU, folder, on_event, workers, False, stop, checkpoint_every_s, ranks)
         return finetune(
             self.network,
@@ -254,7 +254,7 @@ def after(num_steps: int) -> Callable[[], bool]:
     return stop
 
 
-def fingerprint(done: Finetuned) -> tuple[Any, ...]:
+def fingerprint(done: LoopResult) -> tuple[Any, ...]:
     """Everything that must not depend on interruptions: the bytes of the weights and outputs, and the history."""
     outputs = {split: values.tobytes() for split, values in done.outputs.items()}
     return digest_tensors(done.state), outputs, done.curve, done.best_epoch, done.num_steps

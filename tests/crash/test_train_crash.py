@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from unchoke.core.events import Progress
-from unchoke.training.checkpoints import save_head
+from unchoke.training.heads.trained_head import save_head
 from unchoke.training.data import ArraySource, Problem
 from unchoke.training.heads.heads import HeadConfig
 from unchoke.training.heads.train_heads import train_heads

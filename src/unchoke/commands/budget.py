@@ -153,7 +153,7 @@ class _Inquiry:
         from unchoke.photos.pixels.tile_grid import plan_tiles
         from unchoke.training.network.memory_trial import MemoryTrial
         from unchoke.training.network.photo_blueprint import NetworkSpec, NoiseActivations, PhotoBlueprint, SourceSpec
-        from unchoke.training.network.stored_pixels import NoisePixels
+        from unchoke.training.network.prepare_pixels import NoisePixels
 
         settings = self._settings
         tiles = plan_tiles(streams=settings.streams, tiles=settings.tiles)

@@ -30,11 +30,10 @@ from unchoke.photos.samples.sample_set import input_column
 from unchoke.reports.text import render_fit_result
 from unchoke.runs.lookup import FoundRun, find_run
 from unchoke.runs.session import default_listener
-from unchoke.training.checkpoints import load_head
 from unchoke.training.data import Problem, ProblemKind
-from unchoke.training.network.network_runs import GivenRows, open_network, open_pictures
-from unchoke.training.network.sources import ActivationSource, Source
-from unchoke.training.network.trained_network import TrainedNetwork, load_network
+from unchoke.training.heads.trained_head import load_head
+from unchoke.training.network.sources import ActivationSource, InputSource
+from unchoke.training.network.trained_network import RowsInMemory, TrainedNetwork, load_network, open_network, open_pictures
 from unchoke.training.scoring.judge import JUDGED, Judged, Outputs, judge, metrics_dict, run_head
 
 EXPORTED_FEATURES = "features.npz"
@@ -126,14 +125,14 @@ def _open_network_run(found: FoundRun, on_event: OnEvent) -> Judgeable:
 
 def _network_source(
     found: FoundRun, trained: TrainedNetwork, extra: dict[str, Any], sample_ids: Sequence[str], on_event: OnEvent
-) -> Source:
+) -> InputSource:
     """What the network was shown of the judged samples: cached activations, exported pixels, or the pictures themselves."""
     if not trained.is_whole:
         store = open_activations(found, extra["fingerprint"], sample_ids)
         return ActivationSource(store, hash_ids(sample_ids), 0)
     if found.workspace is not None:
         return open_pictures(found, trained, extra, sample_ids, on_event=on_event)
-    return GivenRows(_exported_pixels(found, sample_ids), EncoderSpec.from_dict(extra["encoder"]).preprocess)
+    return RowsInMemory(_exported_pixels(found, sample_ids), EncoderSpec.from_dict(extra["encoder"]).preprocess)
 
 
 def _exported_pixels(found: FoundRun, sample_ids: Sequence[str]) -> NDArray[np.uint8]:

@@ -25,10 +25,9 @@ from unchoke.features.encoders import Encoder, EncoderSpec, load_encoder
 from unchoke.features.feature_store import ACTIVATIONS, POOLED, FeatureStore, save_rows
 from unchoke.runs.lookup import FoundRun, find_run
 from unchoke.runs.session import default_listener
-from unchoke.training.checkpoints import load_head
 from unchoke.training.data import Positions
-from unchoke.training.network.network_runs import open_pictures
-from unchoke.training.network.trained_network import TrainedNetwork, load_network
+from unchoke.training.heads.trained_head import load_head
+from unchoke.training.network.trained_network import TrainedNetwork, load_network, open_pictures
 
 ENCODER_FILE = "encoder.safetensors"
 MOST_PIXEL_BYTES = 200_000_000

@@ -32,7 +32,7 @@ from unchoke.photos.manifest import save_manifest
 from unchoke.photos.resources import estimate_need
 from unchoke.runs.session import Session, open_session
 from unchoke.training.inputs import disk_bytes, prepare_inputs, trains_network
-from unchoke.training.network.distributed import Followed, taking_part
+from unchoke.training.network.distributed import FollowerResult, taking_part
 from unchoke.training.problem import build_problem
 from unchoke.training.record import Material
 from unchoke.training.run_training import Trainer, run_training
@@ -45,7 +45,7 @@ def fit(
     on_event: OnEvent | None = None,
     dry_run: bool = False,
     **options: Any,
-) -> FitResult | FoldsResult | Rehearsal | Followed:
+) -> FitResult | FoldsResult | Rehearsal | FollowerResult:
     """Check, extract, train, evaluate, report. `options` are those of the command, with underscores."""
     typed = {"data": data, **options}
     with taking_part() as part:
@@ -60,7 +60,7 @@ def fit(
 
 def train(
     data: str | Path | None = None, *, out: Path | str | None = None, on_event: OnEvent | None = None, **options: Any
-) -> FitResult | FoldsResult | Followed:
+) -> FitResult | FoldsResult | FollowerResult:
     """`fit` without the gate in front: for the next experiment on data that was checked before."""
     with taking_part() as part:
         if part.follows:

@@ -38,9 +38,8 @@ from unchoke.photos.given_inputs import read_given_inputs
 from unchoke.photos.pixels.image import DecodeError, Pixels, read_bytes
 from unchoke.runs.lookup import FoundRun, find_run
 from unchoke.runs.session import default_listener
-from unchoke.training.checkpoints import load_head
-from unchoke.training.network.network_runs import GivenRows, open_network, pixel_recipe_of
-from unchoke.training.network.trained_network import TrainedNetwork, load_network
+from unchoke.training.heads.trained_head import load_head
+from unchoke.training.network.trained_network import RowsInMemory, TrainedNetwork, load_network, open_network, pixel_recipe_of
 from unchoke.training.scoring.judge import class_columns, one_thread
 
 _SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".mpo"}
@@ -173,7 +172,7 @@ def _open_network(found: FoundRun, paths: Sequence[str], options: _Options) -> M
 
     def answer(places: Sequence[int], pixels: Pixels) -> NDArray[np.float32]:
         shown = turn(pixels)
-        rows = GivenRows(shown.reshape(len(places), tiles, *shown.shape[1:]), recipe.encoder.preprocess)
+        rows = RowsInMemory(shown.reshape(len(places), tiles, *shown.shape[1:]), recipe.encoder.preprocess)
         return ready.outputs(rows, np.arange(len(places)), None if inputs is None else inputs[list(places)])
 
     chunk = _chunk(recipe, () if trained.is_whole else recipe.input_shape)

@@ -39,7 +39,7 @@ from unchoke.runs.run_rows import RunRow
 from unchoke.runs.session import Session, open_session
 from unchoke.scenes.expression import parse_expression
 from unchoke.scenes.raster import read_box
-from unchoke.training.network.distributed import Followed, taking_part
+from unchoke.training.network.distributed import FollowerResult, taking_part
 from unchoke.training.network.network_trainer import NetworkTrainer
 from unchoke.training.profiled import profiled_if_asked
 from unchoke.training.record import Trained, as_typed, versions
@@ -70,7 +70,7 @@ def segment_train(
     on_event: OnEvent | None = None,
     notes: Sequence[str] = (),
     **options: Any,
-) -> SegmentResult | Followed:
+) -> SegmentResult | FollowerResult:
     """Cut patches, cache their pyramids, train a decoder, judge it on stitched masks. `options` are those of the command.
 
     `notes` are shown in the report: what a reader must know of the labels.

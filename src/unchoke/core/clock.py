@@ -12,7 +12,10 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    import torch
 
 T = TypeVar("T")
 Tally = dict[str, tuple[float, int]]
@@ -208,3 +211,27 @@ def sum_tallies(parts: Iterable[Tally]) -> Tally:
             before_s, before = total.get(name, (0.0, 0))
             total[name] = (before_s + seconds, before + calls)
     return total
+
+
+class LoopProfiler:
+    """What loops that train ask of a profiler. This one does nothing, and costs a call a step."""
+
+    @property
+    def mark(self) -> Mark | None:
+        """What a clock enters with each stage."""
+        return None
+
+    @property
+    def wants_stop(self) -> bool:
+        """Whether the training need not go on."""
+        return False
+
+    def on(self, device: torch.device) -> AbstractContextManager[None]:
+        """Everything from before the first step to after the last happens inside."""
+        return nullcontext()
+
+    def step(self, clock: Clock, loading: Loading) -> None:
+        """One more step is over; called by the thread that trains, which owns the clock. `loading` is what its readers did."""
+
+
+NO_PROFILER = LoopProfiler()

@@ -20,7 +20,7 @@ from unchoke.masks.mask_objective import MaskObjective, Masks, Turns, turn_each
 from unchoke.masks.segmenter import WHOLE, Segmenter, SegmenterConfig
 from unchoke.training.data import Positions, Problem
 from unchoke.training.network.loop_config import LoopConfig
-from unchoke.training.network.sources import ActivationSource, NoiseRows, Rows, Source
+from unchoke.training.network.sources import ActivationSource, InputSource, NoiseRows, Rows
 from unchoke.training.network.training_job import Blueprint
 
 
@@ -51,11 +51,11 @@ class MaskBlueprint(Blueprint):
         spec = self.network.spec
         return 2 * (spec.num_bands * spec.patch_px**2 if self.network.cut == WHOLE else spec.row_length)
 
-    def build(self, problem: Problem, loop: LoopConfig, device: torch.device) -> tuple[Segmenter, Source, MaskObjective]:
+    def build(self, problem: Problem, loop: LoopConfig, device: torch.device) -> tuple[Segmenter, InputSource, MaskObjective]:
         turns = Turns(hash_ids(problem.sample_ids), loop.seed, self.num_turns)
         weights = None if self.class_weights is None else torch.tensor(self.class_weights, device=device)
         objective = MaskObjective(self.patches, self.network.num_classes, turns, device, self.dice, weights)
-        source: Source = PatchSource(self.patches, turns, self.network)
+        source: InputSource = PatchSource(self.patches, turns, self.network)
         if self.pyramids is not None:
             source = ActivationSource(self.pyramids, turns.hashes, loop.seed)
         return Segmenter(self.network, backbone=self._backbone(), seed=loop.seed), source, objective

@@ -29,7 +29,7 @@ from unchoke.masks.trained_segmenter import TrainedSegmenter
 from unchoke.runs.session import Session
 from unchoke.training.data import Problem
 from unchoke.training.network.loop_choices import TrainedPart, choose_loop
-from unchoke.training.network.loop_config import Finetuned, LoopConfig, TrainingPlan
+from unchoke.training.network.loop_config import LoopConfig, LoopResult, TrainingPlan
 from unchoke.training.scoring.selection import IMBALANCE_FOR_BALANCED
 
 _DEFAULT_DICE = 0.5
@@ -136,7 +136,7 @@ class MaskSubject:
     def _network(self, plan: MaskPlan) -> SegmenterConfig:
         return SegmenterConfig(self._material.spec, len(self._material.class_names), self._cut, plan.decoder)
 
-    def trained(self, plan: MaskPlan, done: Finetuned) -> TrainedSegmenter:
+    def trained(self, plan: MaskPlan, done: LoopResult) -> TrainedSegmenter:
         material, settings = self._material, self._session.settings
         return TrainedSegmenter(
             config=self._network(plan),

@@ -21,8 +21,7 @@ from unchoke.features.pyramid import Pyramid, PyramidSpec, load_pyramid
 from unchoke.machine.backend import autocast, torch_dtype
 from unchoke.masks.patches import BandStandard
 from unchoke.masks.segmenter import WHOLE, Segmenter, SegmenterConfig
-from unchoke.training.checkpoints import load_checkpoint, save_tensors
-from unchoke.training.network.snapshot import State
+from unchoke.training.checkpoints import State, load_checkpoint, save_tensors
 
 SEGMENTER_FORMAT = "segmenter-1"
 HEAD_FILE = "checkpoints/best_head.pt"

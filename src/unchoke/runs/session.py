@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from unchoke import __version__
 from unchoke.core import atomic
 from unchoke.core.choices import Choice
+from unchoke.core.clock import LoopProfiler
 from unchoke.core.errors import UsageError
 from unchoke.core.events import Chosen, Note, OnEvent, StageDone, StageStarted
 from unchoke.core.remembered import remember, resolve_settings
@@ -25,8 +26,15 @@ from unchoke.machine.memory.memory_watch import MemoryWatch
 if TYPE_CHECKING:
     from unchoke.machine.machine_facts import MachineFacts
     from unchoke.machine.policy import Policy
-    from unchoke.training.network.distributed import Part
-    from unchoke.training.step_profiler import Unprofiled
+
+
+class Crew(Protocol):
+    """The processes that a launcher started around one command, this one among them."""
+
+    @property
+    def world(self) -> int:
+        """How many they are."""
+        ...
 
 
 @dataclass
@@ -44,9 +52,9 @@ class Session:
     choices: list[Choice] = field(default_factory=list)
     timelines: dict[str, Timeline] = field(default_factory=dict)
     """What the stages of `timers` were made of, for those that have clocks inside."""
-    part: Part | None = None
+    part: Crew | None = None
     """This process's part among several that a launcher started; None when it was started alone."""
-    profiler: Unprofiled | None = None
+    profiler: LoopProfiler | None = None
     """What records the training that runs now, where that is wanted."""
 
     @cached_property
@@ -114,7 +122,7 @@ def open_session(
     out: Path | str | None,
     on_event: OnEvent | None,
     remembering: bool = True,
-    part: Part | None = None,
+    part: Crew | None = None,
 ) -> Iterator[Session]:
     """Own the workspace and settle the settings."""
     workspace = Workspace(Path(out) if out is not None else DEFAULT_ROOT)

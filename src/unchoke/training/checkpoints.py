@@ -1,69 +1,25 @@
-"""Heads and training states in files that hold tensors and plain values only.
+"""Weights and training states in files that hold tensors and plain values only.
 
-In: a `TrainedHead`, or the state of a training. Out: files that load with `torch.load(weights_only=True)`, written
-atomically. A file with code in it is refused, not run. This module does not decide when to save.
+In: tensors in plain containers, or where a network's training stands. Out: files that load with `torch.load(weights_only=True)`,
+written atomically. A file with code in it is refused, not run. A training stands in two files: `last.pt` after some step, and the
+weights of the best epoch so far, named after their epoch and training. `last.pt` says which one counts; it is written second and
+old ones are removed third, so the two always agree. A file of another training is put aside with a word, never mixed in.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 import torch
 
-from unchoke.core import atomic
+from unchoke.core import atomic, listing
 from unchoke.core.errors import DataError, UsageError
+from unchoke.core.events import Note, OnEvent
 from unchoke.core.tensors import NotTensors, load_tensors
-from unchoke.training.data import Standardiser
-from unchoke.training.heads.heads import HeadConfig
-from unchoke.training.heads.trained_head import TrainedHead
-
-HEAD_FORMAT = 1
-
-
-def save_head(head: TrainedHead, path: Path, *, extra: dict[str, Any]) -> None:
-    """Write `head` and `extra` (plain values and tensors) to `path`."""
-    save_tensors(
-        path,
-        {
-            "format": HEAD_FORMAT,
-            "config": head.config.to_dict(),
-            "params": head.params,
-            "feature_mean": torch.from_numpy(head.standardiser.mean),
-            "feature_std": torch.from_numpy(head.standardiser.std),
-            "target_mean": torch.from_numpy(head.target_mean),
-            "target_std": torch.from_numpy(head.target_std),
-            "kind": head.kind,
-            "names": list(head.names),
-            "best_epoch": head.best_epoch,
-            "val": head.val,
-            "extra": extra,
-        },
-    )
-
-
-def load_head(path: Path) -> tuple[TrainedHead, dict[str, Any]]:
-    """The head in `path`, on the CPU, and the `extra` it was saved with."""
-    content = load_checkpoint(path)
-    if content.get("format") != HEAD_FORMAT:
-        raise DataError(
-            f"{path} holds no trained head of format {HEAD_FORMAT}",
-            why=f"its format is {content.get('format')!r}",
-            try_="give the best_head.pt of a run made by this version",
-        )
-    head = TrainedHead(
-        config=HeadConfig(**content["config"]),
-        params=content["params"],
-        standardiser=Standardiser(content["feature_mean"].numpy(), content["feature_std"].numpy()),
-        kind=content["kind"],
-        names=tuple(content["names"]),
-        target_mean=content["target_mean"].numpy(),
-        target_std=content["target_std"].numpy(),
-        best_epoch=content["best_epoch"],
-        val=content["val"],
-    )
-    return head, content["extra"]
 
 
 def save_tensors(path: Path, content: dict[str, Any]) -> None:
@@ -117,3 +73,91 @@ def _not_weights(path: Path, fact: str) -> DataError:
         why=f"only tensors and plain values are loaded, and nothing in a file is ever run ({fact[:200]})",
         try_="give a file written by unchoke, or re-save the weights with torch.save(model.state_dict(), FILE)",
     )
+
+
+SNAPSHOT_FORMAT = 1
+State = dict[str, torch.Tensor]
+
+
+@dataclass
+class Standing:
+    """How far a training is: `step` steps of `epoch` are behind us. `curve` has one row for each finished epoch."""
+
+    epoch: int = 0
+    step: int = 0
+    loss_sum: float = 0.0
+    num_seen: int = 0
+    curve: list[dict[str, float]] = field(default_factory=list)
+    best_epoch: int = 0
+    best_metric: float | None = None
+    best_loss: float | None = None
+    finished: bool = False
+
+    def is_better(self, metric: float, loss: float) -> bool:
+        """Ties go to the lower loss, then to the earlier epoch."""
+        if self.best_metric is None or self.best_loss is None:
+            return True
+        return (metric, -loss) > (self.best_metric, -self.best_loss)
+
+
+class Snapshots:
+    """The snapshots of one training in `folder`, tied to `digest`; without a folder nothing is kept."""
+
+    def __init__(self, folder: Path | None, *, digest: str, on_event: OnEvent) -> None:
+        self._folder = folder
+        self._digest = digest
+        self._on_event = on_event
+        self._held: tuple[int, State] | None = None
+
+    def save(self, standing: Standing, pieces: Mapping[str, Any]) -> None:
+        """Write the best weights if they are not yet written, then `last.pt`, then remove best weights it no longer names."""
+        if self._folder is None:
+            return
+        if self._held is not None:
+            self.save_best(*self._held)
+        content = {"format": SNAPSHOT_FORMAT, "digest": self._digest, "standing": asdict(standing), "pieces": dict(pieces)}
+        save_tensors(self._folder / "last.pt", content)
+        for name in listing.names(self._folder, prefix="best-", suffix=".pt"):
+            if name != self._best_name(standing.best_epoch):
+                (self._folder / name).unlink(missing_ok=True)
+
+    def load(self) -> tuple[Standing, dict[str, Any] | None]:
+        """The saved standing and pieces, or a fresh standing and None."""
+        if self._folder is None or not (self._folder / "last.pt").exists():
+            return Standing(), None
+        try:
+            content = load_checkpoint(self._folder / "last.pt")
+        except DataError as error:
+            self._on_event(Note(f"last.pt cannot be read ({error.why}): starting anew", "warning"))
+            return Standing(), None
+        if content.get("digest") != self._digest or content.get("format") != SNAPSHOT_FORMAT:
+            self._on_event(Note("last.pt belongs to another training (other data, splits or settings): starting anew"))
+            return Standing(), None
+        standing = Standing(**content["standing"])
+        if standing.best_epoch and not (self._folder / self._best_name(standing.best_epoch)).exists():
+            self._on_event(Note("the best weights so far are gone: starting anew", "warning"))
+            return Standing(), None
+        return standing, content["pieces"]
+
+    def hold_best(self, epoch: int, state: State) -> None:
+        """Keep a copy of the weights of `epoch` in memory until `save` writes them."""
+        self._held = epoch, {name: value.detach().cpu().clone() for name, value in state.items()}
+
+    def save_best(self, epoch: int, state: State) -> None:
+        """Write the weights of `epoch` now; they count once `save` has named them."""
+        if self._folder is None:
+            self.hold_best(epoch, state)
+            return
+        save_tensors(self._folder / self._best_name(epoch), {"state": state})
+        self._held = None
+
+    def load_best(self, epoch: int) -> State:
+        if self._held is not None and self._held[0] == epoch:
+            return self._held[1]
+        if self._folder is None:
+            raise ValueError(f"the weights of epoch {epoch} were never kept")
+        state: State = load_checkpoint(self._folder / self._best_name(epoch))["state"]
+        return state
+
+    def _best_name(self, epoch: int) -> str:
+        return f"best-{epoch:04d}-{self._digest[:8]}.pt"

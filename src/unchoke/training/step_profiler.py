@@ -2,7 +2,7 @@
 
 In: a `ProfilePlan`, and a loop that says when a step is over. Out: `*.pt.trace.json` files (for Perfetto, `vizviewer`, our own
 viewer), the operators with their times and memory, and where the time went in steps that ran without the profiler. It changes
-nothing that is computed. Nothing is rendered here. `Unprofiled` stands for a run without one, and costs a call a step.
+nothing that is computed. Nothing is rendered here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from unchoke.core import atomic
-from unchoke.core.clock import Clock, Loading, Mark, Tally
+from unchoke.core.clock import Clock, Loading, LoopProfiler, Mark, Tally
 from unchoke.machine.backend import is_operator_row, profiled_activities
 
 PREFIX = "unchoke."
@@ -74,31 +74,7 @@ class Operator:
         return asdict(self)
 
 
-class Unprofiled:
-    """What the loops ask of a profiler, and all that happens without one."""
-
-    @property
-    def mark(self) -> Mark | None:
-        """What a clock enters with each stage."""
-        return None
-
-    @property
-    def wants_stop(self) -> bool:
-        """Whether the training need not go on."""
-        return False
-
-    def on(self, device: torch.device) -> AbstractContextManager[None]:
-        """Everything from before the first step to after the last happens inside."""
-        return _NOTHING
-
-    def step(self, clock: Clock, loading: Loading) -> None:
-        """One more step is over; called by the thread that trains, which owns the clock. `loading` is what its readers did."""
-
-
-UNPROFILED = Unprofiled()
-
-
-class StepProfiler(Unprofiled):
+class StepProfiler(LoopProfiler):
     """One training's profiler. Everything it found out is here when the training is over, however it ended."""
 
     def __init__(self, plan: ProfilePlan) -> None:

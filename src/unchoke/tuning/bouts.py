@@ -19,19 +19,18 @@ from torch import nn
 from unchoke.core.mixing import hash_ids
 from unchoke.machine.backend import synchronize
 from unchoke.training.data import Positions
-from unchoke.training.network.feeding import Fed
-from unchoke.training.network.finetune import Training, most_evaluated
-from unchoke.training.network.modes import training_mode
+from unchoke.training.network.feeding import HostBatch, MixShares
+from unchoke.training.network.finetune import NetworkTraining, most_evaluated
 from unchoke.training.network.photo_blueprint import NoiseActivations
-from unchoke.training.network.sources import ActivationSource, Source
-from unchoke.training.network.step import Kept
+from unchoke.training.network.sources import ActivationSource, InputSource
+from unchoke.training.network.step import training_mode
 from unchoke.tuning.compare import Numbers
 
 _DROPPING = ("DropPath", "PatchDropout", "DropBlock2d")
 """timm's modules that drop something at random, beside torch's own."""
 
 
-class Bout(Training):
+class Bout(NetworkTraining):
     """The loop itself, without files, run for a few steps whenever it is asked to."""
 
     def numbers(self) -> Numbers:
@@ -52,7 +51,7 @@ class Bout(Training):
         }
         return Numbers(self._outputs(fed, len(batch), kept), gradients)
 
-    def _outputs(self, fed: Fed, num: int, kept: Kept | None) -> NDArray[np.float32]:
+    def _outputs(self, fed: HostBatch, num: int, kept: MixShares | None) -> NDArray[np.float32]:
         size = self.stepper.size.value
         with torch.no_grad():
             parts = [self.stepper._part(fed, start, min(start + size, num), kept) for start in range(0, num, size)]
@@ -95,7 +94,7 @@ class Bout(Training):
 class ReadOnce:
     """A source whose batches are read once and shown again and again: what a step takes if loading is free."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: InputSource) -> None:
         self._source = source
         self._read: dict[tuple[int, bool], torch.Tensor] = {}
         self.sample_shape, self.sample_bytes = source.sample_shape, source.sample_bytes
@@ -128,7 +127,7 @@ class HeldActivations:
     def held_bytes(self) -> int:
         return self.ram_bytes
 
-    def open(self, sample_ids: Sequence[str], seed: int) -> Source:
+    def open(self, sample_ids: Sequence[str], seed: int) -> InputSource:
         return ActivationSource(_SharedRows(self.rows), hash_ids(sample_ids), seed)
 
     def noise(self) -> NoiseActivations:

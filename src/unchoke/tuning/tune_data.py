@@ -30,8 +30,7 @@ from unchoke.training.network.finetune import most_evaluated
 from unchoke.training.network.loop_choices import TrainedPart, choose_loop
 from unchoke.training.network.photo_blueprint import PhotoBlueprint, SourceSpec
 from unchoke.training.network.photo_subject import network_spec, targets_of
-from unchoke.training.network.prepare_pixels import choose_cache, plan_pixels
-from unchoke.training.network.stored_pixels import StoredPixels
+from unchoke.training.network.prepare_pixels import StoredPixels, choose_cache, plan_pixels
 from unchoke.training.network.training_job import TrainingJob
 from unchoke.training.problem import Learnable, build_problem
 from unchoke.training.scoring.selection import choose_metric

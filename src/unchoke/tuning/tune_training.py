@@ -28,8 +28,8 @@ from unchoke.machine.memory.probe import Measured, probe
 from unchoke.machine.policy import LONG, SHORT
 from unchoke.training.network.loop_config import LoopConfig, Where
 from unchoke.training.network.photo_blueprint import PhotoBlueprint
-from unchoke.training.network.sources import Source
-from unchoke.training.network.stored_pixels import StoredPixels
+from unchoke.training.network.prepare_pixels import StoredPixels
+from unchoke.training.network.sources import InputSource
 from unchoke.training.network.tiled_network import TiledNetwork
 from unchoke.training.network.training_job import TrainingJob
 from unchoke.tuning.bouts import Bout, ReadOnce
@@ -113,7 +113,7 @@ class TrainWork:
         quick = replace(self._photos, source=_kept_in(self._photos.source, "none", folder))
         self._network, _, self._objective = quick.build(job.problem, job.loop, self._device)
         _draw_head(self._network)
-        self._sources: dict[str, Source] = {}
+        self._sources: dict[str, InputSource] = {}
         self._bouts: dict[TrainSetup, Bout] = {}
         self._reference: Numbers | None = None
         self._state: tuple[int, bool] | None = None
@@ -200,7 +200,7 @@ class TrainWork:
         self._bouts[setup] = self._bout(setup, self._source(setup.cache))
         return self._bouts[setup]
 
-    def _bout(self, setup: TrainSetup, source: Source) -> Bout:
+    def _bout(self, setup: TrainSetup, source: InputSource) -> Bout:
         job = self.job
         where = Where(self._device, None, ignore, setup.workers, setup.pin_memory)
         network, loop = copy.deepcopy(self._network), setup.loop(job.loop, self.batch_size)
@@ -208,7 +208,7 @@ class TrainWork:
             network, source, job.problem, self._objective, loop, metric=job.metric, where=where, inputs=self._photos.inputs
         )
 
-    def _source(self, cache: str) -> Source:
+    def _source(self, cache: str) -> InputSource:
         if cache not in self._sources:
             spec = _filled(_kept_in(self._photos.source, cache, self.folder))
             self._sources[cache] = spec.open(self.job.problem.sample_ids, self.job.loop.seed)

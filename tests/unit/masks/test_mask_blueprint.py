@@ -19,7 +19,7 @@ from unchoke.masks.segmenter import PYRAMID, WHOLE, SegmenterConfig
 from unchoke.masks.trained_segmenter import HEAD_FILE, TrainedSegmenter, load_segmenter
 from unchoke.training.checkpoints import save_tensors
 from unchoke.training.data import Problem
-from unchoke.training.network.loop_config import Finetuned, LoopConfig
+from unchoke.training.network.loop_config import LoopConfig, LoopResult
 from unchoke.training.network.memory_trial import MemoryTrial, run_trial
 from unchoke.training.network.training_job import TrainingJob, run_job
 
@@ -60,7 +60,7 @@ def test_stopped_and_run_again_it_ends_with_the_same_weights(make_patches: Calla
     asked = iter([False, False, True])
     with pytest.raises(Interrupted):
         run_job(job(patches, WHOLE, folder=tmp_path), on_event=ignore, stop=lambda: next(asked))
-    resumed: Finetuned = run_job(job(patches, WHOLE, folder=tmp_path), on_event=ignore)
+    resumed: LoopResult = run_job(job(patches, WHOLE, folder=tmp_path), on_event=ignore)
     assert resumed.resumed_step == 3
     assert digest_tensors(resumed.state) == digest_tensors(unbroken.state)
 

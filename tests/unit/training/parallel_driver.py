@@ -16,34 +16,34 @@ import torch
 from small_training import NO_MEMORY, Shortage, after, small
 from unchoke.core.errors import DataError, Interrupted
 from unchoke.features.encoders import digest_tensors
-from unchoke.training.network.loop_config import Finetuned
+from unchoke.training.network.loop_config import LoopResult
 from unchoke.training.network.parallel import Ranks, joined
 
-Scene = Callable[[Ranks, Path], Finetuned]
+Scene = Callable[[Ranks, Path], LoopResult]
 FIFTY: dict[str, Any] = {"epochs": 50, "batch_size": 23, "sub_batch": 23, "warmup_epochs": 5.0}
 """One batch an epoch, so that the curve has the loss of every step; 12 samples for one process and 11 for the other."""
 
 
-def fifty_steps(ranks: Ranks, folder: Path) -> Finetuned:
+def fifty_steps(ranks: Ranks, folder: Path) -> LoopResult:
     return small(num_train=23, cut="-2").train(ranks=ranks, **FIFTY)
 
 
-def odd_batches(ranks: Ranks, folder: Path) -> Finetuned:
+def odd_batches(ranks: Ranks, folder: Path) -> LoopResult:
     """The last batch of an epoch has one sample: one of the processes has nothing to do."""
     return small("test_efficientnet", num_train=22).train(ranks=ranks, batch_size=7, sub_batch=2, ema_decay=0.9)
 
 
-def mixed(ranks: Ranks, folder: Path) -> Finetuned:
+def mixed(ranks: Ranks, folder: Path) -> LoopResult:
     return small(kind="values", num_inputs=2).train(ranks=ranks, batch_size=9, mixup=0.4)
 
 
-def one_is_hungry(ranks: Ranks, folder: Path) -> Finetuned:
+def one_is_hungry(ranks: Ranks, folder: Path) -> LoopResult:
     """Only the last process runs out of memory; the others wait for it."""
     shortage = Shortage(lambda samples, call: samples > 2, NO_MEMORY) if ranks.rank == 1 else None
     return small(shortage=shortage).train(ranks=ranks)
 
 
-def one_stops(ranks: Ranks, folder: Path) -> Finetuned:
+def one_stops(ranks: Ranks, folder: Path) -> LoopResult:
     """Only the last process is asked to stop; then they go on together."""
     stop = after(7) if ranks.rank == ranks.world - 1 and ranks.world > 1 else lambda: False
     try:
@@ -53,7 +53,7 @@ def one_stops(ranks: Ranks, folder: Path) -> Finetuned:
     return small().train(ranks=ranks, folder=folder)
 
 
-def batch_statistics(ranks: Ranks, folder: Path) -> Finetuned:
+def batch_statistics(ranks: Ranks, folder: Path) -> LoopResult:
     """Without a stop, and then with one, after which everyone goes on from the leader's snapshot."""
     unbroken = small("test_efficientnet", cut="-2").train(ranks=ranks, batch_norm="train")
     (folder / f"unbroken-{ranks.rank}").write_text(f"{digest_tensors(unbroken.state)} {unbroken.curve}")
@@ -62,7 +62,7 @@ def batch_statistics(ranks: Ranks, folder: Path) -> Finetuned:
     return small("test_efficientnet", cut="-2").train(ranks=ranks, batch_norm="train", folder=folder / "bn")
 
 
-def diverges(ranks: Ranks, folder: Path) -> Finetuned:
+def diverges(ranks: Ranks, folder: Path) -> LoopResult:
     try:
         small(kind="values").train(ranks=ranks, lr=1e30, body_lr=1e30, clip=0.0, warmup_epochs=0.0)
     except DataError as error:

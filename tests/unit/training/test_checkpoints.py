@@ -1,17 +1,29 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import pickle
+import tempfile
 import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from unchoke.core.errors import DataError, UsageError
-from unchoke.training.checkpoints import load_checkpoint, load_head, save_head, save_tensors
+from unchoke.core.events import Event, Note, ignore
+from unchoke.training.checkpoints import Snapshots, Standing, State, load_checkpoint, save_tensors
 from unchoke.training.heads.heads import HeadConfig
+from unchoke.training.heads.trained_head import load_head, save_head
 
 CPU = torch.device("cpu")
 
@@ -94,3 +106,207 @@ def test_a_bare_state_dict_is_not_a_head(tmp_path):
 def test_a_missing_file_is_said_to_be_missing(tmp_path):
     with pytest.raises(UsageError, match="there is no file"):
         load_head(tmp_path / "nowhere.pt")
+
+
+DIGEST, OTHER_DIGEST = "1a2b3c4d" * 8, "99998888" * 8
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: whoever sees it does nothing more."""
+
+
+@contextmanager
+def killed_at(operation: int) -> Iterator[None]:
+    """Let files be renamed and removed until `operation` (from 0); from then on nothing reaches the disk."""
+    counter = itertools.count()
+
+    def until_then(real: Callable[..., Any]) -> Callable[..., Any]:
+        def reach(*args: Any, **options: Any) -> Any:
+            if next(counter) >= operation:
+                raise Killed
+            return real(*args, **options)
+
+        return reach
+
+    with (
+        mock.patch.object(Path, "replace", until_then(Path.replace)),
+        mock.patch.object(Path, "unlink", until_then(Path.unlink)),
+    ):
+        yield
+
+
+def snapshots(folder: Path | None, digest: str = DIGEST, on_event: Callable[[Event], None] = ignore) -> Snapshots:
+    return Snapshots(folder, digest=digest, on_event=on_event)
+
+
+def weights(number: float) -> State:
+    return {"weight": torch.full((3,), float(number)), "steps": torch.tensor(7)}
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What happens in an epoch: is it the best so far, are its weights held in memory first, and when is `last.pt` written."""
+
+    better: bool = True
+    held: bool = False
+    saved_within: bool = False
+    saved: bool = True
+
+
+def train(kept: Snapshots, epochs: Sequence[Epoch]) -> None:
+    """The order in which the loop writes: perhaps in the middle of an epoch, the best weights, where the epoch ended."""
+    standing = Standing()
+    for number, epoch in enumerate(epochs, start=1):
+        if epoch.saved_within:
+            standing.step = 1
+            kept.save(standing, {"network": weights(number - 0.5)})
+        if epoch.better or number == 1:
+            standing.best_epoch = number
+            (kept.hold_best if epoch.held else kept.save_best)(number, weights(number))
+        standing.epoch, standing.step = number, 0
+        standing.curve.append({"epoch": number})
+        if epoch.saved or number == len(epochs):
+            kept.save(standing, {"network": weights(number)})
+
+
+def assert_consistent(folder: Path) -> Standing:
+    """What is loaded belongs together: the weights to where it stands, the best weights to the epoch that it names."""
+    found = snapshots(folder)
+    standing, pieces = found.load()
+    if pieces is None:
+        assert standing == Standing()
+        return standing
+    assert pieces["network"]["weight"][0] == standing.epoch + 0.5 * standing.step
+    assert len(standing.curve) == standing.epoch
+    if standing.best_epoch:
+        assert found.load_best(standing.best_epoch)["weight"][0] == standing.best_epoch
+    return standing
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.builds(Epoch, *[st.booleans()] * 4), min_size=1, max_size=5), st.lists(st.integers(0, 14), min_size=2, max_size=2)
+)
+def test_whatever_was_written_last_the_files_belong_together(epochs, kills):
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for kill in kills:
+            try:
+                with killed_at(kill):
+                    train(snapshots(folder), epochs)
+            except Killed:
+                pass
+            assert_consistent(folder)
+        train(snapshots(folder), epochs)
+        assert assert_consistent(folder).epoch == len(epochs)
+
+
+def test_every_operation_of_a_training_is_a_moment_to_be_killed_at(tmp_path):
+    reached = []
+    for operation in range(10):
+        folder = tmp_path / str(operation)
+        with pytest.raises(Killed), killed_at(operation):
+            train(snapshots(folder), [Epoch(), Epoch(saved_within=True), Epoch(better=False), Epoch(held=True)])
+        reached.append(assert_consistent(folder).epoch)
+    assert reached == sorted(reached)
+    assert set(reached) == {0, 1, 2, 3, 4}
+
+
+def test_the_last_and_the_best_weights_are_kept_and_no_others(tmp_path):
+    (tmp_path / "best_head.pt").write_bytes(b"someone else's")
+    train(snapshots(tmp_path), [Epoch(), Epoch(), Epoch(), Epoch(better=False)])
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["best-0003-1a2b3c4d.pt", "best_head.pt", "last.pt"]
+
+
+def test_the_files_load_without_code(tmp_path):
+    train(snapshots(tmp_path), [Epoch(saved_within=True), Epoch(better=False)])
+    for file in tmp_path.glob("*.pt"):
+        assert torch.load(file, weights_only=True)
+
+
+def test_a_standing_comes_back_as_it_was(tmp_path):
+    standing = Standing(
+        epoch=3,
+        step=4,
+        loss_sum=0.1 + 0.2,
+        num_seen=37,
+        curve=[{"epoch": 1, "train_loss": 1 / 3}],
+        best_metric=0.7,
+        best_loss=0.1,
+    )
+    snapshots(tmp_path).save(standing, {"scale": 2.0})
+    assert snapshots(tmp_path).load() == (standing, {"scale": 2.0})
+    assert snapshots(tmp_path).load()[0].is_better(0.7, 0.05)
+
+
+def test_nothing_saved_is_a_fresh_start(tmp_path):
+    assert snapshots(tmp_path / "not there").load() == (Standing(), None)
+
+
+@pytest.mark.parametrize("num_bytes", [0, 10, 1000, 5_000, 100_000, 300_000])
+def test_a_file_cut_short_is_said_and_training_starts_anew(tmp_path, num_bytes):
+    snapshots(tmp_path).save(Standing(), {"network": {"weight": torch.zeros(100_000)}})
+    last = tmp_path / "last.pt"
+    last.write_bytes(last.read_bytes()[:num_bytes])
+    events: list[Event] = []
+    assert snapshots(tmp_path, on_event=events.append).load() == (Standing(), None)
+    assert [(event.level, "cannot be read" in event.text) for event in events if isinstance(event, Note)] == [("warning", True)]
+
+
+def test_a_snapshot_of_another_training_is_said_and_not_used(tmp_path):
+    train(snapshots(tmp_path), [Epoch()])
+    events: list[Event] = []
+    assert snapshots(tmp_path, OTHER_DIGEST, events.append).load() == (Standing(), None)
+    assert "belongs to another training" in events[0].text
+
+
+def test_the_best_weights_of_another_training_are_never_taken_for_ours(tmp_path):
+    train(snapshots(tmp_path), [Epoch()])
+    with pytest.raises(Killed), killed_at(1):
+        kept = snapshots(tmp_path, OTHER_DIGEST)
+        kept.save_best(1, weights(99))
+        kept.save(replace(Standing(), epoch=1, best_epoch=1), {"network": weights(99)})
+    assert assert_consistent(tmp_path).best_epoch == 1
+
+
+def test_best_weights_that_are_gone_are_said_and_training_starts_anew(tmp_path):
+    train(snapshots(tmp_path), [Epoch(), Epoch()])
+    next(tmp_path.glob("best-*.pt")).unlink()
+    events: list[Event] = []
+    assert snapshots(tmp_path, on_event=events.append).load() == (Standing(), None)
+    assert "are gone" in events[0].text
+
+
+def test_best_weights_that_are_damaged_are_refused_not_used(tmp_path):
+    train(snapshots(tmp_path), [Epoch()])
+    next(tmp_path.glob("best-*.pt")).write_bytes(b"not weights")
+    with pytest.raises(DataError, match="not a weights file"):
+        snapshots(tmp_path).load_best(1)
+
+
+def test_without_a_folder_the_best_weights_are_kept_in_memory_as_they_were():
+    kept, state = snapshots(None), weights(1)
+    kept.save_best(1, state)
+    kept.save(Standing(best_epoch=1), {})
+    state["weight"] += 5
+    assert torch.equal(kept.load_best(1)["weight"], weights(1)["weight"])
+    assert kept.load() == (Standing(), None)
+
+
+def test_better_is_the_higher_metric_then_the_lower_loss_then_the_earlier_epoch():
+    assert Standing().is_better(-5.0, 9.0)
+    held = Standing(best_metric=0.8, best_loss=0.3)
+    assert held.is_better(0.81, 9.0)
+    assert held.is_better(0.8, 0.29)
+    assert not held.is_better(0.8, 0.3)
+    assert not held.is_better(0.79, 0.0)
+
+
+def test_best_weights_that_are_held_can_be_had_before_they_are_written(tmp_path):
+    kept, state = snapshots(tmp_path), weights(2)
+    kept.hold_best(2, state)
+    state["weight"] += 5
+    assert torch.equal(kept.load_best(2)["weight"], weights(2)["weight"])
+    assert not any(tmp_path.iterdir())
+    kept.save(Standing(epoch=2, best_epoch=2), {})
+    assert torch.equal(snapshots(tmp_path).load_best(2)["weight"], weights(2)["weight"])

@@ -18,11 +18,11 @@ from unchoke.training.data import ArraySource, Problem
 from unchoke.training.heads.heads import HeadConfig
 from unchoke.training.heads.train_heads import train_heads
 from unchoke.training.network.finetune import finetune
-from unchoke.training.network.loop_config import Finetuned, Where
+from unchoke.training.network.loop_config import LoopResult, Where
 from unchoke.training.step_profiler import ProfilePlan, StepProfiler
 
 
-def train(made: Small, profiler: StepProfiler) -> Finetuned:
+def train(made: Small, profiler: StepProfiler) -> LoopResult:
     where = Where(CPU, None, ignore, stop=lambda: profiler.wants_stop, profiler=profiler)
     return finetune(made.network, made.source, made.problem, made.objective, config(), metric=made.metric, where=where)
 
@@ -30,7 +30,7 @@ def train(made: Small, profiler: StepProfiler) -> Finetuned:
 @dataclass(frozen=True)
 class Profiled:
     profiler: StepProfiler
-    done: Finetuned
+    done: LoopResult
     events: list[dict[str, Any]]
 
 

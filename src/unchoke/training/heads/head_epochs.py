@@ -12,18 +12,16 @@ from dataclasses import dataclass
 
 import torch
 
-from unchoke.core.clock import Clock, Loading
+from unchoke.core.clock import NO_PROFILER, Clock, Loading, LoopProfiler
 from unchoke.core.events import Note, OnEvent
 from unchoke.core.mixing import hash_ids
 from unchoke.core.timeline import TRAINING, Timeline
 from unchoke.training.data import FeatureSource, Problem, Standardiser
+from unchoke.training.device_targets import DeviceTargets
 from unchoke.training.heads.heads import Params
-from unchoke.training.heads.optim import scheduled_lr
-from unchoke.training.heads.stack import Member, Stack
+from unchoke.training.heads.stack import Member, Stack, scheduled_lr
 from unchoke.training.sampling import Scaler, batches, epoch_order, epoch_views
 from unchoke.training.scoring.selection import ValScores, start_val
-from unchoke.training.step_profiler import UNPROFILED, Unprofiled
-from unchoke.training.task import Task
 
 EVAL_ROWS = 1024
 
@@ -38,20 +36,20 @@ class Cohort:
     stacks: list[Stack]
 
 
-class Training:
+class HeadTraining:
     """Everything that lives while heads are trained."""
 
     def __init__(
         self,
         source: FeatureSource,
         problem: Problem,
-        task: Task,
+        task: DeviceTargets,
         standardiser: Standardiser,
         *,
         metric: str,
         members: list[Member],
         states: dict[int, dict[str, Params]],
-        profiler: Unprofiled = UNPROFILED,
+        profiler: LoopProfiler = NO_PROFILER,
     ) -> None:
         self.source, self.metric, self.members = source, metric, members
         self._profiler = profiler

@@ -1,4 +1,7 @@
-"""Training heads on cached features: which ones, and how they are run. In: a session and features. Out: a `Trainer`."""
+"""Training heads on cached features: which ones, and how they are run.
+
+In: a session and features. Out: a `Trainer`. Which configurations are tried follows from the problem and the settings alone.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,25 @@ from pathlib import Path
 from typing import Any
 
 from unchoke.core.choices import Choice
+from unchoke.core.clock import NO_PROFILER
 from unchoke.core.events import Chosen, Event, OnEvent
 from unchoke.core.units import format_count
 from unchoke.features.feature_store import FeatureStore
 from unchoke.jobs.signals import stop_requests
 from unchoke.machine.backend import torch_device
+from unchoke.machine.policy import CLAIMED
 from unchoke.runs.session import Session
-from unchoke.training.checkpoints import save_head
 from unchoke.training.data import Problem
-from unchoke.training.heads.heads import HeadConfig
-from unchoke.training.heads.sweep import choose_batch_size, default_sweep
+from unchoke.training.heads.heads import HeadConfig, HeadKind
 from unchoke.training.heads.train_heads import train_heads
+from unchoke.training.heads.trained_head import save_head
 from unchoke.training.record import Trained
 from unchoke.training.scoring.judge import one_thread, run_head
-from unchoke.training.step_profiler import UNPROFILED
+from unchoke.training.scoring.selection import IMBALANCE_FOR_BALANCED, imbalance
 
 _FEW = 3
-_CLAIMED = {"measured": "measured: see docs/claims.md"}
+_MAX_BATCH, _MIN_BATCH, _STEPS_PER_EPOCH = 256, 32, 20
+_RATIO = 1.1673039782614187
 _OVERRIDES = ("lr", "weight_decay", "label_smoothing", "mixup", "class_weights", "patience")
 
 
@@ -40,9 +45,9 @@ class HeadTrainer:
 
     def train(self, folder: Path) -> Trained:
         session, device = self._session, torch_device(self._session.policy)
-        profiler = session.profiler or UNPROFILED
+        profiler = session.profiler or NO_PROFILER
         session.chose(
-            Choice("head_threads", 1, "heads are small: threads that wait for one another cost more than they gain", _CLAIMED)
+            Choice("head_threads", 1, "heads are small: threads that wait for one another cost more than they gain", CLAIMED)
         )
         with (
             one_thread(),
@@ -95,3 +100,46 @@ def choose_configs(session: Session, problem: Problem) -> list[HeadConfig]:
         configs = [replace(config, kind=settings.head) for config in configs]
     given = {name: getattr(settings, name) for name in _OVERRIDES if getattr(settings, name) is not None}
     return list(dict.fromkeys(replace(config, **given) for config in configs))
+
+
+def choose_batch_size(num_train: int) -> Choice:
+    """A power of two that gives about 20 steps an epoch, between 32 and 256."""
+    size = _MIN_BATCH
+    while size < _MAX_BATCH and num_train / (size * 2) >= _STEPS_PER_EPOCH:
+        size *= 2
+    reason = f"{num_train:,} training samples: about {max(1, round(num_train / size))} steps an epoch"
+    return Choice("batch_size", size, reason, {"num_train": num_train})
+
+
+def default_sweep(problem: Problem, *, num: int, seed: int, epochs: int, batch_size: int) -> list[HeadConfig]:
+    """`num` configurations, the most promising first, each set the beginning of the next larger one.
+
+    Three quarters are linear heads and a quarter small MLPs; learning rate, decay, smoothing and mix-up are spread evenly (a
+    low-discrepancy sequence), so every prefix covers the ranges. Uneven classes get tempered weights.
+    """
+    common: dict[str, Any] = {"seed": seed, "epochs": epochs, "batch_size": batch_size}
+    classes = problem.kind == "classification"
+    if classes and imbalance(problem.targets[problem.positions("train")]) >= IMBALANCE_FOR_BALANCED:
+        common["class_weights"] = "tempered"
+    first = [
+        HeadConfig("linear", **common),
+        HeadConfig("linear", weight_decay=1.0, **common),
+        HeadConfig("mlp", mixup=0.2 if classes else 0.0, **common),
+    ]
+    spread = [_spread_config(number, common, classes=classes) for number in range(max(0, num - len(first)))]
+    return [*first, *spread][: max(1, num)]
+
+
+def _spread_config(number: int, common: dict[str, Any], *, classes: bool) -> HeadConfig:
+    """The `number`-th point of an additive sequence with the ratios of the generalised golden section in four dimensions."""
+    rate, decay, smooth, mixed = ((0.5 + (number + 1) * _RATIO**-power) % 1 for power in (1, 2, 3, 4))
+    kind: HeadKind = "mlp" if number % 4 == 3 else "linear"
+    return HeadConfig(
+        kind,
+        lr=10 ** (-4.0 + 2.0 * rate),
+        weight_decay=10 ** (-2.0 + 2.5 * decay),
+        dropout=0.1 if number % 8 == 3 else 0.3,
+        label_smoothing=[0.0, 0.05, 0.1][int(smooth * 3)] if classes else 0.0,
+        mixup=[0.0, 0.2][int(mixed * 2)],
+        **common,
+    )

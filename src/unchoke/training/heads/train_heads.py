@@ -1,30 +1,34 @@
-"""Training: all configurations at once, epoch by epoch, resumable, the best kept.
+"""Training heads: all configurations at once, epoch by epoch, resumable, the best kept.
 
 In: a feature source, a problem, configurations. Out: a `TrainResult`, and `last.pt` on the way. Configurations that
 share seed and batch size see the same batches (one read, one standardisation), and those of one shape are one stack. It
-reads features chunk by chunk and never holds them all. Nothing here prints, and nothing here depends on the clock
-except when a checkpoint is written.
+reads features chunk by chunk and never holds them all. How far it is stands in `last.pt`, tied to exactly what is
+trained: a file of another problem, other configurations or other features is put aside with a word, never mixed in. Nothing here
+depends on the clock except when a checkpoint is written.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from unchoke.core.clock import NO_PROFILER, LoopProfiler
 from unchoke.core.errors import DataError, Interrupted, UsageError, list_some
-from unchoke.core.events import Chosen, OnEvent, Progress
+from unchoke.core.events import Chosen, Note, OnEvent, Progress
+from unchoke.core.fingerprint import digest, digest_bytes
+from unchoke.training.checkpoints import load_checkpoint, save_tensors
 from unchoke.training.data import FeatureSource, Problem, Standardiser, check_problem, fit_standardiser
-from unchoke.training.heads.head_epochs import Training
-from unchoke.training.heads.head_progress import load_progress, save_progress, training_digest
+from unchoke.training.device_targets import DeviceTargets
+from unchoke.training.heads.head_epochs import HeadTraining
 from unchoke.training.heads.heads import HeadConfig, Params
 from unchoke.training.heads.stack import Member
 from unchoke.training.heads.trained_head import ConfigResult, TrainedHead, TrainResult
 from unchoke.training.scoring.selection import choose_metric
-from unchoke.training.step_profiler import UNPROFILED, Unprofiled
-from unchoke.training.task import Task
 
 
 def train_heads(
@@ -37,7 +41,7 @@ def train_heads(
     checkpoint_every_s: float = 10.0,
     on_event: OnEvent,
     stop: Callable[[], bool] | None = None,
-    profiler: Unprofiled = UNPROFILED,
+    profiler: LoopProfiler = NO_PROFILER,
 ) -> TrainResult:
     """Train every configuration and pick the best by the val split.
 
@@ -53,8 +57,8 @@ def train_heads(
     standardiser = fit_standardiser(source, problem.positions("train"))
     digest = training_digest(problem, configs, standardiser, source)
     saved = load_progress(checkpoint, digest=digest, configs=configs, on_event=on_event)
-    task = Task.of(problem, device=device)
-    training = Training(
+    task = DeviceTargets.of(problem, device=device)
+    training = HeadTraining(
         source,
         problem,
         task,
@@ -134,7 +138,7 @@ def _forget_losers(members: list[Member], winner: Member) -> None:
             member.best_params = None
 
 
-def _progress(training: Training, epoch: int, *, num_epochs: int, first: int) -> Progress:
+def _progress(training: HeadTraining, epoch: int, *, num_epochs: int, first: int) -> Progress:
     clock = training.clock
     rate = (epoch + 1 - first) / max(clock.wall_s, 1e-9)
     active = sum(not member.done for member in training.members)
@@ -179,3 +183,51 @@ def _outcome(member: Member) -> ConfigResult:
         curve=member.curve,
         diverged=member.diverged,
     )
+
+
+PROGRESS_FORMAT = 1
+_KEPT = [field.name for field in fields(Member) if field.name != "config"]
+
+
+@dataclass(frozen=True)
+class SavedProgress:
+    """`epoch` epochs are behind us; `states` holds parameters and moments by member index, for members not done."""
+
+    epoch: int
+    members: list[Member]
+    states: dict[int, dict[str, Params]]
+
+
+def training_digest(problem: Problem, configs: Sequence[HeadConfig], standardiser: Standardiser, source: FeatureSource) -> str:
+    """Changes with the problem, the configurations and (through their mean and deviation) the features."""
+    feats = [digest_bytes(standardiser.mean.tobytes()), digest_bytes(standardiser.std.tobytes()), source.num_views]
+    return digest([PROGRESS_FORMAT, problem.digest(), [config.to_dict() for config in configs], feats])
+
+
+def save_progress(path: Path, *, digest: str, epoch: int, members: list[Member], states: dict[int, dict[str, Params]]) -> None:
+    """Write the state after `epoch` epochs, atomically."""
+    kept = [{name: getattr(member, name) for name in _KEPT} for member in members]
+    save_tensors(path, {"format": PROGRESS_FORMAT, "digest": digest, "epoch": epoch, "members": kept, "states": states})
+
+
+def load_progress(path: Path | None, *, digest: str, configs: Sequence[HeadConfig], on_event: OnEvent) -> SavedProgress:
+    """The state in `path` if it belongs to this training, else a fresh one."""
+    fresh = SavedProgress(0, [Member(index, config) for index, config in enumerate(configs)], {})
+    if path is None or not path.exists():
+        return fresh
+    content = _read(path, on_event=on_event)
+    if content is None:
+        return fresh
+    if content.get("digest") != digest:
+        on_event(Note(f"{path.name} belongs to another training (other data, splits or settings): starting anew"))
+        return fresh
+    members = [Member(config=configs[kept["index"]], **kept) for kept in content["members"]]
+    return SavedProgress(content["epoch"], members, content["states"])
+
+
+def _read(path: Path, *, on_event: OnEvent) -> dict[str, Any] | None:
+    try:
+        return load_checkpoint(path)
+    except DataError as error:
+        on_event(Note(f"{path.name} cannot be read ({error.why}): starting anew", "warning"))
+        return None

@@ -1,4 +1,4 @@
-"""A trained head: everything prediction needs, and nothing else.
+"""A trained head: everything prediction needs, and nothing else, at work and in a file.
 
 In: features. Out: logits (classification) or values in the units of the targets (regression). It does not read images,
 and it does not need the training data.
@@ -7,6 +7,7 @@ and it does not need the training data.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,12 @@ from numpy.typing import NDArray
 
 from unchoke.core.errors import DataError
 from unchoke.core.timeline import Timeline
+from unchoke.training.checkpoints import load_checkpoint, save_tensors
 from unchoke.training.data import FeatureSource, Positions, ProblemKind, Standardiser
 from unchoke.training.heads.heads import HeadConfig, Params, forward, stack_params
 from unchoke.training.sampling import Scaler, batches
+
+HEAD_FORMAT = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +92,50 @@ class TrainedHead:
                 why=f"it was trained on rows of {self.dim} values",
                 try_="use features of the encoder the head was trained with",
             )
+
+
+def save_head(head: TrainedHead, path: Path, *, extra: dict[str, Any]) -> None:
+    """Write `head` and `extra` (plain values and tensors) to `path`."""
+    save_tensors(
+        path,
+        {
+            "format": HEAD_FORMAT,
+            "config": head.config.to_dict(),
+            "params": head.params,
+            "feature_mean": torch.from_numpy(head.standardiser.mean),
+            "feature_std": torch.from_numpy(head.standardiser.std),
+            "target_mean": torch.from_numpy(head.target_mean),
+            "target_std": torch.from_numpy(head.target_std),
+            "kind": head.kind,
+            "names": list(head.names),
+            "best_epoch": head.best_epoch,
+            "val": head.val,
+            "extra": extra,
+        },
+    )
+
+
+def load_head(path: Path) -> tuple[TrainedHead, dict[str, Any]]:
+    """The head in `path`, on the CPU, and the `extra` it was saved with."""
+    content = load_checkpoint(path)
+    if content.get("format") != HEAD_FORMAT:
+        raise DataError(
+            f"{path} holds no trained head of format {HEAD_FORMAT}",
+            why=f"its format is {content.get('format')!r}",
+            try_="give the best_head.pt of a run made by this version",
+        )
+    head = TrainedHead(
+        config=HeadConfig(**content["config"]),
+        params=content["params"],
+        standardiser=Standardiser(content["feature_mean"].numpy(), content["feature_std"].numpy()),
+        kind=content["kind"],
+        names=tuple(content["names"]),
+        target_mean=content["target_mean"].numpy(),
+        target_std=content["target_std"].numpy(),
+        best_epoch=content["best_epoch"],
+        val=content["val"],
+    )
+    return head, content["extra"]
 
 
 @dataclass(frozen=True)

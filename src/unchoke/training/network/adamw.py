@@ -1,4 +1,4 @@
-"""AdamW with a learning rate that falls layer by layer towards the input, and an average of the weights.
+"""AdamW with a learning rate that falls layer by layer towards the input, its schedule, and an average of the weights.
 
 In: a network and the rates. Out: an optimizer whose groups know their base rate, with its moments allocated already: a
 step then needs no memory it does not have yet, so running out of it cannot leave half of the weights updated.
@@ -6,6 +6,7 @@ step then needs no memory it does not have yet, so running out of it cannot leav
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from typing import Any
 
@@ -103,3 +104,11 @@ class WeightAverage:
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
         for name, value in zip(self._names, self.values, strict=True):
             value.copy_(state[name])
+
+
+def lr_factor(step: int, *, num_steps: int, warmup_steps: int) -> float:
+    """What the base rate is multiplied by in `step` (from 0). The first step already moves; the last one hardly does."""
+    if step < warmup_steps:
+        return (step + 1) / (warmup_steps + 1)
+    left = max(1, num_steps - warmup_steps)
+    return 0.5 * (1 + math.cos(math.pi * min(1.0, (step - warmup_steps) / left)))

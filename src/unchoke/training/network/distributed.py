@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from unchoke.core import atomic
+from unchoke.core.clock import NO_PROFILER, LoopProfiler
 from unchoke.core.errors import DataError, Interrupted, MachineError, UnchokeError, UsageError
 from unchoke.core.events import OnEvent, ignore
 from unchoke.core.timeline import Timeline
@@ -27,10 +28,9 @@ from unchoke.jobs.signals import stop_requests
 from unchoke.machine.backend import device_count, numbered_device
 from unchoke.machine.memory.oom import out_of_memory
 from unchoke.reports.json import dump_event, parse_event
-from unchoke.training.network.loop_config import Finetuned
+from unchoke.training.network.loop_config import LoopResult
 from unchoke.training.network.parallel import ALONE, Ranks, joined
 from unchoke.training.network.training_job import TrainingJob, run_job
-from unchoke.training.step_profiler import UNPROFILED, Unprofiled
 
 _RESTARTS = 3
 _LOOK_EVERY_S = 0.2
@@ -186,7 +186,7 @@ def _failed(error: Any, num: int) -> Exception:
 
 
 @dataclass(frozen=True)
-class Followed:
+class FollowerResult:
     """What a process that only took part answers."""
 
     rank: int
@@ -199,7 +199,7 @@ class Followed:
 
 
 @dataclass
-class Part:
+class Participant:
     """This process's part in a command that a launcher started several times."""
 
     ranks: Ranks = ALONE
@@ -208,9 +208,18 @@ class Part:
     def follows(self) -> bool:
         return not self.ranks.leads
 
+    @property
+    def world(self) -> int:
+        return self.ranks.world
+
     def run(
-        self, job: TrainingJob, *, on_event: OnEvent, stop: Callable[[], bool] = lambda: False, profiler: Unprofiled = UNPROFILED
-    ) -> Finetuned:
+        self,
+        job: TrainingJob,
+        *,
+        on_event: OnEvent,
+        stop: Callable[[], bool] = lambda: False,
+        profiler: LoopProfiler = NO_PROFILER,
+    ) -> LoopResult:
         """The leader's call: hand the job to everyone and train together. Only the leader is profiled."""
         if self.ranks.world == 1:
             return run_job(job, on_event=on_event, stop=stop, profiler=profiler)
@@ -223,22 +232,22 @@ class Part:
         """Processes on this machine: they share its cores."""
         return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
-    def follow(self) -> Followed:
+    def follow(self) -> FollowerResult:
         """The others' call: take part in whatever the leader trains, until it says that there is no more."""
         while (job := self.ranks.gather(None)[0]) is not None:
             with stop_requests(lambda: None) as requests:
                 run_job(_on_own_device(job), on_event=ignore, stop=lambda: requests.requested, ranks=self.ranks)
-        return Followed(self.ranks.rank)
+        return FollowerResult(self.ranks.rank)
 
     def _send(self, job: TrainingJob | None) -> None:
         self.ranks.gather(job)
 
 
 @contextmanager
-def taking_part() -> Iterator[Part]:
+def taking_part() -> Iterator[Participant]:
     """Join the processes a launcher started beside this one; alone, nothing happens."""
     with joined() as ranks:
-        part = Part(ranks)
+        part = Participant(ranks)
         try:
             yield part
         finally:

@@ -1,6 +1,6 @@
 """Training through a network: the loop, top to bottom.
 
-In: a network, a source of inputs (pixels or cached activations), an objective and a `LoopConfig`. Out: a `Finetuned`, with
+In: a network, a source of inputs (pixels or cached activations), an objective and a `LoopConfig`. Out: a `LoopResult`, with
 snapshots on the way. An epoch is a list of global batches in an order that follows from (seed, epoch, sample id); a step feeds
 one batch, computes its gradients (`step.py`), sums them over the processes that take part (`parallel.py`), clips, and moves the
 weights. Nothing depends on a random state from before the step, so a killed run that is started again ends with the same weights.
@@ -26,17 +26,14 @@ from unchoke.core.mixing import hash_ids
 from unchoke.core.timeline import TRAINING, Timeline
 from unchoke.features.encoders import digest_state
 from unchoke.machine.backend import empty_cache, torch_dtype
+from unchoke.training.checkpoints import Snapshots, Standing, State
 from unchoke.training.data import Positions, Problem
-from unchoke.training.network.adamw import WeightAverage, build_optimizer, load_optimizer, set_lr
-from unchoke.training.network.batches import Batches
-from unchoke.training.network.feeding import Begun, Fed, feed
-from unchoke.training.network.loop_config import Finetuned, LoopConfig, Where
-from unchoke.training.network.modes import prepare_network, training_mode
+from unchoke.training.network.adamw import WeightAverage, build_optimizer, load_optimizer, lr_factor, set_lr
+from unchoke.training.network.feeding import Batches, HostBatch, MixShares, Prefetch, feed
+from unchoke.training.network.loop_config import LoopConfig, LoopResult, Where
 from unchoke.training.network.objective import Aim
-from unchoke.training.network.schedule import lr_factor
-from unchoke.training.network.snapshot import Snapshots, Standing, State
-from unchoke.training.network.sources import Source
-from unchoke.training.network.step import Kept, PartSize, Stepper, batch_statistics
+from unchoke.training.network.sources import InputSource
+from unchoke.training.network.step import PartSize, Stepper, batch_statistics, prepare_network, training_mode
 from unchoke.training.network.tiled_network import Trainable
 from unchoke.training.scoring.selection import ValScores
 
@@ -48,7 +45,7 @@ _EVAL_PARTS = 8
 
 def finetune(
     network: Trainable,
-    source: Source,
+    source: InputSource,
     problem: Problem,
     objective: Aim,
     config: LoopConfig,
@@ -56,9 +53,9 @@ def finetune(
     metric: str,
     where: Where,
     inputs: NDArray[np.float32] | None = None,
-) -> Finetuned:
+) -> LoopResult:
     """Train `network`; the weights returned are those of the epoch that was best on val (of the last one without a val split)."""
-    training = Training(network, source, problem, objective, config, metric=metric, where=where, inputs=inputs)
+    training = NetworkTraining(network, source, problem, objective, config, metric=metric, where=where, inputs=inputs)
     training.restore()
     resumed_step = training.global_step
     # steps set torch's random state for networks that drop at random
@@ -68,13 +65,13 @@ def finetune(
     return training.result(resumed_step)
 
 
-class Training:
+class NetworkTraining:
     """Everything that changes while a network trains."""
 
     def __init__(
         self,
         network: Trainable,
-        source: Source,
+        source: InputSource,
         problem: Problem,
         objective: Aim,
         config: LoopConfig,
@@ -117,7 +114,7 @@ class Training:
         self.snapshots = Snapshots(folder, digest=self._identity(inputs), on_event=where.on_event)
         self.saved_s = self.told_s = self.started_s = time.monotonic()
         self.num_run = 0
-        self.begun: Begun | None = None
+        self.begun: Prefetch | None = None
         self.unread_losses: list[torch.Tensor] = []
 
     @property
@@ -158,7 +155,7 @@ class Training:
                 self._save()
         self._finish_epoch()
 
-    def _step(self, fed: Fed, num_global: int, kept: Kept | None) -> bool:
+    def _step(self, fed: HostBatch, num_global: int, kept: MixShares | None) -> bool:
         """One optimizer step over a global batch, of which we were fed our share. Whether to stop, as all processes agree."""
         ranks, stopping = self.where.ranks, self.where.stop()
         seed = hash_int("step", self.config.seed, self.global_step, ranks.rank)
@@ -206,7 +203,7 @@ class Training:
         standing = self.standing
         row = {"epoch": standing.epoch + 1, "train_loss": standing.loss_sum / max(1, standing.num_seen), "lr": self._lr_now()}
         if self.where.workers and standing.epoch + 1 < self.config.epochs:
-            self.begun = Begun(self._feed_epoch(standing.epoch + 1, 0))  # read while we evaluate
+            self.begun = Prefetch(self._feed_epoch(standing.epoch + 1, 0))  # read while we evaluate
         with self.clock.stage("evaluate"):
             found = self._evaluate()
         if found is not None and not np.isfinite(found.loss):
@@ -256,11 +253,11 @@ class Training:
         mine = np.concatenate(found) if found else np.empty((0, self.objective.num_judged), np.float32)
         return np.concatenate(self.where.ranks.gather(mine))
 
-    def _feed_epoch(self, epoch: int, first: int) -> Generator[Fed, None, None]:
+    def _feed_epoch(self, epoch: int, first: int) -> Generator[HostBatch, None, None]:
         wanted = [self.batches.own(batch, kept) for batch, kept in zip(*self.batches.plan(epoch, first), strict=True)]
         return self._feed(wanted, epoch)
 
-    def _feed(self, batches: list[Positions], epoch: int | None) -> Generator[Fed, None, None]:
+    def _feed(self, batches: list[Positions], epoch: int | None) -> Generator[HostBatch, None, None]:
         """The batches; what is done with those of evaluation (which have no epoch) counts as evaluation, and not in parts."""
         where, clock = self.where, None if epoch is None else self.clock
         return feed(
@@ -319,7 +316,7 @@ class Training:
         for size, (value, halvings) in zip((self.stepper.size, self.eval_size), pieces["sizes"], strict=True):
             size.value, size.halvings = min(size.value, value), halvings
 
-    def result(self, resumed_step: int) -> Finetuned:
+    def result(self, resumed_step: int) -> LoopResult:
         """Put the best weights in place and show them val and test."""
         standing = self.standing
         state = self.where.ranks.gather(self.snapshots.load_best(standing.best_epoch) if self.where.ranks.leads else {})[0]
@@ -328,7 +325,7 @@ class Training:
         judged = [split for split in ("val", "test") if len(self.problem.positions(split))]
         with self.clock.stage("evaluate"):
             outputs = {split: self.predict(self.problem.positions(split)) for split in judged}
-        return Finetuned(
+        return LoopResult(
             state=state,
             outputs=outputs,
             best_epoch=standing.best_epoch,

@@ -1,7 +1,7 @@
 """What the loop that trains a network begins and ends with, as plain values.
 
 In and out of `finetune.py`: how to train (`LoopConfig`, frozen at the start of a run), where it runs and whom it tells (`Where`),
-and what came of it (`Finetuned`).
+and what came of it (`LoopResult`).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from unchoke.core.clock import NO_PROFILER, LoopProfiler
 from unchoke.core.events import OnEvent
 from unchoke.core.timeline import Timeline
+from unchoke.training.checkpoints import State
 from unchoke.training.heads.heads import ClassWeights
 from unchoke.training.network.parallel import ALONE, Ranks
-from unchoke.training.network.snapshot import State
-from unchoke.training.step_profiler import UNPROFILED, Unprofiled
 
 
 @dataclass(frozen=True)
@@ -87,11 +87,11 @@ class Where:
     checkpoint_every_s: float = 60.0
     ranks: Ranks = ALONE
     unit: str = "images"
-    profiler: Unprofiled = UNPROFILED
+    profiler: LoopProfiler = NO_PROFILER
 
 
 @dataclass(frozen=True, eq=False)
-class Finetuned:
+class LoopResult:
     """The weights of the best epoch and their outputs for val and test, the learning curve, and what it cost."""
 
     state: State

@@ -22,10 +22,9 @@ from unchoke.machine.backend import empty_cache, is_cpu, keep_freed_memory, sync
 from unchoke.machine.memory.gauge import Gauge
 from unchoke.machine.memory.probe import Measured
 from unchoke.training.data import Problem, ProblemKind
-from unchoke.training.network.finetune import Training
+from unchoke.training.network.finetune import NetworkTraining
 from unchoke.training.network.loop_config import LoopConfig, Where
-from unchoke.training.network.modes import training_mode
-from unchoke.training.network.step import PartSize
+from unchoke.training.network.step import PartSize, training_mode
 from unchoke.training.network.training_job import Blueprint, TrainingJob
 
 TARGET = "unchoke.training.network.memory_trial:run_trial"
@@ -114,7 +113,7 @@ class _FixedSize(PartSize):
         raise MemoryError(fact)
 
 
-class NoiseTraining(Training):
+class NoiseTraining(NetworkTraining):
     """The loop itself, over noise and without files."""
 
     def train_steps(self, num: int, longest_s: float = math.inf) -> float:

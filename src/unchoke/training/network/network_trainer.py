@@ -15,6 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from unchoke.core import atomic
 from unchoke.core.choices import Choice
+from unchoke.core.clock import NO_PROFILER
 from unchoke.core.errors import MachineError
 from unchoke.core.events import ignore
 from unchoke.features.encoders import digest_tensors
@@ -22,14 +23,13 @@ from unchoke.jobs.signals import stop_requests
 from unchoke.runs.session import Session
 from unchoke.training.data import Problem
 from unchoke.training.heads.head_trainer import keeping_choices
-from unchoke.training.network.distributed import Part, run_on_devices, take_timeline
+from unchoke.training.network.distributed import Participant, run_on_devices, take_timeline
 from unchoke.training.network.loop_choices import choose_feeding
-from unchoke.training.network.loop_config import Finetuned, TrainingPlan
+from unchoke.training.network.loop_config import LoopResult, TrainingPlan
 from unchoke.training.network.plan_memory import FILE as MEMORY_FILE
-from unchoke.training.network.plan_memory import Planned, plan_memory, remember_memory
+from unchoke.training.network.plan_memory import ProcessPlan, plan_memory, remember_memory
 from unchoke.training.network.training_job import Blueprint, TrainingJob
 from unchoke.training.record import Trained
-from unchoke.training.step_profiler import UNPROFILED
 
 LOOP_FILE = "loop.json"
 P = TypeVar("P", bound=TrainingPlan)
@@ -56,7 +56,7 @@ class Subject(Protocol[P]):
 
     def blueprint(self, plan: P) -> Blueprint: ...
 
-    def trained(self, plan: P, done: Finetuned) -> TrainedModel: ...
+    def trained(self, plan: P, done: LoopResult) -> TrainedModel: ...
 
     def config(self, plan: P) -> dict[str, Any]:
         """What reports list of the configuration, beside the loop."""
@@ -104,7 +104,7 @@ class NetworkTrainer(Generic[P]):
         self._session.chose(Choice("loop", "as begun", f"this run's choices are kept in {file.name}", kept.to_dict()))
         return kept
 
-    def _plan_memory(self, job: TrainingJob, plan: P, folder: Path) -> tuple[Planned | None, TrainingJob]:
+    def _plan_memory(self, job: TrainingJob, plan: P, folder: Path) -> tuple[ProcessPlan | None, TrainingJob]:
         """The job with sizes that fit. Where not even one sample fits, an average of the weights nobody asked for is given up."""
         session = self._session
         try:
@@ -119,7 +119,7 @@ class NetworkTrainer(Generic[P]):
             atomic.write_json(folder / LOOP_FILE, replace(plan, loop=job.loop).to_dict())
         return planned, planned.applied_to(job) if planned else job
 
-    def _trained(self, plan: P, job: TrainingJob, done: Finetuned, planned: Planned | None) -> Trained:
+    def _trained(self, plan: P, job: TrainingJob, done: LoopResult, planned: ProcessPlan | None) -> Trained:
         subject, loop = self._subject, plan.loop.to_dict()
         row = {
             "config": {**loop, **subject.config(plan)},
@@ -151,15 +151,16 @@ class NetworkTrainer(Generic[P]):
         )
 
 
-def run_training_job(session: Session, job: TrainingJob) -> Finetuned:
+def run_training_job(session: Session, job: TrainingJob) -> LoopResult:
     """Train, or go on with, what `job` describes, until it ends or someone asks to stop. Its timeline is kept in the session."""
     done = _run_on_devices(session, job) if session.settings.devices > 1 else _run_here(session, job)
     session.timelines["train"] = done.timeline
     return done
 
 
-def _run_here(session: Session, job: TrainingJob) -> Finetuned:
-    part, profiler = session.part or Part(), session.profiler or UNPROFILED
+def _run_here(session: Session, job: TrainingJob) -> LoopResult:
+    part = session.part if isinstance(session.part, Participant) else Participant()
+    profiler = session.profiler or NO_PROFILER
     with stop_requests(lambda: session.warn("stopping after this step; the same command goes on from there")) as requests:
         return part.run(
             job,
@@ -169,8 +170,8 @@ def _run_here(session: Session, job: TrainingJob) -> Finetuned:
         )
 
 
-def _run_on_devices(session: Session, job: TrainingJob) -> Finetuned:
+def _run_on_devices(session: Session, job: TrainingJob) -> LoopResult:
     """Train in several processes, then judge here: this process finds the training finished. The clock is the leader's."""
     job = run_on_devices(job, session.settings.devices, on_event=keeping_choices(session))
     timeline = take_timeline(job)
-    return replace(Part().run(job, on_event=ignore), resumed_step=0, timeline=timeline)
+    return replace(Participant().run(job, on_event=ignore), resumed_step=0, timeline=timeline)

@@ -22,10 +22,10 @@ from unchoke.core.errors import UsageError, list_some
 from unchoke.machine.backend import send
 from unchoke.photos.targets import TargetPlan, plan_targets
 from unchoke.training.data import Positions, Problem, ProblemKind
+from unchoke.training.device_targets import DeviceTargets, column_scale
 from unchoke.training.heads.heads import ClassWeights
 from unchoke.training.scoring.figures import pair_spread
 from unchoke.training.scoring.selection import ClassVal, ValScores, ValueVal
-from unchoke.training.task import Task, column_scale
 
 _LEAST_START = 1e-4
 """A positive output that should begin at zero begins at this share of its scale: softplus never reaches zero."""
@@ -212,7 +212,7 @@ def _check(problem: Problem, plan: TargetPlan | None, *, label_smoothing: float,
 
 
 def _class_objective(problem: Problem, *, label_smoothing: float, class_weights: ClassWeights, device: torch.device) -> Objective:
-    task = Task.of(problem, device=device)
+    task = DeviceTargets.of(problem, device=device)
     plain = torch.zeros(task.num_outputs), torch.ones(task.num_outputs)
     return Objective(
         kind="classification",

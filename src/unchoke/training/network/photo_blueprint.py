@@ -25,12 +25,12 @@ from unchoke.features.feature_store import FeatureStore, Placement
 from unchoke.photos.pixels.tile_grid import TilePlan
 from unchoke.photos.targets import TargetPlan
 from unchoke.training.data import Problem
+from unchoke.training.device_targets import column_scale
 from unchoke.training.network.loop_config import LoopConfig
 from unchoke.training.network.objective import Objective
-from unchoke.training.network.sources import ActivationSource, NoiseRows, Source
+from unchoke.training.network.sources import ActivationSource, InputSource, NoiseRows
 from unchoke.training.network.tiled_network import Fusion, TiledNetwork
 from unchoke.training.network.training_job import Blueprint
-from unchoke.training.task import column_scale
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class SourceSpec(Protocol):
         """How much of that this process holds already."""
         ...
 
-    def open(self, sample_ids: Sequence[str], seed: int) -> Source: ...
+    def open(self, sample_ids: Sequence[str], seed: int) -> InputSource: ...
 
     def noise(self) -> SourceSpec:
         """Inputs of no meaning that take as much."""
@@ -113,7 +113,7 @@ class StoredActivations:
     def sample_bytes(self) -> int:
         return 2 * math.prod(self.row_shape)
 
-    def open(self, sample_ids: Sequence[str], seed: int) -> Source:
+    def open(self, sample_ids: Sequence[str], seed: int) -> InputSource:
         store = FeatureStore(self.placement, row_shape=self.row_shape, num_augmented=self.num_augmented)
         return ActivationSource(store, hash_ids(sample_ids), seed)
 
@@ -132,7 +132,7 @@ class NoiseActivations:
     def sample_bytes(self) -> int:
         return 2 * math.prod(self.row_shape)
 
-    def open(self, sample_ids: Sequence[str], seed: int) -> Source:
+    def open(self, sample_ids: Sequence[str], seed: int) -> InputSource:
         return ActivationSource(NoiseRows(self.row_shape), hash_ids(sample_ids), seed)
 
     def noise(self) -> NoiseActivations:
@@ -163,7 +163,7 @@ class PhotoBlueprint(Blueprint):
     def can_checkpoint(self) -> bool:
         return self.network.can_checkpoint()
 
-    def build(self, problem: Problem, loop: LoopConfig, device: torch.device) -> tuple[TiledNetwork, Source, Objective]:
+    def build(self, problem: Problem, loop: LoopConfig, device: torch.device) -> tuple[TiledNetwork, InputSource, Objective]:
         objective = Objective.of(
             problem, self.targets, label_smoothing=loop.label_smoothing, class_weights=loop.class_weights, device=device
         )

@@ -19,7 +19,7 @@ from unchoke.photos.pixels.tile_grid import plan_tiles
 from unchoke.photos.targets import TargetPlan, plan_targets
 from unchoke.runs.session import Session
 from unchoke.training.network.loop_choices import TrainedPart, choose_loop
-from unchoke.training.network.loop_config import Finetuned, TrainingPlan
+from unchoke.training.network.loop_config import LoopResult, TrainingPlan
 from unchoke.training.network.photo_blueprint import NetworkSpec, PhotoBlueprint, SourceSpec
 from unchoke.training.network.tiled_network import NetworkConfig
 from unchoke.training.network.trained_network import TrainedNetwork
@@ -56,7 +56,7 @@ class PhotoSubject:
     def blueprint(self, plan: TrainingPlan) -> PhotoBlueprint:
         return PhotoBlueprint(self._spec, self._source, self._targets, self._learnable.inputs)
 
-    def trained(self, plan: TrainingPlan, done: Finetuned) -> TrainedNetwork:
+    def trained(self, plan: TrainingPlan, done: LoopResult) -> TrainedNetwork:
         targets, input_names = self._targets, self._learnable.input_names
         config = NetworkConfig(
             tiles=self._spec.tiles,

@@ -60,7 +60,7 @@ _WORDS: dict[Way, str] = {"train": "training", "train_ckpt": "with checkpointing
 
 
 @dataclass(frozen=True)
-class Planned:
+class ProcessPlan:
     """A plan for one process of a training, and the limit it is kept to (None: nothing but what there is)."""
 
     plan: MemoryPlan
@@ -73,7 +73,7 @@ class Planned:
         return replace(job, loop=loop, limit_bytes=self.limit_bytes)
 
 
-def plan_memory(session: Session, job: TrainingJob, file: Path) -> Planned | None:
+def plan_memory(session: Session, job: TrainingJob, file: Path) -> ProcessPlan | None:
     """The plan this run began with, or one made now and written to `file`; None where nothing is planned."""
     started_s = time.monotonic()
     limit = _limit(session, job)
@@ -88,7 +88,7 @@ def plan_memory(session: Session, job: TrainingJob, file: Path) -> Planned | Non
     _tell(
         session, plan, why=f"as this run began, kept in {file.name}" if kept else "steps were measured, each in its own process"
     )
-    return Planned(plan, limit.num_bytes if limit.given else None, time.monotonic() - started_s)
+    return ProcessPlan(plan, limit.num_bytes if limit.given else None, time.monotonic() - started_s)
 
 
 def _tell(session: Session, plan: MemoryPlan, *, why: str) -> None:
@@ -101,7 +101,7 @@ def _tell(session: Session, plan: MemoryPlan, *, why: str) -> None:
     session.on_event(Note(render_parts(plan)))
 
 
-def remember_memory(session: Session, planned: Planned | None, job: TrainingJob) -> dict[str, Any]:
+def remember_memory(session: Session, planned: ProcessPlan | None, job: TrainingJob) -> dict[str, Any]:
     """For the record: planned against measured. What was measured is one process's peak, on its device where it has memory."""
     measured = kept_peak(job.folder)
     kept: dict[str, Any] = {"planned_bytes": None, "measured_bytes": measured, "device": job.device}
@@ -129,7 +129,7 @@ def _num_sharing(session: Session, job: TrainingJob) -> int:
 
 
 def _num_processes(session: Session) -> int:
-    return max(session.settings.devices, session.part.ranks.world if session.part else 1)
+    return max(session.settings.devices, session.part.world if session.part else 1)
 
 
 def _shared(session: Session, limit: Limit, *, num: int) -> Limit:

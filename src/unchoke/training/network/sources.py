@@ -27,7 +27,7 @@ from unchoke.training.data import Positions
 from unchoke.training.sampling import epoch_views
 
 
-class Source(Protocol):
+class InputSource(Protocol):
     """What the loop reads from."""
 
     @property

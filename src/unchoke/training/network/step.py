@@ -1,4 +1,4 @@
-"""One step of training, and one pass of prediction, that survive running out of memory.
+"""A network made ready for its training, one step of it, and one pass of prediction, that survive running out of memory.
 
 In: a batch that is fed in parts, and where the network stands. Out: gradients in place (or outputs), exactly those of the whole
 batch: each part's loss is divided by the size of the whole, so parts add up to it. When memory runs out, everything the step did
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,15 +20,15 @@ from unchoke.core.clock import Clock
 from unchoke.core.errors import MachineError
 from unchoke.core.events import Note, OnEvent
 from unchoke.core.fingerprint import hash_int
-from unchoke.machine.backend import autocast, empty_cache, send
+from unchoke.features.cut import set_batch_norm_eval
+from unchoke.machine.backend import autocast, empty_cache, send, torch_memory_format
 from unchoke.machine.memory.oom import out_of_memory
 from unchoke.training.data import Positions
-from unchoke.training.network.feeding import Fed
+from unchoke.training.network.feeding import HostBatch, MixShares
+from unchoke.training.network.loop_config import LoopConfig
 from unchoke.training.network.objective import Aim
 from unchoke.training.network.tiled_network import Trainable
 
-Kept = NDArray[np.float32]
-"""Mixup: how much of each sample is kept; the rest is taken from the one after it."""
 Part = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]
 _OTHER_STATISTICS = "; batch statistics are now those of smaller parts, so results differ a little"
 
@@ -102,7 +103,7 @@ class Stepper:
     """Buffers a forward pass changes (batch statistics in training): put back before a step is repeated."""
     clock: Clock = field(default_factory=Clock)
 
-    def backward(self, fed: Fed, num_global: int, *, seed: int, kept: Kept | None = None) -> torch.Tensor:
+    def backward(self, fed: HostBatch, num_global: int, *, seed: int, kept: MixShares | None = None) -> torch.Tensor:
         """Gradients of the mean loss over the global batch, as far as these samples contribute; return their summed loss.
 
         For mixup (`kept`) one sample more is fed than counts: the one the last is mixed with. `seed` is for networks that drop
@@ -133,7 +134,7 @@ class Stepper:
         in_parts(num, self.size, run, forget=forget, on_event=self.on_event, remark=_OTHER_STATISTICS if before else "")
         return torch.stack(losses).sum() if losses else torch.zeros((), device=self.device)
 
-    def _part(self, fed: Fed, start: int, stop: int, kept: Kept | None) -> Part:
+    def _part(self, fed: HostBatch, start: int, stop: int, kept: MixShares | None) -> Part:
         """Network input, extra columns and targets of some samples; for mixup, all three mixed with those of the next sample."""
         if kept is None:
             positions = fed.positions[start:stop]
@@ -151,7 +152,7 @@ class Stepper:
         with autocast(self.device, self.dtype):
             return self.run_network(x, extra)
 
-    def predict(self, fed: Fed, size: PartSize) -> NDArray[np.float32]:
+    def predict(self, fed: HostBatch, size: PartSize) -> NDArray[np.float32]:
         """What is kept of the outputs for the fed samples, without gradients."""
         found: list[torch.Tensor] = []
 
@@ -178,3 +179,37 @@ def batch_statistics(network: nn.Module) -> list[torch.Tensor]:
     """The running statistics a forward pass in training mode would change."""
     norms = [module for module in network.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.training]
     return [buffer for module in norms for buffer in module.buffers()]
+
+
+N = TypeVar("N", bound=Trainable)
+
+
+def prepare_network(network: N, config: LoopConfig, device: torch.device) -> N:
+    """The network on its device, laid out and in the mode `config` asks for."""
+    network.to(device)
+    memory_format = torch_memory_format(config.memory_format)
+    if memory_format is torch.channels_last:
+        network.to(memory_format=memory_format)  # type: ignore[call-overload]
+        network.suffix.register_forward_pre_hook(_channels_last)
+    if config.grad_ckpt:
+        set_grad_checkpointing(network.suffix)
+    training_mode(network, config)
+    return network
+
+
+def set_grad_checkpointing(suffix: nn.Module) -> None:
+    """Compute activations again in the backward pass instead of keeping them, where timm's network can do that."""
+    switch: Any = getattr(suffix, "set_grad_checkpointing", None)
+    if switch is not None:
+        switch(True)
+
+
+def _channels_last(module: nn.Module, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    return tuple(value.contiguous(memory_format=torch.channels_last) if value.ndim == 4 else value for value in args)
+
+
+def training_mode(network: nn.Module, config: LoopConfig) -> None:
+    """Training mode; batch norm keeps its pretrained statistics unless they are to be trained as well."""
+    network.train()
+    if config.batch_norm == "frozen":
+        set_batch_norm_eval(network)

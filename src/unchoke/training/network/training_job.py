@@ -19,18 +19,18 @@ import torch
 from numpy.typing import NDArray
 
 from unchoke.core import atomic
+from unchoke.core.clock import NO_PROFILER, LoopProfiler
 from unchoke.core.events import Note, OnEvent
 from unchoke.core.units import format_bytes
 from unchoke.machine.backend import keep_freed_memory
 from unchoke.machine.memory.gauge import Gauge
 from unchoke.training.data import Problem
 from unchoke.training.network.finetune import finetune
-from unchoke.training.network.loop_config import Finetuned, LoopConfig, Where
+from unchoke.training.network.loop_config import LoopConfig, LoopResult, Where
 from unchoke.training.network.objective import Aim
 from unchoke.training.network.parallel import ALONE, Ranks
-from unchoke.training.network.sources import Source
+from unchoke.training.network.sources import InputSource
 from unchoke.training.network.tiled_network import Trainable
-from unchoke.training.step_profiler import UNPROFILED, Unprofiled
 
 PEAK_FILE = "peak.json"
 """Beside the snapshots: the most memory the training took."""
@@ -72,7 +72,7 @@ class Blueprint(ABC):
         return False
 
     @abstractmethod
-    def build(self, problem: Problem, loop: LoopConfig, device: torch.device) -> tuple[Trainable, Source, Aim]:
+    def build(self, problem: Problem, loop: LoopConfig, device: torch.device) -> tuple[Trainable, InputSource, Aim]:
         """The network before its first step, where its inputs come from, and what it is trained for."""
 
     @abstractmethod
@@ -103,8 +103,8 @@ def run_job(
     on_event: OnEvent,
     stop: Callable[[], bool] = lambda: False,
     ranks: Ranks = ALONE,
-    profiler: Unprofiled = UNPROFILED,
-) -> Finetuned:
+    profiler: LoopProfiler = NO_PROFILER,
+) -> LoopResult:
     """Train from scratch, or from where the job's folder says an earlier process was."""
     keep_freed_memory(job.loop.keep_freed)
     torch.set_num_threads(job.loop.threads)
@@ -112,26 +112,26 @@ def run_job(
     where = Where(
         device, job.folder, on_event, job.workers, job.pin, stop, job.checkpoint_every_s, ranks, blueprint.unit, profiler
     )
-    with measured_peak(job, device, on_event, leads=ranks.leads) as stretch:
+    with measured_peak(job, device, on_event, leads=ranks.leads) as watch:
         network, source, objective = blueprint.build(job.problem, job.loop, device)
         done = finetune(
             network, source, job.problem, objective, job.loop, metric=job.metric, where=where, inputs=blueprint.inputs
         )
-        stretch.trained = done.num_steps > done.resumed_step
+        watch.trained = done.num_steps > done.resumed_step
     return done
 
 
 @dataclass
-class Stretch:
-    """Whether a process trained; one that finds a finished training only looks at its result."""
+class PeakWatch:
+    """Whether the peak is that of a training: a process that finds it finished only looks at its result."""
 
     trained: bool = True
 
 
 @contextmanager
-def measured_peak(job: TrainingJob, device: torch.device, on_event: OnEvent, *, leads: bool) -> Iterator[Stretch]:
+def measured_peak(job: TrainingJob, device: torch.device, on_event: OnEvent, *, leads: bool) -> Iterator[PeakWatch]:
     """Keep to the job's limit, and write down the most that training took, however it ends."""
-    before, stretch = kept_peak(job.folder), Stretch()
+    before, watch = kept_peak(job.folder), PeakWatch()
 
     def tell(held_bytes: int) -> None:
         on_event(Note(_over_limit(held_bytes, job), "warning"))
@@ -139,9 +139,9 @@ def measured_peak(job: TrainingJob, device: torch.device, on_event: OnEvent, *, 
     gauge = Gauge(device, limit_bytes=job.limit_bytes, on_over=tell)
     try:
         with gauge:
-            yield stretch
+            yield watch
     finally:
-        counts = leads and (stretch.trained or before is None)
+        counts = leads and (watch.trained or before is None)
         if counts and job.folder is not None and gauge.peak_bytes > (before or 0):
             atomic.write_json(job.folder / PEAK_FILE, {"peak_bytes": gauge.peak_bytes})
 

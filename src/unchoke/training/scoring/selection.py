@@ -16,8 +16,8 @@ from torch.nn import functional as F
 from unchoke.core.choices import Choice
 from unchoke.photos.targets import TargetPlan
 from unchoke.training.data import Positions, Problem
+from unchoke.training.device_targets import DeviceTargets
 from unchoke.training.scoring.figures import pair_spread
-from unchoke.training.task import Task
 
 IMBALANCE_FOR_BALANCED = 3.0
 
@@ -117,7 +117,7 @@ class ValueVal:
         return scores
 
 
-def start_val(task: Task, val: Positions, *, num_heads: int, metric: str) -> ClassVal | ValueVal:
+def start_val(task: DeviceTargets, val: Positions, *, num_heads: int, metric: str) -> ClassVal | ValueVal:
     """An empty tally for the val split of a task."""
     targets = task.targets.cpu().numpy()[val]
     if task.kind == "classification":

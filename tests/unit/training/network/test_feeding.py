@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from unchoke.core.clock import Clock, Loading
-from unchoke.training.network.feeding import AHEAD_BYTES, Fed, feed
+from unchoke.training.network.feeding import AHEAD_BYTES, HostBatch, feed
 
 CPU = torch.device("cpu")
 
@@ -46,7 +46,7 @@ def in_batches(num: int, size: int) -> list[np.ndarray]:
     return [order[start : start + size] for start in range(0, num, size)]
 
 
-def fed(source: Counting, batches: list[np.ndarray], **options: object) -> list[Fed]:
+def fed(source: Counting, batches: list[np.ndarray], **options: object) -> list[HostBatch]:
     return list(feed(source, batches, **{"epoch": 3, "device": CPU, "workers": 2, **options}))  # type: ignore[arg-type]
 
 

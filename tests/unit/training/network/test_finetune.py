@@ -32,7 +32,7 @@ from unchoke.core.events import Event, Note, Progress
 from unchoke.core.fingerprint import digest_file
 from unchoke.features.encoders import digest_tensors
 from unchoke.photos.pixels.tile_grid import TilePlan
-from unchoke.training.network.loop_config import Finetuned
+from unchoke.training.network.loop_config import LoopResult
 
 KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "plain": ({}, {}),
@@ -61,7 +61,7 @@ def notes(events: list[Event]) -> str:
     return "\n".join(event.text for event in events if isinstance(event, Note))
 
 
-def interrupted(folder: Path, stops: list[int], made: dict[str, Any], changes: dict[str, Any], workers: list[int]) -> Finetuned:
+def interrupted(folder: Path, stops: list[int], made: dict[str, Any], changes: dict[str, Any], workers: list[int]) -> LoopResult:
     """Stopped on request after so many steps each time, then run to its end, with other numbers of workers."""
     for number, num_steps in enumerate(stops):
         with pytest.raises(Interrupted) as caught:

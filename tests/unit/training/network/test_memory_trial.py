@@ -26,7 +26,7 @@ from unchoke.training.data import Problem
 from unchoke.training.network.loop_config import LoopConfig
 from unchoke.training.network.memory_trial import TARGET, MemoryTrial, run_trial
 from unchoke.training.network.photo_blueprint import NetworkSpec, NoiseActivations, PhotoBlueprint, StoredActivations
-from unchoke.training.network.stored_pixels import NoisePixels, StoredPixels
+from unchoke.training.network.prepare_pixels import NoisePixels, StoredPixels
 from unchoke.training.network.tiled_network import TiledNetwork
 from unchoke.training.network.training_job import TrainingJob
 

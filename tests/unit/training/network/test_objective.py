@@ -10,10 +10,10 @@ from torch.nn import functional as F
 from unchoke.core.errors import UsageError
 from unchoke.photos.targets import plan_targets
 from unchoke.training.data import Problem
+from unchoke.training.device_targets import DeviceTargets
 from unchoke.training.network.objective import Objective
 from unchoke.training.scoring.scores import score
 from unchoke.training.scoring.selection import choose_metric
-from unchoke.training.task import Task
 
 CPU = torch.device("cpu")
 NAMES = ("clover", "dead", "green", "gdm", "total")
@@ -98,7 +98,7 @@ def test_class_weights_multiply_each_samples_loss():
     plain, weighted = (
         Objective.of(problem, class_weights=each, device=CPU).losses(logits(), rows) for each in ("none", "balanced")
     )
-    weights = Task.of(problem, device=CPU).class_weights("balanced")
+    weights = DeviceTargets.of(problem, device=CPU).class_weights("balanced")
     torch.testing.assert_close(weighted, plain * weights[rows])
 
 
@@ -183,7 +183,7 @@ def test_positive_outputs_begin_at_the_train_mean():
 def test_classes_begin_with_how_often_they_occur():
     problem = classes()
     scale = Objective.of(problem, class_weights="none", device=CPU).scale
-    torch.testing.assert_close(scale.bias, Task.of(problem, device=CPU).first_bias("none"))
+    torch.testing.assert_close(scale.bias, DeviceTargets.of(problem, device=CPU).first_bias("none"))
 
 
 def test_what_does_not_go_together_is_refused():

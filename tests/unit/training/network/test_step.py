@@ -14,7 +14,7 @@ from small_training import CPU, NO_GPU_MEMORY, NO_MEMORY, Shortage, Small, small
 from unchoke.core.errors import MachineError
 from unchoke.core.events import Event, Note, ignore
 from unchoke.features.cut import set_batch_norm_eval
-from unchoke.training.network.feeding import Fed, feed
+from unchoke.training.network.feeding import HostBatch, feed
 from unchoke.training.network.step import PartSize, Stepper, batch_statistics
 
 BATCH = np.array([4, 31, 7, 12, 0, 22, 19])
@@ -23,7 +23,7 @@ NUM_GLOBAL = 11
 ERRORS = {"CUDA": NO_GPU_MEMORY, "CPU": NO_MEMORY, "Python": MemoryError(), "likely": RuntimeError("CUBLAS_STATUS_ALLOC_FAILED")}
 
 
-def fed(made: Small, *, epoch: int | None = 0, mixed: bool = False, num: int = len(BATCH)) -> Fed:
+def fed(made: Small, *, epoch: int | None = 0, mixed: bool = False, num: int = len(BATCH)) -> HostBatch:
     """The batch and, for mixup, the sample that the last one is mixed with."""
     positions = np.append(BATCH, BATCH[0]) if mixed else BATCH[:num]
     return next(feed(made.source, [positions], epoch=epoch, device=CPU, workers=0))

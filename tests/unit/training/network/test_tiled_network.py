@@ -16,9 +16,9 @@ from unchoke.photos.pixels.resize import Preprocess
 from unchoke.photos.pixels.tile_grid import TilePlan
 from unchoke.photos.targets import plan_targets
 from unchoke.training.data import Problem
+from unchoke.training.device_targets import column_scale
 from unchoke.training.network.objective import Objective
 from unchoke.training.network.tiled_network import AttentionFusion, FilmFusion, NetworkConfig, TiledNetwork
-from unchoke.training.task import column_scale
 
 CPU = torch.device("cpu")
 NAMES = ("clover", "dead", "green", "gdm", "total")

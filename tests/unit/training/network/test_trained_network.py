@@ -1,20 +1,35 @@
 from __future__ import annotations
 
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from small_training import NAMES, SIZE_PX, Small, encoder, small
-from unchoke.core.errors import DataError
+from unchoke.commands import export
+from unchoke.commands.evaluate import evaluate, load_predictions
+from unchoke.commands.export import export_run
+from unchoke.commands.fit import train
+from unchoke.commands.predict import predict
+from unchoke.core.errors import DataError, UsageError
+from unchoke.core.events import Event, Note, ignore
 from unchoke.features.cut import cut_network
+from unchoke.features.encoders import EncoderSpec
 from unchoke.photos.pixels.tile_grid import TilePlan
+from unchoke.runs.lookup import find_run
 from unchoke.training.checkpoints import save_tensors
-from unchoke.training.network.loop_config import Finetuned
+from unchoke.training.network.loop_config import LoopResult
 from unchoke.training.network.photo_blueprint import NetworkSpec
-from unchoke.training.network.trained_network import TrainedNetwork, load_network
+from unchoke.training.network.trained_network import RowsInMemory, TrainedNetwork, load_network, open_network
 
 KINDS: dict[str, dict[str, Any]] = {
     "a block": {"cut": "-1"},
@@ -24,7 +39,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def trained(options: dict[str, Any]) -> tuple[Small, Finetuned, TrainedNetwork]:
+def trained(options: dict[str, Any]) -> tuple[Small, LoopResult, TrainedNetwork]:
     made = small(**options)
     done = made.train(epochs=1)
     spec = NetworkSpec(options.get("name", "test_vit"), options["cut"], input_px=SIZE_PX, tiles=options.get("tiles", TilePlan()))
@@ -98,3 +113,323 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path):
     save_tensors(tmp_path / "head.pt", {"format": 1, "params": {}})
     with pytest.raises(DataError, match="holds no trained network"):
         load_network(tmp_path / "head.pt")
+
+
+TINY = "test_resnet"
+WEIGHTS = {"clover": 0.1, "dead": 0.2, "total": 0.7}
+ELSEWHERE = """
+import json, socket, sys
+def refuse(*_, **__): raise OSError("there is no network here")
+socket.socket.connect = socket.getaddrinfo = refuse
+import unchoke
+from unchoke.core.events import ignore
+pictures, table, *folders = sys.argv[1:]
+found = {}
+for folder in folders:
+    rows = unchoke.predict(folder, [pictures], inputs=table if folder == "tiles" else None, on_event=ignore).rows
+    found[folder] = {**unchoke.evaluate(folder, on_event=ignore).to_dict(), "rows": rows, "report": str(unchoke.report(folder))}
+sys.stdout.write(json.dumps(found))
+"""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A workspace with one trained network, the pictures it saw, and the table of extra inputs where it takes some."""
+
+    out: Path
+    pictures: Path
+    inputs: Path | None = None
+
+    @property
+    def run(self) -> Path:
+        return self.out / "experiments" / "exp_1"
+
+    @property
+    def record(self) -> dict[str, Any]:
+        loaded: dict[str, Any] = json.loads((self.run / "record.json").read_text(encoding="utf-8"))
+        return loaded
+
+    def copy(self, folder: Path) -> Scene:
+        return Scene(Path(shutil.copytree(self.out, folder / "copied")), self.pictures, self.inputs)
+
+    def evaluate(self) -> dict[str, Any]:
+        return evaluate(out=self.out, on_event=ignore).to_dict()
+
+    def predict(self, *images: Path) -> list[dict[str, Any]]:
+        return predict("exp_1", images or [self.pictures], out=self.out, inputs=self.inputs, on_event=ignore).rows
+
+
+Build = Callable[[str], Scene]
+
+
+@pytest.fixture(scope="module")
+def scene(photos: Path, tiny_weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """Networks trained on the photos: the last block, tiles of a frozen network with sums and inputs, or all of it."""
+    made: dict[str, Scene] = {}
+    common: dict[str, Any] = {"encoder": TINY, "weights": str(tiny_weights), "workers": 1, "epochs": 2, "job_size": 16}
+    kinds: dict[str, dict[str, Any]] = {
+        "cut": {"cut": "-1"},
+        "views": {"cut": "-1", "views": 2, "engine": "torch", "precision": "f32"},
+        "whole": {"cut": "none", "cache": "disk", "input_px": 64},
+        "tiles": {
+            "cut": "end",
+            "streams": 2,
+            "tiles": "1x2",
+            "fusion": "film",
+            "engine": "torch",
+            "precision": "f32",
+            "target": tuple(WEIGHTS),
+            "sums": {"total": ("clover", "dead")},
+            "target_weights": WEIGHTS,
+            "positive": True,
+            "input": ("ndvi", "height"),
+        },
+    }
+
+    def build(kind: str) -> Scene:
+        if kind not in made:
+            folder = tmp_path_factory.mktemp(kind)
+            table = write_table(photos, folder) if kind == "tiles" else None
+            data = {"images": (str(photos),), "path": "file"} if table else {}
+            train(str(table or photos), out=folder / "out", on_event=ignore, **common, **data, **kinds[kind])
+            made[kind] = Scene(folder / "out", photos, table)
+        return made[kind]
+
+    return build
+
+
+def write_table(photos: Path, folder: Path) -> Path:
+    """Targets and inputs that have something to do with the pictures."""
+    files = sorted(photos.rglob("*.jpg"))
+    numbers = np.arange(len(files))
+    clover, dead = 2.0 + numbers // 14, 5.0 - numbers // 14 + numbers / 50
+    names = [file.relative_to(photos).as_posix() for file in files]
+    columns = {"file": names, "clover": clover, "dead": dead, "total": clover + dead}
+    extra = {"ndvi": 0.1 + numbers / 100, "height": 30 - numbers * 0.7}
+    pd.DataFrame({**columns, **extra}).to_csv(folder / "table.csv", index=False)
+    return folder / "table.csv"
+
+
+KINDS = ["cut", "views", "tiles", "whole"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_evaluation_equals_the_record(scene: Build, kind: str) -> None:
+    one = scene(kind)
+    found, record = one.evaluate(), one.record
+    assert set(found["metrics"]) == {"val", "test"}
+    for split, metrics in record["metrics"].items():
+        recorded = {name: interval["value"] for name, interval in metrics.items()}
+        assert found["metrics"][split] == pytest.approx(recorded, rel=1e-5, abs=1e-6)
+
+
+def test_the_weighted_score_comes_from_the_weights_the_run_was_trained_with(scene: Build) -> None:
+    one = scene("tiles")
+    table = load_predictions(one.run / "predictions.csv").query("split == 'test'")
+    truth, predicted = (table[[f"{what}/{name}" for name in WEIGHTS]].to_numpy() for what in ("truth", "predicted"))
+    weights = np.broadcast_to(list(WEIGHTS.values()), truth.shape)
+    mean = (weights * truth).sum() / weights.sum()
+    expected = 1 - (weights * (truth - predicted) ** 2).sum() / (weights * (truth - mean) ** 2).sum()
+    assert one.evaluate()["metrics"]["test"]["weighted_r2"] == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_judged_picture_is_predicted_by_file_as_it_was_recorded(scene: Build, kind: str) -> None:
+    one = scene(kind)
+    recorded = load_predictions(one.run / "predictions.csv").set_index("sample_id")
+    by_id = {Path(row["path"]).relative_to(one.pictures).as_posix(): row for row in one.predict()}
+    assert len(by_id) == 42
+    for sample_id, row in recorded.iterrows():
+        predicted = by_id[str(sample_id)]
+        if kind == "tiles":
+            values = [predicted[name] for name in WEIGHTS]
+            assert values == pytest.approx([row[f"predicted/{name}"] for name in WEIGHTS], rel=1e-4)
+        else:
+            assert predicted["predicted"] == row["predicted"]
+            assert predicted["confidence"] == pytest.approx(row["confidence"], abs=1e-4)
+
+
+def test_predictions_carry_every_target_and_sums_add_up(scene: Build) -> None:
+    for row in scene("tiles").predict():
+        assert list(row) == ["path", *WEIGHTS]
+        assert min(row["clover"], row["dead"]) >= 0
+        assert row["total"] == pytest.approx(row["clover"] + row["dead"], rel=1e-6)
+
+
+def test_extra_inputs_are_kept_with_the_predictions_and_change_them(scene: Build, tmp_path: Path) -> None:
+    one = scene("tiles")
+    assert one.inputs is not None
+    table = pd.read_csv(one.inputs)
+    kept = load_predictions(one.run / "predictions.csv").set_index("sample_id")
+    given = table.set_index("file").loc[kept.index]
+    assert kept["input/ndvi"].tolist() == given["ndvi"].tolist()
+    assert kept["input/height"].tolist() == given["height"].tolist()
+    table.assign(height=table["height"] + 40).to_csv(tmp_path / "other.csv", index=False)
+    other = predict("exp_1", [one.pictures], out=one.out, inputs=tmp_path / "other.csv", on_event=ignore).rows
+    assert [row["total"] for row in other] != [row["total"] for row in one.predict()]
+
+
+def test_a_run_with_extra_inputs_says_which_it_needs_and_one_without_refuses_them(scene: Build) -> None:
+    one, plain = scene("tiles"), scene("cut")
+    with pytest.raises(UsageError, match="ndvi, height") as caught:
+        predict("exp_1", [one.pictures], out=one.out, on_event=ignore)
+    assert "--inputs" in caught.value.try_
+    with pytest.raises(UsageError, match="has no use"):
+        predict("exp_1", [one.pictures], out=plain.out, inputs=one.inputs, on_event=ignore)
+
+
+def test_an_export_gives_the_same_figures_on_a_machine_without_network_or_workspace(scene: Build, tmp_path: Path) -> None:
+    scenes = {kind: scene(kind) for kind in ("cut", "tiles", "whole")}
+    for kind, one in scenes.items():
+        take_away(one.copy(tmp_path), tmp_path / kind, carries_encoder=kind != "whole")
+    pictures, table = scenes["tiles"].pictures, scenes["tiles"].inputs
+    command = [sys.executable, "-c", ELSEWHERE, str(pictures), str(table), *scenes]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for kind, there in json.loads(done.stdout).items():
+        for split, metrics in scenes[kind].evaluate()["metrics"].items():
+            assert there["metrics"][split] == pytest.approx(metrics, rel=1e-5, abs=1e-6)
+        for ours, theirs in zip(scenes[kind].predict(), there["rows"], strict=True):
+            numbers = {name: value for name, value in ours.items() if isinstance(value, float)}
+            assert ours["path"] == theirs["path"]
+            assert {name: theirs[name] for name in numbers} == pytest.approx(numbers, rel=1e-5, abs=1e-6)
+        assert (tmp_path / there["report"]).is_file()
+
+
+def take_away(one: Scene, folder: Path, *, carries_encoder: bool) -> None:
+    """Export the run, look at what the export says, and destroy the workspace."""
+    events: list[Event] = []
+    result = export_run("exp_1", folder, out=one.out, on_event=events.append)
+    assert result["size_bytes"] == sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    assert (folder / "encoder.safetensors").exists() == carries_encoder
+    assert "B for 12 images" in "".join(event.text for event in events if isinstance(event, Note))
+    shutil.rmtree(one.out)
+
+
+def test_exported_activations_are_the_cached_plain_views_in_a_file_numpy_reads(scene: Build, tmp_path: Path) -> None:
+    one = scene("views")
+    export_run("exp_1", tmp_path / "taken", out=one.out, on_event=ignore)
+    with np.load(tmp_path / "taken" / "features.npz", allow_pickle=False) as shard:
+        assert sorted(shard.files) == ["activations", "sample_id"]
+        rows, ids = shard["activations"], shard["sample_id"]
+    assert (rows.dtype, rows.shape[:2]) == (np.float16, (12, 1))
+    cached = {}
+    for file in (one.out / "features").rglob("*.npz"):
+        with np.load(file, allow_pickle=False) as shard:
+            cached |= dict(zip(shard["sample_id"].tolist(), shard["activations"], strict=True))
+    assert all(np.array_equal(row, cached[str(sample_id)]) for row, sample_id in zip(rows, ids, strict=True))
+
+
+def test_an_export_of_an_export_is_as_good(scene: Build, tmp_path: Path) -> None:
+    for kind in ("cut", "whole"):
+        one = scene(kind)
+        export_run("exp_1", tmp_path / kind, out=one.out, on_event=ignore)
+        export_run(tmp_path / kind, tmp_path / f"{kind} again", on_event=ignore)
+        again = evaluate(tmp_path / f"{kind} again", on_event=ignore).to_dict()
+        assert again["metrics"] == evaluate(tmp_path / kind, on_event=ignore).to_dict()["metrics"]
+
+
+def test_pixels_too_large_to_carry_stay_behind_and_both_commands_say_so(
+    scene: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, events = scene("whole"), list[Event]()
+    monkeypatch.setattr(export, "MOST_PIXEL_BYTES", 12 * 64 * 64 * 3 - 1)
+    export_run("exp_1", tmp_path / "taken", out=one.out, on_event=events.append)
+    warnings = [event.text for event in events if isinstance(event, Note) and event.level == "warning"]
+    assert len(warnings) == 1
+    assert "147.5 kB" in warnings[0]
+    with pytest.raises(UsageError, match="its pictures are not in it") as caught:
+        evaluate(tmp_path / "taken", on_event=ignore)
+    assert "unchoke predict" in caught.value.try_
+    there = predict(tmp_path / "taken", [one.pictures], on_event=ignore).rows
+    assert [row["predicted"] for row in there] == [row["predicted"] for row in one.predict()]
+
+
+def test_pictures_that_are_gone_or_changed_are_named(scene: Build, own_photos: Path, tmp_path: Path) -> None:
+    one = scene("whole").copy(tmp_path)
+    manifest = one.out / "manifest.csv"
+    manifest.write_text(manifest.read_text().replace(str(one.pictures), str(own_photos)))
+    (one.out / "checked.parquet").unlink()
+    before = one.evaluate()
+    assert before["metrics"] == scene("whole").evaluate()["metrics"]
+    sample_id = load_predictions(one.run / "predictions.csv")["sample_id"].iloc[0]
+    (own_photos / sample_id).unlink()
+    with pytest.raises(DataError, match=sample_id):
+        one.evaluate()
+    lines = [line for line in manifest.read_text().splitlines(keepends=True) if not line.startswith(sample_id)]
+    manifest.write_text("".join(lines))
+    with pytest.raises(DataError, match=r"not in manifest\.csv"):
+        one.evaluate()
+
+
+def test_a_picture_that_is_not_the_one_judged_is_refused(scene: Build, tmp_path: Path) -> None:
+    one = scene("whole").copy(tmp_path)
+    checked = pd.read_parquet(one.out / "checked.parquet")
+    checked.assign(content="0" * 64).to_parquet(one.out / "checked.parquet", index=False)
+    with pytest.raises(DataError, match="not the file that was judged"):
+        one.evaluate()
+
+
+def test_activations_that_are_gone_are_named(scene: Build, tmp_path: Path) -> None:
+    one = scene("cut").copy(tmp_path)
+    for shard in (one.out / "features").rglob("*.npz"):
+        shard.unlink()
+    with pytest.raises(DataError, match="features of 12 samples are gone"):
+        one.evaluate()
+
+
+def test_evaluating_what_was_cached_needs_no_images_and_no_weights(scene: Build, tmp_path: Path) -> None:
+    one = scene("cut").copy(tmp_path)
+    for name in ("engines", "manifest.csv", "unchoke.toml", "checked.parquet"):
+        path = one.out / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert one.evaluate()["metrics"] == scene("cut").evaluate()["metrics"]
+
+
+def test_what_does_not_fit_in_memory_is_run_again_in_halves(scene: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, events = scene("cut"), list[Event]()
+    found = find_run("exp_1", out=one.out)
+    trained, extra = load_network(found.head_file)
+    ready = open_network(found, trained, on_event=events.append, device="cpu")
+    random = np.random.default_rng(0)
+    shard = next((one.out / "features").rglob("*.npz"))
+    with np.load(shard, allow_pickle=False) as held:
+        shape = held["activations"].shape[1:]
+    preprocess = EncoderSpec.from_dict(extra["encoder"]).preprocess
+    rows = RowsInMemory(random.standard_normal((7, *shape)).astype(np.float16), preprocess)
+    wanted = ready.outputs(rows, np.arange(7))
+    forward = ready.network.forward
+
+    def too_small(x: torch.Tensor, inputs: torch.Tensor | None = None) -> torch.Tensor:
+        if len(x) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return forward(x, inputs)
+
+    monkeypatch.setattr(ready.network, "forward", too_small)
+    assert ready.outputs(rows, np.arange(7)) == pytest.approx(wanted, rel=1e-5, abs=1e-6)
+    assert ready.size.value == 2
+    assert any(isinstance(event, Note) and "out of memory" in event.text for event in events)
+
+
+def test_a_network_trained_in_float16_runs_in_float32_on_a_processor_and_says_so(scene: Build, tmp_path: Path) -> None:
+    one, events = scene("cut").copy(tmp_path), list[Event]()
+    record = one.record
+    record["training"]["loop"] |= {"dtype": "float16", "from_a_later_version": 1}
+    (one.run / "record.json").write_text(json.dumps(record))
+    predict("exp_1", [next(one.pictures.rglob("*.jpg"))], out=one.out, device="cpu", on_event=events.append)
+    assert any(isinstance(event, Note) and "float16" in event.text for event in events)
+
+
+def test_a_bad_picture_is_named_and_the_others_predicted_with_their_own_inputs(scene: Build, tmp_path: Path) -> None:
+    one = scene("tiles")
+    files = sorted(one.pictures.rglob("*.jpg"))[:2]
+    bad = tmp_path / "bad.jpg"
+    bad.write_bytes(b"nothing like a picture")
+    assert one.inputs is not None
+    table = pd.read_csv(one.inputs)
+    table.loc[len(table)] = {"file": "bad.jpg", "ndvi": 99, "height": 99}
+    table.to_csv(tmp_path / "inputs.csv", index=False)
+    found = predict("1", [files[0], bad, files[1]], out=one.out, inputs=tmp_path / "inputs.csv", on_event=ignore)
+    assert list(found.failed) == [str(bad)]
+    alone = [one.predict(file)[0]["total"] for file in files]
+    assert [row["total"] for row in found.rows] == pytest.approx(alone, rel=1e-5)

@@ -5,15 +5,15 @@ import pytest
 import torch
 
 from unchoke.training.data import Problem
-from unchoke.training.task import Task
+from unchoke.training.device_targets import DeviceTargets
 
 CPU = torch.device("cpu")
 
 
-def uneven() -> Task:
+def uneven() -> DeviceTargets:
     targets = np.repeat([0, 1, 2], [90, 10, 5])
     splits = {"train": np.arange(100), "val": np.arange(100, 105)}
-    return Task.of(Problem("classification", tuple("abc"), targets, splits, [str(i) for i in range(105)]), device=CPU)
+    return DeviceTargets.of(Problem("classification", tuple("abc"), targets, splits, [str(i) for i in range(105)]), device=CPU)
 
 
 @pytest.mark.parametrize("weighting", ["none", "tempered", "balanced"])
@@ -35,7 +35,7 @@ def test_the_first_bias_is_how_much_each_class_counts():
 
 def test_regression_targets_have_mean_zero_and_deviation_one_on_train(plane):
     _, problem = plane
-    task = Task.of(problem, device=CPU)
+    task = DeviceTargets.of(problem, device=CPU)
     train = task.targets[problem.positions("train")]
     torch.testing.assert_close(train.mean(dim=0), torch.zeros(2), atol=1e-5, rtol=0)
     torch.testing.assert_close(train.std(dim=0, unbiased=False), torch.ones(2), atol=1e-5, rtol=0)
@@ -44,4 +44,4 @@ def test_regression_targets_have_mean_zero_and_deviation_one_on_train(plane):
 
 def test_a_target_that_never_varies_stays_finite():
     problem = Problem("regression", ("x",), np.full((4, 1), 7.0, np.float32), {"train": np.arange(4)}, list("abcd"))
-    assert Task.of(problem, device=CPU).targets.tolist() == [[0.0]] * 4
+    assert DeviceTargets.of(problem, device=CPU).targets.tolist() == [[0.0]] * 4

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from unchoke.training.heads.sweep import choose_batch_size, default_sweep
+from unchoke.training.heads.head_trainer import choose_batch_size, default_sweep
 
 
 def sweep(problem, num):

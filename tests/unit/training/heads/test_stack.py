@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 
 from unchoke.training.heads.heads import HeadConfig
-from unchoke.training.heads.optim import StackedAdamW, scheduled_lr
+from unchoke.training.heads.stack import StackedAdamW, scheduled_lr
 
 
 def test_a_stacked_step_equals_torchs_adamw_for_each_head():

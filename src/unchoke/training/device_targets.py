@@ -1,6 +1,6 @@
 """The targets as training sees them.
 
-In: a `Problem`. Out: a `Task` on the device: class numbers with a weight per class, or values with mean 0 and
+In: a `Problem`. Out: a `DeviceTargets` on the device: class numbers with a weight per class, or values with mean 0 and
 deviation 1 on the train split, and the scale to map them back. It does not look at features.
 """
 
@@ -21,7 +21,7 @@ WEIGHT_POWERS: dict[ClassWeights, float] = {"none": 0.0, "tempered": 0.5, "balan
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class DeviceTargets:
     """The targets as training sees them, on the device: class numbers (N,), or standardised values (N, T).
 
     `class_counts` counts each class in the train split (empty for regression); `scale` maps standardised values back.
@@ -52,7 +52,7 @@ class Task:
         return torch.from_numpy(np.log(counted / counted.sum()).astype(np.float32))
 
     @classmethod
-    def of(cls, problem: Problem, *, device: torch.device) -> Task:
+    def of(cls, problem: Problem, *, device: torch.device) -> DeviceTargets:
         """Put the targets of `problem` on `device`."""
         count = problem.num_outputs
         if problem.kind == "classification":
