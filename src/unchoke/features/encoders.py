@@ -206,10 +206,10 @@ def digest_tensors(state: Mapping[str, torch.Tensor]) -> str:
 
 def _other_than_its_own(name: str, input_px: int | None) -> int | None:
     """`input_px`, or None where that is the network's own size anyway."""
-    return None if input_px is None or input_px == _config(name).input_size[-1] else input_px
+    return None if input_px is None or input_px == timm_config(name).input_size[-1] else input_px
 
 
-def _config(name: str) -> Any:
+def timm_config(name: str) -> Any:
     """What timm knows of the model `name`; an unknown one is refused with names that are near."""
     prepare_torchvision()
     import timm
@@ -228,7 +228,7 @@ def _config(name: str) -> Any:
 
 def _build(name: str, input_px: int | None, *, pretrained: bool = False) -> nn.Module:
     """The network. One with a size built in (a transformer) is built for `input_px`; a convolutional one takes any."""
-    fixed = bool(_config(name).fixed_input_size)
+    fixed = bool(timm_config(name).fixed_input_size)
     import timm
 
     size: dict[str, int] = {}

@@ -7,7 +7,7 @@ written down in the workspace and stands from then on, so that a resumed run com
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import takewhile
@@ -22,15 +22,14 @@ from unchoke.core.choices import Choice
 from unchoke.core.errors import MachineError, UsageError
 from unchoke.core.fingerprint import hash_int
 from unchoke.core.settings import Settings
-from unchoke.features.agree import ASKED_FOR_INT8, USUAL, Candidate, FeatureTolerance, choose_engine
+from unchoke.features.agree import ASKED_FOR_INT8, USUAL, Candidate, choose_engine
 from unchoke.features.cut import NONE, Cut, cut_network, frozen_part
 from unchoke.features.encoders import Encoder, load_encoder
 from unchoke.features.engine_openvino import OPENVINO_BATCH, OpenVinoEngine
 from unchoke.features.engines import FrozenEngine, FrozenNetwork, TorchEngine
-from unchoke.features.extractor import load_views
+from unchoke.features.extractor import PictureReader, Read
 from unchoke.features.recipe import TWICE, PictureRecipe
 from unchoke.machine.backend import keep_freed_memory, torch_device
-from unchoke.photos.pixels.image import DecodeError, Pixels
 from unchoke.photos.pixels.tile_grid import TilePlan, plan_tiles
 from unchoke.runs.session import Session
 
@@ -91,7 +90,9 @@ def prepare_engine(
     if earlier and (engine := _rebuilt(session, earlier, build)) is not None:
         return engine, tuning
     labels = takewhile(lambda label: label != _PLAIN, wanted_labels(session, rules))
-    candidates = [Candidate(label, partial(build, label), _tolerance(label)) for label in labels]
+    candidates = [
+        Candidate(label, partial(build, label), ASKED_FOR_INT8 if label.endswith(":int8") else USUAL) for label in labels
+    ]
     even_slower = rules.even_slower or bool(settings.engine or settings.precision)
     engine, choice = choose_engine(build(_PLAIN), candidates, sample(_COMPARED), shown=shown, even_slower=even_slower)
     _refuse_unmet_wish(settings, choice)
@@ -177,10 +178,6 @@ def wanted_labels(session: Session, rules: EngineRules) -> list[str]:
     return labels
 
 
-def _tolerance(label: str) -> FeatureTolerance:
-    return ASKED_FOR_INT8 if label.endswith(":int8") else USUAL
-
-
 def build_engine(session: Session, network: FrozenNetwork, label: str, *, sample: Sample, tuning: EngineTuning) -> FrozenEngine:
     """The engine of that label (``openvino:bf16``), run as `tuning` says."""
     name, _, precision = label.partition(":")
@@ -200,6 +197,17 @@ def build_engine(session: Session, network: FrozenNetwork, label: str, *, sample
         batch=tuning.encode_batch or network.fitting_batch(session.policy.encode_batch),
         channels_last=session.policy.memory_format == "channels_last",
     )
+
+
+def sample_inputs(network: FrozenNetwork, item_ids: Iterable[str], read: Read, num: int) -> NDArray[Any]:
+    """Up to `num` inputs from the user's items, which are spread by hash; extraction names those that fail."""
+    found: list[NDArray[Any]] = []
+    for item_id in sorted(item_ids, key=lambda item_id: hash_int("sample", item_id)):
+        if len(found) >= num:
+            break
+        inputs = read(item_id, "")
+        found.extend([] if isinstance(inputs, str) else inputs)
+    return np.stack(found[:num]) if found else np.empty((0, *network.input_shape), network.input_dtype)
 
 
 def _refuse_unmet_wish(wanted: Settings, choice: Choice) -> None:
@@ -263,20 +271,12 @@ def prepare_encoder(session: Session, pictures: Sequence[Picture]) -> FrozenEnco
     encoder = open_encoder(session)
     cut = cut_network(encoder, settings.cut)
     part = frozen_part(encoder, cut)
-    sample = partial(sample_pictures, part, pictures, tiles)
+    sample = picture_sample(part, pictures, tiles)
     shown = "pictures" if tiles.is_whole else "pictures' tiles"
     return FrozenEncoder(encoder, cut, tiles, *prepare_engine(session, part, sample, rules=OF_PICTURES, shown=shown))
 
 
-def sample_pictures(part: Encoder, pictures: Sequence[Picture], tiles: TilePlan, num: int) -> Pixels:
-    """Up to `num` network inputs from the user's pictures, which are spread by hash; extraction names those that fail."""
-    recipe = PictureRecipe(part.spec, "torch", "f32", tiles=tiles)
-    found: list[Pixels] = []
-    for picture in sorted(pictures, key=lambda picture: hash_int("sample", picture.sample_id)):
-        if len(found) >= num:
-            break
-        try:
-            found.extend(load_views(picture.path, picture.sample_id, "", recipe))
-        except DecodeError:
-            continue
-    return np.stack(found[:num]) if found else np.empty((0, *part.input_shape), np.uint8)
+def picture_sample(part: Encoder, pictures: Sequence[Picture], tiles: TilePlan) -> Sample:
+    """The plain views of some of the user's photos."""
+    read = PictureReader(PictureRecipe(part.spec, "torch", "f32", tiles=tiles), {one.sample_id: one.path for one in pictures})
+    return partial(sample_inputs, part, [picture.sample_id for picture in pictures], read)

@@ -20,8 +20,7 @@ from torch import nn
 from unchoke.core.errors import UsageError, list_some
 from unchoke.core.fingerprint import digest
 from unchoke.core.tensors import first_line
-from unchoke.core.torchvision_ready import prepare_torchvision
-from unchoke.features.encoders import StateDict, load_encoder
+from unchoke.features.encoders import StateDict, load_encoder, timm_config
 
 _USUAL_PX = 224
 """The side of the photos that usual batches are meant for."""
@@ -110,7 +109,7 @@ def load_pyramid(name: str, *, weights: Path | None = None, num_bands: int, patc
 
     The first convolution is fitted to the number of bands as timm does it: its filters are repeated over the bands and scaled.
     """
-    fixed_px = patch_px if _config(name).fixed_input_size else None
+    fixed_px = patch_px if timm_config(name).fixed_input_size else None
     encoder = load_encoder(name, weights=weights, input_px=fixed_px)
     module, channels = _build(name, num_bands=num_bands, patch_px=patch_px, strides=strides)
     spec = PyramidSpec(name, encoder.spec.weights_sha256, num_bands, patch_px, strides, channels)
@@ -125,19 +124,9 @@ def bare_pyramid(spec: PyramidSpec) -> nn.Module:
     return _build(spec.encoder, num_bands=spec.num_bands, patch_px=spec.patch_px, strides=spec.strides)[0]
 
 
-def _config(name: str) -> Any:
-    """What timm knows of the network; one that is not known is refused by `load_encoder`, with names that are near."""
-    prepare_torchvision()
-    import timm
-
-    if not timm.is_model(name):
-        load_encoder(name)
-    return timm.get_pretrained_cfg(name) or timm.models.PretrainedCfg()
-
-
 def _build(name: str, *, num_bands: int, patch_px: int, strides: tuple[int, ...]) -> tuple[nn.Module, tuple[int, ...]]:
     """The network up to the coarsest level that is wanted, and the channels of each level."""
-    fixed = bool(_config(name).fixed_input_size)
+    fixed = bool(timm_config(name).fixed_input_size)
     import timm
 
     options: dict[str, Any] = {"features_only": True, "in_chans": num_bands, **({"img_size": patch_px} if fixed else {})}
@@ -189,7 +178,7 @@ def _fill(module: nn.Module, state: StateDict, name: str) -> None:
     from timm.models._manipulate import adapt_input_conv
 
     known = {_spelling(key): value for key, value in state.items()}
-    config = _config(name)
+    config = timm_config(name)
     first = config.first_conv if isinstance(config.first_conv, tuple | list) else (config.first_conv,)
     first_weights = {_spelling(f"{layer}.weight") for layer in first if layer}
     wanted = module.state_dict()

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from unchoke.core.mixing import Hashes
 from unchoke.machine.backend import send
-from unchoke.masks.dihedral import turn
+from unchoke.masks.patches import turn
 from unchoke.training.data import Positions
 from unchoke.training.sampling import epoch_views
 from unchoke.training.scoring.selection import ValScores

@@ -20,9 +20,9 @@ from unchoke.core.units import format_count
 from unchoke.features.extraction import Extraction
 from unchoke.machine.backend import keep_freed_memory
 from unchoke.machine.policy import UNMEASURED
-from unchoke.masks.dihedral import NUM_TURNS
 from unchoke.masks.mask_blueprint import MaskBlueprint
 from unchoke.masks.mask_objective import MEAN_IOU, count_pixels, weigh_classes
+from unchoke.masks.patches import NUM_TURNS
 from unchoke.masks.prepare_patches import PatchMaterial
 from unchoke.masks.segmenter import FPN_STRIDES, PYRAMID, WHOLE, Decoder, SegmenterConfig
 from unchoke.masks.trained_segmenter import TrainedSegmenter

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,12 @@ from numpy.typing import NDArray
 from unchoke.core.clock import during
 from unchoke.core.errors import DataError, list_some
 from unchoke.core.findings import Finding
-from unchoke.core.fingerprint import hash_int
 from unchoke.core.units import format_count
 from unchoke.features.extraction import Extraction, InputSet, extract
-from unchoke.features.prepare_engine import OF_PYRAMIDS, prepare_engine
+from unchoke.features.prepare_engine import OF_PYRAMIDS, prepare_engine, sample_inputs
 from unchoke.features.pyramid import Pyramid
 from unchoke.features.recipe import PatchRecipe
-from unchoke.masks.dihedral import turn
-from unchoke.masks.patches import Patch, PatchReader, save_patch_manifest
+from unchoke.masks.patches import Patch, PatchReader, save_patch_manifest, turn
 from unchoke.masks.prepare_patches import READING, PatchMaterial, parents_of, patch_contents
 from unchoke.runs.session import Session
 from unchoke.scenes.open_scenes import set_aside
@@ -34,8 +33,10 @@ from unchoke.scenes.scene_facts import SceneError
 def extract_pyramids(session: Session, material: PatchMaterial) -> Extraction:
     """Encode whatever is not cached yet, and open the store. Patches that cannot be read leave the material, with a finding."""
     pyramid = Pyramid(material.pyramid, material.spec)
+    patches = {patch.patch_id: patch for patch in material.patches}
     with session.stage("engine", session.settings.encoder):
-        engine, _ = prepare_engine(session, pyramid, lambda num: _sample(material, num), rules=OF_PYRAMIDS, shown="patches")
+        sample = partial(sample_inputs, pyramid, patches, PatchInputs(material.reader, patches))
+        engine, _ = prepare_engine(session, pyramid, sample, rules=OF_PYRAMIDS, shown="patches")
     recipe = PatchRecipe(
         material.spec,
         READING,
@@ -48,28 +49,14 @@ def extract_pyramids(session: Session, material: PatchMaterial) -> Extraction:
     contents = patch_contents(material)
     inputs = InputSet(
         recipe,
-        [(patch.patch_id, contents[patch.patch_id]) for patch in material.patches],
-        PatchInputs(material.reader, {patch.patch_id: patch for patch in material.patches}, recipe.num_views),
+        [(patch_id, contents[patch_id]) for patch_id in patches],
+        PatchInputs(material.reader, patches, recipe.num_views),
         may_pass=lambda _: True,
     )
     extraction = extract(session, inputs, engine)
     _set_aside(session, material, extraction)
     material.manifest_file = _save_manifest(session, material, extraction)
     return extraction
-
-
-def _sample(material: PatchMaterial, num: int) -> NDArray[np.float16]:
-    """Some of the user's patches, spread by hash; extraction names those that cannot be read."""
-    found: list[NDArray[np.float16]] = []
-    for patch in sorted(material.patches, key=lambda patch: hash_int("sample", patch.patch_id)):
-        if len(found) >= num:
-            break
-        try:
-            found.append(material.reader.read(patch.scene_id, patch.box)[0])
-        except SceneError:
-            continue
-    spec = material.spec
-    return np.stack(found) if found else np.empty((0, spec.num_bands, spec.patch_px, spec.patch_px), np.float16)
 
 
 @dataclass(frozen=True)

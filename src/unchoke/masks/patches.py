@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from unchoke.core import atomic, listing
 from unchoke.core.boxes import Box, plan_boxes
 from unchoke.core.clock import during
+from unchoke.core.errors import UsageError
 from unchoke.core.fingerprint import digest
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.mask_sources import MaskSource
@@ -29,6 +30,9 @@ from unchoke.scenes.scale import SceneScale, apply_scale
 from unchoke.scenes.scene_facts import IGNORE, SceneFacts
 
 MANIFEST_COLUMNS = ("patch_id", "parent_image", "bbox", "features_path", "split", "scene_id")
+T = TypeVar("T", bound=Any)
+NUM_TURNS = 8
+"""The ways a square can be turned and mirrored, itself among them."""
 _VERSION = re.compile(r"patch_manifest\.v(\d{3,})\.csv")
 
 
@@ -200,3 +204,31 @@ def pixels_key(facts: SceneFacts) -> str:
     label = None if facts.label is None else facts.label.path
     files = [[Path(stamp.path).name, stamp.size_bytes, stamp.mtime_ns] for stamp in facts.stamps if stamp.path != label]
     return digest([files, asdict(facts.grid), list(facts.band_names), facts.resampling])
+
+
+def turn(picture: T, way: int) -> T:
+    """`way` 0 is the picture itself; bit 1 mirrors left and right, bit 2 top and bottom, bit 4 then swaps rows and columns."""
+    turned: Any = picture
+    if way & 1:
+        turned = _flipped(turned, -1)
+    if way & 2:
+        turned = _flipped(turned, -2)
+    if way & 4:
+        turned = turned.swapaxes(-1, -2)
+    return turned  # type: ignore[no-any-return]
+
+
+def _flipped(picture: Any, axis: int) -> Any:
+    if hasattr(picture, "flip"):
+        return picture.flip(axis)
+    return picture[..., ::-1] if axis == -1 else picture[..., ::-1, :]
+
+
+def refuse_more_views(num_views: int) -> None:
+    """Refuse more further views than a patch has."""
+    if num_views >= NUM_TURNS:
+        raise UsageError(
+            f"--views {num_views} is more than a patch has",
+            why=f"a patch can be turned and mirrored in {NUM_TURNS} ways, itself among them",
+            try_=f"--views {NUM_TURNS - 1}",
+        )

@@ -25,7 +25,6 @@ from unchoke.features.cut import NONE
 from unchoke.features.prepare_engine import OF_PYRAMIDS, refuse_unknown_precision
 from unchoke.features.pyramid import PyramidSpec, load_pyramid
 from unchoke.jobs.quarantine import Quarantined
-from unchoke.masks.dihedral import refuse_more_views
 from unchoke.masks.patch_arrays import (
     PatchArrays,
     build_pixels,
@@ -46,6 +45,7 @@ from unchoke.masks.patches import (
     pixels_key,
     plan_patches,
     read_scaled,
+    refuse_more_views,
     save_patch_manifest,
 )
 from unchoke.photos.resources import measure_room

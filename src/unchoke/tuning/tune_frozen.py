@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from unchoke.features.engine_openvino import OPENVINO_BATCH
 from unchoke.features.engines import Features, FrozenEngine, TorchEngine
 from unchoke.features.extractor import Extractor, PictureReader, load_views
 from unchoke.features.feature_store import to_half
-from unchoke.features.prepare_engine import EngineTuning, Picture, build_engine, sample_pictures
+from unchoke.features.prepare_engine import EngineTuning, Picture, build_engine, picture_sample
 from unchoke.features.recipe import FULL, TWICE, PictureRecipe
 from unchoke.jobs.job_plan import Job
 from unchoke.machine.backend import empty_cache, torch_device
@@ -202,7 +201,7 @@ class FrozenWork:
     def _engine(self, setup: FrozenSetup) -> FrozenEngine:
         key = _key(setup)
         if key not in self._engines:
-            sample = partial(sample_pictures, self.part, self.pictures, self._recipe.tiles)
+            sample = picture_sample(self.part, self.pictures, self._recipe.tiles)
             self._engines[key] = build_engine(self._session, self.part, setup.engine, sample=sample, tuning=setup.how)
         return self._engines[key]
 

@@ -8,8 +8,8 @@ from torch.nn import functional as F
 
 from unchoke.core.mixing import hash_ids
 from unchoke.core.torchvision_ready import prepare_torchvision
-from unchoke.masks.dihedral import NUM_TURNS, turn
 from unchoke.masks.mask_objective import IGNORE, MaskObjective, MaskTally, Turns, ious, mean_iou, turn_each, weigh_classes
+from unchoke.masks.patches import NUM_TURNS, turn
 
 SIDE, CLASSES = 8, 3
 

@@ -26,9 +26,8 @@ from unchoke.features.extractor import Extractor
 from unchoke.features.pyramid import Pyramid, load_pyramid
 from unchoke.features.recipe import PatchRecipe
 from unchoke.jobs.job_plan import Job
-from unchoke.masks.dihedral import turn
 from unchoke.masks.patch_features import PatchInputs, extract_pyramids
-from unchoke.masks.patches import Patch
+from unchoke.masks.patches import Patch, turn
 from unchoke.masks.prepare_patches import READING, PatchMaterial, prepare_patches
 from unchoke.runs.session import Session, open_session
 from unchoke.scenes.scene_facts import SceneError

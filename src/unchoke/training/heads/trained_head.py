@@ -45,10 +45,6 @@ class TrainedHead:
     def dim(self) -> int:
         return len(self.standardiser.mean)
 
-    @property
-    def num_weights(self) -> int:
-        return sum(tensor.numel() for tensor in self.params.values())
-
     def logits(self, feats: NDArray[Any], *, device: torch.device | None = None) -> NDArray[np.float32]:
         """Outputs (n, outputs) for raw features (n, dim), or (n, views, dim) for an attention head."""
         if feats.ndim == 2 and self.config.kind == "attention":
