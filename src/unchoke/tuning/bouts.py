@@ -91,7 +91,7 @@ class Bout(NetworkTraining):
         return np.resize(np.roll(self.train, -number * size), size)
 
 
-class ReadOnce:
+class RepeatingSource:
     """A source whose batches are read once and shown again and again: what a step takes if loading is free."""
 
     def __init__(self, source: InputSource) -> None:
@@ -146,12 +146,9 @@ class _SharedRows:
         return self.held.shape[1:]
 
     def rows(
-        self,
-        positions: Positions,
-        views: Positions | int = 0,
-        *,
-        out: NDArray[np.float16] | None = None,
+        self, positions: Positions, views: Positions | int = 0, *, out: NDArray[np.float16] | None = None
     ) -> NDArray[np.float16]:
+        del views  # there is only the plain picture
         found = self.held[positions % len(self.held)]
         if out is None:
             return found

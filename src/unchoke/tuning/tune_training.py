@@ -32,7 +32,7 @@ from unchoke.training.network.prepare_pixels import StoredPixels
 from unchoke.training.network.sources import InputSource
 from unchoke.training.network.tiled_network import TiledNetwork
 from unchoke.training.network.training_job import TrainingJob
-from unchoke.tuning.bouts import Bout, ReadOnce
+from unchoke.tuning.bouts import Bout, RepeatingSource
 from unchoke.tuning.compare import NO_TIME, Attempt, Likeness, Numbers, attempt, equal_outputs, quickest
 
 _BLOCK_S = 0.7
@@ -151,7 +151,7 @@ class TrainWork:
 
     def free(self, setup: TrainSetup) -> Callable[[], float]:
         """The same steps with loading free: one batch is read once and shown again and again."""
-        return self._runner(setup, self._bout(setup, ReadOnce(self._source(setup.cache))), "train")
+        return self._runner(setup, self._bout(setup, RepeatingSource(self._source(setup.cache))), "train")
 
     def let_go(self, *but: TrainSetup) -> None:
         self._bouts = {setup: bout for setup, bout in self._bouts.items() if setup in but}

@@ -22,8 +22,8 @@ from unchoke.core.units import format_count, format_seconds
 from unchoke.tuning.compare import (
     MIN_PAIRS,
     NO_TIME,
-    Apart,
     Attempt,
+    AttemptApart,
     Deadline,
     S,
     Setup,
@@ -83,7 +83,7 @@ class Trials(Generic[S]):
         on_event: OnEvent,
         num_samples: int = 0,
         reserve_s: float = 0.0,
-        apart: Apart[S] | None = None,
+        apart: AttemptApart[S] | None = None,
     ) -> None:
         self._work, self._before, self._current = work, before, before
         self._run_apart = apart or self._attempt
@@ -231,7 +231,7 @@ def _saying_why(failed: list[str]) -> Iterator[None]:
         failed.append(f"does not fit in memory: {lack.message}" if lack else f"it fails: {type(error).__name__}: {first}")
 
 
-class Tunable(Workload[W], Protocol[W]):
+class TunableWork(Workload[W], Protocol[W]):
     """Work whose pieces can be sized, and that can be done as if loading were free."""
 
     @property
@@ -263,12 +263,12 @@ class TuneTask:
 
 def tune_part(
     task: TuneTask,
-    work: Tunable[S],
+    work: TunableWork[S],
     before: S,
     plain: S,
     switches: Callable[[S], list[Switch]],
     *,
-    apart: Apart[S] | None = None,
+    apart: AttemptApart[S] | None = None,
 ) -> tuple[TunedPart, dict[str, Verdict]]:
     """Tune one kind of work. `switches` gives what is worth trying, once the size of a piece is known."""
     started_s = time.monotonic()
@@ -317,7 +317,7 @@ def _worth_trying(switches: list[Switch], loading: tuple[float, float] | None) -
     return [replace(one, why_not=one.why_not or why_not) if one.loads else one for one in switches]
 
 
-def _look(work: Tunable[S], setup: S, *, budget_s: float) -> tuple[float, float]:
+def _look(work: TunableWork[S], setup: S, *, budget_s: float) -> tuple[float, float]:
     """Seconds of a sample as it is, and with loading free, in turns."""
     work.let_go(setup)
     found = compare(work.timed(setup, "train"), work.free(setup), budget_s=budget_s, min_pairs=_LOOKS)

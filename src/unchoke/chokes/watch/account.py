@@ -232,7 +232,7 @@ class Account:
         self._append(row)
         self._last_end_s, self._used, self.loss = self._rested_until[0], used, None
 
-    def _rested_row(self, used: usage.Used) -> Row:
+    def _rested_row(self, used: usage.Usage) -> Row:
         """The steps of a rest as one row, up to the last of them."""
         self._rss = self._rss_bytes()
         end_s, sums = self._rested_until
@@ -252,7 +252,7 @@ class Account:
         split_s = {region: left_s * before[region] / known_s if known_s > 0 else 0.0 for region in resting}
         return {**sums, **split_s, "items": round(before["items"] / max(1, len(self._recent)) * self._rested_steps)}
 
-    def _row(self, now_s: float, used: usage.Used, sums: dict[str, float], since_s: float | None = None) -> Row:
+    def _row(self, now_s: float, used: usage.Usage, sums: dict[str, float], since_s: float | None = None) -> Row:
         before = self._used
         spent = (used.minor_faults - before.minor_faults, used.user_s - before.user_s, used.system_s - before.system_s)
         times = (now_s - self._clock_began_s, now_s - (self._last_end_s if since_s is None else since_s))

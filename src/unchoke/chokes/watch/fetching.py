@@ -20,7 +20,7 @@ _MAX_SHARE = 0.01
 _LEARNT_AFTER = 32
 _MOST = 32
 
-Counters = tuple[usage.Used, int]
+Counters = tuple[usage.Usage, int]
 
 
 class Fetches:

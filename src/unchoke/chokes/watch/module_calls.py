@@ -25,7 +25,7 @@ _ENOUGH_REPEATED = 1_024
 _VALUES = 64
 
 
-class _Running:
+class _OpenCall:
     """A module that is being called."""
 
     __slots__ = ("began_s", "module", "name", "place")
@@ -85,7 +85,7 @@ class ModuleTimer:
         self._is_wanted = is_wanted
         self._passing: Any = None
         self._thread = 0
-        self._running: list[_Running] = []
+        self._running: list[_OpenCall] = []
         self._names: dict[int, str] = {}
         self._rows: dict[int, ModuleCalls] = {}
         self._handles: list[Any] = []
@@ -125,7 +125,7 @@ class ModuleTimer:
             if id(module) not in self._names:
                 self._name_parts(module)
         place = user_place(2) if depth <= _MAX_DEPTH else NOWHERE
-        self._running.append(_Running(module, self._names.get(id(module), type(module).__name__), place))
+        self._running.append(_OpenCall(module, self._names.get(id(module), type(module).__name__), place))
 
     def _name_parts(self, root: Any) -> None:
         """By the root's class, numbered where there are several of a class."""
@@ -150,7 +150,7 @@ class ModuleTimer:
                 self._add(running, ended_s - running.began_s, args, options, output)
                 return
 
-    def _add(self, running: _Running, seconds: float, args: Any, options: Any, output: Any) -> None:
+    def _add(self, running: _OpenCall, seconds: float, args: Any, options: Any, output: Any) -> None:
         depth = len(self._running)
         if depth > _MAX_DEPTH:
             return

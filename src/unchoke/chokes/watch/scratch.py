@@ -244,7 +244,7 @@ _REFER, _TRUNCATE = 1 << 13, 1 << 14  # from versions 2 and 3 on
 _JUST_THE_PATH = getattr(os, "O_PATH", 0)
 
 
-class _Beneath(ctypes.Structure):
+class _FolderRule(ctypes.Structure):
     """One rule of the fence: what is allowed below a folder."""
 
     _pack_ = 1
@@ -285,7 +285,7 @@ def _allow(system: Callable[..., int], ruleset: int, folder: str, rights: int) -
         return
     descriptor = os.open(folder, _JUST_THE_PATH | os.O_CLOEXEC)
     try:
-        rule = _Beneath(rights, descriptor)
+        rule = _FolderRule(rights, descriptor)
         system(_ADD_RULE, ruleset, _BENEATH, ctypes.byref(rule), 0)
     finally:
         os.close(descriptor)

@@ -21,7 +21,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _THREAD = getattr(resource, "RUSAGE_THREAD", 0)
 
 
-class Used(NamedTuple):
+class Usage(NamedTuple):
     """CPU seconds and page faults, of the process or of one thread."""
 
     user_s: float
@@ -30,21 +30,21 @@ class Used(NamedTuple):
     major_faults: int
 
 
-def of_thread() -> Used:
+def of_thread() -> Usage:
     """This thread alone, where the system tells (Linux); else the whole process."""
     return _used(_THREAD)
 
 
-def of_process() -> Used:
+def of_process() -> Usage:
     return _used(0)
 
 
-def _used(who: int) -> Used:
+def _used(who: int) -> Usage:
     if resource is None:
         times = os.times()
-        return Used(times.user, times.system, 0, 0)
+        return Usage(times.user, times.system, 0, 0)
     found = resource.getrusage(who)
-    return Used(found.ru_utime, found.ru_stime, found.ru_minflt, found.ru_majflt)
+    return Usage(found.ru_utime, found.ru_stime, found.ru_minflt, found.ru_majflt)
 
 
 def peak_rss_bytes() -> int:

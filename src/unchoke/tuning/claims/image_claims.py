@@ -102,7 +102,7 @@ def measure_path_cache(bench: Bench) -> ClaimMeasurement:
     folders = sorted({str(Path(path).parent) for path in bench.small_photos})
     names = [Path(path).name for path in bench.small_photos]
     table = {name: str(Path(folder, name)) for folder in folders for name in listing.names(Path(folder), suffix=".jpg")}
-    asking, knowing = _Loading(bench, names, lambda name: ask(folders, name)), _Loading(bench, names, table.__getitem__)
+    asking, knowing = _LoadingPass(bench, names, lambda name: ask(folders, name)), _LoadingPass(bench, names, table.__getitem__)
     compared = bench.compare(asking.run, knowing.run)
     equal = all(ask(folders, name) == table[name] for name in names)
     ask_s, look_up_s, rest_s = _find_seconds(bench, asking), _find_seconds(bench, knowing), asking.load_s
@@ -136,7 +136,7 @@ def ask(folders: Sequence[str], name: str) -> str:
     raise FileNotFoundError(name)
 
 
-class _Loading:
+class _LoadingPass:
     """A pass over the pictures: find the file, read, decode, resize."""
 
     def __init__(self, bench: Bench, names: Sequence[str], find: Callable[[str], str]) -> None:
@@ -164,7 +164,7 @@ class _Loading:
         return self._timers.seconds["load"] / self._loaded
 
 
-def _find_seconds(bench: Bench, loading: _Loading) -> float:
+def _find_seconds(bench: Bench, loading: _LoadingPass) -> float:
     """Finding one file, from many in a row."""
     rounds = range(max(1, _LOOKUPS // len(loading.names)))
     spent_s = bench.seconds(lambda: [loading.find(name) for _ in rounds for name in loading.names])
