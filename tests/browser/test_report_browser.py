@@ -13,12 +13,12 @@ import subprocess
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 from PIL import Image
 
+import records
 from unchoke.reports.html import render_report
 
 HOSTILE = [
@@ -47,7 +47,7 @@ def open_page(chromium: str, page: Path, *options: str) -> tuple[str, str]:
 
 def write_page(folder: Path, record: dict[str, object], *, before_end: str = "") -> Path:
     page = folder / "report.html"
-    page.write_text(render_report(record).replace("</body>", before_end + "</body>"), encoding="utf-8")
+    page.write_text(render_report(records.as_record(record)).replace("</body>", before_end + "</body>"), encoding="utf-8")
     return page
 
 
@@ -70,7 +70,7 @@ def asked_by_pages(net_log: Path) -> set[str]:
     return {params["url"] for params in asked if params["initiator"] != "not an origin" and "url" in params}
 
 
-def test_the_script_runs_and_the_page_asks_for_nothing(chromium: str, records: ModuleType, tmp_path: Path) -> None:
+def test_the_script_runs_and_the_page_asks_for_nothing(chromium: str, tmp_path: Path) -> None:
     page = write_page(tmp_path, records.build_classification(records.GROCERIES))
     document, said = open_page(chromium, page, "--dump-dom", f"--log-net-log={tmp_path / 'net.json'}")
     assert document.count('<button type="button">') >= 8
@@ -84,7 +84,7 @@ def test_a_page_that_did_ask_would_be_noticed(chromium: str, tmp_path: Path) -> 
     assert asked_by_pages(tmp_path / "net.json") == {"http://localhost:9/x.png"}
 
 
-def test_hostile_names_are_inert(chromium: str, records: ModuleType, tmp_path: Path) -> None:
+def test_hostile_names_are_inert(chromium: str, tmp_path: Path) -> None:
     record = records.build_classification([HOSTILE[k % 4] + str(k) for k in range(8)])
     record |= {"title": HOSTILE[0], "command": HOSTILE[1], "notes": HOSTILE}
     document, said = open_page(chromium, write_page(tmp_path, record), "--dump-dom")
@@ -97,7 +97,7 @@ def test_hostile_names_are_inert(chromium: str, records: ModuleType, tmp_path: P
     assert said == ""
 
 
-def test_a_script_that_slipped_in_would_not_run(chromium: str, records: ModuleType, tmp_path: Path) -> None:
+def test_a_script_that_slipped_in_would_not_run(chromium: str, tmp_path: Path) -> None:
     slipped = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
     document, said = open_page(chromium, write_page(tmp_path, records.build_regression(), before_end=slipped), "--dump-dom")
     assert "<title>Pasture biomass</title>" in document
@@ -111,7 +111,7 @@ def loosen(page: Path) -> Path:
     return page
 
 
-def test_a_click_on_a_heading_sorts_the_table(chromium: str, records: ModuleType, tmp_path: Path) -> None:
+def test_a_click_on_a_heading_sorts_the_table(chromium: str, tmp_path: Path) -> None:
     record = records.build_classification(records.GROCERIES)
     click = "<script>document.querySelectorAll('#per-class th button')[2].click()</script>"
     document, _ = open_page(chromium, loosen(write_page(tmp_path, record, before_end=click)), "--dump-dom")
@@ -124,9 +124,7 @@ def test_a_click_on_a_heading_sorts_the_table(chromium: str, records: ModuleType
 
 @pytest.mark.parametrize("width_px", [500, 1200])
 @pytest.mark.parametrize("num_classes", [14, 50])
-def test_the_page_never_scrolls_sideways(
-    chromium: str, records: ModuleType, tmp_path: Path, width_px: int, num_classes: int
-) -> None:
+def test_the_page_never_scrolls_sideways(chromium: str, tmp_path: Path, width_px: int, num_classes: int) -> None:
     names = [f"a class with a rather long name {k} {'x' * 60}" for k in range(num_classes)]
     page = loosen(write_page(tmp_path, records.build_classification(names), before_end=PROBE))
     document, _ = open_page(chromium, page, "--dump-dom", f"--window-size={width_px},900")
@@ -135,9 +133,7 @@ def test_the_page_never_scrolls_sideways(
 
 
 @pytest.mark.parametrize("width_px", [500, 1200])
-def test_the_masks_of_a_sample_stand_side_by_side_and_fit_the_window(
-    chromium: str, records: ModuleType, tmp_path: Path, width_px: int
-) -> None:
+def test_the_masks_of_a_sample_stand_side_by_side_and_fit_the_window(chromium: str, tmp_path: Path, width_px: int) -> None:
     record = records.build_segmentation()
     record["gallery"][0]["title"] = "a scene with a very long name " + "x" * 200
     tops = """<script>
@@ -154,7 +150,7 @@ def test_the_masks_of_a_sample_stand_side_by_side_and_fit_the_window(
     assert said == ""
 
 
-def test_light_and_dark_are_both_drawn(chromium: str, records: ModuleType, tmp_path: Path) -> None:
+def test_light_and_dark_are_both_drawn(chromium: str, tmp_path: Path) -> None:
     page = write_page(tmp_path, records.build_classification(records.GROCERIES))
     brightness = []
     for scheme in (1, 0):

@@ -86,7 +86,12 @@ def test_every_function_or_class_named_alone_exists(document: Path) -> None:
 def test_the_architecture_follows_the_command_through_real_functions() -> None:
     places = [code for code in inline_code(ARCHITECTURE) if ":" in code and PLACE.fullmatch(code)]
     assert len(places) > 40
-    for step in ("cli/main.py:main()", "commands/fit.py:fit()", "jobs/run_jobs.py:run_jobs()", "training/record.py:enter_run()"):
+    for step in (
+        "cli/main.py:main()",
+        "commands/fit.py:fit()",
+        "jobs/run_jobs.py:run_jobs()",
+        "training/build_record.py:enter_run()",
+    ):
         assert step in places
 
 

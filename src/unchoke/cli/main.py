@@ -226,10 +226,10 @@ def runs_list(out: Out = None, json: Json = False) -> None:
 
     def work(console: Console) -> Shown:
         from unchoke.reports.text import render_runs_table
-        from unchoke.runs.lookup import list_runs
+        from unchoke.runs.lookup import stored_runs
 
-        rows = list_runs(out=out)
-        return {"runs": rows}, render_runs_table(rows), 0
+        rows = stored_runs(out=out)
+        return {"runs": [run.to_dict() for run in rows]}, render_runs_table(rows), 0
 
     show("runs list", json, work)
 
@@ -243,7 +243,7 @@ def runs_show(run: Run = "latest", out: Out = None, json: Json = False) -> None:
         from unchoke.runs.lookup import show_run
 
         record = show_run(run, out=out)
-        return record, render_run(record), 0
+        return record.to_dict(), render_run(record), 0
 
     show("runs show", json, work)
 
@@ -259,7 +259,7 @@ def runs_compare(
         from unchoke.runs.lookup import compare_runs
 
         records = compare_runs(runs, out=out)
-        return {"runs": records}, render_comparison(records), 0
+        return {"runs": [run.to_dict() for run in records]}, render_comparison(records), 0
 
     show("runs compare", json, work)
 
@@ -277,7 +277,7 @@ def runs_best(
         from unchoke.runs.lookup import best_run
 
         record = best_run(metric, out=out)
-        return record, render_run(record), 0
+        return record.to_dict(), render_run(record), 0
 
     show("runs best", json, work)
 
@@ -328,7 +328,7 @@ def presets_list(json: Json = False) -> None:
 
     def work(console: Console) -> Shown:
         from unchoke.core.presets import list_presets
-        from unchoke.reports.presets_text import render_presets
+        from unchoke.reports.text import render_presets
 
         found = list_presets()
         return {"presets": [preset.to_dict() for preset in found]}, render_presets(found), 0

@@ -62,11 +62,11 @@ class SceneDemo:
         }
 
     def to_text(self) -> str:
-        made, record = self.to_dict(), self.trained.record
+        made, record = self.to_dict(), self.trained.run_record
         tail = [
             ("tiles", f"{made['tiles']} with masks, listed in {self.tiled.manifest}"),
             ("mask", f"{made['mask']}, in its place on the map"),
-            ("report", f"{made['report']}, with {len(record['gallery'])} pieces of the mask beside the truth"),
+            ("report", f"{made['report']}, with {len(record.gallery)} pieces of the mask beside the truth"),
             ("next", "unchoke segment train SCENES --label LABELS.tif --preset satellite"),
         ]
         parts = [render_headline(record), render_metrics(record), render_timings(record), wrap(CAVEAT, indent=""), columns(tail)]

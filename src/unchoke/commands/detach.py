@@ -24,6 +24,7 @@ from unchoke.commands.results import FitResult
 from unchoke.core import atomic, listing
 from unchoke.core.errors import DataError, Interrupted, MachineError, UnchokeError, UsageError
 from unchoke.core.events import OnEvent
+from unchoke.core.record import Interval, RunRecord
 from unchoke.core.remembered import resolve_settings
 from unchoke.core.settings import typed_options
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option
@@ -108,19 +109,14 @@ class Watched:
         return render_fit_result(_as_record(self.result), report=", ".join(files))
 
 
-def _as_record(result: dict[str, Any]) -> dict[str, Any]:
+def _as_record(result: dict[str, Any]) -> RunRecord:
     """What a result tells of a record: metrics with their intervals, and times."""
     intervals = result.get("intervals", {})
     metrics = {
-        split: {name: _interval(value, intervals.get(split, {}).get(name)) for name, value in found.items()}
+        split: {name: Interval(value, *(intervals.get(split, {}).get(name) or ())) for name, value in found.items()}
         for split, found in result.get("metrics", {}).items()
     }
-    return {"run": result.get("run"), "metrics": metrics, "timings": result.get("timings", {})}
-
-
-def _interval(value: float | None, ends: list[float | None] | None) -> dict[str, float | None]:
-    low, high = ends or (None, None)
-    return {"value": value, "low": low, "high": high}
+    return RunRecord(run=str(result.get("run", "")), metrics=metrics, timings=result.get("timings", {}))
 
 
 def detach(command: str, data: str | Path | None = None, *, out: Path | str | None = None, **options: Any) -> Detached:

@@ -18,9 +18,11 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from unchoke.commands.results import plain_metrics
 from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.events import OnEvent, StageDone, StageStarted
 from unchoke.core.mixing import hash_ids
+from unchoke.core.record import Interval, RunRecord, TrainingRecord
 from unchoke.core.timers import StageTimers
 from unchoke.core.workspace import out_option
 from unchoke.features.encoders import EncoderSpec
@@ -34,7 +36,7 @@ from unchoke.training.data import Problem, ProblemKind
 from unchoke.training.heads.trained_head import load_head
 from unchoke.training.network.sources import ActivationSource, InputSource
 from unchoke.training.network.trained_network import RowsInMemory, TrainedNetwork, load_network, open_network, open_pictures
-from unchoke.training.scoring.judge import JUDGED, Judged, Outputs, judge, metrics_dict, run_head
+from unchoke.training.scoring.judge import JUDGED, Judged, Outputs, judge, run_head
 
 EXPORTED_FEATURES = "features.npz"
 EXPORTED_PIXELS = "pixels.npz"
@@ -45,26 +47,22 @@ _PIXELS = "pixels"
 class Evaluation:
     """Fresh scores of a run, beside what its record says."""
 
-    record: dict[str, Any]
+    record: RunRecord
     judged: Judged
     timings: dict[str, float]
     report_command: str
 
+    @property
+    def metrics(self) -> dict[str, dict[str, Interval]]:
+        return {split: scores.values for split, scores in self.judged.scores.items()}
+
     def to_dict(self) -> dict[str, Any]:
-        metrics = metrics_dict(self.judged.scores)
-        return {
-            "run": self.record["run"],
-            "metrics": {split: {name: one["value"] for name, one in found.items()} for split, found in metrics.items()},
-            "intervals": {
-                split: {name: [one["low"], one["high"]] for name, one in found.items()} for split, found in metrics.items()
-            },
-            "timings": self.timings,
-        }
+        return {"run": self.record.run, **plain_metrics(self.metrics), "timings": self.timings}
 
     def to_text(self) -> str:
-        fresh = {"metrics": metrics_dict(self.judged.scores), "timings": self.timings, "images_per_s": None}
-        declared = {"training": {"targets": self.record.get("training", {}).get("targets")}}
-        return render_fit_result({**self.record, **fresh, **declared}, next_command=self.report_command)
+        declared = TrainingRecord(targets=self.record.training.targets if self.record.training else None)
+        fresh = {"metrics": self.metrics, "timings": self.timings, "images_per_s": None, "training": declared}
+        return render_fit_result(self.record.model_copy(update=fresh), next_command=self.report_command)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +95,7 @@ def _report_command(found: FoundRun) -> str:
     """How to get the report of this very run: by its name in a workspace, by its folder where it was exported."""
     if found.workspace is None:
         return f"unchoke report {shlex.quote(str(found.folder))}"
-    return f"unchoke report {found.record['run']}{out_option(found.workspace.root)}"
+    return f"unchoke report {found.record.run}{out_option(found.workspace.root)}"
 
 
 def _open_head_run(found: FoundRun) -> Judgeable:
@@ -141,7 +139,7 @@ def _exported_pixels(found: FoundRun, sample_ids: Sequence[str]) -> NDArray[np.u
         raise UsageError(
             f"{found.folder} cannot be evaluated by itself: its pictures are not in it",
             why="all of the network was trained, from pixels, and those of the judged samples were too large for the export",
-            try_=f"unchoke evaluate {found.record['run']} in its workspace, or unchoke predict {found.folder} IMAGES here",
+            try_=f"unchoke evaluate {found.record.run} in its workspace, or unchoke predict {found.folder} IMAGES here",
         )
     place = {sample_id: row for row, sample_id in enumerate(load_shard_ids(file))}
     _refuse_missing([sample_id for sample_id in sample_ids if sample_id not in place])
@@ -154,7 +152,7 @@ def _load_judged(found: FoundRun) -> pd.DataFrame:
     table = load_predictions(found.folder / "predictions.csv")
     if not len(table):
         raise UsageError(
-            f"{found.record['run']} has nothing to be judged by",
+            f"{found.record.run} has nothing to be judged by",
             why="all of its samples were trained on: there was neither a val nor a test split",
             try_="unchoke fit DATA --test-share 0.15, or a split column with val and test",
         )
@@ -214,5 +212,5 @@ def _features_gone(missing: Sequence[str]) -> DataError:
 
 
 def _seed(found: FoundRun) -> int:
-    picked = [row["config"]["seed"] for row in found.record["sweep"] if row["picked"]]
+    picked = [row.config["seed"] for row in found.record.sweep if row.picked]
     return int(picked[0]) if picked else 0

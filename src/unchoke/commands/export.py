@@ -56,11 +56,11 @@ def export_run(
         for relative in _COPIED:
             (built / relative).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(found.folder / relative, built / relative)
-        export = _export_masks if found.draws_masks else _export_network if found.trains_network else _export_head
+        export = _export_masks if found.record.draws_masks else _export_network if found.trains_network else _export_head
         names, told = export(found, built, weights, listener)
     size_bytes = sum((to / name).stat().st_size for name in (*_COPIED, *names))
-    listener(Note(f"{found.record['run']} {told}"))
-    return {"folder": str(to), "run": found.record["run"], "size_bytes": size_bytes, "masks": found.draws_masks}
+    listener(Note(f"{found.record.run} {told}"))
+    return {"folder": str(to), "run": found.record.run, "size_bytes": size_bytes, "masks": found.record.draws_masks}
 
 
 def _export_head(found: FoundRun, built: Path, weights: Path | str | None, listener: OnEvent) -> tuple[list[str], str]:

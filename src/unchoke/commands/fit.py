@@ -31,10 +31,10 @@ from unchoke.photos.check_samples import Prepared, gate, prepare
 from unchoke.photos.manifest import save_manifest
 from unchoke.photos.resources import estimate_need
 from unchoke.runs.session import Session, open_session
+from unchoke.training.build_record import Material
 from unchoke.training.inputs import disk_bytes, prepare_inputs, trains_network
 from unchoke.training.network.distributed import FollowerResult, taking_part
 from unchoke.training.problem import build_problem
-from unchoke.training.record import Material
 from unchoke.training.run_training import Trainer, run_training
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from unchoke.commands.evaluate import load_predictions
-from unchoke.commands.results import FitResult
+from unchoke.commands.results import FitResult, plain_metrics
 from unchoke.core import atomic
 from unchoke.core.errors import DataError, UsageError
 from unchoke.core.events import Chosen, Event, Note, OnEvent
 from unchoke.core.fingerprint import digest
 from unchoke.core.metrics import format_metric, metric_label, metric_order
+from unchoke.core.record import Interval
 from unchoke.core.remembered import remember
 from unchoke.core.settings import Settings
 from unchoke.core.timers import StageTimers
@@ -37,7 +38,6 @@ from unchoke.reports.layout import columns
 from unchoke.reports.summary import ReportedMetric
 from unchoke.runs.experiment_store import ExperimentStore
 from unchoke.runs.session import Session
-from unchoke.training.data import ProblemKind
 from unchoke.training.scoring.scores import Scores, score
 
 OOF_FILE = "oof.csv"
@@ -105,8 +105,8 @@ def train_all_folds(one_fold: Callable[[int], FitResult], *, settings: Settings,
     """Call `one_fold` with 0, 1, 2, …; gather, judge and keep what the test sets were predicted to be."""
     results = [one_fold(fold) for fold in range(count_folds(settings))]
     oof = gather_oof(results, workspace)
-    task = results[0].record["task"]
-    pooled = judge_oof(oof, task["kind"], task["names"], settings=settings)
+    task = results[0].run_record.task
+    pooled = judge_oof(oof, task.kind, task.names, settings=settings)
     with ExperimentStore.open(workspace.experiments_file) as experiments:
         key = digest([experiments.run(result.run).key for result in results])
     result = FoldsResult(results, pooled, workspace.experiments / f"folds_{key[:8]}", workspace.root)
@@ -139,7 +139,7 @@ def gather_oof(results: Sequence[FitResult], workspace: Workspace) -> pd.DataFra
 def _refuse_uncovered(oof: pd.DataFrame, results: Sequence[FitResult], tables: Sequence[pd.DataFrame]) -> None:
     """Every sample validates once and is tested once, so both must be the same samples, as many as each run had."""
     validated = {name for table in tables for name in table.loc[table["split"] == "val", "sample_id"]}
-    sizes = {int(result.record["data"]["num_samples"]) for result in results} | {len(oof)}
+    sizes = {int(result.run_record.data.num_samples or 0) for result in results} | {len(oof)}
     if len(sizes) > 1 or not oof["sample_id"].is_unique or set(oof["sample_id"]) != validated:
         raise DataError(
             "the folds do not test every sample exactly once",
@@ -149,15 +149,15 @@ def _refuse_uncovered(oof: pd.DataFrame, results: Sequence[FitResult], tables: S
         )
 
 
-def judge_oof(oof: pd.DataFrame, kind: ProblemKind, names: Sequence[str], *, settings: Settings) -> Scores:
+def judge_oof(oof: pd.DataFrame, kind: str, names: Sequence[str], *, settings: Settings) -> Scores:
     """The scores of all out-of-fold predictions together, with intervals; weighted as the settings declare."""
     if kind == "regression":
         truth, predicted = (oof[[f"{what}/{name}" for name in names]].to_numpy(np.float32) for what in ("truth", "predicted"))
         plan = plan_targets(names, sums=settings.sums, weights=settings.target_weights, positive=settings.positive)
-        return score(kind, names, predicted, truth, seed=settings.seed, weights=plan.weights)
+        return score("regression", names, predicted, truth, seed=settings.seed, weights=plan.weights)
     codes = {what: pd.Categorical(oof[what], categories=list(names)).codes.astype(np.int64) for what in ("truth", "predicted")}
     logits = _as_logits(codes["predicted"], oof["confidence"].to_numpy(np.float64), num_classes=len(names))
-    scores = score(kind, names, logits, codes["truth"], seed=settings.seed)
+    scores = score("classification", names, logits, codes["truth"], seed=settings.seed)
     known = {name: value for name, value in scores.values.items() if name != "log_loss"}
     notes = [
         "of all predictions there is no log loss: predictions.csv keeps the probability of the predicted class alone",
@@ -209,16 +209,16 @@ class FoldsResult:
     def already_done(self) -> bool:
         return all(result.already_done for result in self.results)
 
-    def fold_metrics(self, fold: int) -> dict[str, dict[str, float | None]]:
+    def fold_metrics(self, fold: int) -> dict[str, Interval]:
         """The test metrics of one fold, with their intervals."""
-        return dict(self.results[fold].record["metrics"].get("test", {}))
+        return self.results[fold].run_record.metrics.get("test", {})
 
     def spreads(self) -> dict[str, Spread]:
         """Each test metric over the folds."""
         found: dict[str, list[float]] = {}
         for fold in range(len(self.results)):
             for name, one in self.fold_metrics(fold).items():
-                found.setdefault(name, []).extend([] if one["value"] is None else [one["value"]])
+                found.setdefault(name, []).extend([] if one.value is None else [one.value])
         return {
             name: Spread(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None, len(values))
             for name, values in found.items()
@@ -227,13 +227,18 @@ class FoldsResult:
 
     def to_record(self) -> dict[str, Any]:
         """What `folds.json` holds."""
-        sizes = [result.record["data"]["splits"]["test"] for result in self.results]
+        sizes = [result.run_record.data.splits["test"] for result in self.results]
         return {
             "schema": 1,
-            "task": self.results[0].record["task"],
+            "task": self.results[0].run_record.task.to_dict(),
             "num_samples": self.pooled.num_samples,
             "folds": [
-                {"fold": fold, "run": run, "num_test": size, "test": self.fold_metrics(fold)}
+                {
+                    "fold": fold,
+                    "run": run,
+                    "num_test": size,
+                    "test": {name: asdict(one) for name, one in self.fold_metrics(fold).items()},
+                }
                 for fold, (run, size) in enumerate(zip(self.runs, sizes, strict=True))
             ],
             "over_folds": {name: asdict(one) for name, one in self.spreads().items()},
@@ -242,9 +247,9 @@ class FoldsResult:
 
     def to_dict(self) -> dict[str, Any]:
         """As `FitResult.to_dict`, the test metrics being those of all folds' predictions together; times are summed."""
-        records, kept = [result.record for result in self.results], self.to_record()
-        stages = dict.fromkeys(stage for record in records for stage in record["timings"])
-        rates = [record["images_per_s"] for record in records if record["images_per_s"]]
+        records, kept = [result.run_record for result in self.results], self.to_record()
+        stages = dict.fromkeys(stage for record in records for stage in record.timings)
+        rates = [record.images_per_s for record in records if record.images_per_s]
         return {
             "run": self.run,
             "runs": self.runs,
@@ -252,14 +257,16 @@ class FoldsResult:
             "reports": [str(result.report) for result in self.results],
             "oof": str(self.oof_file),
             "already_done": self.already_done,
-            "metrics": {"test": {name: one.value for name, one in self.pooled.values.items()}},
-            "intervals": {"test": {name: [one.low, one.high] for name, one in self.pooled.values.items()}},
+            **plain_metrics({"test": self.pooled.values}),
             "over_folds": kept["over_folds"],
             "folds": kept["folds"],
-            "timings": {stage: sum(record["timings"].get(stage, 0.0) for record in records) for stage in stages},
+            "timings": {stage: sum(record.timings.get(stage, 0.0) for record in records) for stage in stages},
             "images_per_s": rates[0] if rates else None,
-            "memory": {what: _most(records, what) for what in ("planned_bytes", "measured_bytes")},
-            "num_quarantined": len(records[-1]["quarantine"]),
+            "memory": {
+                "planned_bytes": _most(record.memory.planned_bytes for record in records),
+                "measured_bytes": _most(record.memory.measured_bytes for record in records),
+            },
+            "num_quarantined": len(records[-1].quarantine or []),
         }
 
     def to_text(self) -> str:
@@ -300,6 +307,6 @@ def _spread_cells(name: str, spread: Spread | None) -> tuple[str, str]:
     return format_metric(name, spread.mean), deviation
 
 
-def _most(records: Sequence[dict[str, Any]], what: str) -> int | None:
+def _most(figures: Iterable[float | None]) -> float | None:
     """The largest of a memory figure over the folds; None where nobody planned or measured it."""
-    return max((found for record in records if (found := record["memory"][what]) is not None), default=None)
+    return max((figure for figure in figures if figure is not None), default=None)

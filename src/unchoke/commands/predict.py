@@ -126,7 +126,7 @@ def predict(
     saved_to = Path(to) if to is not None else None
     if saved_to is not None:
         _save(saved_to, rows)
-    return Predictions(str(found.record["run"]), rows, failed, saved_to)
+    return Predictions(found.record.run, rows, failed, saved_to)
 
 
 @dataclass(frozen=True)

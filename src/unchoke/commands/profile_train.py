@@ -16,14 +16,15 @@ from unchoke.commands.fit import prepare_training
 from unchoke.core.errors import DataError, Interrupted
 from unchoke.core.events import OnEvent
 from unchoke.core.findings import Finding
+from unchoke.core.record import ProfileRecord, RunRecord
 from unchoke.core.timeline import Timeline
 from unchoke.core.workspace import out_option
 from unchoke.photos.check_samples import prepare
 from unchoke.reports.profile_top import render_profiled_training
 from unchoke.runs.own_chokes import diagnose_run
 from unchoke.runs.session import Session, open_session
+from unchoke.training.build_record import as_typed, machine_facts
 from unchoke.training.profiled import plan_profile, profile_record, profiling, too_short
-from unchoke.training.record import as_typed, machine_facts
 from unchoke.training.run_training import Trainer
 from unchoke.training.step_profiler import StepProfiler
 
@@ -48,7 +49,7 @@ class TrainingProfile:
 
     def to_text(self) -> str:
         return render_profiled_training(
-            self.profile,
+            ProfileRecord.of(self.profile),
             self.step,
             self.findings,
             undisturbed=self.undisturbed,
@@ -120,12 +121,12 @@ def _step_of(session: Session, profiler: StepProfiler) -> dict[str, Any]:
 def _findings(session: Session, profiler: StepProfiler) -> list[Finding]:
     """What held the steps back: as of a run that had nothing but them."""
     timed = _timed(session, profiler)
-    record = {
-        "command": as_typed("train", session.settings),
-        "choices": [choice.to_dict() for choice in session.choices],
-        "machine": machine_facts(session),
-        "planned_epochs": session.settings.epochs,
-        "timings": {"train": timed.wall_s},
-        "timeline": {"train": timed.to_dict()},
-    }
+    record = RunRecord(
+        command=as_typed("train", session.settings),
+        choices=session.choices,
+        machine=machine_facts(session),
+        planned_epochs=session.settings.epochs,
+        timings={"train": timed.wall_s},
+        timeline={"train": timed},
+    )
     return diagnose_run(record, out=out_option(session.workspace.root), min_saved_s=0.0)

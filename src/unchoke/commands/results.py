@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from unchoke.core.choices import Choice
 from unchoke.core.findings import Finding
+from unchoke.core.record import Interval, RunRecord
 from unchoke.core.units import format_bytes, format_count, format_seconds
 from unchoke.core.workspace import out_option
 from unchoke.reports.profile_top import render_profile
@@ -18,13 +20,18 @@ from unchoke.reports.text import render_choices, render_fit_result
 class FitResult:
     """A recorded run. `already_done` says that nothing had to be run."""
 
-    record: dict[str, Any] = field(repr=False)
+    run_record: RunRecord = field(repr=False)
     workspace: Path
     already_done: bool = False
 
     @property
     def run(self) -> str:
-        return str(self.record["run"])
+        return self.run_record.run
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The run's record in plain values, as in `record.json`."""
+        return self.run_record.to_dict()
 
     @property
     def folder(self) -> Path:
@@ -35,36 +42,41 @@ class FitResult:
         return self.folder / "report.html"
 
     def to_dict(self) -> dict[str, Any]:
-        metrics = self.record["metrics"]
+        record, plain = self.run_record, self.record
         return {
             "run": self.run,
             "workspace": str(self.workspace),
             "report": str(self.report),
             "already_done": self.already_done,
-            "metrics": {split: {name: one["value"] for name, one in found.items()} for split, found in metrics.items()},
-            "intervals": {
-                split: {name: [one["low"], one["high"]] for name, one in found.items()} for split, found in metrics.items()
-            },
-            "timings": self.record["timings"],
-            "timeline": self.record.get("timeline", {}),
-            "chokes": self.record.get("chokes", []),
-            "profile": self.record.get("profile"),
-            "images_per_s": self.record["images_per_s"],
-            "memory": self.record["memory"],
-            "num_quarantined": len(self.record["quarantine"]),
-            "choices": self.record["choices"],
+            **plain_metrics(record.metrics),
+            "timings": record.timings,
+            "timeline": plain.get("timeline", {}),
+            "chokes": plain.get("chokes", []),
+            "profile": plain.get("profile"),
+            "images_per_s": record.images_per_s,
+            "memory": plain.get("memory", {}),
+            "num_quarantined": len(record.quarantine or []),
+            "choices": plain.get("choices", []),
         }
 
     def to_text(self) -> str:
-        done = f"{self.run} is done: the same data and settings gave this\n\n" if self.already_done else ""
-        inputs = " --inputs TABLE.csv" if self.record["data"].get("inputs_summary") else ""
-        next_command = f"unchoke predict {self.run} PHOTOS{inputs}{out_option(self.workspace)}"
-        return done + self.profile_text() + render_fit_result(self.record, report=str(self.report), next_command=next_command)
+        inputs = " --inputs TABLE.csv" if self.run_record.data.inputs_summary else ""
+        return self.text_with(f"unchoke predict {self.run} PHOTOS{inputs}{out_option(self.workspace)}")
 
-    def profile_text(self) -> str:
-        """What was profiled on the way, by this very command."""
-        profile = None if self.already_done else self.record.get("profile")
-        return f"{render_profile(profile, root=self.workspace)}\n\n" if profile else ""
+    def text_with(self, next_command: str) -> str:
+        """The result in words, ending with what to type next; before it, what was profiled on the way."""
+        done = f"{self.run} is done: the same data and settings gave this\n\n" if self.already_done else ""
+        profile = None if self.already_done else self.run_record.profile
+        profiled = f"{render_profile(profile, root=self.workspace)}\n\n" if profile else ""
+        return done + profiled + render_fit_result(self.run_record, report=str(self.report), next_command=next_command)
+
+
+def plain_metrics(metrics: Mapping[str, Mapping[str, Interval]]) -> dict[str, Any]:
+    """Values and intervals by split and name, as `--json` has them."""
+    return {
+        "metrics": {split: {name: one.value for name, one in found.items()} for split, found in metrics.items()},
+        "intervals": {split: {name: [one.low, one.high] for name, one in found.items()} for split, found in metrics.items()},
+    }
 
 
 @dataclass(frozen=True)

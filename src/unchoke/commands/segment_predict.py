@@ -89,7 +89,7 @@ def segment_predict(
         )
         masks = drawing.draw(weights)
     return SegmentPredictResult(
-        run=str(found.record["run"]),
+        run=found.record.run,
         folder=folder,
         masks=masks,
         findings=drawing.findings,
@@ -138,7 +138,7 @@ class Drawing:
         return [entry for entry in entries if entry is not None]
 
     def _work(self, facts: SceneFacts, depends_on: dict[str, Any]) -> MaskWork:
-        run, probabilities = str(self._found.record["run"]), self._probabilities
+        run, probabilities = self._found.record.run, self._probabilities
         return MaskWork.of(facts, self._plan(facts), self._folder, depends_on=depends_on, probabilities=probabilities, run=run)
 
     def _plan(self, facts: SceneFacts) -> StitchPlan:
@@ -158,7 +158,7 @@ class Drawing:
         if not works:
             return {}
         session, unfinished = self._session, self._folder / UNFINISHED
-        with session.stage("network", str(self._found.record["run"])):
+        with session.stage("network", self._found.record.run):
             held_bytes = max(work.plan.held_bytes for work in works)
             batch = choose_batch(session, spec, held_bytes=held_bytes, keep_in=unfinished)
             predictor = open_predictor(spec, batch=batch)
@@ -267,11 +267,10 @@ def _lacking(used: EngineUse, policy: Policy) -> str | None:
 
 def _refuse_other_runs(found: FoundRun) -> None:
     record = found.record
-    kind = record.get("task", {}).get("kind")
-    if kind != "segmentation":
+    if not record.draws_masks:
         raise UsageError(
-            f"{record.get('run', found.folder)} draws no masks",
-            why=f"it is a run of {kind}, not of segmentation",
+            f"{record.run or found.folder} draws no masks",
+            why=f"it is a run of {record.task.kind}, not of segmentation",
             try_="unchoke predict for that run; or train one that does: unchoke segment train SCENES",
         )
 
@@ -279,7 +278,7 @@ def _refuse_other_runs(found: FoundRun) -> None:
 def _default_folder(found: FoundRun, out: Path | str | None) -> Path:
     """Each run has a folder of its own, so that none overwrites what another drew."""
     root = found.workspace.root if found.workspace is not None else Path(out) if out is not None else DEFAULT_ROOT
-    return root / MASKS / safe_name(str(found.record["run"]))
+    return root / MASKS / safe_name(found.record.run)
 
 
 def _settings(trained: TrainedSegmenter, scenes: str, *, memory: str | None, device: str | None) -> Settings:

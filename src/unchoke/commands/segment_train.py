@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from unchoke.commands.results import FitResult
 from unchoke.core import atomic
 from unchoke.core.errors import UsageError
 from unchoke.core.events import OnEvent
+from unchoke.core.record import DataRecord, EncoderRecord, Interval, PatchesRecord, RunRecord, TaskRecord
 from unchoke.core.settings import OF_TILES, flag
 from unchoke.core.units import format_count
 from unchoke.core.workspace import out_option
@@ -34,15 +36,14 @@ from unchoke.masks.patch_features import extract_pyramids
 from unchoke.masks.prepare_patches import PatchMaterial, prepare_patches
 from unchoke.masks.segmenter import PYRAMID, WHOLE
 from unchoke.masks.trained_segmenter import HEAD_FILE, TrainedSegmenter, load_segmenter
-from unchoke.reports.text import render_fit_result
-from unchoke.runs.run_rows import RunRow
+from unchoke.runs.experiment_store import RunRow
 from unchoke.runs.session import Session, open_session
 from unchoke.scenes.expression import parse_expression
 from unchoke.scenes.raster import read_box
+from unchoke.training.build_record import Judgement, Origin, Trained, as_typed, build_record
 from unchoke.training.network.distributed import FollowerResult, taking_part
 from unchoke.training.network.network_trainer import NetworkTrainer
 from unchoke.training.profiled import profiled_if_asked
-from unchoke.training.record import Trained, as_typed, versions
 from unchoke.training.run_training import Trainer, record_run
 
 JUDGED = ("val", "test")
@@ -58,9 +59,7 @@ class SegmentResult(FitResult):
         return {**super().to_dict(), "baseline": record.get("baseline"), "patches": record["data"]["patches"]}
 
     def to_text(self) -> str:
-        done = f"{self.run} is done: the same data and settings gave this\n\n" if self.already_done else ""
-        next_command = f"unchoke segment predict {self.run} SCENES{out_option(self.workspace)}"
-        return done + self.profile_text() + render_fit_result(self.record, report=str(self.report), next_command=next_command)
+        return self.text_with(f"unchoke segment predict {self.run} SCENES{out_option(self.workspace)}")
 
 
 def segment_train(
@@ -121,10 +120,10 @@ def _trains_whole(session: Session) -> bool:
 
 def _run(
     session: Session, material: PatchMaterial, features: Extraction | None, trainer: Trainer, notes: Sequence[str]
-) -> tuple[dict[str, Any], bool]:
+) -> tuple[RunRecord, bool]:
     """Train, judge and record; return the record, and whether it was there already."""
 
-    def make(run: RunRow, folder: Path) -> dict[str, Any]:
+    def make(run: RunRow, folder: Path) -> RunRecord:
         with profiled_if_asked(session, run.name) as profiled, session.stage("train", trainer.detail):
             trained = trainer.train(folder)
         trained.save(folder / HEAD_FILE, {"unchoke": __version__})
@@ -135,8 +134,9 @@ def _run(
             baseline = _judge_baseline(session, material)
         with session.stage("report", "gallery"):
             pictures = _gallery(session, material, features, segmenter)
-            about = {"notes": [*notes, *_notes(scores)], **pictures, **baseline, **profiled.about()}
-            record = _record(session, run, material, features, trained, scores) | about
+            origin, judgement = _origin(session, material, features), _judgement(scores, notes)
+            more = {**pictures, **baseline, **profiled.about()}
+            record = build_record(session, run, origin, trained, judgement, **more)
             atomic.write_text(folder / "predictions.csv", _patch_table(material, trained))
             atomic.write_json(folder / "history.json", trained.history)
         return record
@@ -218,76 +218,42 @@ def _gallery(session: Session, material: PatchMaterial, features: Extraction | N
     return {"gallery": gallery, "legend": legend}
 
 
-def _record(
-    session: Session,
-    run: RunRow,
-    material: PatchMaterial,
-    features: Extraction | None,
-    trained: Trained,
-    scores: dict[str, MaskScores],
-) -> dict[str, Any]:
-    """The run's record as a report and a comparison read it. Timings are filled in when all is written."""
-    settings, spec = session.settings, material.spec
-    seconds = session.timers.seconds.get("extract", 0.0)
+def _origin(session: Session, material: PatchMaterial, features: Extraction | None) -> Origin:
+    """What the record says of the scenes, their patches and the network."""
+    spec, counts = material.spec, Counter(patch.split for patch in material.patches)
+    data = DataRecord(
+        source=session.settings.data,
+        num_samples=len(material.patches),
+        num_quarantined=len(material.quarantined),
+        splits={name: counts[name] for name in ("train", "val", "test")},
+        scenes=[scene.scene_id for scene in material.facts],
+        bands=list(material.facts[0].band_names),
+        patches=PatchesRecord(patch_px=spec.patch_px, overlap_px=material.overlap_px, manifest=material.manifest.name),
+    )
+    encoder = {
+        "name": spec.encoder,
+        "weights_sha256": spec.weights_sha256,
+        **(features.engine if features else {"engine": "torch", "precision": "f32"}),
+        "fingerprint": features.fingerprint if features else "",
+        "num_augmented": features.store.num_views - 1 if features else 0,
+        "image_px": spec.patch_px,
+        "pyramid": spec.to_dict(),
+    }
+    task = TaskRecord(kind="segmentation", names=list(material.class_names))
     num_run = features.num_items_run if features else 0
-    return {
-        "schema": 1,
-        "run": run.name,
-        "title": Path(settings.data).name or settings.data,
-        "created_at": run.created_at,
-        "command": run.command,
-        "versions": versions(),
-        "task": {"kind": "segmentation", "names": list(material.class_names)},
-        "data": _about_data(settings.data, material),
-        "encoder": {
-            "name": spec.encoder,
-            "weights_sha256": spec.weights_sha256,
-            **(features.engine if features else {"engine": "torch", "precision": "f32"}),
-            "fingerprint": features.fingerprint if features else "",
-            "num_augmented": features.store.num_views - 1 if features else 0,
-            "image_px": spec.patch_px,
-            "pyramid": spec.to_dict(),
-        },
-        "choices": [choice.to_dict() for choice in session.choices],
-        "findings": [finding.to_dict() for finding in material.findings],
-        "quarantine": [entry.to_dict() for entry in material.quarantined],
-        "timings": dict(session.timers.seconds),
-        "images_per_s": num_run / seconds if num_run and seconds else None,
-        "memory": {"planned_bytes": None, "measured_bytes": None},
-        "selection_metric": trained.metric,
-        "metrics": {
-            split: {name: {"value": value, "low": None, "high": None} for name, value in found.metrics().items()}
-            for split, found in scores.items()
-        },
-        "per_class": {split: found.per_class for split, found in scores.items() if split == "test"},
-        "confusion": {split: found.confusion for split, found in scores.items() if split == "test"},
-        "calibration": None,
-        "history": trained.history,
-        "sweep": trained.sweep,
-        "mistakes": [],
-        "scatter": [],
-        **trained.about,
-    }
+    return Origin(task, data, EncoderRecord(**encoder), material.findings, material.quarantined, num_run)
 
 
-def _about_data(source: str, material: PatchMaterial) -> dict[str, Any]:
-    counts = {name: sum(patch.split == name for patch in material.patches) for name in ("train", "val", "test")}
-    return {
-        "source": source,
-        "num_samples": len(material.patches),
-        "num_quarantined": len(material.quarantined),
-        "splits": counts,
-        "scenes": [scene.scene_id for scene in material.facts],
-        "bands": list(material.facts[0].band_names),
-        "patches": {"patch_px": material.spec.patch_px, "overlap_px": material.overlap_px, "manifest": material.manifest.name},
-    }
-
-
-def _notes(scores: dict[str, MaskScores]) -> list[str]:
-    notes = ["figures are over pixels of stitched masks; neighbouring pixels are alike, so no interval is given"]
+def _judgement(scores: dict[str, MaskScores], notes: Sequence[str]) -> Judgement:
+    own = ["figures are over pixels of stitched masks; neighbouring pixels are alike, so no interval is given"]
     if "test" not in scores:
-        notes.append("no test area: the figures are those of the validation patches, which also picked the epoch")
-    return notes
+        own.append("no test area: the figures are those of the validation patches, which also picked the epoch")
+    return Judgement(
+        {split: {name: Interval(value) for name, value in found.metrics().items()} for split, found in scores.items()},
+        {split: found.per_class for split, found in scores.items() if split == "test"},
+        {split: found.confusion for split, found in scores.items() if split == "test"},
+        notes=[*notes, *own],
+    )
 
 
 def _patch_table(material: PatchMaterial, trained: Trained) -> str:

@@ -19,8 +19,8 @@ from unchoke.core.fingerprint import hash_int
 from unchoke.core.metrics import in_order
 from unchoke.masks.paint import IGNORED, as_hex, class_colours, paint_bands, paint_error, paint_mask, paint_overlay
 from unchoke.masks.stitch import blend_window
+from unchoke.reports.page import make_sharp_thumbnail, make_thumbnail
 from unchoke.reports.summary import SPLIT_WORDS
-from unchoke.reports.thumbnails import make_sharp_thumbnail, make_thumbnail
 
 if TYPE_CHECKING:
     from unchoke.masks.patches import Patch, PatchReader

@@ -21,8 +21,8 @@ from unchoke.notebooks.notebook_text import (
     total_words,
     verdict_counts,
 )
-from unchoke.reports.bars import share_bar
 from unchoke.reports.page import environment, page_parts
+from unchoke.reports.svg import share_bar
 
 _STYLES = ("report.css", "notebook.css")
 _LONGEST_SOURCE = 400  # lines; what is longer is cut, with a word

@@ -1,21 +1,27 @@
-"""Charts with axes as inline SVG: learning curves, reliability, truth against prediction. Pure functions of numbers.
+"""Charts as inline SVG: learning curves, reliability, truth against prediction, confusions. Pure functions of numbers.
 
 Colours come from CSS classes of the page, so one drawing serves light and dark. Nothing is fetched, nothing is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from markupsafe import Markup
 
 from unchoke.core.units import format_number
+from unchoke.reports.layout import shorten
 from unchoke.reports.svg import Scale, figure, join, label, line, nice_ticks, path, tag
 
 _WIDTH, _HEIGHT = 440.0, 284.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 14.0, 44.0, 40.0
 _MOST_POINTS = 1500
+MOST_CLASSES = 50
+_LONGEST_NAME = 20
+_CHARACTER_PX = 6.6
+_ROOM_FOR_COUNTS_PX = 24
 
 
 @dataclass(frozen=True)
@@ -112,21 +118,27 @@ def tick_labels(ticks: Sequence[float], *, percent: bool = False) -> Callable[[f
     return lambda value: f"{value * factor:,.{digits}f}{unit}"
 
 
-def reliability_chart(ident: str, bins: Sequence[Mapping[str, float]]) -> Markup:
+class ReliabilityPoint(NamedTuple):
+    """Answers given with about one confidence: how sure they were, how many of them were right, how many there are."""
+
+    confidence: float
+    accuracy: float
+    num_answers: float
+
+
+def reliability_chart(ident: str, bins: Sequence[ReliabilityPoint]) -> Markup:
     """How often the model was right among answers given with a certain confidence; the diagonal is perfect honesty."""
     side, left, bottom = 330.0, 48.0, 42.0
     x_scale, y_scale = Scale(0, 1, left, side - 22), Scale(0, 1, side - bottom, 14)
     body = _unit_axes(x_scale, y_scale, "confidence of the answer", "share that was right")
     body.append(line(x_scale(0), y_scale(0), x_scale(1), y_scale(1), "ideal"))
-    largest = max(item["count"] for item in bins)
-    for item in bins:
-        x, y = x_scale(item["confidence"]), y_scale(item["accuracy"])
-        told = tag(
-            "title", f"confidence {item['confidence']:.0%}: right for {item['accuracy']:.0%} of {item['count']:,.0f} answers"
-        )
-        body.append(line(x, y, x, y_scale(item["confidence"]), "stem"))
-        body.append(tag("circle", told, cx=x, cy=y, r=3 + 8 * (item["count"] / largest) ** 0.5, class_="bubble s1"))
-    description = "; ".join(f"at confidence {item['confidence']:.2f} right for {item['accuracy']:.2f}" for item in bins)
+    largest = max(point.num_answers for point in bins)
+    for sure, right, count in bins:
+        x, y = x_scale(sure), y_scale(right)
+        told = tag("title", f"confidence {sure:.0%}: right for {right:.0%} of {count:,.0f} answers")
+        body.append(line(x, y, x, y_scale(sure), "stem"))
+        body.append(tag("circle", told, cx=x, cy=y, r=3 + 8 * (count / largest) ** 0.5, class_="bubble s1"))
+    description = "; ".join(f"at confidence {sure:.2f} right for {right:.2f}" for sure, right, _ in bins)
     return figure(ident, "Reliability diagram", description, body, width_px=side, height_px=side)
 
 
@@ -162,3 +174,94 @@ def scatter_chart(ident: str, name: str, truth: Sequence[float], predicted: Sequ
     body.append(label("predicted", left + 4, 26, class_="label soft"))
     description = f"{len(truth)} samples; the diagonal marks perfect predictions"
     return figure(ident, f"{name}: predicted against true values", description, body, width_px=side, height_px=side)
+
+
+def most_mistaken(matrix: Sequence[Sequence[int]], *, limit: int = MOST_CLASSES) -> list[int]:
+    """The classes to draw: all of them, or the `limit` with the most mistakes, in their usual order."""
+    if len(matrix) <= limit:
+        return list(range(len(matrix)))
+    mistakes = [sum(row) + sum(other[place] for other in matrix) - 2 * row[place] for place, row in enumerate(matrix)]
+    worst = sorted(range(len(matrix)), key=lambda place: -mistakes[place])[:limit]
+    return sorted(worst)
+
+
+def confusion_chart(ident: str, matrix: Sequence[Sequence[int]], names: Sequence[str], *, in_percent: bool = False) -> Markup:
+    """`matrix[truth][answer]` counts: rows are the truth, columns the answers, shading is the share of the whole row. Correct
+    answers and mistakes have different hues, so that mistakes stand out.
+
+    In the cells stand the counts, or the shares `in_percent`, where counts (of pixels) would be too long.
+    """
+    chosen = most_mistaken(matrix)
+    cell = cell_px(len(chosen))
+    margin = 14 + _CHARACTER_PX * max(min(len(names[place]), _LONGEST_NAME) for place in chosen)
+    top, size = margin + 12, cell * len(chosen)
+    body = [
+        *_grid(len(chosen), cell, margin, top),
+        *_names(chosen, names, cell, margin, top),
+        *_cells(matrix, chosen, names, cell, margin, top, in_percent=in_percent),
+    ]
+    body.append(label("answer", margin + size, 12, anchor="end", class_="label soft"))
+    body.append(label("truth", margin - 8, top - 8, anchor="end", class_="label soft"))
+    right = sum(matrix[place][place] for place in range(len(matrix)))
+    description = (
+        f"{len(matrix)} classes; {right:,} of {sum(map(sum, matrix)):,} answers lie on the diagonal, where they are right"
+    )
+    return figure(ident, "Confusion matrix", description, body, width_px=margin + size + 24, height_px=top + size + 6)
+
+
+def cell_px(num_classes: int) -> float:
+    """The side of a cell: generous for few classes, small enough that fifty fit a page."""
+    return float(max(15, min(44, 620 // max(1, num_classes))))
+
+
+def _grid(count: int, cell: float, left: float, top: float) -> Iterator[Markup]:
+    size, every = cell * count, 1 if count <= 25 else 5
+    yield tag("rect", x=left, y=top, width=size, height=size, class_="ground")
+    for place in range(0, count + 1, every):
+        yield line(left, top + place * cell, left + size, top + place * cell, "grid")
+        yield line(left + place * cell, top, left + place * cell, top + size, "grid")
+
+
+def _names(chosen: Sequence[int], names: Sequence[str], cell: float, left: float, top: float) -> Iterator[Markup]:
+    class_ = "label" if cell >= 18 else "label small"
+    for place, index in enumerate(chosen):
+        name, middle = shorten(names[index], _LONGEST_NAME), (place + 0.5) * cell
+        yield label(name, left - 8, top + middle + 4, anchor="end", class_=class_)
+        x, y = left + middle + 4, top - 8
+        yield label(name, x, y, class_=class_, transform=f"rotate(-90 {x:.1f} {y:.1f})")
+
+
+def _cells(
+    matrix: Sequence[Sequence[int]],
+    chosen: Sequence[int],
+    names: Sequence[str],
+    cell: float,
+    left: float,
+    top: float,
+    *,
+    in_percent: bool,
+) -> Iterator[Markup]:
+    for row, truth in enumerate(chosen):
+        total = sum(matrix[truth])
+        for column, answer in enumerate(chosen):
+            count = matrix[truth][answer]
+            if count > 0:
+                told = _told(names[truth], names[answer], count, total)
+                shown = f"{count / total * 100:.0f} %" if in_percent else f"{count:,}"
+                yield _cell(left + column * cell, top + row * cell, cell, shown, count / total, told, hit=truth == answer)
+
+
+def _told(truth: str, answer: str, count: int, total: int) -> str:
+    verb = "recognised" if truth == answer else f"called {shorten(answer, 60)}"
+    return f"{shorten(truth, 60)} {verb}: {count:,} of {total:,} ({count / total:.0%})"
+
+
+def _cell(x: float, y: float, side: float, shown: str, share: float, told: str, *, hit: bool) -> Markup:
+    class_ = "hit" if hit else "miss"
+    rect = tag("rect", x=x + 1, y=y + 1, width=side - 2, height=side - 2, rx=2, class_=class_, fill_opacity=0.12 + 0.88 * share)
+    inside = [tag("title", told), rect]
+    if side >= _ROOM_FOR_COUNTS_PX:
+        inside.append(
+            label(shown, x + side / 2, y + side / 2 + 4, anchor="middle", class_="count on" if share > 0.45 else "count")
+        )
+    return tag("g", *inside, class_="cell")

@@ -1,59 +1,45 @@
 """What the report shows class by class: confusions, per-class figures, balance, calibration.
 
-In comes a record in JSON types, any part of which may be missing or odd; out come plain values for the template, or None where
-there is nothing to show.
+In comes a record or a part of it, out come plain values for the template, or None where there is nothing to show.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from unchoke.core.metrics import format_metric, metric_label
-from unchoke.reports import bars, charts, matrix, summary
-from unchoke.reports.summary import number
+from unchoke.reports import charts, summary
+from unchoke.reports.svg import share_bar, stacked_bar
+
+if TYPE_CHECKING:
+    from unchoke.core.record import CalibrationRecord, ClassRecord, DataRecord, RunRecord
 
 Model = dict[str, Any]
 _SPLIT_ORDER = ("train", "val", "test")
 _MOST_TABULATED = 20
 
 
-def class_names(record: Mapping[str, Any], count: int) -> list[str]:
+def class_names(record: RunRecord, count: int) -> list[str]:
     """A name for each of `count` classes: the task's, the per-class table's, or the number."""
-    named = summary.section(record, "task").get("names")
-    names = [str(name) for name in named] if isinstance(named, list) else []
+    names = record.task.names
     if len(names) < count:
-        names = [str(row.get("name", "")) for row in summary.rows(summary.section(record, "per_class"), "test")]
+        names = [row.name for row in record.per_class.get("test", [])]
     return names[:count] if len(names) >= count else [f"class {place}" for place in range(count)]
 
 
-def square_counts(value: Any) -> list[list[int]] | None:
-    """`value` as a square matrix of counts, or None if it is anything else."""
-    if not isinstance(value, list) or not value:
-        return None
-    for row in value:
-        if (
-            not isinstance(row, list)
-            or len(row) != len(value)
-            or any((number(item) or 0) < 0 or number(item) is None for item in row)
-        ):
-            return None
-    return [[int(item) for item in row] for row in value]
-
-
-def confusion(record: Mapping[str, Any]) -> Model | None:
+def confusion(record: RunRecord) -> Model | None:
     """The matrix of the test split (else validation's) and the pairs most often confused."""
-    held = summary.section(record, "confusion")
-    for split in ("test", "val"):
-        counts = square_counts(held.get(split))
-        if counts and any(map(sum, counts)):
+    for split in summary.SPLITS:
+        counts = record.confusion.get(split, [])
+        if _is_square(counts) and any(map(sum, counts)):
             names = class_names(record, len(counts))
             return {
                 "split": summary.SPLIT_WORDS[split],
-                "noun": "pixel" if summary.is_segmentation(record) else "image",
-                "chart": matrix.confusion_chart("confusion", counts, names, in_percent=summary.is_segmentation(record)),
+                "noun": "pixel" if record.draws_masks else "image",
+                "chart": charts.confusion_chart("confusion", counts, names, in_percent=record.draws_masks),
                 "num_classes": len(counts),
-                "num_drawn": len(matrix.most_mistaken(counts)),
+                "num_drawn": len(charts.most_mistaken(counts)),
                 "pairs": [(pair, f"{pair.share * 100:.0f} %") for pair in summary.confused_pairs(counts, names)],
                 "table": {"header": ["truth", *names], "rows": [[name, *row] for name, row in zip(names, counts, strict=True)]}
                 if len(counts) <= _MOST_TABULATED
@@ -62,14 +48,17 @@ def confusion(record: Mapping[str, Any]) -> Model | None:
     return None
 
 
-def per_class(record: Mapping[str, Any]) -> Model | None:
+def _is_square(counts: Sequence[Sequence[int]]) -> bool:
+    return all(len(row) == len(counts) and min(row) >= 0 for row in counts)
+
+
+def per_class(record: RunRecord) -> Model | None:
     """Precision, recall, F1 (for masks IoU as well) and support of each class; hardest classes can be sorted to the top."""
-    held = summary.section(record, "per_class")
-    masks = summary.is_segmentation(record)
+    masks = record.draws_masks
     keys = ("iou", "f1", "precision", "recall") if masks else ("precision", "recall", "f1")
     leading = "iou" if masks else "f1"
-    for split in ("test", "val"):
-        rows = [_class_row(row, keys, leading) for row in summary.rows(held, split)]
+    for split in summary.SPLITS:
+        rows = [_class_row(row, keys, leading) for row in record.per_class.get(split, [])]
         if rows:
             return {
                 "split": summary.SPLIT_WORDS[split],
@@ -81,20 +70,20 @@ def per_class(record: Mapping[str, Any]) -> Model | None:
     return None
 
 
-def _class_row(row: Mapping[str, Any], keys: Sequence[str], leading: str) -> Model:
-    shares = {key: number(row.get(key)) for key in keys}
-    drawn = shares[leading]
+def _class_row(row: ClassRecord, keys: Sequence[str], leading: str) -> Model:
+    shares: list[float | None] = [None if (share := getattr(row, key)) is None else float(share) for key in keys]
+    drawn = getattr(row, leading)
     return {
-        "name": str(row.get("name", "")),
-        "shares": [(share, "" if share is None else f"{share * 100:.1f} %") for share in shares.values()],
-        "bar": bars.share_bar(drawn) if drawn is not None else None,
-        "support": number(row.get("support")),
+        "name": row.name,
+        "shares": [(share, "" if share is None else f"{share * 100:.1f} %") for share in shares],
+        "bar": share_bar(drawn) if drawn is not None else None,
+        "support": None if row.support is None else float(row.support),
     }
 
 
-def balance(record: Mapping[str, Any]) -> Model | None:
+def balance(record: RunRecord) -> Model | None:
     """How many images (for masks pixels) of each class each split holds."""
-    counts = class_counts(record)
+    counts = class_counts(record.data)
     splits = [split for split in _SPLIT_ORDER if split in counts] + [split for split in counts if split not in _SPLIT_ORDER]
     names = list(dict.fromkeys(name for split in splits for name in counts[split]))
     if not names:
@@ -105,33 +94,38 @@ def balance(record: Mapping[str, Any]) -> Model | None:
     for name in sorted(names, key=lambda name: (-totals[name], name)):
         own = [counts[split].get(name, 0) for split in splits]
         parts = [(f"{splits[place]}: {count:,}", count / largest, f"s{place + 1}") for place, count in enumerate(own)]
-        rows.append({"name": name, "counts": own, "total": totals[name], "bar": bars.stacked_bar(parts)})
+        rows.append({"name": name, "counts": own, "total": totals[name], "bar": stacked_bar(parts)})
     labels = [(summary.SPLIT_WORDS.get(split, split), f"s{place + 1}") for place, split in enumerate(splits)]
-    masks = summary.is_segmentation(record)
+    masks = record.draws_masks
     judged = "mean IoU" if masks else "balanced accuracy"
     words = {"noun": "pixels" if masks else "images", "judged": f"{judged} and macro F1"}
     return {**words, "splits": labels, "rows": rows, "ratio": largest / max(1, min(totals.values()))}
 
 
-def class_counts(record: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+def class_counts(data: DataRecord) -> dict[str, dict[str, int]]:
     """Images of each class in each split; splits that hold none are left out."""
-    held = summary.section(summary.section(record, "data"), "class_counts")
-    found: dict[str, dict[str, int]] = {}
-    for split in held:
-        counts = {name: number(count) for name, count in summary.section(held, split).items()}
-        found[split] = {name: int(count) for name, count in counts.items() if count is not None and count >= 0}
+    found = {
+        split: {name: int(count) for name, count in counts.items() if count >= 0}
+        for split, counts in (data.class_counts or {}).items()
+    }
     return {split: counts for split, counts in found.items() if counts}
 
 
-def calibration(record: Mapping[str, Any]) -> Model | None:
+def calibration(record: RunRecord) -> Model | None:
     """Whether the model's confidence can be believed, before and after temperature scaling."""
-    held = summary.section(record, "calibration")
-    bins = [_bin(row) for row in summary.rows(held, "bins")]
-    full = [item for item in bins if item is not None and item["count"] > 0]
-    facts = {key: number(held.get(key)) for key in ("temperature", "ece_before", "ece_after")}
+    return _calibration(record.calibration) if record.calibration else None
+
+
+def _calibration(held: CalibrationRecord) -> Model | None:
+    full = [
+        charts.ReliabilityPoint(row.confidence, row.accuracy, row.count)
+        for row in held.bins
+        if row.confidence is not None and row.accuracy is not None and row.count > 0
+    ]
+    facts = {"temperature": held.temperature, "ece_before": held.ece_before, "ece_after": held.ece_after}
     if not full and all(value is None for value in facts.values()):
         return None
-    table = [[f"{b['confidence'] * 100:.0f} %", f"{b['accuracy'] * 100:.0f} %", f"{b['count']:,.0f}"] for b in full]
+    table = [[f"{sure * 100:.0f} %", f"{right * 100:.0f} %", f"{count:,.0f}"] for sure, right, count in full]
     return {
         **{
             key: None if value is None else format_metric("ece" if key != "temperature" else "", value)
@@ -140,9 +134,3 @@ def calibration(record: Mapping[str, Any]) -> Model | None:
         "chart": charts.reliability_chart("reliability", full) if full else None,
         "table": {"header": ["mean confidence", "share right", "answers"], "rows": table} if full else None,
     }
-
-
-def _bin(row: Mapping[str, Any]) -> dict[str, float] | None:
-    values = {key: number(row.get(key)) for key in ("confidence", "accuracy", "count")}
-    known = {key: value for key, value in values.items() if value is not None}
-    return known if len(known) == 3 else None

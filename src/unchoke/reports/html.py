@@ -7,23 +7,24 @@ with missing parts gives a page that says which parts are missing.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unchoke.core import atomic
 from unchoke.reports import classes, sections, summary
-from unchoke.reports import mask_gallery as masks
 from unchoke.reports import report_facts as facts
 from unchoke.reports import timeline_bars as timeline
-from unchoke.reports.json import load_record, to_jsonable
+from unchoke.reports.json import load_record
 from unchoke.reports.page import environment, page_parts
+
+if TYPE_CHECKING:
+    from unchoke.core.record import RunRecord
 
 _BUILDERS = {
     "result": sections.result,
     "curves": sections.curves,
-    "gallery": masks.gallery,
+    "gallery": sections.gallery,
     "confusion": classes.confusion,
     "per_class": classes.per_class,
     "per_target": sections.per_target,
@@ -66,20 +67,19 @@ _IRRELEVANT = {
 }
 
 
-def render_report(record: Mapping[str, Any]) -> str:
-    """The whole page. Missing or odd parts of the record are left out, and the page says so."""
-    plain = json.loads(json.dumps(to_jsonable(record), sort_keys=True))  # as if read back: files keep their keys sorted
-    shown: dict[str, Any] = {name: build(plain) for name, build in _BUILDERS.items()}
+def render_report(record: RunRecord) -> str:
+    """The whole page. Parts that the record lacks are left out, and the page says so."""
+    shown: dict[str, Any] = {name: build(record) for name, build in _BUILDERS.items()}
     return (
         environment()
         .get_template("report.html.j2")
         .render(
             **shown,
             **page_parts(styles=("report.css",), scripts=("report.js",)),
-            heading=facts.heading(plain),
-            samples=summary.sample_words(plain)[1],
-            missing=_missing(plain, shown),
-            notes=summary.texts(plain, "notes"),
+            heading=facts.heading(record),
+            samples=summary.sample_words(record)[1],
+            missing=_missing(record.task.kind, shown),
+            notes=record.notes,
         )
     )
 
@@ -91,7 +91,6 @@ def save_report(run_folder: Path) -> Path:
     return page
 
 
-def _missing(record: Mapping[str, Any], shown: Mapping[str, Any]) -> list[str]:
-    kind = summary.section(record, "task").get("kind")
-    irrelevant = _IRRELEVANT.get(str(kind), {"scatter", "gallery"})
+def _missing(kind: str, shown: Mapping[str, Any]) -> list[str]:
+    irrelevant = _IRRELEVANT.get(kind, {"scatter", "gallery"})
     return [words for name, words in _EXPECTED.items() if shown[name] is None and name not in irrelevant]

@@ -13,12 +13,15 @@ import math
 from collections.abc import Mapping, Set
 from datetime import date, datetime
 from pathlib import Path, PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unchoke.core import atomic
 from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError
 from unchoke.core.events import Chosen, Event, Note, Progress, StageDone, StageStarted
+
+if TYPE_CHECKING:
+    from unchoke.core.record import RunRecord
 
 SCHEMA = 1
 _EVENTS: dict[str, type[StageStarted | StageDone | Progress | Choice | Note]] = {
@@ -105,25 +108,27 @@ def parse_event(line: Mapping[str, Any]) -> Event | None:
     return Chosen(value) if isinstance(value, Choice) else value
 
 
-def save_record(path: Path, record: Mapping[str, Any]) -> None:
+def save_record(path: Path, record: RunRecord) -> None:
     """Write a run's record, atomically."""
     atomic.write_json(path, {"schema": SCHEMA, **to_jsonable(record)})
 
 
-def load_record(path: Path) -> dict[str, Any]:
+def load_record(path: Path) -> RunRecord:
     """Read a run's record; a missing, damaged or too new one is an explained error."""
+    from unchoke.core.record import RunRecord
+
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        plain = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise _unusable(path, "there is no such file: the run has not finished, or its folder was moved") from None
     except ValueError as error:
         raise _unusable(path, f"it is not valid JSON: {error}") from None
-    if not isinstance(record, dict):
+    if not isinstance(plain, dict):
         raise _unusable(path, "it holds no JSON object")
-    schema = record.get("schema", SCHEMA)
+    schema = plain.get("schema", SCHEMA)
     if not isinstance(schema, int) or schema > SCHEMA:
         raise _unusable(path, f"it has schema {schema!r}; this version reads up to {SCHEMA}")
-    return record
+    return RunRecord.of(plain)
 
 
 def _unusable(path: Path, why: str) -> DataError:

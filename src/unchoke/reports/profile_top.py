@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unchoke.core.findings import Finding
 from unchoke.core.units import format_bytes, format_count
@@ -17,13 +17,15 @@ from unchoke.reports import timeline_bars as timeline
 from unchoke.reports.layout import columns, shorten, wrap
 from unchoke.reports.text import render_findings
 
+if TYPE_CHECKING:
+    from unchoke.core.record import OperatorRecord, ProfileRecord
+
 _TOP = 10
 _LONGEST_NAME = 56
-Row = Mapping[str, Any]
 
 
 def render_profiled_training(
-    profile: Mapping[str, Any],
+    profile: ProfileRecord,
     step: Mapping[str, Any],
     findings: Sequence[Finding],
     *,
@@ -37,33 +39,33 @@ def render_profiled_training(
     return "\n\n".join([*parts, f"next    {next_command}"])
 
 
-def render_profile(profile: Mapping[str, Any], *, root: Path) -> str:
+def render_profile(profile: ProfileRecord, *, root: Path) -> str:
     """The tables that hold something, and where the files are."""
     tables = [_by_cpu(profile), _by_device(profile), _by_memory(profile)]
     return "\n\n".join([table for table in tables if table] + [_files(profile, root)])
 
 
-def _by_cpu(profile: Mapping[str, Any]) -> str:
-    steps = format_count(profile["num_steps"], "step")
-    title = f"top {_TOP} of {profile['num_operators']} operators by CPU time, in {steps} (self: without what it called)"
-    return _times(title, profile["operators"], "self_cpu_s", "cpu_s", profile["cpu_s"])
+def _by_cpu(profile: ProfileRecord) -> str:
+    steps = format_count(profile.num_steps, "step")
+    title = f"top {_TOP} of {profile.num_operators} operators by CPU time, in {steps} (self: without what it called)"
+    return _times(title, profile.operators, "self_cpu_s", "cpu_s", profile.cpu_s)
 
 
-def _by_device(profile: Mapping[str, Any]) -> str:
-    if not profile["device_s"]:
+def _by_device(profile: ProfileRecord) -> str:
+    if not profile.device_s:
         return ""
-    return _times(f"top {_TOP} by time on the device", profile["operators"], "self_device_s", "device_s", profile["device_s"])
+    return _times(f"top {_TOP} by time on the device", profile.operators, "self_device_s", "device_s", profile.device_s)
 
 
-def _times(title: str, operators: Sequence[Row], own: str, whole: str, total_s: float) -> str:
+def _times(title: str, operators: Sequence[OperatorRecord], own: str, whole: str, total_s: float) -> str:
     rows = [
         (
-            shorten(one["name"], _LONGEST_NAME),
-            format_us(one[own]),
-            f"{one[own] / total_s * 100:.1f} %" if total_s else "",
-            format_us(one[whole]),
-            f"{one['calls']:,}",
-            format_us(one[own] / max(1, one["calls"])),
+            shorten(one.name, _LONGEST_NAME),
+            format_us(getattr(one, own)),
+            f"{getattr(one, own) / total_s * 100:.1f} %" if total_s else "",
+            format_us(getattr(one, whole)),
+            f"{one.calls:,}",
+            format_us(getattr(one, own) / max(1, one.calls)),
         )
         for one in _top(operators, own)
     ]
@@ -71,25 +73,25 @@ def _times(title: str, operators: Sequence[Row], own: str, whole: str, total_s: 
     return f"{title}\n{columns(rows, header=header, right=range(1, len(header)))}"
 
 
-def _by_memory(profile: Mapping[str, Any]) -> str:
+def _by_memory(profile: ProfileRecord) -> str:
     """On the device where there is one, else in ordinary memory."""
-    own = "self_device_bytes" if profile["device_s"] else "self_cpu_bytes"
+    own = "self_device_bytes" if profile.device_s else "self_cpu_bytes"
     rows = [
-        (shorten(one["name"], _LONGEST_NAME), format_bytes(one[own]), f"{one['calls']:,}")
-        for one in _top(profile["operators"], own)
+        (shorten(one.name, _LONGEST_NAME), format_bytes(getattr(one, own)), f"{one.calls:,}")
+        for one in _top(profile.operators, own)
     ]
-    where = "device memory" if profile["device_s"] else "memory"
+    where = "device memory" if profile.device_s else "memory"
     title = f"top {_TOP} by {where} they allocated, less what they freed themselves"
     return f"{title}\n{columns(rows, header=('operator', 'allocated', 'calls'), right=(1, 2))}" if rows else ""
 
 
-def _top(operators: Sequence[Row], by: str) -> list[Row]:
-    return sorted((one for one in operators if one[by] > 0), key=lambda one: -float(one[by]))[:_TOP]
+def _top(operators: Sequence[OperatorRecord], by: str) -> list[OperatorRecord]:
+    return sorted((one for one in operators if getattr(one, by) > 0), key=lambda one: -float(getattr(one, by)))[:_TOP]
 
 
-def _files(profile: Mapping[str, Any], root: Path) -> str:
-    traces = [root / trace for trace in profile["traces"]]
-    lines = [("page", str(root / page)) for page in profile["pages"]]
+def _files(profile: ProfileRecord, root: Path) -> str:
+    traces = [root / trace for trace in profile.traces]
+    lines = [("page", str(root / page)) for page in profile.pages]
     lines += [("trace", str(trace)) for trace in traces]
     lines.append(("look", f"vizviewer {shlex.quote(str(traces[-1]))}"))
     table = "\n".join(f"{word:<8}{text}" for word, text in lines)

@@ -1,31 +1,39 @@
 """What each part of the report shows about the result, as plain values for the template.
 
-In comes a record in JSON types, any part of which may be missing or odd; out comes a dictionary a template can show, or None
-where the record holds nothing to show. Markup only in the drawings, which escape for themselves.
+In comes a record, out comes a dictionary a template can show, or None where the record holds nothing to show. Markup only in the
+drawings, which escape for themselves.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unchoke.core.metrics import BEST_BY, METRICS, find_metric, format_metric, in_order, metric_label
 from unchoke.core.units import format_number
-from unchoke.reports import bars, charts, summary
+from unchoke.reports import charts, summary
 from unchoke.reports import training_facts as training
 from unchoke.reports.classes import class_counts
 from unchoke.reports.layout import visible
-from unchoke.reports.summary import number
+from unchoke.reports.page import safe_thumbnail
+from unchoke.reports.summary import ReportedMetric
+from unchoke.reports.svg import interval_bar
 from unchoke.reports.text import format_value
-from unchoke.reports.thumbnails import safe_thumbnail
+
+if TYPE_CHECKING:
+    from unchoke.core.record import GalleryRecord, MistakeRecord, RunRecord, SweepRecord
 
 Model = dict[str, Any]
-_MOST_MISTAKES = 48
+HistoryRow = Mapping[str, int | float | None]
+PICTURES = ("image", "overlay", "prediction", "truth", "error")
+_MOST_SHOWN = 48
+_COLOUR = re.compile(r"#[0-9a-fA-F]{6}")
 _CURVES = tuple(metric for metric in METRICS if metric.curve)
 _HISTORY = ("train_loss", "val_loss", *(metric.of_validation for metric in _CURVES), "lr")
 
 
-def result(record: Mapping[str, Any]) -> Model | None:
+def result(record: RunRecord) -> Model | None:
     """The leading figure, the sentence that explains it, and every metric with its interval."""
     metric = summary.leading_metric(record)
     if metric is None:
@@ -35,22 +43,22 @@ def result(record: Mapping[str, Any]) -> Model | None:
         "caption": f"{metric.label}, {summary.SPLIT_WORDS.get(metric.split, metric.split)} {summary.sample_words(record)[1]}",
         "samples": summary.sample_words(record)[1],
         "sentences": _sentences(record, metric),
-        "bar": bars.interval_bar(metric.value, metric.low, metric.high) if 0 <= metric.value <= 1 else None,
-        "metrics": [_metric_row(one) for split in ("test", "val") for one in summary.overall_metrics(record, split)],
+        "bar": interval_bar(metric.value, metric.low, metric.high) if 0 <= metric.value <= 1 else None,
+        "metrics": [_metric_row(one) for split in summary.SPLITS for one in summary.overall_metrics(record, split)],
     }
 
 
-def per_target(record: Mapping[str, Any]) -> list[Model] | None:
+def per_target(record: RunRecord) -> list[Model] | None:
     """The figures target by target, one table for each split that has some. Those of classes stand in the per-class table."""
-    if summary.is_segmentation(record):
+    if record.draws_masks:
         return None
-    found = [_target_table(record, split) for split in ("test", "val")]
+    found = [_target_table(record, split) for split in summary.SPLITS]
     return [table for table in found if table["rows"]] or None
 
 
-def _target_table(record: Mapping[str, Any], split: str) -> Model:
+def _target_table(record: RunRecord, split: str) -> Model:
     stems, targets = summary.target_metrics(record, split)
-    sums = training.derived(record)
+    sums = training.sums_of(record)
     return {
         "split": summary.SPLIT_WORDS[split],
         "header": [metric_label(stem) for stem in stems],
@@ -62,11 +70,11 @@ def _target_table(record: Mapping[str, Any], split: str) -> Model:
     }
 
 
-def _target_cell(metric: summary.ReportedMetric | None) -> tuple[str, str]:
+def _target_cell(metric: ReportedMetric | None) -> tuple[str, str]:
     return ("", "") if metric is None else (metric.text, metric.interval)
 
 
-def _metric_row(metric: summary.ReportedMetric) -> Model:
+def _metric_row(metric: ReportedMetric) -> Model:
     known = find_metric(metric.name)
     drawable = 0 <= metric.value <= 1 and known.high == 1
     return {
@@ -75,11 +83,11 @@ def _metric_row(metric: summary.ReportedMetric) -> Model:
         "text": metric.text,
         "interval": metric.interval,
         "better": "" if known.higher_is_better else "lower is better",
-        "bar": bars.interval_bar(metric.value, metric.low, metric.high) if drawable else None,
+        "bar": interval_bar(metric.value, metric.low, metric.high) if drawable else None,
     }
 
 
-def _sentences(record: Mapping[str, Any], metric: summary.ReportedMetric) -> list[str]:
+def _sentences(record: RunRecord, metric: ReportedMetric) -> list[str]:
     found = [_first_sentence(record, metric), _interval_sentence(record, metric), _baseline_sentence(record, metric)]
     found.append(summary.baseline_sentence(record))
     if metric.split == "val":
@@ -88,7 +96,7 @@ def _sentences(record: Mapping[str, Any], metric: summary.ReportedMetric) -> lis
     return [sentence for sentence in found if sentence]
 
 
-def _first_sentence(record: Mapping[str, Any], metric: summary.ReportedMetric) -> str:
+def _first_sentence(record: RunRecord, metric: ReportedMetric) -> str:
     size = summary.split_size(record, metric.split)
     split = summary.SPLIT_WORDS.get(metric.split, metric.split)
     noun = summary.sample_words(record)[1]
@@ -100,22 +108,22 @@ def _first_sentence(record: Mapping[str, Any], metric: summary.ReportedMetric) -
     return f"On {images} the model was not trained on, its {metric.label} is {metric.text}."
 
 
-def _explains(metric: summary.ReportedMetric) -> str:
+def _explains(metric: ReportedMetric) -> str:
     if metric.value <= 0:
         return "does no better than always answering the mean"
     of = "the variation" if metric.name == "r2" else "the weighted variation of all targets together"
     return f"explains {metric.value * 100:.0f} % of {of}"
 
 
-def _interval_sentence(record: Mapping[str, Any], metric: summary.ReportedMetric) -> str:
+def _interval_sentence(record: RunRecord, metric: ReportedMetric) -> str:
     if not metric.interval:
         return "No interval was computed, so how far chance plays a part is unknown."
     return f"With this many {summary.sample_words(record)[1]} the figure is uncertain: its 95 % interval is {metric.interval}."
 
 
-def _baseline_sentence(record: Mapping[str, Any], metric: summary.ReportedMetric) -> str:
+def _baseline_sentence(record: RunRecord, metric: ReportedMetric) -> str:
     """What the laziest model would reach, so that a newcomer can judge the figure."""
-    counts = class_counts(record).get(metric.split, {})
+    counts = class_counts(record.data).get(metric.split, {})
     total = sum(counts.values())
     if metric.name != "accuracy" or not total:
         return ""
@@ -124,9 +132,9 @@ def _baseline_sentence(record: Mapping[str, Any], metric: summary.ReportedMetric
     return f"Always answering the commonest class, “{visible(name)}”, would be right for {share}."
 
 
-def curves(record: Mapping[str, Any]) -> Model | None:
+def curves(record: RunRecord) -> Model | None:
     """Loss and the validation metric by epoch, the best epoch marked."""
-    history = [row for row in summary.rows(record, "history") if number(row.get("epoch")) is not None]
+    history = [row for row in record.history if row.get("epoch") is not None]
     if not history:
         return None
     best = summary.picked_epoch(record) or _best_epoch(history)
@@ -147,74 +155,89 @@ def _curve(key: str, title: str, series: list[charts.Series], best: float | None
     )
 
 
-def _series(history: Sequence[Mapping[str, Any]], wanted: Mapping[str, tuple[str, str]]) -> list[charts.Series]:
+def _series(history: Sequence[HistoryRow], wanted: Mapping[str, tuple[str, str]]) -> list[charts.Series]:
     found = []
     for key, (name, class_) in wanted.items():
-        pairs = [(number(row["epoch"]), number(row.get(key))) for row in history]
+        pairs = [(row["epoch"], row.get(key)) for row in history]
         points = [(x, y) for x, y in pairs if x is not None and y is not None]
         if points:
             found.append(charts.Series(name, points, class_))
     return found
 
 
-def _best_epoch(history: Sequence[Mapping[str, Any]]) -> float | None:
+def _best_epoch(history: Sequence[HistoryRow]) -> float | None:
     """The epoch with the highest validation metric, the lower loss deciding between equals."""
     for name in BEST_BY:
-        rated = [
-            (number(row.get(find_metric(name).of_validation)), -(number(row.get("val_loss")) or 0.0), number(row["epoch"]))
-            for row in history
-        ]
+        key = find_metric(name).of_validation
+        rated = [(row.get(key), -(row.get("val_loss") or 0.0), row["epoch"]) for row in history]
         known = [(value, loss, epoch) for value, loss, epoch in rated if value is not None and epoch is not None]
         if known:
             return max(known, key=lambda item: (item[0], item[1]))[2]
     return None
 
 
-def _history_table(history: Sequence[Mapping[str, Any]]) -> Model:
+def _history_table(history: Sequence[HistoryRow]) -> Model:
     keys = sorted({key for row in history for key in row if key != "epoch"}, key=lambda key: in_order(key, _HISTORY))
     body = [[f"{row['epoch']:g}", *(_maybe(row.get(key)) for key in keys)] for row in history]
     return {"header": ["epoch", *(key.replace("_", " ") for key in keys)], "rows": body}
 
 
-def _maybe(value: Any) -> str:
-    as_number = number(value)
-    return "" if value is None else format_value(value) if as_number is None else format_number(as_number)
+def _maybe(value: str | float | None) -> str:
+    return "" if value is None else value if isinstance(value, str) else format_number(value)
 
 
-def mistakes(record: Mapping[str, Any]) -> Model | None:
+def mistakes(record: RunRecord) -> Model | None:
     """The answers that were most confidently (or for numbers, farthest) wrong, as pictures."""
-    found = summary.rows(record, "mistakes")
-    if not found:
+    if not record.mistakes:
         return None
     return {
-        "items": [_mistake(item) for item in found[:_MOST_MISTAKES]],
-        "num_more": max(0, len(found) - _MOST_MISTAKES),
-        "numeric": summary.section(record, "task").get("kind") == "regression",
+        "items": [_mistake(item) for item in record.mistakes[:_MOST_SHOWN]],
+        "num_more": max(0, len(record.mistakes) - _MOST_SHOWN),
+        "numeric": record.task.kind == "regression",
     }
 
 
-def _mistake(item: Mapping[str, Any]) -> Model:
-    confidence = number(item.get("confidence"))
+def _mistake(item: MistakeRecord) -> Model:
     return {
-        "path": str(item.get("path") or item.get("sample_id") or ""),
-        "truth": _maybe(item.get("truth")),
-        "predicted": _maybe(item.get("predicted")),
-        "confidence": "" if confidence is None else f"{confidence * 100:.0f} % sure",
-        "thumbnail": safe_thumbnail(item.get("thumbnail")),
+        "path": item.path or item.sample_id,
+        "truth": _maybe(item.truth),
+        "predicted": _maybe(item.predicted),
+        "confidence": "" if item.confidence is None else f"{item.confidence * 100:.0f} % sure",
+        "thumbnail": safe_thumbnail(item.thumbnail),
     }
 
 
-def scatter(record: Mapping[str, Any]) -> list[Model] | None:
+def gallery(record: RunRecord) -> Model | None:
+    """Pieces of stitched masks, each as five pictures side by side with its title and score; the legend beside them."""
+    if not record.gallery:
+        return None
+    colours = legend(record)
+    return {
+        "items": [_sample(item) for item in record.gallery[:_MOST_SHOWN]],
+        "num_more": max(0, len(record.gallery) - _MOST_SHOWN),
+        "legend": colours,
+        "first_class": colours[0]["name"] if colours else "",
+    }
+
+
+def legend(record: RunRecord) -> list[dict[str, str]]:
+    """The colour of each class; entries whose colour is not written like ``#0072b2`` are left out."""
+    return [{"name": row.name, "colour": row.colour} for row in record.legend if _COLOUR.fullmatch(row.colour)]
+
+
+def _sample(item: GalleryRecord) -> Model:
+    pictures = [(word, safe_thumbnail(getattr(item, word))) for word in PICTURES]
+    return {"title": item.title, "note": item.note, "pictures": pictures}
+
+
+def scatter(record: RunRecord) -> list[Model] | None:
     """For regression: predicted against true values, one drawing a target."""
     found = []
-    sums = training.derived(record)
-    for place, row in enumerate(summary.rows(record, "scatter")):
-        truth, predicted = row.get("truth"), row.get("predicted")
-        if not isinstance(truth, list) or not isinstance(predicted, list):
-            continue
-        pairs = [(number(t), number(p)) for t, p in zip(truth, predicted, strict=False)]
+    sums = training.sums_of(record)
+    for place, row in enumerate(record.scatter):
+        pairs = list(zip(row.truth, row.predicted, strict=False))
         known = [(t, p) for t, p in pairs if t is not None and p is not None]
-        name = str(row.get("target", f"target {place + 1}"))
+        name = row.target or f"target {place + 1}"
         if known:
             drawing = charts.scatter_chart(f"scatter-{place}", name, [t for t, _ in known], [p for _, p in known])
             left_out = len(pairs) - len(known)
@@ -222,22 +245,20 @@ def scatter(record: Mapping[str, Any]) -> list[Model] | None:
     return found or None
 
 
-def sweep(record: Mapping[str, Any]) -> Model | None:
+def sweep(record: RunRecord) -> Model | None:
     """Every configuration tried, best first; settings that never varied are said once. A network is told of elsewhere."""
-    tried = summary.rows(record, "sweep")
-    if not tried or training.facts(record):
+    if not record.sweep or training.facts(record):
         return None
-    configs = [summary.section(row, "config") for row in tried]
+    configs = [row.config for row in record.sweep]
     keys = sorted({key for config in configs for key in config}, key=lambda key: in_order(key, ("kind", "hidden", "lr")))
     varied = [key for key in keys if len({repr(config.get(key)) for config in configs}) > 1]
     fixed = [(key, format_value(configs[0].get(key))) for key in keys if key not in varied]
-    order = sorted(range(len(tried)), key=lambda place: -(number(tried[place].get("val_metric")) or float("-inf")))
-    rows = [_sweep_row(tried[place], [format_value(configs[place].get(key)) for key in varied]) for place in order]
+    best_first = sorted(record.sweep, key=lambda row: -(row.val_metric or float("-inf")))
+    rows = [_sweep_row(row, [format_value(row.config.get(key)) for key in varied]) for row in best_first]
     return {"keys": varied, "fixed": fixed, "rows": rows}
 
 
-def _sweep_row(row: Mapping[str, Any], settings: list[str]) -> Model:
-    values = [(number(row.get(key)), _maybe(row.get(key))) for key in ("val_metric", "val_loss", "best_epoch")]
-    epoch = values[2][0]
-    values[2] = (epoch, "" if epoch is None else f"{epoch:g}")
-    return {"settings": settings, "values": values, "picked": bool(row.get("picked"))}
+def _sweep_row(row: SweepRecord, settings: list[str]) -> Model:
+    figures = [(None if value is None else float(value), _maybe(value)) for value in (row.val_metric, row.val_loss)]
+    epoch = (None, "") if row.best_epoch is None else (float(row.best_epoch), f"{row.best_epoch:g}")
+    return {"settings": settings, "values": [*figures, epoch], "picked": row.picked}

@@ -1,20 +1,22 @@
 """What a run's record says, in words and numbers: shared by the text and the HTML renderers.
 
-In comes a record (any key may be missing), out come plain values: which metric leads, how it reads with its interval, where the
-time went, which classes are confused. No markup, no layout.
+In comes a record or a part of it, out come plain values: which metric leads, how it reads with its interval, where the time went,
+which classes are confused. No markup, no layout.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from unchoke.core.metrics import LEADING, format_metric, in_order, metric_label, metric_order
 from unchoke.reports.layout import visible
 
-_SPLITS = ("test", "val")
+if TYPE_CHECKING:
+    from unchoke.core.record import RecordedRun, RunRecord
+
+SPLITS = ("test", "val")
 STAGES = (
     *("index", "check", "scenes", "worker", "encoder", "masks", "engine", "extract", "pixels", "train"),
     *("load", "evaluate", "score", "report"),
@@ -54,46 +56,23 @@ class ReportedMetric:
         return f"{low.removesuffix(' %')}–{high}" if low.endswith(" %") else f"{low} to {high}"
 
 
-def number(value: Any) -> float | None:
-    """`value` as a finite float, or None: records come from files and may hold anything."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if math.isfinite(value) else None
+def metrics_of(run: RecordedRun, split: str) -> list[ReportedMetric]:
+    """Every metric of `split` that has a value, in the order a reader wants them: figures over everything first, then those of
+    single targets, one figure after the other, targets in their own order.
+    """
+
+    def order(metric: ReportedMetric) -> tuple[bool, tuple[int, str], tuple[int, str]]:
+        stem, _, target = metric.name.partition("/")
+        return bool(target), metric_order(stem), in_order(target, run.task.names)
+
+    figures = run.metrics.get(split, {}).items()
+    known = [ReportedMetric(split, name, one.value, one.low, one.high) for name, one in figures if one.value is not None]
+    return sorted(known, key=order)
 
 
-def section(record: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """The object under `key`, empty when it is missing or something else."""
-    value = record.get(key)
-    return dict(value) if isinstance(value, Mapping) else {}
-
-
-def rows(record: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    """The list of objects under `key`; entries that are no objects are left out."""
-    value = record.get(key)
-    return [dict(item) for item in value if isinstance(item, Mapping)] if isinstance(value, list | tuple) else []
-
-
-def texts(record: Mapping[str, Any], key: str) -> list[str]:
-    """The list of texts under `key`, empty when it is missing or something else."""
-    value = record.get(key)
-    return [str(item) for item in value] if isinstance(value, list | tuple) else []
-
-
-def metrics_of(record: Mapping[str, Any], split: str) -> list[ReportedMetric]:
-    """Every metric of `split` that has a value, in the order a reader wants them."""
-    found = []
-    for name, entry in section(section(record, "metrics"), split).items():
-        value = number(entry.get("value")) if isinstance(entry, Mapping) else number(entry)
-        if value is not None:
-            bounds = entry if isinstance(entry, Mapping) else {}
-            found.append(ReportedMetric(split, name, value, number(bounds.get("low")), number(bounds.get("high"))))
-    targets = texts(section(record, "task"), "names")
-    return sorted(found, key=lambda metric: _metric_order(metric.name, targets))
-
-
-def overall_metrics(record: Mapping[str, Any], split: str) -> list[ReportedMetric]:
+def overall_metrics(run: RecordedRun, split: str) -> list[ReportedMetric]:
     """The figures over everything."""
-    return [metric for metric in metrics_of(record, split) if not metric.target]
+    return [metric for metric in metrics_of(run, split) if not metric.target]
 
 
 @dataclass(frozen=True)
@@ -104,70 +83,59 @@ class TargetMetrics:
     metrics: list[ReportedMetric | None]
 
 
-def target_metrics(record: Mapping[str, Any], split: str) -> tuple[list[str], list[TargetMetrics]]:
+def target_metrics(run: RecordedRun, split: str) -> tuple[list[str], list[TargetMetrics]]:
     """The names of the figures that single targets have, and each target's."""
-    found = [metric for metric in metrics_of(record, split) if metric.target]
+    found = [metric for metric in metrics_of(run, split) if metric.target]
     stems = list(dict.fromkeys(metric.name.partition("/")[0] for metric in found))
     by_name = {metric.name: metric for metric in found}
     targets = dict.fromkeys(metric.target for metric in found)
     return stems, [TargetMetrics(target, [by_name.get(f"{stem}/{target}") for stem in stems]) for target in targets]
 
 
-def _metric_order(name: str, targets: Sequence[str]) -> tuple[bool, tuple[int, str], tuple[int, str]]:
-    """Figures over everything first, then those of single targets: one figure after the other, targets in their own order."""
-    stem, _, target = name.partition("/")
-    return bool(target), metric_order(stem), in_order(target, targets)
-
-
-def leading_metric(record: Mapping[str, Any]) -> ReportedMetric | None:
+def leading_metric(run: RecordedRun) -> ReportedMetric | None:
     """The metric to put first: the one the head was picked by, on the test split if there is one, else on validation."""
-    picked_by = str(record.get("selection_metric", ""))
-    for split in _SPLITS:
-        by_name = {metric.name: metric for metric in metrics_of(record, split)}
-        for name in (picked_by, *LEADING):
+    for split in SPLITS:
+        by_name = {metric.name: metric for metric in metrics_of(run, split)}
+        for name in (run.selection_metric, *LEADING):
             if name in by_name:
                 return by_name[name]
     return None
 
 
-def baseline_sentence(record: Mapping[str, Any]) -> str:
+def baseline_sentence(record: RunRecord) -> str:
     """What a rule without any training reaches (`baseline` of the record), so that the network can be judged; else nothing."""
-    held = section(record, "baseline")
-    split = next((split for split in _SPLITS if number(section(held, split).get("iou")) is not None), "")
-    iou, name = number(section(held, split).get("iou")), section(held, split).get("class")
-    if iou is None or not held.get("name"):
+    held = record.baseline
+    if held is None or not held.name:
         return ""
-    own = next((metric.text for metric in metrics_of(record, split) if metric.name == f"iou/{name}"), "")
-    against = f"; the network reaches {own}" if own else ""
-    reached = f"an IoU of {format_metric('iou', iou)} for {visible(name)} on the {SPLIT_WORDS[split]} patches"
-    return f"Without any training, {visible(held['name'])} reaches {reached}{against}."
+    for split, score in (("test", held.test), ("val", held.val)):
+        if score is not None and score.iou is not None:
+            own = next((metric.text for metric in metrics_of(record, split) if metric.name == f"iou/{score.class_}"), "")
+            against = f"; the network reaches {own}" if own else ""
+            reached = (
+                f"an IoU of {format_metric('iou', score.iou)} for {visible(score.class_)} on the {SPLIT_WORDS[split]} patches"
+            )
+            return f"Without any training, {visible(held.name)} reaches {reached}{against}."
+    return ""
 
 
-def picked_epoch(record: Mapping[str, Any]) -> float | None:
+def picked_epoch(record: RunRecord) -> float | None:
     """The epoch that was kept, where the record says so."""
-    return next((number(row.get("best_epoch")) for row in rows(record, "sweep") if row.get("picked")), None)
+    return next((row.best_epoch for row in record.sweep if row.picked), None)
 
 
-def is_segmentation(record: Mapping[str, Any]) -> bool:
-    """Whether the run names the class of each pixel."""
-    return section(record, "task").get("kind") == "segmentation"
-
-
-def sample_words(record: Mapping[str, Any]) -> tuple[str, str]:
+def sample_words(record: RunRecord) -> tuple[str, str]:
     """What the splits count, one and several: patches of scenes, or images."""
-    return ("patch", "patches") if is_segmentation(record) else ("image", "images")
+    return ("patch", "patches") if record.draws_masks else ("image", "images")
 
 
-def split_size(record: Mapping[str, Any], split: str) -> int | None:
-    size = number(section(section(record, "data"), "splits").get(split))
-    return int(size) if size is not None else None
+def split_size(record: RunRecord, split: str) -> int | None:
+    size = record.data.splits.get(split)
+    return None if size is None else int(size)
 
 
-def stage_seconds(record: Mapping[str, Any]) -> list[tuple[str, float]]:
+def stage_seconds(timings: Mapping[str, float]) -> list[tuple[str, float]]:
     """Stages and their seconds, in the order they ran; `total` is no stage, nor is what one is made of (`train/forward`)."""
-    timings = section(record, "timings")
-    timed = [(stage, number(timings[stage])) for stage in timings if stage != "total" and "/" not in stage]
-    known = [(stage, seconds) for stage, seconds in timed if seconds is not None and seconds >= 0]
+    known = [(stage, s) for stage, s in timings.items() if stage != "total" and "/" not in stage and s >= 0]
     return sorted(known, key=lambda item: in_order(item[0], STAGES))
 
 

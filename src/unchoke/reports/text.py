@@ -9,20 +9,23 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from unchoke.core.choices import Choice
 from unchoke.core.errors import list_some
-from unchoke.core.findings import Finding
+from unchoke.core.findings import Finding, rank
 from unchoke.core.metrics import in_order, metric_label
 from unchoke.core.units import format_count, format_seconds
 from unchoke.reports import summary
 from unchoke.reports import timeline_bars as timeline
 from unchoke.reports import training_facts as training
-from unchoke.reports.json import to_jsonable
 from unchoke.reports.layout import columns, shorten, visible, wrap
 
-_SEVERITIES = ("error", "warning", "info")
+if TYPE_CHECKING:
+    from unchoke.core.choices import Choice
+    from unchoke.core.presets import Preset
+    from unchoke.core.record import RecordedRun, RunRecord
+
+_SEVERITIES = {"error": "error", "warning": "warning", "info": "note"}
 _SHOWN_PATHS = 3
 _IS_COMMAND = re.compile(r"([A-Z_]+=\S* )*(unchoke|python|pip|make|apt|ulimit|/)")
 """A finding's command is either something to type or something to write; this is how the former begins."""
@@ -30,57 +33,56 @@ _CODE_INDENT = " " * 9
 
 
 def render_findings(findings: Iterable[Finding | Mapping[str, Any]]) -> str:
-    """Errors first, each with its place, what to do and the command for it; the counts at the end."""
-    found = [_as_dict(finding) for finding in findings]
+    """Errors first, each with its place, what to do and the command for it; the counts at the end. Saved ones may be plain."""
+    found = [finding if isinstance(finding, Finding) else Finding(**finding) for finding in findings]
     if not found:
         return "no findings"
-    found.sort(key=lambda finding: _severity_rank(finding))
-    blocks = [_render_finding(finding) for finding in found]
-    return "\n".join([*blocks, "", count_findings(found)])
+    return "\n".join([*map(_render_finding, rank(found)), "", count_findings(found)])
 
 
-def count_findings(findings: Iterable[Finding | Mapping[str, Any]]) -> str:
+def count_findings(findings: Iterable[Finding]) -> str:
     """``2 errors, 1 warning``."""
-    counts = Counter(str(_as_dict(finding).get("severity", "warning")) for finding in findings)
-    words = {"error": ("error", "errors"), "warning": ("warning", "warnings"), "info": ("note", "notes")}
-    parts = [format_count(counts[severity], *words[severity]) for severity in _SEVERITIES if counts[severity]]
+    counts = Counter[str](finding.severity for finding in findings)
+    parts = [format_count(counts[severity], word) for severity, word in _SEVERITIES.items() if counts[severity]]
     return ", ".join(parts) or "no findings"
 
 
-def _severity_rank(finding: Mapping[str, Any]) -> int:
-    severity = finding.get("severity", "warning")
-    return _SEVERITIES.index(severity) if severity in _SEVERITIES else len(_SEVERITIES)
-
-
-def _render_finding(finding: Mapping[str, Any]) -> str:
-    severity = "note" if finding.get("severity") == "info" else str(finding.get("severity", "warning"))
-    lines = [f"{visible(severity):<7}  {visible(finding.get('code', ''))}: {visible(finding.get('message', ''))}"]
+def _render_finding(finding: Finding) -> str:
+    lines = [f"{_SEVERITIES[finding.severity]:<7}  {visible(finding.code)}: {visible(finding.message)}"]
     lines += [_CODE_INDENT + place for place in [finding_place(finding)] if place]
-    last = "run" if _IS_COMMAND.match(str(finding.get("command", ""))) else "edit"
-    for word, key in (("gain", "expected_gain"), ("fix", "fix"), (last, "command")):
-        if finding.get(key):
-            lines.append(f"{_CODE_INDENT}{word:<4}  {visible(finding[key])}")
+    last = "run" if _IS_COMMAND.match(finding.command) else "edit"
+    for word, text in (("gain", finding.expected_gain), ("fix", finding.fix), (last, finding.command)):
+        if text:
+            lines.append(f"{_CODE_INDENT}{word:<4}  {visible(text)}")
     return "\n".join(lines)
 
 
-def finding_place(finding: Mapping[str, Any]) -> str:
+def finding_place(finding: Finding) -> str:
     """The file, cell and line of a finding, or its first few files and how many more."""
-    paths = [visible(path) for path in summary.texts(finding, "paths")]
+    paths = [visible(path) for path in finding.paths]
     if len(paths) > 1:
         return list_some(paths, limit=_SHOWN_PATHS)
-    path = finding.get("path") or (paths[0] if paths else "")
+    path = finding.path or (paths[0] if paths else "")
     if not path:
         return ""
-    cell = f" cell {finding['cell']}" if finding.get("cell") is not None else ""
-    line = f":{finding['line']}" if finding.get("line") is not None else ""
+    cell = f" cell {finding.cell}" if finding.cell is not None else ""
+    line = f":{finding.line}" if finding.line is not None else ""
     return f"{visible(path)}{cell}{line}"
 
 
-def render_choices(choices: Iterable[Choice | Mapping[str, Any]]) -> str:
+def render_choices(choices: Iterable[Choice]) -> str:
     """One line a choice: its name, its value and the reason for it."""
-    found = [_as_dict(choice) for choice in choices]
-    rows = [(choice.get("name", ""), format_value(choice.get("value")), choice.get("reason", "")) for choice in found]
+    rows = [(choice.name, format_value(choice.value), choice.reason) for choice in choices]
     return columns(rows) if rows else "no choices recorded"
+
+
+def render_presets(presets: Iterable[Preset]) -> str:
+    """One paragraph a preset: what it is for and what it expects; then the next commands."""
+    blocks = []
+    for preset in presets:
+        lines = [visible(preset.name), *(wrap(text, indent=" " * 4) for text in (preset.about, f"expects {preset.expects}"))]
+        blocks.append("\n".join(line for line in lines if line))
+    return "\n\n".join([*blocks, "next      unchoke presets show NAME, or unchoke fit DATA --preset NAME"])
 
 
 def format_value(value: Any) -> str:
@@ -98,25 +100,22 @@ def format_value(value: Any) -> str:
     return str(value)
 
 
-def render_runs_table(rows: Iterable[Any]) -> str:
+def render_runs_table(runs: Sequence[RecordedRun]) -> str:
     """One line a run: name, status, when, encoder, its leading metric with interval, and its time."""
-    runs = [_as_dict(row) for row in rows]
     if not runs:
         return "no runs yet; start one with: unchoke fit DATA"
-    table = [_run_row(run) for run in runs]
-    return columns(
-        table, header=("run", "status", "started", "encoder", "metric", "result", "95 % interval", "time"), right=(5, 7)
-    )
+    header = ("run", "status", "started", "encoder", "metric", "result", "95 % interval", "time")
+    return columns([_run_row(run) for run in runs], header=header, right=(5, 7))
 
 
-def _run_row(run: Mapping[str, Any]) -> tuple[str, ...]:
+def _run_row(run: RecordedRun) -> tuple[str, ...]:
     metric = summary.leading_metric(run)
-    seconds = sum(seconds for _, seconds in summary.stage_seconds(run))
+    seconds = sum(seconds for _, seconds in summary.stage_seconds(run.timings))
     return (
-        _run_name(run),
-        str(run.get("status") or ("done" if metric else "")),
-        str(run.get("created_at") or "")[:16].replace("T", " "),
-        _encoder_name(run),
+        run.called,
+        run.status or ("done" if metric else ""),
+        run.created_at[:16].replace("T", " "),
+        str(run.encoder_facts.get("name", "")),
         f"{metric.split} {metric.label}" if metric else "",
         metric.text if metric else "",
         metric.interval if metric else "",
@@ -124,50 +123,41 @@ def _run_row(run: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _run_name(run: Mapping[str, Any]) -> str:
-    return str(run.get("run") or run.get("name") or "?")
-
-
-def _encoder_name(run: Mapping[str, Any]) -> str:
-    encoder = run.get("encoder")
-    return str(encoder.get("name", "")) if isinstance(encoder, Mapping) else str(encoder or "")
-
-
-def render_fit_result(record: Mapping[str, Any], *, report: str = "", next_command: str = "") -> str:
+def render_fit_result(record: RunRecord, *, report: str = "", next_command: str = "") -> str:
     """How a `fit` ends: the result with its interval, where the time went, the report, the next command."""
     parts = [render_headline(record), render_metrics(record), summary.baseline_sentence(record)]
-    parts += [render_training(record), render_timings(record), render_chokes(record)]
-    tail = [("report", report or record.get("report")), ("next", next_command or record.get("next_command"))]
+    parts += [render_training(record), render_timings(record), render_chokes(record.chokes)]
+    tail = [("report", report), ("next", next_command)]
     parts.append("\n".join(f"{word:<8}{visible(text)}" for word, text in tail if text))
     return "\n\n".join(part for part in parts if part)
 
 
-def render_headline(record: Mapping[str, Any]) -> str:
+def render_headline(record: RunRecord) -> str:
     """The run and its leading metric in one sentence."""
     metric = summary.leading_metric(record)
     if metric is None:
-        return f"{visible(_run_name(record))}: no metrics recorded"
+        return f"{visible(record.called)}: no metrics recorded"
     size = summary.split_size(record, metric.split)
     on = f" on {format_count(size, *summary.sample_words(record))} it was not trained on" if size else ""
     interval = f" (95 % interval {metric.interval})" if metric.interval else ""
     split = summary.SPLIT_WORDS.get(metric.split, metric.split)
-    return f"{visible(_run_name(record))}: {split} {metric.label} {metric.text}{interval}{on}"
+    return f"{visible(record.called)}: {split} {metric.label} {metric.text}{interval}{on}"
 
 
-def render_metrics(record: Mapping[str, Any]) -> str:
+def render_metrics(record: RunRecord) -> str:
     """Every metric of test and validation with its interval; those of single targets as a table of their own."""
-    found = [metric for split in ("test", "val") for metric in summary.overall_metrics(record, split)]
+    found = [metric for split in summary.SPLITS for metric in summary.overall_metrics(record, split)]
     table = [(summary.SPLIT_WORDS[metric.split], metric.label, metric.text, metric.interval) for metric in found]
     overall = columns(table, header=("split", "metric", "value", "95 % interval"), right=(2,)) if table else ""
-    tables = [overall, *(_target_table(record, split) for split in ("test", "val"))]
+    tables = [overall, *(_target_table(record, split) for split in summary.SPLITS)]
     return "\n\n".join(table for table in tables if table)
 
 
-def _target_table(record: Mapping[str, Any], split: str) -> str:
+def _target_table(record: RunRecord, split: str) -> str:
     """Figures target by target; one that follows from others is shown with what it is the sum of."""
     stems, targets = summary.target_metrics(record, split)
-    sums = training.derived(record)
-    word = "class" if summary.is_segmentation(record) else "target"
+    sums = training.sums_of(record)
+    word = "class" if record.draws_masks else "target"
     header = (f"{summary.SPLIT_WORDS[split]} {word}", *(metric_label(stem) for stem in stems))
     rows = [
         (f"{one.target} = {sums[one.target]}" if one.target in sums else one.target, *(_cell(metric) for metric in one.metrics))
@@ -176,74 +166,68 @@ def _target_table(record: Mapping[str, Any], split: str) -> str:
     return columns(rows, header=header, right=range(1, len(header))) if rows else ""
 
 
-def render_training(record: Mapping[str, Any], *, in_full: bool = False) -> str:
+def render_training(record: RunRecord, *, in_full: bool = False) -> str:
     """How a network was trained, where its time went and what memory it took; nothing for heads on features."""
     said = training.facts(record) if in_full else training.main_facts(record)
     if not said:
         return ""
-    further = [("time of training", training.shares_text(record)), ("memory", training.memory_text(record))]
+    further = [("time of training", training.shares_text(record)), ("memory", training.memory_text(record.memory))]
     return columns([(word, text) for word, text in [*said, *further] if text])
 
 
-def render_timings(record: Mapping[str, Any]) -> str:
+def render_timings(record: RunRecord) -> str:
     """Seconds and share of each stage."""
-    stages = summary.stage_seconds(record)
+    stages = summary.stage_seconds(record.timings)
     total = sum(seconds for _, seconds in stages)
     if not stages or total <= 0:
         return ""
     table = [(stage, format_seconds(seconds), f"{seconds / total * 100:.0f} %") for stage, seconds in stages]
     table.append(("total", format_seconds(total), ""))
-    rate = summary.number(record.get("images_per_s"))
+    rate = record.images_per_s
     speed = f"\nfeatures were made at {rate:,.0f} {summary.sample_words(record)[1]}/s" if rate else ""
     return columns(table, header=("stage", "time", "share"), right=(1, 2)) + speed
 
 
-def render_chokes(record: Mapping[str, Any], *, in_full: bool = False) -> str:
+def render_chokes(chokes: Sequence[Finding], *, in_full: bool = False) -> str:
     """What held a run back and what to type instead, the largest gain first; smaller gains and notes only in full."""
-    found = [choke for choke in summary.rows(record, "chokes") if in_full or choke.get("severity") == "warning"]
-    return "\n".join(["what held this run back", *(_render_finding(choke) for choke in found)]) if found else ""
+    found = [choke for choke in chokes if in_full or choke.severity == "warning"]
+    return "\n".join(["what held this run back", *map(_render_finding, found)]) if found else ""
 
 
-def render_run(record: Mapping[str, Any]) -> str:
+def render_run(record: RunRecord) -> str:
     """One run in full: result, data, encoder, time, what held it back, memory, choices, findings."""
-    data = summary.section(record, "data")
-    splits = ", ".join(f"{split} {size}" for split, size in sorted(summary.section(data, "splits").items(), key=_split_rank))
-    encoder = summary.section(record, "encoder")
+    data = record.data
+    by_name = sorted(data.splits.items(), key=lambda item: in_order(item[0], ("train", "val", "test")))
+    splits = ", ".join(f"{split} {size}" for split, size in by_name)
     facts = [
-        ("status", record.get("status")),
-        ("created", record.get("created_at")),
-        ("command", record.get("command")),
-        ("data", data.get("source")),
-        ("samples", f"{data.get('num_samples', '?')} ({splits})" if splits else data.get("num_samples")),
-        ("encoder", format_value(encoder) if encoder else _encoder_name(record)),
-        ("memory", "" if training.facts(record) else training.memory_text(record)),
-        ("profile", ", ".join(summary.texts(summary.section(record, "profile"), "pages"))),
+        ("status", record.status),
+        ("created", record.created_at),
+        ("command", record.command),
+        ("data", data.source),
+        ("samples", f"{'?' if data.num_samples is None else data.num_samples} ({splits})" if splits else data.num_samples),
+        ("encoder", format_value(dict(sorted(record.encoder_facts.items())))),
+        ("memory", "" if training.facts(record) else training.memory_text(record.memory)),
+        ("profile", ", ".join(record.profile.pages) if record.profile else ""),
     ]
     parts = [render_headline(record), columns([(word, value) for word, value in facts if value]), render_metrics(record)]
     parts += [summary.baseline_sentence(record), render_training(record, in_full=True), render_timings(record)]
-    parts += [timeline.render_timeline(record), render_chokes(record, in_full=True)]
-    parts.append(render_choices(summary.rows(record, "choices")) if record.get("choices") else "")
-    parts.append(render_findings(summary.rows(record, "findings")) if record.get("findings") else "")
-    parts += [wrap(note, indent="") for note in summary.texts(record, "notes")]
+    parts += [timeline.render_timeline(record), render_chokes(record.chokes, in_full=True)]
+    parts.append(render_choices(record.choices) if record.choices else "")
+    parts.append(render_findings(record.findings) if record.findings else "")
+    parts += [wrap(note, indent="") for note in record.notes]
     return "\n\n".join(part for part in parts if part)
 
 
-def _split_rank(item: tuple[str, Any]) -> tuple[int, str]:
-    return in_order(item[0], ("train", "val", "test"))
-
-
-def render_comparison(records: Sequence[Mapping[str, Any]]) -> str:
+def render_comparison(runs: Sequence[RecordedRun]) -> str:
     """Runs side by side: every metric and stage time, and the settings in which they differ."""
-    runs = [_as_dict(record) for record in records]
     if not runs:
         return "no runs to compare"
     rows = _metric_rows(runs) + _timing_rows(runs) + _differing_rows(runs)
-    header = ["", *(visible(_run_name(run)) for run in runs)]
-    return columns(rows, header=header, right=range(1, len(runs) + 1))
+    return columns(rows, header=["", *(visible(run.called) for run in runs)], right=range(1, len(runs) + 1))
 
 
-def _metric_rows(runs: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    found = [{(m.split, m.name): m for split in ("test", "val") for m in summary.metrics_of(run, split)} for run in runs]
+def _metric_rows(runs: Sequence[RecordedRun]) -> list[list[str]]:
+    found = [{(m.split, m.name): m for split in summary.SPLITS for m in summary.metrics_of(run, split)} for run in runs]
     keys = dict.fromkeys(key for metrics in found for key in metrics)
     return [[f"{key[0]} {metric_label(key[1])}", *(_cell(metrics.get(key)) for metrics in found)] for key in keys]
 
@@ -254,28 +238,23 @@ def _cell(metric: summary.ReportedMetric | None) -> str:
     return f"{metric.text} ({metric.interval})" if metric.interval else metric.text
 
 
-def _timing_rows(runs: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    found = [dict(summary.stage_seconds(run)) for run in runs]
+def _timing_rows(runs: Sequence[RecordedRun]) -> list[list[str]]:
+    found = [dict(summary.stage_seconds(run.timings)) for run in runs]
     stages = dict.fromkeys(stage for timings in found for stage in timings)
     return [[f"{stage} time", *(format_seconds(t[stage]) if stage in t else "-" for t in found)] for stage in stages]
 
 
-def _differing_rows(runs: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+def _differing_rows(runs: Sequence[RecordedRun]) -> list[list[str]]:
     settings = [_settings(run) for run in runs]
     names = dict.fromkeys(name for values in settings for name in values)
     differing = [name for name in names if len({values.get(name, "-") for values in settings}) > 1]
     return [[name, *(shorten(values.get(name, "-"), 40) for values in settings)] for name in differing]
 
 
-def _settings(run: Mapping[str, Any]) -> dict[str, str]:
+def _settings(run: RecordedRun) -> dict[str, str]:
     """Settings, choices and encoder facts of a run under one flat set of names."""
-    values = {"encoder": _encoder_name(run)}
-    values |= {f"encoder {key}": format_value(value) for key, value in summary.section(run, "encoder").items() if key != "name"}
-    values |= {str(choice.get("name")): format_value(choice.get("value")) for choice in summary.rows(run, "choices")}
-    return values | {str(key): format_value(value) for key, value in summary.section(run, "settings").items()}
-
-
-def _as_dict(value: Any) -> dict[str, Any]:
-    """A dataclass, or the dictionary saved from one, as a dictionary."""
-    plain = to_jsonable(value)
-    return plain if isinstance(plain, dict) else {}
+    encoder = run.encoder_facts
+    values = {"encoder": str(encoder.get("name", ""))}
+    values |= {f"encoder {key}": format_value(value) for key, value in encoder.items() if key != "name"}
+    values |= {choice.name: format_value(choice.value) for choice in run.choices}
+    return values | {key: format_value(value) for key, value in run.settings.items()}

@@ -1,18 +1,21 @@
 """Where the time of a run went, stage by stage and inside the readers: the words, the numbers, and one picture.
 
-In: the `timeline` of a record in JSON types, any part of which may be missing or odd. Out: text for a terminal, and plain values
-for the report's template. Every stage is explained in a sentence; nothing is measured here.
+In: the `timeline` of a record. Out: text for a terminal, and plain values for the report's template. Every stage is explained in
+a sentence; nothing is measured here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from unchoke.core.stages import StageRow
 from unchoke.core.units import format_count, format_seconds
-from unchoke.reports import bars, summary
 from unchoke.reports.layout import columns
-from unchoke.reports.summary import number, section
+from unchoke.reports.svg import stacked_bar
+
+if TYPE_CHECKING:
+    from unchoke.core.record import RunRecord
 
 Model = dict[str, Any]
 _WORDS = {
@@ -74,7 +77,7 @@ _FELT_SHARE = 0.001
 """Stages that only some machines have are left out where they took next to nothing."""
 
 
-class Part(NamedTuple):
+class TimedPart(NamedTuple):
     """One stage: what it is called, what it means, and how much went to it. `calls` is None where nobody counted."""
 
     stage: str
@@ -85,40 +88,30 @@ class Part(NamedTuple):
     calls: int | None
 
 
-def stages(record: Mapping[str, Any], work: str = "train") -> list[Part]:
+def stages(record: RunRecord, work: str = "train") -> list[TimedPart]:
     """What the time of one piece of work went to, in its own thread; for training also what came before and after the loop."""
-    held = _rows(section(section(record, "timeline"), work), "stages")
-    if held and work == "train":
-        held += _around(record, sum(seconds for _, seconds, _ in held))
+    held = [*record.timeline[work].stages] if work in record.timeline else []
+    if work == "train" and any(row.seconds > 0 for row in held):
+        held += _around(record, sum(row.seconds for row in held if row.seconds > 0))
     return _parts(held)
 
 
-def loading(record: Mapping[str, Any], work: str = "train") -> list[Part]:
+def loading(record: RunRecord, work: str = "train") -> list[TimedPart]:
     """What readers did for it meanwhile, summed over their threads."""
-    return _parts(_rows(section(section(record, "timeline"), work), "loading"))
+    return _parts(record.timeline[work].loading) if work in record.timeline else []
 
 
-def _rows(held: Mapping[str, Any], key: str) -> list[tuple[str, float, int | None]]:
-    found = []
-    for row in summary.rows(held, key):
-        seconds, calls = number(row.get("seconds")), number(row.get("calls"))
-        if seconds is not None and seconds > 0:
-            found.append((str(row.get("stage", "")), seconds, None if not calls else int(calls)))
-    return found
-
-
-def _around(record: Mapping[str, Any], inside_s: float) -> list[tuple[str, float, int | None]]:
+def _around(record: RunRecord, inside_s: float) -> list[StageRow]:
     """What the stage `train` took beside the loop."""
-    planning_s = number(section(section(record, "training"), "seconds").get("planning memory")) or 0.0
-    whole_s = number(section(record, "timings").get("train")) or 0.0
-    rest_s = whole_s - inside_s - planning_s
-    beside: list[tuple[str, float, int | None]] = [("planning memory", planning_s, None), ("begin and end", rest_s, None)]
-    return [row for row in beside if row[1] > 0]
+    planning_s = record.training.seconds.get("planning memory", 0.0) if record.training else 0.0
+    rest_s = record.timings.get("train", 0.0) - inside_s - planning_s
+    return [StageRow("planning memory", planning_s, 0.0, 0), StageRow("begin and end", rest_s, 0.0, 0)]
 
 
-def _parts(held: Sequence[tuple[str, float, int | None]]) -> list[Part]:
-    total_s = sum(seconds for _, seconds, _ in held)
-    found = [Part(stage, *_words(stage), seconds, seconds / total_s, calls) for stage, seconds, calls in held]
+def _parts(rows: Sequence[StageRow]) -> list[TimedPart]:
+    held = [row for row in rows if row.seconds > 0]
+    total_s = sum(row.seconds for row in held)
+    found = [TimedPart(row.stage, *_words(row.stage), row.seconds, row.seconds / total_s, row.calls or None) for row in held]
     return [part for part in found if part.stage not in _IF_FELT or part.share >= _FELT_SHARE]
 
 
@@ -126,18 +119,18 @@ def _words(stage: str) -> tuple[str, str]:
     return _WORDS.get(stage, (stage, ""))
 
 
-def readers_text(record: Mapping[str, Any], work: str = "train") -> str:
+def readers_text(record: RunRecord, work: str = "train") -> str:
     """``2 threads``: how many read at the same time; nothing where it was one."""
-    readers = number(section(section(record, "timeline"), work).get("readers")) or 0
-    return format_count(int(readers), "thread") if readers > 1 else ""
+    readers = record.timeline[work].readers if work in record.timeline else 0
+    return format_count(readers, "thread") if readers > 1 else ""
 
 
-def render_timeline(record: Mapping[str, Any]) -> str:
+def render_timeline(record: RunRecord) -> str:
     """Every piece of work with its stages and what went on inside loading, as tables."""
     return "\n\n".join(text for work in _TITLES if (text := _render_work(record, work)))
 
 
-def _render_work(record: Mapping[str, Any], work: str) -> str:
+def _render_work(record: RunRecord, work: str) -> str:
     own, inside = stages(record, work), loading(record, work)
     tables = [_table(f"{_TITLES[work]}: where the time went", own)] if own else []
     if inside:
@@ -146,7 +139,7 @@ def _render_work(record: Mapping[str, Any], work: str) -> str:
     return "\n\n".join(tables)
 
 
-def _table(title: str, parts: Sequence[Part]) -> str:
+def _table(title: str, parts: Sequence[TimedPart]) -> str:
     rows = [
         (part.label, f"{part.share * 100:.1f} %", _short(part.seconds), "" if part.calls is None else f"{part.calls:,}")
         for part in parts
@@ -158,7 +151,7 @@ def render_step(step: Mapping[str, Any], *, undisturbed: bool) -> str:
     """Where the time of one step went."""
     how = "without the profiler" if undisturbed else "under the profiler, which slows small operators down"
     title = f"a step takes {_short(step['seconds'])}: the mean of {format_count(step['num_steps'], 'step')} {how}"
-    parts = _parts(_rows(step, "stages"))
+    parts = _parts([StageRow(row["stage"], row["seconds"], 0.0, 0) for row in step["stages"]])
     rows = [(part.label, f"{part.share * 100:.1f} %", _short(part.seconds), part.meaning) for part in parts]
     return f"{title}\n{columns(rows, header=('stage', 'share', 'time', 'what it is'), right=(1, 2))}"
 
@@ -170,13 +163,13 @@ def _short(seconds: float) -> str:
     return f"{seconds * 1000:.{2 if seconds < 0.01 else 1 if seconds < 0.1 else 0}f} ms"
 
 
-def picture(record: Mapping[str, Any]) -> list[Model] | None:
+def picture(record: RunRecord) -> list[Model] | None:
     """For the report: each piece of work as a bar of its stages and one of what readers did, every stage explained."""
     found = [model for work in _TITLES if (model := _picture_of(record, work))]
     return found or None
 
 
-def _picture_of(record: Mapping[str, Any], work: str) -> Model | None:
+def _picture_of(record: RunRecord, work: str) -> Model | None:
     own, inside = stages(record, work), loading(record, work)
     if not own and not inside:
         return None
@@ -191,7 +184,7 @@ def _picture_of(record: Mapping[str, Any], work: str) -> Model | None:
     }
 
 
-def _bar(parts: Sequence[Part]) -> Model:
+def _bar(parts: Sequence[TimedPart]) -> Model:
     coloured = [(part, _COLOURS.get(part.stage, _REST)) for part in parts]
     drawn = [(f"{part.label}: {_short(part.seconds)}, {part.share * 100:.0f} %", part.share, css) for part, css in coloured]
     rows = [
@@ -205,14 +198,14 @@ def _bar(parts: Sequence[Part]) -> Model:
         }
         for part, css in coloured
     ]
-    return {"bar": bars.stacked_bar(drawn, height_px=26, class_="strip rounded"), "rows": rows}
+    return {"bar": stacked_bar(drawn, height_px=26, class_="strip rounded"), "rows": rows}
 
 
-def _epochs(record: Mapping[str, Any], work: str) -> Model | None:
+def _epochs(record: RunRecord, work: str) -> Model | None:
     """Seconds by stage for each epoch, the stages as columns."""
-    held = [row for row in summary.rows(section(section(record, "timeline"), work), "epochs") if number(row.get("epoch"))]
-    names = [name for name in _WORDS if any((number(row.get(name)) or 0.0) > 0 for row in held)]
+    held = [row for row in (record.timeline[work].epochs if work in record.timeline else ()) if row.get("epoch")]
+    names = [name for name in _WORDS if any(row.get(name, 0.0) > 0 for row in held)]
     if not held or not names:
         return None
-    body = [[f"{row['epoch']:g}", *(_short(number(row.get(name)) or 0.0) for name in names)] for row in held]
+    body = [[f"{row['epoch']:g}", *(_short(row.get(name, 0.0)) for name in names)] for row in held]
     return {"header": ["epoch", *(_words(name)[0] for name in names)], "rows": body}

@@ -11,21 +11,81 @@ import math
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from unchoke.core import listing
 from unchoke.core.choices import Choice
 from unchoke.core.errors import UsageError, list_some
 from unchoke.core.metrics import BEST_BY, find_metric
-from unchoke.runs import run_rows as rows
-from unchoke.runs.connection import connect, explained
-from unchoke.runs.run_rows import FINAL, Artefact, MemoryRow, MetricRow, RunRow, Status
-from unchoke.runs.schema import transaction
+from unchoke.core.record import ArtefactRecord, Interval, MemoryRecord, StepValue, StoredRun
+from unchoke.runs.database import connect, explained, transaction
 
 _RUN_COLUMNS = "id, name, key, command, status, created_at, finished_at, settings, data, encoder, fingerprint"
+
+Status = Literal["running", "done", "failed", "interrupted"]
+FINAL = -1
+"""The step of a value that belongs to the run as a whole."""
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One run. `key` is the digest of settings and data that decides whether a command resumes it."""
+
+    number: int
+    name: str
+    key: str
+    command: str
+    status: Status
+    created_at: str
+    finished_at: str | None
+    settings: dict[str, Any]
+    data: dict[str, Any]
+    encoder: str
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class MetricRow:
+    """A measured value, at a step or (`FINAL`) of the whole run, with the bounds of its interval where there are any."""
+
+    split: str
+    name: str
+    value: float
+    step: int = FINAL
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class MemoryRow:
+    """Planned against measured, in bytes; None where one of them is unknown."""
+
+    what: str
+    planned_bytes: int | None = None
+    measured_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """A file of the run, relative to the run's folder."""
+
+    path: str
+    sha256: str
+    size_bytes: int
+
+
+def value_of_run(metrics: Iterable[MetricRow], *, higher_is_better: bool) -> float | None:
+    """One number for a run: its final value, else the best over its steps; NaN never counts."""
+    sound = [metric for metric in metrics if metric.value == metric.value]
+    final = [metric.value for metric in sound if metric.step == FINAL]
+    values = final or [metric.value for metric in sound]
+    if not values:
+        return None
+    return max(values) if higher_is_better else min(values)
 
 
 class ExperimentStore:
@@ -158,35 +218,34 @@ class ExperimentStore:
         )
         return [MetricRow(split, name, math.nan if value is None else value, *rest) for split, name, value, *rest in found]
 
-    def record(self, name: str | int) -> dict[str, Any]:
-        """Everything about one run as plain values; `metrics` has the final ones, `history` those by step."""
+    def stored(self, name: str | int) -> StoredRun:
+        """Everything about one run; `metrics` has the final ones, `history` those by step."""
         run = self.run(name)
-        metrics, one = self.metrics(run), (run.number,)
-        final: dict[str, dict[str, Any]] = {}
-        for row in metrics:
+        rows, one = self.metrics(run), (run.number,)
+        final: dict[str, dict[str, Interval]] = {}
+        for row in rows:
             if row.step == FINAL:
-                final.setdefault(row.split, {})[row.name] = {"value": row.value, "low": row.low, "high": row.high}
-        steps = [row for row in metrics if row.step != FINAL]
+                final.setdefault(row.split, {})[row.name] = Interval(_known(row.value), row.low, row.high)
         memory = self._select("SELECT what, planned_bytes, measured_bytes FROM memory WHERE run = ?", one)
         artefacts = self._select("SELECT path, sha256, size_bytes FROM artefacts WHERE run = ?", one)
-        return {
-            **run.to_dict(),
-            "metrics": final,
-            "history": [{"split": row.split, "name": row.name, "step": row.step, "value": row.value} for row in steps],
-            "timings": dict(self._select("SELECT stage, seconds FROM timings WHERE run = ?", one)),
-            "memory": {what: {"planned_bytes": planned, "measured_bytes": measured} for what, planned, measured in memory},
-            "artefacts": [{"path": path, "sha256": sha256, "size_bytes": size} for path, sha256, size in artefacts],
-            "choices": [choice.to_dict() for choice in self.choices(run)],
-        }
+        return StoredRun(
+            **asdict(run),
+            metrics=final,
+            history=[
+                StepValue(split=row.split, name=row.name, step=row.step, value=_known(row.value))
+                for row in rows
+                if row.step != FINAL
+            ],
+            timings=dict(self._select("SELECT stage, seconds FROM timings WHERE run = ?", one)),
+            memory={what: MemoryRecord(planned_bytes=planned, measured_bytes=measured) for what, planned, measured in memory},
+            artefacts=[ArtefactRecord(path=path, sha256=sha256, size_bytes=size) for path, sha256, size in artefacts],
+            choices=self.choices(run),
+        )
 
     def choices(self, run: RunRow) -> list[Choice]:
         """What the run chose, in the order it was recorded: a resumed run keeps to it."""
         found = self._select("SELECT name, value, reason, evidence FROM choices WHERE run = ? ORDER BY place", (run.number,))
         return [Choice(name, json.loads(value), reason, json.loads(evidence)) for name, value, reason, evidence in found]
-
-    def compare(self, names: Sequence[str | int]) -> dict[str, Any]:
-        """Runs side by side, as plain lists in the order of `names`."""
-        return rows.compare([self.record(name) for name in names])
 
     def _best_by_default(self) -> RunRow:
         recorded = (metric for metric in BEST_BY if self._values(metric, split="val"))
@@ -200,7 +259,7 @@ class ExperimentStore:
             by_run.setdefault(number, []).append(MetricRow(split, metric, math.nan if value is None else value, step))
         done = [run for run in self.runs() if run.status == "done"]
         rises = find_metric(metric).higher_is_better
-        values = [(run, rows.value_of_run(by_run.get(run.number, ()), higher_is_better=rises)) for run in done]
+        values = [(run, value_of_run(by_run.get(run.number, ()), higher_is_better=rises)) for run in done]
         return [(run, value) for run, value in values if value is not None]
 
     def _next_number(self) -> int:
@@ -239,6 +298,10 @@ def _run_row(row: tuple[Any, ...]) -> RunRow:
         encoder=encoder,
         fingerprint=fingerprint,
     )
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
 
 
 def _text(value: str) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from unchoke.core.errors import UsageError
+from unchoke.core.record import RunRecord, StoredRun
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace
 from unchoke.reports.html import save_report
 from unchoke.reports.json import load_record
@@ -23,8 +25,8 @@ class FoundRun:
     folder: Path
     workspace: Workspace | None
 
-    @property
-    def record(self) -> dict[str, Any]:
+    @cached_property
+    def record(self) -> RunRecord:
         return load_record(self.folder / RECORD)
 
     @property
@@ -32,24 +34,19 @@ class FoundRun:
         """The trained weights: of a head, or of a network."""
         return self.folder / "checkpoints" / "best_head.pt"
 
-    @property
-    def draws_masks(self) -> bool:
-        """Whether it was made by `unchoke segment train`."""
-        return bool(self.record.get("task", {}).get("kind") == "segmentation")
-
     def refuse_masks(self, command: str) -> None:
         """For commands about classes and values: a run that draws masks has its own."""
-        if self.draws_masks:
+        if self.record.draws_masks:
             raise UsageError(
-                f"{self.record['run']} draws masks, and `unchoke {command}` is for classes and values",
+                f"{self.record.run} draws masks, and `unchoke {command}` is for classes and values",
                 why="it was made by `unchoke segment train`",
-                try_=f"unchoke segment predict {self.record['run']} SCENES, or `unchoke report` for its figures",
+                try_=f"unchoke segment predict {self.record.run} SCENES, or `unchoke report` for its figures",
             )
 
     @property
     def trains_network(self) -> bool:
         """Whether more than heads on pooled features was trained."""
-        return "training" in self.record
+        return self.record.training is not None
 
 
 def find_run(run: str | Path, *, out: Path | str | None) -> FoundRun:
@@ -83,27 +80,32 @@ def _workspace(out: Path | str | None) -> Workspace:
 
 
 def list_runs(*, out: Path | str | None = None) -> list[dict[str, Any]]:
+    """Every run with its final metrics, oldest first, as plain values: a table can be made of them."""
+    return [run.to_dict() for run in stored_runs(out=out)]
+
+
+def stored_runs(*, out: Path | str | None = None) -> list[StoredRun]:
     """Every run with its final metrics, oldest first."""
     with ExperimentStore.open(_workspace(out).experiments_file) as experiments:
-        return [experiments.record(row.name) for row in experiments.runs()]
+        return [experiments.stored(row.name) for row in experiments.runs()]
 
 
-def show_run(run: str | Path, *, out: Path | str | None = None) -> dict[str, Any]:
+def show_run(run: str | Path, *, out: Path | str | None = None) -> RunRecord:
     """The record of a run, without its pictures."""
     found = find_run(run, out=out)
-    record = {name: value for name, value in found.record.items() if name not in ("mistakes", "scatter", "gallery")}
-    return {**record, "report": str(found.folder / "report.html")}
+    kept = {name: value for name, value in found.record.to_dict().items() if name not in ("mistakes", "scatter", "gallery")}
+    return RunRecord.of({**kept, "report": str(found.folder / "report.html")})
 
 
-def compare_runs(runs: Sequence[str], *, out: Path | str | None = None) -> list[dict[str, Any]]:
-    """The records of several runs, with the settings they were given."""
+def compare_runs(runs: Sequence[str], *, out: Path | str | None = None) -> list[StoredRun]:
+    """Several runs as the database knows them, with the settings they were given."""
     if len(runs) < 2:
         raise UsageError("one run cannot be compared", why="a comparison needs two", try_="unchoke runs compare exp_1 exp_2")
     with ExperimentStore.open(_workspace(out).experiments_file) as experiments:
-        return [experiments.record(run) for run in runs]
+        return [experiments.stored(run) for run in runs]
 
 
-def best_run(metric: str | None = None, *, out: Path | str | None = None) -> dict[str, Any]:
+def best_run(metric: str | None = None, *, out: Path | str | None = None) -> RunRecord:
     """The record of the run with the best validation score."""
     workspace = _workspace(out)
     with ExperimentStore.open(workspace.experiments_file) as experiments:

@@ -1,6 +1,6 @@
 """From the record of a run of ours to findings: what held it back, by how much, and the command that does without.
 
-In: the record of a run in JSON types: its clocks, choices, command and machine. Out: findings, the largest gain first; where
+In: the record of a run: its clocks, choices, command and machine. Out: findings, the largest gain first; where
 nothing around the computing is worth changing, a note that says so. Nothing is measured here: gains are seconds that the clocks
 counted, less what would be left of them.
 """
@@ -8,11 +8,12 @@ counted, less what would be left of them.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
 from unchoke.core.findings import NOTED_SHARE, WORTH_SHARE, Cause, Finding, Place, per
+from unchoke.core.record import RunRecord
 from unchoke.core.timeline import Timeline
 from unchoke.core.units import format_count, format_seconds
 
@@ -31,41 +32,25 @@ _TORCH_TO_OPENVINO = 6.6
 _MIN_SAVED_S = 1.0
 
 
-class Run:
+class RunFacts:
     """The record of a run, with what rules ask of it. Parts that older records lack count as nothing."""
 
-    def __init__(self, record: Mapping[str, Any], out: str = "") -> None:
-        self.record = record
-        self.out = out
-        self.machine: Mapping[str, Any] = record.get("machine") or {}
-        self.cores = int(self.machine.get("cores") or 1)
-        self.on_cpu = bool(self.machine.get("on_cpu", True))
-        self.timings: Mapping[str, float] = record.get("timings") or {}
+    def __init__(self, record: RunRecord, out: str = "") -> None:
+        self.record, self.out = record, out
+        self.machine, self.timings, self.splits = record.machine, record.timings, record.data.splits
         self.total_s = sum(self.timings.values())
-        self.choices = {choice["name"]: choice for choice in record.get("choices") or []}
-        self.loop: Mapping[str, Any] = (record.get("training") or {}).get("loop") or {}
-        self.splits: Mapping[str, int] = (record.get("data") or {}).get("splits") or {}
-
-    @cached_property
-    def train(self) -> Timeline:
-        return self._timeline("train")
-
-    @cached_property
-    def extract(self) -> Timeline:
-        return self._timeline("extract")
-
-    def _timeline(self, name: str) -> Timeline:
-        held = (self.record.get("timeline") or {}).get(name)
-        return Timeline.from_dict(held) if held else Timeline(0.0)
+        self.choices = {choice.name: choice for choice in record.choices}
+        self.train = record.timeline.get("train", Timeline(0.0))
+        self.extract = record.timeline.get("extract", Timeline(0.0))
 
     @cached_property
     def epochs(self) -> int:
-        return max(1, self.planned_epochs or len(self.train.epochs) or len(self.record.get("history") or []))
+        return max(1, self.planned_epochs or len(self.train.epochs) or len(self.record.history))
 
     @property
     def planned_epochs(self) -> int:
         """Where the record is of a few steps: how many epochs the training they belong to would have."""
-        return int(self.record.get("planned_epochs") or 0)
+        return self.record.planned_epochs or 0
 
     @cached_property
     def steps_s(self) -> float:
@@ -74,11 +59,11 @@ class Run:
 
     @property
     def place(self) -> Place:
-        return Place(str((self.record.get("data") or {}).get("source") or ""))
+        return Place(self.record.data.source)
 
     def command(self, option: str, value: Any = None) -> str:
         """The run's own command with one option changed, or without it."""
-        words = shlex.split(str(self.record.get("command") or "unchoke train"))
+        words = shlex.split(self.record.command or "unchoke train")
         if option in words:
             del words[words.index(option) : words.index(option) + 2]
         return shlex.join([*words, option, str(value)] if value is not None else words) + self.out
@@ -86,7 +71,7 @@ class Run:
     @property
     def is_tunable(self) -> bool:
         """Whether `unchoke tune` knows this kind of run."""
-        return not str(self.record.get("command") or "").startswith("unchoke segment")
+        return not self.record.command.startswith("unchoke segment")
 
     @property
     def tuning(self) -> str:
@@ -106,7 +91,7 @@ def slowest(timeline: Timeline) -> str:
     return f"{row.stage} ({format_seconds(per(row.seconds, row.calls))} each)" if row else "loading"
 
 
-def decoded_every_epoch(run: Run) -> Iterator[Cause]:
+def decoded_every_epoch(run: RunFacts) -> Iterator[Cause]:
     """No cache of pixels: each epoch reads and decodes every picture again."""
     again_s = loading_s(run.train, *_MAKING)
     decoded = sum(row.calls for row in run.train.loading if row.stage == "decode")
@@ -115,7 +100,7 @@ def decoded_every_epoch(run: Run) -> Iterator[Cause]:
     waited_s = run.train.seconds("wait") * per(again_s, loading_s(run.train))
     epochs = format_count(run.epochs, "epoch")
     when = f"in these steps, as in each of {epochs}" if run.planned_epochs else f"in {epochs}"
-    taken_s = again_s / run.cores if run.on_cpu else 0.0  # the cores that decode are those that train
+    taken_s = again_s / run.machine.cores if run.machine.on_cpu else 0.0  # the cores that decode are those that train
     yield Cause(
         "decoded-every-epoch",
         "decode",
@@ -129,30 +114,32 @@ def decoded_every_epoch(run: Run) -> Iterator[Cause]:
     )
 
 
-def too_few_readers(run: Run) -> Iterator[Cause]:
+def too_few_readers(run: RunFacts) -> Iterator[Cause]:
     """The training waits for data while there are cores that read nothing."""
     wait_s, readers = run.train.seconds("wait"), run.train.readers
-    workers = int(run.machine.get("workers") or 0)
-    if workers >= run.cores or per(wait_s, run.steps_s) < _LOOP_SHARE:
+    workers = run.machine.workers
+    if workers >= run.machine.cores or per(wait_s, run.steps_s) < _LOOP_SHARE:
         return
-    hidden_s = 0.0 if run.on_cpu else run.train.seconds(*_COMPUTE, "prepare", "copy")  # the cores that read are those that train
-    left_s = max(0.0, loading_s(run.train) / run.cores - hidden_s)
+    beside_s = run.train.seconds(*_COMPUTE, "prepare", "copy")
+    hidden_s = 0.0 if run.machine.on_cpu else beside_s  # the cores that read are those that train
+    left_s = max(0.0, loading_s(run.train) / run.machine.cores - hidden_s)
     yield Cause(
         "too-few-readers",
         "wait",
         wait_s - left_s,
         f"{per(wait_s, run.steps_s):.0%} of the steps' time is waiting for {format_count(max(1, readers), 'thread')} that read, "
-        f"mostly {slowest(run.train)}, on {format_count(run.cores, 'core')}",
+        f"mostly {slowest(run.train)}, on {format_count(run.machine.cores, 'core')}",
         "let more threads read ahead",
         run.place,
-        {"wait_s": wait_s, "readers": readers, "workers": workers, "cores": run.cores},
-        run.command("--workers", run.cores),
+        {"wait_s": wait_s, "readers": readers, "workers": workers, "cores": run.machine.cores},
+        run.command("--workers", run.machine.cores),
     )
 
 
-def slow_evaluation(run: Run) -> Iterator[Cause]:
+def slow_evaluation(run: RunFacts) -> Iterator[Cause]:
     """Evaluation takes longer for a sample than the forward pass of training does, in batches smaller than it could have."""
-    batch = int(run.loop.get("eval_batch") or 0)
+    training = run.record.training
+    batch = int((training.loop.eval_batch if training and training.loop else None) or 0)
     if not 0 < batch < _SMALL_EVAL_BATCH:
         return
     trained = run.splits.get("train", 0) * run.epochs
@@ -171,7 +158,7 @@ def slow_evaluation(run: Run) -> Iterator[Cause]:
     )
 
 
-def slow_checkpoint(run: Run) -> Iterator[Cause]:
+def slow_checkpoint(run: RunFacts) -> Iterator[Cause]:
     """More of the training goes into snapshots than losing a minute would cost."""
     spent_s = run.train.seconds("checkpoint")
     calls = sum(row.calls for row in run.train.stages if row.stage == "checkpoint")
@@ -189,7 +176,7 @@ def slow_checkpoint(run: Run) -> Iterator[Cause]:
     )
 
 
-def slow_copy(run: Run) -> Iterator[Cause]:
+def slow_copy(run: RunFacts) -> Iterator[Cause]:
     """Batches take long to reach the device."""
     spent_s = run.train.seconds("copy")
     if not run.is_tunable or per(spent_s, run.steps_s) < _LOOP_SHARE:
@@ -206,7 +193,7 @@ def slow_copy(run: Run) -> Iterator[Cause]:
     )
 
 
-def slow_augmentation(run: Run) -> Iterator[Cause]:
+def slow_augmentation(run: RunFacts) -> Iterator[Cause]:
     """Augmenting takes a good part of each step; doing less of it is another training, and the finding says so."""
     spent_s, strength = run.train.seconds("prepare"), _chosen(run, "augment")
     if strength != "strong" or per(spent_s, run.steps_s) < _LOOP_SHARE:
@@ -223,32 +210,32 @@ def slow_augmentation(run: Run) -> Iterator[Cause]:
     )
 
 
-def extraction_waits(run: Run) -> Iterator[Cause]:
+def extraction_waits(run: RunFacts) -> Iterator[Cause]:
     """The frozen part waits for pictures while there are cores that read nothing."""
     share = per(run.extract.seconds("load"), run.extract.wall_s)
     readers = max(1, run.extract.readers)
-    if readers >= run.cores or share < _LOOP_SHARE:
+    if readers >= run.machine.cores or share < _LOOP_SHARE:
         return
     spent_s = run.timings.get("extract", 0.0)
     yield Cause(
         "extraction-waits",
         "load",
-        spent_s * share * (1 - readers / run.cores),
+        spent_s * share * (1 - readers / run.machine.cores),
         f"the frozen network waited {share:.0%} of its time for pictures, mostly {slowest(run.extract)}",
-        f"let more threads read: {readers} did, on {format_count(run.cores, 'core')}",
+        f"let more threads read: {readers} did, on {format_count(run.machine.cores, 'core')}",
         run.place,
-        {"load_share": share, "extract_s": spent_s, "readers": readers, "cores": run.cores},
-        run.command("--workers", run.cores),
+        {"load_share": share, "extract_s": spent_s, "readers": readers, "cores": run.machine.cores},
+        run.command("--workers", run.machine.cores),
     )
 
 
-def slow_engine(run: Run) -> Iterator[Cause]:
+def slow_engine(run: RunFacts) -> Iterator[Cause]:
     """The frozen part ran in plain torch on a CPU."""
     share = per(run.extract.seconds("encode"), run.extract.wall_s)
-    if not run.on_cpu or (run.record.get("encoder") or {}).get("engine") != "torch" or not share:
+    if not run.machine.on_cpu or run.record.encoder.engine != "torch" or not share:
         return
-    asked = "--engine torch" in str(run.record.get("command"))
-    missing = "openvino" not in (run.record.get("versions") or {})
+    asked = "--engine torch" in run.record.command
+    missing = "openvino" not in run.record.versions
     if not asked and not missing:  # it was compared with the others, and preferred
         return
     spent_s = run.timings.get("extract", 0.0) * share
@@ -265,11 +252,11 @@ def slow_engine(run: Run) -> Iterator[Cause]:
     )
 
 
-def _chosen(run: Run, name: str) -> Any:
-    return run.choices.get(name, {}).get("value")
+def _chosen(run: RunFacts, name: str) -> Any:
+    return run.choices[name].value if name in run.choices else None
 
 
-RULES: tuple[Callable[[Run], Iterator[Cause]], ...] = (
+RULES: tuple[Callable[[RunFacts], Iterator[Cause]], ...] = (
     decoded_every_epoch,
     too_few_readers,
     slow_evaluation,
@@ -281,9 +268,9 @@ RULES: tuple[Callable[[Run], Iterator[Cause]], ...] = (
 )
 
 
-def diagnose_run(record: Mapping[str, Any], *, out: str = "", min_saved_s: float | None = None) -> list[Finding]:
+def diagnose_run(record: RunRecord, *, out: str = "", min_saved_s: float | None = None) -> list[Finding]:
     """What held a run back. Gains below a second, or below `NOTED_SHARE` of the run, are not told. `out` ends each command."""
-    run, floor_s = Run(record, out), _MIN_SAVED_S if min_saved_s is None else min_saved_s
+    run, floor_s = RunFacts(record, out), _MIN_SAVED_S if min_saved_s is None else min_saved_s
     if not run.total_s:
         return []
     least_s = max(floor_s, NOTED_SHARE * run.total_s)
@@ -292,7 +279,7 @@ def diagnose_run(record: Mapping[str, Any], *, out: str = "", min_saved_s: float
     return found or list(_computing(run, floor_s))
 
 
-def _finding(cause: Cause, run: Run) -> Finding:
+def _finding(cause: Cause, run: RunFacts) -> Finding:
     share = min(0.99, cause.saved_s / run.total_s)
     saved, total = format_seconds(cause.saved_s), format_seconds(run.total_s)
     return Finding(
@@ -308,10 +295,10 @@ def _finding(cause: Cause, run: Run) -> Finding:
     )
 
 
-def _computing(run: Run, floor_s: float) -> Iterator[Finding]:
+def _computing(run: RunFacts, floor_s: float) -> Iterator[Finding]:
     """Nothing around the computing is worth changing; whether the computing itself can be faster is found by trying."""
     spent_s = run.train.seconds(*_COMPUTE)
-    tuned = any("tuned" in (choice.get("evidence") or {}) for choice in run.choices.values())
+    tuned = any("tuned" in choice.evidence for choice in run.choices.values())
     share = per(spent_s, run.total_s)
     if tuned or not run.is_tunable or spent_s < 10 * floor_s or share < 0.5:
         return

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from unchoke.core.errors import DataError
 from unchoke.core.fingerprint import digest, digest_bytes
+from unchoke.core.record import DataRecord
 from unchoke.photos.samples.sample_set import Samples
 from unchoke.training.data import Problem
 
@@ -64,27 +65,27 @@ def _refuse_untrainable(kind: str, targets: NDArray[Any], splits: dict[str, NDAr
         )
 
 
-def summarise(learnable: Learnable, *, source: str, num_quarantined: int) -> dict[str, Any]:
+def summarise(learnable: Learnable, *, source: str, num_quarantined: int) -> DataRecord:
     """What the record says of the data."""
     frame, problem = learnable.frame, learnable.problem
-    summary: dict[str, Any] = {
-        "source": source,
-        "num_samples": len(frame),
-        "num_quarantined": num_quarantined,
-        "splits": {split: len(positions) for split, positions in problem.splits.items()},
-    }
+    summary = DataRecord(
+        source=source,
+        num_samples=len(frame),
+        num_quarantined=num_quarantined,
+        splits={split: len(positions) for split, positions in problem.splits.items()},
+    )
     if problem.kind == "classification":
-        summary["class_counts"] = {
-            split: {str(name): int(count) for name, count in rows["label"].value_counts().items()}
+        summary.class_counts = {
+            str(split): {str(name): int(count) for name, count in rows["label"].value_counts().items()}
             for split, rows in frame.groupby("split")
         }
     else:
-        summary["targets_summary"] = _describe(frame[list(problem.names)])
+        summary.targets_summary = _describe(frame[list(problem.names)])
     if learnable.inputs is not None:
-        summary["inputs_summary"] = _describe(pd.DataFrame(learnable.inputs, columns=list(learnable.input_names)))
+        summary.inputs_summary = _describe(pd.DataFrame(learnable.inputs, columns=list(learnable.input_names)))
     return summary
 
 
-def _describe(numbers: pd.DataFrame) -> dict[str, dict[str, float]]:
+def _describe(numbers: pd.DataFrame) -> dict[str, dict[str, float | int | None]]:
     described = numbers.describe()
     return {str(name): {str(k): float(v) for k, v in described[name].items()} for name in numbers.columns}

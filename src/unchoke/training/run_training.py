@@ -15,13 +15,13 @@ from unchoke import __version__
 from unchoke.core import atomic
 from unchoke.core.errors import Interrupted
 from unchoke.core.fingerprint import digest
+from unchoke.core.record import RunRecord
 from unchoke.features.recipe import TWICE
 from unchoke.reports.json import load_record
-from unchoke.runs.experiment_store import ExperimentStore
-from unchoke.runs.run_rows import RunRow
+from unchoke.runs.experiment_store import ExperimentStore, RunRow
 from unchoke.runs.session import Session
+from unchoke.training.build_record import Judgement, Material, Origin, Trained, as_typed, build_record, enter_run
 from unchoke.training.profiled import profiled_if_asked, tell_if_done
-from unchoke.training.record import Material, Trained, as_typed, build_record, enter_run
 from unchoke.training.scoring.judge import Judged, judge, predictions_table
 
 
@@ -38,18 +38,19 @@ class Trainer(Protocol):
         ...
 
 
-def run_training(session: Session, material: Material, trainer: Trainer, *, planned_bytes: int) -> tuple[dict[str, Any], bool]:
+def run_training(session: Session, material: Material, trainer: Trainer, *, planned_bytes: int) -> tuple[RunRecord, bool]:
     """Train, judge and record; return the record, and whether it was there already."""
     problem = material.learnable.problem
 
-    def make(run: RunRow, folder: Path) -> dict[str, Any]:
+    def make(run: RunRow, folder: Path) -> RunRecord:
         with profiled_if_asked(session, run.name) as profiled, session.stage("train", trainer.detail):
             trained = trainer.train(folder)
         with session.stage("evaluate"):
             judged = judge(trained.outputs, problem, seed=session.settings.seed, weights=trainer.weights)
         trained.save(folder / "checkpoints" / "best_head.pt", _extra(material, judged))
         with session.stage("report"):
-            record = build_record(session, material, run, trained, judged, planned_bytes) | profiled.about()
+            origin, judgement = Origin.of_photos(material, source=session.settings.data), Judgement.of_photos(judged, material)
+            record = build_record(session, run, origin, trained, judgement, planned_bytes=planned_bytes, **profiled.about())
             _save_files(folder, material, trained, judged)
         return record
 
@@ -65,13 +66,13 @@ def run_training(session: Session, material: Material, trainer: Trainer, *, plan
 
 def record_run(
     session: Session,
-    make: Callable[[RunRow, Path], dict[str, Any]],
+    make: Callable[[RunRow, Path], RunRecord],
     *,
     key: str,
     command: str,
     num_samples: int,
     fingerprint: str,
-) -> tuple[dict[str, Any], bool]:
+) -> tuple[RunRecord, bool]:
     """The record of the run with this key, and whether it was there already; if not, `make` gives it, in the run's folder.
 
     One that was interrupted goes on in its own folder, and is done when its record is entered.

@@ -14,6 +14,7 @@ from unchoke.commands.fit import extract, fit, train
 from unchoke.commands.results import FitResult, Rehearsal
 from unchoke.core.errors import DataError, MachineError, UsageError
 from unchoke.core.events import Chosen, Event, StageStarted, ignore
+from unchoke.core.record import RunRecord
 from unchoke.core.remembered import load_remembered
 from unchoke.core.workspace import Workspace
 from unchoke.jobs.queue import JobQueue
@@ -62,7 +63,7 @@ def test_other_training_settings_give_another_run_on_the_same_features(workspace
 
 def test_the_record_holds_what_the_result_promises(finished: Path) -> None:
     record = json.loads((finished / RUN / "record.json").read_text())
-    result = FitResult(record, finished).to_dict()
+    result = FitResult(RunRecord.of(record), finished).to_dict()
     assert {"accuracy", "balanced_accuracy", "macro_f1"} <= set(result["metrics"]["test"])
     assert {"index", "check", "worker", "engine", "extract", "train", "evaluate", "report"} <= set(result["timings"])
     assert result["images_per_s"] > 0

@@ -219,7 +219,8 @@ def test_folds_that_do_not_cover_every_sample_once_are_refused(classes: tuple[Sc
     scene, result = classes
     with pytest.raises(DataError, match="every sample exactly once"):
         scene.run(lambda fold: result.results[0 if fold == 2 else fold])
-    moved = {**result.results[2].record, "data": {**result.results[2].record["data"], "num_samples": 21}}
+    moved = result.results[2].run_record.model_copy(deep=True)
+    moved.data.num_samples = 21
     with pytest.raises(DataError) as caught:
         scene.run(lambda fold: FitResult(moved, scene.out) if fold == 2 else result.results[fold])
     assert "20 and 21" in caught.value.why

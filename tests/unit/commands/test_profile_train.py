@@ -47,7 +47,7 @@ def test_a_run_profiled_in_passing_is_the_same_run_and_is_told_when_it_was_done_
     assert (profile["num_steps"], len(profile["traces"])) == (2, 1)
     assert (workspace / profile["pages"][0]).is_file()
     assert "by CPU time, in 2 steps" in result.to_text()
-    assert profile["pages"][0] in render_run(result.record)
+    assert profile["pages"][0] in render_run(result.run_record)
     events: list[Event] = []
     again = train(out=workspace, on_event=events.append, profile=True, **HEADS)
     assert (again.run, again.already_done) == ("exp_2", True)
@@ -65,7 +65,7 @@ def test_every_run_keeps_where_its_time_went(finished: Path) -> None:
     assert counted == dict.fromkeys(("open", "read", "verify", "decode", "transform"), 42)
     assert {"list", "stat", "open", "read", "decode"} <= {row["stage"] for row in timeline["check"]["loading"]}
     with ExperimentStore.open(finished / "experiments" / "experiments.db") as experiments:
-        timings = experiments.record("exp_1")["timings"]
+        timings = experiments.stored("exp_1").timings
     assert {"train", "train/forward", "extract/encode", "extract/loading/decode", "check/loading/stat"} <= set(timings)
 
 
@@ -93,7 +93,7 @@ def test_every_run_says_what_held_it_back(workspace: Path, monkeypatch: pytest.M
     assert choke["stage"] == "checkpoint"
     assert "--checkpoint-every 60" in choke["command"]
     assert [row["code"] for row in result.to_dict()["chokes"]] == [row["code"] for row in record["chokes"]]
-    for text in (render_run(record), result.report.read_text()):
+    for text in (render_run(result.run_record), result.report.read_text()):
         assert "slow-checkpoint" in text
         assert "--checkpoint-every 60" in text
 

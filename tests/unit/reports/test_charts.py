@@ -9,10 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unchoke.reports.bars import interval_bar, share_bar, stacked_bar
-from unchoke.reports.charts import Series, line_chart, reliability_chart, scatter_chart, tick_labels
-from unchoke.reports.matrix import confusion_chart, most_mistaken
-from unchoke.reports.svg import nice_ticks, tag
+from unchoke.reports.charts import (
+    ReliabilityPoint,
+    Series,
+    confusion_chart,
+    line_chart,
+    most_mistaken,
+    reliability_chart,
+    scatter_chart,
+    tick_labels,
+)
+from unchoke.reports.svg import interval_bar, nice_ticks, share_bar, stacked_bar, tag
 
 numbers = st.floats(-1e9, 1e9, allow_nan=False).map(lambda value: round(value, 6))
 
@@ -64,7 +71,7 @@ def test_degenerate_curves_are_drawn(points: list[tuple[float, float]]) -> None:
 
 
 def test_every_confidence_bin_is_a_point() -> None:
-    bins = [{"confidence": 0.5, "accuracy": 0.4, "count": 10.0}, {"confidence": 0.9, "accuracy": 0.95, "count": 90.0}]
+    bins = [ReliabilityPoint(0.5, 0.4, 10.0), ReliabilityPoint(0.9, 0.95, 90.0)]
     points = parts(reliability_chart("r", bins), "circle")
     assert len(points) == 2
     assert float(points[0].get("r") or 0) < float(points[1].get("r") or 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from records import as_record
 from unchoke.core.findings import Finding
 from unchoke.reports.html import render_report
 from unchoke.reports.text import render_fit_result, render_run
@@ -22,7 +23,7 @@ CHOKES = [
 
 def test_a_run_ends_with_what_is_worth_changing(groceries: dict[str, Any]) -> None:
     record = {**groceries, "chokes": [choke.to_dict() for choke in CHOKES]}
-    text = render_fit_result(record)
+    text = render_fit_result(as_record(record))
     assert "what held this run back\nwarning  decoded-every-epoch: decoded <4,000> times" in text
     assert "gain  about 36 s" in text
     assert "run   unchoke x" in text
@@ -31,13 +32,13 @@ def test_a_run_ends_with_what_is_worth_changing(groceries: dict[str, Any]) -> No
 
 def test_all_of_it_is_shown_in_full(groceries: dict[str, Any]) -> None:
     record = {**groceries, "chokes": [choke.to_dict() for choke in CHOKES]}
-    page = render_report(record)
-    assert "slow-copy" in render_run(record)
+    page = render_report(as_record(record))
+    assert "slow-copy" in render_run(as_record(record))
     assert "What held this run back" in page
     assert "decoded &lt;4,000&gt; times" in page
     assert "gain: about 36 s" in page
 
 
 def test_records_without_it_say_nothing_of_it(groceries: dict[str, Any]) -> None:
-    assert "held this run back" not in render_run(groceries)
-    assert "held this run back" not in render_report(groceries)
+    assert "held this run back" not in render_run(as_record(groceries))
+    assert "held this run back" not in render_report(as_record(groceries))

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from records import as_record
 from unchoke.reports.html import render_report, save_report
 from unchoke.reports.json import save_record, to_jsonable
 
@@ -84,7 +85,7 @@ def assert_harmless(page: Page) -> None:
 
 
 def test_the_result_is_a_sentence_with_its_uncertainty(groceries: dict[str, Any]) -> None:
-    text = Page(render_report(groceries)).text("result")
+    text = Page(render_report(as_record(groceries))).text("result")
     assert "Of 311 test images the model was not trained on, it named 83.6 % correctly." in text
     assert "95 % interval is 80.2–86.5 %" in text
     assert "Always answering the commonest class, “juice”, would be right for 10.0 %." in text
@@ -92,7 +93,7 @@ def test_the_result_is_a_sentence_with_its_uncertainty(groceries: dict[str, Any]
 
 
 def test_every_section_is_there(groceries: dict[str, Any]) -> None:
-    page = Page(render_report(groceries))
+    page = Page(render_report(as_record(groceries)))
     wanted = [
         "result",
         "curves",
@@ -127,7 +128,7 @@ def test_every_section_is_there(groceries: dict[str, Any]) -> None:
 
 
 def test_regression_has_scatters_and_no_confusions(pasture: dict[str, Any]) -> None:
-    page = Page(render_report(pasture))
+    page = Page(render_report(as_record(pasture)))
     assert "explains 74 % of the variation" in page.text("result")
     assert "dry dead g: predicted against true values" in page.text("scatter")
     assert page.text("confusion") == ""
@@ -136,7 +137,7 @@ def test_regression_has_scatters_and_no_confusions(pasture: dict[str, Any]) -> N
 
 
 def test_a_network_shows_how_it_was_trained_and_what_that_cost(network: dict[str, Any]) -> None:
-    page = Page(render_report(network))
+    page = Page(render_report(as_record(network)))
     wanted = ["result", "curves", "per-target", "scatter", "data", "network", "time", "choices", "check", "reproduce"]
     assert [attributes["id"] for attributes in page.found("section")] == wanted
     assert "This record holds no" not in page.all_text()
@@ -158,17 +159,17 @@ def test_a_network_shows_how_it_was_trained_and_what_that_cost(network: dict[str
 
 def test_validation_alone_is_said_to_be_optimistic(groceries: dict[str, Any]) -> None:
     groceries["metrics"].pop("test")
-    assert "There was no test split" in Page(render_report(groceries)).text("result")
+    assert "There was no test split" in Page(render_report(as_record(groceries))).text("result")
 
 
 def test_an_empty_record_gives_a_page_that_says_what_is_missing() -> None:
-    text = Page(render_report({})).all_text()
+    text = Page(render_report(as_record({}))).all_text()
     assert "No result yet" in text
     assert "This record holds no metrics, no learning curves" in text
 
 
 def test_nothing_is_loaded_and_nothing_can_run(groceries: dict[str, Any]) -> None:
-    text = render_report(groceries)
+    text = render_report(as_record(groceries))
     page = Page(text)
     assert_harmless(page)
     assert not re.search(r"(https?:)?//[a-z]", text.replace("//www.w3.org", ""))
@@ -200,7 +201,7 @@ def test_hostile_text_everywhere_stays_text(kind: str, request: pytest.FixtureRe
         record["task"]["names"] = [f"{HOSTILE[k % len(HOSTILE)]} {k}" for k in range(14)]
         record["data"]["class_counts"] = {"train": dict.fromkeys(HOSTILE, 3), HOSTILE[1]: {HOSTILE[0]: 2}}
         record["mistakes"] += [{"truth": HOSTILE[0], "predicted": HOSTILE[1], "thumbnail": HOSTILE[1]}]
-    text = render_report(record)
+    text = render_report(as_record(record))
     page = Page(text)
     assert_harmless(page)
     assert "<script>alert(1)</script>" in page.all_text()
@@ -241,7 +242,7 @@ def test_no_damage_to_a_record_crashes_the_page(kind: str, request: pytest.Fixtu
         record = copy.deepcopy(whole)
         for place, value, remove in changes:
             change(record, place, value, remove=remove)
-        assert_harmless(Page(render_report(record)))
+        assert_harmless(Page(render_report(as_record(record))))
 
     damage()
 
@@ -263,13 +264,13 @@ def change(record: Any, place: tuple[Any, ...], value: Any, *, remove: bool) -> 
 
 
 def test_a_report_is_made_from_files_alone(tmp_path: Path, groceries: dict[str, Any]) -> None:
-    save_record(tmp_path / "record.json", groceries)
+    save_record(tmp_path / "record.json", as_record(groceries))
     page = save_report(tmp_path)
     assert page.name == "report.html"
-    assert page.read_text(encoding="utf-8") == render_report(groceries)
+    assert page.read_text(encoding="utf-8") == render_report(as_record(groceries))
 
 
 def test_fifty_classes_are_all_drawn(fifty_classes: dict[str, Any]) -> None:
-    text = Page(render_report(fifty_classes)).text("confusion")
+    text = Page(render_report(as_record(fifty_classes))).text("confusion")
     assert all(f"species {k:02d}" in text for k in range(50))
     assert "Drawn are the" not in text

@@ -14,6 +14,7 @@ import pytest
 from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError
 from unchoke.core.events import Chosen, Event, Note, Progress, StageDone, StageStarted
+from unchoke.core.record import RunRecord
 from unchoke.reports.json import dump_event, dump_line, load_record, parse_event, save_record, to_jsonable
 
 
@@ -97,13 +98,16 @@ def test_what_a_later_version_adds_to_an_event_is_passed_over() -> None:
 
 
 def test_a_record_comes_back_as_saved(tmp_path: Path) -> None:
-    save_record(
-        tmp_path / "record.json", {"run": "exp_1", "choices": [Choice("device", "cpu", "no other")], "loss": float("nan")}
-    )
+    saved = RunRecord(run="exp_1", choices=[Choice("device", "cpu", "no other")], made_up={"loss": float("nan")})
+    save_record(tmp_path / "record.json", saved)
     record = load_record(tmp_path / "record.json")
-    assert record["schema"] == 1
-    assert record["choices"][0]["reason"] == "no other"
-    assert record["loss"] is None
+    assert record.choices == [Choice("device", "cpu", "no other")]
+    assert record.to_dict() == {
+        "schema": 1,
+        "run": "exp_1",
+        "choices": [{"name": "device", "value": "cpu", "reason": "no other", "evidence": {}}],
+        "made_up": {"loss": None},
+    }
 
 
 @pytest.mark.parametrize("content", ["", "{", "[1]", '{"schema": 99}', '{"schema": "x"}', None])

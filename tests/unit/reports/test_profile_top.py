@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from unchoke.core.record import ProfileRecord
 from unchoke.reports.profile_top import format_us, render_profile
 
 
@@ -15,9 +16,9 @@ def operator(name: str, **figures: float) -> dict[str, Any]:
     return {"name": name, "calls": 4, **dict.fromkeys(names, 0), **figures}
 
 
-def profile(**changes: Any) -> dict[str, Any]:
+def profile(**changes: Any) -> ProfileRecord:
     many = [operator(f"aten::op{number}", self_cpu_s=number / 1000, cpu_s=0.5, self_cpu_bytes=-8) for number in range(1, 15)]
-    return {
+    plain = {
         "num_steps": 3,
         "num_operators": 14,
         "cpu_s": 0.105,
@@ -27,6 +28,7 @@ def profile(**changes: Any) -> dict[str, Any]:
         "pages": ["logs/profiler/exp 1.html"],
         **changes,
     }
+    return ProfileRecord(**plain)
 
 
 def test_the_ten_that_took_most_come_first_and_the_files_last() -> None:

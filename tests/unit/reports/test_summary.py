@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from records import as_record
 from unchoke.core.metrics import format_metric, metric_label
 from unchoke.reports import summary
 
@@ -13,9 +14,9 @@ from unchoke.reports import summary
 def test_the_test_split_leads_and_validation_stands_in() -> None:
     both = {"metrics": {"val": {"accuracy": {"value": 0.9}}, "test": {"accuracy": {"value": 0.8}}}}
     only_val = {"metrics": {"val": {"r2": 0.4}, "test": {"accuracy": {"value": None}}}}
-    assert (summary.leading_metric(both) or pytest.fail()).value == 0.8
-    assert (summary.leading_metric(only_val) or pytest.fail()).split == "val"
-    assert summary.leading_metric({}) is None
+    assert (summary.leading_metric(as_record(both)) or pytest.fail()).value == 0.8
+    assert (summary.leading_metric(as_record(only_val)) or pytest.fail()).split == "val"
+    assert summary.leading_metric(as_record({})) is None
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ def test_a_target_is_named_with_its_metric() -> None:
 
 def test_stages_come_in_the_order_they_run() -> None:
     timings: dict[str, Any] = {"train": 1.0, "check": 2.0, "own": 3, "extract": float("nan"), "total": 9}
-    assert summary.stage_seconds({"timings": timings}) == [("check", 2.0), ("train", 1.0), ("own", 3.0)]
+    assert summary.stage_seconds(as_record({"timings": timings}).timings) == [("check", 2.0), ("train", 1.0), ("own", 3.0)]
 
 
 def test_the_most_frequent_confusion_comes_first() -> None:
@@ -55,6 +56,6 @@ def test_the_most_frequent_confusion_comes_first() -> None:
 
 def test_the_weighted_r2_leads_where_there_is_one() -> None:
     record = {"metrics": {"test": {"r2": {"value": 0.5}, "weighted_r2": {"value": 0.6}}}}
-    leading = summary.leading_metric(record) or pytest.fail()
+    leading = summary.leading_metric(as_record(record)) or pytest.fail()
     assert (leading.label, leading.text) == ("weighted R²", "0.600")
-    assert [metric.name for metric in summary.metrics_of(record, "test")] == ["weighted_r2", "r2"]
+    assert [metric.name for metric in summary.metrics_of(as_record(record), "test")] == ["weighted_r2", "r2"]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from records import as_record
 from unchoke.core.choices import Choice
 from unchoke.core.findings import Finding
+from unchoke.core.record import StoredRun
 from unchoke.reports.text import (
     render_choices,
     render_comparison,
@@ -61,7 +63,7 @@ def test_each_choice_shows_its_reason() -> None:
 
 
 def test_a_fit_ends_with_result_time_report_and_next_command(groceries: dict[str, Any]) -> None:
-    text = render_fit_result(groceries, report="out/report.html", next_command="unchoke predict exp_1 new/")
+    text = render_fit_result(as_record(groceries), report="out/report.html", next_command="unchoke predict exp_1 new/")
     assert text.startswith("exp_1: test accuracy 83.6 % (95 % interval 80.2–86.5 %) on 311 images it was not trained on")
     for words in ("balanced accuracy", "macro F1", "extract", "49 %", "312 images/s", "report  out/report.html"):
         assert words in text
@@ -69,7 +71,7 @@ def test_a_fit_ends_with_result_time_report_and_next_command(groceries: dict[str
 
 
 def test_a_run_shows_what_it_was_made_of(groceries: dict[str, Any]) -> None:
-    text = render_run(groceries)
+    text = render_run(as_record(groceries))
     for words in (
         "/home/ada/photos",
         "tf_efficientnet_lite0",
@@ -81,7 +83,7 @@ def test_a_run_shows_what_it_was_made_of(groceries: dict[str, Any]) -> None:
 
 
 def test_a_trained_network_is_told_of_under_its_result(network: dict[str, Any]) -> None:
-    lines = render_fit_result(network).splitlines()
+    lines = render_fit_result(as_record(network)).splitlines()
     said = {line[:16].strip(): line[16:].strip() for line in lines}
     assert lines[0].startswith("exp_2: test weighted R² 0.610")
     assert said["network"] == "tf_efficientnet_lite0, the last 4 of 12 blocks trained"
@@ -90,11 +92,11 @@ def test_a_trained_network_is_told_of_under_its_result(network: dict[str, Any]) 
     assert said["out of memory"].startswith("2 times")
     assert "3.0 GB planned of a limit of 4.0 GB, 2.9 GB measured (planned: weights 90.0 MB, " in said["memory"]
     assert "averaging" not in said
-    assert "weights are averaged over steps, decay 0.999" in render_run(network)
+    assert "weights are averaged over steps, decay 0.999" in render_run(as_record(network))
 
 
 def test_targets_stand_in_a_table_with_their_sums(network: dict[str, Any]) -> None:
-    lines = [line.split("  ") for line in render_fit_result(network).splitlines()]
+    lines = [line.split("  ") for line in render_fit_result(as_record(network)).splitlines()]
     rows = {cells[0]: [cell.strip() for cell in cells[1:] if cell.strip()] for cells in lines}
     assert rows["test target"] == ["R²", "mean absolute error"]
     assert rows["total = green + dead"] == ["0.500 (0.400 to 0.600)", "0.500 (0.400 to 0.600)"]
@@ -104,7 +106,8 @@ def test_targets_stand_in_a_table_with_their_sums(network: dict[str, Any]) -> No
 
 def test_runs_stand_in_one_table(groceries: dict[str, Any], pasture: dict[str, Any]) -> None:
     stored = {"name": "exp_3", "status": "running", "created_at": "2026-11-15T10:00:00+00:00", "encoder": "resnet50"}
-    lines = render_runs_table([groceries, pasture, stored]).splitlines()
+    running = StoredRun(number=3, key="k", **stored)
+    lines = render_runs_table([as_record(groceries), as_record(pasture), running]).splitlines()
     assert [line.split()[0] for line in lines[2:]] == ["exp_1", "exp_2", "exp_3"]
     assert "83.6 %" in lines[2]
     assert "0.742" in lines[3]
@@ -119,7 +122,7 @@ def test_a_comparison_shows_metrics_and_only_differing_settings(groceries: dict[
         "encoder": {**groceries["encoder"], "precision": "f32"},
         "metrics": {"test": {"accuracy": 0.5}},
     }
-    lines = render_comparison([groceries, other]).splitlines()
+    lines = render_comparison([as_record(groceries), as_record(other)]).splitlines()
     rows = {line.split("  ")[0]: line for line in lines}
     assert "83.6 %" in rows["test accuracy"]
     assert "50.0 %" in rows["test accuracy"]
@@ -128,6 +131,6 @@ def test_a_comparison_shows_metrics_and_only_differing_settings(groceries: dict[
 
 
 def test_an_empty_record_still_has_a_text() -> None:
-    assert "no metrics recorded" in render_fit_result({})
-    assert "no metrics recorded" in render_run({})
-    assert render_comparison([{}, {}])
+    assert "no metrics recorded" in render_fit_result(as_record({}))
+    assert "no metrics recorded" in render_run(as_record({}))
+    assert render_comparison([as_record({})] * 2)

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from records import as_record
 from unchoke.reports import timeline_bars as timeline
 from unchoke.reports.html import render_report
 from unchoke.reports.text import render_run
 
 
 def test_stages_add_up_with_what_came_before_and_after_the_loop(groceries: dict[str, Any]) -> None:
-    found = timeline.stages(groceries)
+    found = timeline.stages(as_record(groceries))
     assert [part.label for part in found] == ["waiting for data", "forward", "backward", "other", "beginning and ending"]
     assert sum(part.share for part in found) == pytest.approx(1, abs=1e-3)
     assert sum(part.seconds for part in found) == pytest.approx(1.62, abs=1e-3)
@@ -20,7 +21,7 @@ def test_stages_add_up_with_what_came_before_and_after_the_loop(groceries: dict[
 
 
 def test_a_run_is_shown_with_its_stages_and_what_its_readers_did(groceries: dict[str, Any]) -> None:
-    text = render_run(groceries)
+    text = render_run(as_record(groceries))
     assert "training: where the time went" in text
     assert "making features: inside loading, 2 threads added up" in text
     rows = [line.split() for line in text.splitlines()]
@@ -29,7 +30,7 @@ def test_a_run_is_shown_with_its_stages_and_what_its_readers_did(groceries: dict
 
 
 def test_the_report_draws_one_bar_for_the_work_and_one_for_its_loading(groceries: dict[str, Any]) -> None:
-    page = render_report(groceries)
+    page = render_report(as_record(groceries))
     for words in ("Inside training", "Inside making features", "It spent 9 % waiting for data", "2 threads added up"):
         assert words in page
     assert "bytes to pixels" in page  # every number is explained
@@ -39,10 +40,10 @@ def test_the_report_draws_one_bar_for_the_work_and_one_for_its_loading(groceries
 
 def test_a_stage_nobody_knows_is_shown_by_its_name_and_old_records_have_none(groceries: dict[str, Any]) -> None:
     groceries["timeline"]["train"]["stages"].append({"stage": "polish", "seconds": 1.0, "share": 0.4, "calls": 3})
-    assert "polish" in timeline.render_timeline(groceries)
+    assert "polish" in timeline.render_timeline(as_record(groceries))
     del groceries["timeline"]
-    assert timeline.picture(groceries) is None
-    assert timeline.render_timeline(groceries) == ""
+    assert timeline.picture(as_record(groceries)) is None
+    assert timeline.render_timeline(as_record(groceries)) == ""
 
 
 def test_a_step_is_told_with_how_it_was_timed() -> None:

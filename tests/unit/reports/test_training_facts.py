@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from records import as_record
 from unchoke.reports import training_facts as training
 
 
 def test_every_part_of_the_training_is_told(network: dict[str, Any]) -> None:
-    assert dict(training.facts(network)) == {
+    assert dict(training.facts(as_record(network))) == {
         "network": "tf_efficientnet_lite0, the last 4 of 12 blocks trained",
         "pictures": "2×(2×2) tiles (streams, then rows and columns) at 224 px, fused by FiLM",
         "targets": "green, dead learned, never negative; total = green + dead",
@@ -34,14 +35,14 @@ def test_every_part_of_the_training_is_told(network: dict[str, Any]) -> None:
 )
 def test_the_cut_is_said_in_words(network: dict[str, Any], cut: str, words: str) -> None:
     network["training"]["cut"] = cut
-    assert dict(training.facts(network))["network"].endswith(words)
+    assert dict(training.facts(as_record(network)))["network"].endswith(words)
 
 
 def test_what_was_off_is_not_listed(network: dict[str, Any]) -> None:
     network["training"] |= {"out_of_memory_halvings": 0, "resumed_step": 0, "sub_batch_at_the_end": 16, "targets": None}
     network["training"]["tiles"] = "1×(1×1)"
     network["training"]["loop"] |= {"body_lr": 0.0, "warmup_epochs": 0, "ema_decay": 0, "clip": 0, "grad_ckpt": False}
-    said = dict(training.facts(network))
+    said = dict(training.facts(as_record(network)))
     assert said["pictures"] == "whole, at 224 px"
     assert said["learning rate"] == "0.001"
     assert said["averaging"] == "none"
@@ -52,7 +53,7 @@ def test_what_was_off_is_not_listed(network: dict[str, Any]) -> None:
 
 
 def test_the_seconds_of_training_are_counted_once_and_add_up(network: dict[str, Any]) -> None:
-    spent = training.seconds(network)
+    spent = training.seconds(as_record(network))
     assert [(one.what, one.seconds) for one in spent] == [
         ("steps", 40.0),  # what was prepared inside them is told of by itself
         ("preparing data", 20.0),
@@ -67,11 +68,12 @@ def test_the_seconds_of_training_are_counted_once_and_add_up(network: dict[str, 
 def test_planned_memory_is_divided_in_one_order(network: dict[str, Any]) -> None:
     plan = network["memory"]["plan"]
     plan["parts"] = dict(sorted(plan["parts"].items()))
-    names = [name for name, _ in training.memory_parts(network)]
+    names = [name for name, _ in training.memory_parts(as_record(network).memory)]
     assert names == ["weights", "gradients", "optimizer", "activations", "cache", "overhead"]
 
 
 def test_heads_on_features_have_nothing_to_tell(groceries: dict[str, Any]) -> None:
-    assert training.facts(groceries) == training.seconds(groceries) == training.memory_parts(groceries) == []
-    assert training.derived(groceries) == {}
-    assert training.memory_text(groceries) == "1.1 GB planned, 812.0 MB measured"
+    record = as_record(groceries)
+    assert training.facts(record) == training.seconds(record) == training.memory_parts(record.memory) == []
+    assert training.sums_of(record) == {}
+    assert training.memory_text(record.memory) == "1.1 GB planned, 812.0 MB measured"

@@ -17,8 +17,7 @@ import pytest
 
 from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError, MachineError, UsageError
-from unchoke.runs.experiment_store import ExperimentStore
-from unchoke.runs.run_rows import Artefact, MemoryRow, MetricRow, RunRow
+from unchoke.runs.experiment_store import Artefact, ExperimentStore, MemoryRow, MetricRow, RunRow
 
 HOSTILE = ["'); DROP TABLE runs; --", 'a"b', "x' OR '1'='1", "naïve 🌿", "\udcff raw bytes", "nul\0inside", "", "%s ? :name"]
 
@@ -71,7 +70,7 @@ def test_recording_twice_replaces(store: ExperimentStore) -> None:
         store.record_memory(run, [MemoryRow("train", planned_bytes=100, measured_bytes=int(accuracy * 10))])
         store.record_artefacts(run, [Artefact("checkpoints/best_head.pt", "ab" * 32, 12)])
         store.record_choices(run, [Choice("z", [1], "first", {"cores": 2}), Choice("a", accuracy, "second")])
-    record = store.record("latest")
+    record = store.stored("latest").to_dict()
     assert record["metrics"] == {"test": {"accuracy": {"value": 0.9, "low": 0.1, "high": 1.0}}}
     assert record["history"] == [{"split": "val", "name": "loss", "step": 3, "value": 2.0}]
     assert record["timings"] == {"extract": 0.9}
@@ -141,18 +140,6 @@ def test_a_metric_that_is_not_a_number_comes_back_so(store: ExperimentStore) -> 
     assert math.isnan(store.metrics(run)[0].value)
 
 
-def test_runs_are_compared_side_by_side(store: ExperimentStore) -> None:
-    first, second = start(store, "a", lr=0.1, epochs=5), start(store, "b", lr=0.2, epochs=5)
-    store.record_metrics(first, [MetricRow("test", "accuracy", 0.9)])
-    store.record_metrics(second, [MetricRow("test", "accuracy", 0.8), MetricRow("test", "f1", 0.7)])
-    store.record_timings(second, {"train": 1.5})
-    comparison = store.compare(["exp_2", 1])
-    assert comparison["runs"] == ["exp_2", "exp_1"]
-    assert comparison["settings"] == {"lr": [0.2, 0.1]}
-    assert comparison["metrics"] == {"test.accuracy": [0.8, 0.9], "test.f1": [0.7, None]}
-    assert comparison["timings"] == {"train": [1.5, None]}
-
-
 @pytest.mark.parametrize("text", HOSTILE)
 def test_text_never_becomes_sql(store: ExperimentStore, text: str) -> None:
     run = store.start_run(key=text, command=text, settings={text: text}, data={"classes": [text]}, encoder=text, fingerprint=text)
@@ -162,7 +149,7 @@ def test_text_never_becomes_sql(store: ExperimentStore, text: str) -> None:
     store.record_artefacts(run, [Artefact(text, text.encode("ascii", "ignore").decode(), 1)])
     store.record_choices(run, [Choice(text, text, text, {text: text})])
     store.finish_run(run, "done")
-    record = store.record("exp_1")
+    record = store.stored("exp_1").to_dict()
     assert record["settings"] == {text: text}
     assert record["choices"][0]["value"] == text
     assert len(record["timings"]) == len(record["memory"]) == len(record["artefacts"]) == len(record["metrics"]) == 1
@@ -182,7 +169,7 @@ def test_a_failed_write_leaves_nothing_of_itself(store: ExperimentStore) -> None
     run = start(store)
     with pytest.raises(sqlite3.IntegrityError):
         store.record_timings(run, {"train": 1.0, "extract": None})  # type: ignore[dict-item]
-    assert store.record("exp_1")["timings"] == {}
+    assert store.stored("exp_1").to_dict()["timings"] == {}
     store.record_timings(run, {"train": 1.0})
 
 
@@ -191,7 +178,7 @@ def test_a_copied_file_works(store: ExperimentStore, tmp_path: Path) -> None:
     copy = tmp_path / "other place"
     shutil.copytree(store.file.parent, copy)
     with ExperimentStore.open(copy / "experiments.db") as copied:
-        assert copied.record("best")["metrics"]["val"]["accuracy"]["value"] == 0.5
+        assert copied.stored("best").to_dict()["metrics"]["val"]["accuracy"]["value"] == 0.5
 
 
 def test_a_full_disk_is_said_and_what_was_there_stays(store: ExperimentStore) -> None:
@@ -201,7 +188,7 @@ def test_a_full_disk_is_said_and_what_was_there_stays(store: ExperimentStore) ->
     store._connection.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(MachineError, match=r"no room left to write experiments\.db"):
         store.record_timings(run, {f"stage {number} {'x' * 500}": 1.0 for number in range(200)})
-    assert store.record("exp_1")["timings"] == {"train": 1.0}
+    assert store.stored("exp_1").to_dict()["timings"] == {"train": 1.0}
     store._connection.execute("PRAGMA max_page_count = 1000000")
     store.record_timings(run, {"predict": 1.0})
 
@@ -239,7 +226,7 @@ def test_two_processes_read_whole_transactions_while_one_writes(store: Experimen
 WRITER = """
 import sys
 from pathlib import Path
-from unchoke.runs.run_rows import MetricRow
+from unchoke.runs.experiment_store import MetricRow
 from unchoke.runs.experiment_store import ExperimentStore
 store = ExperimentStore.open(Path(sys.argv[1]))
 run = store.start_run(key="k", command="fit", settings={}, data={}, encoder="", fingerprint="")

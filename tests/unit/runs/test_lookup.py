@@ -27,7 +27,7 @@ def two_runs(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_a_run_is_found_by_what_people_call_it(two_runs: Path, run: str, name: str) -> None:
     found = find_run(run, out=two_runs)
-    assert found.record["run"] == name
+    assert found.record.run == name
     assert found.head_file.is_file()
 
 
@@ -36,7 +36,7 @@ def test_a_run_is_found_by_its_folder_with_its_workspace(two_runs: Path, tmp_pat
     found = find_run("exp_2", out=None)
     assert found.workspace is not None
     assert found.workspace.root == two_runs
-    assert find_run(two_runs / "experiments" / "exp_1", out=tmp_path).record["run"] == "exp_1"
+    assert find_run(two_runs / "experiments" / "exp_1", out=tmp_path).record.run == "exp_1"
 
 
 def test_a_run_that_is_not_there_is_answered_with_those_that_are(two_runs: Path, tmp_path: Path) -> None:
@@ -58,20 +58,20 @@ def test_an_unfinished_run_is_answered_with_its_own_command(workspace: Path) -> 
 def test_lists_and_comparisons_hold_every_run(two_runs: Path) -> None:
     assert [row["name"] for row in list_runs(out=two_runs)] == ["exp_1", "exp_2"]
     records = compare_runs(["exp_2", "1"], out=str(two_runs))
-    assert [record["name"] for record in records] == ["exp_2", "exp_1"]
+    assert [record.name for record in records] == ["exp_2", "exp_1"]
     with pytest.raises(UsageError, match="one run"):
         compare_runs(["exp_1"], out=two_runs)
 
 
 def test_the_best_run_follows_the_direction_of_the_metric(two_runs: Path) -> None:
-    assert best_run(out=two_runs)["run"] == "exp_1"
-    assert best_run("log_loss", out=two_runs)["run"] == "exp_1"
+    assert best_run(out=two_runs).run == "exp_1"
+    assert best_run("log_loss", out=two_runs).run == "exp_1"
     with pytest.raises(UsageError):
         best_run("beauty", out=two_runs)
 
 
 def test_a_shown_run_leaves_its_pictures_out(two_runs: Path) -> None:
-    shown = show_run("1", out=two_runs)
+    shown = show_run("1", out=two_runs).to_dict()
     assert "mistakes" not in shown
     assert shown["report"] == str(two_runs / "experiments" / "exp_1" / "report.html")
 

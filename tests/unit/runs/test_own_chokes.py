@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from unchoke.runs.own_chokes import diagnose_run
+from records import as_record
+from unchoke.core.findings import Finding
+from unchoke.runs import own_chokes
+
+
+def diagnose_run(plain: dict[str, Any], **options: Any) -> list[Finding]:
+    return own_chokes.diagnose_run(as_record(plain), **options)
 
 
 def rows(seconds: dict[str, float], calls: int = 100) -> list[dict[str, Any]]:

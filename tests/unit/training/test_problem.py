@@ -79,10 +79,10 @@ def test_a_train_split_with_nothing_to_learn_is_refused(samples: Samples, words:
 
 def test_a_summary_counts_by_split_and_class_or_describes_targets() -> None:
     summary = summarise(build_problem(classes(), CONTENTS, ALL), source="photos", num_quarantined=2)
-    assert (summary["num_samples"], summary["num_quarantined"], summary["splits"]) == (6, 2, {"train": 4, "val": 1, "test": 1})
-    assert summary["class_counts"]["train"] == {"a": 2, "b": 1, "c": 1}
+    assert (summary.num_samples, summary.num_quarantined, summary.splits) == (6, 2, {"train": 4, "val": 1, "test": 1})
+    assert (summary.class_counts or {})["train"] == {"a": 2, "b": 1, "c": 1}
     described = summarise(build_problem(numbers(), CONTENTS, ALL), source="t.csv", num_quarantined=0)
-    assert described["targets_summary"]["height"]["max"] == 10.0
+    assert (described.targets_summary or {})["height"]["max"] == 10.0
 
 
 def test_inputs_are_rows_of_floats_for_the_kept_samples() -> None:
@@ -92,7 +92,7 @@ def test_inputs_are_rows_of_floats_for_the_kept_samples() -> None:
     assert (learnable.inputs.dtype, learnable.inputs.shape, learnable.input_names) == (np.float32, (5, 2), ("ndvi", "age"))
     assert learnable.inputs[1].tolist() == [np.float32(0.2), 2.0]
     assert build_problem(numbers(), CONTENTS, ALL).inputs is None
-    summary = summarise(learnable, source="t.csv", num_quarantined=0)["inputs_summary"]
+    summary = summarise(learnable, source="t.csv", num_quarantined=0).inputs_summary or {}
     assert summary["age"]["max"] == 5.0
 
 

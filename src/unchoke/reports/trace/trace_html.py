@@ -19,9 +19,9 @@ from typing import Any
 from markupsafe import Markup
 
 from unchoke.core import atomic
-from unchoke.reports.bars import share_bar, stacked_bar
 from unchoke.reports.layout import shorten
 from unchoke.reports.page import environment, page_parts
+from unchoke.reports.svg import share_bar, stacked_bar
 from unchoke.reports.trace import read_trace
 from unchoke.reports.trace.trace_records import (
     STAGES,

@@ -18,11 +18,11 @@ from unchoke.jobs.signals import stop_requests
 from unchoke.machine.backend import torch_device
 from unchoke.machine.policy import CLAIMED
 from unchoke.runs.session import Session
+from unchoke.training.build_record import Trained
 from unchoke.training.data import Problem
 from unchoke.training.heads.heads import HeadConfig, HeadKind
 from unchoke.training.heads.train_heads import train_heads
 from unchoke.training.heads.trained_head import save_head
-from unchoke.training.record import Trained
 from unchoke.training.scoring.judge import one_thread, run_head
 from unchoke.training.scoring.selection import IMBALANCE_FOR_BALANCED, imbalance
 

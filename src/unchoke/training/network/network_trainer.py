@@ -21,6 +21,7 @@ from unchoke.core.events import ignore
 from unchoke.features.encoders import digest_tensors
 from unchoke.jobs.signals import stop_requests
 from unchoke.runs.session import Session
+from unchoke.training.build_record import Trained
 from unchoke.training.data import Problem
 from unchoke.training.heads.head_trainer import keeping_choices
 from unchoke.training.network.distributed import Participant, run_on_devices, take_timeline
@@ -29,7 +30,6 @@ from unchoke.training.network.loop_config import LoopResult, TrainingPlan
 from unchoke.training.network.plan_memory import FILE as MEMORY_FILE
 from unchoke.training.network.plan_memory import ProcessPlan, plan_memory, remember_memory
 from unchoke.training.network.training_job import Blueprint, TrainingJob
-from unchoke.training.record import Trained
 
 LOOP_FILE = "loop.json"
 P = TypeVar("P", bound=TrainingPlan)

@@ -44,8 +44,8 @@ from unchoke.photos.pixels.pixel_cache import Mode, PixelCache, Source, open_cac
 from unchoke.photos.pixels.slots import held_bytes
 from unchoke.photos.pixels.tile_grid import plan_tiles
 from unchoke.runs.session import Session
+from unchoke.training.build_record import EncoderUse
 from unchoke.training.network.sources import PixelSource
-from unchoke.training.record import EncoderUse
 
 _TELL_EVERY_S = 0.2
 _RAM_SHARE = 0.4

@@ -23,6 +23,7 @@ from torch import nn
 from unchoke.core.errors import DataError, list_some
 from unchoke.core.events import Note, OnEvent
 from unchoke.core.fingerprint import digest_bytes
+from unchoke.core.record import RunRecord
 from unchoke.core.units import format_count
 from unchoke.features.cut import END, NONE, Cut, cut_network
 from unchoke.features.encoders import EncoderSpec, bare_encoder
@@ -195,10 +196,12 @@ def open_network(
     return ReadyNetwork(trained, network, place, dtype, PartSize(loop.eval_batch), on_event, policy.workers, threads)
 
 
-def loop_of(record: dict[str, Any]) -> LoopConfig:
+def loop_of(record: RunRecord) -> LoopConfig:
     """How a run was trained, from its record; what this version does not know is passed over."""
     known = {field.name for field in fields(LoopConfig)}
-    return LoopConfig(**{name: value for name, value in record["training"]["loop"].items() if name in known})
+    loop = record.training.loop if record.training else None
+    assert loop is not None, "only a network that was trained is opened again"
+    return LoopConfig(**{name: value for name, value in loop.to_dict().items() if name in known})
 
 
 def _dtype_here(loop: LoopConfig, device: torch.device, on_event: OnEvent) -> torch.dtype:

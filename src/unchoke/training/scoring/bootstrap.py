@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unchoke.core.fingerprint import hash_int
+from unchoke.core.record import Interval
 from unchoke.training.scoring.figures import bin_numbers, confidences, log_losses
 
 Sums = NDArray[np.float64]
@@ -23,15 +24,6 @@ Figures = dict[str, Sums]
 _BLOCK_DRAWS = 1 << 21
 _FEWEST = 5
 """With fewer samples than this, resampling shows a false certainty: no interval is given."""
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A figure and its 95 % interval; None where it is undefined."""
-
-    value: float | None
-    low: float | None
-    high: float | None
 
 
 def intervals(

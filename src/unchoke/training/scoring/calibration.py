@@ -6,7 +6,7 @@ before and after. Predictions themselves never change: dividing by a temperature
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,9 +31,6 @@ class Calibration:
     log_loss_after: float
     bins_before: list[dict[str, Any]]
     bins_after: list[dict[str, Any]]
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def calibrate(

@@ -12,9 +12,10 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from unchoke.core.record import MistakeRecord, ScatterRecord
 from unchoke.photos.pixels.image import DecodeError, read_image
 from unchoke.photos.samples.sample_set import is_input
-from unchoke.reports.thumbnails import make_thumbnail
+from unchoke.reports.page import make_thumbnail
 from unchoke.training.data import FeatureSource, Problem
 from unchoke.training.heads.trained_head import TrainedHead
 from unchoke.training.scoring.calibration import Calibration, calibrate
@@ -100,7 +101,7 @@ def class_columns(logits: NDArray[np.float32], names: tuple[str, ...], temperatu
     return {"predicted": np.array(names, dtype=object)[best], "confidence": probabilities.max(axis=1).round(6)}
 
 
-def worst_mistakes(judged: Judged, problem: Problem, frame: pd.DataFrame) -> list[dict[str, Any]]:
+def worst_mistakes(judged: Judged, problem: Problem, frame: pd.DataFrame) -> list[MistakeRecord]:
     """The test images the head was most confidently wrong about, with thumbnails."""
     if problem.kind != "classification" or "test" not in judged.positions:
         return []
@@ -110,14 +111,14 @@ def worst_mistakes(judged: Judged, problem: Problem, frame: pd.DataFrame) -> lis
     wrong = np.flatnonzero(predicted != problem.targets[where])
     worst = wrong[np.argsort(-probabilities[wrong].max(axis=1), kind="stable")][:_MISTAKES_SHOWN]
     return [
-        {
-            "sample_id": str(frame["sample_id"].iloc[where[index]]),
-            "path": str(frame["path"].iloc[where[index]]),
-            "truth": problem.names[int(problem.targets[where[index]])],
-            "predicted": problem.names[int(predicted[index])],
-            "confidence": float(probabilities[index].max()),
-            "thumbnail": _thumbnail(str(frame["path"].iloc[where[index]])),
-        }
+        MistakeRecord(
+            sample_id=str(frame["sample_id"].iloc[where[index]]),
+            path=str(frame["path"].iloc[where[index]]),
+            truth=problem.names[int(problem.targets[where[index]])],
+            predicted=problem.names[int(predicted[index])],
+            confidence=float(probabilities[index].max()),
+            thumbnail=_thumbnail(str(frame["path"].iloc[where[index]])),
+        )
         for index in worst
     ]
 
@@ -130,21 +131,13 @@ def _thumbnail(path: str) -> str | None:
         return None
 
 
-def scatter(judged: Judged, problem: Problem) -> list[dict[str, Any]]:
+def scatter(judged: Judged, problem: Problem) -> list[ScatterRecord]:
     """Truth against prediction for each target of the test split, thinned to what a page can show."""
     if problem.kind != "regression" or "test" not in judged.positions:
         return []
     where = judged.positions["test"][:_SCATTER_POINTS]
     outputs = judged.outputs["test"][:_SCATTER_POINTS]
     return [
-        {"target": name, "truth": problem.targets[where, index].tolist(), "predicted": outputs[:, index].tolist()}
+        ScatterRecord(target=name, truth=problem.targets[where, index].tolist(), predicted=outputs[:, index].tolist())
         for index, name in enumerate(problem.names)
     ]
-
-
-def metrics_dict(scores: dict[str, Scores]) -> dict[str, dict[str, dict[str, float | None]]]:
-    """`{"test": {"accuracy": {"value", "low", "high"}}}`, as the record keeps them."""
-    return {
-        split: {name: {"value": i.value, "low": i.low, "high": i.high} for name, i in found.values.items()}
-        for split, found in scores.items()
-    }

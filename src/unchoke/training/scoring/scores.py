@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unchoke.core.errors import DataError
+from unchoke.core.record import Interval
 from unchoke.training.data import ProblemKind
 from unchoke.training.scoring.bootstrap import (
     ClassTally,
-    Interval,
     ValueTally,
     class_figures,
     intervals,

@@ -9,7 +9,7 @@ from sklearn import metrics as sklearn
 from unchoke.core.errors import DataError
 from unchoke.core.metrics import find_metric
 from unchoke.training.scoring.bootstrap import ClassTally, ValueTally, class_figures, intervals, value_figures
-from unchoke.training.scoring.figures import ECE_BINS, class_rates, softmax
+from unchoke.training.scoring.figures import ECE_BINS, class_rates, log_softmax, softmax
 from unchoke.training.scoring.scores import score
 
 NAMES = ("a", "b", "c", "d")
@@ -32,7 +32,7 @@ def test_class_figures_equal_scikit_learn():
         "accuracy": sklearn.accuracy_score(targets, predicted),
         "balanced_accuracy": sklearn.balanced_accuracy_score(targets, predicted),
         "macro_f1": sklearn.f1_score(targets, predicted, average="macro"),
-        "log_loss": sklearn.log_loss(targets, softmax(logits).astype(np.float64), labels=range(4)),
+        "log_loss": sklearn.log_loss(targets, np.exp(log_softmax(logits)), labels=range(4)),
         "ece": calibration_error(logits, targets),
     }
     assert {name: interval.value for name, interval in scores.values.items()} == pytest.approx(expected, rel=1e-5)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from unchoke.reports.thumbnails import make_thumbnail, safe_thumbnail
+from unchoke.reports.page import make_thumbnail, safe_thumbnail
 
 
 @pytest.mark.parametrize("shape", [(300, 600, 3), (300, 600, 4), (300, 600, 1), (300, 600)])

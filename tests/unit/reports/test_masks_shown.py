@@ -5,8 +5,9 @@ from __future__ import annotations
 from html.parser import HTMLParser
 from typing import Any
 
+from records import as_record
 from unchoke.core.metrics import format_metric, metric_label
-from unchoke.reports import mask_gallery as masks
+from unchoke.reports import sections
 from unchoke.reports.html import render_report
 from unchoke.reports.summary import leading_metric
 from unchoke.reports.text import render_comparison, render_fit_result, render_run, render_runs_table
@@ -30,7 +31,7 @@ class Elements(HTMLParser):
 
 
 def test_the_gallery_shows_five_pictures_of_each_sample_that_say_what_they_are(clouds: dict[str, Any]) -> None:
-    page = Elements(render_report(clouds))
+    page = Elements(render_report(as_record(clouds)))
     pictures = [attributes for tag, attributes in page.found if tag == "img"]
     assert len(pictures) == 5 * len(clouds["gallery"]) >= 100
     assert [one["alt"] for one in pictures[:5]] == [
@@ -43,27 +44,29 @@ def test_the_gallery_shows_five_pictures_of_each_sample_that_say_what_they_are(c
 
 def test_the_legend_has_the_colour_of_each_class(clouds: dict[str, Any]) -> None:
     fills = [
-        attributes["fill"] for tag, attributes in Elements(render_report(clouds)).found if tag == "rect" and "fill" in attributes
+        attributes["fill"]
+        for tag, attributes in Elements(render_report(as_record(clouds))).found
+        if tag == "rect" and "fill" in attributes
     ]
     assert fills == ["#e8e4da", "#0072b2", "#d55e00"]
     clouds["legend"][1]["colour"] = 'red" onload="x'
-    assert [one["name"] for one in masks.legend(clouds)] == ["clear", "cloud"]
+    assert [one["name"] for one in sections.legend(as_record(clouds))] == ["clear", "cloud"]
 
 
 def test_a_picture_that_is_no_picture_is_left_out(clouds: dict[str, Any]) -> None:
     clouds["gallery"] = [{"title": "odd", "image": "https://example.org/x.png", "overlay": None, "truth": 3}]
-    shown = masks.gallery(clouds)
+    shown = sections.gallery(as_record(clouds))
     assert shown is not None
-    assert shown["items"][0]["pictures"] == [(word, None) for word in masks.PICTURES]
-    assert "no picture kept" in render_report(clouds)
+    assert shown["items"][0]["pictures"] == [(word, None) for word in sections.PICTURES]
+    assert "no picture kept" in render_report(as_record(clouds))
 
 
 def test_the_mean_iou_leads_and_the_rule_without_training_stands_beside_it(clouds: dict[str, Any]) -> None:
     del clouds["selection_metric"]
-    leading = leading_metric(clouds)
+    leading = leading_metric(as_record(clouds))
     assert leading is not None
     assert (leading.split, leading.name, leading.label) == ("test", "mean_iou", "mean IoU")
-    text = Elements(render_report(clouds)).text
+    text = Elements(render_report(as_record(clouds))).text
     assert f"On 16 test patches the model was not trained on, its mean IoU is {leading.text}." in text
     own = format_metric("iou", clouds["metrics"]["test"]["iou/cloud"]["value"])
     assert (
@@ -73,7 +76,7 @@ def test_the_mean_iou_leads_and_the_rule_without_training_stands_beside_it(cloud
 
 
 def test_figures_of_a_class_are_shares_of_pixels(clouds: dict[str, Any]) -> None:
-    page = Elements(render_report(clouds)).text
+    page = Elements(render_report(as_record(clouds))).text
     assert "class IoU F1 precision recall pixels IoU" in page
     assert "times as many pixels as the smallest: mean IoU and macro F1 count each class equally" in page
     assert "Target by target" not in page
@@ -81,7 +84,7 @@ def test_figures_of_a_class_are_shares_of_pixels(clouds: dict[str, Any]) -> None
 
 
 def test_cells_of_the_confusion_matrix_hold_shares_because_counts_would_not_fit(clouds: dict[str, Any]) -> None:
-    page = render_report(clouds)
+    page = render_report(as_record(clouds))
     first = clouds["confusion"]["test"][0]
     assert f">{first[0] / sum(first) * 100:.0f} %</text>" in page
     assert f">{first[0]:,}</text>" not in page
@@ -89,23 +92,23 @@ def test_cells_of_the_confusion_matrix_hold_shares_because_counts_would_not_fit(
 
 
 def test_nothing_that_masks_cannot_have_is_called_missing(clouds: dict[str, Any], groceries: dict[str, Any]) -> None:
-    assert "This record holds no" not in render_report(clouds)
-    assert "masks beside the truth" not in render_report(groceries)
+    assert "This record holds no" not in render_report(as_record(clouds))
+    assert "masks beside the truth" not in render_report(as_record(groceries))
     del clouds["gallery"]
-    assert "This record holds no masks beside the truth." in render_report(clouds)
+    assert "This record holds no masks beside the truth." in render_report(as_record(clouds))
 
 
 def test_runs_of_masks_read_sensibly_in_every_table(clouds: dict[str, Any], groceries: dict[str, Any]) -> None:
-    assert "test mean IoU" in render_runs_table([clouds, groceries])
-    shown = render_run(clouds)
+    assert "test mean IoU" in render_runs_table([as_record(clouds), as_record(groceries)])
+    shown = render_run(as_record(clouds))
     assert "exp_3: test mean IoU" in shown
     assert "on 16 patches it was not trained on" in shown
     assert "test class" in shown
     assert "cirrus" in shown
-    assert "IoU of cloud" in render_comparison([clouds, clouds])
-    assert "Without any training, B2 > 9000" in render_fit_result(clouds)
-    assert "312 patches/s" in render_fit_result(clouds)
+    assert "IoU of cloud" in render_comparison([as_record(clouds)] * 2)
+    assert "Without any training, B2 > 9000" in render_fit_result(as_record(clouds))
+    assert "312 patches/s" in render_fit_result(as_record(clouds))
 
 
 def test_the_page_stays_small(clouds: dict[str, Any]) -> None:
-    assert len(render_report(clouds)) < 3_000_000
+    assert len(render_report(as_record(clouds))) < 3_000_000

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from unchoke.core.errors import MachineError
+from unchoke.runs.database import VERSION, migrate
 from unchoke.runs.experiment_store import ExperimentStore
-from unchoke.runs.schema import VERSION, migrate
 
 
 def old_file(path: Path, version: int) -> None:
@@ -36,7 +36,7 @@ def test_a_file_of_any_version_opens_with_its_runs(tmp_path: Path, version: int)
     assert version_of(path) == version
     with ExperimentStore.open(path) as store:
         assert store.run("best").settings == {"lr": 0.1}
-        assert store.record("exp_4")["metrics"]["val"]["accuracy"]["value"] == 0.75
+        assert store.stored("exp_4").to_dict()["metrics"]["val"]["accuracy"]["value"] == 0.75
         new = store.start_run(key="n", command="fit", settings={}, data={}, encoder="", fingerprint="")
         assert new.name == "exp_5"
     assert version_of(path) == VERSION

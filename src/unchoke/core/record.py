@@ -1,0 +1,443 @@
+"""The record of a run: everything a report, a comparison or another machine needs to know of it, typed.
+
+In: JSON types, from `record.json` or from a run that has just ended. Out: a `RunRecord`, and by `to_dict` the same JSON again:
+what was absent stays absent, what a later version added is kept. From a file anything may be missing or odd; such a part counts
+as missing, so that readers need not ask. Runs write it, the database and reports read it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Self, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WrapValidator, field_validator
+from pydantic_core.core_schema import ValidationInfo, ValidatorFunctionWrapHandler
+
+from unchoke.core.choices import Choice
+from unchoke.core.findings import Finding
+from unchoke.core.timeline import Timeline
+
+_LENIENT = {"lenient": True}
+
+
+def _finite(value: Any) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError("not a finite number")
+    return value
+
+
+def _sound_items(value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    """In a record that was read, the entries of a list or an object that are not what they should be are left out."""
+    try:
+        return handler(value)
+    except ValidationError:
+        if not info.context or not isinstance(value, list | dict):
+            raise
+    if isinstance(value, dict):
+        return {name: kept for key, item in value.items() for name, kept in _tried(handler, {key: item}, {}).items()}
+    return [kept for item in value for kept in _tried(handler, [item], [])]
+
+
+def _tried(handler: ValidatorFunctionWrapHandler, value: Any, otherwise: Any) -> Any:
+    try:
+        return handler(value)
+    except ValidationError:
+        return otherwise
+
+
+T = TypeVar("T")
+Number = Annotated[int | float, BeforeValidator(_finite)]
+Rows = Annotated[list[T], WrapValidator(_sound_items)]
+Named = Annotated[dict[str, T], WrapValidator(_sound_items)]
+"""Values by name."""
+
+
+class RecordPart(BaseModel):
+    """A part of a record. Read with `of`, an odd field has its default; made in code, it is an error."""
+
+    model_config = ConfigDict(extra="allow", validate_by_name=True, validate_by_alias=True)
+
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _default_where_odd(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+        try:
+            return handler(value)
+        except ValidationError:
+            if not info.context or info.field_name is None:
+                raise
+            return cls.model_fields[info.field_name].get_default(call_default_factory=True)
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> Self:
+        """From JSON types that may be damaged."""
+        return cls.model_validate(dict(plain), context=_LENIENT)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What was given, under the names of the file."""
+        return self.model_dump(exclude_unset=True, by_alias=True)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A figure and its 95 % interval; None where it is undefined."""
+
+    value: Annotated[float | None, BeforeValidator(lambda value: None if value is None else _finite(value))] = None
+    low: float | None = None
+    high: float | None = None
+
+
+Figures = Named[Annotated[Interval, BeforeValidator(lambda value: {"value": value} if isinstance(value, int | float) else value)]]
+"""Metrics of one split by name: ``accuracy``, ``r2/height``."""
+
+
+class TaskRecord(RecordPart):
+    """What is learnt: the names are those of classes or targets."""
+
+    kind: str = ""
+    names: Rows[str] = []
+
+
+class PatchesRecord(RecordPart):
+    patch_px: Number | None = None
+    overlap_px: Number | None = None
+    manifest: str = ""
+
+
+class DataRecord(RecordPart):
+    """What it was learnt from. Classes are counted and values described by split or name; scenes and patches are of masks."""
+
+    source: str = ""
+    num_samples: Number | None = None
+    num_quarantined: Number | None = None
+    splits: Named[Number] = {}
+    class_counts: Named[Named[Number]] | None = None
+    targets_summary: Named[Named[Number | None]] | None = None
+    inputs_summary: Named[Named[Number | None]] | None = None
+    scenes: Rows[str] = []
+    bands: Rows[str] = []
+    patches: PatchesRecord | None = None
+
+
+class EncoderRecord(RecordPart):
+    """The network that was used, and how; every key is shown, also those that are not named here."""
+
+    name: str = ""
+    engine: str = ""
+    precision: str = ""
+    fingerprint: str = ""
+    num_augmented: Number | None = None
+    image_px: Number | None = None
+
+
+class MemoryPlanRecord(RecordPart):
+    limit_bytes: Number | None = None
+    parts: Named[Number] = {}
+
+
+class MemoryRecord(RecordPart):
+    """Bytes, planned and measured; `process_bytes` is the peak over all stages."""
+
+    planned_bytes: int | None = None
+    measured_bytes: int | None = None
+    process_bytes: int | None = None
+    device: str | None = None
+    plan: MemoryPlanRecord | None = None
+
+
+class MachineRecord(RecordPart):
+    """What a run was given of the machine; `workers` are the threads that read."""
+
+    cores: int = 1
+    device: str = ""
+    on_cpu: bool = True
+    workers: int = 0
+
+
+class ClassRecord(RecordPart):
+    """The figures of one class; IoU for masks alone."""
+
+    name: str = ""
+    iou: Number | None = None
+    precision: Number | None = None
+    recall: Number | None = None
+    f1: Number | None = None
+    support: Number | None = None
+
+
+class BinRecord(RecordPart):
+    """Answers of like confidence: how many, how sure, and how many of them right."""
+
+    low: Number | None = None
+    high: Number | None = None
+    count: Number = 0
+    confidence: Number | None = None
+    accuracy: Number | None = None
+
+
+class CalibrationRecord(RecordPart):
+    """Expected calibration error (ECE) and log loss before and after temperature scaling, and bins for a diagram."""
+
+    temperature: Number | None = None
+    reason: str = ""
+    ece_before: Number | None = None
+    ece_after: Number | None = None
+    log_loss_before: Number | None = None
+    log_loss_after: Number | None = None
+    bins_before: Rows[BinRecord] = []
+    bins_after: Rows[BinRecord] = []
+    bins: Rows[BinRecord] = []
+
+
+class SweepRecord(RecordPart):
+    """One configuration that was tried; `config` is as wide as its kind of training."""
+
+    config: dict[str, Any] = {}
+    val_metric: Number | None = None
+    val_loss: Number | None = None
+    best_epoch: Number | None = None
+    num_epochs: Number | None = None
+    diverged: bool = False
+    picked: bool = False
+
+
+class MistakeRecord(RecordPart):
+    """A picture the model was wrong about; the thumbnail is a data URI."""
+
+    sample_id: str = ""
+    path: str = ""
+    truth: str | Number | None = None
+    predicted: str | Number | None = None
+    confidence: Number | None = None
+    thumbnail: str | None = None
+
+
+class ScatterRecord(RecordPart):
+    """Truth against prediction of one target."""
+
+    target: str = ""
+    truth: list[Number | None] = []
+    predicted: list[Number | None] = []
+
+
+class GalleryRecord(RecordPart):
+    """A piece of a stitched mask in five pictures, as data URIs."""
+
+    title: str = ""
+    note: str = ""
+    image: str | None = None
+    overlay: str | None = None
+    prediction: str | None = None
+    truth: str | None = None
+    error: str | None = None
+
+
+class LegendRecord(RecordPart):
+    name: str = ""
+    colour: str = ""
+
+
+class BaselineScore(RecordPart):
+    class_: str = Field("", alias="class")
+    iou: Number | None = None
+    mean_iou: Number | None = None
+
+
+class BaselineRecord(RecordPart):
+    """What a rule over bands scores without any training."""
+
+    name: str = ""
+    val: BaselineScore | None = None
+    test: BaselineScore | None = None
+
+
+class TargetsRecord(RecordPart):
+    """Which targets are learnt and which follow, as `TargetPlan` has it."""
+
+    names: Rows[str] = []
+    learned: Rows[str] = []
+    sums: Named[Rows[str]] = {}
+    weights: list[Number] | None = None
+    positive: bool = False
+
+
+class LoopRecord(RecordPart):
+    """The settings of a training loop that reports speak of; all of them are kept."""
+
+    batch_size: Number | None = None
+    sub_batch: Number | None = None
+    eval_batch: Number | None = None
+    lr: Number | None = None
+    body_lr: Number | None = None
+    layer_decay: Number | None = None
+    warmup_epochs: Number | None = None
+    weight_decay: Number | None = None
+    ema_decay: Number | None = None
+    clip: Number | None = None
+    mixup: Number | None = None
+    label_smoothing: Number | None = None
+    class_weights: str | None = None
+    dtype: str = ""
+    memory_format: str = ""
+    compile: bool = False
+    grad_ckpt: bool = False
+    batch_norm: str = ""
+
+
+class TrainingRecord(RecordPart):
+    """How a network was trained; `seconds` of older records say what for, newer ones have a timeline."""
+
+    cut: str = ""
+    num_blocks: Number | None = None
+    tiles: str = ""
+    fusion: str = ""
+    decoder: str = "unet"
+    loop: LoopRecord | None = None
+    targets: TargetsRecord | None = None
+    num_steps: Number | None = None
+    resumed_step: Number | None = None
+    seconds: Named[Number] = {}
+    out_of_memory_halvings: Number | None = None
+    sub_batch_at_the_end: Number | None = None
+
+
+class OperatorRecord(RecordPart):
+    """What torch.profiler measured of one operator."""
+
+    name: str = ""
+    calls: int = 0
+    self_cpu_s: float = 0.0
+    cpu_s: float = 0.0
+    self_device_s: float = 0.0
+    device_s: float = 0.0
+    self_cpu_bytes: Number = 0
+    self_device_bytes: Number = 0
+
+
+class ProfileRecord(RecordPart):
+    """The steps that were profiled on the way, the operators that took most, and the files, relative to the workspace."""
+
+    schedule: Named[Number] = {}
+    num_steps: int = 0
+    traces: Rows[str] = []
+    pages: Rows[str] = []
+    cpu_s: float = 0.0
+    device_s: float = 0.0
+    num_operators: int = 0
+    operators: Rows[OperatorRecord] = []
+
+
+class QuarantineRecord(RecordPart):
+    """A file that was set aside, and why."""
+
+    sample_id: str = ""
+    path: str = ""
+    reason: str = ""
+
+
+class RecordedRun(RecordPart):
+    """What a run's own file and the database both know of it."""
+
+    status: str = ""
+    created_at: str = ""
+    command: str = ""
+    metrics: Named[Figures] = {}
+    timings: Named[Number] = {}
+    choices: Rows[Choice] = []
+    settings: dict[str, Any] = {}
+    selection_metric: str = ""
+    task: TaskRecord = TaskRecord()
+
+    @property
+    def called(self) -> str:
+        """What the run is called: ``exp_3``."""
+        raise NotImplementedError
+
+    @property
+    def encoder_facts(self) -> dict[str, Any]:
+        """The encoder's name and what is known of its use."""
+        raise NotImplementedError
+
+
+class RunRecord(RecordedRun):
+    """`record.json`. Where the kind of run has no such part (masks have no calibration), it is absent or empty."""
+
+    run: str = ""
+    title: str = ""
+    versions: Named[str] = {}
+    data: DataRecord = DataRecord()
+    encoder: EncoderRecord = EncoderRecord()
+    findings: Rows[Finding] | None = None
+    quarantine: Rows[QuarantineRecord] | None = None
+    images_per_s: Number | None = None
+    memory: MemoryRecord = MemoryRecord()
+    timeline: Named[Timeline] = {}
+    machine: MachineRecord = MachineRecord()
+    chokes: Rows[Finding] = []
+    per_class: Named[Rows[ClassRecord]] = {}
+    confusion: Named[list[list[int]]] = {}
+    calibration: CalibrationRecord | None = None
+    history: Rows[Named[Number | None]] = []
+    sweep: Rows[SweepRecord] = []
+    mistakes: Rows[MistakeRecord] = []
+    scatter: Rows[ScatterRecord] = []
+    notes: Rows[str] = []
+    training: TrainingRecord | None = None
+    profile: ProfileRecord | None = None
+    gallery: Rows[GalleryRecord] = []
+    legend: Rows[LegendRecord] = []
+    baseline: BaselineRecord | None = None
+    planned_epochs: int | None = None
+    """Of a record of a few steps: how many epochs the training they belong to would have."""
+    report: str = ""
+    """Where its report is, in what `runs show` answers."""
+
+    @property
+    def called(self) -> str:
+        return self.run or "?"
+
+    @property
+    def encoder_facts(self) -> dict[str, Any]:
+        return self.encoder.to_dict()
+
+    @property
+    def draws_masks(self) -> bool:
+        """Whether the run names the class of each pixel."""
+        return self.task.kind == "segmentation"
+
+
+class StepValue(RecordPart):
+    split: str
+    name: str
+    step: int
+    value: float | None
+
+
+class ArtefactRecord(RecordPart):
+    path: str
+    sha256: str
+    size_bytes: int
+
+
+class StoredRun(RecordedRun):
+    """A run as the database knows it, also one that has not ended: the row, what was measured, and its files."""
+
+    number: int
+    name: str
+    key: str
+    finished_at: str | None = None
+    data: dict[str, Any] = {}
+    encoder: str = ""
+    fingerprint: str = ""
+    history: list[StepValue] = []
+    memory: dict[str, MemoryRecord] = {}
+    artefacts: list[ArtefactRecord] = []
+
+    @property
+    def called(self) -> str:
+        return self.name
+
+    @property
+    def encoder_facts(self) -> dict[str, Any]:
+        return {"name": self.encoder}

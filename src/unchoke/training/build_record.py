@@ -1,0 +1,256 @@
+"""How the record of a run is made, of photos and of masks alike, and entered.
+
+In: what a run was made from and what came out. Out: `record.json`, `report.html` and rows of `experiments.db`. A run is done
+when its row says so, and that is written last.
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+import shlex
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import asdict, dataclass, field, fields, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from unchoke import __version__
+from unchoke.core.findings import Finding
+from unchoke.core.fingerprint import digest_file
+from unchoke.core.record import (
+    DataRecord,
+    EncoderRecord,
+    Interval,
+    MachineRecord,
+    MistakeRecord,
+    RunRecord,
+    ScatterRecord,
+    TaskRecord,
+)
+from unchoke.core.settings import Settings, as_options
+from unchoke.core.workspace import out_option
+from unchoke.features.encoders import EncoderSpec
+from unchoke.features.extraction import PictureExtraction
+from unchoke.jobs.quarantine import Quarantined
+from unchoke.machine.backend import is_cpu, torch_device
+from unchoke.reports.html import save_report
+from unchoke.reports.json import save_record, to_jsonable
+from unchoke.runs.experiment_store import Artefact, ExperimentStore, MemoryRow, MetricRow, RunRow
+from unchoke.runs.own_chokes import diagnose_run
+from unchoke.runs.session import Session
+from unchoke.training.problem import Learnable, summarise
+from unchoke.training.scoring.judge import Judged, Outputs, scatter, worst_mistakes
+
+_CREDITED = ("torch", "torchvision", "timm", "numpy", "openvino", "segmentation-models-pytorch", "rasterio")
+_FILES = ("checkpoints/best_head.pt", "checkpoints/last.pt", "history.json", "predictions.csv", "record.json", "report.html")
+
+
+@dataclass(frozen=True)
+class EncoderUse:
+    """Which network a run uses and how its inputs were made; `num_images_run` were extracted by this very command."""
+
+    spec: EncoderSpec
+    engine: dict[str, Any]
+    fingerprint: str
+    num_augmented: int = 0
+    num_images_run: int = 0
+
+    @classmethod
+    def of(cls, extracted: PictureExtraction) -> EncoderUse:
+        recipe = extracted.recipe
+        return cls(recipe.encoder, extracted.engine, recipe.fingerprint, recipe.num_augmented, extracted.num_items_run)
+
+
+@dataclass(frozen=True)
+class Material:
+    """What a run is made from."""
+
+    learnable: Learnable
+    encoder: EncoderUse
+    findings: list[Finding]
+    quarantined: list[Quarantined]
+    command: str = "fit"
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """What a training gives the record: outputs for val and test, what it was steered by, its curve, and its configurations.
+
+    `about` holds further facts by name (the memory plan, what steps cost); `save` writes the weights and what prediction needs.
+    """
+
+    outputs: Outputs
+    metric: str
+    history: list[dict[str, float]]
+    sweep: list[dict[str, Any]]
+    save: Callable[[Path, dict[str, Any]], None]
+    about: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a record says its run was made from, be it photos or patches of scenes; `num_run` of them were encoded just now."""
+
+    task: TaskRecord
+    data: DataRecord
+    encoder: EncoderRecord
+    findings: list[Finding]
+    quarantined: list[Quarantined]
+    num_run: int = 0
+
+    @classmethod
+    def of_photos(cls, material: Material, *, source: str) -> Origin:
+        problem, use = material.learnable.problem, material.encoder
+        encoder = {
+            **use.spec.to_dict(),
+            **use.engine,
+            "fingerprint": use.fingerprint,
+            "num_augmented": use.num_augmented,
+            "image_px": use.spec.preprocess.size_px,
+        }
+        return cls(
+            TaskRecord(kind=problem.kind, names=list(problem.names)),
+            summarise(material.learnable, source=source, num_quarantined=len(material.quarantined)),
+            EncoderRecord(**encoder),
+            material.findings,
+            material.quarantined,
+            use.num_images_run,
+        )
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What judging gives a record. Only classes of photos have a calibration and mistakes, only values a scatter."""
+
+    metrics: dict[str, dict[str, Interval]]
+    per_class: dict[str, list[dict[str, Any]]]
+    confusion: dict[str, list[list[int]]]
+    calibration: dict[str, Any] | None = None
+    mistakes: list[MistakeRecord] = field(default_factory=list)
+    scatter: list[ScatterRecord] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of_photos(cls, judged: Judged, material: Material) -> Judgement:
+        problem, test, calibration = material.learnable.problem, judged.scores.get("test"), judged.calibration
+        return cls(
+            {split: scores.values for split, scores in judged.scores.items()},
+            {"test": test.per_class} if test and test.per_class else {},
+            {"test": test.confusion} if test and test.confusion else {},
+            {**asdict(calibration), "bins": calibration.bins_after} if calibration else None,
+            worst_mistakes(judged, problem, material.learnable.frame),
+            scatter(judged, problem),
+            [note for scores in judged.scores.values() for note in scores.notes],
+        )
+
+
+def build_record(
+    session: Session,
+    run: RunRow,
+    origin: Origin,
+    trained: Trained,
+    judgement: Judgement,
+    *,
+    planned_bytes: int | None = None,
+    **more: Any,
+) -> RunRecord:
+    """The run as the report shows it and other commands read it. Timings are filled in when all is written.
+
+    `more` are further parts of the record, such as a profile.
+    """
+    extract_s = session.timers.seconds.get("extract", 0.0)
+    parts = {
+        "run": run.name,
+        "title": Path(session.settings.data).name or session.settings.data,
+        "created_at": run.created_at,
+        "command": run.command,
+        "versions": versions(),
+        "task": origin.task,
+        "data": origin.data,
+        "encoder": origin.encoder,
+        "choices": session.choices,
+        "findings": origin.findings,
+        "quarantine": origin.quarantined,
+        "timings": session.timers.seconds,
+        "images_per_s": origin.num_run / extract_s if origin.num_run and extract_s else None,
+        "memory": {"planned_bytes": planned_bytes, "measured_bytes": None},
+        "selection_metric": trained.metric,
+        "history": trained.history,
+        "sweep": trained.sweep,
+        **{one.name: getattr(judgement, one.name) for one in fields(judgement)},
+        **trained.about,
+        **more,
+    }
+    return RunRecord.model_validate(to_jsonable(parts))
+
+
+def enter_run(experiments: ExperimentStore, run: RunRow, record: RunRecord, session: Session, folder: Path) -> None:
+    """Write the record, the report and the rows of the experiments database; only then is the run done."""
+    record.timings = dict(session.timers.seconds)
+    record.timeline = dict(session.timelines)
+    record.machine = machine_facts(session)
+    record.chokes = diagnose_run(record, out=out_option(session.workspace.root))
+    memory = record.memory
+    memory.process_bytes = session.memory.peak_bytes  # of all stages; a training may have measured itself, and its device
+    memory.measured_bytes = memory.process_bytes if memory.measured_bytes is None else memory.measured_bytes
+    save_record(folder / "record.json", record)
+    save_report(folder)
+    experiments.record_metrics(run, [*_final_metrics(record), *_step_metrics(record)])
+    experiments.record_timings(run, {**record.timings, **_inner_seconds(session)})
+    experiments.record_memory(run, [MemoryRow("process", memory.planned_bytes, memory.measured_bytes)])
+    experiments.record_choices(run, session.choices)
+    experiments.record_artefacts(run, [_artefact(folder, name) for name in _FILES if (folder / name).exists()])
+    experiments.finish_run(run, "done")
+
+
+def machine_facts(session: Session) -> MachineRecord:
+    """What a run was given of this machine; `workers` are the threads that read."""
+    tuned = next((choice.value for choice in reversed(session.choices) if choice.name == "workers"), None)
+    workers = int(session.policy.workers if tuned is None else tuned)
+    device = session.policy.device
+    return MachineRecord(cores=session.machine.cores, device=device, on_cpu=is_cpu(torch_device(device)), workers=workers)
+
+
+def _inner_seconds(session: Session) -> dict[str, float]:
+    """The seconds inside a stage as `train/forward`, and those of its readers as `train/loading/decode`."""
+    found: dict[str, float] = {}
+    for name, one in session.timelines.items():
+        found |= {f"{name}/{row.stage}": row.seconds for row in one.stages}
+        found |= {f"{name}/loading/{row.stage}": row.seconds for row in one.loading}
+    return found
+
+
+def _final_metrics(record: RunRecord) -> Iterator[MetricRow]:
+    for split, found in record.metrics.items():
+        for name, one in found.items():
+            if one.value is not None:
+                yield MetricRow(split, name, one.value, low=one.low, high=one.high)
+
+
+def _step_metrics(record: RunRecord) -> Iterator[MetricRow]:
+    for row in record.history:
+        step = int(row.get("epoch") or 0)
+        rest = {name: math.nan if value is None else value for name, value in row.items() if name != "epoch"}
+        yield from (MetricRow("history", name, value, step=step) for name, value in rest.items())
+
+
+def _artefact(folder: Path, name: str) -> Artefact:
+    file = folder / name
+    return Artefact(name, digest_file(file), file.stat().st_size)
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version(), "unchoke": __version__}
+    for name in _CREDITED:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def as_typed(command: str, settings: Settings, *, without: Collection[str] = ()) -> str:
+    """The command line that gives these settings; those in `without` are of other commands, and only remembered."""
+    unset = {name: getattr(Settings(), name) for name in without}
+    return shlex.join(["unchoke", *command.split(), settings.data, *as_options(replace(settings, **unset))])
