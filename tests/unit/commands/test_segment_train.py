@@ -119,8 +119,8 @@ def test_it_is_a_run_like_any_other(trained: Trained) -> None:
     result = trained[0]
     listed = list_runs(out=result.workspace)
     assert [row["name"] for row in listed] == ["exp_1"]
-    assert best_run(out=result.workspace)["run"] == "exp_1"
-    assert "gallery" not in show_run("latest", out=result.workspace)
+    assert best_run(out=result.workspace).run == "exp_1"
+    assert "gallery" not in show_run("latest", out=result.workspace).to_dict()
     assert (result.workspace / "patches" / "patch_manifest.v001.csv").is_file()
     table = (result.folder / "predictions.csv").read_text().splitlines()
     assert table[0].startswith('"sample_id","split","loss","mean_iou"')
