@@ -7,7 +7,7 @@ and no variable.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import TypeVar, overload
 
@@ -163,6 +163,12 @@ class Nodes:
             return ""
 
     @cached_property
+    def modules(self) -> list[str]:
+        """The modules that the program imports, or imports from, anywhere."""
+        names = [alias.name for node in self.nodes(ast.Import) for alias in node.names]
+        return names + [node.module or "" for node in self.nodes(ast.ImportFrom)]
+
+    @cached_property
     def prose(self) -> list[Prose]:
         """What the author wrote for people, as (cell, text): markdown cells and comments in order, then docstrings."""
         found = [piece for cell in self.source.cells for piece in prose_of(cell)]
@@ -210,10 +216,7 @@ class Nodes:
 
     @cached_property
     def _names_by_id(self) -> dict[str, list[ast.Name]]:
-        found: dict[str, list[ast.Name]] = {}
-        for node in self.nodes(ast.Name):
-            found.setdefault(node.id, []).append(node)
-        return found
+        return _grouped(self.nodes(ast.Name), lambda node: node.id)
 
     def attributes(self, name: str) -> list[ast.Attribute]:
         """All places where an attribute of this name stands, read or assigned, in order."""
@@ -221,17 +224,11 @@ class Nodes:
 
     @cached_property
     def _attributes_by_name(self) -> dict[str, list[ast.Attribute]]:
-        found: dict[str, list[ast.Attribute]] = {}
-        for node in self.nodes(ast.Attribute):
-            found.setdefault(node.attr, []).append(node)
-        return found
+        return _grouped(self.nodes(ast.Attribute), lambda node: node.attr)
 
     @cached_property
     def _calls_by_method(self) -> dict[str, list[ast.Call]]:
-        found: dict[str, list[ast.Call]] = {}
-        for call in self.nodes(ast.Call):
-            found.setdefault(self.method(call), []).append(call)
-        return found
+        return _grouped(self.nodes(ast.Call), self.method)
 
     def written(self, node: ast.AST | None) -> str:
         """A name as the author wrote it: `self.model.fc`; empty if it is no plain chain of names."""
@@ -246,6 +243,13 @@ class Nodes:
         """`model` in `model.eval()`."""
         func = call.func if isinstance(call, ast.Call) else call
         return func.value if isinstance(func, ast.Attribute) else None
+
+
+def _grouped(nodes: Iterable[N], key: Callable[[N], str]) -> dict[str, list[N]]:
+    found: dict[str, list[N]] = {}
+    for node in nodes:
+        found.setdefault(key(node), []).append(node)
+    return found
 
 
 def is_main_test(test: ast.expr) -> bool:

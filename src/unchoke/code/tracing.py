@@ -7,7 +7,7 @@ guesses nothing across files, and what it cannot tell is None.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from unchoke.code.assigning import Assignment, written
@@ -16,6 +16,7 @@ from unchoke.code.nodes import Nodes
 from unchoke.code.source import SourceFile
 
 _DEEPEST = 12
+_HANDING_ON = ("partial", "wraps", "vmap", "jit", "function", "vectorize")
 # Methods that give back the object they are called on, and calls that wrap their first argument.
 _SAME_OBJECT = frozenset(
     {"to", "cuda", "cpu", "eval", "train", "half", "float", "double", "requires_grad_", "train_", "with_format"}
@@ -139,7 +140,7 @@ class CallGraph(Nodes):
             method = self.methods(owner).get(node.attr) if owner else None
             return method or self._kept_callable(node, depth)
         if isinstance(node, ast.Call):
-            if self._is_partial(node) and node.args:
+            if self.method(node) in _HANDING_ON and node.args:
                 return self.callable_of(node.args[0], depth + 1)
             owner = self.assigned_class(node)
             return self._run_by_call(owner) if owner else None
@@ -155,15 +156,11 @@ class CallGraph(Nodes):
         handed = self._given_to_parameter(node) if isinstance(node, ast.Name) else iter(())
         return next((found for item in handed if (found := self.callable_of(item, depth + 1)) is not None), None)
 
-    def _is_partial(self, call: ast.Call) -> bool:
-        return self.method(call) in ("partial", "wraps", "vmap", "jit", "function", "vectorize")
-
     @cached_property
     def _calls_of(self) -> dict[FunctionNode, list[ast.Call]]:
         found: dict[FunctionNode, list[ast.Call]] = {}
         for call in self.nodes(ast.Call):
-            function = self.function_of(call)
-            if function is not None:
+            if (function := self.function_of(call)) is not None:
                 found.setdefault(function, []).append(call)
         return found
 
@@ -198,6 +195,14 @@ class CallGraph(Nodes):
         first = 1 if names[:1] in (["self"], ["cls"]) and isinstance(self.parent(function), ast.ClassDef) else 0
         position = names.index(name) - first if name in names else None
         return self.argument(call, name, position if position is not None and position >= 0 else None)
+
+    def given_by_callers(self, name: str, at: ast.AST, *, most: int | None = None) -> list[ast.expr]:
+        """What the calls in this file give for the parameter `name` of the function round `at`; nothing where it is none."""
+        function = self.enclosing_function(at)
+        if function is None or name not in parameters(function):
+            return []
+        given = (self.argument_for(call, function, name) for call in self.callers(function)[:most])
+        return [item for item in given if item is not None]
 
     def dict_item(self, holder: ast.expr, key: str) -> ast.expr | None:
         """The value under `key` in a dict literal or `dict(…)` call, also through a variable."""
@@ -240,7 +245,8 @@ class CallGraph(Nodes):
             given = self.latest(node)
             if given is not None:
                 return self.assigned_class(given, depth + 1)
-            return self._class_of_parameter(node, depth) if isinstance(node, ast.Name) else None
+            handed = self._given_to_parameter(node) if isinstance(node, ast.Name) and depth < 4 else ()
+            return self._first_class(handed, depth)
         return None
 
     def _class_made(self, call: ast.Call, depth: int) -> ast.ClassDef | None:
@@ -255,24 +261,12 @@ class CallGraph(Nodes):
             return self.assigned_class(call.args[0], depth + 1)
         if isinstance(func, ast.Attribute) and written(func.value) in self.classes:
             return self.classes[written(func.value)]  # Model.from_pretrained(…), Data.load(…)
-        return self._class_returned(func, depth) if isinstance(func, ast.Name) else None
+        function = self.functions.get(func.id) if isinstance(func, ast.Name) else None
+        returned = (node.value for node in self.within(function, ast.Return)) if function is not None else ()
+        return self._first_class(returned, depth)
 
-    def _class_returned(self, func: ast.Name, depth: int) -> ast.ClassDef | None:
-        function = self.functions.get(func.id)
-        if function is None:
-            return None
-        for node in self.within(function, ast.Return):
-            found = self.assigned_class(node.value, depth + 1)
-            if found is not None:
-                return found
-        return None
-
-    def _class_of_parameter(self, node: ast.Name, depth: int) -> ast.ClassDef | None:
-        for given in self._given_to_parameter(node) if depth < 4 else ():
-            found = self.assigned_class(given, depth + 1)
-            if found is not None:
-                return found
-        return None
+    def _first_class(self, nodes: Iterable[ast.AST | None], depth: int) -> ast.ClassDef | None:
+        return next((found for node in nodes if (found := self.assigned_class(node, depth + 1)) is not None), None)
 
     def _given_to_parameter(self, node: ast.Name) -> Iterator[ast.expr]:
         """What calls in the file give for the parameter that this name is; of `__init__`, what makes the object gives it."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unchoke.code.magics import plain_python
+from unchoke.code.magics import plain_python, split_lines
 from unchoke.code.notebook_bytes import replace_sources
 from unchoke.code.source import Cell, Place, SourceFile, parse_python, parse_source
 from unchoke.core import atomic
@@ -116,13 +116,11 @@ def diff_of(source: SourceFile, after: dict[int | None, str]) -> str:
         new = after[cell.number]
         if new != cell.text:
             name = source.path if cell.number is None else f"{source.path} cell {cell.number}"
-            lines = difflib.unified_diff(_shown(cell.text), _shown(new), f"{name} (before)", f"{name} (after)", lineterm="")
+            lines = difflib.unified_diff(
+                split_lines(cell.text), split_lines(new), f"{name} (before)", f"{name} (after)", lineterm=""
+            )
             parts.append("\n".join(lines))
     return "\n".join(parts) + ("\n" if parts else "")
-
-
-def _shown(text: str) -> list[str]:
-    return re.split(r"\r\n|\r|\n", text)
 
 
 def _script_bytes(data: bytes, source: SourceFile, text: str) -> bytes:

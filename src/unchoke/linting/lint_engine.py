@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from unchoke.code.magics import split_lines
 from unchoke.code.program import Program
 from unchoke.code.source import Place, SourceFile, SourceProblem, read_source
 from unchoke.core import listing
@@ -195,7 +196,7 @@ class Marks:
         self._marks: dict[tuple[int | None, int], set[str] | None] = {}
         for cell in source.cells:
             if cell.kind == "code" and "#" in cell.text:
-                for number, line in enumerate(re.split(r"\r\n|\r|\n", cell.text), start=1):
+                for number, line in enumerate(split_lines(cell.text), start=1):
                     if "#" in line:
                         self._read(cell.number, number, line)
 

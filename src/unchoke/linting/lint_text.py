@@ -5,11 +5,11 @@ In comes what lint found and repaired, out goes text; also the list of rules, an
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import Counter
 from collections.abc import Sequence
 
+from unchoke.code.magics import split_lines
 from unchoke.code.source import Place, SourceFile
 from unchoke.core.units import format_count, format_seconds
 from unchoke.linting.fixing import FileRepair
@@ -140,7 +140,7 @@ def source_line(source: SourceFile, place: Place) -> str | None:
     """The line at `place` as its author wrote it; None where there is none."""
     for cell in source.cells:
         if cell.number == place.cell:
-            lines = re.split(r"\r\n|\r|\n", cell.text)
+            lines = split_lines(cell.text)
             return lines[place.line - 1] if 0 < place.line <= len(lines) else None
     return None
 

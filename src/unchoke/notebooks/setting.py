@@ -64,13 +64,8 @@ def read_setting(program: Program, notebook: str) -> Setting:
     thawed = any(_THAWED.search(cell.python) for cell in program.source.cells if cell.executed)
     resumes = any(_RESUMES.search(cell.python) for cell in program.source.cells if cell.executed)
     frozen = bool(program.facts.frozen) and not thawed
-    return Setting(notebook, _data(program), frozen, masks, resumes, _uses_torch(program), _epochs(program))
-
-
-def _uses_torch(program: Program) -> bool:
-    imported = [alias.name for node in program.nodes(ast.Import) for alias in node.names]
-    imported += [node.module or "" for node in program.nodes(ast.ImportFrom)]
-    return any(name.split(".")[0] in _ON_TORCH for name in imported)
+    torch = any(name.split(".")[0] in _ON_TORCH for name in program.modules)
+    return Setting(notebook, _data(program), frozen, masks, resumes, torch, _epochs(program))
 
 
 def _data(program: Program) -> str:

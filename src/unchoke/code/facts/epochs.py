@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.loops import count_of, is_range, unwrapped
 from unchoke.code.facts.vocabulary import words
-from unchoke.code.node_index import FunctionNode, LoopNode, default_of, parameters
+from unchoke.code.node_index import FunctionNode, LoopNode, default_of
 from unchoke.code.program import Program
 
 MIN_EPOCHS = 5
@@ -85,13 +85,8 @@ def most(program: Program, node: ast.expr | None) -> Any:
     found = program.value(node)
     if isinstance(found, int | float) and not isinstance(found, bool):
         return found
-    function = program.enclosing_function(node) if isinstance(node, ast.Name) else None
-    if function is None or not isinstance(node, ast.Name) or node.id not in parameters(function):
-        return UNKNOWN
-    given = [program.argument_for(call, function, node.id) for call in program.callers(function)]
-    values = [program.value(item) for item in (*given, default_of(function, node.id)) if item is not None]
-    numbers = [value for value in values if isinstance(value, int | float)]
-    return max(numbers) if numbers else UNKNOWN
+    given = _given_to_parameter(program, node) if isinstance(node, ast.Name) else []
+    return max((value for item in given if isinstance(value := program.value(item), int | float)), default=UNKNOWN)
 
 
 def is_long(count: Any) -> bool:
@@ -199,10 +194,8 @@ def _named(program: Program, node: ast.Name | ast.Attribute, depth: int) -> list
 
 def _given_to_parameter(program: Program, node: ast.Name) -> list[ast.expr]:
     function = program.enclosing_function(node)
-    if function is None or node.id not in parameters(function):
-        return []
-    given = [program.argument_for(call, function, node.id) for call in program.callers(function)]
-    return [item for item in (*given, default_of(function, node.id)) if item is not None]
+    default = default_of(function, node.id) if function is not None else None
+    return [*program.given_by_callers(node.id, node), *([default] if default is not None else [])]
 
 
 def _added(program: Program, name: str) -> Iterator[ast.expr]:
@@ -238,9 +231,8 @@ def _does_it(program: Program, node: ast.expr, known: frozenset[str], does: Does
         return bool(bases & known) or any(does(program, call) for call in program.calls_in(parts))
     if kind == "LambdaCallback":
         return _lambda_does(program, node, does)
-    return (
-        False if name.startswith(("tf.keras.", "lightning.", "tqdm.", "tensorflow_addons.")) or _HARMLESS.search(kind) else None
-    )
+    known_makers = ("tf.keras.", "lightning.", "tqdm.", "tensorflow_addons.")
+    return False if name.startswith(known_makers) or _HARMLESS.search(kind) else None
 
 
 def _lambda_does(program: Program, call: ast.Call, does: Does) -> bool:

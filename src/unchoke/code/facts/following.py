@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.facts.origins import loads_of, root
+from unchoke.code.facts.origins import root
 from unchoke.code.node_index import parameters
 from unchoke.code.program import Program
 
@@ -136,7 +136,7 @@ class _ForwardWalk:
 
     def _loads(self, scope: ast.AST | None, name: str, after: int) -> Iterator[ast.expr]:
         index = self._program.index
-        for node in loads_of(self._program, name):
+        for node in (part for part in self._program.names(name) if isinstance(part.ctx, ast.Load)):
             inside = index.scope(node) is None if scope is None else index.holds(scope, node)
             if inside and index.number[node] > after:
                 yield node

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from unchoke.code.assigning import Assignment
 from unchoke.code.facts.networks import FrozenModule
-from unchoke.code.node_index import names_in, parameters
+from unchoke.code.node_index import names_in
 from unchoke.code.program import Program
 
 _HEAD = re.compile(
@@ -84,7 +84,12 @@ def maker_of(program: Program, node: ast.AST, depth: int = 0) -> str:
         return made
     if not made and isinstance(node, ast.Name):
         return next(
-            (found for given in _given_by_callers(program, node.id, node) if (found := maker_of(program, given, depth + 1))), ""
+            (
+                found
+                for given in program.given_by_callers(node.id, node, most=4)
+                if (found := maker_of(program, given, depth + 1))
+            ),
+            "",
         )
     returned = _returned_by(program, made)
     return next((found for item in returned if (found := maker_of(program, item, depth + 1))), made)
@@ -96,22 +101,13 @@ def _returned_by(program: Program, name: str) -> list[ast.expr]:
     return [item.value for item in returns if item.value is not None]
 
 
-def _given_by_callers(program: Program, name: str, at: ast.AST) -> list[ast.expr]:
-    """What the calls in this file give for the parameter `name` of the function round `at`."""
-    function = program.enclosing_function(at)
-    if function is None or name not in parameters(function):
-        return []
-    given = [program.argument_for(call, function, name) for call in program.callers(function)[:4]]
-    return [item for item in given if item is not None]
-
-
 def _origin(program: Program, variable: str, at: ast.AST, depth: int = 0) -> str:
     """The variable that the network was first kept in, with its function where that is not the whole file's."""
     if depth > _DEEPEST:
         return variable
     function = program.enclosing_function(at)
     own = [item for item in program.given(variable) if item.scope is function]
-    for given in _given_by_callers(program, variable, at) if not own else []:
+    for given in program.given_by_callers(variable, at, most=4) if not own else []:
         if isinstance(given, ast.Name):
             return _origin(program, given.id, given, depth + 1)
     for item in own:
@@ -146,7 +142,7 @@ def _handed_in(program: Program, attribute: str, at: ast.AST) -> str:
     owner = program.enclosing_class(at)
     for item in program.given(f"self.{attribute}"):
         if item.owner is owner and isinstance(item.value, ast.Name):
-            given = _given_by_callers(program, item.value.id, item.value)
+            given = program.given_by_callers(item.value.id, item.value, most=4)
             if given and isinstance(given[0], ast.Name):
                 return _origin(program, given[0].id, given[0])
     return ""
@@ -189,16 +185,11 @@ def _all_but_head(test: ast.expr | None) -> bool:
     if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.NotIn):
         words = test.left.value if isinstance(test.left, ast.Constant) else None
         return isinstance(words, str) and is_head(words.strip("."))
-    if (
-        isinstance(test, ast.UnaryOp)
-        and isinstance(test.op, ast.Not)
-        and isinstance(test.operand, ast.Call)
-        and test.operand.args
-    ):
-        given = test.operand.args[0]
-        named = isinstance(test.operand.func, ast.Attribute) and test.operand.func.attr == "startswith"
-        return named and isinstance(given, ast.Constant) and isinstance(given.value, str) and is_head(given.value.strip("."))
-    return False
+    asked = test.operand if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) else None
+    if not isinstance(asked, ast.Call) or not asked.args or not isinstance(asked.func, ast.Attribute):
+        return False
+    given = asked.args[0].value if isinstance(asked.args[0], ast.Constant) else None
+    return asked.func.attr == "startswith" and isinstance(given, str) and is_head(given.strip("."))
 
 
 def _all_but_last(program: Program, item: FrozenModule) -> bool:
@@ -227,19 +218,12 @@ def thaws(program: Program) -> Iterator[tuple[str, ast.AST]]:
     """Every part that is switched on, as written, with its place; an empty name where it cannot be told."""
     for node in program.nodes(ast.Assign):
         for target in node.targets:
-            if (
-                isinstance(target, ast.Attribute)
-                and target.attr in ("requires_grad", "trainable")
-                and program.value(node.value) is not False
-            ):
+            switches = isinstance(target, ast.Attribute) and target.attr in ("requires_grad", "trainable")
+            if isinstance(target, ast.Attribute) and switches and program.value(node.value) is not False:
                 yield _looped(program, target.value, node), node
-    for call in program.nodes(ast.Call):
-        switched = isinstance(call.func, ast.Attribute) and call.func.attr == "requires_grad_"
-        if (
-            isinstance(call.func, ast.Attribute)
-            and switched
-            and program.value(program.argument(call, "requires_grad", 0)) is not False
-        ):
+    for call in program.calls_to("requires_grad_"):
+        on = program.value(program.argument(call, "requires_grad", 0)) is not False
+        if isinstance(call.func, ast.Attribute) and on:
             yield _looped(program, call.func.value, call), call
 
 
@@ -252,12 +236,10 @@ def _looped(program: Program, node: ast.expr, at: ast.AST) -> str:
             while isinstance(inner, ast.Call | ast.Subscript):
                 if isinstance(inner, ast.Subscript):
                     inner = inner.value
+                elif isinstance(inner.func, ast.Attribute):
+                    inner = inner.func.value
                 else:
-                    inner = (
-                        inner.func.value
-                        if isinstance(inner.func, ast.Attribute)
-                        else (inner.args[0] if inner.args else inner.func)
-                    )
+                    inner = inner.args[0] if inner.args else inner.func
             return program.written(inner).removesuffix(".layers")
     return name
 
@@ -268,21 +250,16 @@ def _chained(program: Program) -> Iterator[tuple[str, ast.Call]]:
         func = call.func
         if isinstance(func, ast.Attribute) and func.attr == "freeze" and not call.args and program.facts.is_network(func.value):
             yield program.written(func.value), call
-        if (
-            not isinstance(func, ast.Attribute)
-            or func.attr != "requires_grad_"
-            or program.value(program.argument(call, "requires_grad", 0)) is not False
-        ):
+        if not isinstance(func, ast.Attribute) or func.attr != "requires_grad_":
+            continue
+        if program.value(program.argument(call, "requires_grad", 0)) is not False:
             continue
         if isinstance(func.value, ast.Call):
             yield from ((name, call) for name in program.targets(call))
         for loop in program.loops_around(call):
-            if (
-                isinstance(loop, ast.For)
-                and isinstance(loop.iter, ast.Tuple | ast.List)
-                and program.written(loop.target) == program.written(func.value)
-            ):
-                yield from ((program.written(part), call) for part in loop.iter.elts if program.written(part))
+            parts = loop.iter.elts if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Tuple | ast.List) else []
+            if isinstance(loop, ast.For) and program.written(loop.target) == program.written(func.value):
+                yield from ((program.written(part), call) for part in parts if program.written(part))
 
 
 def _by_helpers(program: Program) -> set[str]:

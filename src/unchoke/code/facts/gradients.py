@@ -78,9 +78,7 @@ def _answer(program: Program, node: ast.AST, depth: int) -> Answer:
 
 def uses_torch(program: Program) -> bool:
     """Does the program import PyTorch or what is built on it?"""
-    modules = [node.module or "" for node in program.nodes(ast.ImportFrom)]
-    modules += [alias.name for node in program.nodes(ast.Import) for alias in node.names]
-    return any(module.startswith(_ON_TORCH) for module in modules)
+    return any(module.startswith(_ON_TORCH) for module in program.modules)
 
 
 def is_off(program: Program, node: ast.AST) -> bool:
@@ -169,12 +167,8 @@ def _call(program: Program, call: ast.Call, depth: int) -> Answer:
 
 
 def _is_library(name: str) -> bool:
-    return name.startswith(("torch.", "kornia.", "einops.", "monai.", "segmentation_models_pytorch.")) or name in (
-        "sum",
-        "max",
-        "min",
-        "abs",
-    )
+    libraries = ("torch.", "kornia.", "einops.", "monai.", "segmentation_models_pytorch.")
+    return name.startswith(libraries) or name in ("sum", "max", "min", "abs")
 
 
 def is_loss(program: Program, call: ast.Call) -> bool:

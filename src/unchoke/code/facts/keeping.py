@@ -9,9 +9,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.facts.origins import calls_named
 from unchoke.code.facts.per_sample import is_tf_dataset
-from unchoke.code.node_index import FunctionNode, is_none, parameters, targets_of
+from unchoke.code.node_index import FunctionNode, is_none, targets_of
 from unchoke.code.program import Program
 
 _REMEMBERING = frozenset({"lru_cache", "cache", "cached_property", "cached", "memoize", "memoized", "cachedmethod", "memoise"})
@@ -160,7 +159,7 @@ def _remembers(program: Program, function: FunctionNode) -> bool:
     """Decorated with `lru_cache` or the like, or wrapped in it: `memory.cache(load)`, `lru_cache(8)(load)`."""
     if any(program.method(mark) in _REMEMBERING for mark in function.decorator_list):
         return True
-    for call in calls_named(program, *_REMEMBERING):
+    for call in program.calls_to(*_REMEMBERING):
         parent = program.parent(call)
         outer = [parent] if isinstance(parent, ast.Call) and parent.func is call else []
         if any(item.args and program.callable_of(item.args[0]) is function for item in (call, *outer)):
@@ -173,19 +172,13 @@ def _remembers(program: Program, function: FunctionNode) -> bool:
 
 def is_cached_dataset(program: Program, function: ast.AST) -> bool:
     """Is every tf.data pipeline that runs this function cached behind it?"""
-    uses = list(_pipelines(program, function))
+    calls = program.calls_to("map", "interleave", "flat_map", "from_generator")
+    uses = [call for call in calls if _runs(program, call, function) and is_tf_dataset(program, call)]
     if not uses:
         return False
-    caches = calls_named(program, "cache", "snapshot")
+    caches = program.calls_to("cache", "snapshot")
     kept = {call for cache in caches for call in _upstream(program, program.receiver(cache), 0)}
     return all(call in kept for call in uses)
-
-
-def _pipelines(program: Program, function: ast.AST) -> Iterator[ast.Call]:
-    """The calls that hand this function to a tf.data pipeline."""
-    for call in calls_named(program, "map", "interleave", "flat_map", "from_generator"):
-        if _runs(program, call, function) and is_tf_dataset(program, call):
-            yield call
 
 
 def _runs(program: Program, call: ast.Call, function: ast.AST) -> bool:
@@ -212,14 +205,6 @@ def _upstream(program: Program, node: ast.AST | None, depth: int) -> Iterator[as
         if given is not None and given is not node:
             yield from _upstream(program, given, depth + 1)
         elif isinstance(node, ast.Name):
-            yield from _upstream_given(program, node, depth)
-
-
-def _upstream_given(program: Program, node: ast.Name, depth: int) -> Iterator[ast.Call]:
-    function = program.enclosing_function(node)
-    if function is None or node.id not in parameters(function):
-        return
-    for call in program.callers(function):
-        given = program.argument_for(call, function, node.id)
-        if given is not None and is_tf_dataset(program, given):
-            yield from _upstream(program, given, depth + 1)
+            for handed in program.given_by_callers(node.id, node):
+                if is_tf_dataset(program, handed):
+                    yield from _upstream(program, handed, depth + 1)

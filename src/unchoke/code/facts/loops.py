@@ -18,6 +18,7 @@ Kind = Literal["torch", "lightning", "tape", "batch"]
 _WRAPPED = frozenset(
     {"tqdm", "trange", "enumerate", "islice", "track", "progress_bar", "master_bar", "notebook_tqdm", "tqdm_notebook", "Bar"}
 )
+_RANGES = ("range", "trange", "tqdm.trange", "tqdm.auto.trange", "tqdm.notebook.trange", "count", "itertools.count")
 _OPTIMIZER_WORDS = ("opt", "optim", "scaler")
 FitKind = Literal["keras", "lightning", "hf", "fastai", "sklearn"]
 _KERAS_OPTIONS = frozenset(
@@ -144,15 +145,7 @@ def unwrapped(program: Values, node: ast.expr) -> ast.expr:
 
 
 def is_range(program: Values, node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and program.name(node) in (
-        "range",
-        "tqdm.trange",
-        "tqdm.auto.trange",
-        "trange",
-        "tqdm.notebook.trange",
-        "count",
-        "itertools.count",
-    )
+    return isinstance(node, ast.Call) and program.name(node) in _RANGES
 
 
 def count_of(program: Values, loop: LoopNode) -> Any:

@@ -30,6 +30,7 @@ _VERB = re.compile(
     r"_*(?:save|load|fit|evaluate|predict|build|create|get|make|compile|init|set|train|export|freeze|unfreeze|define|wrap|unwrap|"
     r"prepare|release|offload|move|replace|convert|update|reset|copy|clone|setup|register|quantize|prune|summarize|describe|plot)_"
 )
+_FORWARD = frozenset({"forward", "forward_features", "predict", "predict_on_batch", "encode_image", "extract_features"})
 _NOT_FORWARD = frozenset({"summary", "print", "len", "sum", "type"})
 _SWITCHES: dict[str, Literal["requires_grad", "trainable"]] = {"requires_grad": "requires_grad", "trainable": "trainable"}
 _MODEL_BASES = ("Module", "LightningModule", "Model", "PreTrainedModel", "Layer")
@@ -52,9 +53,7 @@ class Optimizer:
     """`names` are the modules whose parameters it is given, as written; empty where that cannot be told."""
 
     call: ast.Call
-    params_text: str
     names: tuple[str, ...]
-    filtered: bool = False  # only parameters that require gradients are given
 
 
 def is_network(program: Values, node: ast.AST | None) -> bool:
@@ -75,12 +74,9 @@ def is_network(program: Values, node: ast.AST | None) -> bool:
         owner = program.enclosing_class(node)
         return owner is not None and _is_model_class(program, owner)
     last = name.rpartition(".")[2]
-    return (
-        bool(_NETWORK_WORD.search(last))
-        and last not in program.functions
-        and not _VERB.match(last)
-        and last not in program.classes
-    )
+    if last in program.functions or last in program.classes:
+        return False
+    return bool(_NETWORK_WORD.search(last)) and not _VERB.match(last)
 
 
 def is_network_made(name: str) -> bool:
@@ -99,14 +95,7 @@ def is_forward(program: Values, call: ast.Call) -> bool:
     if not call.args and not any(keyword.arg in (None, "pixel_values", "x", "images", "inputs") for keyword in call.keywords):
         return False
     func = call.func
-    if isinstance(func, ast.Attribute) and func.attr in (
-        "forward",
-        "forward_features",
-        "predict",
-        "predict_on_batch",
-        "encode_image",
-        "extract_features",
-    ):
+    if isinstance(func, ast.Attribute) and func.attr in _FORWARD:
         return is_network(program, func.value) or func.attr in ("forward", "forward_features")
     return is_network(program, func) and program.method(call) not in _NOT_FORWARD
 
@@ -230,10 +219,7 @@ def optimizers(program: Values) -> list[Optimizer]:
         given = program.argument(call, "params", 0)
         if given is None or not _makes_optimizer(program, call, given):
             continue
-        names = tuple(dict.fromkeys(_given_modules(program, given)))
-        text = program.text(given)
-        shown = program.latest(given) if isinstance(given, ast.Name) else given
-        found.append(Optimizer(call, text, names, "requires_grad" in program.text(shown or given)))
+        found.append(Optimizer(call, tuple(dict.fromkeys(_given_modules(program, given)))))
     return found
 
 

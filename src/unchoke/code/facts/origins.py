@@ -105,7 +105,7 @@ def _known(program: Program) -> _ProgramOrigins:
 
 
 def _made_generators(program: Program) -> Iterator[FunctionNode | ast.Lambda]:
-    for call in calls_named(program, "from_generator"):
+    for call in program.calls_to("from_generator"):
         given = program.argument(call, "generator", 0)
         factory = program.function_of(given) if isinstance(given, ast.Call) else None
         for back in program.within(factory, ast.Return) if factory is not None else ():
@@ -320,18 +320,11 @@ def comprehensions_round(program: Program, node: ast.AST) -> list[ast.comprehens
 
 class _Lookup:
     def __init__(self, program: Program) -> None:
-        self.calls: dict[str, list[ast.Call]] = {}
-        self.loads: dict[str, list[ast.Name]] = {}
         self.added: dict[str, list[tuple[ast.AST, ast.expr]]] = {}
         self.set_on: dict[str, list[ast.expr]] = {}
-        for call in program.nodes(ast.Call):
-            method = program.method(call)
-            self.calls.setdefault(method, []).append(call)
-            if method in _ADDING and call.args:
+        for call in program.calls_to(*_ADDING):
+            if call.args:
                 self.added.setdefault(program.written(program.receiver(call)), []).append((call, call.args[-1]))
-        for name in program.nodes(ast.Name):
-            if isinstance(name.ctx, ast.Load):
-                self.loads.setdefault(name.id, []).append(name)
         for more in program.nodes(ast.AugAssign):
             self.added.setdefault(program.written(more.target), []).append((more, more.value))
         for given in program.nodes(ast.Assign):
@@ -347,17 +340,6 @@ def _lookup(program: Program) -> _Lookup:
     if program not in _LOOKUPS:
         _LOOKUPS[program] = _Lookup(program)
     return _LOOKUPS[program]
-
-
-def calls_named(program: Program, *methods: str) -> list[ast.Call]:
-    """All calls whose name ends in one of these."""
-    found = _lookup(program).calls
-    return [call for method in methods for call in found.get(method, ())]
-
-
-def loads_of(program: Program, name: str) -> list[ast.Name]:
-    """All places that read a variable of this name."""
-    return _lookup(program).loads.get(name, [])
 
 
 def set_from_outside(program: Program, attribute: str) -> list[ast.expr]:

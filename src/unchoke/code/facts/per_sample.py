@@ -290,13 +290,8 @@ def is_random_number(program: Values, call: ast.Call) -> bool:
     if name in _RANDOM_NUMBERS:
         return True
     receiver = program.written(program.receiver(call)).lower()
-    return name.rpartition(".")[2] in _RNG_METHODS and receiver.rpartition(".")[2] in (
-        "rng",
-        "rs",
-        "generator",
-        "random_state",
-        "rand",
-    )
+    drawn_from = receiver.rpartition(".")[2] in ("rng", "rs", "generator", "random_state", "rand")
+    return drawn_from and name.rpartition(".")[2] in _RNG_METHODS
 
 
 def draws_at_random(program: Values, function: ast.AST) -> bool:

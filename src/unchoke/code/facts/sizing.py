@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from unchoke.code.facts.keeping import is_kept
-from unchoke.code.facts.origins import added_to, calls_named, is_random, set_from_outside
+from unchoke.code.facts.origins import added_to, is_random, set_from_outside
 from unchoke.code.facts.per_sample import AnyFunction, SampleFunction, before, functions_run_by
-from unchoke.code.node_index import arguments, parameters
+from unchoke.code.node_index import arguments
 from unchoke.code.program import Program
 
 _RESIZERS = frozenset(
@@ -79,7 +79,7 @@ def functions_run(program: Program, record: SampleFunction) -> list[AnyFunction]
             found[function] = None
             left.extend(functions_run_by(program, function))
     if record.kind == "map":
-        for call in calls_named(program, "map"):
+        for call in program.calls_to("map"):
             if any(program.callable_of(item.args[0]) is record.function for item in before(program, call) if item.args):
                 later = program.callable_of(call.args[0]) if call.args else None
                 if later is not None:
@@ -209,10 +209,8 @@ def _picked(program: Program, node: ast.Subscript) -> ast.expr | None:
 def _given(program: Program, node: ast.Name | ast.Attribute) -> Iterator[ast.AST | None]:
     """What a variable was given, what was added to it, and for a parameter what the callers give."""
     name = program.written(node)
-    function = program.enclosing_function(node)
-    if isinstance(node, ast.Name) and function is not None and name in parameters(function):
-        for call in program.callers(function)[:20]:
-            yield program.argument_for(call, function, name)
+    if isinstance(node, ast.Name):
+        yield from program.given_by_callers(name, node, most=20)
     if not name:
         return
     yield from program.assigned(name, node)

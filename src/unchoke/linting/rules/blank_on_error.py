@@ -52,6 +52,7 @@ _LOADING = re.compile(r"^_*(?:load|read|open|decode|imread|fetch|get_?(?:image|i
 _BLANKS = frozenset(
     {"zeros", "ones", "full", "empty", "zeros_like", "ones_like", "full_like", "rand", "randn", "rand_like", "randn_like", "eye"}
 )
+_NOISE = ("rand", "randn", "random", "uniform", "normal", "randint", "random_sample")
 _BLANK_WORDS = frozenset({"blank", "dummy", "placeholder", "fallback", "empty", "black", "last", "previous", "prev", "default"})
 _OTHER_ERRORS = frozenset(
     {"ImportError", "ModuleNotFoundError", "KeyboardInterrupt", "StopIteration", "Empty", "Full", "TimeoutError", "NameError",
@@ -242,15 +243,7 @@ def _blank(program: Program, value: ast.expr) -> str:
             return f"a blank `{program.text(call.func)}`"
         if (method in _BLANKS and name.startswith(("numpy.", "torch.", "tf.", "jax."))) or name == "PIL.Image.effect_noise":
             return f"`{program.text(call.func)}`"
-        if name.startswith(("numpy.random.", "tf.random.")) and method in (
-            "rand",
-            "randn",
-            "random",
-            "uniform",
-            "normal",
-            "randint",
-            "random_sample",
-        ):
+        if name.startswith(("numpy.random.", "tf.random.")) and method in _NOISE:
             return f"`{program.text(call.func)}`" if not _is_index(program, call) else ""
     name = program.written(value)
     if name and _BLANK_WORDS & set(words(name.rpartition(".")[2])):

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.following import follow
 from unchoke.code.facts.keeping import is_kept
-from unchoke.code.facts.origins import bindings, calls_named, grounds, is_of_sample, runs_for_each_sample
+from unchoke.code.facts.origins import bindings, grounds, is_of_sample, runs_for_each_sample
 from unchoke.code.facts.vocabulary import words
 from unchoke.code.node_index import FunctionNode, parameters
 from unchoke.code.program import Program
@@ -181,5 +181,5 @@ def _is_mapped(program: Program, function: ast.AST) -> bool:
     """Is the function handed to something that runs it for each item: `pool.map`, `submit`, `delayed`?"""
     if not isinstance(function, FunctionNode):
         return False
-    given = (item for call in calls_named(program, *_MAPS) for item in call.args)
+    given = (item for call in program.calls_to(*_MAPS) for item in call.args)
     return any(program.callable_of(item) is function for item in given)

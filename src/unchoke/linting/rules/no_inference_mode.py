@@ -52,6 +52,7 @@ _NOT_TORCH = (
     "tf.", "sklearn.", "xgboost.", "lightgbm.", "catboost.", "transformers.pipeline", "ultralytics.", "onnxruntime.", "fastai.",
     "sentence_transformers.",
 )  # fmt: skip
+_ON_TORCH = ("torch", "torchvision", "timm", "fastai", "lightning", "pytorch_lightning")
 _OFF_ALREADY = frozenset({"predict", "predict_on_batch", "generate", "encode"})
 _OFF_MAKERS = ("pipeline", "InferenceSession", "SentenceTransformer", "YOLO", "Learner", "vision_learner")
 _WITHOUT_WEIGHTS = frozenset(
@@ -83,7 +84,7 @@ class Stretch:
 
 
 def check(program: Program) -> Iterator[Hit]:
-    if not _is_torch(program):
+    if not any(module.partition(".")[0] in _ON_TORCH for module in program.modules):
         return
     done: set[ast.AST] = set()
     chains = list(_eval_chains(program))
@@ -94,14 +95,6 @@ def check(program: Program) -> Iterator[Hit]:
         if found is not None and found.key not in done and not _needs_gradients(program, found):
             done.add(found.key)
             yield _hit(program, call, found)
-
-
-def _is_torch(program: Program) -> bool:
-    names = [alias.name for node in program.nodes(ast.Import) for alias in node.names]
-    names += [node.module or "" for node in program.nodes(ast.ImportFrom)]
-    return any(
-        name.partition(".")[0] in ("torch", "torchvision", "timm", "fastai", "lightning", "pytorch_lightning") for name in names
-    )
 
 
 def _evaluation_of(program: Program, call: ast.Call) -> Stretch | None:
@@ -117,9 +110,8 @@ def _evaluation_of(program: Program, call: ast.Call) -> Stretch | None:
         return None
     function = program.enclosing_function(call)
     whole = function is not None and not any(step_kind(program, item) for item in program.within(function, ast.Call))
-    return Stretch(
-        function if whole and function else found.node, function if whole else None, found.model, found.first, found.last
-    )
+    function = function if whole else None
+    return Stretch(function or found.node, function, found.model, found.first, found.last)
 
 
 def _of_function(program: Program, found: EvaluationCode, function: FunctionNode) -> Stretch | None:
@@ -318,17 +310,9 @@ def _is_closed(program: Program, function: ast.FunctionDef) -> bool:
 
 
 def _keeps_nothing(program: Program, function: FunctionNode) -> bool:
-    unusual = (
-        ast.Yield,
-        ast.YieldFrom,
-        ast.Global,
-        ast.Nonlocal,
-        ast.Lambda,
-        ast.FunctionDef,
-        ast.AsyncFunctionDef,
-        ast.ClassDef,
-    )
-    if any(item is not function for item in program.within(function, *unusual)):
+    inner = program.within(function, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    unusual = program.within(function, ast.Yield, ast.YieldFrom, ast.Global, ast.Nonlocal, ast.Lambda)
+    if any(unusual) or any(item is not function for item in inner):
         return False
     own = {node.id for node in program.within(function, ast.Name) if isinstance(node.ctx, ast.Store)} - set(parameters(function))
     for node in program.within(function, ast.Attribute, ast.Subscript):
