@@ -15,7 +15,7 @@ from unchoke.code.assigning import Assignments, written
 from unchoke.code.magics import split_lines
 from unchoke.code.naming import Naming
 from unchoke.code.node_index import FunctionNode, Index, LoopNode
-from unchoke.code.source import Cell, Place, Prose, SourceFile, prose_of
+from unchoke.code.source import Cell, CodePlace, Prose, SourceFile, prose_of
 
 _DOCUMENTED = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
@@ -125,16 +125,16 @@ class Nodes:
     def cell(self, node: ast.AST) -> Cell:
         return self.index.cell(node)
 
-    def place(self, node: ast.AST) -> Place:
+    def place(self, node: ast.AST) -> CodePlace:
         """Cell, lines from 1 and columns from 0 of `node`; for a `def` or `class` with decorators, its own line."""
         cell = self.index.cell(node)
         at: ast.AST | None = node
         while at is not None and not hasattr(at, "lineno"):
             at = next(iter(ast.iter_child_nodes(at)), None) or self.index.parent(at)
         if at is None:
-            return Place(cell.number, 1, 0, 1, 0)
+            return CodePlace(cell.number, 1, 0, 1, 0)
         line, end = int(at.lineno), int(getattr(at, "end_lineno", None) or at.lineno)
-        return Place(
+        return CodePlace(
             cell.number,
             line,
             self._column(cell, line, getattr(at, "col_offset", 0)),

@@ -31,7 +31,7 @@ _PIECES = re.compile(
 
 
 @dataclass(frozen=True, order=True)
-class Place:
+class CodePlace:
     """Where in the source: the cell (None in a script), lines from 1, columns from 0, counted in characters."""
 
     cell: int | None

@@ -16,7 +16,7 @@ from typing import Any
 
 from unchoke.code.magics import plain_python, split_lines
 from unchoke.code.notebook_bytes import replace_sources
-from unchoke.code.source import Cell, Place, SourceFile, parse_python, parse_source
+from unchoke.code.source import Cell, CodePlace, SourceFile, parse_python, parse_source
 from unchoke.core import atomic
 from unchoke.core.errors import UsageError
 from unchoke.linting.lint_engine import FileProblem, LintFinding, lint_source
@@ -77,7 +77,7 @@ def _fits(source: SourceFile, texts: dict[int | None, str], item: LintFinding, a
     return True
 
 
-def _overlap(first: Place, second: Place) -> bool:
+def _overlap(first: CodePlace, second: CodePlace) -> bool:
     if first.cell != second.cell:
         return False
     if first == second:

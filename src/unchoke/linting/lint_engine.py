@@ -14,7 +14,7 @@ from typing import Any
 
 from unchoke.code.magics import split_lines
 from unchoke.code.program import Program
-from unchoke.code.source import Place, SourceFile, SourceProblem, read_source
+from unchoke.code.source import CodePlace, SourceFile, SourceProblem, read_source
 from unchoke.core import listing
 from unchoke.core.errors import UsageError
 from unchoke.core.findings import Finding
@@ -45,7 +45,7 @@ class LintFinding:
 
     finding: Finding
     hit: Hit
-    place: Place
+    place: CodePlace
     rule: Rule
     source: SourceFile
 
@@ -143,7 +143,7 @@ def lint_source(source: SourceFile, rules: Sequence[LoadedRule]) -> tuple[list[L
         marks = Marks(source)
     except RecursionError:
         return [], [*problems, FileProblem(source.path, None, None, "nested too deeply to be read")]
-    found: dict[tuple[str, Place], LintFinding] = {}
+    found: dict[tuple[str, CodePlace], LintFinding] = {}
     for loaded in rules:
         try:
             hits = list(loaded.check(program))
@@ -152,8 +152,8 @@ def lint_source(source: SourceFile, rules: Sequence[LoadedRule]) -> tuple[list[L
             problems.append(FileProblem(source.path, None, None, message, internal=True))
             continue
         for hit in hits:
-            place = hit.at if isinstance(hit.at, Place) else program.place(hit.at)
-            key = (loaded.rule.code, Place(place.cell, place.line))
+            place = hit.at if isinstance(hit.at, CodePlace) else program.place(hit.at)
+            key = (loaded.rule.code, CodePlace(place.cell, place.line))
             if key not in found and not marks.silences(place, loaded.rule.code):
                 found[key] = LintFinding(_finding(source, loaded.rule, hit, place), hit, place, loaded.rule, source)
     return sorted(
@@ -171,7 +171,7 @@ def _file_problem(source: SourceFile, problem: SourceProblem) -> FileProblem:
     return FileProblem(source.path, problem.cell, problem.line, problem.message)
 
 
-def _finding(source: SourceFile, rule: Rule, hit: Hit, place: Place) -> Finding:
+def _finding(source: SourceFile, rule: Rule, hit: Hit, place: CodePlace) -> Finding:
     gain = rule.gain if rule.claim or not rule.gain else f"{rule.gain} (unmeasured)"
     return Finding(
         code=rule.code,
@@ -207,7 +207,7 @@ class Marks:
                 named = set(_CODE.findall(codes.lower())) if codes and codes.strip(" :") else None
                 self._marks[cell, number] = named
 
-    def silences(self, place: Place, code: str) -> bool:
+    def silences(self, place: CodePlace, code: str) -> bool:
         """Is the finding's line, or the last line of what it points at, marked for this rule or for all?"""
         for line in {place.line, place.end_line or place.line}:
             if (place.cell, line) in self._marks:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from unchoke.code.magics import split_lines
-from unchoke.code.source import Place, SourceFile
+from unchoke.code.source import CodePlace, SourceFile
 from unchoke.core.units import format_count, format_seconds
 from unchoke.linting.fixing import FileRepair
 from unchoke.linting.lint_engine import FileProblem, LintFinding, LintResult
@@ -52,7 +52,7 @@ def render_finding(item: LintFinding) -> str:
     return "\n".join([*lines, *(_labelled(word, text) for word, text in rows if text)])
 
 
-def location(path: str, place: Place) -> str:
+def location(path: str, place: CodePlace) -> str:
     """``file:line:column``, with the cell between for a notebook; columns count from 1, as editors do."""
     cell = "" if place.cell is None else f"cell {place.cell}:"
     return f"{visible(path)}:{cell}{place.line}:{place.column + 1}"
@@ -136,7 +136,7 @@ def rule_facts(rule: Rule) -> list[tuple[str, str]]:
 _FRAMEWORKS = {"torch": "PyTorch", "keras": "TensorFlow/Keras"}
 
 
-def source_line(source: SourceFile, place: Place) -> str | None:
+def source_line(source: SourceFile, place: CodePlace) -> str | None:
     """The line at `place` as its author wrote it; None where there is none."""
     for cell in source.cells:
         if cell.number == place.cell:
@@ -145,7 +145,7 @@ def source_line(source: SourceFile, place: Place) -> str | None:
     return None
 
 
-def _excerpt(source: SourceFile, place: Place) -> list[str]:
+def _excerpt(source: SourceFile, place: CodePlace) -> list[str]:
     """The line and the carets under it."""
     line = source_line(source, place)
     if line is None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from unchoke.code.program import Program
-from unchoke.code.source import Place
+from unchoke.code.source import CodePlace
 from unchoke.core.findings import Severity
 
 Group = Literal["input", "device", "resume", "process", "compute"]
@@ -21,7 +21,7 @@ _LONGEST = 60
 class Edit:
     """A piece of source to replace. An empty piece (start = end) is an insertion."""
 
-    place: Place
+    place: CodePlace
     replacement: str
 
 
@@ -29,7 +29,7 @@ class Edit:
 class Hit:
     """One choke point found by a rule. `fix` is what to write instead; `edits` do it where that is mechanical."""
 
-    at: ast.AST | Place
+    at: ast.AST | CodePlace
     message: str
     evidence: dict[str, Any] = field(default_factory=dict)
     fix: str = ""
@@ -59,13 +59,13 @@ class Rule:
     frameworks: tuple[str, ...] = ("torch", "keras")
 
 
-def at_method(program: Program, call: ast.Call) -> Place:
+def at_method(program: Program, call: ast.Call) -> CodePlace:
     """From the method's name to the end of the call; the whole call where it is no method."""
     whole = program.place(call)
     if not isinstance(call.func, ast.Attribute):
         return whole
     name = program.place(call.func)
-    return Place(whole.cell, name.end_line, name.end_column - len(call.func.attr), whole.end_line, whole.end_column)
+    return CodePlace(whole.cell, name.end_line, name.end_column - len(call.func.attr), whole.end_line, whole.end_column)
 
 
 def shortened(program: Program, node: ast.AST, *, keep_end: bool = True) -> str:

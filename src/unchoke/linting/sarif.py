@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from unchoke import __version__
-from unchoke.code.source import Place
+from unchoke.code.source import CodePlace
 from unchoke.core.findings import Finding
 from unchoke.linting.lint_engine import FileProblem, LintFinding, LintResult
 from unchoke.linting.lint_text import source_line
@@ -106,7 +106,7 @@ def _in_cell(path: str, cell: int | None) -> dict[str, Any]:
     return {"logicalLocations": [{"name": name, "fullyQualifiedName": f"{PurePath(path).as_posix()}:{name}", "kind": "cell"}]}
 
 
-def _region(place: Place) -> dict[str, Any]:
+def _region(place: CodePlace) -> dict[str, Any]:
     """Lines and columns from 1; the end column is the one after the last character."""
     region: dict[str, Any] = {"startLine": place.line, "startColumn": place.column + 1}
     end_line = place.end_line or place.line

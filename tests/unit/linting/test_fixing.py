@@ -12,7 +12,7 @@ import pytest
 from tests.linted import FIXABLE, notebook
 
 from unchoke.code.program import Program
-from unchoke.code.source import Place, parse_source
+from unchoke.code.source import CodePlace, parse_source
 from unchoke.core.errors import UsageError
 from unchoke.linting import fixing
 from unchoke.linting.fixing import put_in_place, repair
@@ -116,8 +116,8 @@ def test_edits_that_overlap_wait_for_the_next_run() -> None:
 
     def check(program: Program) -> Iterator[Hit]:
         outer = program.calls_to("f")[0]
-        yield Hit(Place(None, 1), "m", edit=Edit(program.place(outer), "h(1)"))
-        yield Hit(Place(None, 2), "m", edit=Edit(program.place(outer.args[0]), "k(1)"))
+        yield Hit(CodePlace(None, 1), "m", edit=Edit(program.place(outer), "h(1)"))
+        yield Hit(CodePlace(None, 2), "m", edit=Edit(program.place(outer.args[0]), "k(1)"))
 
     found, _ = lint_source(source, [LoadedRule(Rule("a", "input", "stat", "t"), check, "")])
     result = fixing.fix_source(source, b"f(g(1))", found)
@@ -127,7 +127,7 @@ def test_edits_that_overlap_wait_for_the_next_run() -> None:
 
 
 def test_two_edits_of_one_finding_go_in_together() -> None:
-    edits = (Edit(Place(None, 1, 0, 1, 1), "a"), Edit(Place(None, 2, 0, 2, 0), "new\n"))
+    edits = (Edit(CodePlace(None, 1, 0, 1, 1), "a"), Edit(CodePlace(None, 2, 0, 2, 0), "new\n"))
     assert fixing.apply_edits("x\ny", edits) == "a\nnew\ny"
     assert fixing.apply_edits("x\r\ny", edits) == "a\r\nnew\r\ny"
 

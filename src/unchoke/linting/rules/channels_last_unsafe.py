@@ -25,7 +25,7 @@ from collections.abc import Iterator
 
 from unchoke.code.facts.devices import MPS, plain_device
 from unchoke.code.program import Program
-from unchoke.code.source import Place
+from unchoke.code.source import CodePlace
 from unchoke.linting.rule import Edit, Hit, Rule
 
 RULE = Rule(
@@ -76,7 +76,7 @@ def _before_view(program: Program, call: ast.Call) -> Hit:
     func = call.func
     assert isinstance(func, ast.Attribute)
     end = program.place(func)
-    word = Place(end.cell, end.end_line, end.end_column - len(func.attr), end.end_line, end.end_column)
+    word = CodePlace(end.cell, end.end_line, end.end_column - len(func.attr), end.end_line, end.end_column)
     text = program.text(call)
     return Hit(
         call,

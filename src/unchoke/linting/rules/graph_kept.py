@@ -28,7 +28,7 @@ from unchoke.code.facts.loops import count_of, unwrapped
 from unchoke.code.facts.origins import given_before, root
 from unchoke.code.node_index import FunctionNode, LoopNode, flat, parameters, targets_of
 from unchoke.code.program import Program
-from unchoke.code.source import Place
+from unchoke.code.source import CodePlace
 from unchoke.linting.rule import Edit, Hit, Rule
 
 RULE = Rule(
@@ -272,7 +272,7 @@ def _edits(program: Program, item: Accumulation) -> tuple[Edit, ...]:
 
 def _detached(program: Program, node: ast.expr) -> Edit:
     place = program.place(node)
-    return Edit(Place(place.cell, place.end_line, place.end_column, place.end_line, place.end_column), ".detach()")
+    return Edit(CodePlace(place.cell, place.end_line, place.end_column, place.end_line, place.end_column), ".detach()")
 
 
 def _is_library_loss(program: Program, call: ast.Call) -> bool:

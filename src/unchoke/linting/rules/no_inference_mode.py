@@ -35,7 +35,7 @@ from unchoke.code.facts.vocabulary import role_of
 from unchoke.code.magics import split_lines
 from unchoke.code.node_index import FunctionNode, arguments, parameters
 from unchoke.code.program import Program
-from unchoke.code.source import Place
+from unchoke.code.source import CodePlace
 from unchoke.linting.rule import Edit, Hit, Rule, shortened
 
 RULE = Rule(
@@ -73,7 +73,7 @@ _ASKS = frozenset(
 
 
 @dataclass(frozen=True)
-class Stretch:
+class EvaluationSpan:
     """Evaluation code: a function, or what follows `model.eval()`, by the numbers of its nodes."""
 
     key: ast.AST
@@ -97,7 +97,7 @@ def check(program: Program) -> Iterator[Hit]:
             yield _hit(program, call, found)
 
 
-def _evaluation_of(program: Program, call: ast.Call) -> Stretch | None:
+def _evaluation_of(program: Program, call: ast.Call) -> EvaluationSpan | None:
     """The evaluation that this call is part of, if the rule is about it: the function whose name says so, else after `eval()`."""
     function = program.enclosing_function(call)
     while function is not None:
@@ -111,16 +111,16 @@ def _evaluation_of(program: Program, call: ast.Call) -> Stretch | None:
     function = program.enclosing_function(call)
     whole = function is not None and not any(step_kind(program, item) for item in program.within(function, ast.Call))
     function = function if whole else None
-    return Stretch(function or found.node, function, found.model, found.first, found.last)
+    return EvaluationSpan(function or found.node, function, found.model, found.first, found.last)
 
 
-def _of_function(program: Program, found: EvaluationCode, function: FunctionNode) -> Stretch | None:
+def _of_function(program: Program, found: EvaluationCode, function: FunctionNode) -> EvaluationSpan | None:
     if found.kind == "lightning" or _is_unit_test(program, function) or _in_lightning(program, function):
         return None
     owner = program.enclosing_class(function)
     if owner is not None and _is_own_forward(program, owner, function):
         return None
-    return Stretch(function, function, "", found.first, found.last)
+    return EvaluationSpan(function, function, "", found.first, found.last)
 
 
 def _in_lightning(program: Program, node: ast.AST) -> bool:
@@ -151,7 +151,7 @@ def _is_chain(node: ast.AST, call: ast.Call) -> bool:
     return False
 
 
-def _after_chain(program: Program, call: ast.Call, chains: list[tuple[ast.stmt, str]]) -> Stretch | None:
+def _after_chain(program: Program, call: ast.Call, chains: list[tuple[ast.stmt, str]]) -> EvaluationSpan | None:
     """After such a statement, in the same function, where nothing trains and the name was given nothing else since."""
     scope = program.enclosing_scope(call)
     for statement, model in chains:
@@ -164,7 +164,7 @@ def _after_chain(program: Program, call: ast.Call, chains: list[tuple[ast.stmt, 
             first = program.index.number[statement]
             last = program.index.stop(scope) if scope is not None else len(program.index.all)
             function = scope if isinstance(scope, FunctionNode) else None
-            return Stretch(function or statement, function, model, first, last)
+            return EvaluationSpan(function or statement, function, model, first, last)
     return None
 
 
@@ -247,7 +247,7 @@ def _is_frozen(program: Program, call: ast.Call) -> bool:
     return any(item.name == name and item.whole and item.by == "requires_grad" for item in program.facts.frozen)
 
 
-def _needs_gradients(program: Program, found: Stretch) -> bool:
+def _needs_gradients(program: Program, found: EvaluationSpan) -> bool:
     """Does the evaluation ask for gradients of its own?"""
     if found.function is not None:
         return any(_asks(program, part) for part in (found.function, *program.reach(found.function)))
@@ -271,7 +271,7 @@ def _asks_here(program: Program, node: ast.AST) -> bool:
     return isinstance(node, ast.Name) and "gradcam" in node.id.lower()
 
 
-def _hit(program: Program, call: ast.Call, found: Stretch) -> Hit:
+def _hit(program: Program, call: ast.Call, found: EvaluationSpan) -> Hit:
     function = found.function
     torch = torch_name(program, found.key)
     text = shortened(program, call, keep_end=False)
@@ -295,7 +295,7 @@ def _edit(program: Program, function: ast.FunctionDef, torch: str) -> Edit | Non
     place, text = program.place(function), program.cell(function).text
     newline = "\r\n" if "\r\n" in text else "\n"
     indent = split_lines(text)[place.line - 1][: place.column]
-    at = Place(place.cell, place.line, place.column, place.line, place.column)
+    at = CodePlace(place.cell, place.line, place.column, place.line, place.column)
     return None if indent.strip() else Edit(at, f"@{torch}.no_grad(){newline}{indent}")
 
 

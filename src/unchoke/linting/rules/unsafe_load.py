@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.magics import split_lines
 from unchoke.code.program import Program
-from unchoke.code.source import Place
+from unchoke.code.source import CodePlace
 from unchoke.linting.rule import Edit, Hit, Rule
 
 RULE = Rule(
@@ -140,7 +140,7 @@ def _edit(program: Program, call: ast.Call) -> Edit | None:
     between = _between(lines, (last.end_line, last.end_column), (whole.end_line, whole.end_column))
     if between.count(")") != 1 or "#" in between or between.count("(") or between.replace(",", "", 1).strip() != ")":
         return None
-    place = Place(whole.cell, last.end_line, last.end_column, last.end_line, last.end_column)
+    place = CodePlace(whole.cell, last.end_line, last.end_column, last.end_line, last.end_column)
     return Edit(place, ", weights_only=True")
 
 
