@@ -288,12 +288,9 @@ def stated_card(program: Program) -> Card | None:
 def _texts(program: Program) -> Iterator[str]:
     yield from (text for _, text in program.prose)
     for node in program.nodes(ast.Constant):
-        if (
-            isinstance(node.value, str)
-            and _SHORTEST < len(node.value) < _LONGEST
-            and not isinstance(program.parent(node), ast.Expr)
-        ):
-            yield node.value
+        text = node.value if isinstance(node.value, str) else ""
+        if _SHORTEST < len(text) < _LONGEST and not isinstance(program.parent(node), ast.Expr):
+            yield text
 
 
 def _cards_in(text: str) -> Iterator[Card]:

@@ -151,9 +151,8 @@ def _is_cache(program: Program, node: ast.AST, name: str) -> bool:
 
 
 def _is_global(program: Program, function: FunctionNode, name: str) -> bool:
-    return any(given.scope is None for given in program.given(name)) and not any(
-        given.scope is function for given in program.given(name)
-    )
+    scopes = [given.scope for given in program.given(name)]
+    return None in scopes and function not in scopes
 
 
 def _is_read(program: Program, store: ast.AST, part: ast.AST, name: str) -> bool:

@@ -103,13 +103,10 @@ def _is_image(program: Program, call: ast.Call) -> bool:
     source = _source(program, receiver)
     if source is None or _is_laid_out(program, source):
         return source is not None
-    is_forward = (
-        function is not None
-        and owner is not None
-        and function.name.startswith("forward")
-        and any(base.rpartition(".")[2] in ("Module", "LightningModule") for base in program.bases(owner))
-    )
-    return is_forward and owner is not None and _from_convolutions(program, owner, source)
+    if function is None or owner is None or not function.name.startswith("forward"):
+        return False
+    is_module = any(base.rpartition(".")[2] in ("Module", "LightningModule") for base in program.bases(owner))
+    return is_module and _from_convolutions(program, owner, source)
 
 
 def _source(program: Program, node: ast.expr | None) -> ast.expr | None:

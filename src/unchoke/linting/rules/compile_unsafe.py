@@ -134,11 +134,8 @@ def _is_own(program: Program, given: ast.expr, loops: Sequence[Round]) -> bool:
             if names & targets and "epoch" not in " ".join(targets).lower():
                 return True
         made = program.latest(given)
-        if (
-            isinstance(made, ast.Call)
-            and program.name(made) != "torch.compile"
-            and program.index.holds_any(getattr(loop, "body", []), made)
-        ):
+        fresh = isinstance(made, ast.Call) and program.name(made) != "torch.compile"
+        if made is not None and fresh and program.index.holds_any(getattr(loop, "body", []), made):
             return True
     return isinstance(given, ast.Call) and not _keeps(given)
 
@@ -187,11 +184,8 @@ def _state_dicts(program: Program, node: ast.AST, depth: int = 0) -> Iterator[as
     for part in program.within(node, ast.Name):
         parent = program.parent(part)
         given = program.latest(part) if depth < _DEEPEST and not isinstance(parent, ast.Attribute) else None
-        if (
-            isinstance(given, ast.Dict | ast.Call)
-            and given is not node
-            and program.name(given) not in ("torch.compile", "torch.load")
-        ):
+        is_new = isinstance(given, ast.Dict | ast.Call) and given is not node
+        if given is not None and is_new and program.name(given) not in ("torch.compile", "torch.load"):
             yield from _state_dicts(program, given, depth + 1)
 
 

@@ -49,11 +49,7 @@ _LAST_PARTS = ("layer4", "roi_heads", "segmentation_head", "decoder", "aux_class
 
 def check(program: Program) -> Iterator[Hit]:
     optimizers = program.facts.optimizers
-    if (
-        not optimizers
-        or any(not _names(program, item) for item in optimizers)
-        or any(program.method(call) == "add_param_group" for call in program.nodes(ast.Call))
-    ):
+    if not optimizers or program.calls_to("add_param_group") or any(not _names(program, item) for item in optimizers):
         return
     frozen = any_frozen(program)
     trained = {
@@ -104,11 +100,9 @@ def _is_filtered(program: Program, item: Optimizer) -> bool:
 def _names_a_part(program: Program, test: ast.expr) -> bool:
     if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.In) and isinstance(test.left, ast.Constant):
         return isinstance(test.left.value, str)
-    return (
-        isinstance(test, ast.Call)
-        and program.method(test) == "startswith"
-        and isinstance(test.args[0] if test.args else None, ast.Constant)
-    )
+    if not isinstance(test, ast.Call) or program.method(test) != "startswith":
+        return False
+    return bool(test.args) and isinstance(test.args[0], ast.Constant)
 
 
 def _wasted(program: Program, item: Optimizer, trained: set[str], frozen: set[str]) -> ast.Call | None:
@@ -122,11 +116,8 @@ def _wasted(program: Program, item: Optimizer, trained: set[str], frozen: set[st
             return call
         if key in trained or any(key.startswith(name + ".") for name in trained):
             continue
-        if (
-            _is_partly_trained(program, call, key, own, trained)
-            or _feeds(program, call, own)
-            or _holds(program, call, own, trained | frozen)
-        ):
+        partly = _is_partly_trained(program, call, key, own, trained)
+        if partly or _feeds(program, call, own) or _holds(program, call, own, trained | frozen):
             return None if _is_fed_by_a_network(program, call) else call
     return None
 
@@ -134,9 +125,9 @@ def _wasted(program: Program, item: Optimizer, trained: set[str], frozen: set[st
 def _is_trained_through(program: Program, call: ast.Call) -> bool:
     """Does it run on each step of training, with gradients?"""
     loop = program.facts.in_training(call)
-    return (
-        loop is not None and loop.kind in ("torch", "lightning") and not is_off(program, call) and not _is_detached(program, call)
-    )
+    if loop is None or loop.kind not in ("torch", "lightning"):
+        return False
+    return not is_off(program, call) and not _is_detached(program, call)
 
 
 def _is_near(key: str, frozen: set[str]) -> bool:
@@ -164,9 +155,8 @@ def _feeds(program: Program, call: ast.Call, own: set[str]) -> bool:
             continue
         given = arguments(other)
         behind = [part for arg in given for part in sources(program, arg)]
-        if call in behind and not any(
-            (isinstance(part, ast.Call) and program.method(part) in ("detach", "numpy", "item")) for part in behind
-        ):
+        calls = (part for part in behind if isinstance(part, ast.Call))
+        if call in behind and not any(program.method(part) in ("detach", "numpy", "item") for part in calls):
             return True
     return False
 

@@ -106,13 +106,8 @@ def _assigned(program: Program, node: ast.Assign) -> Iterator[Accumulation]:
         others = [side for side in (value.left, value.right) if program.written(side) != name]
         if len(others) == 1:
             yield Accumulation(node, node.targets[0], others[0], True)
-    elif (
-        isinstance(value, ast.Call)
-        and program.name(value) in _JOINS
-        and value.args
-        and isinstance(value.args[0], ast.List | ast.Tuple)
-    ):
-        parts = value.args[0].elts
+    elif isinstance(value, ast.Call) and program.name(value) in _JOINS and value.args:
+        parts = value.args[0].elts if isinstance(value.args[0], ast.List | ast.Tuple) else []
         others = [part for part in parts if program.written(part) != name]
         if len(others) == 1 and len(parts) == 2:
             yield Accumulation(node, node.targets[0], others[0], False)
@@ -155,12 +150,10 @@ def _is_over_views(program: Program, loop: LoopNode) -> bool:
     """A few rounds over views, scales or networks for one input."""
     if not isinstance(loop, ast.For):
         return False
-    inner, count = unwrapped(program, loop.iter), count_of(program, loop)
-    return (
-        isinstance(inner, ast.Tuple | ast.List)
-        or (isinstance(count, int) and count <= 8)
-        or bool(_VIEWS.search(program.text(loop.target)))
-    )
+    count = count_of(program, loop)
+    if isinstance(unwrapped(program, loop.iter), ast.Tuple | ast.List) or (isinstance(count, int) and count <= 8):
+        return True
+    return bool(_VIEWS.search(program.text(loop.target)))
 
 
 def _outlives(program: Program, item: Accumulation, boundary: LoopNode | FunctionNode) -> bool:
@@ -206,11 +199,11 @@ def _reaches_backward(program: Program, name: str, at: ast.AST, depth: int = 0) 
         return False
     if function.name == "training_step":
         return True
-    return any(
-        _reaches_backward(program, target, call, depth + 1)
-        for call in program.callers(function)
-        for target in program.targets(call)
-    ) or any(_is_backwarded_at_once(program, call) for call in program.callers(function))
+    for call in program.callers(function):
+        kept = any(_reaches_backward(program, target, call, depth + 1) for target in program.targets(call))
+        if kept or _is_backwarded_at_once(program, call):
+            return True
+    return False
 
 
 def _is_in(program: Program, node: ast.AST, function: FunctionNode | None, name: str) -> bool:
@@ -238,10 +231,8 @@ def _derived(program: Program, name: str, function: FunctionNode | None) -> set[
 
 def _lives_in(program: Program, value: ast.expr, names: set[str]) -> bool:
     """Is one of the variables in this expression, and not only its number?"""
-    return any(
-        program.written(part) in names and not _is_read_off(program, part, value)
-        for part in program.within(value, ast.Name, ast.Attribute)
-    )
+    parts = program.within(value, ast.Name, ast.Attribute)
+    return any(program.written(part) in names and not _is_read_off(program, part, value) for part in parts)
 
 
 def _is_read_off(program: Program, node: ast.AST, stop: ast.AST) -> bool:
@@ -285,13 +276,9 @@ def _is_tensor(program: Program, node: ast.Name) -> bool:
         return True
     function = program.enclosing_function(node)
     given = given_before(program, node)
-    if (
-        given is not None
-        and given.position is None
-        and isinstance(given.value, ast.Call)
-        and _is_library_loss(program, given.value)
-    ):
-        return not isinstance(program.receiver(given.value), ast.Call)
+    made = given.value if given is not None and given.position is None else None
+    if isinstance(made, ast.Call) and _is_library_loss(program, made):
+        return not isinstance(program.receiver(made), ast.Call)
     for call in program.nodes(ast.Call):
         if program.enclosing_function(call) is not function:
             continue

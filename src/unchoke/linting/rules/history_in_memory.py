@@ -106,12 +106,9 @@ def _kept(program: Program, run: EpochRun) -> Iterator[tuple[ast.AST, str]]:
 
 def _is_used_after(program: Program, run: EpochRun, name: str) -> bool:
     """Numbers of every batch are a history if they are looked at later; else they only serve a mean."""
-    uses = (
-        node
-        for node in program.nodes(ast.Name, ast.Attribute)
-        if program.written(node) == name and isinstance(node.ctx, ast.Load)
-    )
-    return any(program.index.number[node] > program.index.stop(run.node) for node in uses)
+    uses = (node for node in program.nodes(ast.Name, ast.Attribute) if program.written(node) == name)
+    last = program.index.stop(run.node)
+    return any(program.index.number[node] > last and isinstance(node.ctx, ast.Load) for node in uses)
 
 
 def _addition(program: Program, run: EpochRun, node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:

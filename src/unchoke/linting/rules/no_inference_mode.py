@@ -170,11 +170,9 @@ def _after_chain(program: Program, call: ast.Call, chains: list[tuple[ast.stmt, 
 
 def _trains_in(program: Program, scope: ast.AST | None, model: str) -> bool:
     """Is there a step of training, or `model.train()`, in this scope?"""
-    here = (call for call in program.nodes(ast.Call) if program.enclosing_scope(call) is scope)
-    return any(
-        step_kind(program, call) or (program.method(call) == "train" and program.written(program.receiver(call)) == model)
-        for call in here
-    )
+    here = [call for call in program.nodes(ast.Call) if program.enclosing_scope(call) is scope]
+    switched = (call for call in here if program.method(call) == "train" and program.written(program.receiver(call)) == model)
+    return any(switched) or any(step_kind(program, call) for call in here)
 
 
 def _is_model(program: Program, call: ast.Call, model: str) -> bool:
@@ -206,12 +204,9 @@ def _runs_network(program: Program, call: ast.Call, depth: int = 0) -> bool:
     if _is_forward(program, call):
         return True
     function = program.function_of(call)
-    if (
-        function is None
-        or depth > 2
-        or function.name in ("__init__", "forward", "__call__")
-        or any(program.method(mark) in ("no_grad", "inference_mode") for mark in function.decorator_list)
-    ):
+    if function is None or depth > 2 or function.name in ("__init__", "forward", "__call__"):
+        return False
+    if any(program.method(mark) in ("no_grad", "inference_mode") for mark in function.decorator_list):
         return False
     if program.facts.evaluation_of(function) is not None or role_of(function.name) == "train":
         return False  # reported there, or trains
@@ -223,9 +218,8 @@ def _is_off_inside(program: Program, node: ast.AST, function: FunctionNode) -> b
     for above in program.ancestors(node):
         if above is function:
             return False
-        if isinstance(above, ast.With) and any(
-            program.method(item.context_expr) in ("no_grad", "inference_mode", "set_grad_enabled") for item in above.items
-        ):
+        switches = [program.method(item.context_expr) for item in above.items] if isinstance(above, ast.With) else []
+        if any(name in ("no_grad", "inference_mode", "set_grad_enabled") for name in switches):
             return True
     return False
 

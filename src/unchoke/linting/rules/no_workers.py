@@ -50,22 +50,15 @@ def check(program: Program) -> Iterator[Hit]:
 
 def _torch(program: Program) -> Iterator[Hit]:
     for loader in program.facts.loaders:
-        if (
-            loader.framework != "torch"
-            or loader.role != "train"
-            or not loader.decodes
-            or has_workers(program, loader) is not False
-        ):
+        decodes = loader.framework == "torch" and loader.role == "train" and loader.decodes
+        if not decodes or has_workers(program, loader) is not False:
             continue
         if not _is_for_training(program, loader) or not _decodes_each_time(program, loader):
             continue
-        name = (
-            loader.dataset_class.name if loader.dataset_class is not None else program.made_by(loader.dataset).rpartition(".")[2]
-        )
+        owner = loader.dataset_class
+        name = owner.name if owner is not None else program.made_by(loader.dataset).rpartition(".")[2]
         given = "no `num_workers`" if loader.workers is None else "`num_workers=0`"
-        moved = (
-            f", after moving `{name}` to a file that workers can import" if program.is_notebook and loader.dataset_class else ""
-        )
+        moved = f", after moving `{name}` to a file that workers can import" if program.is_notebook and owner else ""
         yield Hit(
             loader.maker or loader.call,
             f"the training loader has {given}, and `{name}` decodes each sample in the process that trains",
@@ -120,11 +113,9 @@ def _tf_data(program: Program) -> Iterator[Hit]:
 
 
 def _decodes_alone(program: Program, call: ast.Call) -> bool:
-    if (
-        program.argument(call, "num_parallel_calls", 1) is not None
-        or not call.args
-        or any(item.arg is None for item in call.keywords)
-    ):
+    if program.argument(call, "num_parallel_calls", 1) is not None or any(item.arg is None for item in call.keywords):
+        return False
+    if not call.args:
         return False
     function = program.callable_of(call.args[0])
     return function is not None and any(program.facts.decodes(part) for part in (function, *_passed_on(program, function)))

@@ -22,6 +22,7 @@ import ast
 from collections.abc import Iterator
 
 from unchoke.code.facts.vocabulary import DECODERS, words
+from unchoke.code.node_index import names_in
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
@@ -44,6 +45,7 @@ _PICTURES = frozenset(
      "photo", "depth", "thermal", "gray", "grey", "picture", "hsv", "lab", "canvas"}
 )  # fmt: skip
 _PIXELS = frozenset({"flatten", "ravel", "getdata", "tolist", "reshape", "nditer", "ndindex", "ndenumerate", "product"})
+_ONE_PIXEL = ("getpixel", "putpixel", "item", "itemset")
 _COMPILED = frozenset({"njit", "jit", "guvectorize", "vectorize", "kernel", "stencil"})
 
 
@@ -95,10 +97,6 @@ def _inner_loops(program: Program, loop: Loop) -> list[Loop]:
     return found
 
 
-def _names(target: ast.expr) -> list[str]:
-    return [part.id for part in ast.walk(target) if isinstance(part, ast.Name)]
-
-
 # Two loops, over rows and over the pixels of a row
 
 
@@ -113,7 +111,7 @@ def _by_index(program: Program, outer: Loop, inner: Loop) -> bool:
         return False
     if not any(_is_side(program, end) for end in ends if end is not None):
         return False
-    first, second = _names(outer.target), _names(inner.target)
+    first, second = names_in(outer.target), names_in(inner.target)
     return any(_uses_both(program, part, first, second) for part in _body(program, inner))
 
 
@@ -139,33 +137,28 @@ def _is_side(program: Program, end: ast.expr) -> bool:
         return True
     if any(part.attr in ("shape", "size", "height", "width") for part in program.within(end, ast.Attribute)):
         return True
-    if any(
-        program.name(call) == "len" and isinstance(call.args[0], ast.Subscript)
-        for call in program.within(end, ast.Call)
-        if call.args
-    ):
+    lengths = (call for call in program.within(end, ast.Call) if program.name(call) == "len" and call.args)
+    if any(isinstance(call.args[0], ast.Subscript) for call in lengths):
         return True
     texts = [part.id for part in program.within(end, ast.Name)] + [part.attr for part in program.within(end, ast.Attribute)]
     return any(_SIDES & set(words(text)) for text in texts)
 
 
-def _uses_both(program: Program, part: ast.AST, first: list[str], second: list[str]) -> bool:
+def _uses_both(program: Program, part: ast.AST, first: set[str], second: set[str]) -> bool:
     """Is one element taken by both counters: `a[y, x]`, `a[y][x]`, `getpixel((x, y))`?"""
     for node in program.within(part, ast.Subscript):
         keys = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
         keys += [node.value.slice] if isinstance(node.value, ast.Subscript) else []
-        plain = [set(_names(key)) for key in keys if not isinstance(key, ast.Slice)]
-        if any(set(first) & names for names in plain) and any(set(second) & names for names in plain):
+        plain = [names_in(key) for key in keys if not isinstance(key, ast.Slice)]
+        if any(first & names for names in plain) and any(second & names for names in plain):
             return True
-    pixels = (
-        call for call in program.within(part, ast.Call) if program.method(call) in ("getpixel", "putpixel", "item", "itemset")
-    )
-    return any({*first} & {*_names(call)} and {*second} & {*_names(call)} for call in pixels)
+    pixels = [call for call in program.within(part, ast.Call) if program.method(call) in _ONE_PIXEL]
+    return any(first & names_in(call) and second & names_in(call) for call in pixels)
 
 
 def _by_row(program: Program, outer: Loop, inner: Loop) -> bool:
     """`for row in mask: for pixel in row: …`"""
-    rows = _names(outer.target)
+    rows = names_in(outer.target)
     over = _unwrapped(program, inner.iter)
     end = _range_end(program, outer)
     if isinstance(over, ast.Subscript) and end is not None and _is_side(program, end) and not _is_small(program, end):
@@ -207,9 +200,8 @@ def _over_pixels(program: Program, loop: Loop) -> bool:
     if method == "product":
         ends = [_range_end(program, ast.comprehension(target=loop.target, iter=item, ifs=[], is_async=0)) for item in over.args]
         sides = [end for end in ends if end is not None]
-        return (
-            len(sides) >= 2 and not any(_is_small(program, end) for end in sides) and any(_is_side(program, end) for end in sides)
-        )
+        large = len(sides) >= 2 and not any(_is_small(program, end) for end in sides)
+        return large and any(_is_side(program, end) for end in sides)
     if method in ("ndindex", "ndenumerate", "nditer"):
         return _is_indexed(program, over)
     receiver = program.receiver(over)

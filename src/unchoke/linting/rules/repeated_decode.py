@@ -125,11 +125,9 @@ def _is_gone_through_once(program: Program, loader: BatchSource) -> bool:
         node for node in program.nodes(ast.Name) if node.id in loader.targets and isinstance(node.ctx, ast.Load)
     ]  # fmt: skip
     loops = [loop for use in uses for loop in _loops_over(program, use)]
-    return bool(loops) and all(
-        loop is not None
-        and not (any(item.node is loop for item in program.facts.training_loops) or bool(program.loops_around(loop)))
-        for loop in loops
-    )
+    training = [item.node for item in program.facts.training_loops]
+    once = [loop is not None and loop not in training and not program.loops_around(loop) for loop in loops]
+    return bool(once) and all(once)
 
 
 def _loops_over(program: Program, use: ast.expr) -> Iterator[ast.AST | None]:

@@ -111,10 +111,8 @@ def _is_left_alone(program: Program, loop: Round, call: ast.Call) -> bool:
     """Batches from a loader, a live camera, a handful, or rounds that need the one before."""
     if isinstance(loop, ast.While) or _LIVE.search(program.text(loop.iter)) or _is_few(program, loop.iter):
         return True
-    if any(
-        program.written(item) in {loader for one in program.facts.loaders for loader in one.targets}
-        for item in program.within(loop.iter, ast.Name)
-    ):
+    loaders = {name for loader in program.facts.loaders for name in loader.targets}
+    if any(item.id in loaders for item in program.within(loop.iter, ast.Name)):
         return True
     plain = {
         word
@@ -220,9 +218,8 @@ def _is_single(program: Program, call: ast.Call, parts: list[ast.AST], names: se
 
 def _is_unbound(program: Program, loop: Round, call: ast.Call) -> bool:
     """`for tile in tiles.unbind(1): net(tile)`."""
-    unbound = not isinstance(loop, ast.While) and any(
-        program.method(item) == "unbind" for item in program.within(loop.iter, ast.Call)
-    )
+    calls = program.within(loop.iter, ast.Call) if not isinstance(loop, ast.While) else iter(())
+    unbound = any(program.method(item) == "unbind" for item in calls)
     return unbound and bool(call.args) and root(call.args[0]) in loop_names(loop)
 
 
@@ -302,10 +299,7 @@ def _runs_alone(program: Program, function: FunctionNode) -> bool:
             continue
         parts = [part for item in call.args[:2] for part in sources(program, item)]
         used = {part.id for part in parts if isinstance(part, ast.Name)}
-        if (
-            names & used
-            and any(_adds_axis(program, part) for part in parts)
-            and not any(_gathers(program, part) for part in parts)
-        ):
+        alone = any(_adds_axis(program, part) for part in parts) and not any(_gathers(program, part) for part in parts)
+        if names & used and alone:
             return True
     return False

@@ -196,6 +196,5 @@ def _download_names(program: Program) -> set[str]:
 def _in_shell(program: Program, text: str) -> bool:
     """`!wget https://…/model.pkl` names the file."""
     name = text.rpartition("/")[2]
-    return (
-        len(name) > 3 and "." in name and any(name in line for cell in program.source.cells for line in _SHELL.findall(cell.text))
-    )
+    lines = (line for cell in program.source.cells for line in _SHELL.findall(cell.text))
+    return len(name) > 3 and "." in name and any(name in line for line in lines)
