@@ -1,7 +1,8 @@
 """Names to what they were imported as: aliases, `from` and star imports, plain re-assignments such as `L = tf.keras.layers`.
 
 In comes an index, out goes a dotted name for a `Name` node, or None where a variable hides the import. Functions and classes of
-the file itself are not names here: they keep their own.
+the file itself are not names here: they keep their own. `canonical` gives the one spelling by which rules ask: `tf.` for
+tensorflow, `tf.keras.` for every Keras, `lightning.` for both packages of Lightning, `torch.utils.data.DataLoader` however reached.
 """
 
 from __future__ import annotations

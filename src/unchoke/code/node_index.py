@@ -1,7 +1,8 @@
 """All nodes of all cells in one numbered list: parents, cells, scopes and subtrees by number. One walk, no recursion.
 
 In come cells with their trees, out goes an `Index`. A node's subtree is the stretch of numbers from its own to `stop`, so that
-'all calls under this loop' is a cut out of a sorted list. Knows nothing of names or meaning.
+'all calls under this loop' is a cut out of a sorted list. Knows nothing of names or meaning. Below it, small questions about one
+node: the parameters of a function, the arguments of a call, the targets of an assignment.
 """
 
 from __future__ import annotations

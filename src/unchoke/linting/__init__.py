@@ -1,6 +1,5 @@
-"""Choke points in other people's code, found by reading it. Standard library only: no torch, no numpy, nothing is run.
+"""Choke points in other people's code, found by reading it: no torch, no numpy, nothing is run.
 
-`source` turns bytes into cells, `program` reads all cells as one program, `facts` says what that program does (which code runs
-for each sample, which loop trains, what evaluates), `rules` holds one choke point per file, `engine` runs them over paths and
-`fixing` rewrites what can be rewritten without changing meaning. Nothing here prints: `report` shows the findings.
+`code/` turns bytes into a program and says what it does. Here `rules/` holds one choke point per file, `lint_engine` runs them over
+paths, `fixing` rewrites what can be rewritten without changing meaning, and `lint_text`, `sarif` and `github` show the findings.
 """

@@ -1,7 +1,7 @@
 """What `unchoke lint` does in one go: read files and stdin, run the rules, repair what was asked to be repaired, take the time.
 
-In come paths as typed, out goes a `LintSession` with its exit code and its JSON form. Reading is left to `engine`, repairing to
-`repair`; nothing is shown here, and nothing is written but the files that are to be repaired.
+In come paths as typed, out goes a `LintSession` with its exit code and its JSON form. Reading is left to
+`lint_engine`, repairing to `fixing`; nothing is shown here, and nothing is written but the files that are to be repaired.
 """
 
 from __future__ import annotations

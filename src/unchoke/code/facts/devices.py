@@ -1,7 +1,7 @@
 """Where a program says that it runs: every place that asks for CUDA, whether it looks first, and the one device it plainly uses.
 
-In comes a program, out go nodes and a device word. `devices` lists all that is named; this says what of it is a decision: words
-that are only compared, defaults of options and places under a condition on the device do not count.
+In comes a program, out go nodes and a device word. Only decisions count: words that are only compared, defaults of options and
+places under a condition on the device do not.
 """
 
 from __future__ import annotations

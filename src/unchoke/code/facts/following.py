@@ -1,7 +1,7 @@
-"""Where a value goes: the expressions that hold it, or something made of it, after the call that made it.
+"""Where a value goes: the expressions that hold it, or something made of it; and whether it is only ever read as a number.
 
 In comes a call, out go expressions in the same function, in the functions it is handed to and in those it is returned to. Numbers
-about the value (its shape, its mean) are not followed.
+about the value (its shape, its mean) are not followed. `is_only_read` asks the same of a variable: do all its uses end in numbers?
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where batches come from: PyTorch DataLoaders, tf.data `.batch`, Keras generators; their batch size, workers, role and data set.
 
-In comes a program, out go `BatchSource` records. A loader made in a helper function (`def loader(ds, bs): return
-DataLoader(…)`) is reported once for each call of the helper, with what that call gives.
+In comes a program, out go `BatchSource` records. A loader made in a helper function, such as `def loader(ds, bs)`, is reported once
+for each call of the helper, with what that call gives. A role is told by names, else by use: who loops over it, who is given it.
 """
 
 from __future__ import annotations

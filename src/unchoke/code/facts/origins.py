@@ -1,7 +1,8 @@
 """Where a value comes from, and does it change from sample to sample?
 
 In comes an expression, out go its grounds: the parameters, loops and random draws it rests on, through variables and calls in the
-file. Every assignment of a name counts, whichever runs; what cannot be told is taken to change, so that rules stay silent.
+file. Every assignment of a name counts, whichever runs; what cannot be told is taken to change, so that rules stay silent. With
+it go the small steps of such a search: the root of a chain, the last assignment before a place, what was added to a list.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Calls that put something on disk: weights, arrays, tables; and where to. Shared by the rules about resuming.
+"""What a training puts on disk: weights, arrays and tables, and where to; and whether it writes its numbers down while it runs.
 
-In comes a call, out goes what it writes. Does not follow calls: ask for each call of a run's functions.
+In comes a call, out goes what it writes (ask for each call of a run's functions); in comes a run over epochs, out goes whether its
+history reaches a file or a tracking service. What cannot be told (a logger of another file) counts as written.
 """
 
 from __future__ import annotations
