@@ -2,7 +2,8 @@
 
 In comes an index, out goes a dotted name for a `Name` node, or None where a variable hides the import. Functions and classes of
 the file itself are not names here: they keep their own. `canonical` gives the one spelling by which rules ask: `tf.` for
-tensorflow, `tf.keras.` for every Keras, `lightning.` for both packages of Lightning, `torch.utils.data.DataLoader` however reached.
+tensorflow, `tf.keras.` for every Keras, `lightning.` for both packages of Lightning, `torch.utils.data.DataLoader` however
+reached.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A source as nodes: found by type and place, with their names spelled one way, their text and their comments.
 
-In comes a `SourceFile`, out goes `Nodes`, the lowest layer of a program (`tracing` and `constant_values` lie above). Follows no call
-and no variable.
+In comes a `SourceFile`, out goes `Nodes`, the lowest layer of a program (`tracing` and `constant_values` lie above). Follows no
+call and no variable.
 """
 
 from __future__ import annotations

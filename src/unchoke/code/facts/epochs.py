@@ -1,7 +1,7 @@
 """Runs over epochs: which loops they are, how often they go round, which code they run; and the callbacks of a fit.
 
-In comes a program, out go `EpochRun` records, one for each loop over epochs that trains, and callbacks as the expressions that make
-them. For rules about what a kill loses. What is saved is told by `saving`.
+In comes a program, out go `EpochRun` records, one for each loop over epochs that trains, and callbacks as the expressions that
+make them. For rules about what a kill loses. What is saved is told by `saving`.
 """
 
 from __future__ import annotations

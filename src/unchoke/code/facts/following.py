@@ -1,7 +1,8 @@
 """Where a value goes: the expressions that hold it, or something made of it; and whether it is only ever read as a number.
 
-In comes a call, out go expressions in the same function, in the functions it is handed to and in those it is returned to. Numbers
-about the value (its shape, its mean) are not followed. `is_only_read` asks the same of a variable: do all its uses end in numbers?
+In comes a call, out go expressions in the same function, in the functions it is handed to and in those it is returned to.
+Numbers about the value (its shape, its mean) are not followed. `is_only_read` asks the same of a variable: do all its uses end
+in numbers?
 """
 
 from __future__ import annotations
@@ -223,14 +224,11 @@ def _ends_in(program: Program, statement: ast.stmt, seen: Seen) -> bool:
         return True
     if isinstance(statement, ast.Assign):
         targets = [part for target in statement.targets for part in (target.elts if isinstance(target, ast.Tuple) else [target])]
-        return all(
-            isinstance(target, ast.Name | ast.Subscript) and is_only_read(program, root(target), statement, seen)
-            for target in targets
-        )
+        plain = all(isinstance(target, ast.Name | ast.Subscript) for target in targets)
+        return plain and all(is_only_read(program, root(target), statement, seen) for target in targets)
     if isinstance(statement, ast.AugAssign):
-        return isinstance(statement.target, ast.Name | ast.Subscript) and is_only_read(
-            program, root(statement.target), statement, seen
-        )
+        plain = isinstance(statement.target, ast.Name | ast.Subscript)
+        return plain and is_only_read(program, root(statement.target), statement, seen)
     if isinstance(statement, ast.Return):
         function = program.enclosing_function(statement)
         calls = program.callers(function) if function is not None else []

@@ -197,9 +197,8 @@ def is_backwarded(program: Program, name: str, at: ast.AST) -> bool:
     if function is None or function.name != "training_step":
         return False
     returned = [item.value for item in program.within(function, ast.Return) if item.value is not None]
-    return any(program.written(item) == name for item in returned) or any(
-        program.written(value) == name for item in returned if isinstance(item, ast.Dict) for value in item.values
-    )
+    values = [value for item in returned for value in (item, *(item.values if isinstance(item, ast.Dict) else ()))]
+    return any(program.written(value) == name for value in values)
 
 
 def backwarded(program: Program, call: ast.Call) -> Iterator[ast.AST]:

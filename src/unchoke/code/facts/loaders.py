@@ -1,7 +1,8 @@
 """Where batches come from: PyTorch DataLoaders, tf.data `.batch`, Keras generators; their batch size, workers, role and data set.
 
-In comes a program, out go `BatchSource` records. A loader made in a helper function, such as `def loader(ds, bs)`, is reported once
-for each call of the helper, with what that call gives. A role is told by names, else by use: who loops over it, who is given it.
+In comes a program, out go `BatchSource` records. A loader made in a helper function, such as `def loader(ds, bs)`, is reported
+once for each call of the helper, with what that call gives. A role is told by names, else by use: who loops over it, who is
+given it.
 """
 
 from __future__ import annotations
@@ -322,9 +323,7 @@ def _in_options(program: Values, node: ast.expr) -> bool | None:
 def _is_filled_later(program: Values, node: ast.expr) -> bool:
     """`options.update(cuda_options)` or `options["num_workers"] = 4`."""
     name = program.written(node)
-    updated = any(
-        program.method(call) == "update" and program.written(program.receiver(call)) == name for call in program.nodes(ast.Call)
-    )
+    updated = any(program.written(program.receiver(call)) == name for call in program.calls_to("update"))
     kept = (item for item in program.nodes(ast.Subscript) if isinstance(item.ctx, ast.Store))
     return updated or any(program.written(item.value) == name for item in kept)
 

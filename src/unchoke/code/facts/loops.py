@@ -123,9 +123,8 @@ def _is_over_data(program: Values, loop: LoopNode) -> bool:
     if not isinstance(loop, ast.For | ast.AsyncFor):
         return False
     inner = unwrapped(program, loop.iter)
-    return (
-        not isinstance(inner, ast.Tuple | ast.List) and not is_range(program, inner) and "epoch" not in program.text(loop.target)
-    )
+    counted = isinstance(inner, ast.Tuple | ast.List) or is_range(program, inner)
+    return not counted and "epoch" not in program.text(loop.target)
 
 
 def unwrapped(program: Values, node: ast.expr) -> ast.expr:

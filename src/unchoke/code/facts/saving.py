@@ -1,7 +1,7 @@
 """What a training puts on disk: weights, arrays and tables, and where to; and whether it writes its numbers down while it runs.
 
-In comes a call, out goes what it writes (ask for each call of a run's functions); in comes a run over epochs, out goes whether its
-history reaches a file or a tracking service. What cannot be told (a logger of another file) counts as written.
+In comes a call, out goes what it writes (ask for each call of a run's functions); in comes a run over epochs, out goes whether
+its history reaches a file or a tracking service. What cannot be told (a logger of another file) counts as written.
 """
 
 from __future__ import annotations
@@ -63,13 +63,9 @@ def is_weights_save(program: Program, call: ast.Call) -> bool:
         return not (call.args and _ONLY_NUMBERS.match(program.text(call.args[0])))
     if name.startswith("numpy.save"):
         return any(_PARAMETERS.search(program.text(item)) for item in call.args)
-    if (
-        program.function_of(call) is not None
-        or name in WRITERS
-        or name.startswith(("torch.utils.checkpoint", "os.", "matplotlib."))
-    ):
-        return False  # a function of this file is looked into instead
-    return _is_named_save(program, call)
+    if name in WRITERS or name.startswith(("torch.utils.checkpoint", "os.", "matplotlib.")):
+        return False
+    return program.function_of(call) is None and _is_named_save(program, call)  # a function of this file is looked into instead
 
 
 def _is_named_save(program: Program, call: ast.Call) -> bool:
@@ -78,13 +74,9 @@ def _is_named_save(program: Program, call: ast.Call) -> bool:
     receiver = program.receiver(call)
     written = program.written(receiver)
     if _SAVES.search(method):
-        if (
-            _SAVES_ELSE.search(method)
-            or _PICTURES.search(written)
-            or program.made_by(receiver).startswith(("PIL.", "matplotlib."))
-        ):
-            return False
-        return not (method.startswith(("load", "find", "get", "is_", "has_", "latest", "restore")))
+        picture = _PICTURES.search(written) or program.made_by(receiver).startswith(("PIL.", "matplotlib."))
+        asks = method.startswith(("load", "find", "get", "is_", "has_", "latest", "restore"))
+        return not (_SAVES_ELSE.search(method) or picture or asks)
     return method in ("step", "update", "write", "maybe_save") and bool(_SAVES.search(written))
 
 
@@ -162,11 +154,9 @@ def _is_own_log(program: Program, call: ast.Call, name: str) -> bool:
     """`log_metrics(…)`, `save_history(…)` of another file."""
     if program.function_of(call) is not None or name in WRITERS or name.startswith(_NOT_LOGS):
         return False
-    return (
-        bool(call.args or call.keywords)
-        and bool(_OWN_LOG.search(name.rpartition(".")[2]))
-        and not name.endswith((".save", ".log"))
-    )
+    if not arguments(call) or name.endswith((".save", ".log")):
+        return False
+    return bool(_OWN_LOG.search(name.rpartition(".")[2]))
 
 
 def _logs_to_file(program: Program, receiver: ast.expr, written: str) -> bool:

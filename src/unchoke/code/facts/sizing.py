@@ -123,19 +123,15 @@ def is_resizing(program: Program, call: ast.Call) -> bool:
 
 
 def _is_resize(program: Program, call: ast.Call) -> bool:
-    return (
-        program.method(call) in _PIPELINE_RESIZERS
-        and isinstance(call.func, ast.Name | ast.Attribute)
-        and not _is_own(program, call)
-    )
+    named = isinstance(call.func, ast.Name | ast.Attribute) and program.method(call) in _PIPELINE_RESIZERS
+    return named and not _is_own(program, call)
 
 
 def _is_sized_alone(program: Program, call: ast.Call) -> bool:
     """Is there no resize in the list that this random crop stands in?"""
     steps = program.parent(call)
-    return not isinstance(steps, ast.List | ast.Tuple) or not any(
-        _is_resize(program, inner) for inner in program.within(steps, ast.Call)
-    )
+    inner = program.within(steps, ast.Call) if isinstance(steps, ast.List | ast.Tuple) else iter(())
+    return not any(_is_resize(program, other) for other in inner)
 
 
 def _is_own(program: Program, call: ast.Call) -> bool:
