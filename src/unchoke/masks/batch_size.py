@@ -66,12 +66,12 @@ def _measured(session: Session, spec: PredictorSpec, *, held_bytes: int) -> Choi
     trial = BatchTrial(spec, limit.enforced_bytes(device))
     prober = Prober(
         TARGET,
-        lambda way: trial,
+        lambda _way: trial,
         device=device,
         limit=limit,
         on_event=session.on_event,
         usual=_USUAL_PROBES,
-        words=lambda way, batch: format_count(batch, "patch", "patches") + " at once",
+        words=lambda _way, batch: format_count(batch, "patch", "patches") + " at once",
     )
     room = _room(prober, spec, limit, held_bytes=held_bytes)
     at_most, first = (USUAL_BATCH, (1, USUAL_BATCH)) if is_cpu(device) else (_LARGEST_BATCH, _FIRST)

@@ -95,10 +95,6 @@ class HostBatch:
             raw = to_device(self.raw[start:stop], self.device, non_blocking=True)
         return self.source.prepare(raw, self.positions[start:stop], self.epoch)
 
-    def whole(self) -> torch.Tensor:
-        """Every sample of the batch."""
-        return self.part(0, len(self))
-
 
 def feed(
     source: InputSource,

@@ -204,7 +204,7 @@ def set_grad_checkpointing(suffix: nn.Module) -> None:
         switch(True)
 
 
-def _channels_last(module: nn.Module, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+def _channels_last(_module: nn.Module, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
     return tuple(value.contiguous(memory_format=torch.channels_last) if value.ndim == 4 else value for value in args)
 
 

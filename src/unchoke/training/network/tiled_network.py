@@ -200,14 +200,6 @@ class TiledNetwork(Trainable):
         _draw_normal(self.head.weight, _HEAD_STD, generator)
         self.head.bias.copy_(torch.zeros(self.config.num_outputs) if bias is None else bias)
 
-    def head_parameters(self) -> dict[str, nn.Parameter]:
-        """Fusion and head, by their names in this network: what learns at the full rate."""
-        return {name: each for name, each in self.named_parameters() if not name.startswith("suffix.")}
-
-    def suffix_parameters(self) -> dict[str, nn.Parameter]:
-        """The suffix's parameters by their names in the whole backbone: what learns at rates that fall layer by layer."""
-        return dict(self.suffix.named_parameters())
-
     def forward(self, x: torch.Tensor, inputs: torch.Tensor | None = None) -> torch.Tensor:
         """Outputs (n, names) for tiles (n, tiles, …) and extra columns (n, inputs) as they stand in the table."""
         if x.shape[1] != self.config.tiles.num_tiles:

@@ -57,7 +57,7 @@ def test_rates_fall_layer_by_layer_as_timm_numbers_them_and_the_head_learns_at_t
         assert rate_of(optimizer, parameter)[0] == pytest.approx(1e-3 * 0.5 ** (deepest - numbers[inner]))
     assert max(rate_of(optimizer, one)[0] for one in trained.suffix.parameters()) == 1e-3
     assert len({rate_of(optimizer, one)[0] for one in trained.suffix.parameters()}) == len(set(numbers.values())) >= 2
-    assert {rate_of(optimizer, one)[0] for one in trained.head_parameters().values()} == {1e-2}
+    assert {rate_of(optimizer, one)[0] for one in trained.head.parameters()} == {1e-2}
 
 
 def test_biases_and_norms_are_not_decayed_and_matrices_are():
@@ -73,7 +73,9 @@ def test_what_is_frozen_is_in_no_group():
     trained = network()
     trained.suffix.requires_grad_(False)
     optimizer = build_optimizer(trained, **RATES)
-    assert sum(len(group["params"]) for group in optimizer.param_groups) == len(trained.head_parameters())
+    assert sum(len(group["params"]) for group in optimizer.param_groups) == len(
+        [*trained.fusion.parameters(), *trained.head.parameters()]
+    )
 
 
 def test_a_cut_at_the_end_leaves_the_head_alone_to_train():

@@ -56,22 +56,22 @@ def test_batches_come_in_order_and_hold_the_same_with_any_number_of_threads(work
     found = fed(Counting(delay_s=0.001), batches, workers=workers)
     assert [batch.positions.tolist() for batch in found] == [batch.tolist() for batch in batches]
     for batch in found:
-        assert batch.whole()[:, 0].tolist() == [position + 0.5 for position in batch.positions]
-        assert set(batch.whole()[:, 1].tolist()) == {3.5}
+        assert batch.part(0, len(batch))[:, 0].tolist() == [position + 0.5 for position in batch.positions]
+        assert set(batch.part(0, len(batch))[:, 1].tolist()) == {3.5}
 
 
 def test_parts_are_prepared_one_by_one_and_as_often_as_asked() -> None:
     source = Counting()
     [batch] = fed(source, in_batches(10, 10))
     parts = torch.cat([batch.part(0, 4), batch.part(4, 8), batch.part(8, 10)])
-    assert torch.equal(parts, batch.whole())
+    assert torch.equal(parts, batch.part(0, len(batch)))
     assert source.prepared == [4, 4, 2, 10]
     assert len(source.reads) == 1
 
 
 def test_without_an_epoch_the_plain_view_is_read() -> None:
     [batch] = fed(Counting(), in_batches(3, 3), epoch=None)
-    assert set(batch.whole()[:, 1].tolist()) == {-0.5}
+    assert set(batch.part(0, len(batch))[:, 1].tolist()) == {-0.5}
 
 
 def test_nothing_to_feed_is_no_batch_and_an_empty_batch_stays_in_its_place() -> None:
@@ -115,7 +115,7 @@ def test_waiting_is_told_apart_from_copying_and_computing() -> None:
     assert slow.share("wait") > 0.9
     quick = Clock()
     for batch in quick.each("wait", feed(Counting(), in_batches(30, 5), epoch=0, device=CPU, workers=1, clock=quick)):
-        batch.whole()
+        batch.part(0, len(batch))
         time.sleep(0.02)
     assert quick.share("wait") < 0.5
     assert quick.tally()["copy"][1] == 6

@@ -92,7 +92,7 @@ def desk(folder: Path, tmp_path: Path, tiny_weights: Path) -> Desk:
 
 def shown(stored: StoredPixels, ids: list[str], epoch: int | None, seed: int = 0) -> torch.Tensor:
     [fed] = feed(stored.open(ids, seed), [np.arange(len(ids))], epoch=epoch, device=torch.device("cpu"), workers=0)
-    return fed.whole()
+    return fed.part(0, len(fed))
 
 
 @pytest.mark.parametrize("mode", ["ram", "disk", "none"])
