@@ -2,8 +2,8 @@
 
 In: functions of `os`, `io`, `time`, `gc` and `torch.cuda`, replaced while the script runs. Out: calls of the kinds stat, list,
 open, write_open, sleep, gc, sync and empty_cache. `exists()`, `isfile()`, pathlib and glob are covered, since they end up here;
-imports, and libraries that go to the system by themselves, are not. Bytes are not counted: file objects read without a word to
-us. Where batches ask the system very often, counting is rationed: most fetches of a batch are let pass uncounted.
+imports, and libraries that go to the system by themselves, are not. Bytes are not counted: what file objects read is not seen
+here. Where batches ask the system very often, counting is rationed: most fetches of a batch are let pass uncounted.
 """
 
 from __future__ import annotations

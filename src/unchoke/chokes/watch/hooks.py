@@ -220,7 +220,7 @@ Announce = Callable[[tuple[Any, ...], dict[str, Any]], CallFacts | None]
 
 
 class _Nesting(threading.local):
-    """Of this thread: which kind of call is being timed, and how many seconds timed calls have taken so far."""
+    """What a thread is timing: the kind of call, and the seconds that its timed calls have taken so far."""
 
     kind = ""
     spent_s = 0.0

@@ -54,7 +54,7 @@ class LoaderRow:
         self._pids |= {worker.pid for worker in getattr(iterator, "_workers", ())}
 
     def ended(self, took_s: float) -> None:
-        """The last batch was asked for in vain; workers that do not persist were ended then."""
+        """A pass is over, and with it workers that do not persist."""
         self._ending_s += took_s
 
     def got(self, batch: Any, took_s: float, *, sizes: deque[int] | None, first: bool) -> int:

@@ -146,7 +146,7 @@ class ClaimsRun:
             waiting.remove(claim)
 
     def _measure(self, claim: Claim, waiting: Sequence[Claim], *, until_s: float) -> ClaimOutcome:
-        """Measure it within its share of what is left; a claim that would not fit is left out with a word."""
+        """Measure it within its share of what is left; one that would not fit is left out, and says so."""
         started_s = time.monotonic()
         left_s = until_s - started_s
         if left_s < claim.least_s:
