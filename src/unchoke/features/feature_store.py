@@ -222,8 +222,14 @@ class FeatureStore:
     def all_views(self, positions: NDArray[np.int64]) -> Half:
         """(n, num_views, *row_shape): every cached view of each sample, the plain one first."""
         out = np.empty((len(positions), self.num_views, *self.row_shape), np.float16)
-        for view in range(self.num_views):
-            self.rows(positions, view, out=out[:, view])
+        if self._levels or self.num_views == 1:
+            for view in range(self.num_views):
+                self.rows(positions, view, out=out[:, view])
+            return out
+        for shard, _, where in self._groups(positions, np.zeros_like(positions)):
+            rows = self.placement.row_of[positions[where]]
+            out[where, 0] = self._plain(shard)[rows]
+            out[where, 1:] = self._further(shard)[rows]
         return out
 
     def _groups(self, positions: NDArray[np.int64], views: NDArray[np.int64]) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
@@ -240,9 +246,13 @@ class FeatureStore:
         """All rows of one view in one shard, an array for each level."""
         if self._levels:
             return [self._member(shard, _level_name(level, view), shape) for level, shape in self._levels.items()]
-        if view == 0:
-            return [self._member(shard, "", self.row_shape)]
-        return [self._member(shard, VIEWS, (self.num_views - 1, *self.row_shape))[:, view - 1]]
+        return [self._plain(shard) if view == 0 else self._further(shard)[:, view - 1]]
+
+    def _plain(self, shard: int) -> Half:
+        return self._member(shard, "", self.row_shape)
+
+    def _further(self, shard: int) -> Half:
+        return self._member(shard, VIEWS, (self.num_views - 1, *self.row_shape))
 
     def _member(self, shard: int, name: str, shape: tuple[int, ...]) -> Half:
         """An array of a shard, mapped once; without a name the first one."""
