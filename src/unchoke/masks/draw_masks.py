@@ -34,6 +34,7 @@ from unchoke.scenes.scene_facts import SceneFacts
 _SCHEMA = 1
 UNFINISHED = ".unfinished"
 """The folder, among the masks, of those that are still being made."""
+_SHOWN = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,9 +181,6 @@ def _not_numbers(work: MaskWork) -> DataError:
         why="some of its outputs are infinite or not a number, which blending would spread",
         try_="train again with --train-precision f32; or look for values in the scene that no training scene had",
     )
-
-
-_SHOWN = 20
 
 
 @dataclass(frozen=True)

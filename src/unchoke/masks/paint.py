@@ -26,6 +26,18 @@ _WRONG_BACKGROUND: Colour = (17, 17, 17)
 _HATCH: tuple[Colour, Colour] = ((208, 208, 208), (176, 176, 176))
 _HATCH_PX = 3
 _GREY_STEP = 24  # few shades: enough to find one's way, and small as a file
+Colour = tuple[int, int, int]
+BACKGROUND: Colour = (232, 228, 218)
+_OKABE_ITO: tuple[Colour, ...] = (
+    (0, 114, 178),
+    (213, 94, 0),
+    (0, 158, 115),
+    (204, 121, 167),
+    (230, 159, 0),
+    (86, 180, 233),
+    (240, 228, 66),
+)
+_GOLDEN_TURN = 0.618033988749895
 
 
 def choose_rgb(band_names: Sequence[str]) -> tuple[int, int, int] | None:
@@ -100,20 +112,6 @@ def _hatch(shape: tuple[int, ...]) -> Picture:
     rows, columns = np.indices(shape[:2])
     hatched: Picture = np.array(_HATCH, np.uint8)[(rows + columns) // _HATCH_PX % 2]
     return hatched
-
-
-Colour = tuple[int, int, int]
-BACKGROUND: Colour = (232, 228, 218)
-_OKABE_ITO: tuple[Colour, ...] = (
-    (0, 114, 178),
-    (213, 94, 0),
-    (0, 158, 115),
-    (204, 121, 167),
-    (230, 159, 0),
-    (86, 180, 233),
-    (240, 228, 66),
-)
-_GOLDEN_TURN = 0.618033988749895
 
 
 def class_colours(num_classes: int) -> list[Colour]:

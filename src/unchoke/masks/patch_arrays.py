@@ -36,6 +36,7 @@ from unchoke.scenes.scene_facts import IGNORE, SceneError, SceneFacts
 NUM_VALUES = 256
 OnRow = Callable[[int], None]
 Positions = NDArray[np.int64]
+_TELL_EVERY_S = 0.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,9 +220,6 @@ def _rows(
             yield np.full(shape, blank)
         else:
             yield result.astype(blank.dtype, copy=False)
-
-
-_TELL_EVERY_S = 0.2
 
 
 @dataclass(frozen=True)

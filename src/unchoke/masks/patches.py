@@ -34,6 +34,8 @@ T = TypeVar("T", bound=Any)
 NUM_TURNS = 8
 """The ways a square can be turned and mirrored, itself among them."""
 _VERSION = re.compile(r"patch_manifest\.v(\d{3,})\.csv")
+LIMIT = 8.0
+"""Standardised values are kept within this many standard deviations: float16 holds them, and a hot pixel blinds no filter."""
 
 
 @dataclass(frozen=True)
@@ -143,10 +145,6 @@ def read_mask(facts: SceneFacts, box: Box, *, pool: HandlePool, source: MaskSour
     """The mask of a box; 255 wherever a pixel is not valid in every band."""
     bands, valid = read_box(facts, box, pool=pool)
     return source.mask(facts, box, bands, valid, pool)
-
-
-LIMIT = 8.0
-"""Standardised values are kept within this many standard deviations: float16 holds them, and a hot pixel blinds no filter."""
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,8 @@ if TYPE_CHECKING:
 
 READING = "windows of scenes, scaled, standardised, clipped at 8 deviations; version 1"
 """How pixels come about, for digests."""
+_MEASURED_PATCHES = 64
+_MARGIN_BYTES = 2**30
 
 
 @dataclass
@@ -126,10 +128,6 @@ def patch_contents(material: PatchMaterial) -> dict[str, str]:
 def parents_of(facts: Sequence[SceneFacts]) -> dict[str, str]:
     """What the patches of each scene were cut from: its file, or the first of its bands."""
     return {scene.scene_id: scene.scene.paths[0] for scene in facts}
-
-
-_MEASURED_PATCHES = 64
-_MARGIN_BYTES = 2**30
 
 
 def prepare_patches(session: Session) -> PatchMaterial:

@@ -44,6 +44,11 @@ NO_CLASS = 255
 PROBABILITY_STEPS = 254
 """A stored probability is a whole number of steps: 0 is 0, 254 is 1."""
 _ROWS = 64
+_IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
+_SMALLEST_BLOCK_PX = 16  # TIFF wants multiples of this
+_CACHE_BYTES = 24 * 2**20
+_SETTINGS = {"GDAL_CACHEMAX": _CACHE_BYTES, "GDAL_NUM_THREADS": "1", "GDAL_PAM_ENABLED": "NO"}
+"""Blocks are written once and read in order: a small cache will do. One thread, so that bytes repeat; no files on the side."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,13 +121,6 @@ class PartStore:
         except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error):  # missing, or not what was written
             return None
         return part if part.classes.shape == (band.height, band.width) else None
-
-
-_IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
-_SMALLEST_BLOCK_PX = 16  # TIFF wants multiples of this
-_CACHE_BYTES = 24 * 2**20
-_SETTINGS = {"GDAL_CACHEMAX": _CACHE_BYTES, "GDAL_NUM_THREADS": "1", "GDAL_PAM_ENABLED": "NO"}
-"""Blocks are written once and read in order: a small cache will do. One thread, so that bytes repeat; no files on the side."""
 
 
 @dataclass(frozen=True)

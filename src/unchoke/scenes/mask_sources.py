@@ -30,6 +30,9 @@ from unchoke.scenes.scene_facts import IGNORE, Grid, SceneError, SceneFacts
 Classes = NDArray[np.uint8]
 Physical = NDArray[np.float32]
 Valid = NDArray[np.bool_]
+_SHAPEFILE = ".shp"
+_AREAS = {3, 6}
+"""Shapely's numbers for Polygon and MultiPolygon."""
 
 
 class MaskSource(Protocol):
@@ -136,11 +139,6 @@ def _hide_invalid(classes: Classes, valid: Valid) -> Classes:
     if not valid.all():
         classes[~valid] = IGNORE
     return classes
-
-
-_SHAPEFILE = ".shp"
-_AREAS = {3, 6}
-"""Shapely's numbers for Polygon and MultiPolygon."""
 
 
 @dataclass(frozen=True, eq=False)

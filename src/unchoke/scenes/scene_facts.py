@@ -21,6 +21,10 @@ IGNORE = 255
 """The label of pixels that have none: outside, unlabelled, not valid."""
 
 Affine6 = tuple[float, float, float, float, float, float]
+_SLACK_PX = 1e-6
+"""Coordinates are sums of decimals; a millionth of a pixel apart is the same place."""
+_SAME_PX = 1e-3
+"""Files of one grid may be written with rounded coordinates; this much is not worth resampling for."""
 
 
 class SceneError(DataError):
@@ -136,12 +140,6 @@ class SceneFacts:
     @property
     def num_pixels(self) -> int:
         return self.grid.width * self.grid.height
-
-
-_SLACK_PX = 1e-6
-"""Coordinates are sums of decimals; a millionth of a pixel apart is the same place."""
-_SAME_PX = 1e-3
-"""Files of one grid may be written with rounded coordinates; this much is not worth resampling for."""
 
 
 class Bounds(NamedTuple):

@@ -23,6 +23,19 @@ from unchoke.core.units import format_count
 from unchoke.core.workspace import safe_name
 from unchoke.photos.samples.image_files import find_files, stem_of
 
+# B2, B02, B8A, b10; SR_B2 and ST_B10 (Landsat collection 2) keep their prefix out of the scene's name.
+_BAND = re.compile(r"^(?P<scene>.*?)[_.\- ]?(?P<band>(?:(?:SR|ST)_)?B\d{1,2}A?)(?:[_\-](?P<metres>\d{2,3})m)?$", re.IGNORECASE)
+_SEPARATED = re.compile(r"(?:^|[_.\- ])(?:(?:SR|ST)_)?B\d{1,2}A?(?:[_\-]\d{2,3}m)?$", re.IGNORECASE)
+_QUALITY = re.compile(
+    r"^(?P<scene>.*?)(?:^|[_.\- ])(?P<band>BQA|QA|(?:QA|SR_QA|ST_QA)_[A-Z]+|SCL|AOT|WVP|TCI|CLDPRB|CLD|SNW|PVI|UDM2?|"
+    r"preview|thumbnail|thumb|browse|quicklook)(?:[_\-](?P<metres>\d{2,3})m)?(?:[_\-](?:small|large))?$",
+    re.IGNORECASE,
+)
+_PARTS = re.compile(r"\d+|\D+")
+RESOLUTION_FOLDER = re.compile(r"^R(\d+)m$", re.IGNORECASE)
+"""Sentinel-2 keeps the bands of one pixel size in a folder: R10m, R20m, R60m."""
+_LABEL_WORD = re.compile(r"[_.\- ](?:label|labels|mask|masks|gt|truth|annotation|lbl|msk)$", re.IGNORECASE)
+
 
 @dataclass(frozen=True)
 class BandFile:
@@ -65,17 +78,6 @@ class ScannedScenes:
     scenes: list[Scene]
     findings: list[Finding] = field(default_factory=list)
     choices: list[Choice] = field(default_factory=list)
-
-
-# B2, B02, B8A, b10; SR_B2 and ST_B10 (Landsat collection 2) keep their prefix out of the scene's name.
-_BAND = re.compile(r"^(?P<scene>.*?)[_.\- ]?(?P<band>(?:(?:SR|ST)_)?B\d{1,2}A?)(?:[_\-](?P<metres>\d{2,3})m)?$", re.IGNORECASE)
-_SEPARATED = re.compile(r"(?:^|[_.\- ])(?:(?:SR|ST)_)?B\d{1,2}A?(?:[_\-]\d{2,3}m)?$", re.IGNORECASE)
-_QUALITY = re.compile(
-    r"^(?P<scene>.*?)(?:^|[_.\- ])(?P<band>BQA|QA|(?:QA|SR_QA|ST_QA)_[A-Z]+|SCL|AOT|WVP|TCI|CLDPRB|CLD|SNW|PVI|UDM2?|"
-    r"preview|thumbnail|thumb|browse|quicklook)(?:[_\-](?P<metres>\d{2,3})m)?(?:[_\-](?:small|large))?$",
-    re.IGNORECASE,
-)
-_PARTS = re.compile(r"\d+|\D+")
 
 
 @dataclass(frozen=True)
@@ -148,10 +150,6 @@ def natural_order(names: Iterable[str]) -> list[str]:
 def _natural_key(name: str) -> tuple[list[tuple[int, int, str]], str]:
     parts = _PARTS.findall(name.lower())
     return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts], name
-
-
-RESOLUTION_FOLDER = re.compile(r"^R(\d+)m$", re.IGNORECASE)
-"""Sentinel-2 keeps the bands of one pixel size in a folder: R10m, R20m, R60m."""
 
 
 def unique_ids(names: Sequence[tuple[str, str]]) -> list[str]:
@@ -263,9 +261,6 @@ def told_left_out(names: Sequence[str], reason: str) -> list[Choice]:
     if not names:
         return []
     return [Choice("left out", list_some(list(names)), reason, {"count": len(names)})]
-
-
-_LABEL_WORD = re.compile(r"[_.\- ](?:label|labels|mask|masks|gt|truth|annotation|lbl|msk)$", re.IGNORECASE)
 
 
 def label_place(label: str | None, *, data: Path) -> Path | None:

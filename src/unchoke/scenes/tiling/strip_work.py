@@ -40,6 +40,12 @@ from unchoke.scenes.tiling.tiles import StripResult, TileRecord, TileSpec, TileS
 
 _FORMAT = 1
 """Goes up when the same scenes and settings give other bytes."""
+THREADS, PROCESSES = "threads", "processes"
+_VALUES_PER_S = 25_000_000
+"""What one core reads, normalises and packs in a second, roughly: only to tell minutes from seconds."""
+_TRIAL_PAYS_S = 60.0
+_TRIAL_STRIPS = 2
+"""For each worker, each way."""
 
 
 @dataclass(frozen=True)
@@ -243,14 +249,6 @@ def load_strip(file: Path) -> StripRecord | None:
 def _tile_record(value: dict[str, Any]) -> TileRecord:
     counts = {int(label): int(number) for label, number in value["class_counts"].items()}
     return TileRecord(**{**value, "box": Box(*value["box"]), "class_counts": counts})
-
-
-THREADS, PROCESSES = "threads", "processes"
-_VALUES_PER_S = 25_000_000
-"""What one core reads, normalises and packs in a second, roughly: only to tell minutes from seconds."""
-_TRIAL_PAYS_S = 60.0
-_TRIAL_STRIPS = 2
-"""For each worker, each way."""
 
 
 def run_work(

@@ -45,6 +45,7 @@ _LIGHTER = {
     "raw": ("do not compress, if there is room for it", "--compress none"),
 }
 """What makes writing lighter still, by how tiles are stored."""
+_HEADER = ("stage", "before", "time", "calls", "after", "time", "calls")
 
 
 @dataclass(frozen=True)
@@ -168,9 +169,6 @@ def _left(tables: StageTables, *, command: str) -> list[Finding]:
             command=f"{command} {_LIGHTER[tables.store][1]}" if packs else "",
         )
     ]
-
-
-_HEADER = ("stage", "before", "time", "calls", "after", "time", "calls")
 
 
 def render_tile_profile(record: Mapping[str, Any]) -> str:

@@ -41,6 +41,7 @@ _MOST_ROWS = 16
 _ROOM_FOR_WHOLE_ROWS = 4
 _LOW_BLOCKS = 8
 """Blocks this many times lower than a window: decoding one of them twice is not worth larger strips."""
+STAGES = ("open", "read", "normalise", "mask", "write")
 
 
 @dataclass(frozen=True)
@@ -166,9 +167,6 @@ def reading_box(windows: Sequence[TileWindow], grid: Grid) -> Box:
     top, left = min(window.box.top for window in windows), min(window.box.left for window in windows)
     bottom, right = max(window.box.bottom for window in windows), max(window.box.right for window in windows)
     return Box(top, left, bottom - top, right - left).within(grid.height, grid.width)
-
-
-STAGES = ("open", "read", "normalise", "mask", "write")
 
 
 @dataclass(frozen=True)
