@@ -36,7 +36,7 @@ from unchoke.masks.draw_masks import UNFINISHED, MaskWork, SegmentPredictResult,
 from unchoke.masks.patches import PatchReader
 from unchoke.masks.predictor import EngineUse, OpenPredictor, PredictorSpec, open_predictor
 from unchoke.masks.segmenter import WHOLE
-from unchoke.masks.stitch import LIMIT_BYTES, StitchPlan, count_patches, plan_stitch
+from unchoke.masks.stitch import LIMIT_BYTES, count_patches, plan_stitch
 from unchoke.masks.trained_segmenter import TrainedSegmenter, load_segmenter
 from unchoke.masks.write_masks import PartStore
 from unchoke.runs.lookup import FoundRun, find_run
@@ -138,13 +138,9 @@ class Drawing:
         return [entry for entry in entries if entry is not None]
 
     def _work(self, facts: SceneFacts, depends_on: dict[str, Any]) -> MaskWork:
-        run, probabilities = self._found.record.run, self._probabilities
-        return MaskWork.of(facts, self._plan(facts), self._folder, depends_on=depends_on, probabilities=probabilities, run=run)
-
-    def _plan(self, facts: SceneFacts) -> StitchPlan:
         num_classes, limit_bytes = self._trained.num_classes, self._session.settings.memory_bytes
         usual = min(_LARGEST_LIMIT_BYTES, LIMIT_BYTES * max(1, num_classes // _CLASSES_AT_THE_USUAL_LIMIT))
-        return plan_stitch(
+        plan = plan_stitch(
             facts.grid.height,
             facts.grid.width,
             patch_px=self._trained.spec.patch_px,
@@ -152,6 +148,8 @@ class Drawing:
             num_classes=num_classes,
             limit_bytes=usual if limit_bytes is None else min(usual, max(LIMIT_BYTES, limit_bytes // 8)),
         )
+        run, probabilities = self._found.record.run, self._probabilities
+        return MaskWork.of(facts, plan, self._folder, depends_on=depends_on, probabilities=probabilities, run=run)
 
     def _make(self, works: Sequence[MaskWork], spec: PredictorSpec) -> dict[str, dict[str, Any]]:
         """The records of the masks that were made, by scene; with the seconds each took."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -96,8 +96,13 @@ def make_mask(
     `on_patches` hears how many patches were done. A scene that breaks while it is read is a `SceneError`; its parts stay.
     """
     batches = plan_batches(work.plan, todo, batch=batch)
-    predictions = _told(_predictions(work, batches, reader=reader, predictor=predictor), on_patches)
-    for band, values in blend_patches(work.plan, todo, predictions):
+
+    def predictions() -> Iterator[tuple[list[Box], Values]]:
+        for boxes, values in _predictions(work, batches, reader=reader, predictor=predictor):
+            on_patches(len(boxes))
+            yield boxes, values
+
+    for band, values in blend_patches(work.plan, todo, predictions()):
         parts.save(band, to_part(values, probabilities=work.files.probabilities is not None))
     names = predictor.trained.class_names
     counts = write_masks(work.plan, parts, grid=work.facts.grid, class_names=names, files=work.files)
@@ -105,14 +110,6 @@ def make_mask(
     atomic.write_json(work.record_file, record)
     parts.remove()
     return record
-
-
-def _told(
-    predictions: Iterable[tuple[list[Box], Values]], on_patches: Callable[[int], None]
-) -> Iterator[tuple[list[Box], Values]]:
-    for boxes, values in predictions:
-        on_patches(len(boxes))
-        yield boxes, values
 
 
 def _record(work: MaskWork, counts: dict[str, int]) -> dict[str, Any]:
@@ -134,8 +131,8 @@ def _record(work: MaskWork, counts: dict[str, int]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Encoded:
-    """Patches read: those in `shown` have valid pixels, and `rows` are theirs."""
+class _PatchBatch:
+    """Patches that were read: those in `shown` have valid pixels, and `rows` are theirs."""
 
     boxes: list[Box]
     valid: NDArray[np.bool_]
@@ -146,41 +143,31 @@ class _Encoded:
 def _predictions(
     work: MaskWork, batches: Iterable[list[Box]], *, reader: PatchReader, predictor: OpenPredictor
 ) -> Iterator[tuple[list[Box], Values]]:
-    """The probabilities of every patch, in order; not-a-number where a pixel is not valid. Later batches are read meanwhile."""
+    """The probabilities of every patch, in order; not-a-number where a pixel is not valid. Later batches are read meanwhile.
 
-    def encode(boxes: list[Box]) -> _Encoded:
-        return _encode(work.scene_id, boxes, reader, predictor)
+    Patches without a single valid pixel, such as those in the black corners of a scene, are not shown to the network.
+    """
 
-    for encoded in map_ahead(encode, batches, threads=min(predictor.threads, READ_AHEAD), ahead=READ_AHEAD):
-        yield encoded.boxes, _decode(work, encoded, predictor)
+    def encode(boxes: list[Box]) -> _PatchBatch:
+        read = [reader.read(work.scene_id, box) for box in boxes]
+        valid = np.stack([one for _, one in read])
+        shown = np.flatnonzero(valid.any(axis=(1, 2)))
+        rows = predictor.encode(np.stack([read[place][0] for place in shown])) if len(shown) else None
+        return _PatchBatch(boxes, valid, shown, rows)
 
-
-def _encode(scene_id: str, boxes: list[Box], reader: PatchReader, predictor: OpenPredictor) -> _Encoded:
-    """Patches without a single valid pixel, such as those in the black corners of a scene, are not shown to the network."""
-    read = [reader.read(scene_id, box) for box in boxes]
-    valid = np.stack([one for _, one in read])
-    shown = np.flatnonzero(valid.any(axis=(1, 2)))
-    rows = predictor.encode(np.stack([read[place][0] for place in shown])) if len(shown) else None
-    return _Encoded(boxes, valid, shown, rows)
-
-
-def _decode(work: MaskWork, encoded: _Encoded, predictor: OpenPredictor) -> Values:
     plan = work.plan
-    values = np.full((len(encoded.boxes), plan.num_classes, plan.patch_px, plan.patch_px), np.nan, np.float32)
-    if encoded.rows is not None:
-        predicted = predictor.decode(encoded.rows)
-        if not np.isfinite(predicted).all():
-            raise _not_numbers(work)
-        values[encoded.shown] = np.where(encoded.valid[encoded.shown][:, None], predicted, np.float32(np.nan))
-    return values
-
-
-def _not_numbers(work: MaskWork) -> DataError:
-    return DataError(
-        f"the network gives no numbers for scene {work.scene_id}",
-        why="some of its outputs are infinite or not a number, which blending would spread",
-        try_="train again with --train-precision f32; or look for values in the scene that no training scene had",
-    )
+    for batch in map_ahead(encode, batches, threads=min(predictor.threads, READ_AHEAD), ahead=READ_AHEAD):
+        values = np.full((len(batch.boxes), plan.num_classes, plan.patch_px, plan.patch_px), np.nan, np.float32)
+        if batch.rows is not None:
+            predicted = predictor.decode(batch.rows)
+            if not np.isfinite(predicted).all():
+                raise DataError(
+                    f"the network gives no numbers for scene {work.scene_id}",
+                    why="some of its outputs are infinite or not a number, which blending would spread",
+                    try_="train again with --train-precision f32; or look for values in the scene that no training scene had",
+                )
+            values[batch.shown] = np.where(batch.valid[batch.shown][:, None], predicted, np.float32(np.nan))
+        yield batch.boxes, values
 
 
 @dataclass(frozen=True)
@@ -201,16 +188,7 @@ class SegmentPredictResult:
         return not any(finding.severity == "error" for finding in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "run": self.run,
-            "folder": str(self.folder),
-            "masks": self.masks,
-            "findings": [finding.to_dict() for finding in self.findings],
-            "choices": [choice.to_dict() for choice in self.choices],
-            "timings": self.timings,
-            "patches": self.patches,
-            "memory": self.memory,
-        }
+        return {**asdict(self), "folder": str(self.folder)}
 
     def to_text(self) -> str:
         lines = [_mask_line(mask) for mask in self.masks[:_SHOWN]]

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+Colour = tuple[int, int, int]
 Picture = NDArray[np.uint8]
 Mask = NDArray[np.uint8]
 IGNORED = 255
@@ -26,7 +27,6 @@ _WRONG_BACKGROUND: Colour = (17, 17, 17)
 _HATCH: tuple[Colour, Colour] = ((208, 208, 208), (176, 176, 176))
 _HATCH_PX = 3
 _GREY_STEP = 24  # few shades: enough to find one's way, and small as a file
-Colour = tuple[int, int, int]
 BACKGROUND: Colour = (232, 228, 218)
 _OKABE_ITO: tuple[Colour, ...] = (
     (0, 114, 178),

@@ -178,23 +178,16 @@ def measure_standard(parts: Iterable[tuple[NDArray[np.float32], NDArray[np.bool_
     count, mean, squares = 0, np.zeros(num_bands), np.zeros(num_bands)
     for bands, valid in parts:
         values = bands[:, valid].astype(np.float64)
-        if values.shape[1]:
-            count, mean, squares = _merged(count, mean, squares, values)
+        if added := values.shape[1]:
+            # sums of squared distances are merged: exact where plain sums of squares would cancel
+            total, its_mean = count + added, values.mean(axis=1)
+            its_squares = ((values - its_mean[:, None]) ** 2).sum(axis=1)
+            shift = its_mean - mean
+            squares = squares + its_squares + shift**2 * (count * added / total)
+            count, mean = total, mean + shift * (added / total)
     std = np.sqrt(squares / max(count, 1))
     std[std <= 1e-12 * np.maximum(1.0, np.abs(mean))] = 1.0
     return BandStandard(tuple(mean.tolist()), tuple(std.tolist()))
-
-
-def _merged(
-    count: int, mean: NDArray[np.float64], squares: NDArray[np.float64], values: NDArray[np.float64]
-) -> tuple[int, NDArray[np.float64], NDArray[np.float64]]:
-    """Count, mean and sum of squared distances with `values` (B, n) added: exact where plain sums of squares would cancel."""
-    added = values.shape[1]
-    total = count + added
-    its_mean = values.mean(axis=1)
-    its_squares = ((values - its_mean[:, None]) ** 2).sum(axis=1)
-    shift = its_mean - mean
-    return total, mean + shift * (added / total), squares + its_squares + shift**2 * (count * added / total)
 
 
 def pixels_key(facts: SceneFacts) -> str:

@@ -19,7 +19,6 @@ from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError, MachineError, list_some
 from unchoke.core.findings import Finding
 from unchoke.core.fingerprint import digest, hash_int
-from unchoke.core.settings import Settings
 from unchoke.core.units import format_bytes, format_count
 from unchoke.features.cut import NONE
 from unchoke.features.prepare_engine import OF_PYRAMIDS, refuse_unknown_precision
@@ -151,7 +150,13 @@ def prepare_patches(session: Session) -> PatchMaterial:
     facts = _without(session, facts, broken)
     patch_px, overlap_px = choose_sizes(session, facts)
     with session.stage("encoder", settings.encoder):
-        module, spec = _open_pyramid(settings, num_bands=facts[0].num_bands, patch_px=patch_px)
+        module, spec = load_pyramid(
+            settings.encoder,
+            weights=Path(settings.weights) if settings.weights else None,
+            num_bands=facts[0].num_bands,
+            patch_px=patch_px,
+            strides=tuple(settings.strides),
+        )
     patches = plan_patches(facts, patch_px=patch_px, overlap_px=overlap_px)
     kept, lost = keep_masks(session, folder, facts, patches, source, pool=pool, patch_px=patch_px)
     facts = _without(session, facts, lost)
@@ -196,13 +201,6 @@ def _without(session: Session, facts: list[SceneFacts], broken: Sequence[Finding
             try_="mend the files named above and run the same command again",
         )
     return kept
-
-
-def _open_pyramid(settings: Settings, *, num_bands: int, patch_px: int) -> tuple[nn.Module, PyramidSpec]:
-    weights = Path(settings.weights) if settings.weights else None
-    return load_pyramid(
-        settings.encoder, weights=weights, num_bands=num_bands, patch_px=patch_px, strides=tuple(settings.strides)
-    )
 
 
 def _standard(

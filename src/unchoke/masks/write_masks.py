@@ -186,18 +186,15 @@ def _assemble(plan: StitchPlan, parts: PartStore, grid: Grid, class_names: Seque
         chances = None
         if to.probabilities is not None:
             chances = stack.enter_context(_create(to.probabilities, plan, grid, count=plan.num_classes, predictor=2))
-            _describe_probabilities(chances, class_names)
+            chances.scales = (1 / PROBABILITY_STEPS,) * len(class_names)
+            chances.descriptions = tuple(class_names)
         for band in plan.bands():
             part = parts.load(band)
-            _write_part(part, band, classes, chances)
+            classes.write(part.classes, 1, window=_window(band))
+            if chances is not None:
+                chances.write(part.probabilities, window=_window(band))
             counts += np.bincount(part.classes.ravel(), minlength=256)
     return counts
-
-
-def _write_part(part: MaskPart, band: Box, classes: DatasetWriter, chances: DatasetWriter | None) -> None:
-    classes.write(part.classes, 1, window=_window(band))
-    if chances is not None:
-        chances.write(part.probabilities, window=_window(band))
 
 
 def _create(file: Path, plan: StitchPlan, grid: Grid, *, count: int, predictor: int) -> DatasetWriter:
@@ -232,11 +229,6 @@ def _describe_classes(file: DatasetWriter, class_names: Sequence[str]) -> None:
     file.write_colormap(1, {**colours, NO_CLASS: (0, 0, 0, 0)})
     file.set_band_description(1, "class")
     file.update_tags(**{f"class_{number}": name for number, name in enumerate(class_names)})
-
-
-def _describe_probabilities(file: DatasetWriter, class_names: Sequence[str]) -> None:
-    file.scales = (1 / PROBABILITY_STEPS,) * len(class_names)
-    file.descriptions = tuple(class_names)
 
 
 def _finish(

@@ -185,7 +185,9 @@ class _Evaluation:
                 return _apply(_LOGIC[type(node.op)], self.value(node.left), self.value(node.right))
             case ast.BinOp():
                 left, right = self.value(node.left), self.value(node.right)
-                result = left**right if _is_power_of_array(node.op, left) else _apply(_ARITHMETIC[type(node.op)], left, right)
+                # NumPy squares arrays by another way than its general power, which is slower and may differ in the last bit
+                is_power = isinstance(node.op, ast.Pow) and isinstance(left, np.ndarray)
+                result = left**right if is_power else _apply(_ARITHMETIC[type(node.op)], left, right)
                 return self._checked(result) if isinstance(node.op, _UNBOUNDED) else result
             case ast.UnaryOp(op=ast.USub()):
                 return _apply(np.negative, self.value(node.operand))
@@ -220,11 +222,6 @@ def _apply(function: np.ufunc, *values: Value) -> Value:
     """Plain numbers stay plain, so that they take the arrays' precision, as they do when the formula is typed into NumPy."""
     result: Any = function(*values)
     return result if isinstance(result, np.ndarray) else result.item()
-
-
-def _is_power_of_array(operator: ast.operator, base: Value) -> bool:
-    """NumPy squares arrays by another way than its general power, which is slower and may differ in the last bit."""
-    return isinstance(operator, ast.Pow) and isinstance(base, np.ndarray)
 
 
 def _binary(function: np.ufunc) -> Callable[[Value, Value], Value]:

@@ -68,9 +68,14 @@ def inspect_scene(
     stamps = _stamp(scene)
     opened = _open_bands(scene, bands, pool)
     _require_one_crs(opened)
-    own = _own_grids(opened)
     paths = {one.band.name: one.band.path for one in opened}
-    chosen = choose_grid(own, _spelled(grid, own), paths=paths)
+    if opened[0].placed:
+        crs = _as_wkt(opened[0].crs)
+        own = {one.band.name: Grid(one.size[1], one.size[0], one.transform, crs) for one in opened}
+    else:
+        own = scale_to_pixels({one.band.name: one.size for one in opened}, paths=paths)
+    position = find_band(grid, list(own))  # a band's name as the files spell it; anything else as it is
+    chosen = choose_grid(own, grid if position is None else list(own)[position], paths=paths)
     facts = tuple(_band_facts(one, own[one.band.name], chosen) for one in opened)
     label = _inspect_label(scene.label, opened[0], chosen, pool) if scene.label is not None else None
     content = digest([[os.path.basename(stamp.path), stamp.size_bytes, stamp.mtime_ns] for stamp in stamps])  # noqa: PTH119
@@ -255,22 +260,8 @@ def _spell_crs(opened: _BandHeader) -> str:
     return str(opened.crs.to_string())[:80]
 
 
-def _own_grids(opened: Sequence[_BandHeader]) -> dict[str, Grid]:
-    if not opened[0].placed:
-        paths = {one.band.name: one.band.path for one in opened}
-        return scale_to_pixels({one.band.name: one.size for one in opened}, paths=paths)
-    crs = _as_wkt(opened[0].crs)
-    return {one.band.name: Grid(one.size[1], one.size[0], one.transform, crs) for one in opened}
-
-
 def _as_wkt(crs: Any) -> str:
     return str(crs.to_wkt()) if crs is not None else ""
-
-
-def _spelled(grid: str, own: dict[str, Grid]) -> str:
-    """A band's name as the files spell it; anything else as it is."""
-    position = find_band(grid, list(own))
-    return grid if position is None else list(own)[position]
 
 
 def _band_facts(opened: _BandHeader, own: Grid, grid: Grid) -> BandFacts:

@@ -144,12 +144,12 @@ def refuse_repeats(names: Sequence[str]) -> None:
 
 def natural_order(names: Iterable[str]) -> list[str]:
     """B1, B2, …, B8, B8A, B9, B10: numbers by their value."""
-    return sorted(names, key=_natural_key)
 
+    def key(name: str) -> tuple[list[tuple[int, int, str]], str]:
+        parts = _PARTS.findall(name.lower())
+        return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts], name
 
-def _natural_key(name: str) -> tuple[list[tuple[int, int, str]], str]:
-    parts = _PARTS.findall(name.lower())
-    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts], name
+    return sorted(names, key=key)
 
 
 def unique_ids(names: Sequence[tuple[str, str]]) -> list[str]:
@@ -322,15 +322,8 @@ def match_labels(scenes: Sequence[Scene], folder: Path) -> list[str | None]:
         stem = stem_of(Path(entry.relative).name)
         for name in {stem, _LABEL_WORD.sub("", stem)}:
             by_name[name.lower()].append(entry.path)
-    return [_match(scene, by_name) for scene in scenes]
-
-
-def _match(scene: Scene, by_name: dict[str, list[str]]) -> str | None:
-    for name in _names_of(scene):
-        found = by_name.get(name.lower(), [])
-        if len(found) == 1:
-            return found[0]
-    return None
+    hits = [[by_name.get(name.lower(), []) for name in _names_of(scene)] for scene in scenes]
+    return [next((paths[0] for paths in found if len(paths) == 1), None) for found in hits]
 
 
 def _names_of(scene: Scene) -> list[str]:

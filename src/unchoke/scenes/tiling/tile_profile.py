@@ -173,13 +173,15 @@ def _left(tables: StageTables, *, command: str) -> list[Finding]:
 
 def render_tile_profile(record: Mapping[str, Any]) -> str:
     """The table, both ways timed without the profiler, what was found, and how to look closer."""
+    scenes = format_count(len(record["scenes"]), "scene")
+    lines = [("look", f"snakeviz {shlex.quote(path)}") for path in record["files"].values()]
     parts = [
-        _heading(record),
+        f"{format_count(record['windows'], 'window')} of {record['tile_px']} px from {scenes}, the same ones both ways",
         render_stages(record["before"], record["after"]),
         wrap(_timed(record), indent=""),
         wrap(_outputs(record), indent=""),
         render_findings(record["findings"]) if record["findings"] else "",
-        _tail(record),
+        "\n".join(f"{word:<8}{text}" for word, text in [*lines, ("next", record["next_command"])]),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -194,11 +196,6 @@ def render_stages(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[s
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, str, str]:
     return f"{row['share'] * 100:.1f} %", format_seconds(row["seconds"]), f"{row['calls']:,}" if row["calls"] else "-"
-
-
-def _heading(record: Mapping[str, Any]) -> str:
-    scenes = format_count(len(record["scenes"]), "scene")
-    return f"{format_count(record['windows'], 'window')} of {record['tile_px']} px from {scenes}, the same ones both ways"
 
 
 def _timed(record: Mapping[str, Any]) -> str:
@@ -217,9 +214,3 @@ def _outputs(record: Mapping[str, Any]) -> str:
     if record["equal"] is None:
         return f"{size}; they hold the files' own numbers, so there is nothing to compare."
     return f"{size}; {'every band and mask is equal' if record['equal'] else 'bands or masks DIFFER'}."
-
-
-def _tail(record: Mapping[str, Any]) -> str:
-    lines = [("look", f"snakeviz {shlex.quote(path)}") for path in record["files"].values()]
-    lines.append(("next", record["next_command"]))
-    return "\n".join(f"{word:<8}{text}" for word, text in lines)

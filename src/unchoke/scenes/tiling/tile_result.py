@@ -67,28 +67,13 @@ class TileResult:
         return not self.dry_run and self.num_run == 0
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "ok": self.ok,
-            "tiles": self.tiles,
-            "skipped": self.skipped,
-            "size_bytes": self.size_bytes,
-            "manifest": str(self.manifest),
-            "workspace": str(self.workspace),
-            "already_done": self.already_done,
-            "dry_run": self.dry_run,
-            "num_strips": self.num_strips,
-            "num_run": self.num_run,
-            "scenes": [asdict(scene) for scene in self.scenes],
-            "splits": self.splits,
-            "stages": [asdict(stage) for stage in self.stages],
-            "timings": self.timings,
-            "findings": [finding.to_dict() for finding in self.findings],
-            "set_aside": [entry.to_dict() for entry in self.set_aside],
-            "choices": [choice.to_dict() for choice in self.choices],
-        }
+        made = {name: value for name, value in asdict(self).items() if name not in ("data", "has_mask")}
+        paths = {"manifest": str(self.manifest), "workspace": str(self.workspace)}
+        return {"ok": self.ok, "already_done": self.already_done, **made, **paths}
 
     def to_text(self) -> str:
-        blocks = [self._scenes_text(), self._stages_text(), self._findings_text(), self._ending()]
+        findings = render_findings(rank(self.findings)) if self.findings else ""
+        blocks = [self._scenes_text(), self._stages_text(), findings, self._ending()]
         return "\n\n".join(block for block in blocks if block)
 
     def _scenes_text(self) -> str:
@@ -105,9 +90,6 @@ class TileResult:
     def _stages_text(self) -> str:
         rows = [(one.stage, format_seconds(one.seconds), f"{100 * one.share:.0f} %", f"{one.calls:,}") for one in self.stages]
         return columns(rows, header=("stage", "time of all workers", "share", "calls"), right=(1, 2, 3)) if rows else ""
-
-    def _findings_text(self) -> str:
-        return render_findings(rank(self.findings)) if self.findings else ""
 
     def _ending(self) -> str:
         if self.dry_run:
