@@ -76,7 +76,7 @@ class MaskWork:
 
     def open_parts(self, *, batch: int) -> PartStore:
         """The bands that are finished; other sizes of batches and bands round otherwise, or lie elsewhere, and are not mixed."""
-        made_from = digest([self.made_from, batch, self.plan.to_dict()])
+        made_from = digest([self.made_from, batch, asdict(self.plan)])
         folder = self.files.classes.parent / UNFINISHED / self.scene_id
         return PartStore(folder, made_from=made_from, probabilities=self.files.probabilities is not None)
 

@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, groupby, islice
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,9 +46,6 @@ class StitchPlan:
     num_classes: int
     strip_px: int
     band_px: int
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
     @property
     def block_px(self) -> int:

@@ -118,7 +118,7 @@ class HandlePool:
         self._given_limit = limit
         self._inherited: list[object] = []
         self._start()
-        _remember_for_forks(self)
+        _pools_of_this_process().add(self)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"limit": self._given_limit}
@@ -199,7 +199,8 @@ class HandlePool:
                 return handle
             if handle is not None:
                 self._drop(key)
-            self._drop_orphans()
+            for orphan in [other for other, one in self._handles.items() if one.orphaned]:
+                self._drop(orphan)
             self._make_room(cost)
             self._used += cost
         try:
@@ -242,10 +243,6 @@ class HandlePool:
             if self._handles[key].uses == 0:
                 self._drop(key)
 
-    def _drop_orphans(self) -> None:
-        for key in [key for key, handle in self._handles.items() if handle.orphaned]:
-            self._drop(key)
-
     def _drop(self, key: _Key) -> None:
         """Take a dataset out of the pool and close it, now or when its last use ends. The caller holds the lock."""
         handle = self._handles.pop(key)
@@ -278,19 +275,15 @@ def _open_dataset(path: str, onto: Grid | None, resampling: str) -> tuple[Any, A
     """(dataset, None), or (virtual dataset on the grid, the file's own)."""
     source = rasterio.open(path)
     try:
-        _refuse_disguise(path, source.driver)
+        # a picture by its name must be one, and no description that leads GDAL to other files or into the network
+        if suffix_of(path) in IMAGE_SUFFIXES and source.driver not in _DRIVERS:
+            raise unreadable(path, f"its content is of the kind {source.driver}, which its name does not say")
         if onto is None:
             return source, None
         return _warp(source, onto, resampling), source
     except BaseException:
         source.close()
         raise
-
-
-def _refuse_disguise(path: str, driver: str) -> None:
-    """A file with the name of a picture must be one, and not a description that leads GDAL to other files or into the network."""
-    if suffix_of(path) in IMAGE_SUFFIXES and driver not in _DRIVERS:
-        raise unreadable(path, f"its content is of the kind {driver}, which its name does not say")
 
 
 def _warp(source: Any, onto: Grid, resampling: str) -> Any:
@@ -306,17 +299,13 @@ def _warp(source: Any, onto: Grid, resampling: str) -> Any:
 
 @cache
 def _pools_of_this_process() -> weakref.WeakSet[HandlePool]:
+    """Every pool. A fork may happen while another thread holds a pool's lock: the child's only thread renews it at once."""
     pools: weakref.WeakSet[HandlePool] = weakref.WeakSet()
+
+    def renew() -> None:
+        for pool in list(pools):
+            pool._restart_after_fork()
+
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_renew_pools)
+        os.register_at_fork(after_in_child=renew)
     return pools
-
-
-def _renew_pools() -> None:
-    for pool in list(_pools_of_this_process()):
-        pool._restart_after_fork()
-
-
-def _remember_for_forks(pool: HandlePool) -> None:
-    """A fork may happen while another thread holds the pool's lock: the child's only thread renews it before anything else."""
-    _pools_of_this_process().add(pool)

@@ -93,15 +93,12 @@ def _encode_member(name: str, array: NDArray[Any], compress: Compress) -> _Membe
     size_bytes = len(header) + data.nbytes
     if compress == "none" or data.nbytes < _WORTH_PACKING_BYTES:
         return _Member(file_name, [header, data], crc, size_bytes, size_bytes, _STORED)
-    packer = _packer(compress)
+    if compress == "isal":
+        packer = _isal().compressobj(ISAL_LEVEL, _DEFLATED, _RAW_DEFLATE, _ISAL_BUFFER)
+    else:
+        packer = zlib.compressobj(_ZLIB_LEVEL, zlib.DEFLATED, _RAW_DEFLATE)
     packed = [packer.compress(header), packer.compress(data), packer.flush()]
     return _Member(file_name, packed, crc, sum(map(len, packed)), size_bytes, _DEFLATED)
-
-
-def _packer(compress: Compress) -> Any:
-    if compress == "isal":
-        return _isal().compressobj(ISAL_LEVEL, _DEFLATED, _RAW_DEFLATE, _ISAL_BUFFER)
-    return zlib.compressobj(_ZLIB_LEVEL, zlib.DEFLATED, _RAW_DEFLATE)
 
 
 def _isal() -> ModuleType:

@@ -2,7 +2,7 @@
 
 A box equals the same part of the whole, for resampled bands too. Each band is read with one call per box, straight into the
 result, so a box that follows the files' blocks (`block_rows`) decodes each block once. A file that breaks while it is read, or
-is not the one that was inspected, raises a `SceneError` that names it. Normalising and masks are done in `unchoke.scenes`.
+is not the one that was inspected, raises a `SceneError` that names it. Normalising is done by `scale`, masks by `mask_sources`.
 """
 
 from __future__ import annotations

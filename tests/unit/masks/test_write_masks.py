@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -209,7 +210,7 @@ def test_gdalinfo_finds_the_place_too(written: MaskFiles) -> None:
 
 
 def test_the_same_parts_give_the_same_bytes_in_blocks_of_any_size(written: MaskFiles, tmp_path: Path) -> None:
-    other = StitchPlan(**{**PLAN.to_dict(), "strip_px": 256, "band_px": 768})
+    other = replace(PLAN, strip_px=256, band_px=768)
     for number, plan in enumerate((PLAN, other)):
         files = plan_files(tmp_path / str(number), "scene", MAP, probabilities=True)
         write_masks(plan, fill(tmp_path / f"parts{number}", plan), grid=MAP, class_names=NAMES, files=files)

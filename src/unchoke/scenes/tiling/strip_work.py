@@ -13,12 +13,10 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from unchoke.core import atomic
-from unchoke.core.boxes import Box
 from unchoke.core.choices import Choice
 from unchoke.core.errors import MachineError
 from unchoke.core.events import Event, Progress
@@ -36,7 +34,7 @@ from unchoke.scenes.raster import raw_dtype
 from unchoke.scenes.scene_facts import SceneError
 from unchoke.scenes.tiling.shared_blocks import SharedRows
 from unchoke.scenes.tiling.tile_choices import choose_parallel
-from unchoke.scenes.tiling.tiles import StripResult, TileRecord, TileSpec, TileStrip, plan_strips, run_strip, shared_rows
+from unchoke.scenes.tiling.tiles import TileRecord, TileSpec, TileStrip, plan_strips, run_strip, shared_rows
 
 _FORMAT = 1
 """Goes up when the same scenes and settings give other bytes."""
@@ -73,7 +71,7 @@ class StripWork:
     @property
     def num_values(self) -> int:
         """Pixels of all bands: what the time it takes follows most."""
-        return _num_values(self.plan, self.strip)
+        return self.strip.box.height * self.strip.box.width * self.plan.spec.facts.num_bands
 
     @property
     def plain_bytes(self) -> int:
@@ -135,19 +133,18 @@ def plan_work(plans: Sequence[ScenePlan], *, fingerprint: str) -> dict[str, Stri
 
     Strips of one scene stay in order, so that those which share rows of blocks run close together.
     """
-    cost = {plan.key: max(_num_values(plan, strip) for strip in plan.strips) for plan in plans}
+
+    def largest(plan: ScenePlan) -> int:
+        return max(strip.box.height * strip.box.width for strip in plan.strips) * plan.spec.facts.num_bands
+
     jobs: dict[str, StripWork] = {}
     ordinal = 0
-    for plan in sorted(plans, key=lambda plan: (-cost[plan.key], plan.scene_id)):
+    for plan in sorted(plans, key=lambda plan: (-largest(plan), plan.scene_id)):
         for strip in plan.strips:
             job = _job(plan, strip, first=ordinal, fingerprint=fingerprint)
             jobs[job.job_id] = StripWork(job, plan, strip)
             ordinal += len(strip.windows)
     return jobs
-
-
-def _num_values(plan: ScenePlan, strip: TileStrip) -> int:
-    return strip.box.height * strip.box.width * plan.spec.facts.num_bands
 
 
 def num_values(work: Iterable[StripWork]) -> int:
@@ -228,27 +225,18 @@ class StripBody:
         tiles = [tile.to_dict() for tile in result.records]
         atomic.write_json(self.folder / job.output, {"failed": "", "path": "", "tiles": tiles})
         num_written = sum(not tile.skipped for tile in result.records)
-        return JobResult(num_written, info={"clocks": clocks(result), "body_s": round(time.perf_counter() - started_s, 6)})
-
-
-def clocks(result: StripResult) -> dict[str, list[float | int]]:
-    """Seconds and calls of each stage, for the record of the job."""
-    return {stage: [round(seconds, 6), result.calls.get(stage, 0)] for stage, seconds in result.seconds.items()}
+        clocks = {stage: [round(seconds, 6), result.calls.get(stage, 0)] for stage, seconds in result.seconds.items()}
+        return JobResult(num_written, info={"clocks": clocks, "body_s": round(time.perf_counter() - started_s, 6)})
 
 
 def load_strip(file: Path) -> StripRecord | None:
     """What a strip's artefact says; None for one that is gone or cannot be read, which the queue's checksum tells as well."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-        tiles = tuple(_tile_record(tile) for tile in found["tiles"])
+        tiles = tuple(TileRecord.from_dict(tile) for tile in found["tiles"])
         return StripRecord(tiles, str(found["failed"]), str(found["path"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def _tile_record(value: dict[str, Any]) -> TileRecord:
-    counts = {int(label): int(number) for label, number in value["class_counts"].items()}
-    return TileRecord(**{**value, "box": Box(*value["box"]), "class_counts": counts})
 
 
 def run_work(

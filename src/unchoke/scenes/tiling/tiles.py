@@ -189,6 +189,12 @@ class TileRecord:
         counts = {str(label): number for label, number in self.class_counts.items()}
         return {**vars(self), "box": list(self.box), "class_counts": counts}
 
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> TileRecord:
+        """What `to_dict` gave."""
+        counts = {int(label): int(number) for label, number in values["class_counts"].items()}
+        return cls(**{**values, "box": Box(*values["box"]), "class_counts": counts})
+
 
 @dataclass(frozen=True)
 class StripResult:

@@ -1,0 +1,59 @@
+"""Scenes opened for tiles, training and prediction alike: each fault has one code, and names the scene and the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from unchoke.core.errors import DataError
+from unchoke.core.settings import Settings
+from unchoke.scenes.handles import HandlePool
+from unchoke.scenes.open_scenes import measure_scales, open_scenes, set_aside
+from unchoke.scenes.scene_facts import SceneFacts
+from unchoke.scenes.scene_files import ScannedScenes
+
+MakeScene = Callable[..., SceneFacts]
+SESSION: Any = SimpleNamespace(settings=Settings(data="scenes"))
+
+
+def opened(pool: HandlePool, *facts: SceneFacts, same_bands: bool) -> tuple[list[str], list[tuple[str, str]]]:
+    scanned = ScannedScenes([one.scene for one in facts])
+    found, findings = open_scenes(SESSION, scanned, pool=pool, threads=2, same_bands=same_bands)
+    return [one.scene_id for one in found], [(finding.code, finding.severity) for finding in findings]
+
+
+def test_scenes_come_back_in_the_order_of_the_scan(make_scene: MakeScene, pool: HandlePool) -> None:
+    north, south = make_scene((2, 8, 8), name="north"), make_scene((2, 8, 8), name="south")
+    assert opened(pool, south, north, same_bands=True) == (["south", "north"], [])
+
+
+@pytest.mark.parametrize("same_bands", [True, False])
+def test_a_scene_that_cannot_be_read_is_set_aside_under_one_code(
+    make_scene: MakeScene, pool: HandlePool, same_bands: bool
+) -> None:
+    sound, broken = make_scene((1, 8, 8), name="sound"), make_scene((1, 8, 8), name="broken")
+    Path(broken.scene.paths[0]).write_bytes(b"no picture")
+    assert opened(pool, sound, broken, same_bands=same_bands) == (["sound"], [("broken-scene", "error")])
+    with pytest.raises(DataError, match="no scene in scenes") as caught:
+        opened(pool, broken, same_bands=same_bands)
+    assert broken.scene.paths[0] in caught.value.why
+
+
+def test_other_bands_are_said_for_tiles_and_set_aside_for_a_network(make_scene: MakeScene, pool: HandlePool) -> None:
+    scenes = [make_scene((2, 8, 8), name="a"), make_scene((2, 8, 8), name="b"), make_scene((1, 8, 8), name="c")]
+    assert opened(pool, *scenes, same_bands=False) == (["a", "b", "c"], [("bands-differ", "warning")])
+    assert opened(pool, *scenes, same_bands=True) == (["a", "b"], [("bands-differ", "error")])
+
+
+def test_a_scene_that_breaks_later_is_quarantined_with_the_file_to_blame(make_scene: MakeScene, pool: HandlePool) -> None:
+    sound, gone = make_scene((1, 8, 8), name="sound"), make_scene((1, 8, 8), name="gone")
+    Path(gone.scene.paths[0]).unlink()
+    scales, findings = measure_scales([sound, gone], "max", pool=pool, threads=0)
+    assert list(scales) == ["sound"]
+    entry, *others = set_aside([*findings, *findings])
+    assert (entry.sample_id, entry.path, entry.stage) == ("gone", gone.scene.paths[0], "scale")
+    assert entry.reason.startswith(f"{gone.scene.paths[0]} cannot be read") and not others
