@@ -242,7 +242,7 @@ class FoldsResult:
                 for fold, (run, size) in enumerate(zip(self.runs, sizes, strict=True))
             ],
             "over_folds": {name: asdict(one) for name, one in self.spreads().items()},
-            "pooled": self.pooled.to_dict(),
+            "pooled": to_jsonable(self.pooled),
         }
 
     def to_dict(self) -> dict[str, Any]:

@@ -194,7 +194,7 @@ def _judge_baseline(session: Session, material: PatchMaterial) -> dict[str, Any]
         scores = meter.finish()
         if scores.num_pixels and len(scores.per_class) > 1:
             row = scores.per_class[1]
-            found[split] = {"class": row["name"], "iou": row["iou"], "mean_iou": scores.mean_iou}
+            found[split] = {"class": row.name, "iou": row.iou, "mean_iou": scores.mean_iou}
     return {"baseline": found}
 
 

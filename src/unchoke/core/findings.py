@@ -53,7 +53,7 @@ class _Placed(Protocol):
 
 
 @dataclass(frozen=True)
-class Place:
+class CodeLine:
     """A line of the user's code."""
 
     file: str = ""
@@ -61,7 +61,7 @@ class Place:
     function: str = ""
 
     @classmethod
-    def of(cls, row: _Placed) -> Place:
+    def of(cls, row: _Placed) -> CodeLine:
         return cls(row.file, row.line, row.function)
 
 
@@ -74,7 +74,7 @@ class Cause:
     saved_s: float
     message: str
     fix: str
-    place: Place = field(default_factory=Place)
+    place: CodeLine = field(default_factory=CodeLine)
     evidence: dict[str, Any] = field(default_factory=dict)
     edit: str = ""
     """What to write instead, or the command that does it."""

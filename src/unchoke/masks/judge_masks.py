@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unchoke.core.boxes import Box
+from unchoke.core.record import ClassRecord
 from unchoke.masks.mask_objective import IGNORE
 from unchoke.masks.patches import Patch
 from unchoke.masks.stitch import plan_stitch, stitch
@@ -34,7 +35,7 @@ class MaskScores:
     mean_iou: float | None
     macro_f1: float | None
     pixel_accuracy: float | None
-    per_class: list[dict[str, Any]]
+    per_class: list[ClassRecord]
     confusion: list[list[int]]
 
     @property
@@ -49,7 +50,7 @@ class MaskScores:
             "pixel_accuracy": self.pixel_accuracy,
         }
         for row in self.per_class:
-            found |= {f"iou/{row['name']}": row["iou"], f"f1/{row['name']}": row["f1"]}
+            found |= {f"iou/{row.name}": row.iou, f"f1/{row.name}": row.f1}
         return found
 
 
@@ -71,17 +72,17 @@ class MaskMeter:
             return MaskScores(None, None, None, [], confusion.tolist())
         truths, claims, rates = confusion.sum(axis=1), confusion.sum(axis=0), class_rates(confusion)
         seen = {"iou": truths + claims, "f1": truths + claims, "precision": claims, "recall": truths}
-        rows: list[dict[str, Any]] = [
-            {
-                "name": name,
+        rows = [
+            ClassRecord(
+                name=name,
+                support=int(truths[place]),
                 **{key: float(rates[key][place]) if counts[place] else None for key, counts in seen.items()},
-                "support": int(truths[place]),
-            }
+            )
             for place, name in enumerate(self._names)
         ]
         return MaskScores(
-            mean_iou=_mean([row["iou"] for row in rows]),
-            macro_f1=_mean([row["f1"] for row in rows]),
+            mean_iou=_mean([row.iou for row in rows]),
+            macro_f1=_mean([row.f1 for row in rows]),
             pixel_accuracy=float(np.trace(confusion) / confusion.sum()),
             per_class=rows,
             confusion=confusion.tolist(),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
-from unchoke.core.findings import NOTED_SHARE, WORTH_SHARE, Cause, Finding, Place, per
+from unchoke.core.findings import NOTED_SHARE, WORTH_SHARE, Cause, CodeLine, Finding, per
 from unchoke.core.record import RunRecord
 from unchoke.core.timeline import Timeline
 from unchoke.core.units import format_count, format_seconds
@@ -58,8 +58,8 @@ class RunFacts:
         return self.train.wall_s - self.train.seconds(*_AROUND)
 
     @property
-    def place(self) -> Place:
-        return Place(self.record.data.source)
+    def place(self) -> CodeLine:
+        return CodeLine(self.record.data.source)
 
     def command(self, option: str, value: Any = None) -> str:
         """The run's own command with one option changed, or without it."""
@@ -152,7 +152,7 @@ def slow_evaluation(run: RunFacts) -> Iterator[Cause]:
         f"evaluation took {format_seconds(spent_s)} in batches of {batch}; the same samples take about {format_seconds(fair_s)} "
         "in the forward passes of training",
         "nothing is kept for gradients there, so larger batches fit",
-        Place(),
+        CodeLine(),
         {"evaluate_s": spent_s, "forward_s": fair_s, "eval_batch": batch, "samples": judged},
         run.command("--eval-batch", _EVAL_BATCH),
     )
@@ -170,7 +170,7 @@ def slow_checkpoint(run: RunFacts) -> Iterator[Cause]:
         spent_s - _CHECKPOINT_SHARE * run.train.wall_s,
         f"{format_count(calls, 'snapshot')} took {format_seconds(spent_s)}, {per(spent_s, run.train.wall_s):.0%} of the training",
         f"keep one every {_CHECKPOINT_EVERY_S} s: no more than that is done again after a kill",
-        Place(),
+        CodeLine(),
         {"checkpoint_s": spent_s, "snapshots": calls},
         run.command("--checkpoint-every", _CHECKPOINT_EVERY_S),
     )
@@ -187,7 +187,7 @@ def slow_copy(run: RunFacts) -> Iterator[Cause]:
         spent_s,
         f"copying batches to the device takes {per(spent_s, run.steps_s):.0%} of the steps' time",
         "pinned memory may make it faster: it is tried, and kept if it does; more than the copying cannot be gained",
-        Place(),
+        CodeLine(),
         {"copy_s": spent_s},
         run.tuning,
     )
@@ -204,7 +204,7 @@ def slow_augmentation(run: RunFacts) -> Iterator[Cause]:
         spent_s / 2,
         f"augmenting and normalising takes {per(spent_s, run.steps_s):.0%} of the steps' time",
         "augment less (which is another training: compare its score), or cache augmented views with --cut -4 --views 3",
-        Place(),
+        CodeLine(),
         {"prepare_s": spent_s, "augment": strength},
         run.command("--augment", "light"),
     )
@@ -246,7 +246,7 @@ def slow_engine(run: RunFacts) -> Iterator[Cause]:
         f"the frozen network ran in plain torch, {format_seconds(spent_s)}; OpenVINO was {_TORCH_TO_OPENVINO} times as fast "
         "where both were measured, on an x86 CPU",
         f"{'install it' if missing else 'leave the engine open'}: the fastest one is used whose numbers agree",
-        Place(),
+        CodeLine(),
         {"encode_s": spent_s, "engine": "torch"},
         "pip install 'unchoke[openvino]'" if missing else run.command("--engine"),
     )

@@ -10,7 +10,7 @@ import math
 import platform
 import shlex
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from unchoke import __version__
 from unchoke.core.findings import Finding
 from unchoke.core.fingerprint import digest_file
 from unchoke.core.record import (
+    CalibrationRecord,
+    ClassRecord,
     DataRecord,
     EncoderRecord,
     Interval,
@@ -124,21 +126,21 @@ class Judgement:
     """What judging gives a record. Only classes of photos have a calibration and mistakes, only values a scatter."""
 
     metrics: dict[str, dict[str, Interval]]
-    per_class: dict[str, list[dict[str, Any]]]
+    per_class: dict[str, list[ClassRecord]]
     confusion: dict[str, list[list[int]]]
-    calibration: dict[str, Any] | None = None
+    calibration: CalibrationRecord | None = None
     mistakes: list[MistakeRecord] = field(default_factory=list)
     scatter: list[ScatterRecord] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @classmethod
     def of_photos(cls, judged: Judged, material: Material) -> Judgement:
-        problem, test, calibration = material.learnable.problem, judged.scores.get("test"), judged.calibration
+        problem, test = material.learnable.problem, judged.scores.get("test")
         return cls(
             {split: scores.values for split, scores in judged.scores.items()},
             {"test": test.per_class} if test and test.per_class else {},
             {"test": test.confusion} if test and test.confusion else {},
-            {**asdict(calibration), "bins": calibration.bins_after} if calibration else None,
+            judged.calibration,
             worst_mistakes(judged, problem, material.learnable.frame),
             scatter(judged, problem),
             [note for scores in judged.scores.values() for note in scores.notes],

@@ -61,8 +61,8 @@ def test_every_labelled_pixel_of_a_split_is_judged_once() -> None:
     assert set(scores) == {"test"}
     assert scores["test"].num_pixels == (truth() != IGNORE).sum()
     assert scores["test"].mean_iou == pytest.approx(1)
-    assert [row["support"] for row in scores["test"].per_class] == [75 * 40, 75 * 40, 0]
-    assert scores["test"].per_class[2]["iou"] is None  # neither there nor claimed
+    assert [row.support for row in scores["test"].per_class] == [75 * 40, 75 * 40, 0]
+    assert scores["test"].per_class[2].iou is None  # neither there nor claimed
 
 
 def test_figures_per_class_are_those_counted_by_hand() -> None:
@@ -71,10 +71,10 @@ def test_figures_per_class_are_those_counted_by_hand() -> None:
     scores = judge(patches(lambda box: "val"), wrong)["val"]
     hit, missed = 55 * 40, 20 * 40
     assert scores.confusion == [[75 * 40, 0, 0], [missed, hit, 0], [0, 0, 0]]
-    assert scores.per_class[1]["iou"] == pytest.approx(hit / (hit + missed))
-    assert scores.per_class[1]["f1"] == pytest.approx(2 * hit / (2 * hit + missed))
-    assert scores.per_class[0]["precision"] == pytest.approx(3000 / (3000 + missed))
-    assert scores.metrics()["iou/water"] == scores.per_class[1]["iou"]
+    assert scores.per_class[1].iou == pytest.approx(hit / (hit + missed))
+    assert scores.per_class[1].f1 == pytest.approx(2 * hit / (2 * hit + missed))
+    assert scores.per_class[0].precision == pytest.approx(3000 / (3000 + missed))
+    assert scores.metrics()["iou/water"] == scores.per_class[1].iou
 
 
 def test_a_split_is_judged_by_its_own_patches_where_others_overlap() -> None:

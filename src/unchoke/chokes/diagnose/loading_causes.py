@@ -11,7 +11,7 @@ from pathlib import Path
 
 from unchoke.chokes.diagnose.training_figures import MAKING, TrainingFigures
 from unchoke.chokes.recording import CallRow
-from unchoke.core.findings import Cause, Place, per
+from unchoke.core.findings import Cause, CodeLine, per
 from unchoke.core.units import format_bytes, format_seconds
 
 _OVERSIZED = 4
@@ -37,7 +37,7 @@ def stat_per_sample(run: TrainingFigures) -> Iterator[Cause]:
         sum(run.around_s(one) for one in rows if one.function == row.function),
         f"{each:.1f} file-system checks (exists, stat) for every sample, {count:,} in all",
         "look the paths up once, in __init__: list each folder once, keep a dictionary from name to path, and use that",
-        Place.of(row),
+        CodeLine.of(row),
         {"checks_per_sample": each, "checks": count, "example": row.example, "remedy": "cached-stat"},
         "self.paths = {entry.name: entry.path for folder in reversed(folders) for entry in os.scandir(folder)}  # in __init__",
     )
@@ -57,7 +57,7 @@ def list_per_sample(run: TrainingFigures) -> Iterator[Cause]:
         f"a folder is listed {per(count, run.made_samples):.1f} times for every sample "
         f"({per(row.amount, row.count):,.0f} entries each time)",
         "list the folder once, in __init__, and keep a dictionary from what is looked up (an id, a stem) to the path",
-        Place.of(row),
+        CodeLine.of(row),
         {"listings_per_sample": per(count, run.made_samples), "entries": per(row.amount, row.count), "remedy": "cached-stat"},
         "self.files = {path.stem: path for path in Path(folder).iterdir()}  # in __init__",
     )
@@ -77,7 +77,7 @@ def oversized_decode(run: TrainingFigures) -> Iterator[Cause]:
             f"JPEGs of {px[0]}×{px[1]} are decoded in full, {ratio:.0f} times the {run.used_px:,} pixels that are used",
             "decode them smaller at once: JPEG can be decoded at a half, a quarter or an eighth of its size, which Pillow does "
             "with draft() before the pixels are loaded (they change a little by it)",
-            Place.of(row),
+            CodeLine.of(row),
             {"decoded_to_used": ratio, "divisor": divisor, "decode_s": row.seconds, "decodes": row.count, "remedy": "draft-jpeg"},
             f'image = Image.open(path); image.draft("RGB", ({side}, {side}))  # then convert and resize as before',
         )
@@ -103,7 +103,7 @@ def repeated_decode(run: TrainingFigures) -> Iterator[Cause]:
             f"{files:,} {kind} files were decoded {per(row.count, files):.1f} times each; in the size that is used they take "
             f"{format_bytes(room)} of memory",
             "decode every picture once (and shrink it to what is used), keep it as a uint8 array, and augment what is kept",
-            Place.of(row),
+            CodeLine.of(row),
             {"files": files, "decodes": row.count, "decode_s": row.seconds, "kept_bytes": room, "remedy": "cached-decode"},
             "self.pictures = [load(path) for path in self.paths]  # in __init__: decoded, in the size that is used, uint8",
         )
@@ -128,7 +128,7 @@ def reopened_file(run: TrainingFigures) -> Iterator[Cause]:
             f"{name} is opened {again:,.0f} times ({per(row.count, run.made_samples):.1f} per sample)",
             "open it once in every process, when the first sample is read, and keep the handle: not in __init__, handles do not "
             "survive being sent to workers",
-            Place.of(row),
+            CodeLine.of(row),
             {"opens": row.count, "files": row.distinct, "open_s": row.seconds, "read_s": reading_s, "remedy": "cached-rasters"},
             "if self.source is None: self.source = rasterio.open(path)  # in __getitem__; None in __init__"
             if row.kind == "raster_open"
@@ -148,7 +148,7 @@ def compressed_npz(run: TrainingFigures) -> Iterator[Cause]:
             f"every sample decompresses {format_bytes(per(row.amount, row.count))} of a compressed NPZ file "
             f"({format_seconds(per(row.seconds, row.count))} each)",
             "store the arrays uncompressed: np.save for one array a file, or np.savez instead of np.savez_compressed",
-            Place.of(row),
+            CodeLine.of(row),
             {"loads": row.count, "npz_s": row.seconds, "bytes_each": per(row.amount, row.count), "remedy": "cached-decode"},
             "np.save(path.with_suffix('.npy'), array)  # once; then np.load(path.with_suffix('.npy'))",
         )
@@ -167,7 +167,7 @@ def parsed_per_sample(run: TrainingFigures) -> Iterator[Cause]:
             f"{Path(row.example).name or 'a table'} is parsed {row.count:,} times, "
             f"{per(row.count, run.made_samples):.1f} times a sample ({format_seconds(per(row.seconds, row.count))} each)",
             "parse it once, in __init__, and keep what samples need as plain lists, arrays or dictionaries",
-            Place.of(row),
+            CodeLine.of(row),
             {"parses": row.count, "parse_s": row.seconds, "remedy": "cached-tables"},
             'table = pd.read_csv(path); self.labels = dict(zip(table["path"], table["label"]))  # in __init__',
         )
@@ -175,11 +175,11 @@ def parsed_per_sample(run: TrainingFigures) -> Iterator[Cause]:
 
 def python_transform(run: TrainingFigures) -> Iterator[Cause]:
     """Python bytecode that works on pixels one by one, as the stack sampler sees it."""
-    functions: dict[tuple[str, str], tuple[float, Place]] = {}
+    functions: dict[tuple[str, str], tuple[float, CodeLine]] = {}
     called = {(row.file, row.function) for row in run.calls("stat", "list", "csv")}
     for row, seconds in run.sampled(*MAKING[:1], stages=("python", "transform")):
         if row.file and (row.file, row.function) not in called and not _calls_at(run, row.file, row.line):
-            before_s, place = functions.get((row.file, row.function), (0.0, Place.of(row)))
+            before_s, place = functions.get((row.file, row.function), (0.0, CodeLine.of(row)))
             functions[row.file, row.function] = (before_s + seconds, place)
     for seconds, place in functions.values():
         runs_python = run.sampled_s("getitem", stages=("python",), file=place.file, function=place.function)
@@ -216,7 +216,7 @@ def transform_at_full_size(run: TrainingFigures) -> Iterator[Cause]:
         sum(run.cost_s(row) for row in large) * (1 - per(run.used_px, px)),
         f"{', '.join(names)} on {px:,.0f} pixels, {px / run.used_px:.0f} times as many as are used",
         "shrink the picture first, by the filter you use now, then blur and change colours, with a radius that shrinks alike",
-        Place.of(large[0]),
+        CodeLine.of(large[0]),
         {"transformed_to_used": px / run.used_px, "transform_s": sum(row.seconds for row in large), "names": names},
         "image = image.resize((size, size), Image.BILINEAR)  # then the filters; their radius times size / the width it had",
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from unchoke.chokes.diagnose.training_figures import TrainingFigures, loader_place
-from unchoke.core.findings import Cause, Place, per
+from unchoke.core.findings import Cause, CodeLine, per
 from unchoke.core.units import format_bytes, format_count, format_seconds
 
 _MANY_READS = 8
@@ -35,7 +35,7 @@ def host_sync(run: TrainingFigures) -> Iterator[Cause]:
         0.9 * max(lines_s, sum(row.seconds for row in rows)),
         f"{each:,.0f} numbers are read back from tensors in every step (.item(), .cpu(), .tolist()), {count:,} in all",
         "work on whole tensors and keep the results as tensors; read them once an epoch",
-        Place.of(most),
+        CodeLine.of(most),
         {"reads_per_step": each, "reads": count, "seconds": lines_s},
         "correct += (outputs.argmax(1) == labels).sum()  # a tensor; .item() once, after the epoch",
     )
@@ -58,7 +58,7 @@ def slow_checkpoint(run: TrainingFigures) -> Iterator[Cause]:
         f"{format_count(saves, 'checkpoint')} in {format_count(run.num_steps, 'step')}, "
         f"{format_seconds(per(spent_s, saves))} each, {format_bytes(written)} written in all",
         "save once an epoch, or every few minutes, and only what resuming needs",
-        Place.of(rows[0]),
+        CodeLine.of(rows[0]),
         {"saves": saves, "checkpoint_s": spent_s, "bytes": written},
         "save()  # after each epoch, not after each step; in long epochs: if time.monotonic() - saved_at > 300",
     )
@@ -94,7 +94,7 @@ def slow_evaluation(run: TrainingFigures) -> Iterator[Cause]:
         saved_s,
         f"evaluation {', '.join(word for word in said if word)}, and takes {per(spent_s, run.span_s):.0%} of the time",
         "evaluate once an epoch, under torch.inference_mode(), with batches at least as large as for training",
-        Place.of(sampled[0]) if sampled else loader_place(loader),
+        CodeLine.of(sampled[0]) if sampled else loader_place(loader),
         {
             "evaluate_s": spent_s,
             "passes_per_epoch": times,
@@ -119,7 +119,7 @@ def slow_logging(run: TrainingFigures) -> Iterator[Cause]:
     spent_s = max(sum(seconds for _, seconds in sampled) + other_s, sum(row.seconds for row in written))
     if not written and not sampled:
         return
-    place = Place.of(sampled[0][0]) if sampled else Place.of(written[0])
+    place = CodeLine.of(sampled[0][0]) if sampled else CodeLine.of(written[0])
     count = sum(row.count for row in written if row.kind == "write_open")
     yield Cause(
         "slow-logging",
@@ -148,7 +148,7 @@ def slow_line(run: TrainingFigures, found: Sequence[Cause]) -> Iterator[Cause]:
             f"{row.function or 'this line'} takes {format_seconds(per(seconds, run.num_steps))} a step beside the network "
             f"({row.stage})",
             "do it less often, outside the loop, or on whole tensors",
-            Place.of(row),
+            CodeLine.of(row),
             {"seconds": seconds, "stage": row.stage},
         )
         return

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from unchoke.chokes.diagnose.training_figures import TrainingFigures, made_at
 from unchoke.chokes.recording import Module
 from unchoke.chokes.watch.remedies import KEEP_FREED_MEMORY
-from unchoke.core.findings import Cause, Place, per
+from unchoke.core.findings import Cause, CodeLine, per
 from unchoke.core.units import format_bytes, format_count, format_seconds
 
 _TINY = 4
@@ -32,7 +32,7 @@ def anomaly_mode(run: TrainingFigures) -> Iterator[Cause]:
         0.5 * (run.total_s("forward_s") + run.total_s("backward_s")),
         "autograd's anomaly detection is on: each operation keeps a traceback, and each gradient is searched for NaN",
         "take it out; it is for finding where a NaN comes from, not for training",
-        Place(str(at[0]), int(at[1]), "") if at else run.step_place,
+        CodeLine(str(at[0]), int(at[1]), "") if at else run.step_place,
         {"forward_s": run.total_s("forward_s"), "backward_s": run.total_s("backward_s"), "remedy": "anomaly-off"},
         "torch.autograd.set_detect_anomaly(True)  # remove this line",
     )
@@ -182,7 +182,7 @@ def graph_kept(run: TrainingFigures) -> Iterator[Cause]:
         f"{format_bytes(max(0, grown_bytes))}{grown}",
         "keep numbers, not tensors with a graph, in everything that grows with the steps: loss.detach(), or loss.item() once an "
         "epoch",
-        Place(holder.get("file", ""), holder.get("line", 0), name) if holder else run.step_place,
+        CodeLine(holder.get("file", ""), holder.get("line", 0), name) if holder else run.step_place,
         {"kept": kept, "grown_bytes": grown_bytes, "grown_s": grown_s},
         f"{name}.append(loss.detach())" if holder else "total += loss.detach()",
     )
@@ -215,5 +215,5 @@ def _is_backbone(run: TrainingFigures, module: Module) -> bool:
     )
 
 
-def _module_place(run: TrainingFigures, module: Module) -> Place:
-    return Place(module.file, module.line, module.name or module.class_) if module.file else run.step_place
+def _module_place(run: TrainingFigures, module: Module) -> CodeLine:
+    return CodeLine(module.file, module.line, module.name or module.class_) if module.file else run.step_place

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from functools import cached_property
 
 from unchoke.chokes.recording import CallRow, LoaderRecord, Recording, StackRow, Steps
-from unchoke.core.findings import Place
+from unchoke.core.findings import CodeLine
 
 MAKING = ("getitem", "collate")
 _OWN = ("python", "transform", "other", "stat", "list", "open", "read")
@@ -128,10 +128,10 @@ class TrainingFigures:
         return sum(self.total_s(name) for name in ("forward_s", "backward_s", "optimizer_s"))
 
     @cached_property
-    def step_place(self) -> Place:
+    def step_place(self) -> CodeLine:
         """The line of the user's code under which most of the forward and backward was sampled."""
         rows = [row for row, _ in self.sampled("step", stages=("backward", "forward", "optimizer")) if row.file]
-        return Place.of(rows[0]) if rows else Place()
+        return CodeLine.of(rows[0]) if rows else CodeLine()
 
     @cached_property
     def busy_cores(self) -> float:
@@ -146,11 +146,11 @@ class TrainingFigures:
         return statistics.median(values) if values else 0.0
 
 
-def made_at(loader: LoaderRecord) -> Place:
+def made_at(loader: LoaderRecord) -> CodeLine:
     """The line that made the loader itself; where it is unknown, that of its samples."""
-    return Place(loader.made_file, loader.made_line, "DataLoader") if loader.made_file else loader_place(loader)
+    return CodeLine(loader.made_file, loader.made_line, "DataLoader") if loader.made_file else loader_place(loader)
 
 
-def loader_place(loader: LoaderRecord) -> Place:
+def loader_place(loader: LoaderRecord) -> CodeLine:
     """Where a loader's samples are made."""
-    return Place(loader.dataset_file, loader.dataset_line, f"{loader.dataset}.__getitem__")
+    return CodeLine(loader.dataset_file, loader.dataset_line, f"{loader.dataset}.__getitem__")

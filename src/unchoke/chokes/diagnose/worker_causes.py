@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from unchoke.chokes.diagnose.training_figures import MAKING, TrainingFigures, loader_place, made_at
-from unchoke.core.findings import Cause, Place, per
+from unchoke.core.findings import Cause, CodeLine, per
 from unchoke.core.units import format_bytes, format_seconds
 
 _LOADING_STAGES = {"stat", "list", "open", "read", "decode", "transform", "collate", "load"}
@@ -58,10 +58,10 @@ def slow_collate(run: TrainingFigures) -> Iterator[Cause]:
         )
 
 
-def _collate_place(run: TrainingFigures, file: str, line: int) -> Place:
+def _collate_place(run: TrainingFigures, file: str, line: int) -> CodeLine:
     """The line of collating that was sampled most, or where the function begins."""
     rows = [row for row, _ in run.sampled("collate") if row.file == file]
-    return Place.of(rows[0]) if rows else Place(file, line, "collate")
+    return CodeLine.of(rows[0]) if rows else CodeLine(file, line, "collate")
 
 
 def fat_handover(run: TrainingFigures) -> Iterator[Cause]:
@@ -143,7 +143,7 @@ def waiting(run: TrainingFigures, found: Sequence[Cause]) -> Iterator[Cause]:
         left_s * share,
         f"the step waits for workers, and {share:.0%} of making a sample is {row.stage} in {row.function}",
         f"make this line cheaper, or keep its results between epochs: {more}",
-        Place.of(row),
+        CodeLine.of(row),
         {"wait_s": loader.wait_s, "stage": row.stage, "share_of_loading": share},
         f"DataLoader(…, {more})" if loader.num_workers < run.cores else "",
     )

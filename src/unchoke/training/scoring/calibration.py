@@ -6,31 +6,15 @@ before and after. Predictions themselves never change: dividing by a temperature
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
+from unchoke.core.record import CalibrationRecord
 from unchoke.training.scoring.figures import ECE_BINS, expected_calibration_error, log_losses, reliability_bins
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 20.0
 MIN_VAL_SAMPLES = 20
 _GOLDEN = (5**0.5 - 1) / 2
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """Expected calibration error (ECE) and log loss before and after, and reliability bins for a diagram."""
-
-    temperature: float
-    reason: str
-    ece_before: float
-    ece_after: float
-    log_loss_before: float
-    log_loss_after: float
-    bins_before: list[dict[str, Any]]
-    bins_after: list[dict[str, Any]]
 
 
 def calibrate(
@@ -40,19 +24,20 @@ def calibrate(
     targets: NDArray[np.int64],
     *,
     num_bins: int = ECE_BINS,
-) -> Calibration:
+) -> CalibrationRecord:
     """Fit the temperature on val and judge it on the other split (which must not be empty)."""
     temperature, reason = fit_temperature(val_logits, val_targets)
     before, after = (reliability_bins(logits / scale, targets, num_bins=num_bins) for scale in (1.0, temperature))
-    return Calibration(
-        temperature,
-        reason,
-        expected_calibration_error(before),
-        expected_calibration_error(after),
-        _mean_log_loss(logits, targets, 1.0),
-        _mean_log_loss(logits, targets, temperature),
-        before,
-        after,
+    return CalibrationRecord(
+        temperature=temperature,
+        reason=reason,
+        ece_before=expected_calibration_error(before),
+        ece_after=expected_calibration_error(after),
+        log_loss_before=_mean_log_loss(logits, targets, 1.0),
+        log_loss_after=_mean_log_loss(logits, targets, temperature),
+        bins_before=before,
+        bins_after=after,
+        bins=after,
     )
 
 

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unchoke.core.record import BinRecord
+
 ECE_BINS = 15
 
 
@@ -93,7 +95,7 @@ def softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.asarray(shifted / shifted.sum(axis=1, keepdims=True), dtype=np.float32)
 
 
-def reliability_bins(logits: NDArray[Any], targets: NDArray[np.int64], *, num_bins: int = ECE_BINS) -> list[dict[str, Any]]:
+def reliability_bins(logits: NDArray[Any], targets: NDArray[np.int64], *, num_bins: int = ECE_BINS) -> list[BinRecord]:
     """Per bin of confidence: its edges, how many samples, their mean confidence and how many were right (None if empty)."""
     confidence, hits = confidences(logits), logits.argmax(axis=1) == targets
     numbers = bin_numbers(confidence, num_bins=num_bins)
@@ -101,19 +103,19 @@ def reliability_bins(logits: NDArray[Any], targets: NDArray[np.int64], *, num_bi
         np.bincount(numbers, weights=weights, minlength=num_bins) for weights in (None, confidence, hits.astype(float))
     )
     return [
-        {
-            "low": number / num_bins,
-            "high": (number + 1) / num_bins,
-            "count": int(counts[number]),
-            "confidence": float(sure[number] / counts[number]) if counts[number] else None,
-            "accuracy": float(right[number] / counts[number]) if counts[number] else None,
-        }
+        BinRecord(
+            low=number / num_bins,
+            high=(number + 1) / num_bins,
+            count=int(counts[number]),
+            confidence=float(sure[number] / counts[number]) if counts[number] else None,
+            accuracy=float(right[number] / counts[number]) if counts[number] else None,
+        )
         for number in range(num_bins)
     ]
 
 
-def expected_calibration_error(bins: list[dict[str, Any]]) -> float:
+def expected_calibration_error(bins: Sequence[BinRecord]) -> float:
     """The gap between confidence and accuracy, averaged over samples."""
-    total = sum(entry["count"] for entry in bins)
-    gaps = (abs(entry["confidence"] - entry["accuracy"]) * entry["count"] for entry in bins if entry["count"])
-    return float(sum(gaps) / total) if total else 0.0
+    total = sum(one.count for one in bins)
+    full = [(one.confidence, one.accuracy, one.count) for one in bins if one.confidence is not None and one.accuracy is not None]
+    return float(sum(abs(sure - right) * count for sure, right, count in full) / total) if total else 0.0

@@ -12,13 +12,13 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from unchoke.core.record import MistakeRecord, ScatterRecord
+from unchoke.core.record import CalibrationRecord, MistakeRecord, ScatterRecord
 from unchoke.photos.pixels.image import DecodeError, read_image
 from unchoke.photos.samples.sample_set import is_input
 from unchoke.reports.page import make_thumbnail
 from unchoke.training.data import FeatureSource, Problem
 from unchoke.training.heads.trained_head import TrainedHead
-from unchoke.training.scoring.calibration import Calibration, calibrate
+from unchoke.training.scoring.calibration import calibrate
 from unchoke.training.scoring.figures import softmax
 from unchoke.training.scoring.scores import Scores, score
 
@@ -36,11 +36,11 @@ class Judged:
     positions: dict[str, NDArray[np.int64]]
     outputs: dict[str, NDArray[np.float32]]
     scores: dict[str, Scores]
-    calibration: Calibration | None
+    calibration: CalibrationRecord | None
 
     @property
     def temperature(self) -> float:
-        return self.calibration.temperature if self.calibration else 1.0
+        return (self.calibration.temperature if self.calibration else None) or 1.0
 
 
 Outputs = dict[str, NDArray[np.float32]]

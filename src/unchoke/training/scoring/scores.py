@@ -8,14 +8,14 @@ over samples (`bootstrap`). Nothing here predicts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unchoke.core.errors import DataError
-from unchoke.core.record import Interval
+from unchoke.core.record import ClassRecord, Interval
 from unchoke.training.data import ProblemKind
 from unchoke.training.scoring.bootstrap import (
     ClassTally,
@@ -43,12 +43,9 @@ class Scores:
     kind: ProblemKind
     num_samples: int
     values: dict[str, Interval]
-    per_class: list[dict[str, Any]] = field(default_factory=list)
+    per_class: list[ClassRecord] = field(default_factory=list)
     confusion: list[list[int]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def score(
@@ -109,7 +106,7 @@ def _score_classes(
     values = intervals(points, class_figures, tally.columns, tally.layout, seed=seed, num_resamples=bootstrap)
     precision, recall, f1 = (rates[name].tolist() for name in ("precision", "recall", "f1"))
     table = [
-        {"name": name, "precision": p, "recall": r if s else None, "f1": f if s else None, "support": s}
+        ClassRecord(name=name, precision=p, recall=r if s else None, f1=f if s else None, support=s)
         for name, p, r, f, s in zip(names, precision, recall, f1, supports.tolist(), strict=True)
     ]
     absent = [name for name, support in zip(names, supports, strict=True) if not support]

@@ -32,8 +32,8 @@ def test_calibration_shrinks_the_error_and_keeps_every_prediction():
 def test_bins_hold_every_sample_once_and_empty_ones_say_none():
     logits, targets = drawn(300, seed=3, sharpness=1.0)
     bins = reliability_bins(logits, targets)
-    assert sum(entry["count"] for entry in bins) == 300
-    assert bins[0] == {"low": 0.0, "high": 1 / 15, "count": 0, "confidence": None, "accuracy": None}
+    assert sum(one.count for one in bins) == 300
+    assert bins[0].to_dict() == {"low": 0.0, "high": 1 / 15, "count": 0, "confidence": None, "accuracy": None}
 
 
 def test_too_few_val_samples_leave_the_temperature_alone_with_the_reason():

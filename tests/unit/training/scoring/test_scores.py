@@ -8,6 +8,7 @@ from sklearn import metrics as sklearn
 
 from unchoke.core.errors import DataError
 from unchoke.core.metrics import find_metric
+from unchoke.reports.json import to_jsonable
 from unchoke.training.scoring.bootstrap import ClassTally, ValueTally, class_figures, intervals, value_figures
 from unchoke.training.scoring.figures import ECE_BINS, class_rates, log_softmax, softmax
 from unchoke.training.scoring.scores import score
@@ -37,7 +38,7 @@ def test_class_figures_equal_scikit_learn():
     }
     assert {name: interval.value for name, interval in scores.values.items()} == pytest.approx(expected, rel=1e-5)
     each = sklearn.precision_recall_fscore_support(targets, predicted, labels=range(4))
-    found = [[row[name] for row in scores.per_class] for name in ("precision", "recall", "f1", "support")]
+    found = [[getattr(row, name) for row in scores.per_class] for name in ("precision", "recall", "f1", "support")]
     assert np.allclose(found, each, rtol=1e-6)
     assert scores.confusion == sklearn.confusion_matrix(targets, predicted).tolist()
     iou = sklearn.jaccard_score(targets, predicted, average=None)
@@ -124,26 +125,26 @@ def test_the_class_table_and_the_confusion_matrix_agree():
     confusion = np.array(scores.confusion)
     assert confusion.sum() == 400
     for number, row in enumerate(scores.per_class):
-        assert row["support"] == confusion[number].sum()
-        assert row["recall"] == pytest.approx(confusion[number, number] / confusion[number].sum())
-        assert row["precision"] == pytest.approx(confusion[number, number] / confusion[:, number].sum())
+        assert row.support == confusion[number].sum()
+        assert row.recall == pytest.approx(confusion[number, number] / confusion[number].sum())
+        assert row.precision == pytest.approx(confusion[number, number] / confusion[:, number].sum())
 
 
 def test_a_class_without_samples_counts_in_no_average_and_is_named():
     logits = np.array([[9, 0, 0], [0, 9, 0], [0, 0, 9]], dtype=np.float32)
     scores = score("classification", ("a", "b", "c"), logits, np.array([0, 1, 1]), seed=0, bootstrap=10)
     assert scores.values["balanced_accuracy"].value == pytest.approx(0.75)
-    assert scores.per_class[2]["recall"] is None
+    assert scores.per_class[2].recall is None
     assert "class 'c'" in scores.notes[0]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_tiny_test_set_gives_plain_json(count):
     logits, targets = guesses(count)
-    text = json.dumps(score("classification", NAMES, logits, targets, seed=0, bootstrap=100).to_dict(), allow_nan=False)
+    text = json.dumps(to_jsonable(score("classification", NAMES, logits, targets, seed=0, bootstrap=100)), allow_nan=False)
     assert '"accuracy"' in text
     values = np.arange(count, dtype=np.float32)[:, None]
-    json.dumps(score("regression", ("x",), values, values + 1, seed=0, bootstrap=100).to_dict(), allow_nan=False)
+    json.dumps(to_jsonable(score("regression", ("x",), values, values + 1, seed=0, bootstrap=100)), allow_nan=False)
 
 
 def test_a_single_class_can_be_scored():
@@ -158,7 +159,7 @@ def test_r2_of_a_constant_target_is_none_with_the_reason():
     assert scores.values["r2/flat"].value is None
     assert "'flat'" in scores.notes[0]
     assert scores.values["r2"].value == pytest.approx(scores.values["r2/slope"].value)
-    json.dumps(scores.to_dict(), allow_nan=False)
+    json.dumps(to_jsonable(scores), allow_nan=False)
 
 
 def test_nothing_to_score_is_an_error():
@@ -235,4 +236,4 @@ def test_the_weighted_r2_of_a_constant_truth_is_none_with_the_reason():
     scores = score("regression", ("flat", "slope"), targets + 0.5, targets, seed=0, bootstrap=50, weights=(1.0, 0.0))
     assert scores.values["weighted_r2"].value is None
     assert "weighted R² is undefined" in scores.notes[-1]
-    json.dumps(scores.to_dict(), allow_nan=False)
+    json.dumps(to_jsonable(scores), allow_nan=False)
