@@ -32,8 +32,8 @@ from unchoke.features.encoders import bare_encoder
 from unchoke.machine.backend import is_cpu
 from unchoke.machine.memory.budget_text import render_plan, render_probes
 from unchoke.machine.memory.line import fit_line
-from unchoke.machine.memory.memory_plan import MemoryPlan, Room, Wanted
-from unchoke.machine.memory.probe import Measured, Probed, probe
+from unchoke.machine.memory.memory_plan import MemoryPlan, MemoryRequest, Room
+from unchoke.machine.memory.probe import ProbeResult, StepCost, probe
 from unchoke.machine.memory.search import Way, plan_memory
 from unchoke.photos.pixels.canvas import Canvas
 from unchoke.photos.pixels.tile_grid import TilePlan
@@ -115,13 +115,13 @@ def as_on_a_small_card() -> None:
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 
-def try_once(trial: MemoryTrial, batch: int) -> Measured:
+def try_once(trial: MemoryTrial, batch: int) -> StepCost:
     """The body of a probe."""
     as_on_a_small_card()
     return run_trial(trial, batch)
 
 
-def rehearse(asked: tuple[MemoryTrial, LoopConfig], _: int) -> Measured:
+def rehearse(asked: tuple[MemoryTrial, LoopConfig], _: int) -> StepCost:
     """20 steps at the planned sizes and an evaluation, as a run does them; how often memory ran out is among the parts."""
     as_on_a_small_card()
     trial, loop = asked
@@ -130,11 +130,11 @@ def rehearse(asked: tuple[MemoryTrial, LoopConfig], _: int) -> Measured:
         seconds = rehearsal.train_steps(STEPS)
         rehearsal.evaluate(loop.eval_batch, 2)
     halvings = rehearsal.stepper.size.halvings + rehearsal.eval_size.halvings
-    return Measured(gauge.peak_bytes, seconds, {"halvings": halvings, "steps": STEPS})
+    return StepCost(gauge.peak_bytes, seconds, {"halvings": halvings, "steps": STEPS})
 
 
-def measure_with(trial: MemoryTrial, limit_bytes: int | None) -> Callable[[Way, Sequence[int]], list[Probed]]:
-    def measure(way: Way, batches: Sequence[int]) -> list[Probed]:
+def measure_with(trial: MemoryTrial, limit_bytes: int | None) -> Callable[[Way, Sequence[int]], list[ProbeResult]]:
+    def measure(way: Way, batches: Sequence[int]) -> list[ProbeResult]:
         loop = replace(trial.loop, grad_ckpt=way == "train_ckpt")
         asked = replace(trial, loop=loop, evaluation=way == "evaluation")
         return probe("bench_budget:try_once", asked, batches, timeout_s=TIMEOUT_S, limit_bytes=limit_bytes)
@@ -147,7 +147,7 @@ def run_case(case: Case, device: str, limit_bytes: int, *, steps: bool) -> dict[
     trial = trial_of(case, device, limit_bytes, on_cpu=on_cpu)
     started_s = time.monotonic()
     measure = measure_with(trial, limit_bytes if on_cpu else None)
-    wanted = Wanted(batch=case.batch, grad_ckpt=case.grad_ckpt)
+    wanted = MemoryRequest(batch=case.batch, grad_ckpt=case.grad_ckpt)
     plan = plan_memory(measure, Room(limit_bytes), wanted, num_samples=1000, can_checkpoint=True)
     planned_s = time.monotonic() - started_s
     print(f"\n== {case.name} ({case.encoder}, --cut {case.cut}, {case.input_px} px, {case.tiles.text})")
@@ -205,11 +205,11 @@ def _part_of(trial: MemoryTrial, batch: int) -> MemoryTrial:
     return replace(trial, loop=replace(trial.loop, batch_size=batch))
 
 
-def _points(probed: Sequence[Probed]) -> list[tuple[int, int]]:
+def _points(probed: Sequence[ProbeResult]) -> list[tuple[int, int]]:
     return [(one.batch, one.measured.peak_bytes) for one in probed if one.measured is not None]
 
 
-def rehearse_plan(trial: MemoryTrial, plan: MemoryPlan) -> Measured:
+def rehearse_plan(trial: MemoryTrial, plan: MemoryPlan) -> StepCost:
     loop = replace(
         trial.loop, batch_size=plan.batch, sub_batch=plan.sub_batch, eval_batch=plan.eval_batch, grad_ckpt=plan.grad_ckpt
     )

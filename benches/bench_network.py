@@ -37,7 +37,7 @@ from unchoke.features.feature_store import ACTIVATIONS, FeatureStore, Placement,
 from unchoke.machine.backend import keep_freed_memory, synchronize
 from unchoke.photos.pixels.augment_batch import augment_spec
 from unchoke.photos.pixels.canvas import Canvas
-from unchoke.photos.pixels.pixel_cache import PixelCache, Source
+from unchoke.photos.pixels.pixel_cache import PictureFile, PixelCache
 from unchoke.photos.pixels.slots import RamSlots
 from unchoke.photos.pixels.tile_grid import TilePlan
 from unchoke.training.data import Problem
@@ -108,7 +108,7 @@ def pixel_source(pixels: NDArray[np.uint8], encoder: Encoder, problem: Problem) 
     side = encoder.spec.preprocess.size_px
     cache = PixelCache(
         RamSlots(len(pixels), side, side),
-        [Source(sample_id, 0, 0) for sample_id in problem.sample_ids],
+        [PictureFile(sample_id, 0, 0) for sample_id in problem.sample_ids],
         height=side,
         width=side,
         read=lambda position: pixels[position],

@@ -32,7 +32,7 @@ from common import say, unchoke
 from scenes import BANDS, LAYOUTS, MASK, mosaic_scene
 
 from unchoke.core.settings import Settings
-from unchoke.jobs.job_engines import Engine, InProcessEngine, ProcessEngine
+from unchoke.jobs.job_engines import InProcessEngine, JobEngine, ProcessEngine
 from unchoke.reports.layout import columns
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.inspect_scene import inspect_scene
@@ -119,7 +119,7 @@ def run_way(spec: TileSpec, way: Way) -> list[StripResult]:
         pool.close()
 
 
-def collect(engine: Engine, body: Callable[[TileStrip], StripResult], strips: Sequence[TileStrip]) -> list[StripResult]:
+def collect(engine: JobEngine, body: Callable[[TileStrip], StripResult], strips: Sequence[TileStrip]) -> list[StripResult]:
     results = []
     for outcome in engine.map_unordered(body, strips):
         if outcome.error is not None or outcome.value is None:

@@ -14,15 +14,25 @@ import pytest
 from PIL import Image
 
 TINY = "test_resnet"
-SYSTEM_FOLDERS = ("browser", "crash", "faults", "notebooks")
+SYSTEM = (
+    *("browser", "crash", "faults", "notebooks", "unit/training/network/test_parallel.py", "unit/machine/memory/test_search.py"),
+    *(f"unit/tuning/{name}.py" for name in ("claims/test_measurements", "test_tune_training")),
+    *(f"unit/commands/test_{name}.py" for name in ("budget", "demo_scenes", "detach", "export", "fit", "folds")),
+    *(f"unit/commands/test_{name}.py" for name in ("profile_script", "profile_train", "segment_predict", "segment_train")),
+    *(f"unit/commands/test_{name}.py" for name in ("tile", "tune")),
+    *(f"cli/test_{name}.py" for name in ("budget", "detach", "notebook", "process")),
+)
+"""Folders and files of tests that kill or start many processes, open a browser or a kernel, or train for seconds."""
 CLASSES = {"apple": (200, 60, 50), "leaf": (60, 170, 70), "plum": (90, 60, 160)}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whole folders of system tests; elsewhere a test that takes seconds is marked where it stands."""
-    folders = [Path(__file__).with_name(name) for name in SYSTEM_FOLDERS]
+    """Mark what belongs to the second part of the suite; a single slow test elsewhere is marked where it stands."""
+    places = {Path(__file__).parent / name for name in SYSTEM}
+    if gone := [str(place) for place in places if not place.exists()]:
+        raise pytest.UsageError(f"tests/conftest.py names what is not there: {', '.join(gone)}")
     for item in items:
-        if any(folder in item.path.parents for folder in folders):
+        if places & {item.path, *item.path.parents}:
             item.add_marker("system")
 
 

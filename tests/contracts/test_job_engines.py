@@ -15,10 +15,10 @@ import pytest
 
 from children import same_imports
 from unchoke.core.errors import MachineError
-from unchoke.jobs.job_engines import Engine, InProcessEngine, ProcessEngine
-from unchoke.jobs.outcome import Outcome, WorkerDied
+from unchoke.jobs.attempts import Outcome, WorkerDied
+from unchoke.jobs.job_engines import InProcessEngine, JobEngine, ProcessEngine
 
-ENGINES: dict[str, Callable[[], Engine]] = {
+ENGINES: dict[str, Callable[[], JobEngine]] = {
     "in process": InProcessEngine,
     "threads": lambda: InProcessEngine(slots=2),
     "processes": lambda: ProcessEngine(workers=2),
@@ -32,7 +32,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def engine(kind: str) -> Engine:
+def engine(kind: str) -> JobEngine:
     return ENGINES[kind]()
 
 
@@ -44,20 +44,20 @@ def values(outcomes: Iterator[Outcome[Any, Any]]) -> dict[Any, Any]:
     return found
 
 
-def test_every_task_comes_out_once(engine: Engine) -> None:
+def test_every_task_comes_out_once(engine: JobEngine) -> None:
     assert values(engine.map_unordered(job_bodies.square, range(20))) == {task: task * task for task in range(20)}
 
 
-def test_no_tasks_give_no_outcomes(engine: Engine) -> None:
+def test_no_tasks_give_no_outcomes(engine: JobEngine) -> None:
     assert list(engine.map_unordered(job_bodies.square, [])) == []
 
 
-def test_an_engine_can_be_used_again_after_a_stop(engine: Engine) -> None:
+def test_an_engine_can_be_used_again_after_a_stop(engine: JobEngine) -> None:
     engine.stop()
     assert len(values(engine.map_unordered(job_bodies.square, range(3)))) == 3
 
 
-def test_a_slow_task_holds_no_other_up(kind: str, engine: Engine, tmp_path: Path) -> None:
+def test_a_slow_task_holds_no_other_up(kind: str, engine: JobEngine, tmp_path: Path) -> None:
     if SIZE[kind] == 1:
         pytest.skip("one at a time by nature")
     gate = tmp_path / "gate"
@@ -68,7 +68,7 @@ def test_a_slow_task_holds_no_other_up(kind: str, engine: Engine, tmp_path: Path
     assert list(outcomes) == []
 
 
-def test_an_exception_belongs_to_its_task_and_brings_its_traceback(engine: Engine) -> None:
+def test_an_exception_belongs_to_its_task_and_brings_its_traceback(engine: JobEngine) -> None:
     outcomes = {outcome.task: outcome for outcome in engine.map_unordered(job_bodies.fail_on_odd, range(6))}
     assert {task: outcome.value for task, outcome in outcomes.items() if outcome.error is None} == {0: 0, 2: 2, 4: 4}
     assert isinstance(outcomes[3].error, ValueError)
@@ -76,35 +76,35 @@ def test_an_exception_belongs_to_its_task_and_brings_its_traceback(engine: Engin
     assert "in fail_on_odd" in outcomes[3].traceback_text
 
 
-def test_a_body_that_exits_is_a_failed_task(engine: Engine) -> None:
+def test_a_body_that_exits_is_a_failed_task(engine: JobEngine) -> None:
     outcomes = {outcome.task: outcome for outcome in engine.map_unordered(job_bodies.leave_on_odd, range(4))}
     assert isinstance(outcomes[1].error, SystemExit)
     assert outcomes[2].value == 2
 
 
-def test_our_own_errors_keep_their_three_lines(engine: Engine) -> None:
+def test_our_own_errors_keep_their_three_lines(engine: JobEngine) -> None:
     (outcome,) = engine.map_unordered(job_bodies.machine_error, [7])
     assert isinstance(outcome.error, MachineError)
     assert (outcome.error.what, outcome.error.why, outcome.error.try_) == ("no room for 7", "a test", "nothing")
 
 
-def test_an_error_that_cannot_travel_is_still_told(engine: Engine) -> None:
+def test_an_error_that_cannot_travel_is_still_told(engine: JobEngine) -> None:
     (outcome,) = engine.map_unordered(job_bodies.raise_unsendable, [0])
     assert "strange words" in str(outcome.error)
     assert "raise_unsendable" in outcome.traceback_text
 
 
-def test_setup_runs_before_the_first_task(engine: Engine) -> None:
+def test_setup_runs_before_the_first_task(engine: JobEngine) -> None:
     outcomes = engine.map_unordered(job_bodies.greeting, [1, 2, 3], setup=job_bodies.greet, setup_args=("hello",))
     assert set(values(outcomes).values()) == {"hello 1", "hello 2", "hello 3"}
 
 
-def test_a_setup_that_fails_ends_the_run_with_its_error(engine: Engine) -> None:
+def test_a_setup_that_fails_ends_the_run_with_its_error(engine: JobEngine) -> None:
     with pytest.raises(MachineError, match="no weights here"):
         list(engine.map_unordered(job_bodies.square, range(5), setup=job_bodies.refuse))
 
 
-def test_tasks_are_taken_only_as_there_is_room(kind: str, engine: Engine) -> None:
+def test_tasks_are_taken_only_as_there_is_room(kind: str, engine: JobEngine) -> None:
     taken: list[int] = []
 
     def tasks() -> Iterator[int]:
@@ -117,7 +117,7 @@ def test_tasks_are_taken_only_as_there_is_room(kind: str, engine: Engine) -> Non
     assert len(taken) == 50
 
 
-def test_stop_finishes_what_is_in_flight_and_takes_no_more(kind: str, engine: Engine, tmp_path: Path) -> None:
+def test_stop_finishes_what_is_in_flight_and_takes_no_more(kind: str, engine: JobEngine, tmp_path: Path) -> None:
     taken: list[tuple[str, str]] = []
 
     def tasks() -> Iterator[tuple[str, str]]:
@@ -134,7 +134,7 @@ def test_stop_finishes_what_is_in_flight_and_takes_no_more(kind: str, engine: En
     assert all(Path(mark).exists() for mark, _ in taken)
 
 
-def test_closing_the_outcomes_early_leaves_nothing_running(engine: Engine) -> None:
+def test_closing_the_outcomes_early_leaves_nothing_running(engine: JobEngine) -> None:
     outcomes = engine.map_unordered(job_bodies.process_of, range(50))
     worker = next(outcomes).value
     outcomes.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from unchoke.core import atomic
-from unchoke.jobs.job_engines import Engine, InProcessEngine, ProcessEngine
+from unchoke.jobs.job_engines import InProcessEngine, JobEngine, ProcessEngine
 from unchoke.jobs.job_plan import Job
 from unchoke.jobs.queue import JobQueue
 from unchoke.jobs.records import JobResult
@@ -41,7 +41,7 @@ class WriteItems:
 
 
 def main(folder: Path, engine_name: str, num_jobs: int) -> None:
-    engine: Engine = ProcessEngine(2) if engine_name == "processes" else InProcessEngine(2)
+    engine: JobEngine = ProcessEngine(2) if engine_name == "processes" else InProcessEngine(2)
     queue = JobQueue.load(folder)
     queue.sweep()
     items = [(f"item, {number}", f"c{number}") for number in range(num_jobs * ITEMS_PER_JOB)]

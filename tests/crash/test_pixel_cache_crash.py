@@ -13,7 +13,7 @@ import pytest
 
 from children import same_imports
 from unchoke.core.choices import Choice
-from unchoke.photos.pixels.pixel_cache import PixelCache, Source, open_cache
+from unchoke.photos.pixels.pixel_cache import PictureFile, PixelCache, open_cache
 
 NUM, SIDE = 400, 96
 PLAN = Choice("cache", "disk", "a test", {"capacity_rows": NUM})
@@ -38,7 +38,7 @@ def picture(position: int, version: int) -> np.ndarray:
 
 def opened(folder: Path, version: int) -> PixelCache:
     """Every version stands for all files having been saved again, so that slots are overwritten."""
-    sources = [Source(str(number), SIDE, version) for number in range(NUM)]
+    sources = [PictureFile(str(number), SIDE, version) for number in range(NUM)]
 
     def read(position: int) -> np.ndarray:
         return picture(position, version)

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from unchoke.core.errors import MachineError
 from unchoke.machine.memory.line import fit_line
-from unchoke.machine.memory.memory_plan import MemoryPlan, Probes, Room, Wanted, choose_plan, even_part
-from unchoke.machine.memory.probe import Measured, Probed
+from unchoke.machine.memory.memory_plan import MemoryPlan, MemoryRequest, Probes, Room, choose_plan, even_part
+from unchoke.machine.memory.probe import ProbeResult, StepCost
 
 MB = 10**6
 sizes = st.integers(1, 20_000).map(lambda megabytes: megabytes * MB)
@@ -16,15 +16,15 @@ batches = st.lists(st.integers(1, 64), min_size=1, max_size=3, unique=True).map(
 
 
 @st.composite
-def probed(draw: st.DrawFn) -> tuple[Probed, ...]:
+def probed(draw: st.DrawFn) -> tuple[ProbeResult, ...]:
     """Points of any shape; perhaps the last one failed."""
     found = []
     for batch in draw(batches):
         peak = draw(sizes)
         parts = {"weights": draw(st.integers(0, peak)), "baseline": draw(st.integers(0, peak // 2))}
-        found.append(Probed(batch, "ok", Measured(peak, draw(st.floats(0.001, 10)), parts), "fine"))
+        found.append(ProbeResult(batch, "ok", StepCost(peak, draw(st.floats(0.001, 10)), parts), "fine"))
     if draw(st.booleans()):
-        found.append(Probed(found[-1].batch + draw(st.integers(1, 64)), "out of memory", fact="too much"))
+        found.append(ProbeResult(found[-1].batch + draw(st.integers(1, 64)), "out of memory", fact="too much"))
     return tuple(found)
 
 
@@ -34,7 +34,7 @@ rooms = st.builds(Room, sizes, st.integers(0, 500 * MB), st.integers(0, 500 * MB
 
 def chosen(probes: Probes, room: Room, batch: int) -> MemoryPlan | None:
     try:
-        return choose_plan(probes, room, Wanted(batch=batch), num_samples=1000)
+        return choose_plan(probes, room, MemoryRequest(batch=batch), num_samples=1000)
     except MachineError:
         return None
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unchoke.core.listing import FileEntry
-from unchoke.photos.samples.sample_set import Samples, Task, build_samples
+from unchoke.photos.samples.sample_set import Samples, TaskSpec, build_samples
 from unchoke.photos.splits import assign_splits
 
 
@@ -39,7 +39,7 @@ def samples_of(rows: list[Row], *, grouped: bool = True) -> tuple[Samples, list[
     """The samples in the given order, with their contents alongside."""
     entries = [FileEntry(f"/d/{row.name}", row.name, 1, 1) for row in rows]
     built = build_samples(
-        Task("classification", tuple(sorted({row.label for row in rows}))),
+        TaskSpec("classification", tuple(sorted({row.label for row in rows}))),
         entries,
         sample_ids=[row.name for row in rows],
         values={"label": [row.label for row in rows]},

@@ -62,7 +62,7 @@ def doctor(typed: dict[str, Any], json: Json = False) -> None:
 
     def work(console: Console) -> Shown:
         from unchoke.commands.doctor import doctor as run
-        from unchoke.machine.doctor_text import render_doctor
+        from unchoke.commands.doctor import render_doctor
 
         report = run(overrides={"device": typed["device"], "workers": typed["workers"], "dtype": typed["precision"]})
         return report.to_dict(), render_doctor(report), 0

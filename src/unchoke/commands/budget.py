@@ -15,8 +15,8 @@ from unchoke.core.choices import Choice
 from unchoke.core.events import Chosen, OnEvent
 from unchoke.core.settings import Settings, validate
 from unchoke.machine.memory.budget_text import render_budget
-from unchoke.machine.memory.memory_plan import MemoryPlan, Mode, Probes, Room, Wanted, choose_plan
-from unchoke.machine.memory.probe import Probed
+from unchoke.machine.memory.memory_plan import MemoryPlan, MemoryRequest, Mode, Probes, Room, choose_plan
+from unchoke.machine.memory.probe import ProbeResult
 from unchoke.machine.memory.search import Way, find_largest, plan_memory
 from unchoke.runs.session import default_listener
 
@@ -57,7 +57,7 @@ class BudgetResult:
         return {way: max(found, key=lambda one: one["images_per_s"])["batch"] for way, found in self.speeds.items() if found}
 
     @property
-    def _probes(self) -> dict[str, tuple[Probed, ...]]:
+    def _probes(self) -> dict[str, tuple[ProbeResult, ...]]:
         return {way: getattr(self.plan.probes, way) for way in _WAYS}
 
     def to_dict(self) -> dict[str, Any]:
@@ -210,7 +210,7 @@ class _Inquiry:
     def _measure(self, prober: Prober, trial: MemoryTrial, limit: Limit) -> tuple[MemoryPlan, dict[str, int]]:
         settings, room = self._settings, Room(limit.num_bytes)
         can = trial.blueprint.can_checkpoint()
-        wanted = Wanted(settings.batch_size, grad_ckpt=settings.grad_ckpt)
+        wanted = MemoryRequest(settings.batch_size, grad_ckpt=settings.grad_ckpt)
         if settings.batch_size is not None:
             plan = plan_memory(prober, room, wanted, num_samples=settings.batch_size, can_checkpoint=can)
             return plan, {way: _largest(getattr(plan.probes, way), room) for way in _WAYS if getattr(plan.probes, way)}
@@ -225,7 +225,7 @@ class _Inquiry:
         unwanted = {"train"} if asked else {"train_ckpt"} if asked is False or not can_checkpoint else set()
         return [way for way in _WAYS if way not in unwanted]
 
-    def _try(self, prober: Prober, way: Way, room: Room) -> list[Probed]:
+    def _try(self, prober: Prober, way: Way, room: Room) -> list[ProbeResult]:
         """Sizes up to the largest that fits. For a benchmark every power of two on the way, as long as steps are not too slow."""
         found = find_largest(prober, way, room, at_most=_MOST, longest_s=_LONGEST_STEP_S)
         if not self._benchmark or not (mode := Mode.of(found)):
@@ -235,12 +235,12 @@ class _Inquiry:
         return sorted({one.batch: one for one in [*found, *ladder]}.values(), key=lambda one: one.batch)
 
 
-def _largest(probes: Sequence[Probed], room: Room) -> int:
+def _largest(probes: Sequence[ProbeResult], room: Room) -> int:
     mode = Mode.of(probes)
     return mode.largest(room.step_bytes, at_most=_MOST) if mode else 0
 
 
-def _speed(one: Probed) -> dict[str, Any]:
+def _speed(one: ProbeResult) -> dict[str, Any]:
     assert one.measured is not None
     seconds = max(one.measured.seconds_per_step, 1e-9)
     return {"batch": one.batch, "images_per_s": one.batch / seconds, "peak_bytes": one.measured.peak_bytes}

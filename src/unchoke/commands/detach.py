@@ -41,7 +41,7 @@ _ERRORS: dict[int, type[UnchokeError]] = {kind.exit_code: kind for kind in (Data
 
 
 @dataclass(frozen=True)
-class Detached:
+class BackgroundRun:
     """A command in the background: the words that started it, its process, and where it writes."""
 
     command: str
@@ -85,7 +85,7 @@ class Detached:
 
 
 @dataclass(frozen=True)
-class Watched:
+class BackgroundResult:
     """How a detached command ended."""
 
     ok: bool
@@ -119,7 +119,7 @@ def _as_record(result: dict[str, Any]) -> RunRecord:
     return RunRecord(run=str(result.get("run", "")), metrics=metrics, timings=result.get("timings", {}))
 
 
-def detach(command: str, data: str | Path | None = None, *, out: Path | str | None = None, **options: Any) -> Detached:
+def detach(command: str, data: str | Path | None = None, *, out: Path | str | None = None, **options: Any) -> BackgroundRun:
     """Start `fit` or `train` in the background, in a session of its own. What is wrong from the start is raised here."""
     if command not in COMMANDS:
         raise UsageError(
@@ -132,7 +132,7 @@ def detach(command: str, data: str | Path | None = None, *, out: Path | str | No
         log = _new_log(workspace, command)
     words = [command, *typed_options(typed), *([] if out is None else ["--out", os.fspath(out)])]
     process = _start([*words, "--json"], log)
-    detached = Detached(shlex.join(["unchoke", *words]), process.pid, _created_s(process.pid), log, workspace.root)
+    detached = BackgroundRun(shlex.join(["unchoke", *words]), process.pid, _created_s(process.pid), log, workspace.root)
     atomic.write_json(
         log.with_suffix(".json"), {"command": detached.command, "pid": process.pid, "created_s": detached.created_s}
     )
@@ -177,7 +177,7 @@ def _created_s(pid: int) -> float:
         return time.time()
 
 
-def _raise_early_error(detached: Detached) -> None:
+def _raise_early_error(detached: BackgroundRun) -> None:
     """Wait until the command is at work, so that a mistake in it is an error here and not a line in a file."""
     settled_at = time.monotonic() + _SETTLE_S
     for line in _follow(detached, until=lambda: time.monotonic() > settled_at):
@@ -189,7 +189,7 @@ def _raise_early_error(detached: Detached) -> None:
             return
 
 
-def find_detached(workspace: Workspace) -> Detached:
+def find_detached(workspace: Workspace) -> BackgroundRun:
     """The command that was detached last in this workspace."""
     started = listing.names(workspace.logs, suffix=_STARTED)
     if not started:
@@ -200,12 +200,12 @@ def find_detached(workspace: Workspace) -> Detached:
         )
     file = workspace.logs / started[-1]
     told = json.loads(file.read_text(encoding="utf-8"))
-    return Detached(told["command"], told["pid"], told["created_s"], file.with_suffix(".jsonl"), workspace.root)
+    return BackgroundRun(told["command"], told["pid"], told["created_s"], file.with_suffix(".jsonl"), workspace.root)
 
 
 def watch_run(
     *, out: Path | str | None = None, on_event: OnEvent | None = None, on_line: Callable[[str], None] | None = None
-) -> Watched:
+) -> BackgroundResult:
     """Follow the newest detached command to its end, or show how it ended; its error is raised as if it had run here.
 
     Events go to `on_event` as values or, with `on_line`, as the lines they were written as. Interrupting only stops the watching.
@@ -217,7 +217,7 @@ def watch_run(
             found = _parsed(line)
             if "ok" in found:
                 _raise_error(found, detached)
-                return Watched(bool(found["ok"]), dict(found["result"]), detached.workspace)
+                return BackgroundResult(bool(found["ok"]), dict(found["result"]), detached.workspace)
             event = parse_event(found)
             if on_line is not None and found:
                 on_line(line)
@@ -232,7 +232,7 @@ def watch_run(
     raise _gone(detached)
 
 
-def _follow(detached: Detached, *, until: Callable[[], bool] = lambda: False) -> Iterator[str]:
+def _follow(detached: BackgroundRun, *, until: Callable[[], bool] = lambda: False) -> Iterator[str]:
     """Whole lines as they are written, until the process is gone and everything is read."""
     rest = ""
     with detached.log.open(encoding="utf-8", errors="replace") as file:
@@ -256,7 +256,7 @@ def _parsed(line: str) -> dict[str, Any]:
     return found if isinstance(found, dict) and "schema" in found else {}
 
 
-def _raise_error(line: dict[str, Any], detached: Detached) -> None:
+def _raise_error(line: dict[str, Any], detached: BackgroundRun) -> None:
     """The error that a last line tells of, if it does."""
     if "error" not in line:
         return
@@ -268,7 +268,7 @@ def _raise_error(line: dict[str, Any], detached: Detached) -> None:
     raise error
 
 
-def _gone(detached: Detached) -> Interrupted:
+def _gone(detached: BackgroundRun) -> Interrupted:
     last = _last_words(detached.stderr)
     return Interrupted(
         f"process {detached.pid} is gone without a result",

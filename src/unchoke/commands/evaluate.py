@@ -19,11 +19,11 @@ import torch
 from numpy.typing import NDArray
 
 from unchoke.commands.results import plain_metrics
+from unchoke.core.clock import StageTimers
 from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.events import OnEvent, StageDone, StageStarted
 from unchoke.core.mixing import hash_ids
 from unchoke.core.record import Interval, RunRecord, TrainingRecord
-from unchoke.core.timers import StageTimers
 from unchoke.core.workspace import out_option
 from unchoke.features.encoders import EncoderSpec
 from unchoke.features.feature_store import FeatureStore, Placement, first_member, load_shard_ids, map_member, open_stored

@@ -63,7 +63,7 @@ def export_run(
     return {"folder": str(to), "run": found.record.run, "size_bytes": size_bytes, "masks": found.record.draws_masks}
 
 
-def _export_head(found: FoundRun, built: Path, weights: Path | str | None, listener: OnEvent) -> tuple[list[str], str]:
+def _export_head(found: FoundRun, built: Path, weights: Path | str | None) -> tuple[list[str], str]:
     """The encoder and the judged samples' features, every view of them. Returns the files, and what to say of them."""
     _, extra = load_head(found.head_file)
     encoder = encoder_of(found, extra, weights=weights)
@@ -75,7 +75,7 @@ def _export_head(found: FoundRun, built: Path, weights: Path | str | None, liste
     return [EXPORTED_FEATURES, ENCODER_FILE], "with its encoder's weights and the features it was judged on"
 
 
-def _export_network(found: FoundRun, built: Path, weights: Path | str | None, listener: OnEvent) -> tuple[list[str], str]:
+def _export_network(found: FoundRun, built: Path, weights: Path | str | None, *, listener: OnEvent) -> tuple[list[str], str]:
     """The same for a network: of which part was frozen, that part's encoder and activations; of which none was, pixels."""
     trained, extra = load_network(found.head_file)
     sample_ids = load_predictions(found.folder / "predictions.csv")["sample_id"].tolist()
@@ -90,7 +90,7 @@ def _export_network(found: FoundRun, built: Path, weights: Path | str | None, li
     return [EXPORTED_FEATURES, ENCODER_FILE], f"with its encoder's weights and {held}"
 
 
-def _export_masks(found: FoundRun, built: Path, weights: Path | str | None, listener: OnEvent) -> tuple[list[str], str]:
+def _export_masks(found: FoundRun, built: Path, weights: Path | str | None) -> tuple[list[str], str]:
     """What drawing masks of other scenes needs: of a frozen backbone, its weights; one that was trained is in the run's own."""
     from unchoke.masks.segmenter import WHOLE
     from unchoke.masks.trained_segmenter import load_segmenter

@@ -25,9 +25,9 @@ from unchoke.features.cut import NONE
 from unchoke.features.extraction import extract_features, picture_inputs, plan_features, run_extraction
 from unchoke.features.prepare_engine import Picture, prepare_encoder
 from unchoke.jobs.job_plan import Job
-from unchoke.jobs.quarantine import Quarantined, save_quarantine
 from unchoke.jobs.queue import JobQueue
-from unchoke.photos.check_samples import Prepared, gate, prepare
+from unchoke.jobs.records import QuarantineRow, save_quarantine
+from unchoke.photos.check_samples import Inspection, gate, prepare
 from unchoke.photos.manifest import save_manifest
 from unchoke.photos.resources import estimate_need
 from unchoke.runs.session import Session, open_session
@@ -98,7 +98,7 @@ def extract(
         return _extract_some(session, pictures, job=job, dry_run=dry_run)
 
 
-def _go_on(session: Session, prepared: Prepared, findings: list[Finding], *, command: str) -> FitResult:
+def _go_on(session: Session, prepared: Inspection, findings: list[Finding], *, command: str) -> FitResult:
     """Everything after the gate."""
     material, trainer = prepare_training(session, prepared, findings, command=command)
     planned_bytes = _need(session, len(prepared.samples)).memory_bytes
@@ -106,7 +106,9 @@ def _go_on(session: Session, prepared: Prepared, findings: list[Finding], *, com
     return FitResult(record, session.workspace.root, already_done)
 
 
-def prepare_training(session: Session, prepared: Prepared, findings: list[Finding], *, command: str) -> tuple[Material, Trainer]:
+def prepare_training(
+    session: Session, prepared: Inspection, findings: list[Finding], *, command: str
+) -> tuple[Material, Trainer]:
     """Make sure that everything training reads is there; what the run is made from, and what will train it."""
     save_manifest(prepared.samples, session.workspace.manifest_file)
     pictures = sound_pictures(prepared)
@@ -118,7 +120,7 @@ def prepare_training(session: Session, prepared: Prepared, findings: list[Findin
     return Material(learnable, inputs.encoder, findings, quarantined, command), inputs.trainer(learnable)
 
 
-def sound_pictures(prepared: Prepared) -> list[Picture]:
+def sound_pictures(prepared: Inspection) -> list[Picture]:
     """The pictures worth sending to the encoder, in the order of the samples."""
     frame = prepared.samples.frame[prepared.sound.to_numpy()]
     contents = prepared.facts["content"][prepared.sound].tolist()
@@ -129,24 +131,24 @@ def sound_pictures(prepared: Prepared) -> list[Picture]:
     return [Picture(*row) for row in zip(frame["sample_id"].tolist(), frame["path"].tolist(), contents, strict=True)]
 
 
-def set_aside(session: Session, prepared: Prepared, failed: dict[str, str]) -> list[Quarantined]:
+def set_aside(session: Session, prepared: Inspection, failed: dict[str, str]) -> list[QuarantineRow]:
     """Name every file that was left out, with its reason, in `quarantine.csv` and in words."""
     frame = prepared.samples.frame
     unsound = ~prepared.sound.to_numpy()
     reasons = prepared.facts["problem"] + ": " + prepared.facts["detail"]
     columns = (frame["sample_id"][unsound], frame["path"][unsound], reasons[unsound])
-    entries = [Quarantined(str(i), str(path), "check", str(reason)) for i, path, reason in zip(*columns, strict=True)]
+    entries = [QuarantineRow(str(i), str(path), "check", str(reason)) for i, path, reason in zip(*columns, strict=True)]
     if failed:
         rows = frame[frame["sample_id"].isin(list(failed))]
         pairs = zip(rows["sample_id"].tolist(), rows["path"].tolist(), strict=True)
-        entries += [Quarantined(sample_id, path, "extract", failed[sample_id]) for sample_id, path in pairs]
+        entries += [QuarantineRow(sample_id, path, "extract", failed[sample_id]) for sample_id, path in pairs]
     kept = save_quarantine(session.workspace.quarantine_file, entries)
     if kept:
         session.warn(f"{format_count(len(kept), 'file')} set aside, see {session.workspace.quarantine_file}")
     return kept
 
 
-def _extract_all(session: Session, prepared: Prepared, pictures: Sequence[Picture]) -> ExtractResult:
+def _extract_all(session: Session, prepared: Inspection, pictures: Sequence[Picture]) -> ExtractResult:
     extracted = extract_features(session, pictures)
     set_aside(session, prepared, extracted.failed)
     return ExtractResult(
@@ -210,7 +212,7 @@ def _refuse_given_up(job_ids: list[str]) -> None:
         )
 
 
-def _rehearse(session: Session, prepared: Prepared, findings: list[Finding]) -> Rehearsal:
+def _rehearse(session: Session, prepared: Inspection, findings: list[Finding]) -> Rehearsal:
     num_sound = int(prepared.sound.sum())
     for choice in session.policy.choices:
         session.choices.append(choice)
@@ -224,7 +226,7 @@ def _rehearse(session: Session, prepared: Prepared, findings: list[Finding]) -> 
     )
 
 
-def _disk_bytes(session: Session, prepared: Prepared) -> int:
+def _disk_bytes(session: Session, prepared: Inspection) -> int:
     """What `fit` would write: exactly for the caches of a network, roughly for pooled features."""
     if trains_network(session.settings):
         return disk_bytes(session, sound_pictures(prepared))

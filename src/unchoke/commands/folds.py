@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from unchoke.commands.evaluate import load_predictions
 from unchoke.commands.results import FitResult, plain_metrics
 from unchoke.core import atomic
+from unchoke.core.clock import StageTimers
 from unchoke.core.errors import DataError, UsageError
 from unchoke.core.events import Chosen, Event, Note, OnEvent
 from unchoke.core.fingerprint import digest
@@ -28,7 +29,6 @@ from unchoke.core.metrics import format_metric, metric_label, metric_order
 from unchoke.core.record import Interval
 from unchoke.core.remembered import remember
 from unchoke.core.settings import Settings
-from unchoke.core.timers import StageTimers
 from unchoke.core.units import format_count
 from unchoke.core.workspace import Workspace, out_option
 from unchoke.photos.manifest import load_manifest

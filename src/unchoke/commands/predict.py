@@ -34,8 +34,8 @@ from unchoke.features.recipe import TWICE, PictureRecipe
 from unchoke.machine.backend import torch_device
 from unchoke.machine.detect import detect_machine
 from unchoke.machine.policy import choose_policy
-from unchoke.photos.given_inputs import read_given_inputs
 from unchoke.photos.pixels.image import DecodeError, Pixels, read_bytes
+from unchoke.photos.samples.extra_inputs import read_given_inputs
 from unchoke.runs.lookup import FoundRun, find_run
 from unchoke.runs.session import default_listener
 from unchoke.training.heads.trained_head import load_head

@@ -26,7 +26,7 @@ from unchoke.core.units import format_count
 from unchoke.core.workspace import out_option
 from unchoke.features.cut import END, NONE
 from unchoke.features.extraction import Extraction
-from unchoke.jobs.quarantine import save_quarantine
+from unchoke.jobs.records import save_quarantine
 from unchoke.machine.backend import torch_device
 from unchoke.masks.gallery import build_gallery, choose_samples, stitched_samples
 from unchoke.masks.judge_masks import MaskMeter, MaskScores, Predict, judge_masks, stitched_bands

@@ -52,10 +52,6 @@ class Workspace:
         return self.root / "features"
 
     @property
-    def jobs_queue_file(self) -> Path:
-        return self.features / "jobs_queue.csv"
-
-    @property
     def experiments(self) -> Path:
         return self.root / "experiments"
 

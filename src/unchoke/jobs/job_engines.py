@@ -13,16 +13,14 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
-from unchoke.jobs.outcome import Outcome, WorkerDied, attempt
+from unchoke.jobs.attempts import Outcome, attempt
 from unchoke.jobs.pool import WorkerPool
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-__all__ = ["Engine", "InProcessEngine", "Outcome", "ProcessEngine", "WorkerDied"]
 
-
-class Engine(Protocol):
+class JobEngine(Protocol):
     """Runs plain functions. A third engine only has to pass the contract suite."""
 
     def map_unordered(
@@ -157,7 +155,6 @@ class ProcessEngine:
         return self._run(body, tasks, setup, setup_args)
 
     def stop(self, *, now: bool = False) -> None:
-        """Closing the outcomes early always ends the workers at once, so `now` changes nothing here."""
         self._stopped = True
 
     def _run(

@@ -1,14 +1,21 @@
-"""Which jobs there are. Items and their contents come in, jobs go out; pure, no files.
+"""Which jobs there are, and the plan as CSV text. Items and their contents come in, jobs go out; pure, no files.
 
 A plan only ever grows. Jobs keep their members, ordinals and output, so adding items never changes an old job. When the content
 of a member changes, its job keeps its place and gets new `inputs`: that one job is redone. A member that is no longer wanted
 stays where it is (its rows are simply not asked for) until its job has to be redone anyway; then it is left out.
+
+`jobs_queue.csv` holds the plan; the same jobs always give the same bytes. Lists of ids are JSON inside a quoted field, so ids may
+hold commas, quotes, line breaks or bytes that are no text.
 """
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import PurePosixPath
@@ -18,6 +25,8 @@ from unchoke.core.fingerprint import digest
 from unchoke.core.workspace import safe_name
 
 DEFAULT_JOB_SIZE = 64
+COLUMNS = ("job_id", "fingerprint", "first", "last", "num_items", "items", "contents", "inputs", "output")
+_LONGEST_FIELD = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -60,7 +69,7 @@ def plan_jobs(
     known = {item for job in kept for item in job.items}
     fresh = ((item, content) for item, content in items if item not in known)
     ordinal = max((job.last for job in kept), default=-1) + 1
-    number = max((_number(job) for job in kept), default=-1) + 1
+    number = max((int(job.job_id.rpartition("-")[2]) for job in kept), default=-1) + 1
     while group := tuple(islice(fresh, job_size)):
         kept.append(_new_job(group, fingerprint=fingerprint, number=number, first=ordinal, output_pattern=output_pattern))
         ordinal += len(group)
@@ -100,17 +109,13 @@ def _contents_by_item(items: Sequence[tuple[str, str]]) -> dict[str, str]:
 
 def _brought_up_to_date(job: Job, wanted: Mapping[str, str], *, must_run: bool) -> Job:
     """The job as it must be done now; the very same one if nothing it was made of has changed."""
-    changed = any(wanted.get(item, content) != content for item, content in _members(job))
+    changed = any(wanted.get(item, content) != content for item, content in zip(job.items, job.contents, strict=True))
     vanished = must_run and any(item not in wanted for item in job.items)
     if not (changed or vanished):
         return job
     items = tuple(item for item in job.items if item in wanted)
     contents = tuple(wanted[item] for item in items)
     return replace(job, items=items, contents=contents, inputs=inputs_digest(job.fingerprint, items, contents))
-
-
-def _members(job: Job) -> Iterator[tuple[str, str]]:
-    return zip(job.items, job.contents, strict=True)
 
 
 def _new_job(group: tuple[tuple[str, str], ...], *, fingerprint: str, number: int, first: int, output_pattern: str) -> Job:
@@ -128,5 +133,62 @@ def _new_job(group: tuple[tuple[str, str], ...], *, fingerprint: str, number: in
     )
 
 
-def _number(job: Job) -> int:
-    return int(job.job_id.rpartition("-")[2])
+def jobs_to_csv(jobs: Iterable[Job]) -> str:
+    """One row per job, sorted by fingerprint and place."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(_to_row(job) for job in sorted(jobs, key=lambda job: (job.fingerprint, job.first)))
+    return text.getvalue()
+
+
+def jobs_from_csv(text: str) -> list[Job]:
+    """The jobs of a table; a `DataError` names the row that cannot be read."""
+    with _long_fields_allowed():
+        reader = csv.DictReader(io.StringIO(text, newline=""))
+        missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+        if missing:
+            raise _unreadable(f"it lacks the columns {', '.join(missing)}")
+        return [_from_row(row, place=place) for place, row in enumerate(reader, start=2)]
+
+
+def _to_row(job: Job) -> tuple[object, ...]:
+    items, contents = json.dumps(job.items), json.dumps(job.contents)
+    return (job.job_id, job.fingerprint, job.first, job.last, len(job.items), items, contents, job.inputs, job.output)
+
+
+def _from_row(row: dict[str, str], *, place: int) -> Job:
+    try:
+        job = Job(
+            job_id=row["job_id"],
+            first=int(row["first"]),
+            last=int(row["last"]),
+            items=tuple(json.loads(row["items"])),
+            inputs=row["inputs"],
+            output=row["output"],
+            contents=tuple(json.loads(row["contents"])),
+            fingerprint=row["fingerprint"],
+        )
+    except (TypeError, ValueError) as error:
+        raise _unreadable(f"row {place}: {error}") from error
+    if len(job.items) != len(job.contents):
+        raise _unreadable(f"row {place}: {len(job.items)} items but {len(job.contents)} contents")
+    check_output(job.output)
+    return job
+
+
+def _unreadable(why: str) -> DataError:
+    return DataError(
+        "jobs_queue.csv cannot be read",
+        why=why,
+        try_="delete jobs_queue.csv: the plan is made anew, and finished jobs whose items are the same still count",
+    )
+
+
+@contextmanager
+def _long_fields_allowed() -> Iterator[None]:
+    before = csv.field_size_limit(_LONGEST_FIELD)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)

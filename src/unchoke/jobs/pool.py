@@ -1,4 +1,4 @@
-"""Spawned worker processes, each with its own pipe, replaced when they die. The driver's side; `worker` is the other end.
+"""Spawned worker processes, each with its own pipe, replaced when they die. The driver's side; `attempts.py` is the other end.
 
 A standard process pool is broken for good once a worker is killed, and keeps threads and locks of its own. Here a worker that
 vanishes costs one outcome, and the next task starts another. Not safe to share between threads.
@@ -25,8 +25,7 @@ from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from unchoke.core.errors import MachineError
-from unchoke.jobs.outcome import Outcome, TaskFailed, WorkerDied
-from unchoke.jobs.pool_worker import serve
+from unchoke.jobs.attempts import Outcome, TaskFailed, WorkerDied, serve
 from unchoke.jobs.signals import STOP_SIGNALS
 
 T = TypeVar("T")

@@ -16,8 +16,7 @@ from typing import Any
 from unchoke.core import atomic, listing
 from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.fingerprint import digest_file
-from unchoke.jobs.job_plan import DEFAULT_JOB_SIZE, Job, plan_jobs
-from unchoke.jobs.queue_table import jobs_from_csv, jobs_to_csv
+from unchoke.jobs.job_plan import DEFAULT_JOB_SIZE, Job, jobs_from_csv, jobs_to_csv, plan_jobs
 from unchoke.jobs.records import (
     DONE,
     FAILED,

@@ -1,16 +1,22 @@
-"""The small files that say how a job went: `.done` and `.failed`, JSON, one per event. Values to text and back, and their names.
+"""The small files that say how it went: `.done` and `.failed` of a job, and `quarantine.csv`. Values to text and back.
 
-Names carry the job and a UTC time that sorts; no record holds an absolute path, so a copied folder works.
+Names carry the job and a UTC time that sorts; no record holds an absolute path, so a copied folder works. Files that were set
+aside stand in `quarantine.csv`, each with its reason: never silently dropped, never replaced.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 import traceback
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, astuple, dataclass, field, fields
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
+
+from unchoke.core import atomic
 
 PREFIX = "job_"
 DONE = ".done"
@@ -104,3 +110,48 @@ def job_of_record(name: str) -> str | None:
 
 def utc_now() -> datetime:
     return datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class QuarantineRow:
+    """`times` counts the different states in which this file was tried and failed."""
+
+    sample_id: str
+    path: str
+    stage: str
+    reason: str
+    times: int = 1
+
+    def to_dict(self) -> dict[str, str | int]:
+        return {"sample_id": self.sample_id, "path": self.path, "stage": self.stage, "reason": self.reason, "times": self.times}
+
+
+def save_quarantine(file: Path, entries: Iterable[QuarantineRow]) -> list[QuarantineRow]:
+    """Write today's entries, counting on from what the file said; no entries, no file."""
+    before = {entry.sample_id: entry for entry in load_quarantine(file)}
+    counted = [_counted(entry, before.get(entry.sample_id)) for entry in entries]
+    if not counted:
+        file.unlink(missing_ok=True)
+        return []
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)  # a bare "\r" would end a row
+    writer.writerow([field.name for field in fields(QuarantineRow)])
+    writer.writerows(astuple(entry) for entry in counted)
+    atomic.write_text(file, text.getvalue())
+    return counted
+
+
+def load_quarantine(file: Path) -> list[QuarantineRow]:
+    """The entries of the file; none if it does not exist."""
+    if not file.exists():
+        return []
+    with file.open(encoding="utf-8", newline="") as text:
+        rows = list(csv.DictReader(text))
+    return [QuarantineRow(row["sample_id"], row["path"], row["stage"], row["reason"], int(row["times"])) for row in rows]
+
+
+def _counted(entry: QuarantineRow, before: QuarantineRow | None) -> QuarantineRow:
+    if before is None:
+        return entry
+    times = before.times if before.reason == entry.reason else before.times + 1
+    return QuarantineRow(entry.sample_id, entry.path, entry.stage, entry.reason, times)

@@ -7,24 +7,26 @@ writes the job's artefact atomically and hands back a `JobResult`.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
 from unchoke.core.errors import DataError, Interrupted, MachineError, UnchokeError, UsageError, list_some
-from unchoke.core.events import Note, OnEvent, ignore
+from unchoke.core.events import Note, OnEvent, Progress, ignore
 from unchoke.core.units import format_count
-from unchoke.jobs.job_engines import Engine
+from unchoke.jobs.attempts import Outcome
+from unchoke.jobs.job_engines import JobEngine
 from unchoke.jobs.job_plan import Job
-from unchoke.jobs.job_progress import ProgressMeter
-from unchoke.jobs.outcome import Outcome
 from unchoke.jobs.queue import JobQueue
 from unchoke.jobs.records import JobResult
 from unchoke.jobs.signals import StopRequests, stop_requests
 
 OnResult = Callable[[Job, JobResult], None]
 _POINTLESS_TO_RETRY = (MachineError, UsageError, Interrupted)
+_TELL_EVERY_S = 0.2
+_WINDOW_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ def run_jobs(
     jobs: Sequence[Job],
     body: Callable[[Job], JobResult],
     *,
-    engine: Engine,
+    engine: JobEngine,
     info: Mapping[str, Any] | None = None,
     max_attempts: int = 3,
     max_failed_jobs: int | None = None,
@@ -97,7 +99,7 @@ def run_jobs(
     return ledger.summary(len(jobs), seconds=time.perf_counter() - started)
 
 
-def _run_round(ledger: _Ledger, outcomes: Generator[Outcome[Job, JobResult], None, None], engine: Engine) -> None:
+def _run_round(ledger: _Ledger, outcomes: Generator[Outcome[Job, JobResult], None, None], engine: JobEngine) -> None:
     """Every waiting job once; those to be tried again are waiting afterwards."""
     with closing(outcomes):
         try:
@@ -192,3 +194,62 @@ def _interrupted(num_done: int, num_jobs: int) -> Interrupted:
         why="Ctrl-C or SIGTERM asked for it; every finished job is kept",
         try_="run the same command again: it goes on from here",
     )
+
+
+class ProgressMeter:
+    """Counts jobs and items. The rate is that of the last 20 seconds, so it follows the machine's mood."""
+
+    def __init__(
+        self,
+        on_event: OnEvent,
+        *,
+        stage: str,
+        unit: str,
+        num_jobs: int,
+        num_items: int,
+        jobs_before: int = 0,
+        items_before: int = 0,
+        extra: Callable[[], Mapping[str, Any]] = dict,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._on_event, self._stage, self._unit, self._extra, self._clock = on_event, stage, unit, extra, clock
+        self._jobs_done, self._jobs_total = jobs_before, jobs_before + num_jobs
+        self._items_done, self._items_total = items_before, items_before + num_items
+        self._failed = 0
+        self._recent: deque[tuple[float, int]] = deque([(clock(), 0)])
+        self._told_at = float("-inf")
+
+    def count(self, num_items: int, *, failed: int = 0) -> None:
+        """One more job is over, with so many items, of which some failed."""
+        now = self._clock()
+        self._jobs_done += 1
+        self._items_done += num_items
+        self._failed += failed
+        self._recent.append((now, num_items))
+        while len(self._recent) > 2 and now - self._recent[0][0] > _WINDOW_S:
+            self._recent.popleft()
+        if now - self._told_at >= _TELL_EVERY_S or self._jobs_done == self._jobs_total:
+            self._tell(now)
+
+    def _tell(self, now: float) -> None:
+        self._told_at = now
+        rate_per_s = self._rate_per_s(now)
+        left_items = self._items_total - self._items_done
+        self._on_event(
+            Progress(
+                stage=self._stage,
+                done=self._items_done,
+                total=self._items_total,
+                unit=self._unit,
+                rate_per_s=rate_per_s,
+                left_s=left_items / rate_per_s if rate_per_s else None,
+                failed=self._failed,
+                extra={"jobs_done": self._jobs_done, "jobs_total": self._jobs_total, **self._extra()},
+            )
+        )
+
+    def _rate_per_s(self, now: float) -> float | None:
+        """Items since the oldest moment remembered; those counted at that very moment came before it."""
+        began, first_items = self._recent[0]
+        num_items = sum(items for _, items in self._recent) - first_items
+        return num_items / (now - began) if num_items and now > began else None

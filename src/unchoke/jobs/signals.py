@@ -6,7 +6,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import Any
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -22,7 +21,7 @@ class StopRequests:
         self.requested = False
         self._on_first = on_first
 
-    def receive(self, number: int, frame: FrameType | None) -> None:
+    def receive(self, *_: object) -> None:
         if self.requested:
             raise KeyboardInterrupt
         self.requested = True

@@ -84,15 +84,6 @@ def reset_peak_memory(device: torch.device) -> None:
         torch.cuda.reset_peak_memory_stats(device)
 
 
-def peak_memory_bytes(device: torch.device) -> int | None:
-    """The most device memory tensors took since the last reset; on MPS what is taken now; None on the CPU."""
-    import torch
-
-    if device.type == "cuda":
-        return int(torch.cuda.max_memory_allocated(device))
-    return int(torch.mps.driver_allocated_memory()) if device.type == "mps" else None
-
-
 def peak_reserved_bytes(device: torch.device) -> int | None:
     """The most the allocator took from the device since the last reset, what it merely keeps included: that is what a card must
     hold. On MPS, which keeps no peak, what it holds now; None on the CPU.

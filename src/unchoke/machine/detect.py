@@ -1,7 +1,9 @@
-"""Look at this machine: a folder comes in (whose disk is meant), `MachineFacts` come out.
+"""Look at this machine: a folder comes in (whose disk is meant), `MachineFacts` come out. The one place that counts cores.
 
 Every probe may fail, on a system nobody has tried or in a locked-down container. A failed probe becomes a note in the facts and a
-cautious value, never a crash. Nothing is chosen here; torch is imported only to ask it which devices it sees.
+cautious value, never a crash. What a container allows is read from this process's control groups, version 1 or 2; a group is
+bounded by its parents too, so the tightest of them counts. Nothing is chosen here; torch is imported only to ask it which devices
+it sees.
 """
 
 from __future__ import annotations
@@ -11,17 +13,19 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
-from unchoke.machine import cgroup
 from unchoke.machine.machine_facts import Accelerator, MachineFacts
 
 T = TypeVar("T")
 _INTERESTING_FLAGS = ("avx", "amx", "sse4", "f16c", "fma", "asimd", "sve", "bf16", "i8mm", "neon")
 _STDIO_LIMIT_WINDOWS = 512
 _NO_LIMITS: tuple[int | None, int | None] = (None, None)
+MOUNT = Path("/sys/fs/cgroup")
+_UNLIMITED_BYTES = 1 << 60  # version 1 writes a huge number for "no limit"
 
 
 class _Probes:
@@ -41,9 +45,9 @@ class _Probes:
 def detect_machine(folder: Path = Path()) -> MachineFacts:
     """The facts of this machine; `folder` (or its nearest existing parent) says which disk to measure."""
     probes = _Probes()
-    limits = probes.ask("container limits", _container_limits, otherwise=cgroup.Limits())
+    limits = probes.ask("container limits", _container_limits, otherwise=Limits())
     memory_bytes, available_bytes = probes.ask("memory", lambda: _memory(limits), otherwise=(0, 0))
-    soft, hard = probes.ask("descriptor limit", _descriptor_limits, otherwise=_NO_LIMITS)
+    soft, hard = probes.ask("descriptor limit", descriptor_limits, otherwise=_NO_LIMITS)
     return MachineFacts(
         system=platform.system(),
         machine=platform.machine(),
@@ -60,17 +64,17 @@ def detect_machine(folder: Path = Path()) -> MachineFacts:
         openvino_version=_package_version("openvino"),
         python_version=platform.python_version(),
         system_version=platform.mac_ver()[0] or platform.release(),
-        disk_free_bytes=probes.ask("free disk space", lambda: _disk_free_bytes(folder), otherwise=0),
+        disk_free_bytes=probes.ask("free disk space", lambda: disk_free_bytes(folder), otherwise=0),
         notes=tuple(probes.notes),
     )
 
 
-def _container_limits() -> cgroup.Limits:
+def _container_limits() -> Limits:
     membership = Path("/proc/self/cgroup")
-    return cgroup.read_limits(membership.read_text()) if membership.exists() else cgroup.Limits()
+    return read_limits(membership.read_text()) if membership.exists() else Limits()
 
 
-def usable_cores(limits: cgroup.Limits | None = None) -> int:
+def usable_cores(limits: Limits | None = None) -> int:
     """Cores this process may use: its affinity and its container's quota honoured."""
     quota = (_container_limits() if limits is None else limits).cpus
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -82,29 +86,19 @@ def machine_memory() -> tuple[int, int]:
     return _memory(_container_limits())
 
 
-def _memory(limits: cgroup.Limits) -> tuple[int, int]:
-    total, available = _linux_memory() if platform.system() == "Linux" else _system_memory()
+def _memory(limits: Limits) -> tuple[int, int]:
+    import psutil
+
+    memory = psutil.virtual_memory()
+    total, available = int(memory.total), int(memory.available)
     if limits.memory_bytes is not None:
         total = min(total, limits.memory_bytes)
         available = min(available, max(0, limits.memory_bytes - (limits.memory_used_bytes or 0)))
     return total, available
 
 
-def _linux_memory() -> tuple[int, int]:
-    """Total and available bytes, as the kernel tells."""
-    lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
-    kilobytes = {parts[0]: int(parts[1]) for parts in lines if len(parts) >= 2}
-    return kilobytes["MemTotal:"] * 1024, kilobytes.get("MemAvailable:", kilobytes["MemFree:"]) * 1024
-
-
-def _system_memory() -> tuple[int, int]:
-    import psutil
-
-    memory = psutil.virtual_memory()
-    return int(memory.total), int(memory.available)
-
-
-def _descriptor_limits() -> tuple[int | None, int | None]:
+def descriptor_limits() -> tuple[int | None, int | None]:
+    """How many files may be open at a time, and how far that may be raised; None where there is no limit."""
     if os.name == "nt":
         return _STDIO_LIMIT_WINDOWS, None
     import resource
@@ -198,6 +192,74 @@ def _package_version(name: str) -> str:
         return ""
 
 
-def _disk_free_bytes(folder: Path) -> int:
+def disk_free_bytes(folder: Path) -> int:
+    """What is free on the disk of `folder`, or of its nearest existing parent."""
     existing = next(parent for parent in [folder.absolute(), *folder.absolute().parents] if parent.exists())
     return shutil.disk_usage(existing).free
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`cpus` may be a fraction; `memory_used_bytes` leaves out file cache the kernel would give back."""
+
+    cpus: float | None = None
+    memory_bytes: int | None = None
+    memory_used_bytes: int | None = None
+
+
+def read_limits(membership: str, *, mount: Path = MOUNT) -> Limits:
+    """The limits on the process whose `/proc/<pid>/cgroup` reads `membership`."""
+    quotas = [quota for folder in _folders(membership, mount, "cpu") if (quota := _cpu_quota(folder)) is not None]
+    memories = [pair for folder in _folders(membership, mount, "memory") if (pair := _group_memory(folder)) is not None]
+    limit, used = min(memories, default=(None, None))
+    return Limits(min(quotas, default=None), limit, used)
+
+
+def _folders(membership: str, mount: Path, controller: str) -> Iterator[Path]:
+    """The group's folder and its parents up to the mount, for the unified tree and for the controller's own."""
+    for line in membership.splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if number == "0":
+            yield from _upwards(mount, path)
+        elif controller in controllers.split(","):
+            yield from _upwards(mount / controllers, path)
+            if controllers != controller:
+                yield from _upwards(mount / controller, path)
+
+
+def _upwards(top: Path, path: str) -> Iterator[Path]:
+    parts = [part for part in PurePosixPath(path).parts if part not in {"/", ".."}]
+    for length in range(len(parts), -1, -1):
+        yield top.joinpath(*parts[:length])
+
+
+def _cpu_quota(folder: Path) -> float | None:
+    both = _text(folder / "cpu.max").split()
+    if len(both) != 2:
+        both = [_text(folder / "cpu.cfs_quota_us").strip(), _text(folder / "cpu.cfs_period_us").strip()]
+    quota, period = _number(both[0]), _number(both[1])
+    return quota / period if quota is not None and period and quota > 0 else None
+
+
+def _group_memory(folder: Path) -> tuple[int, int] | None:
+    limit = _number(_text(folder / "memory.max")) or _number(_text(folder / "memory.limit_in_bytes"))
+    if not limit or limit >= _UNLIMITED_BYTES:
+        return None
+    used = _number(_text(folder / "memory.current")) or _number(_text(folder / "memory.usage_in_bytes")) or 0
+    values = dict(line.split(maxsplit=1) for line in _text(folder / "memory.stat").splitlines() if " " in line)
+    reclaimable = _number(values.get("total_inactive_file", values.get("inactive_file", "0"))) or 0
+    return limit, max(0, used - reclaimable)
+
+
+def _text(file: Path) -> str:
+    """The file's text, or nothing where this kernel or version has no such file."""
+    try:
+        return file.read_text()
+    except OSError:
+        return ""
+
+
+def _number(text: str) -> int | None:
+    text = text.strip()
+    return int(text) if text.lstrip("-").isdigit() else None

@@ -71,7 +71,7 @@ def _count(least: int) -> Callable[[str, Any], dict[str, Any]]:
     return read
 
 
-def _precision(name: str, value: Any) -> dict[str, Any]:
+def _precision(_: str, value: Any) -> dict[str, Any]:
     """int8 is a way to run the frozen part, not a way to compute: it chooses the engine and leaves the dtype alone."""
     if value == "int8":
         return {"engine": "openvino:int8"}

@@ -370,14 +370,3 @@ def _job_slots(facts: MachineFacts, device: str, engines: tuple[str, ...], worke
         f"one process for each of {format_count(facts.cores, 'core')}, as far as {format_bytes(facts.memory_available_bytes)} go"
     )
     return Choice("job_slots", slots, reason, UNMEASURED)
-
-
-@dataclass(frozen=True)
-class DoctorReport:
-    """A machine and what was chosen for it: what `unchoke doctor` shows."""
-
-    facts: MachineFacts
-    policy: Policy
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"facts": self.facts.to_dict(), **self.policy.to_dict()}

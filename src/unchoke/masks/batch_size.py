@@ -19,7 +19,7 @@ from unchoke.core.units import format_bytes, format_count
 from unchoke.machine.backend import held_memory_bytes, is_cpu, torch_device
 from unchoke.machine.memory.memory_plan import Room
 from unchoke.machine.memory.memory_watch import own_bytes
-from unchoke.machine.memory.probe import Probed
+from unchoke.machine.memory.probe import ProbeResult
 from unchoke.machine.memory.search import find_largest
 from unchoke.masks.predictor import TARGET, BatchTrial, PredictorSpec
 from unchoke.runs.session import Session
@@ -90,7 +90,7 @@ def _room(prober: Prober, spec: PredictorSpec, limit: Limit, *, held_bytes: int)
     return Room(limit.num_bytes, cache_bytes=CACHE_BYTES + held_bytes, beside_bytes=max(0, own_bytes() - bare_bytes))
 
 
-def largest_fitting(found: Sequence[Probed], room: Room) -> Choice:
+def largest_fitting(found: Sequence[ProbeResult], room: Room) -> Choice:
     """The largest batch that was tried and fits, with what was measured; `MachineError` with numbers where none does."""
     tried = [
         {"batch": one.batch, "fact": one.fact, "peak_bytes": one.measured.peak_bytes if one.measured else None} for one in found

@@ -20,7 +20,7 @@ from unchoke.features.engine_openvino import OpenVinoEngine
 from unchoke.features.engines import FrozenEngine, TorchEngine
 from unchoke.machine.backend import keep_freed_memory, torch_device
 from unchoke.machine.memory.gauge import Gauge
-from unchoke.machine.memory.probe import Measured
+from unchoke.machine.memory.probe import StepCost
 from unchoke.masks.segmenter import WHOLE
 from unchoke.masks.trained_segmenter import Predictor, TrainedSegmenter, load_segmenter
 
@@ -119,7 +119,7 @@ class BatchTrial:
     limit_bytes: int | None = None
 
 
-def measure_batch(trial: BatchTrial, batch: int) -> Measured:
+def measure_batch(trial: BatchTrial, batch: int) -> StepCost:
     """What it takes to predict batches of that size: for a process of its own. The peak covers loading the networks, too."""
     device = torch_device(trial.predictor.device)
     with Gauge(device, limit_bytes=trial.limit_bytes) as gauge:
@@ -132,4 +132,4 @@ def measure_batch(trial: BatchTrial, batch: int) -> Measured:
             ahead = [opened.encode(patches) for _ in range(1 + READ_AHEAD)]
             opened.decode(ahead[0])
             seconds = time.monotonic() - started_s
-    return Measured(gauge.peak_bytes, seconds, {"baseline": gauge.baseline_bytes})
+    return StepCost(gauge.peak_bytes, seconds, {"baseline": gauge.baseline_bytes})

@@ -23,7 +23,7 @@ from unchoke.core.units import format_bytes, format_count
 from unchoke.features.cut import NONE
 from unchoke.features.prepare_engine import OF_PYRAMIDS, refuse_unknown_precision
 from unchoke.features.pyramid import PyramidSpec, load_pyramid
-from unchoke.jobs.quarantine import Quarantined
+from unchoke.jobs.records import QuarantineRow
 from unchoke.masks.patch_arrays import (
     PatchArrays,
     build_pixels,
@@ -85,7 +85,7 @@ class PatchMaterial:
     normalise: str
     mask_facts: dict[str, Any]
     findings: list[Finding] = field(default_factory=list)
-    quarantined: list[Quarantined] = field(default_factory=list)
+    quarantined: list[QuarantineRow] = field(default_factory=list)
     manifest_file: Path | None = None
 
     @property

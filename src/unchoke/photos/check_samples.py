@@ -25,7 +25,6 @@ from unchoke.core.workspace import out_option
 from unchoke.machine.detect import usable_cores
 from unchoke.machine.memory.memory_watch import return_unused_memory
 from unchoke.photos.inspect_samples import inspect_samples
-from unchoke.photos.loader import ImageSet
 from unchoke.photos.manifest import load_manifest
 from unchoke.photos.preflight import FATAL_PROBLEMS, diagnose_files, parse_expect
 from unchoke.photos.resources import diagnose_room, estimate_need, measure_room
@@ -33,7 +32,7 @@ from unchoke.photos.samples.sample_set import DataSource, Samples
 from unchoke.photos.samples.scan import scan_samples
 from unchoke.photos.splits import assign_splits
 from unchoke.photos.targets import check_target_names
-from unchoke.photos.worker_trial import try_worker
+from unchoke.photos.worker_trial import ImageSet, try_worker
 from unchoke.reports.text import render_findings
 from unchoke.runs.session import Session, open_session
 
@@ -44,7 +43,7 @@ _TRIAL_IMAGES = 4
 
 
 @dataclass(frozen=True)
-class Prepared:
+class Inspection:
     """Samples with splits, what is known of each file (row for row), and every finding on the way."""
 
     samples: Samples
@@ -120,7 +119,7 @@ def check(
         )
 
 
-def prepare(session: Session) -> Prepared:
+def prepare(session: Session) -> Inspection:
     """Everything of `check` but the worker: scan, look into files, split, diagnose."""
     import pandas  # noqa: F401  (loading it is not part of a stage)
     import pyarrow.parquet  # noqa: F401
@@ -146,12 +145,14 @@ def prepare(session: Session) -> Prepared:
         )
         expect = parse_expect(settings.expect) if settings.expect and settings.expect != ANYTHING else None
         findings = scan.findings + diagnose_files(samples, facts, expect=expect, failure_rate=settings.max_failures)
-        findings += _diagnose_room(session, len(samples))
+        default_encoder = settings.encoder == Settings().encoder
+        need = estimate_need(len(samples), num_views=1 + settings.views, default_encoder=default_encoder)
+        findings += diagnose_room(measure_room(session.workspace.root), need, session.workspace.root)
     session.timelines["check"] = Timeline.of(None, loading)
     for choice in choices:
         session.chose(choice)
     return_unused_memory()
-    return Prepared(samples, facts, rank(findings))
+    return Inspection(samples, facts, rank(findings))
 
 
 def data_source(settings: Settings) -> DataSource:
@@ -170,14 +171,7 @@ def data_source(settings: Settings) -> DataSource:
     )
 
 
-def _diagnose_room(session: Session, num_samples: int) -> list[Finding]:
-    settings = session.settings
-    default_encoder = settings.encoder == Settings().encoder
-    need = estimate_need(num_samples, num_views=1 + settings.views, default_encoder=default_encoder)
-    return diagnose_room(measure_room(session.workspace.root), need, session.workspace.root)
-
-
-def try_loading(session: Session, prepared: Prepared, *, dataset: Any = None) -> list[Finding]:
+def try_loading(session: Session, prepared: Inspection, *, dataset: Any = None) -> list[Finding]:
     """Spawn a worker and load a batch there. A success is remembered until a version or the data's place changes."""
     paths = tuple(prepared.samples.frame["path"][prepared.sound].head(_TRIAL_IMAGES))
     if dataset is not None:
@@ -196,7 +190,7 @@ def try_loading(session: Session, prepared: Prepared, *, dataset: Any = None) ->
     return findings
 
 
-def gate(session: Session, prepared: Prepared) -> list[Finding]:
+def gate(session: Session, prepared: Inspection) -> list[Finding]:
     """Stop on errors, with all of them; otherwise say the warnings and hand back every finding."""
     findings = rank(prepared.findings + try_loading(session, prepared))
     errors = [finding for finding in findings if finding.severity == "error"]

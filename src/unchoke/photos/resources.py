@@ -7,6 +7,7 @@ from pathlib import Path
 
 from unchoke.core.findings import Finding
 from unchoke.core.units import format_bytes, format_count
+from unchoke.machine.detect import descriptor_limits, disk_free_bytes, machine_memory
 
 _DEFAULT_DIM = 1280
 _WIDEST_DIM = 4096
@@ -15,10 +16,11 @@ _RECORD_BYTES_PER_SAMPLE = 600
 _PROCESS_BYTES = 850_000_000
 _MEMORY_BYTES_PER_SAMPLE = 1_600
 _LEAST_DESCRIPTORS = 48
+_NO_LIMIT = 1_000_000
 
 
 @dataclass(frozen=True)
-class Room:
+class FreeRoom:
     """What the machine has free."""
 
     disk_bytes: int
@@ -47,26 +49,12 @@ def estimate_need(num_samples: int, *, num_views: int, default_encoder: bool) ->
     )
 
 
-def measure_room(folder: Path) -> Room:
+def measure_room(folder: Path) -> FreeRoom:
     """What is free where the workspace will be."""
-    import shutil
-
-    import psutil
-
-    existing = next(parent for parent in (folder.resolve(), *folder.resolve().parents) if parent.exists())
-    return Room(shutil.disk_usage(existing).free, int(psutil.virtual_memory().available), _descriptor_limit())
+    return FreeRoom(disk_free_bytes(folder.resolve()), machine_memory()[1], descriptor_limits()[0] or _NO_LIMIT)
 
 
-def _descriptor_limit() -> int:
-    try:
-        import resource
-    except ImportError:  # Windows: the C runtime's own limit
-        return 512
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return 1_000_000 if limit == resource.RLIM_INFINITY else int(limit)
-
-
-def diagnose_room(room: Room, need: Need, folder: Path) -> list[Finding]:
+def diagnose_room(room: FreeRoom, need: Need, folder: Path) -> list[Finding]:
     """An error for a disk that cannot hold the result; warnings where it will be tight."""
     findings = []
     if room.disk_bytes < need.disk_bytes:

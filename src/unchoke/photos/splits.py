@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError, UsageError
@@ -19,7 +20,6 @@ from unchoke.core.fingerprint import hash_unit
 from unchoke.core.units import format_count
 from unchoke.photos.quotas import OPEN, Unit, fill_quotas
 from unchoke.photos.samples.sample_set import Samples
-from unchoke.photos.ties import tie_samples
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -273,3 +273,26 @@ def _no_train(splits: Sequence[str]) -> DataError:
         why=f"the given splits are {', '.join(sorted(set(splits)))}",
         try_="mark some rows as train, or leave --split out to have the splits made",
     )
+
+
+def tie_samples(groups: Sequence[str], contents: Sequence[str] | None) -> npt.NDArray[np.int64]:
+    """A number per sample, equal for samples tied by group or content, directly or through others; "" ties nothing."""
+    parent = list(range(len(groups)))
+    for column in (groups, contents or ()):
+        first: dict[str, int] = {}
+        for row, value in enumerate(column):
+            if value:
+                _join(parent, first.setdefault(value, row), row)
+    return np.fromiter((_root(parent, row) for row in range(len(parent))), dtype=np.int64, count=len(parent))
+
+
+def _root(parent: list[int], row: int) -> int:
+    while parent[row] != row:
+        parent[row] = parent[parent[row]]
+        row = parent[row]
+    return row
+
+
+def _join(parent: list[int], left: int, right: int) -> None:
+    left, right = _root(parent, left), _root(parent, right)
+    parent[max(left, right)] = min(left, right)

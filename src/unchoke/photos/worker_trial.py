@@ -8,14 +8,39 @@ from __future__ import annotations
 
 import functools
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from unchoke.core.findings import Finding
+from unchoke.jobs.attempts import WorkerDied
 from unchoke.jobs.job_engines import ProcessEngine
-from unchoke.jobs.outcome import WorkerDied
+from unchoke.photos.pixels.image import Pixels, read_image
+from unchoke.photos.pixels.resize import resize
 
 _BATCH = 4
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Pictures by position, each scaled to `height` × `width`."""
+
+    paths: tuple[str, ...]
+    height: int = 224
+    width: int = 224
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, position: int) -> Pixels:
+        image = read_image(self.paths[position], cover_px=max(self.height, self.width))
+        return resize(image, self.height, self.width, interpolation="bilinear")
+
+    def batch(self, positions: Sequence[int]) -> Pixels:
+        """Several pictures as one array."""
+        return np.stack([self[position] for position in positions])
 
 
 def try_worker(loader: Any, *, name: str = "loader") -> list[Finding]:

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from unchoke import __version__
 from unchoke.core import atomic
 from unchoke.core.choices import Choice
-from unchoke.core.clock import LoopProfiler
+from unchoke.core.clock import LoopProfiler, StageTimers
 from unchoke.core.errors import UsageError
 from unchoke.core.events import Chosen, Note, OnEvent, StageDone, StageStarted
 from unchoke.core.remembered import remember, resolve_settings
 from unchoke.core.settings import Settings
 from unchoke.core.timeline import Timeline
-from unchoke.core.timers import StageTimers
 from unchoke.core.tuned import Tuned, load_verdicts, model_name
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace
 from unchoke.machine.memory.memory_watch import MemoryWatch

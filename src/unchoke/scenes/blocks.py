@@ -22,7 +22,7 @@ from unchoke.core.errors import UsageError
 from unchoke.core.fingerprint import hash_unit
 from unchoke.core.units import format_count
 from unchoke.photos.quotas import OPEN, Unit, fill_quotas
-from unchoke.photos.ties import tie_samples
+from unchoke.photos.splits import tie_samples
 from unchoke.scenes.scene_facts import Bounds, Grid, SceneFacts, bounds_of
 
 SIDES = ("train", "val", "test")

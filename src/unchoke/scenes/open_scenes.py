@@ -16,7 +16,7 @@ from unchoke.core.ahead import map_ahead
 from unchoke.core.errors import DataError, list_some
 from unchoke.core.findings import Finding
 from unchoke.core.units import format_count
-from unchoke.jobs.quarantine import Quarantined
+from unchoke.jobs.records import QuarantineRow
 from unchoke.runs.session import Session
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.inspect_scene import inspect_scene
@@ -119,14 +119,14 @@ def broken_scene(scene: Scene, error: SceneError | str, *, stage: str, path: str
     )
 
 
-def set_aside(findings: Sequence[Finding]) -> list[Quarantined]:
+def set_aside(findings: Sequence[Finding]) -> list[QuarantineRow]:
     """The entries of `quarantine.csv` for scenes that findings keep out, each with the first reason."""
-    entries: dict[str, Quarantined] = {}
+    entries: dict[str, QuarantineRow] = {}
     for finding in findings:
         if finding.severity == "error":
             scene, path = str(finding.evidence.get("scene") or finding.path or ""), finding.path or ""
             reason = str(finding.evidence.get("reason", finding.message))
-            entries.setdefault(scene, Quarantined(scene, path, finding.stage, reason))
+            entries.setdefault(scene, QuarantineRow(scene, path, finding.stage, reason))
     return list(entries.values())
 
 

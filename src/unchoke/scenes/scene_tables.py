@@ -16,7 +16,6 @@ from unchoke.core.choices import Choice
 from unchoke.core.errors import UsageError, list_some
 from unchoke.core.findings import Finding
 from unchoke.photos.samples.columns import ID_NAMES, PATH_NAMES, describe_columns, require_columns
-from unchoke.photos.samples.folders import SPLIT_WORDS
 from unchoke.photos.samples.image_files import (
     IMAGE_SUFFIXES,
     FileMatcher,
@@ -26,6 +25,7 @@ from unchoke.photos.samples.image_files import (
     stem_of,
     suffix_of,
 )
+from unchoke.photos.samples.sample_set import SPLIT_WORDS
 from unchoke.photos.samples.table import is_missing, no_rows, read_table
 from unchoke.scenes.scene_files import (
     BandFile,

@@ -34,7 +34,7 @@ from unchoke.core.settings import Settings, as_options
 from unchoke.core.workspace import out_option
 from unchoke.features.encoders import EncoderSpec
 from unchoke.features.extraction import PictureExtraction
-from unchoke.jobs.quarantine import Quarantined
+from unchoke.jobs.records import QuarantineRow
 from unchoke.machine.backend import is_cpu, torch_device
 from unchoke.reports.html import save_report
 from unchoke.reports.json import save_record, to_jsonable
@@ -71,7 +71,7 @@ class Material:
     learnable: Learnable
     encoder: EncoderUse
     findings: list[Finding]
-    quarantined: list[Quarantined]
+    quarantined: list[QuarantineRow]
     command: str = "fit"
 
 
@@ -98,7 +98,7 @@ class Origin:
     data: DataRecord
     encoder: EncoderRecord
     findings: list[Finding]
-    quarantined: list[Quarantined]
+    quarantined: list[QuarantineRow]
     num_run: int = 0
 
     @classmethod

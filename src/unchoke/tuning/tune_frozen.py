@@ -33,7 +33,7 @@ from unchoke.features.recipe import FULL, TWICE, PictureRecipe
 from unchoke.jobs.job_plan import Job
 from unchoke.machine.backend import empty_cache, torch_device
 from unchoke.machine.policy import Policy
-from unchoke.photos.inspect_file import read_size
+from unchoke.photos.inspect_samples import read_size
 from unchoke.photos.pixels.image import Pixels, shrink_factor
 from unchoke.photos.pixels.tile_grid import cover_px, plan_tiles
 from unchoke.runs.session import Session

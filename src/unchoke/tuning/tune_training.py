@@ -24,7 +24,7 @@ from unchoke.core.choices import Choice
 from unchoke.core.events import ignore
 from unchoke.core.units import format_count, format_seconds
 from unchoke.machine.backend import empty_cache, keep_freed_memory, rounding_of, torch_device, torch_dtype, unshortened
-from unchoke.machine.memory.probe import Measured, probe
+from unchoke.machine.memory.probe import StepCost, probe
 from unchoke.machine.policy import LONG, SHORT
 from unchoke.training.network.loop_config import LoopConfig, Where
 from unchoke.training.network.photo_blueprint import PhotoBlueprint
@@ -266,7 +266,7 @@ class AttemptTask:
 
 
 @dataclass(frozen=True)
-class AttemptAnswer(Measured):
+class AttemptAnswer(StepCost):
     """What it found, in the form in which such processes answer."""
 
     attempt: Attempt = field(default_factory=lambda: Attempt(_UNKNOWN))

@@ -13,8 +13,8 @@ from unchoke.commands.budget import BudgetResult, budget
 from unchoke.core.errors import MachineError, UsageError
 from unchoke.core.events import Chosen, Event, Progress, ignore
 from unchoke.core.units import parse_bytes
-from unchoke.machine.memory.memory_plan import Probes, Room, Wanted, choose_plan
-from unchoke.machine.memory.probe import Measured, Probed
+from unchoke.machine.memory.memory_plan import MemoryRequest, Probes, Room, choose_plan
+from unchoke.machine.memory.probe import ProbeResult, StepCost
 
 MB, GB = 10**6, 10**9
 PARTS = {"weights": 100 * MB, "gradients": 100 * MB, "optimizer": 200 * MB, "baseline": 300 * MB}
@@ -31,8 +31,8 @@ ABOUT = {
 }
 
 
-def probed(fixed: int, each: int, seconds: dict[int, float]) -> tuple[Probed, ...]:
-    return tuple(Probed(batch, "ok", Measured(fixed + each * batch, spent, PARTS)) for batch, spent in seconds.items())
+def probed(fixed: int, each: int, seconds: dict[int, float]) -> tuple[ProbeResult, ...]:
+    return tuple(ProbeResult(batch, "ok", StepCost(fixed + each * batch, spent, PARTS)) for batch, spent in seconds.items())
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def result() -> BudgetResult:
     train = probed(GB, 100 * MB, {1: 0.1, 4: 0.2, 8: 0.5})
     evaluation = probed(GB, 10 * MB, {1: 0.1, 4: 0.2, 16: 0.4})
     probes = Probes(train, (), evaluation)
-    plan = choose_plan(probes, Room(3 * GB), Wanted(batch=17), num_samples=17)
+    plan = choose_plan(probes, Room(3 * GB), MemoryRequest(batch=17), num_samples=17)
     return BudgetResult(ABOUT, plan, {"train": 17, "evaluation": 176}, benchmark=True)
 
 

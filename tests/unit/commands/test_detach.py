@@ -18,7 +18,7 @@ import psutil
 import pytest
 from tests.conftest import TINY
 
-from unchoke.commands.detach import Watched, detach, find_detached, watch_run
+from unchoke.commands.detach import BackgroundResult, detach, find_detached, watch_run
 from unchoke.commands.fit import fit
 from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError, Interrupted, MachineError, UnchokeError, UsageError
@@ -157,7 +157,7 @@ def test_events_are_followed_as_they_are_written(sleeper: subprocess.Popen[bytes
     watched = watch_run(out=tmp_path, on_event=seen.append)
     writer.join()
     assert seen == EVENTS
-    assert watched == Watched(True, RESULT, tmp_path)
+    assert watched == BackgroundResult(True, RESULT, tmp_path)
 
 
 def test_lines_are_passed_on_as_they_are_and_foreign_ones_dropped(tmp_path: Path) -> None:
@@ -210,5 +210,5 @@ def test_without_anything_detached_it_says_how_to(tmp_path: Path) -> None:
 
 def test_a_result_without_a_record_of_its_own_is_shown_from_what_it_says(tmp_path: Path) -> None:
     result = {**RESULT, "run": "folds_ab", "reports": ["a.html", "b.html"], "timings": {"train": 2.0}}
-    text = Watched(True, result, tmp_path).to_text()
+    text = BackgroundResult(True, result, tmp_path).to_text()
     assert all(part in text for part in ("folds_ab", "90.0 %", "80.0–95.0 %", "a.html, b.html"))

@@ -216,7 +216,7 @@ def test_views_of_tiled_photos_have_every_tile_and_threads_change_nothing(scene:
 def test_a_mirrored_view_mirrors_the_photo_before_it_is_tiled(scene: Scene, tiny: Encoder, tmp_path: Path) -> None:
     from PIL import Image
 
-    from unchoke.photos.pixels.augment import plan_view
+    from unchoke.photos.pixels.tile_grid import plan_view
 
     dark_left = np.zeros((200, 400, 3), np.uint8)
     dark_left[:, 200:] = 200
@@ -234,7 +234,7 @@ def test_a_mirrored_view_mirrors_the_photo_before_it_is_tiled(scene: Scene, tiny
 
 def test_views_of_tiled_photos_keep_about_their_proportions(scene: Scene) -> None:
     from unchoke.features.extractor import _stretched
-    from unchoke.photos.pixels.augment import plan_view
+    from unchoke.photos.pixels.tile_grid import plan_view
 
     for number in range(1, 40):
         window = _stretched(plan_view("a", number, height=4096, width=4096), 1000, 2000)

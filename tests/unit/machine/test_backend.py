@@ -28,11 +28,11 @@ def test_a_tensor_goes_there_and_back(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DEVICES)
-def test_peak_memory_is_known_except_on_the_cpu(name: str) -> None:
+def test_the_peak_of_the_allocator_is_known_except_on_the_cpu(name: str) -> None:
     device = backend.torch_device(name)
     backend.reset_peak_memory(device)
     held = torch.ones(1000, device=device)
-    peak = backend.peak_memory_bytes(device)
+    peak = backend.peak_reserved_bytes(device)
     assert (peak is None) == backend.is_cpu(device)
     assert peak is None or peak >= held.numel() * 4
 

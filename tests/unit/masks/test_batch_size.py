@@ -6,18 +6,18 @@ import pytest
 
 from unchoke.core.errors import MachineError
 from unchoke.machine.memory.memory_plan import Room
-from unchoke.machine.memory.probe import Measured, Probed
+from unchoke.machine.memory.probe import ProbeResult, StepCost
 from unchoke.masks.batch_size import largest_fitting
 
 ROOM = Room(limit_bytes=1000, cache_bytes=200, beside_bytes=100, margin_share=0.1)
 
 
-def took(batch: int, peak_bytes: int) -> Probed:
-    return Probed(batch, "ok", Measured(peak_bytes, 0.1), f"{peak_bytes} B")
+def took(batch: int, peak_bytes: int) -> ProbeResult:
+    return ProbeResult(batch, "ok", StepCost(peak_bytes, 0.1), f"{peak_bytes} B")
 
 
 def test_the_largest_that_fits_beside_everything_else_is_taken() -> None:
-    failed = Probed(8, "out of memory", fact="it held too much")
+    failed = ProbeResult(8, "out of memory", fact="it held too much")
     choice = largest_fitting([took(1, 300), took(4, 550), took(6, 700), failed], ROOM)
     assert (choice.name, choice.value) == ("batch", 4)
     assert "550 B" in choice.reason

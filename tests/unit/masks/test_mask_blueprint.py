@@ -12,7 +12,7 @@ from unchoke.core.errors import DataError, Interrupted
 from unchoke.core.events import ignore
 from unchoke.features.cut import layer_numbers
 from unchoke.features.encoders import digest_tensors
-from unchoke.machine.memory.probe import Measured
+from unchoke.machine.memory.probe import StepCost
 from unchoke.masks.mask_blueprint import MaskBlueprint
 from unchoke.masks.patches import BandStandard
 from unchoke.masks.segmenter import PYRAMID, WHOLE, SegmenterConfig
@@ -75,7 +75,7 @@ def test_layers_of_a_trained_backbone_learn_at_rates_of_their_own(make_patches: 
 
 @pytest.mark.parametrize("cut", [PYRAMID, WHOLE])
 def test_a_rehearsal_tells_what_a_step_takes(make_patches: Callable[[int], Any], cut: str) -> None:
-    measured: Measured = run_trial(MemoryTrial.of(job(make_patches(NUM), cut)), 2)
+    measured: StepCost = run_trial(MemoryTrial.of(job(make_patches(NUM), cut)), 2)
     assert measured.peak_bytes > 0
     assert measured.parts["optimizer"] >= 2 * measured.parts["gradients"] * 0.99
 

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from unchoke.core.errors import DataError
 from unchoke.core.listing import FileEntry
 from unchoke.photos.manifest import load_manifest, render_manifest, save_manifest
-from unchoke.photos.samples.sample_set import Samples, Task, build_samples
+from unchoke.photos.samples.sample_set import Samples, TaskSpec, build_samples
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 
 
 def samples_of(ids: list[str], labels: list[str]) -> Samples:
     entries = [FileEntry(f"/d/{name}", name, 1, 1) for name in ids]
-    task = Task("classification", tuple(sorted(set(labels))))
+    task = TaskSpec("classification", tuple(sorted(set(labels))))
     return build_samples(task, entries, sample_ids=ids, values={"label": labels}, groups=labels, splits=["train"] * len(ids))
 
 
@@ -36,7 +36,7 @@ def test_any_text_survives_saving_and_loading(tmp_path_factory: pytest.TempPathF
 def test_targets_and_folds_keep_every_digit(tmp_path: Path) -> None:
     entries = [FileEntry(f"/d/{i}", str(i), 1, 1) for i in range(3)]
     values = [0.1 + 0.2, 1e-300, -3.0]
-    samples = build_samples(Task("regression", ("dry, g",)), entries, sample_ids=["NA", "1", "2"], values={"dry, g": values})
+    samples = build_samples(TaskSpec("regression", ("dry, g",)), entries, sample_ids=["NA", "1", "2"], values={"dry, g": values})
     save_manifest(samples.with_columns(fold=[2, 0, 1]), tmp_path / "m.csv")
     loaded = load_manifest(tmp_path / "m.csv")
     assert loaded is not None
@@ -81,7 +81,7 @@ def test_text_columns_are_text_even_when_they_look_like_numbers(tmp_path: Path) 
 def test_inputs_keep_every_digit(tmp_path: Path) -> None:
     entries = [FileEntry(f"/d/{i}", str(i), 1, 1) for i in range(2)]
     inputs = {"NDVI, mean": [0.1 + 0.2, 1e-300]}
-    samples = build_samples(Task("regression", ("y",)), entries, sample_ids=["b", "a"], values={"y": [1, 2]}, inputs=inputs)
+    samples = build_samples(TaskSpec("regression", ("y",)), entries, sample_ids=["b", "a"], values={"y": [1, 2]}, inputs=inputs)
     save_manifest(samples, tmp_path / "m.csv")
     assert (tmp_path / "m.csv").read_text().startswith('sample_id,path,y,"input/NDVI, mean",group,split\n')
     loaded = load_manifest(tmp_path / "m.csv")

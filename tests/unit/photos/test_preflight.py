@@ -10,14 +10,14 @@ from unchoke.core.errors import UsageError
 from unchoke.core.findings import Finding
 from unchoke.core.listing import FileEntry
 from unchoke.photos.preflight import Expect, FileFacts, diagnose_files, parse_expect
-from unchoke.photos.samples.sample_set import Samples, Task, build_samples
+from unchoke.photos.samples.sample_set import Samples, TaskSpec, build_samples
 
 
 def make(labels: Sequence[str], *, groups: Sequence[str] | None = None, splits: Sequence[str] | None = None) -> Samples:
     names = [f"{i:04d}.jpg" for i in range(len(labels))]
     entries = [FileEntry(f"/d/{name}", name, 1, 1) for name in names]
     return build_samples(
-        Task("classification", tuple(sorted(set(labels)))),
+        TaskSpec("classification", tuple(sorted(set(labels)))),
         entries,
         sample_ids=names,
         values={"label": labels},
@@ -139,7 +139,7 @@ def test_a_group_on_several_sides_is_an_error() -> None:
 
 def test_regression_duplicates_conflict_when_a_target_differs() -> None:
     entries = [FileEntry(f"/d/{i}", str(i), 1, 1) for i in range(2)]
-    samples = build_samples(Task("regression", ("x", "y")), entries, sample_ids=["0", "1"], values={"x": [1, 1], "y": [2, 3]})
+    samples = build_samples(TaskSpec("regression", ("x", "y")), entries, sample_ids=["0", "1"], values={"x": [1, 1], "y": [2, 3]})
     facts = [FileFacts(f"/d/{i}", 1, 1, "same", 1, 1, "L") for i in range(2)]
     assert "duplicate-label-conflict" in by_code(diagnose_files(samples, facts))
 

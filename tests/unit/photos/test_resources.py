@@ -1,12 +1,12 @@
-"""Room is compared with need, and what is short is said with both numbers."""
+"""FreeRoom is compared with need, and what is short is said with both numbers."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from unchoke.photos.resources import Need, Room, diagnose_room, estimate_need, measure_room
+from unchoke.photos.resources import FreeRoom, Need, diagnose_room, estimate_need, measure_room
 
-PLENTY = Room(disk_bytes=10**12, memory_bytes=10**11, descriptors=1024)
+PLENTY = FreeRoom(disk_bytes=10**12, memory_bytes=10**11, descriptors=1024)
 NEED = Need(disk_bytes=10**9, memory_bytes=10**9, descriptors=48)
 
 
@@ -15,7 +15,7 @@ def test_plenty_of_room_needs_no_words(tmp_path: Path) -> None:
 
 
 def test_a_disk_too_small_is_an_error_and_the_rest_are_warnings(tmp_path: Path) -> None:
-    found = diagnose_room(Room(disk_bytes=10**8, memory_bytes=10**8, descriptors=20), NEED, tmp_path)
+    found = diagnose_room(FreeRoom(disk_bytes=10**8, memory_bytes=10**8, descriptors=20), NEED, tmp_path)
     assert [(finding.code, finding.severity) for finding in found] == [
         ("disk-too-small", "error"),
         ("memory-tight", "warning"),

@@ -7,14 +7,14 @@ import pytest
 
 from unchoke.core.errors import DataError, UsageError
 from unchoke.core.listing import FileEntry
-from unchoke.photos.samples.sample_set import Samples, Task, build_samples
+from unchoke.photos.samples.sample_set import Samples, TaskSpec, build_samples
 from unchoke.photos.splits import assign_splits
 
 
 def make(labels: Sequence[str], *, groups: Sequence[str] | None = None, splits: Sequence[str] | None = None) -> Samples:
     names = [f"{i:04d}" for i in range(len(labels))]
     entries = [FileEntry(f"/d/{name}", name, 1, 1) for name in names]
-    task = Task("classification", tuple(sorted(set(labels))))
+    task = TaskSpec("classification", tuple(sorted(set(labels))))
     return build_samples(
         task, entries, sample_ids=names, values={"label": labels}, groups=groups, splits=splits, group_name="lesion_id"
     )
@@ -139,7 +139,9 @@ def test_folds_need_enough_samples_and_no_given_splits() -> None:
 def test_regression_is_stratified_by_the_first_target() -> None:
     values = [float(i) for i in range(200)]
     entries = [FileEntry(f"/d/{i:03d}", f"{i:03d}", 1, 1) for i in range(200)]
-    samples = build_samples(Task("regression", ("y",)), entries, sample_ids=[e.relative for e in entries], values={"y": values})
+    samples = build_samples(
+        TaskSpec("regression", ("y",)), entries, sample_ids=[e.relative for e in entries], values={"y": values}
+    )
     done, choices = assign_splits(samples)
     test = done.frame.loc[done.frame["split"] == "test", "y"]
     assert len(test) == 30

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from unchoke.photos.loader import ImageSet
-from unchoke.photos.worker_trial import find_unpicklable, try_worker
+from unchoke.photos.worker_trial import ImageSet, find_unpicklable, try_worker
 
 
 class Bag:

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from unchoke.core.errors import DataError
-from unchoke.photos.samples.sample_set import Samples, Task
+from unchoke.photos.samples.sample_set import Samples, TaskSpec
 from unchoke.training.problem import build_problem, summarise
 
 IDS = [f"s{number}" for number in range(6)]
@@ -20,14 +20,14 @@ ALL = np.ones(6, np.bool_)
 def classes(labels: str = "abacba", splits: str = "ttttve") -> Samples:
     names = {"t": "train", "v": "val", "e": "test"}
     frame = pd.DataFrame({"sample_id": IDS, "label": list(labels), "split": [names[one] for one in splits]})
-    return Samples(Task("classification", ("a", "b", "c")), frame)
+    return Samples(TaskSpec("classification", ("a", "b", "c")), frame)
 
 
 def numbers() -> Samples:
     frame = pd.DataFrame(
         {"sample_id": IDS, "mass": np.arange(6.0), "height": np.arange(6.0) * 2, "split": ["train"] * 5 + ["test"]}
     )
-    return Samples(Task("regression", ("height", "mass")), frame)
+    return Samples(TaskSpec("regression", ("height", "mass")), frame)
 
 
 def with_inputs(ndvi: list[float], name: str = "ndvi") -> Samples:

@@ -10,7 +10,7 @@ from typing import Any
 
 from unchoke.core.units import format_bytes, format_count, format_seconds
 from unchoke.machine.memory.memory_plan import MemoryPlan
-from unchoke.machine.memory.probe import Probed
+from unchoke.machine.memory.probe import ProbeResult
 
 _WAYS = {"train": "training", "train_ckpt": "with checkpointing", "evaluation": "evaluation"}
 _ONE_TILE = "1×(1×1)"
@@ -37,7 +37,12 @@ def render_probes(plan: MemoryPlan) -> str:
     """What was measured, each batch size in a process of its own, and how fast it was."""
     probes = plan.probes
     named = [(name, getattr(probes, way)) for way, name in _WAYS.items()]
-    lines = [line for name, found in named if found for line in [f"Measured: {name}", *_probe_rows(found)]]
+    lines = [
+        line
+        for name, found in named
+        if found
+        for line in [f"Measured: {name}", *_rows([(format_count(one.batch, "sample"), _outcome(one)) for one in found])]
+    ]
     return "\n".join(lines) + "\n" if lines else ""
 
 
@@ -54,7 +59,7 @@ def render_budget(
 
 
 def _answer(way: str, largest: int, plan: MemoryPlan, fastest: Mapping[str, int] | None) -> str:
-    probes: Sequence[Probed] = getattr(plan.probes, way)
+    probes: Sequence[ProbeResult] = getattr(plan.probes, way)
     if not largest:
         return "not even one sample"
     quickest = f"; fastest at {fastest[way]}: {_rate(probes, fastest[way]):,.1f} images/s" if fastest and way in fastest else ""
@@ -63,7 +68,7 @@ def _answer(way: str, largest: int, plan: MemoryPlan, fastest: Mapping[str, int]
     return f"{format_count(largest, 'sample')} at once{beyond}{quickest}"
 
 
-def _rate(probes: Sequence[Probed], batch: int) -> float:
+def _rate(probes: Sequence[ProbeResult], batch: int) -> float:
     measured = next(one.measured for one in probes if one.batch == batch)
     return batch / measured.seconds_per_step if measured and measured.seconds_per_step else 0.0
 
@@ -81,11 +86,7 @@ def render_outcome(plan: MemoryPlan, measured_bytes: int) -> str:
     return "\n".join(["Memory", *_rows(rows)])
 
 
-def _probe_rows(found: Sequence[Probed]) -> list[str]:
-    return _rows([(format_count(one.batch, "sample"), _outcome(one)) for one in found])
-
-
-def _outcome(one: Probed) -> str:
+def _outcome(one: ProbeResult) -> str:
     if one.measured is None:
         return f"{one.outcome}: {one.fact}"
     seconds = one.measured.seconds_per_step

@@ -25,13 +25,13 @@ from unchoke.machine.backend import (
     torch_device,
 )
 from unchoke.machine.memory.memory_watch import MemoryWatch, own_bytes
-from unchoke.machine.memory.probe import Measured
+from unchoke.machine.memory.probe import StepCost
 
 if TYPE_CHECKING:
     import torch
 
 
-def look_at_device(asked: tuple[str, int | None], _: int) -> Measured:
+def look_at_device(asked: tuple[str, int | None], _: int) -> StepCost:
     """How much a process may take of a device: a limit, if there is that much, or all that others leave.
 
     For a process of its own: to ask takes a context, and that is memory too.
@@ -40,7 +40,7 @@ def look_at_device(asked: tuple[str, int | None], _: int) -> Measured:
     device = torch_device(name)
     if limit_bytes is not None:
         limit_memory(device, limit_bytes)
-    return Measured(device_room_bytes(device) if limit_bytes is None else limit_bytes, 0.0)
+    return StepCost(device_room_bytes(device) if limit_bytes is None else limit_bytes, 0.0)
 
 
 class Gauge:

@@ -2,7 +2,7 @@
 
 The effective batch is settled first and never changed for memory's sake, since results depend on it. What memory decides is how
 many of its samples run at once (`sub_batch`), whether activations are kept or computed again (`grad_ckpt`), and how many samples
-evaluation takes at a time. Pure arithmetic over `Probed` values: nothing runs here.
+evaluation takes at a time. Pure arithmetic over `ProbeResult` values: nothing runs here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from unchoke.core.choices import Choice
 from unchoke.core.errors import MachineError
 from unchoke.core.units import format_bytes, format_count, format_seconds
 from unchoke.machine.memory.line import Line, fit_line
-from unchoke.machine.memory.probe import Probed
+from unchoke.machine.memory.probe import ProbeResult
 
 MARGIN_SHARE = 0.08
 PARTS = ("weights", "gradients", "optimizer", "activations", "cache", "overhead")
@@ -30,16 +30,16 @@ _TRY = "a smaller --input-px, fewer trained blocks (a later --cut), or a larger 
 class Probes:
     """What was measured: training steps, the same with gradient checkpointing (where that was tried), and evaluation."""
 
-    train: tuple[Probed, ...] = ()
-    train_ckpt: tuple[Probed, ...] = ()
-    evaluation: tuple[Probed, ...] = ()
+    train: tuple[ProbeResult, ...] = ()
+    train_ckpt: tuple[ProbeResult, ...] = ()
+    evaluation: tuple[ProbeResult, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Sequence[Mapping[str, Any]]]) -> Probes:
-        return cls(**{name: tuple(Probed.from_dict(one) for one in found) for name, found in values.items()})
+        return cls(**{name: tuple(ProbeResult.from_dict(one) for one in found) for name, found in values.items()})
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Room:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class MemoryRequest:
     """What a person asked for; None leaves it to be chosen."""
 
     batch: int | None = None
@@ -136,7 +136,7 @@ class Mode:
     """The whole step at once, and what that took: less than the line says, since no other part's gradients lie beside it."""
 
     @classmethod
-    def of(cls, probes: Sequence[Probed], *, batch: int | None = None) -> Mode | None:
+    def of(cls, probes: Sequence[ProbeResult], *, batch: int | None = None) -> Mode | None:
         """None if nothing fitted. `batch` is the whole step: smaller sizes were measured as parts of it; the line is theirs."""
         good = [(one.batch, one.measured) for one in probes if one.measured is not None]
         if not good:
@@ -175,13 +175,13 @@ def even_part(batch: int, largest: int) -> int:
     return math.ceil(batch / math.ceil(batch / largest))
 
 
-def needs_checkpointing(train: Sequence[Probed], room: Room, *, batch: int) -> bool:
+def needs_checkpointing(train: Sequence[ProbeResult], room: Room, *, batch: int) -> bool:
     """Whether gradient checkpointing is worth measuring: nothing fits without it, or only a small part of the batch."""
     mode = Mode.of(train, batch=batch)
     return mode is None or mode.largest(room.step_bytes, at_most=batch) * _SMALL_SHARE < batch
 
 
-def choose_plan(probes: Probes, room: Room, wanted: Wanted, *, num_samples: int) -> MemoryPlan:
+def choose_plan(probes: Probes, room: Room, wanted: MemoryRequest, *, num_samples: int) -> MemoryPlan:
     """The largest parts that fit, in the order of the module's docstring. `MachineError` with numbers where nothing does."""
     batch, why_batch = _batch(wanted, num_samples)
     plain, ckpt = Mode.of(probes.train, batch=batch), Mode.of(probes.train_ckpt, batch=batch)
@@ -211,14 +211,14 @@ def choose_plan(probes: Probes, room: Room, wanted: Wanted, *, num_samples: int)
     )
 
 
-def _batch(wanted: Wanted, num_samples: int) -> tuple[int, str]:
+def _batch(wanted: MemoryRequest, num_samples: int) -> tuple[int, str]:
     if wanted.batch is not None:
         return wanted.batch, "given"
     return default_batch(num_samples), f"for {format_count(num_samples, 'sample')}"
 
 
 def _grad_ckpt(
-    plain: Mode | None, ckpt: Mode | None, probes: Probes, room: Room, wanted: Wanted, *, batch: int
+    plain: Mode | None, ckpt: Mode | None, probes: Probes, room: Room, wanted: MemoryRequest, *, batch: int
 ) -> tuple[bool, str]:
     without = plain.largest(room.step_bytes, at_most=batch) if plain else 0
     with_it = ckpt.largest(room.step_bytes, at_most=batch) if ckpt else 0
@@ -235,7 +235,7 @@ def _grad_ckpt(
     return again < kept, f"{'faster' if again < kept else 'not faster'}: {compared}"
 
 
-def _sub_batch(mode: Mode, room: Room, wanted: Wanted, *, batch: int) -> tuple[int, str]:
+def _sub_batch(mode: Mode, room: Room, wanted: MemoryRequest, *, batch: int) -> tuple[int, str]:
     if wanted.sub_batch is not None:
         sub_batch = min(wanted.sub_batch, batch)
         _refuse_too_large("--sub-batch", sub_batch, mode, room)
@@ -248,7 +248,9 @@ def _sub_batch(mode: Mode, room: Room, wanted: Wanted, *, batch: int) -> tuple[i
     return sub_batch, f"{batch} at once would take {format_bytes(mode.bytes_at(batch))}, {left}"
 
 
-def _eval_batch(probes: Probes, room: Room, wanted: Wanted, *, batch: int, sub_batch: int, step_bytes: int) -> tuple[int, str]:
+def _eval_batch(
+    probes: Probes, room: Room, wanted: MemoryRequest, *, batch: int, sub_batch: int, step_bytes: int
+) -> tuple[int, str]:
     """More than in training, but no more than what a training step has taken anyway: the peak stays where it was measured."""
     mode = Mode.of(probes.evaluation)
     if wanted.eval_batch is not None:
@@ -279,7 +281,7 @@ def _refuse_too_large(option: str, size: int, mode: Mode, room: Room) -> None:
         )
 
 
-def _nothing_fits(probes: Probes, room: Room, wanted: Wanted) -> MachineError:
+def _nothing_fits(probes: Probes, room: Room, wanted: MemoryRequest) -> MachineError:
     tried = [f"without gradient checkpointing {_smallest(probes.train)}"] if probes.train else []
     tried += [f"with it {_smallest(probes.train_ckpt)}"] if probes.train_ckpt else []
     remedy = f"--grad-ckpt, or {_TRY}" if wanted.grad_ckpt is False else _TRY
@@ -298,7 +300,7 @@ def _left(room: Room) -> str:
     return f"{format_bytes(max(0, room.step_bytes))} are left for a step{f' after {taken}' if taken else ''}"
 
 
-def _smallest(probes: Sequence[Probed]) -> str:
+def _smallest(probes: Sequence[ProbeResult]) -> str:
     """What the smallest step that was tried takes, in words."""
     if not probes:
         return "nothing fits"
@@ -309,7 +311,7 @@ def _smallest(probes: Sequence[Probed]) -> str:
     return f"{samples} {'takes' if least.batch == 1 else 'take'} {format_bytes(least.measured.peak_bytes)}"
 
 
-def _parts(probes: Sequence[Probed], line: Line, planned_bytes: int, room: Room) -> dict[str, int]:
+def _parts(probes: Sequence[ProbeResult], line: Line, planned_bytes: int, room: Room) -> dict[str, int]:
     """What the planned peak is made of. What grows with the batch are activations; what nothing explains is overhead."""
     measured = [one.measured.parts for one in probes if one.measured is not None][-1]
     parts, rest = {}, planned_bytes

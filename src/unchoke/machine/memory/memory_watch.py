@@ -14,28 +14,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
 
 _CLEAR = Path("/proc/self/clear_refs")
 _CLEAR_PEAK = "5"
 _INTERVAL_S = 0.05
-
-
-class ProcessMemory(NamedTuple):
-    """`rss_anon_bytes` is None where the system does not tell."""
-
-    rss_bytes: int
-    rss_anon_bytes: int | None
-
-
-def process_memory() -> ProcessMemory:
-    """What this process holds now."""
-    if sys.platform == "linux":
-        status = _linux_status()
-        return ProcessMemory(status["VmRSS"], status.get("RssAnon"))
-    import psutil
-
-    return ProcessMemory(int(psutil.Process().memory_info().rss), None)
 
 
 def peak_rss_bytes() -> int:

@@ -83,7 +83,7 @@ def _words(error: BaseException) -> str:
 
 def _by_type(error: BaseException) -> OutOfMemory | None:
     """Types that mean it whatever they say. torch's is known by name, so that asking does not import torch."""
-    message = _first_line(_words(error))
+    message = _line_at(_words(error), 0)
     if any(kind.__name__ == "OutOfMemoryError" and kind.__module__.startswith("torch") for kind in type(error).__mro__):
         return OutOfMemory("cuda", message, _requested_bytes(str(error)))
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
@@ -104,10 +104,6 @@ def _requested_bytes(message: str) -> int | None:
     if (found := _REQUESTED.search(message)) is None:
         return None
     return int(float(found[1]) * 1024 ** _POWERS.get(found[2][0], 0))
-
-
-def _first_line(message: str) -> str:
-    return _line_at(message, 0)
 
 
 def _line_at(message: str, start: int) -> str:

@@ -11,19 +11,19 @@ from typing import Literal
 
 from unchoke.machine.memory.memory_plan import (
     MemoryPlan,
+    MemoryRequest,
     Mode,
     Probes,
     Room,
-    Wanted,
     choose_plan,
     default_batch,
     even_part,
     needs_checkpointing,
 )
-from unchoke.machine.memory.probe import Probed
+from unchoke.machine.memory.probe import ProbeResult
 
 Way = Literal["train", "train_ckpt", "evaluation"]
-Measure = Callable[[Way, Sequence[int]], list[Probed]]
+Measure = Callable[[Way, Sequence[int]], list[ProbeResult]]
 
 _FIRST = (1, 4)
 _FIRST_EVALUATION = (4, 16)
@@ -32,15 +32,15 @@ _TRIES = 2
 
 
 def plan_memory(
-    measure: Measure, room: Room, wanted: Wanted, *, num_samples: int, can_checkpoint: bool, with_evaluation: bool = True
+    measure: Measure, room: Room, wanted: MemoryRequest, *, num_samples: int, can_checkpoint: bool, with_evaluation: bool = True
 ) -> MemoryPlan:
     """Measure what is needed and choose. `measure(way, batches)` tries batch sizes from small to large, as `probe` does.
 
     `MachineError` with numbers where not even one sample fits.
     """
     batch = wanted.batch or default_batch(num_samples)
-    train: list[Probed] = []
-    train_ckpt: list[Probed] = []
+    train: list[ProbeResult] = []
+    train_ckpt: list[ProbeResult] = []
     if not wanted.grad_ckpt:
         train = _search(measure, "train", room, batch=batch)
     may_checkpoint = can_checkpoint and wanted.grad_ckpt is not False
@@ -55,19 +55,21 @@ def plan_memory(
 
 def find_largest(
     measure: Measure, way: Way, room: Room, *, at_most: int, first: Sequence[int] = _FIRST, longest_s: float = _LONGEST_STEP_S
-) -> list[Probed]:
+) -> list[ProbeResult]:
     """Measure whole steps on the way to the largest batch that fits at once; one that would take `longest_s` is not tried."""
     found = measure(way, _up_to(at_most, first))
     return _go_on(measure, way, found, lambda points: _candidate(points, room, at_most=at_most, longest_s=longest_s))
 
 
-def _search(measure: Measure, way: Way, room: Room, *, batch: int) -> list[Probed]:
+def _search(measure: Measure, way: Way, room: Room, *, batch: int) -> list[ProbeResult]:
     """Small batches, then the one that looks right; if that fails after all, half of it."""
     found = measure(way, _up_to(batch, _FIRST))
     return _go_on(measure, way, found, lambda points: _candidate(points, room, at_most=batch, parts_of=batch))
 
 
-def _go_on(measure: Measure, way: Way, found: list[Probed], candidate_of: Callable[[list[Probed]], int | None]) -> list[Probed]:
+def _go_on(
+    measure: Measure, way: Way, found: list[ProbeResult], candidate_of: Callable[[list[ProbeResult]], int | None]
+) -> list[ProbeResult]:
     for _ in range(_TRIES):
         candidate = candidate_of(found)
         if candidate is None:
@@ -80,7 +82,7 @@ def _go_on(measure: Measure, way: Way, found: list[Probed], candidate_of: Callab
 
 
 def _candidate(
-    found: Sequence[Probed], room: Room, *, at_most: int, parts_of: int | None = None, longest_s: float = _LONGEST_STEP_S
+    found: Sequence[ProbeResult], room: Room, *, at_most: int, parts_of: int | None = None, longest_s: float = _LONGEST_STEP_S
 ) -> int | None:
     """The size the points so far suggest, or less where its step would take long; None if that is known already.
 

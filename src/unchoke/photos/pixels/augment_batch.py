@@ -83,7 +83,7 @@ def augment_spec(name: str) -> AugmentSpec:
     return SPECS[name]
 
 
-class Drawn(NamedTuple):
+class AugmentDraws(NamedTuple):
     """What was drawn for a batch, one number for each sample; arrays from `plan_batch`, tensors on the device in `augment`."""
 
     area: Any
@@ -101,7 +101,7 @@ class Drawn(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class BatchPlan:
-    """float32 (n, number of `Drawn` fields): mirror and flip are 1 or −1, colours are factors.
+    """float32 (n, number of `AugmentDraws` fields): mirror and flip are 1 or −1, colours are factors.
 
     `turns` and `colours` say whether any picture is turned, any colour changed; without, less is computed.
     """
@@ -111,8 +111,8 @@ class BatchPlan:
     colours: bool = True
 
     @property
-    def drawn(self) -> Drawn:
-        return Drawn(*self.values.T)
+    def drawn(self) -> AugmentDraws:
+        return AugmentDraws(*self.values.T)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +134,7 @@ def plan_batch(spec: AugmentSpec, hashes: Hashes, *, seed: int, epoch: int) -> B
         return np.where(between(name, 0, 1) < 0.5, -1.0, 1.0) if may else np.ones(len(hashes))
 
     turn = np.deg2rad(between("rotation", -spec.rotation, spec.rotation))
-    drawn = Drawn(
+    drawn = AugmentDraws(
         area=between("area", *spec.area),
         ratio=np.exp(between("ratio", math.log(spec.ratio[0]), math.log(spec.ratio[1]))),
         across=between("across", 0, 1),
@@ -154,7 +154,7 @@ def augment(
     pixels: torch.Tensor, plan: BatchPlan, *, size_px: int, mean: Three, std: Three, frames: Frames | None = None
 ) -> torch.Tensor:
     """The batch as this epoch shows it, float32 (n, tiles, 3, size, size). Without `frames` every picture fills its row."""
-    drawn = Drawn(*send(torch.from_numpy(plan.values), pixels.device).unbind(1))
+    drawn = AugmentDraws(*send(torch.from_numpy(plan.values), pixels.device).unbind(1))
     grid = _grid(drawn, frames or _full(pixels), pixels.shape[2:4], size_px, turns=plan.turns)
     shown = _sample(pixels, grid, size_px)
     if plan.colours:
@@ -201,7 +201,7 @@ def _sample(pixels: torch.Tensor, grid: torch.Tensor, size_px: int) -> torch.Ten
     return grid_sample(stacked, grid, mode="bilinear", align_corners=True).view(num, tiles, 3, size_px, size_px)
 
 
-def _grid(drawn: Drawn, frames: Frames, row_hw: torch.Size, size_px: int, *, turns: bool) -> torch.Tensor:
+def _grid(drawn: AugmentDraws, frames: Frames, row_hw: torch.Size, size_px: int, *, turns: bool) -> torch.Tensor:
     """Where each output pixel is taken from, (n, size, size, 2) as `grid_sample` wants it: across and down, −1 to 1."""
     across, down = _affine(drawn, frames)
     step = send(((torch.arange(size_px, dtype=torch.float64) + 0.5) / size_px - 0.5).float(), frames.heights.device)
@@ -230,7 +230,7 @@ class _Line(NamedTuple):
         return found.add_(self.at.view(-1, 1, 1))
 
 
-def _affine(drawn: Drawn, frames: Frames) -> tuple[_Line, _Line]:
+def _affine(drawn: AugmentDraws, frames: Frames) -> tuple[_Line, _Line]:
     """Crop, flips and rotation as one map from output to upright picture, in pixels. What a crop has too much is clipped."""
     area = frames.heights * frames.widths * drawn.area
     width = torch.minimum((area * drawn.ratio).sqrt(), frames.widths)
@@ -248,7 +248,7 @@ def _within_(place: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
     return torch.minimum(mirrored.sub_(0.5).clamp_(min=0), limit - 1, out=mirrored)
 
 
-def _colour_(pixels: torch.Tensor, drawn: Drawn, mean: Three) -> None:
+def _colour_(pixels: torch.Tensor, drawn: AugmentDraws, mean: Three) -> None:
     """Brightness, then contrast about the encoder's mean colour, then saturation, in place, as one map; kept in 0…255."""
     brightness, contrast, saturation = (value.view(-1, 1, 1, 1) for value in drawn[-3:])
     middle = [255 * value for value in mean]

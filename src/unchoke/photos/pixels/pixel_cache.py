@@ -31,7 +31,7 @@ _NO_SLOT = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PictureFile:
     """One picture's file as last seen. `content` is a digest of its bytes, or "" where nobody computed one."""
 
     sample_id: str
@@ -61,7 +61,11 @@ def plan_cache(
     size = f"{format_count(num_images, 'picture')} of {width}×{height} take {format_bytes(num_images * row_bytes)}"
     limits = f"memory budget {format_bytes(ram_budget_bytes)}, disk {format_bytes(disk_free_bytes)} free"
     if mode is not None and fit[mode] < num_images:
-        raise _does_not_fit(mode, size, limits)
+        raise MachineError(
+            f"--cache {mode}: the decoded pictures do not fit",
+            why=f"{size}; {limits}",
+            try_="--cache none, or leave the option out",
+        )
     if mode is not None:
         return _planned(mode, num_images, row_bytes, f"given on the command line; {size}")
     for place in ("ram", "disk"):
@@ -78,12 +82,6 @@ def _planned(mode: str, rows: int, row_bytes: int, reason: str) -> Choice:
     return Choice("cache", mode, reason, {"capacity_rows": rows, "bytes": rows * row_bytes})
 
 
-def _does_not_fit(mode: str, size: str, limits: str) -> MachineError:
-    return MachineError(
-        f"--cache {mode}: the decoded pictures do not fit", why=f"{size}; {limits}", try_="--cache none, or leave the option out"
-    )
-
-
 class PixelCache:
     """Pictures by position in `sources`, from their slot where it is valid, else from `read`. Threads may share it.
 
@@ -93,7 +91,7 @@ class PixelCache:
     def __init__(
         self,
         slots: Slots,
-        sources: Sequence[Source],
+        sources: Sequence[PictureFile],
         *,
         height: int,
         width: int,
@@ -196,7 +194,7 @@ class PixelCache:
 
 def open_cache(
     plan: Choice,
-    sources: Sequence[Source],
+    sources: Sequence[PictureFile],
     *,
     folder: Path,
     height: int,

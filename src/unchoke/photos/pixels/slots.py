@@ -64,7 +64,7 @@ class Slots(Protocol):
     def read(self, slot: int, out: Pixels) -> bool:
         """Copy a full slot into `out`; False if its pixels turn out to be damaged."""
 
-    def write(self, slot: int, stamp: Stamp, pixels: Pixels) -> None:
+    def write(self, slot: int, stamp: Stamp, pixels: Pixels, /) -> None:
         """Fill a slot, replacing what was there."""
 
     def close(self) -> None:
@@ -85,7 +85,7 @@ class RamSlots:
         out[...] = self._pixels[slot]
         return True
 
-    def write(self, slot: int, stamp: Stamp, pixels: Pixels) -> None:
+    def write(self, slot: int, _stamp: Stamp, pixels: Pixels) -> None:
         self._pixels[slot] = pixels
 
     def close(self) -> None:

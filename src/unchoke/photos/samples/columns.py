@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from unchoke.core.choices import Choice
 from unchoke.core.errors import UsageError
 from unchoke.core.findings import Finding
-from unchoke.photos.samples.extra_inputs import refuse_leaks
 from unchoke.photos.samples.image_files import FileMatcher
 from unchoke.photos.samples.sample_set import FIXED_COLUMNS, DataSource, is_reserved
 from unchoke.photos.samples.table import is_missing
@@ -85,6 +84,20 @@ def _refuse_contradictions(source: DataSource) -> None:
             why=f"the manifest uses these names itself: {', '.join(FIXED_COLUMNS)}, and input/…",
             try_="rename that column in the table's header",
         )
+
+
+def refuse_leaks(inputs: Sequence[str], *, learnt: Sequence[str | None], taken: Sequence[str | None] = ()) -> None:
+    """Refuse an input that is given twice, that is what shall be learnt, or that only says which image and side a row is."""
+    for name in inputs:
+        if name in learnt:
+            raise UsageError(
+                f"{name!r} is both what shall be learnt and an input",
+                why="a network that is shown the answer learns nothing else, and its figures mean nothing",
+                try_=f"leave out --input {shlex.quote(name)}",
+            )
+        if name in taken or inputs.count(name) > 1:
+            why = "the column says which image a row is about, or which side it is on" if name in taken else "it was given twice"
+            raise UsageError(f"{name!r} cannot be an input", why=why, try_=f"leave out one --input {shlex.quote(name)}")
 
 
 def _named(source: DataSource, *, long: tuple[str, str] | None) -> dict[str, list[str]]:

@@ -7,33 +7,27 @@ with a finding that names the images. Nothing is filled in. Scaling is left to t
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from unchoke.core.errors import UsageError, list_some
+from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.findings import Finding
+from unchoke.core.listing import FileEntry
 from unchoke.core.units import format_count
+from unchoke.photos.samples.columns import describe_columns, require_columns
+from unchoke.photos.samples.image_files import FileMatcher
 from unchoke.photos.samples.sample_set import input_column
-from unchoke.photos.samples.values import has_decimal_comma, name_rows
+from unchoke.photos.samples.table import has_decimal_comma, name_rows, no_rows, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
-
-def refuse_leaks(inputs: Sequence[str], *, learnt: Sequence[str | None], taken: Sequence[str | None] = ()) -> None:
-    """Refuse an input that is given twice, that is what shall be learnt, or that only says which image and side a row is."""
-    for name in inputs:
-        if name in learnt:
-            raise UsageError(
-                f"{name!r} is both what shall be learnt and an input",
-                why="a network that is shown the answer learns nothing else, and its figures mean nothing",
-                try_=f"leave out --input {shlex.quote(name)}",
-            )
-        if name in taken or inputs.count(name) > 1:
-            why = "the column says which image a row is about, or which side it is on" if name in taken else "it was given twice"
-            raise UsageError(f"{name!r} cannot be an input", why=why, try_=f"leave out one --input {shlex.quote(name)}")
+Found = Mapping[str, list[str]]
+"""Picture → the cells that name it: one, none, or several that could mean it."""
 
 
 def read_inputs(table: pd.DataFrame, names: Sequence[str], *, ids: pd.Series[str]) -> tuple[pd.DataFrame, list[Finding]]:
@@ -98,3 +92,86 @@ def _conflict(name: str, images: list[str]) -> list[Finding]:
             fix="give every row of an image the same value",
         )
     ]
+
+
+def read_given_inputs(file: Path | str | None, names: Sequence[str], paths: Sequence[str]) -> NDArray[np.float32] | None:
+    """(pictures, names): the inputs `names` of each of `paths`; None for a run that takes none."""
+    if not names:
+        _refuse_needless(file)
+        return None
+    if file is None:
+        raise UsageError(
+            f"the run was trained with extra inputs: {list_some(list(names), limit=20)}",
+            why="the network is given these numbers beside each picture, and none were given",
+            try_="--inputs TABLE.csv, with a column of picture names and those columns",
+        )
+    table = _read(Path(file), names)
+    key, found = _choose_key(table, names, paths)
+    _refuse_unmatched(Path(file), key, found)
+    wanted = table[table[key].isin([cells[0] for cells in found.values()])]
+    settled, findings = settle_inputs(wanted, names, key=key)
+    if findings:
+        raise DataError(
+            f"{Path(file).name} cannot be used: {findings[0].message}",
+            why="the network needs one number of each kind for each picture",
+            try_=findings[0].fix,
+        )
+    rows = settled.loc[[found[path][0] for path in paths], [input_column(name) for name in names]]
+    return rows.to_numpy(dtype=np.float32)
+
+
+def _refuse_needless(file: Path | str | None) -> None:
+    if file is not None:
+        raise UsageError(
+            f"--inputs {file} has no use",
+            why="the run was trained on pictures alone",
+            try_="leave --inputs out, or name a run that was trained with --input",
+        )
+
+
+def _read(file: Path, names: Sequence[str]) -> pd.DataFrame:
+    if not file.is_file():
+        raise UsageError(f"no such table: {file}", why="--inputs names a file on this machine", try_="check the path")
+    table = read_table(file)
+    if not len(table):
+        raise no_rows(file)
+    require_columns(table, {"which the run was trained with": list(names)})
+    return table
+
+
+def _choose_key(table: pd.DataFrame, names: Sequence[str], paths: Sequence[str]) -> tuple[str, Found]:
+    """The column that names most of the pictures, and which of its cells names each."""
+    columns = [str(name) for name in table.columns if name not in names]
+    found = {name: _find(list(dict.fromkeys(table[name])), paths) for name in columns}
+    best = max(columns, key=lambda name: sum(bool(cells) for cells in found[name].values()), default=None)
+    if best is None or not any(found[best].values()):
+        raise UsageError(
+            "no column of the table names the pictures",
+            why=f"its columns are {describe_columns(table)}",
+            try_="add a column with the pictures' paths or file names",
+        )
+    return best, found[best]
+
+
+def _find(cells: Sequence[str], paths: Sequence[str]) -> Found:
+    """Which of `cells` names each picture. Where a cell names folders, too, they are the picture's own."""
+    tidy = [cell.strip().replace("\\", "/").removeprefix("./") for cell in cells]
+    matcher = FileMatcher([FileEntry(cell, cell, 0, 0) for cell in tidy])
+    return {path: [cells[hit] for hit in matcher.find(str(Path(path).absolute()))] for path in paths}
+
+
+def _refuse_unmatched(file: Path, key: str, found: Found) -> None:
+    lost = [path for path, cells in found.items() if not cells]
+    several = [f"{path} ({' or '.join(map(repr, cells[:2]))})" for path, cells in found.items() if len(cells) > 1]
+    if lost:
+        raise DataError(
+            f"{format_count(len(lost), 'picture')} without a row in {file.name}: {list_some(lost)}",
+            why=f"pictures are looked up in its column {key!r}, by path or by file name",
+            try_="add their rows, or leave these pictures out",
+        )
+    if several:
+        raise DataError(
+            f"{format_count(len(several), 'picture')} could be several rows of {file.name}: {list_some(several, limit=3)}",
+            why=f"its column {key!r} does not tell them apart",
+            try_=f"write the pictures' folders into {shlex.quote(key)}, too",
+        )

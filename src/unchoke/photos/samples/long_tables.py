@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.findings import Finding
 from unchoke.core.units import format_count
-from unchoke.photos.samples.columns import Columns
-from unchoke.photos.samples.extra_inputs import refuse_leaks, settle_inputs
+from unchoke.photos.samples.columns import Columns, refuse_leaks
+from unchoke.photos.samples.extra_inputs import settle_inputs
 from unchoke.photos.samples.sample_set import FIXED_COLUMNS, is_reserved
-from unchoke.photos.samples.values import read_numbers
+from unchoke.photos.samples.table import read_numbers
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -19,13 +19,20 @@ from unchoke.core.units import format_count
 from unchoke.photos.samples.class_labels import diagnose_labels
 from unchoke.photos.samples.columns import Columns, choose_columns, diagnose_ungrouped
 from unchoke.photos.samples.extra_inputs import read_inputs
-from unchoke.photos.samples.folders import SPLIT_WORDS, diagnose_names
-from unchoke.photos.samples.image_files import FileMatcher, Found, find_files, plain, require_folders
+from unchoke.photos.samples.image_files import (
+    FileMatcher,
+    FolderFiles,
+    Matches,
+    diagnose_names,
+    diagnose_unused,
+    find_files,
+    match_rows,
+    plain,
+    require_folders,
+)
 from unchoke.photos.samples.long_tables import widen
-from unchoke.photos.samples.matching import Matches, diagnose_unused, match_rows
-from unchoke.photos.samples.sample_set import DataSource, Samples, Scan, Task, build_samples, input_column
-from unchoke.photos.samples.table import no_rows, read_table
-from unchoke.photos.samples.values import name_rows, read_labels, read_numbers
+from unchoke.photos.samples.sample_set import SPLIT_WORDS, DataSource, Samples, Scan, TaskSpec, build_samples, input_column
+from unchoke.photos.samples.table import name_rows, no_rows, read_labels, read_numbers, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,7 +72,7 @@ def scan_table(source: DataSource) -> Scan:
     return Scan(samples, diagnose_names(found.unnameable) + findings + diagnose_labels(samples), choices)
 
 
-def _find(source: DataSource, table: pd.DataFrame) -> Found:
+def _find(source: DataSource, table: pd.DataFrame) -> FolderFiles:
     """Files below the image folders; without any named, the table's own folder and those that its paths lead to."""
     roots = list(source.images) or [source.data.absolute().parent, *_outside_folders(source, table)]
     found = find_files(roots)
@@ -117,11 +124,11 @@ def _refuse_no_match(source: DataSource, table: pd.DataFrame, key: str, matches:
 
 
 def _assemble(
-    table: pd.DataFrame, source: DataSource, columns: Columns, found: Found, matches: Matches, values: _Values
+    table: pd.DataFrame, source: DataSource, columns: Columns, found: FolderFiles, matches: Matches, values: _Values
 ) -> tuple[Samples, list[Finding]]:
     """Put together what each usable row says; a duplicate id is an error, and its first row stays."""
     ids = _sample_ids(table, columns, found, matches)
-    duplicates, repeated = _diagnose_duplicates(table, ids, matches)
+    duplicates, repeated = _diagnose_duplicates(table, ids)
     splits, split_findings = _read_splits(table, source)
     keep = np.flatnonzero(matches.found & values.usable & ~repeated)
     if not len(keep):
@@ -146,13 +153,13 @@ def _assemble(
     return samples, matches.findings + values.findings + duplicates + split_findings
 
 
-def _task(values: _Values, keep: npt.NDArray[np.int64]) -> Task:
+def _task(values: _Values, keep: npt.NDArray[np.int64]) -> TaskSpec:
     if values.task_kind == "regression":
-        return Task("regression", tuple(values.columns))
-    return Task("classification", tuple(sorted(set(values.columns["label"].iloc[keep]))))
+        return TaskSpec("regression", tuple(values.columns))
+    return TaskSpec("classification", tuple(sorted(set(values.columns["label"].iloc[keep]))))
 
 
-def _sample_ids(table: pd.DataFrame, columns: Columns, found: Found, matches: Matches) -> list[str]:
+def _sample_ids(table: pd.DataFrame, columns: Columns, found: FolderFiles, matches: Matches) -> list[str]:
     """The id column, or the key as the table spells it (forward slashes); for an absolute path, the path below its folder."""
     if columns.sample_id is not None:
         return [plain(str(cell).strip()) for cell in table[columns.sample_id]]
@@ -164,7 +171,7 @@ def _sample_ids(table: pd.DataFrame, columns: Columns, found: Found, matches: Ma
     return ids
 
 
-def _diagnose_duplicates(table: pd.DataFrame, ids: list[str], matches: Matches) -> tuple[list[Finding], npt.NDArray[np.bool_]]:
+def _diagnose_duplicates(table: pd.DataFrame, ids: list[str]) -> tuple[list[Finding], npt.NDArray[np.bool_]]:
     import pandas as pd
 
     series = pd.Series(ids, dtype="str")

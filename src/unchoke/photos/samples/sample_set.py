@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 FIXED_COLUMNS = ("sample_id", "path", "relative", "size_bytes", "mtime_ns", "group", "split", "fold")
 _INPUT_PREFIX = "input/"
+SPLIT_WORDS = {
+    "train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val",
+    "test": "test", "testing": "test",
+}  # fmt: skip
 
 
 def input_column(name: str) -> str:
@@ -53,7 +57,7 @@ class DataSource:
 
 
 @dataclass(frozen=True)
-class Task:
+class TaskSpec:
     """What is learnt: `names` holds the class names, sorted, or the target names."""
 
     kind: Literal["classification", "regression"]
@@ -69,7 +73,7 @@ class Samples:
     k-fold division. `group_name` is the column the groups came from.
     """
 
-    task: Task
+    task: TaskSpec
     frame: pd.DataFrame
     group_name: str = ""
     inputs: tuple[str, ...] = ()
@@ -102,7 +106,7 @@ class Scan:
 
 
 def build_samples(
-    task: Task,
+    task: TaskSpec,
     entries: Sequence[FileEntry],
     *,
     sample_ids: Sequence[str],

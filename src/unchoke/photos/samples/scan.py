@@ -8,31 +8,39 @@ from __future__ import annotations
 
 import difflib
 import shlex
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from unchoke.core import listing
-from unchoke.core.errors import UsageError
-from unchoke.photos.samples.folders import scan_folders
+from unchoke.core.choices import Choice
+from unchoke.core.errors import DataError, UsageError, list_some
+from unchoke.core.findings import Finding
+from unchoke.core.listing import FileEntry
+from unchoke.core.units import format_count
+from unchoke.photos.samples.class_labels import diagnose_labels
+from unchoke.photos.samples.image_files import (
+    FOREIGN_IMAGE_SUFFIXES,
+    WORKSPACE_MARK,
+    FolderFiles,
+    diagnose_names,
+    find_files,
+    suffix_of,
+)
 from unchoke.photos.samples.rows import scan_table
-from unchoke.photos.samples.sample_set import DataSource, Samples, Scan, Task
-
-__all__ = ["DataSource", "Samples", "Scan", "Task", "scan_samples"]
+from unchoke.photos.samples.sample_set import SPLIT_WORDS, DataSource, Scan, TaskSpec, build_samples
+from unchoke.photos.samples.table import TABLE_SUFFIXES
 
 
 def scan_samples(source: DataSource) -> Scan:
     """Find the samples that `source` describes, with every problem on the way."""
+    import pyarrow as pa
+
     if not source.data.exists():
         raise _no_such(source.data)
     scan = scan_folders(source) if source.data.is_dir() else scan_table(source)
-    _return_memory()
+    pa.default_memory_pool().release_unused()  # what reading and sorting needed: several times the size of the result
     return scan
-
-
-def _return_memory() -> None:
-    """Give the system back what reading and sorting needed: Arrow would keep it, several times the size of the result."""
-    import pyarrow as pa
-
-    pa.default_memory_pool().release_unused()
 
 
 def _no_such(path: Path) -> UsageError:
@@ -44,3 +52,145 @@ def _no_such(path: Path) -> UsageError:
         why=why,
         try_=f"unchoke check {shlex.quote(str(parent / close[0]))}" if close else f"ls {shlex.quote(str(parent))}",
     )
+
+
+def scan_folders(source: DataSource) -> Scan:
+    """Every image below a class folder; the class is the folder's name, the id the path below DATA."""
+    root = source.data
+    _refuse_columns(source)
+    found = find_files([root])
+    if not found.images:
+        raise _no_images(root, found)
+    by_split = _has_split_folders(found.images)
+    depth = 1 if by_split else 0
+    placed = [entry for entry in found.images if entry.relative.count("/") > depth]
+    if not placed:
+        raise _no_classes(root, found)
+    labels = [entry.relative.split("/")[depth] for entry in placed]
+    splits = [SPLIT_WORDS[entry.relative.partition("/")[0].lower()] for entry in placed] if by_split else None
+    samples = build_samples(
+        TaskSpec("classification", tuple(sorted(set(labels)))),
+        placed,
+        sample_ids=[entry.relative for entry in placed],
+        values={"label": labels},
+        splits=splits,
+    )
+    choices = [Choice("labels", "folder names", f"{root.name} holds {format_count(len(set(labels)), 'class folder')}")]
+    if by_split:
+        choices.append(Choice("split", "from the folders", "the folders directly inside are named after splits"))
+    unplaced = [entry for entry in found.images if entry.relative.count("/") <= depth]
+    findings = _diagnose_tree(root, found, unplaced, labels=set(labels), by_split=by_split)
+    return Scan(samples, findings + diagnose_labels(samples), choices)
+
+
+def _refuse_columns(source: DataSource) -> None:
+    named = {"--id": source.id, "--path": source.path, "--label": source.label, "--group": source.group, "--split": source.split,
+             "--target": source.targets or None, "--images": source.images or None, "--long": source.long,
+             "--input": source.inputs or None}  # fmt: skip
+    given = [option for option, value in named.items() if value is not None]
+    if given:
+        raise UsageError(
+            f"{', '.join(given)} given, but {source.data} is a folder",
+            why="those options name columns of a table, and the folders that go with it",
+            try_="give the table itself as DATA, or leave the options out to use folder names as classes",
+        )
+
+
+def _has_split_folders(images: Sequence[FileEntry]) -> bool:
+    """Whether the folders directly inside are all named after splits, with train among them and classes below it."""
+    tops = {entry.relative.partition("/")[0] for entry in images if "/" in entry.relative}
+    words = {SPLIT_WORDS.get(top.lower()) for top in tops}
+    if None in words or "train" not in words:
+        return False
+    return any(
+        entry.relative.count("/") >= 2 and SPLIT_WORDS[entry.relative.partition("/")[0].lower()] == "train"
+        for entry in images
+        if "/" in entry.relative
+    )
+
+
+def _no_images(root: Path, found: FolderFiles) -> DataError:
+    foreign = sum(suffix_of(name) in FOREIGN_IMAGE_SUFFIXES for name in found.others)
+    seen = f"{format_count(len(found.others) + len(found.unnameable), 'other file')} lie there"
+    return DataError(
+        f"no images below {root}",
+        why=f"{seen}, {foreign:,} of them in picture formats that cannot be decoded here" if foreign else seen,
+        try_="give the folder that holds one sub-folder of JPEG, PNG, TIFF or WebP files per class",
+    )
+
+
+def _no_classes(root: Path, found: FolderFiles) -> UsageError:
+    tables = [name for name in found.others if suffix_of(name) in TABLE_SUFFIXES]
+    command = f"unchoke check {shlex.quote(str(root / tables[0]) if tables else 'labels.csv')} --images {shlex.quote(str(root))}"
+    return UsageError(
+        f"{root} holds {format_count(len(found.images), 'image')} but no class folders",
+        why="without sub-folders named after classes, a table must say what each image is",
+        try_=command if tables else f"write a labels.csv with the columns path and label, then {command}",
+    )
+
+
+def _diagnose_tree(
+    root: Path, found: FolderFiles, unplaced: list[FileEntry], *, labels: set[str], by_split: bool
+) -> list[Finding]:
+    findings = diagnose_names(found.unnameable) + _foreign(found.others)
+    if unplaced:
+        findings.append(_unplaced(unplaced))
+    if not by_split:
+        findings += _empty_classes(root, found, labels) + _table_beside(root, found)
+    return findings
+
+
+def _foreign(others: list[str]) -> list[Finding]:
+    counts = Counter(suffix_of(name) or "no extension" for name in others)
+    foreign = {suffix: count for suffix, count in sorted(counts.items()) if suffix in FOREIGN_IMAGE_SUFFIXES}
+    rest = {suffix: count for suffix, count in sorted(counts.items()) if suffix not in FOREIGN_IMAGE_SUFFIXES}
+    findings = []
+    if foreign:
+        text = f"{format_count(sum(foreign.values()), 'picture')} in formats that cannot be decoded here: {', '.join(foreign)}"
+        findings.append(Finding("unsupported-files", text, evidence=foreign, fix="convert them to JPEG or PNG"))
+    if rest:
+        text = f"{format_count(sum(rest.values()), 'file')} that are no images: {', '.join(rest)}"
+        findings.append(Finding("other-files", text, severity="info", evidence=rest))
+    return findings
+
+
+def _unplaced(unplaced: list[FileEntry]) -> Finding:
+    paths = tuple(entry.path for entry in unplaced)
+    names = list_some([repr(entry.relative) for entry in unplaced])
+    return Finding(
+        "files-without-class",
+        f"{format_count(len(paths), 'image')} outside every class folder: {names}",
+        path=paths[0],
+        paths=paths,
+        evidence={"files": len(paths)},
+        fix="they are not used: move them into the folder of their class",
+    )
+
+
+def _empty_classes(root: Path, found: FolderFiles, labels: set[str]) -> list[Finding]:
+    files = {name for name in found.others if "/" not in name} | {e.relative for e in found.images if "/" not in e.relative}
+    names = [name for name in listing.names(root) if not name.startswith(".") and name not in files]
+    empty = [
+        name for name in names if name not in labels and (root / name).is_dir() and not (root / name / WORKSPACE_MARK).exists()
+    ]
+    if not empty:
+        return []
+    text = f"{format_count(len(empty), 'folder')} without a usable image: {list_some([repr(name) for name in empty])}"
+    fix = "it becomes no class: add images to it or remove it"
+    return [Finding("empty-class", text, path=str(root / empty[0]), evidence={"folders": empty}, fix=fix)]
+
+
+def _table_beside(root: Path, found: FolderFiles) -> list[Finding]:
+    tables = [name for name in found.others if "/" not in name and suffix_of(name) in TABLE_SUFFIXES[:2] + TABLE_SUFFIXES[3:]]
+    if not tables:
+        return []
+    return [
+        Finding(
+            "table-beside-folders",
+            f"{tables[0]!r} lies beside the folders, but the folder names are used as classes",
+            path=str(root / tables[0]),
+            evidence={"tables": tables},
+            fix="if the table holds the labels, give it instead of the folder",
+            command=f"unchoke check {shlex.quote(str(root / tables[0]))} --images {shlex.quote(str(root))}",
+        )
+    ]

@@ -22,7 +22,7 @@ from unchoke.core.errors import MachineError
 from unchoke.core.events import Event, Progress
 from unchoke.core.fingerprint import digest
 from unchoke.core.units import format_bytes, format_seconds
-from unchoke.jobs.job_engines import Engine, InProcessEngine, ProcessEngine
+from unchoke.jobs.job_engines import InProcessEngine, JobEngine, ProcessEngine
 from unchoke.jobs.job_plan import Job, inputs_digest
 from unchoke.jobs.queue import JobQueue
 from unchoke.jobs.records import DoneRecord, JobResult
@@ -306,7 +306,7 @@ class _Runner:
             if not result.failed_items:
                 busy_s[job.job_id] = float(result.info["body_s"])
 
-        engine: Engine = ProcessEngine(self.workers) if parallel == PROCESSES else InProcessEngine(self.workers)
+        engine: JobEngine = ProcessEngine(self.workers) if parallel == PROCESSES else InProcessEngine(self.workers)
         summary = run_jobs(
             self.queue,
             jobs,

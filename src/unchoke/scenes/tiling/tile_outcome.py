@@ -24,8 +24,8 @@ from unchoke.core.findings import Finding
 from unchoke.core.units import format_count
 from unchoke.core.workspace import safe_name
 from unchoke.jobs.job_plan import Job
-from unchoke.jobs.quarantine import Quarantined, save_quarantine
 from unchoke.jobs.queue import JobQueue
+from unchoke.jobs.records import QuarantineRow, save_quarantine
 from unchoke.runs.session import Session
 from unchoke.scenes.blocks import BUFFER, SIDES, assign_splits, block_of, choose_block_px, place_windows
 from unchoke.scenes.open_scenes import broken_scene, set_aside
@@ -206,7 +206,7 @@ def _broken(plan: ScenePlan, job: Job, queue: JobQueue, given_up: Mapping[str, s
     return replace(finding, message=f"{finding.message}; none of its tiles is in the manifest")
 
 
-def _warn_of_failures(session: Session, quarantined: Sequence[Quarantined], *, num_scenes: int) -> None:
+def _warn_of_failures(session: Session, quarantined: Sequence[QuarantineRow], *, num_scenes: int) -> None:
     """More failures than were allowed do not stop anything here, as each scene stands for itself; but they are said."""
     allowed = session.settings.max_failures
     if len(quarantined) > allowed * num_scenes:

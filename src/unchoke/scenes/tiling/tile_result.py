@@ -13,7 +13,7 @@ from unchoke.core.findings import Finding, rank
 from unchoke.core.stages import StageRow
 from unchoke.core.units import format_bytes, format_count, format_seconds
 from unchoke.core.workspace import out_option
-from unchoke.jobs.quarantine import Quarantined
+from unchoke.jobs.records import QuarantineRow
 from unchoke.reports.layout import columns
 from unchoke.reports.text import render_findings
 from unchoke.scenes.tiling.tiles import STAGES
@@ -51,7 +51,7 @@ class TileResult:
     stages: list[StageRow]
     timings: dict[str, float]
     findings: list[Finding]
-    set_aside: list[Quarantined]
+    set_aside: list[QuarantineRow]
     choices: list[Choice]
     has_mask: bool = False
     dry_run: bool = False

@@ -20,7 +20,7 @@ from unchoke.core.events import ignore
 from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.machine.backend import empty_cache, is_cpu, keep_freed_memory, synchronize
 from unchoke.machine.memory.gauge import Gauge
-from unchoke.machine.memory.probe import Measured
+from unchoke.machine.memory.probe import StepCost
 from unchoke.training.data import Problem, ProblemKind
 from unchoke.training.network.finetune import NetworkTraining
 from unchoke.training.network.loop_config import LoopConfig, Where
@@ -82,7 +82,7 @@ def noise_problem(kind: ProblemKind, names: Sequence[str], num: int) -> Problem:
     return Problem(kind, tuple(names), values, {"train": order}, ids)
 
 
-def run_trial(trial: MemoryTrial, batch: int) -> Measured:
+def run_trial(trial: MemoryTrial, batch: int) -> StepCost:
     """Run `batch` samples at once, a few times over, in this process."""
     prepare_torchvision()
     import timm  # noqa: F401 (part of every run, and so of what this process takes before the network)
@@ -97,7 +97,7 @@ def run_trial(trial: MemoryTrial, batch: int) -> Measured:
         else:
             settling = _SETTLING if is_cpu(torch.device(trial.device)) and batch < trial.loop.batch_size else 1
             seconds = rehearsal.train_steps(settling * trial.steps, longest_s=_LONG_ENOUGH_S)
-    return Measured(gauge.peak_bytes, seconds, {**rehearsal.part_bytes(), "baseline": gauge.baseline_bytes})
+    return StepCost(gauge.peak_bytes, seconds, {**rehearsal.part_bytes(), "baseline": gauge.baseline_bytes})
 
 
 def _loop(trial: MemoryTrial, batch: int) -> LoopConfig:

@@ -36,9 +36,9 @@ from unchoke.machine.backend import (
     used_bytes,
 )
 from unchoke.machine.memory.budget_text import render_outcome, render_parts
-from unchoke.machine.memory.memory_plan import MemoryPlan, Room, Wanted
+from unchoke.machine.memory.memory_plan import MemoryPlan, MemoryRequest, Room
 from unchoke.machine.memory.memory_watch import own_bytes, return_unused_memory
-from unchoke.machine.memory.probe import Probed, probe
+from unchoke.machine.memory.probe import ProbeResult, probe
 from unchoke.machine.memory.search import Way
 from unchoke.machine.memory.search import plan_memory as search_plan
 from unchoke.runs.session import Session
@@ -178,7 +178,7 @@ def _search(session: Session, job: TrainingJob, trial: MemoryTrial, limit: Limit
     empty_cache(device)
     judged = max(len(job.problem.positions(split)) for split in ("val", "test"))
     most = most_evaluated(math.ceil(judged / _num_processes(session)))
-    wanted = Wanted(trial.loop.batch_size, settings.sub_batch, settings.eval_batch, settings.grad_ckpt, most)
+    wanted = MemoryRequest(trial.loop.batch_size, settings.sub_batch, settings.eval_batch, settings.grad_ckpt, most)
     prober = Prober.of_training(replace(trial, others_bytes=used_bytes(device)), limit=limit, on_event=session.on_event)
     can = trial.blueprint.can_checkpoint()
     room = _room(session, job, prober, limit, checkpointed=can and bool(wanted.grad_ckpt))
@@ -273,7 +273,7 @@ class Prober:
         self._target, self._trial, self._words = target, trial, words
         self._process_bytes = limit.num_bytes if is_cpu(device) else None
         self._on_event, self._usual = on_event, usual
-        self._found: dict[tuple[Way, int], Probed] = {}
+        self._found: dict[tuple[Way, int], ProbeResult] = {}
 
     @classmethod
     def of_training(cls, trial: MemoryTrial, *, limit: Limit, on_event: OnEvent, usual: int = _USUAL_PROBES) -> Prober:
@@ -289,15 +289,15 @@ class Prober:
 
         return cls(TARGET, asked, device=device, limit=limit, on_event=on_event, usual=usual, words=words)
 
-    def __call__(self, way: Way, batches: Sequence[int]) -> list[Probed]:
-        found: list[Probed] = []
+    def __call__(self, way: Way, batches: Sequence[int]) -> list[ProbeResult]:
+        found: list[ProbeResult] = []
         for batch in sorted(set(batches)):
             found.append(self._found.get((way, batch)) or self._measure(way, batch))
             if not found[-1].fits:
                 break
         return found
 
-    def _measure(self, way: Way, batch: int) -> Probed:
+    def _measure(self, way: Way, batch: int) -> ProbeResult:
         done = len(self._found)
         extra = {"trying": self._words(way, batch)}
         self._on_event(Progress(STAGE, done, max(self._usual, done + 1), "probes", extra=extra))

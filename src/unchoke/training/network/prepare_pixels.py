@@ -35,12 +35,11 @@ from unchoke.features.prepare_engine import Picture
 from unchoke.features.recipe import DECODING
 from unchoke.machine.backend import is_cpu, torch_device
 from unchoke.machine.detect import detect_machine
-from unchoke.photos.inspect_file import read_size
-from unchoke.photos.inspect_samples import load_facts
+from unchoke.photos.inspect_samples import load_facts, read_size
 from unchoke.photos.pixels.augment_batch import augment_spec
 from unchoke.photos.pixels.canvas import Canvas, plan_canvas
 from unchoke.photos.pixels.image import DecodeError, Pixels, decode_image, may_pass, read_bytes
-from unchoke.photos.pixels.pixel_cache import Mode, PixelCache, Source, open_cache, plan_cache
+from unchoke.photos.pixels.pixel_cache import Mode, PictureFile, PixelCache, open_cache, plan_cache
 from unchoke.photos.pixels.slots import held_bytes
 from unchoke.photos.pixels.tile_grid import plan_tiles
 from unchoke.runs.session import Session
@@ -343,13 +342,13 @@ def pixel_recipe(canvas: Canvas) -> str:
     return digest({"canvas": canvas.to_dict(), "decoding": DECODING})
 
 
-def _stamped(sample_id: str, path: str, content: str) -> Source:
+def _stamped(sample_id: str, path: str, content: str) -> PictureFile:
     """A picture is known by its content; by size and time only where nobody computed one."""
     if content:
-        return Source(sample_id, 0, 0, content)
+        return PictureFile(sample_id, 0, 0, content)
     try:
         with during("stat"):
             stat = Path(path).stat()
     except OSError:
-        return Source(sample_id, 0, 0)  # reading it will say what is wrong
-    return Source(sample_id, stat.st_size, stat.st_mtime_ns)
+        return PictureFile(sample_id, 0, 0)  # reading it will say what is wrong
+    return PictureFile(sample_id, stat.st_size, stat.st_mtime_ns)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from unchoke.core.clock import StageTimers
 from unchoke.core.events import ignore
-from unchoke.core.timers import StageTimers
 from unchoke.core.units import format_bytes
 from unchoke.tuning.claims.claim import ClaimMeasurement, percent, spell_s
 from unchoke.tuning.claims.claim_bench import Bench

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from unchoke.core import listing
-from unchoke.core.timers import StageTimers
+from unchoke.core.clock import StageTimers
 from unchoke.core.units import format_bytes
 from unchoke.tuning.claims.claim import ClaimMeasurement, percent, possible_gain, spell_s
 from unchoke.tuning.claims.claim_bench import Bench
@@ -53,7 +53,7 @@ def measure_turbo_jpeg(bench: Bench) -> ClaimMeasurement:
 
 def measure_image_cache(bench: Bench) -> ClaimMeasurement:
     """An epoch that decodes every picture again against one that takes it from memory."""
-    from unchoke.photos.pixels.pixel_cache import PixelCache, Source
+    from unchoke.photos.pixels.pixel_cache import PictureFile, PixelCache
     from unchoke.photos.pixels.slots import RamSlots
 
     _, read = plain_reader()
@@ -61,7 +61,7 @@ def measure_image_cache(bench: Bench) -> ClaimMeasurement:
     width, height = bench.sizes.photo_px
     slots = RamSlots(len(paths), height, width)
     places = {path: place for place, path in enumerate(paths)}
-    sources = [Source(path, 0, 0) for path in paths]
+    sources = [PictureFile(path, 0, 0) for path in paths]
     with PixelCache(slots, sources, height=height, width=width, read=lambda place: read(paths[place])) as cache:
         plain = Epoch(bench, trainer, paths, read)
         cached = Epoch(bench, trainer, paths, lambda path: cache.row(places[path]))

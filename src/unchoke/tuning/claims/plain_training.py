@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unchoke.core.timers import StageTimers
+from unchoke.core.clock import StageTimers
 from unchoke.tuning.compare import Likeness, Numbers, equal_outputs
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from unchoke.machine.memory.probe import Measured, Probed
+from unchoke.machine.memory.probe import ProbeResult, StepCost
 from unchoke.machine.memory.search import Way
 
 MB = 10**6
@@ -34,8 +34,8 @@ class FakeMachine:
         fixed, per_sample = self.memory[way]
         return fixed + per_sample * batch
 
-    def measure(self, way: Way, batches: Sequence[int]) -> list[Probed]:
-        found: list[Probed] = []
+    def measure(self, way: Way, batches: Sequence[int]) -> list[ProbeResult]:
+        found: list[ProbeResult] = []
         for batch in batches:
             self.asked.append((way, batch))
             found.append(self.one(way, batch))
@@ -43,13 +43,13 @@ class FakeMachine:
                 break
         return found
 
-    def one(self, way: Way, batch: int) -> Probed:
+    def one(self, way: Way, batch: int) -> ProbeResult:
         peak = self.peak_bytes(way, batch)
         if peak > self.limit_bytes:
-            return Probed(batch, "out of memory", fact=f"{peak} bytes")
+            return ProbeResult(batch, "out of memory", fact=f"{peak} bytes")
         fixed_s, per_sample_s = self.seconds[way]
         parts = {"weights": 100 * MB, "gradients": 100 * MB, "optimizer": 200 * MB, "baseline": 300 * MB}
-        return Probed(batch, "ok", Measured(peak, fixed_s + per_sample_s * batch, parts), "fine")
+        return ProbeResult(batch, "ok", StepCost(peak, fixed_s + per_sample_s * batch, parts), "fine")
 
 
 @pytest.fixture

@@ -12,18 +12,18 @@ from typing import Any
 
 from unchoke.core.errors import MachineError
 from unchoke.machine.memory.memory_watch import MemoryWatch, own_bytes
-from unchoke.machine.memory.probe import Measured
+from unchoke.machine.memory.probe import StepCost
 
 
-def allocate(spec: dict[str, Any], batch: int) -> Measured:
+def allocate(spec: dict[str, Any], batch: int) -> StepCost:
     """`spec["bytes_per_sample"]` for each sample, really touched, for a moment."""
     with MemoryWatch(exact=True) as watch:
         block = b"x" * (spec["bytes_per_sample"] * batch)
         del block
-    return Measured(watch.peak_bytes, 0.5, {"baseline": watch.start_bytes})
+    return StepCost(watch.peak_bytes, 0.5, {"baseline": watch.start_bytes})
 
 
-def train(spec: dict[str, Any], batch: int) -> Measured:
+def train(spec: dict[str, Any], batch: int) -> StepCost:
     """A real step of a small convolutional network in torch."""
     import torch
     from torch import nn
@@ -40,61 +40,61 @@ def train(spec: dict[str, Any], batch: int) -> Measured:
             network(torch.zeros(batch, 3, spec["px"], spec["px"])).square().sum().backward()
             optimizer.step()
             optimizer.zero_grad()
-    return Measured(watch.peak_bytes, time.perf_counter() - started_s, {"baseline": baseline_bytes})
+    return StepCost(watch.peak_bytes, time.perf_counter() - started_s, {"baseline": baseline_bytes})
 
 
-def keep_growing(spec: dict[str, Any], batch: int) -> Measured:
+def keep_growing(spec: dict[str, Any], batch: int) -> StepCost:
     """Never stops by itself, and never lets another thread run Python meanwhile."""
     kept = []
     while True:
         kept.append(b"x" * 20_000_000)
 
 
-def die(spec: dict[str, Any], batch: int) -> Measured:
+def die(spec: dict[str, Any], batch: int) -> StepCost:
     if batch > 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    return Measured(1, 1.0)
+    return StepCost(1, 1.0)
 
 
-def ask_too_much_of_torch(spec: dict[str, Any], batch: int) -> Measured:
+def ask_too_much_of_torch(spec: dict[str, Any], batch: int) -> StepCost:
     import torch
 
-    return Measured(torch.empty(10**15).numel(), 1.0)
+    return StepCost(torch.empty(10**15).numel(), 1.0)
 
 
-def ask_too_much_of_numpy(spec: dict[str, Any], batch: int) -> Measured:
+def ask_too_much_of_numpy(spec: dict[str, Any], batch: int) -> StepCost:
     import numpy as np
 
-    return Measured(np.empty(10**15).size, 1.0)
+    return StepCost(np.empty(10**15).size, 1.0)
 
 
-def wrap_a_lack(spec: dict[str, Any], batch: int) -> Measured:
+def wrap_a_lack(spec: dict[str, Any], batch: int) -> StepCost:
     raise ValueError("a library's own words") from MemoryError("no room")
 
 
-def abort_for_memory(spec: dict[str, Any], batch: int) -> Measured:
+def abort_for_memory(spec: dict[str, Any], batch: int) -> StepCost:
     """As a C++ exception that nobody catches ends a process."""
     os.write(2, b"terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc\n")
     os.abort()
 
 
-def abort(spec: dict[str, Any], batch: int) -> Measured:
+def abort(spec: dict[str, Any], batch: int) -> StepCost:
     os.write(2, b"something else is wrong\n")
     os.abort()
 
 
-def hang(spec: dict[str, Any], batch: int) -> Measured:
+def hang(spec: dict[str, Any], batch: int) -> StepCost:
     time.sleep(600)
     raise AssertionError
 
 
-def hang_with_a_child(spec: dict[str, Any], batch: int) -> Measured:
+def hang_with_a_child(spec: dict[str, Any], batch: int) -> StepCost:
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     Path(spec["file"]).write_text(str(child.pid))
     return hang(spec, batch)
 
 
-def have_a_bug(spec: dict[str, Any], batch: int) -> Measured:
+def have_a_bug(spec: dict[str, Any], batch: int) -> StepCost:
     raise ValueError(f"cannot work with {batch}")
 
 
@@ -103,24 +103,24 @@ class UnpicklableError(Exception):
         super().__init__("two needed, one kept")
 
 
-def have_an_odd_bug(spec: dict[str, Any], batch: int) -> Measured:
+def have_an_odd_bug(spec: dict[str, Any], batch: int) -> StepCost:
     raise UnpicklableError(1, 2)
 
 
-def refuse(spec: dict[str, Any], batch: int) -> Measured:
+def refuse(spec: dict[str, Any], batch: int) -> StepCost:
     raise MachineError("no such card", why="there is none", try_="--device cpu")
 
 
-def be_chatty(spec: dict[str, Any], batch: int) -> Measured:
+def be_chatty(spec: dict[str, Any], batch: int) -> StepCost:
     os.write(1, b"native noise\n")
     sys.stdout.write("python noise\n")
-    return Measured(batch, 1.0)
+    return StepCost(batch, 1.0)
 
 
-def tell_what_is_imported(spec: dict[str, Any], batch: int) -> Measured:
-    return Measured(1, 1.0, dict.fromkeys(sys.modules, 1))
+def tell_what_is_imported(spec: dict[str, Any], batch: int) -> StepCost:
+    return StepCost(1, 1.0, dict.fromkeys(sys.modules, 1))
 
 
-def report_to_file_and_wait(spec: dict[str, Any], batch: int) -> Measured:
+def report_to_file_and_wait(spec: dict[str, Any], batch: int) -> StepCost:
     Path(spec["file"]).write_text(str(os.getpid()))
     return hang(spec, batch)

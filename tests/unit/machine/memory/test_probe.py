@@ -14,7 +14,7 @@ import pytest
 from children import same_imports
 from unchoke.core.errors import MachineError
 from unchoke.machine.memory.memory_watch import own_bytes
-from unchoke.machine.memory.probe import Measured, Probed, ProbeFailed, probe
+from unchoke.machine.memory.probe import ProbeFailed, ProbeResult, StepCost, probe
 
 MB = 10**6
 ENOUGH_S = 60.0
@@ -95,7 +95,7 @@ def test_our_own_errors_keep_their_three_lines() -> None:
 
 def test_what_a_step_prints_disturbs_no_answer(capfd: pytest.CaptureFixture[str]) -> None:
     (found,) = probe("probe_bodies:be_chatty", {}, [7], timeout_s=ENOUGH_S)
-    assert found.measured == Measured(7, 1.0)
+    assert found.measured == StepCost(7, 1.0)
     assert capfd.readouterr() == ("", "")
 
 
@@ -106,14 +106,14 @@ def test_a_process_imports_no_more_than_the_function_needs() -> None:
 
 
 def test_every_probe_is_told_as_it_ends() -> None:
-    told: list[Probed] = []
+    told: list[ProbeResult] = []
     assert probe("probe_bodies:die", {}, [1, 2, 3], timeout_s=ENOUGH_S, on_probed=told.append) == told
     assert len(told) == 2
 
 
 def test_a_probe_is_read_back_from_plain_values() -> None:
-    for one in (Probed(2, "ok", Measured(5, 0.1, {"weights": 3}), "fine", 1.0, 0.5), Probed(4, "killed", fact="gone")):
-        assert Probed.from_dict(one.to_dict()) == one
+    for one in (ProbeResult(2, "ok", StepCost(5, 0.1, {"weights": 3}), "fine", 1.0, 0.5), ProbeResult(4, "killed", fact="gone")):
+        assert ProbeResult.from_dict(one.to_dict()) == one
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")

@@ -9,8 +9,8 @@ import pytest
 
 from unchoke.core.errors import MachineError
 from unchoke.machine.memory.line import fit_line
-from unchoke.machine.memory.memory_plan import MemoryPlan, Room, Wanted
-from unchoke.machine.memory.probe import Probed, probe
+from unchoke.machine.memory.memory_plan import MemoryPlan, MemoryRequest, Room
+from unchoke.machine.memory.probe import ProbeResult, probe
 from unchoke.machine.memory.search import Way, find_largest, plan_memory
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MB, GB = 10**6, 10**9
 
 
-def plan(machine: FakeMachine, limit_bytes: int, wanted: Wanted, *, can_checkpoint: bool = True) -> MemoryPlan:
+def plan(machine: FakeMachine, limit_bytes: int, wanted: MemoryRequest, *, can_checkpoint: bool = True) -> MemoryPlan:
     machine.limit_bytes = limit_bytes
     return plan_memory(machine.measure, Room(limit_bytes), wanted, num_samples=1000, can_checkpoint=can_checkpoint)
 
@@ -29,7 +29,7 @@ def tried(machine: FakeMachine, way: str) -> list[int]:
 
 
 def test_two_small_batches_and_the_chosen_one_are_measured(machine: FakeMachine) -> None:
-    found = plan(machine, 3 * GB, Wanted(batch=32))
+    found = plan(machine, 3 * GB, MemoryRequest(batch=32))
     assert found.sub_batch == 16
     assert tried(machine, "train") == [1, 4, 16]
     assert tried(machine, "evaluation") == [4, 16]
@@ -37,56 +37,56 @@ def test_two_small_batches_and_the_chosen_one_are_measured(machine: FakeMachine)
 
 
 def test_a_small_batch_needs_no_larger_one_measured(machine: FakeMachine) -> None:
-    assert plan(machine, 3 * GB, Wanted(batch=2)).sub_batch == 2
+    assert plan(machine, 3 * GB, MemoryRequest(batch=2)).sub_batch == 2
     assert tried(machine, "train") == [1, 2]
 
 
 def test_checkpointing_is_measured_only_where_it_may_be_needed(machine: FakeMachine) -> None:
-    assert plan(machine, 1500 * MB, Wanted(batch=32)).grad_ckpt is False
+    assert plan(machine, 1500 * MB, MemoryRequest(batch=32)).grad_ckpt is False
     assert tried(machine, "train_ckpt")
     machine.asked.clear()
-    plan(machine, 1500 * MB, Wanted(batch=32, grad_ckpt=False))
-    plan(machine, 1500 * MB, Wanted(batch=32), can_checkpoint=False)
+    plan(machine, 1500 * MB, MemoryRequest(batch=32, grad_ckpt=False))
+    plan(machine, 1500 * MB, MemoryRequest(batch=32), can_checkpoint=False)
     assert not tried(machine, "train_ckpt")
     machine.asked.clear()
-    plan(machine, 1500 * MB, Wanted(batch=32, grad_ckpt=True))
+    plan(machine, 1500 * MB, MemoryRequest(batch=32, grad_ckpt=True))
     assert not tried(machine, "train")
 
 
 def test_a_batch_between_is_tried_when_the_second_fails(machine: FakeMachine) -> None:
     machine.memory["train"] = (100 * MB, 400 * MB)
-    assert plan(machine, 1100 * MB, Wanted(batch=4), can_checkpoint=False).sub_batch == 2
+    assert plan(machine, 1100 * MB, MemoryRequest(batch=4), can_checkpoint=False).sub_batch == 2
     assert tried(machine, "train") == [1, 4, 2]
 
 
 def test_a_chosen_batch_that_fails_after_all_is_halved(machine: FakeMachine) -> None:
     steps = {batch: 1000 * MB + 100 * MB * batch for batch in (1, 4)}
     machine.peak_bytes = lambda way, batch: steps.get(batch, 1000 * MB + 150 * MB * batch)  # type: ignore[method-assign]
-    found = plan(machine, 3 * GB, Wanted(batch=32), can_checkpoint=False)
+    found = plan(machine, 3 * GB, MemoryRequest(batch=32), can_checkpoint=False)
     assert tried(machine, "train") == [1, 4, 16, 8]
     assert found.sub_batch == 8
 
 
 def test_a_slow_machine_measures_no_step_of_minutes(machine: FakeMachine) -> None:
     machine.seconds["train"] = (0.0, 1.0)
-    assert plan(machine, 9 * GB, Wanted(batch=64)).sub_batch == 64
+    assert plan(machine, 9 * GB, MemoryRequest(batch=64)).sub_batch == 64
     assert max(tried(machine, "train")) == 10
 
 
 def test_what_does_not_fit_at_all_is_refused_before_evaluation_is_measured(machine: FakeMachine) -> None:
     with pytest.raises(MachineError):
-        plan(machine, 500 * MB, Wanted())
+        plan(machine, 500 * MB, MemoryRequest())
     assert not tried(machine, "evaluation")
 
 
 def test_a_plan_from_real_processes_is_kept_by_a_real_process() -> None:
     limit_bytes, spec = 600 * MB, {"bytes_per_sample": 10 * MB}
 
-    def measure(_: Way, batches: Sequence[int]) -> list[Probed]:
+    def measure(_: Way, batches: Sequence[int]) -> list[ProbeResult]:
         return probe("probe_bodies:allocate", spec, batches, timeout_s=60, limit_bytes=limit_bytes)
 
     found = plan_memory(
-        measure, Room(limit_bytes), Wanted(batch=200), num_samples=1000, can_checkpoint=False, with_evaluation=False
+        measure, Room(limit_bytes), MemoryRequest(batch=200), num_samples=1000, can_checkpoint=False, with_evaluation=False
     )
     assert 40 <= found.sub_batch <= 55
     (run,) = probe("probe_bodies:allocate", spec, [found.sub_batch - 3], timeout_s=60)

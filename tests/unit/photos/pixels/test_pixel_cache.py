@@ -14,7 +14,7 @@ from unchoke.core.ahead import map_ahead
 from unchoke.core.choices import Choice
 from unchoke.core.errors import MachineError, UsageError
 from unchoke.photos.pixels.image import DecodeError
-from unchoke.photos.pixels.pixel_cache import PixelCache, Source, open_cache, plan_cache
+from unchoke.photos.pixels.pixel_cache import PictureFile, PixelCache, open_cache, plan_cache
 from unchoke.photos.pixels.slots import RECORD, Pixels, held_bytes
 
 HEIGHT, WIDTH = 6, 5
@@ -26,7 +26,7 @@ class Pictures:
     """Made-up pictures that count how often each is decoded; `edit` changes one as if its file had been saved again."""
 
     def __init__(self, num_images: int) -> None:
-        self.sources = [Source(f"sample {number}", 100 + number, 1_000 + number) for number in range(num_images)]
+        self.sources = [PictureFile(f"sample {number}", 100 + number, 1_000 + number) for number in range(num_images)]
         self.decoded: list[int] = []
         self.versions = [0] * num_images
 
@@ -117,7 +117,7 @@ def test_pictures_follow_their_sample_when_the_table_is_reordered_or_shortened(o
     fill(pictures, open_disk)
     kept = [7, 0, 4]
     shorter = Pictures(8)
-    shorter.sources = [pictures.sources[position] for position in kept] + [Source("a new one", 1, 1)]
+    shorter.sources = [pictures.sources[position] for position in kept] + [PictureFile("a new one", 1, 1)]
     with open_disk(shorter) as cache:
         np.testing.assert_array_equal(cache.rows([0, 1, 2]), pictures.all()[kept])
         cache.row(3)
@@ -126,7 +126,7 @@ def test_pictures_follow_their_sample_when_the_table_is_reordered_or_shortened(o
 
 def test_a_slot_given_to_another_sample_never_serves_the_first_one_again(open_disk: Open) -> None:
     first, second = Pictures(3), Pictures(3)
-    second.sources = [Source(f"other {number}", 1, 1) for number in range(3)]
+    second.sources = [PictureFile(f"other {number}", 1, 1) for number in range(3)]
     second.versions = [5, 5, 5]
     for pictures in (first, second, first):
         with open_disk(pictures) as cache:
@@ -243,8 +243,8 @@ import resource, sys
 import numpy as np
 from pathlib import Path
 from unchoke.core.choices import Choice
-from unchoke.photos.pixels.pixel_cache import Source, open_cache
-sources = [Source(str(number), 1, 1) for number in range(300)]
+from unchoke.photos.pixels.pixel_cache import PictureFile, open_cache
+sources = [PictureFile(str(number), 1, 1) for number in range(300)]
 plan = Choice("cache", "disk", "a test", {{"capacity_rows": 300}})
 resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
 for _ in range(2):
@@ -264,10 +264,10 @@ import resource, signal
 import numpy as np
 from pathlib import Path
 from unchoke.core.choices import Choice
-from unchoke.photos.pixels.pixel_cache import Source, open_cache
+from unchoke.photos.pixels.pixel_cache import PictureFile, open_cache
 from unchoke.core.errors import MachineError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-sources = [Source(str(number), 1, 1) for number in range(200)]
+sources = [PictureFile(str(number), 1, 1) for number in range(200)]
 def open_it():
     plan = Choice("cache", "disk", "a test", {{"capacity_rows": 200}})
     return open_cache(plan, sources, folder=Path({str(tmp_path)!r}), height=2, width=2,

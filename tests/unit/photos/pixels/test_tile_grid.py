@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from unchoke.core.errors import UsageError
-from unchoke.photos.pixels.augment import Window
 from unchoke.photos.pixels.image import DecodeError
 from unchoke.photos.pixels.resize import Preprocess
-from unchoke.photos.pixels.tile_grid import TilePlan, cut_tiles, edges, parse_tiles, plan_tiles, tile_windows
+from unchoke.photos.pixels.tile_grid import TilePlan, Window, cut_tiles, edges, parse_tiles, plan_tiles, plan_view, tile_windows
 
 INPUT = Preprocess(32, 0.9, "center", "bilinear", (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+SIDES = st.integers(min_value=1, max_value=3000)
 
 
 def test_a_plan_says_how_many_tiles_it_has_and_in_words() -> None:
@@ -76,3 +78,21 @@ def test_the_whole_picture_is_squeezed_not_cropped() -> None:
 def test_a_picture_with_fewer_pixels_than_tiles_is_refused_like_an_unreadable_one() -> None:
     with pytest.raises(DecodeError, match="3×5 pixels are too few for"):
         cut_tiles(np.zeros((5, 3, 3), np.uint8), TilePlan(2, 1, 2), INPUT)
+
+
+@given(st.text(max_size=20), st.integers(1, 50), SIDES, SIDES)
+def test_a_view_lies_inside_the_picture(sample_id: str, number: int, height: int, width: int) -> None:
+    window = plan_view(sample_id, number, height=height, width=width)
+    assert window.top >= 0 and window.top + window.height <= height and window.height >= 1
+    assert window.left >= 0 and window.left + window.width <= width and window.width >= 1
+
+
+def test_the_same_view_is_the_same_every_time_and_others_differ() -> None:
+    again = [plan_view("a/b.jpg", 1, height=300, width=400) for _ in range(2)]
+    assert again[0] == again[1]
+    assert len({plan_view("a/b.jpg", number, height=300, width=400) for number in range(1, 9)}) == 8
+    assert plan_view("a/c.jpg", 1, height=300, width=400) != again[0]
+
+
+def test_view_zero_is_the_whole_picture() -> None:
+    assert plan_view("x", 0, height=30, width=40) == Window(0, 0, 30, 40)

@@ -18,7 +18,7 @@ from unchoke.features.engines import FromPixels
 from unchoke.photos.pixels.augment_batch import SPECS
 from unchoke.photos.pixels.canvas import Canvas, plan_canvas
 from unchoke.photos.pixels.image import DecodeError, Pixels
-from unchoke.photos.pixels.pixel_cache import PixelCache, Source, open_cache
+from unchoke.photos.pixels.pixel_cache import PictureFile, PixelCache, open_cache
 from unchoke.photos.pixels.resize import Preprocess, fit_to_input
 from unchoke.photos.pixels.tile_grid import TilePlan, cut_tiles
 from unchoke.training.network.sources import ActivationSource, PixelSource
@@ -54,7 +54,7 @@ def numbered(views: int) -> ArrayRows:
 def opened(canvas: Canvas, *, rows: int = NUM, read: Callable[[int], Pixels] | None = None) -> PixelCache:
     height, width = canvas.row_shape
     plan = Choice("cache", "ram", "a test", {"capacity_rows": rows})
-    sources = [Source(name, 0, 0, name) for name in IDS]
+    sources = [PictureFile(name, 0, 0, name) for name in IDS]
     draw = read or (lambda position: canvas.draw(PHOTOS[position]))
     return open_cache(plan, sources, folder=Path("unused"), height=height, width=width, read=draw)
 

@@ -1,6 +1,7 @@
-"""The inside of a worker process: receive a task, run the body, send what came of it, until the other end is gone.
+"""A body run on one task: what came of it, in this process or as the loop of a worker process.
 
-A worker ignores Ctrl-C and SIGTERM (the driver decides when to stop) and never outlives its driver, however that one ends.
+An outcome is plain data that can cross a process boundary. A worker receives tasks and sends outcomes until the other end is
+gone; it ignores Ctrl-C and SIGTERM (the driver decides when to stop) and never outlives its driver, however that one ends.
 """
 
 from __future__ import annotations
@@ -13,15 +14,50 @@ import pickle
 import signal
 import sys
 import threading
+import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from unchoke.jobs.outcome import Outcome, TaskFailed, attempt
 from unchoke.jobs.signals import STOP_SIGNALS
 
 _PR_SET_PDEATHSIG = 1
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class WorkerDied(Exception):  # noqa: N818 (what happened, as the standard library names such things)
+    """The process that ran the task ended without an answer: killed, out of memory, or crashed in native code."""
+
+
+class TaskFailed(Exception):  # noqa: N818
+    """Stands for an error or a result that could not be sent between processes; says what it was."""
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[T, R]):
+    """`error` is None exactly when `value` is the body's result. `traceback_text` comes from where the body ran."""
+
+    task: T
+    value: R | None = None
+    error: BaseException | None = None
+    traceback_text: str = ""
+    seconds: float = 0.0
+
+
+def attempt(body: Callable[[T], R], task: T) -> Outcome[T, R]:
+    """Run the body on one task; an exception becomes part of the outcome."""
+    started = time.perf_counter()
+    try:
+        value = body(task)
+    except (Exception, SystemExit) as error:
+        text = traceback.format_exc()
+        error.__traceback__ = None  # would keep every local of the body alive
+        return Outcome(task, error=error, traceback_text=text, seconds=time.perf_counter() - started)
+    return Outcome(task, value=value, seconds=time.perf_counter() - started)
 
 
 def serve(connection: Connection[Any, Any], parcel: bytes, driver_pid: int, tied: bool) -> None:

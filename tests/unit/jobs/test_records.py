@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from unchoke.jobs.quarantine import Quarantined, load_quarantine, save_quarantine
+from unchoke.jobs.records import QuarantineRow, load_quarantine, save_quarantine
 
 
-def entry(sample_id: str, reason: str = "truncated: ends early", **more: object) -> Quarantined:
-    return Quarantined(sample_id, f"/data/{sample_id}", "check", reason, **more)  # type: ignore[arg-type]
+def entry(sample_id: str, reason: str = "truncated: ends early", **more: object) -> QuarantineRow:
+    return QuarantineRow(sample_id, f"/data/{sample_id}", "check", reason, **more)  # type: ignore[arg-type]
 
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
