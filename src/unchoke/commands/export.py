@@ -10,6 +10,7 @@ import math
 import shutil
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +57,9 @@ def export_run(
         for relative in _COPIED:
             (built / relative).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(found.folder / relative, built / relative)
-        export = _export_masks if found.record.draws_masks else _export_network if found.trains_network else _export_head
-        names, told = export(found, built, weights, listener)
+        with_network = partial(_export_network, listener=listener)
+        export = _export_masks if found.record.draws_masks else with_network if found.trains_network else _export_head
+        names, told = export(found, built, weights)
     size_bytes = sum((to / name).stat().st_size for name in (*_COPIED, *names))
     listener(Note(f"{found.record.run} {told}"))
     return {"folder": str(to), "run": found.record.run, "size_bytes": size_bytes, "masks": found.record.draws_masks}
