@@ -210,10 +210,10 @@ def write_table(photos: Path, folder: Path) -> Path:
     return folder / "table.csv"
 
 
-KINDS = ["cut", "views", "tiles", "whole"]
+RUN_KINDS = ["cut", "views", "tiles", "whole"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", RUN_KINDS)
 def test_an_evaluation_equals_the_record(scene: Build, kind: str) -> None:
     one = scene(kind)
     found, record = one.evaluate(), one.record
@@ -233,7 +233,7 @@ def test_the_weighted_score_comes_from_the_weights_the_run_was_trained_with(scen
     assert one.evaluate()["metrics"]["test"]["weighted_r2"] == pytest.approx(expected, abs=1e-4)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", RUN_KINDS)
 def test_a_judged_picture_is_predicted_by_file_as_it_was_recorded(scene: Build, kind: str) -> None:
     one = scene(kind)
     recorded = load_predictions(one.run / "predictions.csv").set_index("sample_id")
