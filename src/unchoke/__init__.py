@@ -1,52 +1,1978 @@
 """unchoke: train image models fast on the machine you have, and know what holds a run back.
 
-The functions have the names of the commands: `unchoke.fit("photos/")` does what `unchoke fit photos/` does. They are
-imported when first used, so `import unchoke` costs next to nothing.
+Every command is a function of the same name: `unchoke.fit("photos/")` does what `unchoke fit photos/` does, and options are
+keywords with underscores. What is left out is what the workspace remembers, what a preset says, or the default, as on the command
+line. Nothing but the standard library is loaded until a function is called, so `import unchoke` costs next to nothing.
+
+The parameters that are settings, and their lines in the docstrings, are written by `python -m unchoke.cli.front_door` from the
+table in `unchoke/core/settings.py`; everything else here is written by hand.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from unchoke.commands.budget import BudgetResult as BudgetResult
+    from unchoke.commands.demo_scenes import SceneDemo as SceneDemo
+    from unchoke.commands.detach import Detached as Detached
+    from unchoke.commands.detach import Watched as Watched
+    from unchoke.commands.doctor import DoctorReport as DoctorReport
+    from unchoke.commands.evaluate import Evaluation as Evaluation
+    from unchoke.commands.folds import FoldsResult as FoldsResult
+    from unchoke.commands.notebook import NotebookReport as NotebookReport
+    from unchoke.commands.predict import Predictions as Predictions
+    from unchoke.commands.profile_script import ScriptProfile as ScriptProfile
+    from unchoke.commands.profile_train import TrainingProfile as TrainingProfile
+    from unchoke.commands.profile_view import TraceView as TraceView
+    from unchoke.commands.results import ExtractResult as ExtractResult
+    from unchoke.commands.results import FitResult as FitResult
+    from unchoke.commands.results import Rehearsal as Rehearsal
+    from unchoke.commands.segment_train import SegmentResult as SegmentResult
+    from unchoke.core import errors as errors
+    from unchoke.core.choices import Choice as Choice
+    from unchoke.core.errors import DataError as DataError
+    from unchoke.core.errors import Interrupted as Interrupted
+    from unchoke.core.errors import MachineError as MachineError
+    from unchoke.core.errors import UnchokeError as UnchokeError
+    from unchoke.core.errors import UsageError as UsageError
+    from unchoke.core.events import OnEvent
+    from unchoke.core.findings import Finding as Finding
+    from unchoke.core.presets import Preset as Preset
+    from unchoke.core.record import RunRecord as RunRecord
+    from unchoke.core.record import StoredRun as StoredRun
+    from unchoke.linting.lint_engine import LintResult as LintResult
+    from unchoke.masks.draw_masks import SegmentPredictResult as SegmentPredictResult
+    from unchoke.photos.check_samples import CheckResult as CheckResult
+    from unchoke.scenes.tiling.tile_profile import TileProfile as TileProfile
+    from unchoke.scenes.tiling.tile_result import TileResult as TileResult
+    from unchoke.tuning.claims.run_claims import ClaimsResult as ClaimsResult
+    from unchoke.tuning.tune_result import TuneResult as TuneResult
 
 __version__ = "0.1.0"
 
-_EXPORTS: dict[str, str] = {
-    "budget": "unchoke.commands.budget",
-    "check": "unchoke.photos.check_samples",
-    "claims_run": "unchoke.tuning.claims.run_claims",
-    "demo": "unchoke.commands.demo",
-    "detach": "unchoke.commands.detach",
-    "doctor": "unchoke.commands.doctor",
-    "evaluate": "unchoke.commands.evaluate",
-    "export_run": "unchoke.commands.export",
-    "extract": "unchoke.commands.fit",
-    "fit": "unchoke.commands.fit",
-    "lint": "unchoke.linting.lint_engine",
-    "list_claims": "unchoke.tuning.claims.run_claims",
-    "list_presets": "unchoke.core.presets",
-    "list_runs": "unchoke.runs.lookup",
-    "notebook": "unchoke.commands.notebook",
-    "predict": "unchoke.commands.predict",
-    "profile": "unchoke.commands.profile_script",
-    "profile_tile": "unchoke.commands.profile_tile",
-    "profile_train": "unchoke.commands.profile_train",
-    "profile_view": "unchoke.commands.profile_view",
-    "report": "unchoke.runs.lookup",
-    "segment_predict": "unchoke.commands.segment_predict",
-    "segment_train": "unchoke.commands.segment_train",
-    "tile": "unchoke.commands.tile",
-    "train": "unchoke.commands.fit",
-    "tune": "unchoke.commands.tune",
-    "watch_run": "unchoke.commands.detach",
-}
-"""Public name to the module that holds it."""
+
+def fit(
+    data: str | Path | None = None,
+    *,
+    out: str | Path | None = None,
+    on_event: OnEvent | None = None,
+    dry_run: bool = False,
+    preset: str | None = None,
+    images: Sequence[str | Path] = (),
+    id: str | None = None,
+    path: str | None = None,
+    label: str | Path | None = None,
+    target: Sequence[str] = (),
+    long: tuple[str, str] | None = None,
+    input: Sequence[str] = (),
+    group: str | None = None,
+    split: str | None = None,
+    val_share: float | None = None,
+    test_share: float | None = None,
+    folds: int | None = None,
+    fold: int | Literal["all"] | None = None,
+    expect: str | None = None,
+    max_failures: float | None = None,
+    positive: bool | None = None,
+    sums: Mapping[str, Sequence[str]] | Sequence[str] = (),
+    target_weights: Mapping[str, float] | Sequence[str] = (),
+    encoder: str | None = None,
+    weights: str | Path | None = None,
+    cut: str | None = None,
+    input_px: int | None = None,
+    streams: int | None = None,
+    tiles: str | None = None,
+    views: int | None = None,
+    engine: Literal["torch", "openvino"] | None = None,
+    precision: Literal["f32", "bf16", "f16", "int8"] | None = None,
+    cache: Literal["ram", "disk", "none"] | None = None,
+    job_size: int | None = None,
+    head: Literal["linear", "mlp", "attention"] | None = None,
+    fusion: Literal["mean", "film", "attention"] | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    lr: float | None = None,
+    weight_decay: float | None = None,
+    layer_decay: float | None = None,
+    warmup: float | None = None,
+    ema: float | None = None,
+    clip: float | None = None,
+    label_smoothing: float | None = None,
+    mixup: float | None = None,
+    augment: Literal["none", "light", "strong"] | None = None,
+    class_weights: Literal["none", "tempered", "balanced"] | None = None,
+    batch_norm: Literal["frozen", "train"] | None = None,
+    patience: int | None = None,
+    sweep: int | None = None,
+    seed: int | None = None,
+    device: str | None = None,
+    workers: int | None = None,
+    memory: str | None = None,
+    sub_batch: int | None = None,
+    eval_batch: int | None = None,
+    grad_ckpt: bool | None = None,
+    train_precision: Literal["f32", "bf16", "f16"] | None = None,
+    compile: bool | None = None,
+    channels_last: bool | None = None,
+    devices: int | None = None,
+    checkpoint_every: float | None = None,
+    profile: bool | None = None,
+    profile_wait: int | None = None,
+    profile_warmup: int | None = None,
+    profile_active: int | None = None,
+    profile_repeat: int | None = None,
+) -> FitResult:
+    """Check the data, extract features once, train, evaluate and report. Called again, it goes on, or says it is done.
+
+    Args:
+        data: Class folders, or a CSV or Parquet table. Left out, what this workspace was made for.
+        out: Workspace folder (default unchoke-out).
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+        dry_run: Say what would be done; nothing is extracted or trained.
+
+    Data:
+        preset: Settings that belong together, see `list_presets`; what is typed wins. 'none' forgets one.
+        images: Folder that holds the images of a table; one or several.
+        id: Column with image ids (file names with or without ending), looked up in the image folders.
+        path: Column with image paths, relative to the image folders or to the table.
+        label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
+        target: Numeric column to predict; one or several. For long tables: a target name to keep.
+        long: NAME,VALUE columns of a table with one row per image and target.
+        input: Numeric column the network sees beside the image (NDVI, height); one or several.
+        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant.
+        split: Column with train, val or test. Left out, a stratified split is made and kept.
+        val_share: Share of the samples used to pick the best epoch or head (default 0.15).
+        test_share: Share of the samples kept back for the final figures (default 0.15).
+        folds: Split into K folds instead; `fold` says which one is the test set.
+        fold: Which fold is the test set, or all: one run for each, every sample predicted once (default 0).
+        expect: What every image should be, for instance '600x450 rgb'; 'any' drops what a preset expects.
+        max_failures: Share of unreadable images above which the run stops (default 0.05).
+        positive: Targets are never negative: the outputs cannot be either (default no).
+        sums: NAME=A+B: this target is the sum of others and is derived, not learned; one or several.
+        target_weights: NAME=W: what this target counts in loss and score; one or several.
+
+    Frozen part:
+        encoder: Network: any timm model name (default tf_efficientnet_lite0).
+        weights: Weights file for the encoder: safetensors, or a .pt with nothing but tensors.
+        cut: Where the frozen part ends: end (all; for masks, pyramid), -4 (the last 4 blocks train), none (everything trains).
+        input_px: Side of the square the network sees, in pixels. Left out, the one it was made for.
+        streams: Split each image side by side into this many streams (default 1).
+        tiles: ROWSxCOLUMNS grid on each stream, every tile seen at full input size (default 1x1).
+        views: Cache K augmented views of each image as well; training draws among them (default 0).
+        engine: torch or openvino. Left out, the fastest that agrees with float32 torch on your images.
+        precision: f32, bf16, f16 or int8 for the frozen part. Left out, chosen and checked.
+        cache: ram, disk or none: where decoded images are kept with `cut="none"`. Left out, chosen by what fits.
+        job_size: Images per micro-job (default 64).
+
+    Trained part:
+        head: linear, mlp or attention, on the frozen network. Left out, a few are tried and validation picks.
+        fusion: How tiles become one: mean, film (each tile adjusted by their mean) or attention (default mean).
+        epochs: Passes over the training samples (default 20).
+        batch_size: Samples per step. Left out, chosen from the size of the train split.
+        lr: Learning rate: of the head, and of the last block that trains.
+        weight_decay: AdamW weight decay.
+        layer_decay: Learning rate of each layer as a share of that of the layer above it, up to 1.
+        warmup: Epochs in which the learning rate rises to its full value.
+        ema: Decay of the running average of the weights that is evaluated and kept, 0 for none.
+        clip: Largest gradient norm, 0 for no limit.
+        label_smoothing: Label smoothing, 0 to below 1.
+        mixup: Mixup: alpha of its beta distribution, 0 for none.
+        augment: none, light or strong: how much images are varied with `cut="none"`.
+        class_weights: none, tempered or balanced: weigh rare classes up.
+        batch_norm: frozen or train: whether batch statistics follow your images in the part that trains.
+        patience: Stop after this many epochs without a better validation score, 0 for never.
+        sweep: Train this many head configurations at once and pick by validation (default 0).
+        seed: Seed of everything that is random (default 0).
+
+    Machine:
+        device: cpu, cuda, cuda:N or mps. Left out, chosen by the rules of `doctor`.
+        workers: Threads or processes that load and encode.
+        memory: Memory that training may take, for instance 4GB; batches are measured and chosen to stay below.
+        sub_batch: Samples that go through the network at once; a step adds up several. Left out, what fits.
+        eval_batch: Samples at once where no gradients are needed. Left out, what fits.
+        grad_ckpt: Compute activations twice to save memory. Left out, only where it is needed.
+        train_precision: f32, bf16 or f16 for the part that trains. Left out, what is safe on this device.
+        compile: Compile the network with torch.compile. Left out, only where it repays its time.
+        channels_last: Channels-last memory layout. Left out, only where it is safe and faster.
+        devices: Processes that train together, one for each device (default 1).
+        checkpoint_every: Seconds between checkpoints within an epoch (default 60).
+
+    Profile:
+        profile: Record the first steps with torch.profiler, into logs/profiler: traces, a page, the top operators (default no).
+        profile_wait: Steps to let pass before the profiler begins (default 1).
+        profile_warmup: Steps in which it runs and keeps nothing (default 1).
+        profile_active: Steps that are recorded (default 3).
+        profile_repeat: How often, one trace each (default 1).
+
+    Returns:
+        The run: its name, folder, report and record. A rehearsal (`dry_run`) is a `Rehearsal`, which has none of these; with
+        `fold="all"` it is a `FoldsResult`, with the run of every fold.
+
+    Example:
+        >>> result = unchoke.fit("photos/", out="work", epochs=2)
+        >>> result.run
+        'exp_2'
+        >>> sorted(result.record["metrics"])
+        ['test', 'val']
+    """
+    options = dict(locals())
+    from unchoke.commands.fit import fit as run
+
+    return run(**options)
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _EXPORTS:
-        raise AttributeError(f"module 'unchoke' has no attribute {name!r}")
-    return getattr(import_module(_EXPORTS[name]), name)
+def train(
+    data: str | Path | None = None,
+    *,
+    out: str | Path | None = None,
+    on_event: OnEvent | None = None,
+    preset: str | None = None,
+    images: Sequence[str | Path] = (),
+    id: str | None = None,
+    path: str | None = None,
+    label: str | Path | None = None,
+    target: Sequence[str] = (),
+    long: tuple[str, str] | None = None,
+    input: Sequence[str] = (),
+    group: str | None = None,
+    split: str | None = None,
+    val_share: float | None = None,
+    test_share: float | None = None,
+    folds: int | None = None,
+    fold: int | Literal["all"] | None = None,
+    expect: str | None = None,
+    max_failures: float | None = None,
+    positive: bool | None = None,
+    sums: Mapping[str, Sequence[str]] | Sequence[str] = (),
+    target_weights: Mapping[str, float] | Sequence[str] = (),
+    encoder: str | None = None,
+    weights: str | Path | None = None,
+    cut: str | None = None,
+    input_px: int | None = None,
+    streams: int | None = None,
+    tiles: str | None = None,
+    views: int | None = None,
+    engine: Literal["torch", "openvino"] | None = None,
+    precision: Literal["f32", "bf16", "f16", "int8"] | None = None,
+    cache: Literal["ram", "disk", "none"] | None = None,
+    job_size: int | None = None,
+    head: Literal["linear", "mlp", "attention"] | None = None,
+    fusion: Literal["mean", "film", "attention"] | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    lr: float | None = None,
+    weight_decay: float | None = None,
+    layer_decay: float | None = None,
+    warmup: float | None = None,
+    ema: float | None = None,
+    clip: float | None = None,
+    label_smoothing: float | None = None,
+    mixup: float | None = None,
+    augment: Literal["none", "light", "strong"] | None = None,
+    class_weights: Literal["none", "tempered", "balanced"] | None = None,
+    batch_norm: Literal["frozen", "train"] | None = None,
+    patience: int | None = None,
+    sweep: int | None = None,
+    seed: int | None = None,
+    device: str | None = None,
+    workers: int | None = None,
+    memory: str | None = None,
+    sub_batch: int | None = None,
+    eval_batch: int | None = None,
+    grad_ckpt: bool | None = None,
+    train_precision: Literal["f32", "bf16", "f16"] | None = None,
+    compile: bool | None = None,
+    channels_last: bool | None = None,
+    devices: int | None = None,
+    checkpoint_every: float | None = None,
+    profile: bool | None = None,
+    profile_wait: int | None = None,
+    profile_warmup: int | None = None,
+    profile_active: int | None = None,
+    profile_repeat: int | None = None,
+) -> FitResult:
+    """Train and evaluate, as `fit` does, without the gate in front: for the next experiment on data that was checked before.
+
+    Args:
+        data: Class folders, or a CSV or Parquet table. Left out, what this workspace was made for.
+        out: Workspace folder (default unchoke-out).
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+
+    Data:
+        preset: Settings that belong together, see `list_presets`; what is typed wins. 'none' forgets one.
+        images: Folder that holds the images of a table; one or several.
+        id: Column with image ids (file names with or without ending), looked up in the image folders.
+        path: Column with image paths, relative to the image folders or to the table.
+        label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
+        target: Numeric column to predict; one or several. For long tables: a target name to keep.
+        long: NAME,VALUE columns of a table with one row per image and target.
+        input: Numeric column the network sees beside the image (NDVI, height); one or several.
+        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant.
+        split: Column with train, val or test. Left out, a stratified split is made and kept.
+        val_share: Share of the samples used to pick the best epoch or head (default 0.15).
+        test_share: Share of the samples kept back for the final figures (default 0.15).
+        folds: Split into K folds instead; `fold` says which one is the test set.
+        fold: Which fold is the test set, or all: one run for each, every sample predicted once (default 0).
+        expect: What every image should be, for instance '600x450 rgb'; 'any' drops what a preset expects.
+        max_failures: Share of unreadable images above which the run stops (default 0.05).
+        positive: Targets are never negative: the outputs cannot be either (default no).
+        sums: NAME=A+B: this target is the sum of others and is derived, not learned; one or several.
+        target_weights: NAME=W: what this target counts in loss and score; one or several.
+
+    Frozen part:
+        encoder: Network: any timm model name (default tf_efficientnet_lite0).
+        weights: Weights file for the encoder: safetensors, or a .pt with nothing but tensors.
+        cut: Where the frozen part ends: end (all; for masks, pyramid), -4 (the last 4 blocks train), none (everything trains).
+        input_px: Side of the square the network sees, in pixels. Left out, the one it was made for.
+        streams: Split each image side by side into this many streams (default 1).
+        tiles: ROWSxCOLUMNS grid on each stream, every tile seen at full input size (default 1x1).
+        views: Cache K augmented views of each image as well; training draws among them (default 0).
+        engine: torch or openvino. Left out, the fastest that agrees with float32 torch on your images.
+        precision: f32, bf16, f16 or int8 for the frozen part. Left out, chosen and checked.
+        cache: ram, disk or none: where decoded images are kept with `cut="none"`. Left out, chosen by what fits.
+        job_size: Images per micro-job (default 64).
+
+    Trained part:
+        head: linear, mlp or attention, on the frozen network. Left out, a few are tried and validation picks.
+        fusion: How tiles become one: mean, film (each tile adjusted by their mean) or attention (default mean).
+        epochs: Passes over the training samples (default 20).
+        batch_size: Samples per step. Left out, chosen from the size of the train split.
+        lr: Learning rate: of the head, and of the last block that trains.
+        weight_decay: AdamW weight decay.
+        layer_decay: Learning rate of each layer as a share of that of the layer above it, up to 1.
+        warmup: Epochs in which the learning rate rises to its full value.
+        ema: Decay of the running average of the weights that is evaluated and kept, 0 for none.
+        clip: Largest gradient norm, 0 for no limit.
+        label_smoothing: Label smoothing, 0 to below 1.
+        mixup: Mixup: alpha of its beta distribution, 0 for none.
+        augment: none, light or strong: how much images are varied with `cut="none"`.
+        class_weights: none, tempered or balanced: weigh rare classes up.
+        batch_norm: frozen or train: whether batch statistics follow your images in the part that trains.
+        patience: Stop after this many epochs without a better validation score, 0 for never.
+        sweep: Train this many head configurations at once and pick by validation (default 0).
+        seed: Seed of everything that is random (default 0).
+
+    Machine:
+        device: cpu, cuda, cuda:N or mps. Left out, chosen by the rules of `doctor`.
+        workers: Threads or processes that load and encode.
+        memory: Memory that training may take, for instance 4GB; batches are measured and chosen to stay below.
+        sub_batch: Samples that go through the network at once; a step adds up several. Left out, what fits.
+        eval_batch: Samples at once where no gradients are needed. Left out, what fits.
+        grad_ckpt: Compute activations twice to save memory. Left out, only where it is needed.
+        train_precision: f32, bf16 or f16 for the part that trains. Left out, what is safe on this device.
+        compile: Compile the network with torch.compile. Left out, only where it repays its time.
+        channels_last: Channels-last memory layout. Left out, only where it is safe and faster.
+        devices: Processes that train together, one for each device (default 1).
+        checkpoint_every: Seconds between checkpoints within an epoch (default 60).
+
+    Profile:
+        profile: Record the first steps with torch.profiler, into logs/profiler: traces, a page, the top operators (default no).
+        profile_wait: Steps to let pass before the profiler begins (default 1).
+        profile_warmup: Steps in which it runs and keeps nothing (default 1).
+        profile_active: Steps that are recorded (default 3).
+        profile_repeat: How often, one trace each (default 1).
+
+    Returns:
+        The run: its name, folder, report and record. With `fold="all"` it is a `FoldsResult`, with the run of every fold.
+
+    Example:
+        >>> unchoke.train(out="work", head="linear", epochs=2).already_done
+        False
+    """
+    options = dict(locals())
+    from unchoke.commands.fit import train as run
+
+    return run(**options)
+
+
+def check(
+    data: str | Path | None = None,
+    *,
+    dataset: object | None = None,
+    out: str | Path | None = None,
+    on_event: OnEvent | None = None,
+    preset: str | None = None,
+    images: Sequence[str | Path] = (),
+    id: str | None = None,
+    path: str | None = None,
+    label: str | Path | None = None,
+    target: Sequence[str] = (),
+    long: tuple[str, str] | None = None,
+    input: Sequence[str] = (),
+    group: str | None = None,
+    split: str | None = None,
+    val_share: float | None = None,
+    test_share: float | None = None,
+    folds: int | None = None,
+    fold: int | Literal["all"] | None = None,
+    expect: str | None = None,
+    max_failures: float | None = None,
+    positive: bool | None = None,
+    sums: Mapping[str, Sequence[str]] | Sequence[str] = (),
+    target_weights: Mapping[str, float] | Sequence[str] = (),
+) -> CheckResult:
+    """Pre-flight gate: is this data sound, and can workers load it? Never writes inside the data.
+
+    Args:
+        data: Class folders, or a CSV or Parquet table. Left out, what this workspace was made for.
+        dataset: An object, a torch Dataset for instance, that is also sent to a spawned worker and loaded from.
+        out: Workspace folder (default unchoke-out).
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+
+    Data:
+        preset: Settings that belong together, see `list_presets`; what is typed wins. 'none' forgets one.
+        images: Folder that holds the images of a table; one or several.
+        id: Column with image ids (file names with or without ending), looked up in the image folders.
+        path: Column with image paths, relative to the image folders or to the table.
+        label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
+        target: Numeric column to predict; one or several. For long tables: a target name to keep.
+        long: NAME,VALUE columns of a table with one row per image and target.
+        input: Numeric column the network sees beside the image (NDVI, height); one or several.
+        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant.
+        split: Column with train, val or test. Left out, a stratified split is made and kept.
+        val_share: Share of the samples used to pick the best epoch or head (default 0.15).
+        test_share: Share of the samples kept back for the final figures (default 0.15).
+        folds: Split into K folds instead; `fold` says which one is the test set.
+        fold: Which fold is the test set, or all: one run for each, every sample predicted once (default 0).
+        expect: What every image should be, for instance '600x450 rgb'; 'any' drops what a preset expects.
+        max_failures: Share of unreadable images above which the run stops (default 0.05).
+        positive: Targets are never negative: the outputs cannot be either (default no).
+        sums: NAME=A+B: this target is the sum of others and is derived, not learned; one or several.
+        target_weights: NAME=W: what this target counts in loss and score; one or several.
+
+    Returns:
+        Findings, and whether there is an error among them (`ok`).
+
+    Example:
+        >>> unchoke.check("photos/", out="work").ok
+        True
+    """
+    options = dict(locals())
+    from unchoke.photos.check_samples import check as run
+
+    return run(**options)
+
+
+def extract(
+    data: str | Path | None = None,
+    *,
+    job: str | None = None,
+    out: str | Path | None = None,
+    on_event: OnEvent | None = None,
+    dry_run: bool = False,
+    preset: str | None = None,
+    images: Sequence[str | Path] = (),
+    id: str | None = None,
+    path: str | None = None,
+    label: str | Path | None = None,
+    target: Sequence[str] = (),
+    long: tuple[str, str] | None = None,
+    input: Sequence[str] = (),
+    group: str | None = None,
+    split: str | None = None,
+    val_share: float | None = None,
+    test_share: float | None = None,
+    folds: int | None = None,
+    fold: int | Literal["all"] | None = None,
+    expect: str | None = None,
+    max_failures: float | None = None,
+    positive: bool | None = None,
+    sums: Mapping[str, Sequence[str]] | Sequence[str] = (),
+    target_weights: Mapping[str, float] | Sequence[str] = (),
+    encoder: str | None = None,
+    weights: str | Path | None = None,
+    cut: str | None = None,
+    input_px: int | None = None,
+    streams: int | None = None,
+    tiles: str | None = None,
+    views: int | None = None,
+    engine: Literal["torch", "openvino"] | None = None,
+    precision: Literal["f32", "bf16", "f16", "int8"] | None = None,
+    cache: Literal["ram", "disk", "none"] | None = None,
+    job_size: int | None = None,
+    device: str | None = None,
+    workers: int | None = None,
+) -> ExtractResult:
+    """The frozen part alone, in resumable micro-jobs.
+
+    Args:
+        data: Class folders, or a CSV or Parquet table. Left out, what this workspace was made for.
+        job: Run this one job of features/jobs_queue.csv, done or not.
+        out: Workspace folder (default unchoke-out).
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+        dry_run: Say what would be done; nothing is extracted or trained.
+
+    Data:
+        preset: Settings that belong together, see `list_presets`; what is typed wins. 'none' forgets one.
+        images: Folder that holds the images of a table; one or several.
+        id: Column with image ids (file names with or without ending), looked up in the image folders.
+        path: Column with image paths, relative to the image folders or to the table.
+        label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
+        target: Numeric column to predict; one or several. For long tables: a target name to keep.
+        long: NAME,VALUE columns of a table with one row per image and target.
+        input: Numeric column the network sees beside the image (NDVI, height); one or several.
+        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant.
+        split: Column with train, val or test. Left out, a stratified split is made and kept.
+        val_share: Share of the samples used to pick the best epoch or head (default 0.15).
+        test_share: Share of the samples kept back for the final figures (default 0.15).
+        folds: Split into K folds instead; `fold` says which one is the test set.
+        fold: Which fold is the test set, or all: one run for each, every sample predicted once (default 0).
+        expect: What every image should be, for instance '600x450 rgb'; 'any' drops what a preset expects.
+        max_failures: Share of unreadable images above which the run stops (default 0.05).
+        positive: Targets are never negative: the outputs cannot be either (default no).
+        sums: NAME=A+B: this target is the sum of others and is derived, not learned; one or several.
+        target_weights: NAME=W: what this target counts in loss and score; one or several.
+
+    Frozen part:
+        encoder: Network: any timm model name (default tf_efficientnet_lite0).
+        weights: Weights file for the encoder: safetensors, or a .pt with nothing but tensors.
+        cut: Where the frozen part ends: end (all; for masks, pyramid), -4 (the last 4 blocks train), none (everything trains).
+        input_px: Side of the square the network sees, in pixels. Left out, the one it was made for.
+        streams: Split each image side by side into this many streams (default 1).
+        tiles: ROWSxCOLUMNS grid on each stream, every tile seen at full input size (default 1x1).
+        views: Cache K augmented views of each image as well; training draws among them (default 0).
+        engine: torch or openvino. Left out, the fastest that agrees with float32 torch on your images.
+        precision: f32, bf16, f16 or int8 for the frozen part. Left out, chosen and checked.
+        cache: ram, disk or none: where decoded images are kept with `cut="none"`. Left out, chosen by what fits.
+        job_size: Images per micro-job (default 64).
+
+    Machine:
+        device: cpu, cuda, cuda:N or mps. Left out, chosen by the rules of `doctor`.
+        workers: Threads or processes that load and encode.
+
+    Returns:
+        How many images and jobs were run, how many are left, and where the features lie.
+
+    Example:
+        >>> unchoke.extract(out="work").num_jobs_left
+        0
+    """
+    options = dict(locals())
+    from unchoke.commands.fit import extract as run
+
+    return run(**options)
+
+
+def detach(
+    command: Literal["fit", "train"],
+    data: str | Path | None = None,
+    *,
+    out: str | Path | None = None,
+    preset: str | None = None,
+    images: Sequence[str | Path] = (),
+    id: str | None = None,
+    path: str | None = None,
+    label: str | Path | None = None,
+    target: Sequence[str] = (),
+    long: tuple[str, str] | None = None,
+    input: Sequence[str] = (),
+    group: str | None = None,
+    split: str | None = None,
+    val_share: float | None = None,
+    test_share: float | None = None,
+    folds: int | None = None,
+    fold: int | Literal["all"] | None = None,
+    expect: str | None = None,
+    max_failures: float | None = None,
+    positive: bool | None = None,
+    sums: Mapping[str, Sequence[str]] | Sequence[str] = (),
+    target_weights: Mapping[str, float] | Sequence[str] = (),
+    encoder: str | None = None,
+    weights: str | Path | None = None,
+    cut: str | None = None,
+    input_px: int | None = None,
+    streams: int | None = None,
+    tiles: str | None = None,
+    views: int | None = None,
+    engine: Literal["torch", "openvino"] | None = None,
+    precision: Literal["f32", "bf16", "f16", "int8"] | None = None,
+    cache: Literal["ram", "disk", "none"] | None = None,
+    job_size: int | None = None,
+    head: Literal["linear", "mlp", "attention"] | None = None,
+    fusion: Literal["mean", "film", "attention"] | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    lr: float | None = None,
+    weight_decay: float | None = None,
+    layer_decay: float | None = None,
+    warmup: float | None = None,
+    ema: float | None = None,
+    clip: float | None = None,
+    label_smoothing: float | None = None,
+    mixup: float | None = None,
+    augment: Literal["none", "light", "strong"] | None = None,
+    class_weights: Literal["none", "tempered", "balanced"] | None = None,
+    batch_norm: Literal["frozen", "train"] | None = None,
+    patience: int | None = None,
+    sweep: int | None = None,
+    seed: int | None = None,
+    device: str | None = None,
+    workers: int | None = None,
+    memory: str | None = None,
+    sub_batch: int | None = None,
+    eval_batch: int | None = None,
+    grad_ckpt: bool | None = None,
+    train_precision: Literal["f32", "bf16", "f16"] | None = None,
+    compile: bool | None = None,
+    channels_last: bool | None = None,
+    devices: int | None = None,
+    checkpoint_every: float | None = None,
+    profile: bool | None = None,
+    profile_wait: int | None = None,
+    profile_warmup: int | None = None,
+    profile_active: int | None = None,
+    profile_repeat: int | None = None,
+) -> Detached:
+    """Start `fit` or `train` in the background: it goes on when this terminal or notebook is closed. `watch_run` follows it.
+
+    Args:
+        command: Which of the two. What is wrong from the start is raised here.
+        data: Class folders, or a CSV or Parquet table. Left out, what this workspace was made for.
+        out: Workspace folder (default unchoke-out).
+
+    Data:
+        preset: Settings that belong together, see `list_presets`; what is typed wins. 'none' forgets one.
+        images: Folder that holds the images of a table; one or several.
+        id: Column with image ids (file names with or without ending), looked up in the image folders.
+        path: Column with image paths, relative to the image folders or to the table.
+        label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
+        target: Numeric column to predict; one or several. For long tables: a target name to keep.
+        long: NAME,VALUE columns of a table with one row per image and target.
+        input: Numeric column the network sees beside the image (NDVI, height); one or several.
+        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant.
+        split: Column with train, val or test. Left out, a stratified split is made and kept.
+        val_share: Share of the samples used to pick the best epoch or head (default 0.15).
+        test_share: Share of the samples kept back for the final figures (default 0.15).
+        folds: Split into K folds instead; `fold` says which one is the test set.
+        fold: Which fold is the test set, or all: one run for each, every sample predicted once (default 0).
+        expect: What every image should be, for instance '600x450 rgb'; 'any' drops what a preset expects.
+        max_failures: Share of unreadable images above which the run stops (default 0.05).
+        positive: Targets are never negative: the outputs cannot be either (default no).
+        sums: NAME=A+B: this target is the sum of others and is derived, not learned; one or several.
+        target_weights: NAME=W: what this target counts in loss and score; one or several.
+
+    Frozen part:
+        encoder: Network: any timm model name (default tf_efficientnet_lite0).
+        weights: Weights file for the encoder: safetensors, or a .pt with nothing but tensors.
+        cut: Where the frozen part ends: end (all; for masks, pyramid), -4 (the last 4 blocks train), none (everything trains).
+        input_px: Side of the square the network sees, in pixels. Left out, the one it was made for.
+        streams: Split each image side by side into this many streams (default 1).
+        tiles: ROWSxCOLUMNS grid on each stream, every tile seen at full input size (default 1x1).
+        views: Cache K augmented views of each image as well; training draws among them (default 0).
+        engine: torch or openvino. Left out, the fastest that agrees with float32 torch on your images.
+        precision: f32, bf16, f16 or int8 for the frozen part. Left out, chosen and checked.
+        cache: ram, disk or none: where decoded images are kept with `cut="none"`. Left out, chosen by what fits.
+        job_size: Images per micro-job (default 64).
+
+    Trained part:
+        head: linear, mlp or attention, on the frozen network. Left out, a few are tried and validation picks.
+        fusion: How tiles become one: mean, film (each tile adjusted by their mean) or attention (default mean).
+        epochs: Passes over the training samples (default 20).
+        batch_size: Samples per step. Left out, chosen from the size of the train split.
+        lr: Learning rate: of the head, and of the last block that trains.
+        weight_decay: AdamW weight decay.
+        layer_decay: Learning rate of each layer as a share of that of the layer above it, up to 1.
+        warmup: Epochs in which the learning rate rises to its full value.
+        ema: Decay of the running average of the weights that is evaluated and kept, 0 for none.
+        clip: Largest gradient norm, 0 for no limit.
+        label_smoothing: Label smoothing, 0 to below 1.
+        mixup: Mixup: alpha of its beta distribution, 0 for none.
+        augment: none, light or strong: how much images are varied with `cut="none"`.
+        class_weights: none, tempered or balanced: weigh rare classes up.
+        batch_norm: frozen or train: whether batch statistics follow your images in the part that trains.
+        patience: Stop after this many epochs without a better validation score, 0 for never.
+        sweep: Train this many head configurations at once and pick by validation (default 0).
+        seed: Seed of everything that is random (default 0).
+
+    Machine:
+        device: cpu, cuda, cuda:N or mps. Left out, chosen by the rules of `doctor`.
+        workers: Threads or processes that load and encode.
+        memory: Memory that training may take, for instance 4GB; batches are measured and chosen to stay below.
+        sub_batch: Samples that go through the network at once; a step adds up several. Left out, what fits.
+        eval_batch: Samples at once where no gradients are needed. Left out, what fits.
+        grad_ckpt: Compute activations twice to save memory. Left out, only where it is needed.
+        train_precision: f32, bf16 or f16 for the part that trains. Left out, what is safe on this device.
+        compile: Compile the network with torch.compile. Left out, only where it repays its time.
+        channels_last: Channels-last memory layout. Left out, only where it is safe and faster.
+        devices: Processes that train together, one for each device (default 1).
+        checkpoint_every: Seconds between checkpoints within an epoch (default 60).
+
+    Profile:
+        profile: Record the first steps with torch.profiler, into logs/profiler: traces, a page, the top operators (default no).
+        profile_wait: Steps to let pass before the profiler begins (default 1).
+        profile_warmup: Steps in which it runs and keeps nothing (default 1).
+        profile_active: Steps that are recorded (default 3).
+        profile_repeat: How often, one trace each (default 1).
+
+    Returns:
+        The process, and where it writes what it says.
+
+    Example:
+        >>> started = unchoke.detach("train", out="work", head="mlp", epochs=2)
+        >>> unchoke.watch_run(out="work").ok
+        True
+    """
+    options = dict(locals())
+    from unchoke.commands.detach import detach as run
+
+    return run(**options)
+
+
+def watch_run(
+    *,
+    out: str | Path | None = None,
+    on_event: OnEvent | None = None,
+    on_line: Callable[[str], None] | None = None,
+) -> Watched:
+    """Follow the newest detached command to its end, or tell how it ended; its error is raised as if it had run here.
+
+    Interrupting stops the watching, not the run.
+
+    Args:
+        out: Workspace folder (default unchoke-out).
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+        on_line: Called with the lines as they were written, in the place of `on_event`.
+
+    Returns:
+        The result the command would have ended with.
+
+    Example:
+        >>> started = unchoke.detach("fit", "photos/", out="work", head="linear", epochs=3)
+        >>> unchoke.watch_run(out="work").result["run"]
+        'exp_2'
+    """
+    from unchoke.commands.detach import watch_run as run
+
+    return run(out=out, on_event=on_event, on_line=on_line)
+
+
+def tune(
+    data: str | Path | None = None,
+    *,
+    minutes: float = 2.0,
+    again: bool = False,
+    out: str | Path | None = None,
+    on_event: OnEvent | None = None,
+    dry_run: bool = False,
+    preset: str | None = None,
+    images: Sequence[str | Path] = (),
+    id: str | None = None,
+    path: str | None = None,
+    label: str | Path | None = None,
+    target: Sequence[str] = (),
+    long: tuple[str, str] | None = None,
+    input: Sequence[str] = (),
+    group: str | None = None,
+    split: str | None = None,
+    val_share: float | None = None,
+    test_share: float | None = None,
+    folds: int | None = None,
+    fold: int | Literal["all"] | None = None,
+    expect: str | None = None,
+    max_failures: float | None = None,
+    positive: bool | None = None,
+    sums: Mapping[str, Sequence[str]] | Sequence[str] = (),
+    target_weights: Mapping[str, float] | Sequence[str] = (),
+    encoder: str | None = None,
+    weights: str | Path | None = None,
+    cut: str | None = None,
+    input_px: int | None = None,
+    streams: int | None = None,
+    tiles: str | None = None,
+    views: int | None = None,
+    engine: Literal["torch", "openvino"] | None = None,
+    precision: Literal["f32", "bf16", "f16", "int8"] | None = None,
+    cache: Literal["ram", "disk", "none"] | None = None,
+    job_size: int | None = None,
+    head: Literal["linear", "mlp", "attention"] | None = None,
+    fusion: Literal["mean", "film", "attention"] | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    lr: float | None = None,
+    weight_decay: float | None = None,
+    layer_decay: float | None = None,
+    warmup: float | None = None,
+    ema: float | None = None,
+    clip: float | None = None,
+    label_smoothing: float | None = None,
+    mixup: float | None = None,
+    augment: Literal["none", "light", "strong"] | None = None,
+    class_weights: Literal["none", "tempered", "balanced"] | None = None,
+    batch_norm: Literal["frozen", "train"] | None = None,
+    patience: int | None = None,
+    sweep: int | None = None,
+    seed: int | None = None,
+    device: str | None = None,
+    workers: int | None = None,
+    memory: str | None = None,
+    sub_batch: int | None = None,
+    eval_batch: int | None = None,
+    grad_ckpt: bool | None = None,
+    train_precision: Literal["f32", "bf16", "f16"] | None = None,
+    compile: bool | None = None,
+    channels_last: bool | None = None,
+    devices: int | None = None,
+    checkpoint_every: float | None = None,
+) -> TuneResult:
+    """Try the tricks on this machine, model and data; keep what is equal and faster. `train` and `fit` use what was kept.
+
+    Args:
+        data: Class folders, or a CSV or Parquet table. Left out, what this workspace was made for.
+        minutes: How long it may take, at most.
+        again: Try everything anew, also what was tried here before.
+        out: Workspace folder (default unchoke-out).
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+        dry_run: Say what would be tried, and try nothing.
+
+    Data:
+        preset: Settings that belong together, see `list_presets`; what is typed wins. 'none' forgets one.
+        images: Folder that holds the images of a table; one or several.
+        id: Column with image ids (file names with or without ending), looked up in the image folders.
+        path: Column with image paths, relative to the image folders or to the table.
+        label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
+        target: Numeric column to predict; one or several. For long tables: a target name to keep.
+        long: NAME,VALUE columns of a table with one row per image and target.
+        input: Numeric column the network sees beside the image (NDVI, height); one or several.
+        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant.
+        split: Column with train, val or test. Left out, a stratified split is made and kept.
+        val_share: Share of the samples used to pick the best epoch or head (default 0.15).
+        test_share: Share of the samples kept back for the final figures (default 0.15).
+        folds: Split into K folds instead; `fold` says which one is the test set.
+        fold: Which fold is the test set, or all: one run for each, every sample predicted once (default 0).
+        expect: What every image should be, for instance '600x450 rgb'; 'any' drops what a preset expects.
+        max_failures: Share of unreadable images above which the run stops (default 0.05).
+        positive: Targets are never negative: the outputs cannot be either (default no).
+        sums: NAME=A+B: this target is the sum of others and is derived, not learned; one or several.
+        target_weights: NAME=W: what this target counts in loss and score; one or several.
+
+    Frozen part:
+        encoder: Network: any timm model name (default tf_efficientnet_lite0).
+        weights: Weights file for the encoder: safetensors, or a .pt with nothing but tensors.
+        cut: Where the frozen part ends: end (all; for masks, pyramid), -4 (the last 4 blocks train), none (everything trains).
+        input_px: Side of the square the network sees, in pixels. Left out, the one it was made for.
+        streams: Split each image side by side into this many streams (default 1).
+        tiles: ROWSxCOLUMNS grid on each stream, every tile seen at full input size (default 1x1).
+        views: Cache K augmented views of each image as well; training draws among them (default 0).
+        engine: torch or openvino. Left out, the fastest that agrees with float32 torch on your images.
+        precision: f32, bf16, f16 or int8 for the frozen part. Left out, chosen and checked.
+        cache: ram, disk or none: where decoded images are kept with `cut="none"`. Left out, chosen by what fits.
+        job_size: Images per micro-job (default 64).
+
+    Trained part:
+        head: linear, mlp or attention, on the frozen network. Left out, a few are tried and validation picks.
+        fusion: How tiles become one: mean, film (each tile adjusted by their mean) or attention (default mean).
+        epochs: Passes over the training samples (default 20).
+        batch_size: Samples per step. Left out, chosen from the size of the train split.
+        lr: Learning rate: of the head, and of the last block that trains.
+        weight_decay: AdamW weight decay.
+        layer_decay: Learning rate of each layer as a share of that of the layer above it, up to 1.
+        warmup: Epochs in which the learning rate rises to its full value.
+        ema: Decay of the running average of the weights that is evaluated and kept, 0 for none.
+        clip: Largest gradient norm, 0 for no limit.
+        label_smoothing: Label smoothing, 0 to below 1.
+        mixup: Mixup: alpha of its beta distribution, 0 for none.
+        augment: none, light or strong: how much images are varied with `cut="none"`.
+        class_weights: none, tempered or balanced: weigh rare classes up.
+        batch_norm: frozen or train: whether batch statistics follow your images in the part that trains.
+        patience: Stop after this many epochs without a better validation score, 0 for never.
+        sweep: Train this many head configurations at once and pick by validation (default 0).
+        seed: Seed of everything that is random (default 0).
+
+    Machine:
+        device: cpu, cuda, cuda:N or mps. Left out, chosen by the rules of `doctor`.
+        workers: Threads or processes that load and encode.
+        memory: Memory that training may take, for instance 4GB; batches are measured and chosen to stay below.
+        sub_batch: Samples that go through the network at once; a step adds up several. Left out, what fits.
+        eval_batch: Samples at once where no gradients are needed. Left out, what fits.
+        grad_ckpt: Compute activations twice to save memory. Left out, only where it is needed.
+        train_precision: f32, bf16 or f16 for the part that trains. Left out, what is safe on this device.
+        compile: Compile the network with torch.compile. Left out, only where it repays its time.
+        channels_last: Channels-last memory layout. Left out, only where it is safe and faster.
+        devices: Processes that train together, one for each device (default 1).
+        checkpoint_every: Seconds between checkpoints within an epoch (default 60).
+
+    Returns:
+        A verdict on every switch, with what was measured.
+
+    Example:
+        >>> unchoke.tune(out="work", cut="none", dry_run=True).dry_run
+        True
+    """
+    options = dict(locals())
+    from unchoke.commands.tune import tune as run
+
+    return run(**options)
+
+
+def evaluate(run: str | Path = "latest", *, out: str | Path | None = None, on_event: OnEvent | None = None) -> Evaluation:
+    """Score a run again from its files: what was cached and the saved weights, no training.
+
+    Args:
+        run: A run: exp_3, 3, latest, best, or an exported folder.
+        out: Workspace folder (default unchoke-out).
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+
+    Returns:
+        Fresh scores of val and test, beside what the run's record says.
+
+    Example:
+        >>> sorted(unchoke.evaluate("best", out="work").to_dict()["metrics"])
+        ['test', 'val']
+    """
+    from unchoke.commands.evaluate import evaluate as score
+
+    return score(run, out=out, on_event=on_event)
+
+
+def predict(
+    run: str | Path,
+    images: Sequence[str | Path],
+    *,
+    to: str | Path | None = None,
+    inputs: str | Path | None = None,
+    weights: str | Path | None = None,
+    device: str | None = None,
+    out: str | Path | None = None,
+    on_event: OnEvent | None = None,
+) -> Predictions:
+    """Predict new images with a run, from its files alone.
+
+    Args:
+        run: A run: exp_3, 3, latest, best, or an exported folder.
+        images: Image files or folders.
+        to: Write the predictions to this CSV file.
+        inputs: Table with the images' extra columns, for a run trained with `input`.
+        weights: The encoder's weights, where they are no longer found.
+        device: cpu, cuda or mps.
+        out: Workspace folder (default unchoke-out).
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+
+    Returns:
+        A row for each image, and the images that could not be read, with their reasons.
+
+    Example:
+        >>> unchoke.predict("best", ["photos/apple"], out="work").rows[0]["predicted"]
+        'apple'
+    """
+    from unchoke.commands.predict import predict as predict_images
+
+    return predict_images(run, images, to=to, inputs=inputs, weights=weights, device=device, out=out, on_event=on_event)
+
+
+def report(run: str | Path = "latest", *, out: str | Path | None = None) -> Path:
+    """Write report.html of a run again, from its files alone.
+
+    Args:
+        run: A run: exp_3, 3, latest, best, or an exported folder.
+        out: Workspace folder (default unchoke-out).
+
+    Returns:
+        The page that was written.
+
+    Example:
+        >>> unchoke.report("latest", out="work").name
+        'report.html'
+    """
+    from unchoke.runs.lookup import report as write_report
+
+    return write_report(run, out=out)
+
+
+def list_runs(*, out: str | Path | None = None) -> list[dict[str, Any]]:
+    """All runs of the workspace, oldest first.
+
+    Args:
+        out: Workspace folder (default unchoke-out).
+
+    Returns:
+        For each run its name, settings, status and final metrics, as `unchoke runs list --json` has them.
+
+    Example:
+        >>> [run["name"] for run in unchoke.list_runs(out="work")]
+        ['exp_1']
+    """
+    from unchoke.runs.lookup import list_runs as find_runs
+
+    return find_runs(out=out)
+
+
+def show_run(run: str | Path = "latest", *, out: str | Path | None = None) -> RunRecord:
+    """One run: settings, choices, metrics, timings, files.
+
+    Args:
+        run: A run: exp_3, 3, latest, best, or an exported folder.
+        out: Workspace folder (default unchoke-out).
+
+    Returns:
+        The run's record, as `record.json` has it, without pictures, and the path of its report.
+
+    Example:
+        >>> unchoke.show_run("latest", out="work").run
+        'exp_1'
+    """
+    from unchoke.runs.lookup import show_run as find_record
+
+    return find_record(run, out=out)
+
+
+def compare_runs(runs: Sequence[str], *, out: str | Path | None = None) -> list[StoredRun]:
+    """Runs side by side: what differs in settings, and in results.
+
+    Args:
+        runs: Two or more runs.
+        out: Workspace folder (default unchoke-out).
+
+    Returns:
+        Each run as the database knows it, in the order given.
+
+    Example:
+        >>> [run.name for run in unchoke.compare_runs(["exp_1", "best"], out="work")]
+        ['exp_1', 'exp_1']
+    """
+    from unchoke.runs.lookup import compare_runs as find_records
+
+    return find_records(runs, out=out)
+
+
+def best_run(metric: str | None = None, *, out: str | Path | None = None) -> RunRecord:
+    """The run with the best validation score.
+
+    Args:
+        metric: Which metric (default accuracy, or r2).
+        out: Workspace folder (default unchoke-out).
+
+    Returns:
+        The run's record, as `show_run` gives it.
+
+    Example:
+        >>> unchoke.best_run("accuracy", out="work").run
+        'exp_1'
+    """
+    from unchoke.runs.lookup import best_run as find_best
+
+    return find_best(metric, out=out)
+
+
+def export_run(
+    run: str | Path,
+    to: str | Path,
+    *,
+    weights: str | Path | None = None,
+    out: str | Path | None = None,
+    on_event: OnEvent | None = None,
+) -> dict[str, Any]:
+    """One folder with everything `evaluate`, `predict` and `report` need, to take to another machine.
+
+    Args:
+        run: A run: exp_3, 3, latest, best, or an exported folder.
+        to: The folder to make, whole or not at all.
+        weights: The encoder's weights, where they are no longer found.
+        out: Workspace folder (default unchoke-out).
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+
+    Returns:
+        The `folder`, the `run`, its `size_bytes`, and whether it draws `masks`.
+
+    Example:
+        >>> unchoke.export_run("best", "exported", out="work")["run"]
+        'exp_1'
+    """
+    from unchoke.commands.export import export_run as export
+
+    return export(run, to, weights=weights, out=out, on_event=on_event)
+
+
+def list_presets() -> list[Preset]:
+    """The presets, with what each is for and what it expects of the data.
+
+    Returns:
+        Every preset that comes with unchoke, by name.
+
+    Example:
+        >>> [preset.name for preset in unchoke.list_presets()][:2]
+        ['biomass', 'ham10000']
+    """
+    from unchoke.core.presets import list_presets as find_presets
+
+    return find_presets()
+
+
+def show_preset(name: str) -> Preset:
+    """A preset as it is written: every setting, and why.
+
+    Args:
+        name: A preset, or a TOML file.
+
+    Returns:
+        The preset: what it is for, its settings, and the text of its file.
+
+    Example:
+        >>> unchoke.show_preset("leaves-4gb").values["memory"]
+        '4GB'
+    """
+    from unchoke.core.presets import load_preset
+
+    return load_preset(name)
+
+
+def tile(
+    data: str | Path | None = None,
+    *,
+    out: str | Path | None = None,
+    on_event: OnEvent | None = None,
+    dry_run: bool = False,
+    preset: str | None = None,
+    images: Sequence[str | Path] = (),
+    id: str | None = None,
+    path: str | None = None,
+    label: str | Path | None = None,
+    group: str | None = None,
+    split: str | None = None,
+    val_share: float | None = None,
+    test_share: float | None = None,
+    max_failures: float | None = None,
+    bands: Sequence[str] = (),
+    grid: str | None = None,
+    resampling: Literal["nearest", "bilinear", "cubic", "average"] | None = None,
+    tile_size: int | Literal["auto"] | None = None,
+    overlap: int | None = None,
+    edges: Literal["smaller", "padded"] | None = None,
+    normalise: str | None = None,
+    mask: str | None = None,
+    polygons: str | Path | None = None,
+    polygon_class: str | None = None,
+    min_valid: float | None = None,
+    compress: Literal["isal", "zlib", "none"] | None = None,
+    store: Literal["float32", "raw"] | None = None,
+    parallel: Literal["threads", "processes"] | None = None,
+    block_px: int | None = None,
+    classes: Sequence[str] = (),
+    ignore: int | None = None,
+    seed: int | None = None,
+    workers: int | None = None,
+) -> TileResult:
+    """Scenes to training tiles: band files, multi-band files or large images, cut into NPZ windows with masks and a manifest.
+
+    Args:
+        data: Band files or multi-band files in folders, a large image, or a table. Left out, what this workspace was made for.
+        out: Workspace folder (default unchoke-out).
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+        dry_run: Say what would be done, and write no tile.
+
+    Data:
+        preset: Settings that belong together, see `list_presets`; what is typed wins. 'none' forgets one.
+        images: Folder that holds the images of a table; one or several.
+        id: Column with image ids (file names with or without ending), looked up in the image folders.
+        path: Column with image paths, relative to the image folders or to the table.
+        label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
+        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant.
+        split: Column with train, val or test. Left out, a stratified split is made and kept.
+        val_share: Share of the samples used to pick the best epoch or head (default 0.15).
+        test_share: Share of the samples kept back for the final figures (default 0.15).
+        max_failures: Share of unreadable images above which the run stops (default 0.05).
+
+    Scenes:
+        bands: Bands to use, in this order: B2,B3,B4. Left out, all bands every scene has.
+        grid: Pixels to work on: finest, coarsest, the name of a band, or a pixel size (default finest).
+        resampling: nearest, bilinear, cubic or average: how bands come onto the grid (default bilinear).
+        tile_size: Side of a tile in pixels, or auto: measured on your scenes (default 512).
+        overlap: Pixels that neighbouring windows share (default 0 for tiles, 64 for patches).
+        edges: smaller or padded: what becomes of windows at the right and lower edge (default smaller).
+        normalise: none, max, percentile, percentile:2,98, a number, or B2=10000,B3=9000: what bands are divided by.
+        mask: Expression over bands that is true inside the mask, for instance '(B3-B5)/(B3+B5) > 0'.
+        polygons: Vector file (GeoJSON, GeoPackage, shapefile) whose polygons are the mask.
+        polygon_class: Field of the polygons that holds their class number. Left out, every polygon is class 1.
+        min_valid: Skip tiles with a smaller share of valid pixels; 0 skips none (default 0).
+        compress: isal, zlib or none: how NPZ files are written. Left out, measured on your scenes.
+        store: float32, normalised; or raw: as the files have it, with the constants beside it (default float32).
+        parallel: threads or processes. Left out, threads, unless processes measure faster.
+        block_px: Side of the blocks that go to train, val or test as a whole. Left out, chosen from the scenes.
+        classes: Names of the classes 0, 1, …: clear,cloud.
+        ignore: Label value that counts as unlabelled.
+
+    Trained part:
+        seed: Seed of everything that is random (default 0).
+
+    Machine:
+        workers: Threads or processes that load and encode.
+
+    Returns:
+        The tiles, the manifest that lists them, and the scenes that could not be read.
+
+    Example:
+        >>> unchoke.tile("scenes/", out="tiled", tile_size=64).ok
+        True
+    """
+    options = dict(locals())
+    from unchoke.commands.tile import tile as run
+
+    return run(**options)
+
+
+def segment_train(
+    data: str | Path | None = None,
+    *,
+    out: str | Path | None = None,
+    on_event: OnEvent | None = None,
+    notes: Sequence[str] = (),
+    preset: str | None = None,
+    images: Sequence[str | Path] = (),
+    id: str | None = None,
+    path: str | None = None,
+    label: str | Path | None = None,
+    group: str | None = None,
+    split: str | None = None,
+    val_share: float | None = None,
+    test_share: float | None = None,
+    max_failures: float | None = None,
+    bands: Sequence[str] = (),
+    grid: str | None = None,
+    resampling: Literal["nearest", "bilinear", "cubic", "average"] | None = None,
+    overlap: int | None = None,
+    normalise: str | None = None,
+    mask: str | None = None,
+    polygons: str | Path | None = None,
+    polygon_class: str | None = None,
+    block_px: int | None = None,
+    classes: Sequence[str] = (),
+    ignore: int | None = None,
+    patch_size: int | None = None,
+    strides: Sequence[int] | str = (),
+    encoder: str | None = None,
+    weights: str | Path | None = None,
+    cut: str | None = None,
+    views: int | None = None,
+    engine: Literal["torch", "openvino"] | None = None,
+    precision: Literal["f32", "bf16", "f16", "int8"] | None = None,
+    job_size: int | None = None,
+    baseline: str | None = None,
+    decoder: Literal["unet", "fpn"] | None = None,
+    dice: float | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    lr: float | None = None,
+    weight_decay: float | None = None,
+    layer_decay: float | None = None,
+    warmup: float | None = None,
+    ema: float | None = None,
+    clip: float | None = None,
+    augment: Literal["none", "light", "strong"] | None = None,
+    class_weights: Literal["none", "tempered", "balanced"] | None = None,
+    batch_norm: Literal["frozen", "train"] | None = None,
+    patience: int | None = None,
+    seed: int | None = None,
+    device: str | None = None,
+    workers: int | None = None,
+    memory: str | None = None,
+    sub_batch: int | None = None,
+    eval_batch: int | None = None,
+    train_precision: Literal["f32", "bf16", "f16"] | None = None,
+    compile: bool | None = None,
+    channels_last: bool | None = None,
+    devices: int | None = None,
+    checkpoint_every: float | None = None,
+    profile: bool | None = None,
+    profile_wait: int | None = None,
+    profile_warmup: int | None = None,
+    profile_active: int | None = None,
+    profile_repeat: int | None = None,
+) -> FitResult:
+    """Train a decoder on the encoder's cached pyramids of patches (or, with `cut="none"`, the whole network).
+
+    Args:
+        data: Band files or multi-band files in folders, a large image, or a table. Left out, what this workspace was made for.
+        out: Workspace folder (default unchoke-out).
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+        notes: Shown in the report: what a reader must know of the labels.
+
+    Data:
+        preset: Settings that belong together, see `list_presets`; what is typed wins. 'none' forgets one.
+        images: Folder that holds the images of a table; one or several.
+        id: Column with image ids (file names with or without ending), looked up in the image folders.
+        path: Column with image paths, relative to the image folders or to the table.
+        label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
+        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant.
+        split: Column with train, val or test. Left out, a stratified split is made and kept.
+        val_share: Share of the samples used to pick the best epoch or head (default 0.15).
+        test_share: Share of the samples kept back for the final figures (default 0.15).
+        max_failures: Share of unreadable images above which the run stops (default 0.05).
+
+    Scenes:
+        bands: Bands to use, in this order: B2,B3,B4. Left out, all bands every scene has.
+        grid: Pixels to work on: finest, coarsest, the name of a band, or a pixel size (default finest).
+        resampling: nearest, bilinear, cubic or average: how bands come onto the grid (default bilinear).
+        overlap: Pixels that neighbouring windows share (default 0 for tiles, 64 for patches).
+        normalise: none, max, percentile, percentile:2,98, a number, or B2=10000,B3=9000: what bands are divided by.
+        mask: Expression over bands that is true inside the mask, for instance '(B3-B5)/(B3+B5) > 0'.
+        polygons: Vector file (GeoJSON, GeoPackage, shapefile) whose polygons are the mask.
+        polygon_class: Field of the polygons that holds their class number. Left out, every polygon is class 1.
+        block_px: Side of the blocks that go to train, val or test as a whole. Left out, chosen from the scenes.
+        classes: Names of the classes 0, 1, …: clear,cloud.
+        ignore: Label value that counts as unlabelled.
+
+    Frozen part:
+        patch_size: Side of a patch in pixels (default 256).
+        strides: Levels of the encoder's pyramid that are kept (default 4,8,16,32).
+        encoder: Network: any timm model name (default tf_efficientnet_lite0).
+        weights: Weights file for the encoder: safetensors, or a .pt with nothing but tensors.
+        cut: Where the frozen part ends: end (all; for masks, pyramid), -4 (the last 4 blocks train), none (everything trains).
+        views: Cache K augmented views of each image as well; training draws among them (default 0).
+        engine: torch or openvino. Left out, the fastest that agrees with float32 torch on your images.
+        precision: f32, bf16, f16 or int8 for the frozen part. Left out, chosen and checked.
+        job_size: Images per micro-job (default 64).
+
+    Trained part:
+        baseline: Expression to compare with on the test pixels, true for class 1: '(b3-b6)/(b3+b6) > 0'.
+        decoder: unet or fpn, from segmentation-models-pytorch (default fpn; unet for other strides than 4,8,16,32).
+        dice: Share of the Dice loss; the rest is cross-entropy (default 0.5).
+        epochs: Passes over the training samples (default 20).
+        batch_size: Samples per step. Left out, chosen from the size of the train split.
+        lr: Learning rate: of the head, and of the last block that trains.
+        weight_decay: AdamW weight decay.
+        layer_decay: Learning rate of each layer as a share of that of the layer above it, up to 1.
+        warmup: Epochs in which the learning rate rises to its full value.
+        ema: Decay of the running average of the weights that is evaluated and kept, 0 for none.
+        clip: Largest gradient norm, 0 for no limit.
+        augment: none, light or strong: how much images are varied with `cut="none"`.
+        class_weights: none, tempered or balanced: weigh rare classes up.
+        batch_norm: frozen or train: whether batch statistics follow your images in the part that trains.
+        patience: Stop after this many epochs without a better validation score, 0 for never.
+        seed: Seed of everything that is random (default 0).
+
+    Machine:
+        device: cpu, cuda, cuda:N or mps. Left out, chosen by the rules of `doctor`.
+        workers: Threads or processes that load and encode.
+        memory: Memory that training may take, for instance 4GB; batches are measured and chosen to stay below.
+        sub_batch: Samples that go through the network at once; a step adds up several. Left out, what fits.
+        eval_batch: Samples at once where no gradients are needed. Left out, what fits.
+        train_precision: f32, bf16 or f16 for the part that trains. Left out, what is safe on this device.
+        compile: Compile the network with torch.compile. Left out, only where it repays its time.
+        channels_last: Channels-last memory layout. Left out, only where it is safe and faster.
+        devices: Processes that train together, one for each device (default 1).
+        checkpoint_every: Seconds between checkpoints within an epoch (default 60).
+
+    Profile:
+        profile: Record the first steps with torch.profiler, into logs/profiler: traces, a page, the top operators (default no).
+        profile_wait: Steps to let pass before the profiler begins (default 1).
+        profile_warmup: Steps in which it runs and keeps nothing (default 1).
+        profile_active: Steps that are recorded (default 3).
+        profile_repeat: How often, one trace each (default 1).
+
+    Returns:
+        The run, a `SegmentResult`: its name, folder, report and record.
+
+    Example:
+        >>> unchoke.segment_train("scenes/", out="drawn", mask="red > green", patch_size=64, overlap=0, epochs=1).run
+        'exp_1'
+    """
+    options = dict(locals())
+    from unchoke.commands.segment_train import segment_train as run
+
+    return run(**options)
+
+
+def segment_predict(
+    run: str | Path,
+    scenes: str | Path,
+    *,
+    to: str | Path | None = None,
+    out: str | Path | None = None,
+    probabilities: bool = True,
+    overlap: int | None = None,
+    memory: str | None = None,
+    weights: str | Path | None = None,
+    device: str | None = None,
+    on_event: OnEvent | None = None,
+) -> SegmentPredictResult:
+    """Masks of whole scenes, stitched from patches in bounded memory: GeoTIFFs in the scene's place on the map, PNG for photos.
+
+    Args:
+        run: A run of `segment_train`: exp_3, 3, latest, best, or an exported folder.
+        scenes: Scenes as for `tile`: a folder, a table, a file.
+        to: Folder for the masks (default: masks/RUN in the workspace).
+        out: Workspace folder (default unchoke-out).
+        probabilities: Write the probability of each class as well.
+        overlap: Pixels that patches share (default: as trained).
+        memory: Memory it may take, for instance 2GB.
+        weights: The encoder's weights, where they are no longer found.
+        device: cpu, cuda or mps.
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+
+    Returns:
+        The masks that were written, and the scenes that could not be read.
+
+    Example:
+        >>> len(unchoke.segment_predict("mask_run", "scenes/", to="masks", out="drawn").masks)
+        1
+    """
+    from unchoke.commands.segment_predict import segment_predict as draw
+
+    return draw(
+        run,
+        scenes,
+        to=to,
+        out=out,
+        probabilities=probabilities,
+        overlap=overlap,
+        memory=memory,
+        weights=weights,
+        device=device,
+        on_event=on_event,
+    )
+
+
+def budget(
+    *,
+    benchmark: bool = False,
+    on_event: OnEvent | None = None,
+    encoder: str | None = None,
+    cut: str | None = None,
+    input_px: int | None = None,
+    streams: int | None = None,
+    tiles: str | None = None,
+    fusion: Literal["mean", "film", "attention"] | None = None,
+    batch_size: int | None = None,
+    augment: Literal["none", "light", "strong"] | None = None,
+    device: str | None = None,
+    memory: str | None = None,
+    grad_ckpt: bool | None = None,
+    train_precision: Literal["f32", "bf16", "f16"] | None = None,
+    channels_last: bool | None = None,
+) -> BudgetResult:
+    """What batch fits here, and how fast it is: measured in processes of their own, without data. Left out, `cut` is none.
+
+    Without `batch_size`, the largest batch is looked for; with one, how to run it under the limit.
+
+    Args:
+        benchmark: Time every batch size on the way, and name the fastest.
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+
+    Frozen part:
+        encoder: Network: any timm model name (default tf_efficientnet_lite0).
+        cut: Where the frozen part ends: end (all; for masks, pyramid), -4 (the last 4 blocks train), none (everything trains).
+        input_px: Side of the square the network sees, in pixels. Left out, the one it was made for.
+        streams: Split each image side by side into this many streams (default 1).
+        tiles: ROWSxCOLUMNS grid on each stream, every tile seen at full input size (default 1x1).
+
+    Trained part:
+        fusion: How tiles become one: mean, film (each tile adjusted by their mean) or attention (default mean).
+        batch_size: Samples per step. Left out, chosen from the size of the train split.
+        augment: none, light or strong: how much images are varied with `cut="none"`.
+
+    Machine:
+        device: cpu, cuda, cuda:N or mps. Left out, chosen by the rules of `doctor`.
+        memory: Memory that training may take, for instance 4GB; batches are measured and chosen to stay below.
+        grad_ckpt: Compute activations twice to save memory. Left out, only where it is needed.
+        train_precision: f32, bf16 or f16 for the part that trains. Left out, what is safe on this device.
+        channels_last: Channels-last memory layout. Left out, only where it is safe and faster.
+
+    Returns:
+        The largest batch that fits, by way of running, and what its memory is made of.
+
+    Example:
+        >>> unchoke.budget(encoder="test_resnet", batch_size=2, device="cpu").fits["train"] >= 2
+        True
+    """
+    options = dict(locals())
+    from unchoke.commands.budget import budget as run
+
+    return run(**options)
+
+
+def doctor(
+    *,
+    folder: str | Path = ".",
+    overrides: Mapping[str, Any] | None = None,
+    precision: Literal["f32", "bf16", "f16", "int8"] | None = None,
+    device: str | None = None,
+    workers: int | None = None,
+) -> DoctorReport:
+    """This machine: what it is, and what was chosen for it, each with its reason. Changes nothing.
+
+    Args:
+        folder: Which disk is meant.
+        overrides: Further choices to make otherwise, by the names that `policy` has them under.
+
+    Frozen part:
+        precision: f32, bf16, f16 or int8 for the frozen part. Left out, chosen and checked.
+
+    Machine:
+        device: cpu, cuda, cuda:N or mps. Left out, chosen by the rules of `doctor`.
+        workers: Threads or processes that load and encode.
+
+    Returns:
+        The facts of the machine and the policy chosen for it.
+
+    Example:
+        >>> unchoke.doctor(device="cpu").policy.device
+        'cpu'
+    """
+    from unchoke.commands.doctor import doctor as run
+
+    given = {"device": device, "workers": workers, "dtype": precision}
+    return run(folder=folder, overrides={**given, **(overrides or {})})
+
+
+def profile(
+    command: Sequence[str],
+    *,
+    steps: int | None = None,
+    seconds: float | None = None,
+    replay: bool = True,
+    try_fixes: bool = False,
+    out: str | Path | None = None,
+    stdout_to_stderr: bool = False,
+    on_event: OnEvent | None = None,
+) -> ScriptProfile:
+    """Run a training script as it is, and say where each step's time went and what held it back.
+
+    Args:
+        command: The command to run, as a list of words.
+        steps: Stop after this many optimizer steps.
+        seconds: Stop after this many seconds of training.
+        replay: Run it once more on one batch, to see how fast a step could be.
+        try_fixes: Try what the first findings suggest, on sandboxed runs of a few steps, script unedited.
+        out: Workspace folder (default unchoke-out).
+        stdout_to_stderr: Send what the script prints to stderr.
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+
+    Returns:
+        What was recorded, and findings that name the stage, the line and the cost.
+
+    Example:
+        >>> unchoke.profile(["python", "train.py"], replay=False, out="work", stdout_to_stderr=True).exit_code
+        0
+    """
+    from unchoke.commands.profile_script import profile as run
+
+    return run(
+        command,
+        steps=steps,
+        seconds=seconds,
+        replay=replay,
+        try_fixes=try_fixes,
+        out=out,
+        stdout_to_stderr=stdout_to_stderr,
+        on_event=on_event,
+    )
+
+
+def profile_train(
+    data: str | Path | None = None,
+    *,
+    out: str | Path | None = None,
+    on_event: OnEvent | None = None,
+    preset: str | None = None,
+    images: Sequence[str | Path] = (),
+    id: str | None = None,
+    path: str | None = None,
+    label: str | Path | None = None,
+    target: Sequence[str] = (),
+    long: tuple[str, str] | None = None,
+    input: Sequence[str] = (),
+    group: str | None = None,
+    split: str | None = None,
+    val_share: float | None = None,
+    test_share: float | None = None,
+    folds: int | None = None,
+    fold: int | Literal["all"] | None = None,
+    expect: str | None = None,
+    max_failures: float | None = None,
+    positive: bool | None = None,
+    sums: Mapping[str, Sequence[str]] | Sequence[str] = (),
+    target_weights: Mapping[str, float] | Sequence[str] = (),
+    encoder: str | None = None,
+    weights: str | Path | None = None,
+    cut: str | None = None,
+    input_px: int | None = None,
+    streams: int | None = None,
+    tiles: str | None = None,
+    views: int | None = None,
+    engine: Literal["torch", "openvino"] | None = None,
+    precision: Literal["f32", "bf16", "f16", "int8"] | None = None,
+    cache: Literal["ram", "disk", "none"] | None = None,
+    job_size: int | None = None,
+    head: Literal["linear", "mlp", "attention"] | None = None,
+    fusion: Literal["mean", "film", "attention"] | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    lr: float | None = None,
+    weight_decay: float | None = None,
+    layer_decay: float | None = None,
+    warmup: float | None = None,
+    ema: float | None = None,
+    clip: float | None = None,
+    label_smoothing: float | None = None,
+    mixup: float | None = None,
+    augment: Literal["none", "light", "strong"] | None = None,
+    class_weights: Literal["none", "tempered", "balanced"] | None = None,
+    batch_norm: Literal["frozen", "train"] | None = None,
+    patience: int | None = None,
+    sweep: int | None = None,
+    seed: int | None = None,
+    device: str | None = None,
+    workers: int | None = None,
+    memory: str | None = None,
+    sub_batch: int | None = None,
+    eval_batch: int | None = None,
+    grad_ckpt: bool | None = None,
+    train_precision: Literal["f32", "bf16", "f16"] | None = None,
+    compile: bool | None = None,
+    channels_last: bool | None = None,
+    devices: int | None = None,
+    checkpoint_every: float | None = None,
+    profile_wait: int | None = None,
+    profile_warmup: int | None = None,
+    profile_active: int | None = None,
+    profile_repeat: int | None = None,
+) -> TrainingProfile:
+    """Some steps of `train` under torch.profiler: where a step's time went, the top operators, a page. Keeps no run.
+
+    Args:
+        data: Class folders, or a CSV or Parquet table. Left out, what this workspace was made for.
+        out: Workspace folder (default unchoke-out).
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+
+    Data:
+        preset: Settings that belong together, see `list_presets`; what is typed wins. 'none' forgets one.
+        images: Folder that holds the images of a table; one or several.
+        id: Column with image ids (file names with or without ending), looked up in the image folders.
+        path: Column with image paths, relative to the image folders or to the table.
+        label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
+        target: Numeric column to predict; one or several. For long tables: a target name to keep.
+        long: NAME,VALUE columns of a table with one row per image and target.
+        input: Numeric column the network sees beside the image (NDVI, height); one or several.
+        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant.
+        split: Column with train, val or test. Left out, a stratified split is made and kept.
+        val_share: Share of the samples used to pick the best epoch or head (default 0.15).
+        test_share: Share of the samples kept back for the final figures (default 0.15).
+        folds: Split into K folds instead; `fold` says which one is the test set.
+        fold: Which fold is the test set, or all: one run for each, every sample predicted once (default 0).
+        expect: What every image should be, for instance '600x450 rgb'; 'any' drops what a preset expects.
+        max_failures: Share of unreadable images above which the run stops (default 0.05).
+        positive: Targets are never negative: the outputs cannot be either (default no).
+        sums: NAME=A+B: this target is the sum of others and is derived, not learned; one or several.
+        target_weights: NAME=W: what this target counts in loss and score; one or several.
+
+    Frozen part:
+        encoder: Network: any timm model name (default tf_efficientnet_lite0).
+        weights: Weights file for the encoder: safetensors, or a .pt with nothing but tensors.
+        cut: Where the frozen part ends: end (all; for masks, pyramid), -4 (the last 4 blocks train), none (everything trains).
+        input_px: Side of the square the network sees, in pixels. Left out, the one it was made for.
+        streams: Split each image side by side into this many streams (default 1).
+        tiles: ROWSxCOLUMNS grid on each stream, every tile seen at full input size (default 1x1).
+        views: Cache K augmented views of each image as well; training draws among them (default 0).
+        engine: torch or openvino. Left out, the fastest that agrees with float32 torch on your images.
+        precision: f32, bf16, f16 or int8 for the frozen part. Left out, chosen and checked.
+        cache: ram, disk or none: where decoded images are kept with `cut="none"`. Left out, chosen by what fits.
+        job_size: Images per micro-job (default 64).
+
+    Trained part:
+        head: linear, mlp or attention, on the frozen network. Left out, a few are tried and validation picks.
+        fusion: How tiles become one: mean, film (each tile adjusted by their mean) or attention (default mean).
+        epochs: Passes over the training samples (default 20).
+        batch_size: Samples per step. Left out, chosen from the size of the train split.
+        lr: Learning rate: of the head, and of the last block that trains.
+        weight_decay: AdamW weight decay.
+        layer_decay: Learning rate of each layer as a share of that of the layer above it, up to 1.
+        warmup: Epochs in which the learning rate rises to its full value.
+        ema: Decay of the running average of the weights that is evaluated and kept, 0 for none.
+        clip: Largest gradient norm, 0 for no limit.
+        label_smoothing: Label smoothing, 0 to below 1.
+        mixup: Mixup: alpha of its beta distribution, 0 for none.
+        augment: none, light or strong: how much images are varied with `cut="none"`.
+        class_weights: none, tempered or balanced: weigh rare classes up.
+        batch_norm: frozen or train: whether batch statistics follow your images in the part that trains.
+        patience: Stop after this many epochs without a better validation score, 0 for never.
+        sweep: Train this many head configurations at once and pick by validation (default 0).
+        seed: Seed of everything that is random (default 0).
+
+    Machine:
+        device: cpu, cuda, cuda:N or mps. Left out, chosen by the rules of `doctor`.
+        workers: Threads or processes that load and encode.
+        memory: Memory that training may take, for instance 4GB; batches are measured and chosen to stay below.
+        sub_batch: Samples that go through the network at once; a step adds up several. Left out, what fits.
+        eval_batch: Samples at once where no gradients are needed. Left out, what fits.
+        grad_ckpt: Compute activations twice to save memory. Left out, only where it is needed.
+        train_precision: f32, bf16 or f16 for the part that trains. Left out, what is safe on this device.
+        compile: Compile the network with torch.compile. Left out, only where it repays its time.
+        channels_last: Channels-last memory layout. Left out, only where it is safe and faster.
+        devices: Processes that train together, one for each device (default 1).
+        checkpoint_every: Seconds between checkpoints within an epoch (default 60).
+
+    Profile:
+        profile_wait: Steps to let pass before the profiler begins (default 1).
+        profile_warmup: Steps in which it runs and keeps nothing (default 1).
+        profile_active: Steps that are recorded (default 3).
+        profile_repeat: How often, one trace each (default 1).
+
+    Returns:
+        The profile, a step divided into its stages, and findings.
+
+    Example:
+        >>> unchoke.profile_train(out="work", batch_size=4, head="linear").step["num_steps"] > 0
+        True
+    """
+    options = dict(locals())
+    from unchoke.commands.profile_train import profile_train as run
+
+    return run(**options)
+
+
+def profile_tile(
+    data: str | Path | None = None,
+    *,
+    windows: int = 24,
+    out: str | Path | None = None,
+    on_event: OnEvent | None = None,
+    preset: str | None = None,
+    images: Sequence[str | Path] = (),
+    id: str | None = None,
+    path: str | None = None,
+    label: str | Path | None = None,
+    group: str | None = None,
+    split: str | None = None,
+    val_share: float | None = None,
+    test_share: float | None = None,
+    max_failures: float | None = None,
+    bands: Sequence[str] = (),
+    grid: str | None = None,
+    resampling: Literal["nearest", "bilinear", "cubic", "average"] | None = None,
+    tile_size: int | Literal["auto"] | None = None,
+    overlap: int | None = None,
+    edges: Literal["smaller", "padded"] | None = None,
+    normalise: str | None = None,
+    mask: str | None = None,
+    polygons: str | Path | None = None,
+    polygon_class: str | None = None,
+    min_valid: float | None = None,
+    compress: Literal["isal", "zlib", "none"] | None = None,
+    store: Literal["float32", "raw"] | None = None,
+    parallel: Literal["threads", "processes"] | None = None,
+    block_px: int | None = None,
+    classes: Sequence[str] = (),
+    ignore: int | None = None,
+    seed: int | None = None,
+    workers: int | None = None,
+) -> TileProfile:
+    """Where tiling your scenes spends its time, the plain way and this one: a real profile, with .prof files for snakeviz.
+
+    Args:
+        data: Band files or multi-band files in folders, a large image, or a table. Left out, what this workspace was made for.
+        windows: How many windows to measure.
+        out: Workspace folder (default unchoke-out).
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+
+    Data:
+        preset: Settings that belong together, see `list_presets`; what is typed wins. 'none' forgets one.
+        images: Folder that holds the images of a table; one or several.
+        id: Column with image ids (file names with or without ending), looked up in the image folders.
+        path: Column with image paths, relative to the image folders or to the table.
+        label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
+        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant.
+        split: Column with train, val or test. Left out, a stratified split is made and kept.
+        val_share: Share of the samples used to pick the best epoch or head (default 0.15).
+        test_share: Share of the samples kept back for the final figures (default 0.15).
+        max_failures: Share of unreadable images above which the run stops (default 0.05).
+
+    Scenes:
+        bands: Bands to use, in this order: B2,B3,B4. Left out, all bands every scene has.
+        grid: Pixels to work on: finest, coarsest, the name of a band, or a pixel size (default finest).
+        resampling: nearest, bilinear, cubic or average: how bands come onto the grid (default bilinear).
+        tile_size: Side of a tile in pixels, or auto: measured on your scenes (default 512).
+        overlap: Pixels that neighbouring windows share (default 0 for tiles, 64 for patches).
+        edges: smaller or padded: what becomes of windows at the right and lower edge (default smaller).
+        normalise: none, max, percentile, percentile:2,98, a number, or B2=10000,B3=9000: what bands are divided by.
+        mask: Expression over bands that is true inside the mask, for instance '(B3-B5)/(B3+B5) > 0'.
+        polygons: Vector file (GeoJSON, GeoPackage, shapefile) whose polygons are the mask.
+        polygon_class: Field of the polygons that holds their class number. Left out, every polygon is class 1.
+        min_valid: Skip tiles with a smaller share of valid pixels; 0 skips none (default 0).
+        compress: isal, zlib or none: how NPZ files are written. Left out, measured on your scenes.
+        store: float32, normalised; or raw: as the files have it, with the constants beside it (default float32).
+        parallel: threads or processes. Left out, threads, unless processes measure faster.
+        block_px: Side of the blocks that go to train, val or test as a whole. Left out, chosen from the scenes.
+        classes: Names of the classes 0, 1, …: clear,cloud.
+        ignore: Label value that counts as unlabelled.
+
+    Trained part:
+        seed: Seed of everything that is random (default 0).
+
+    Machine:
+        workers: Threads or processes that load and encode.
+
+    Returns:
+        The stages of both ways with their seconds, and whether their tiles are equal.
+
+    Example:
+        >>> unchoke.profile_tile("scenes/", out="tiled", windows=4, tile_size=64).equal
+        True
+    """
+    options = dict(locals())
+    from unchoke.commands.profile_tile import profile_tile as run
+
+    return run(**options)
+
+
+def profile_view(trace: str | Path, *, against: str | Path | None = None, to: str | Path | None = None) -> TraceView:
+    """A trace of any run as one HTML page: steps, operators, kernels, a zoomable strip, memory; a diff of two. No network.
+
+    Args:
+        trace: A trace that torch.profiler wrote: *.pt.trace.json, or the same gzipped.
+        against: An earlier trace: show what changed since.
+        to: The page to write (default: beside the trace, as .html).
+
+    Returns:
+        The page that was written, and what it shows.
+
+    Example:
+        >>> unchoke.profile_view("run.pt.trace.json", to="run.html").html.name
+        'run.html'
+    """
+    from unchoke.commands.profile_view import profile_view as view
+
+    return view(trace, against=against, to=to)
+
+
+def lint(paths: Iterable[str | Path], *, select: Sequence[str] = (), ignore: Sequence[str] = ()) -> LintResult:
+    """Choke points in training code, found by reading it: notebooks and scripts, PyTorch and Keras; nothing is run.
+
+    Args:
+        paths: Notebooks, scripts and folders of them.
+        select: Only these rules or groups, for instance host-sync or input.
+        ignore: Not these rules or groups.
+
+    Returns:
+        Findings with their place, and the files that do not parse.
+
+    Example:
+        >>> unchoke.lint(["train.py"], select=["input"]).files
+        1
+    """
+    from unchoke.linting.lint_engine import lint as find_chokes
+
+    return find_chokes(paths, select=select, ignore=ignore)
+
+
+def notebook(
+    path: str | Path,
+    *,
+    run: bool = False,
+    timeout_s: float = 600.0,
+    keep_going: bool = False,
+    cwd: str | Path | None = None,
+    kernel: str | None = None,
+    html: str | Path | None = None,
+    out: str | Path | None = None,
+    on_event: OnEvent | None = None,
+) -> NotebookReport:
+    """A notebook cell by cell: what it does, its choke points, what it costs; keep, optimise, segment or eliminate it.
+
+    Args:
+        path: The notebook. It is read, and never written.
+        run: Run it in a fresh kernel and measure every cell.
+        timeout_s: The longest a cell may run; then it is interrupted.
+        keep_going: Go on after a cell that raised or was interrupted (default: stop there).
+        cwd: Folder to run in (default: the notebook's own).
+        kernel: Kernel to run it in (default: the one it names).
+        html: Write a page of it: one file, no network.
+        out: Workspace folder (default unchoke-out).
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+
+    Returns:
+        A verdict on every cell, with what was found in it and, if it was run, what it cost.
+
+    Example:
+        >>> len(unchoke.notebook("leaves.ipynb").cells)
+        2
+    """
+    from unchoke.commands.notebook import notebook as analyse
+
+    return analyse(
+        path,
+        run=run,
+        timeout_s=timeout_s,
+        keep_going=keep_going,
+        cwd=cwd,
+        kernel=kernel,
+        html=html,
+        out=out,
+        on_event=on_event,
+    )
+
+
+def list_claims(names: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """The claims: what is commonly reported, and what is timed here.
+
+    Args:
+        names: Claims by name (default: all).
+
+    Returns:
+        For each claim its name, title, what is reported, and what is timed.
+
+    Example:
+        >>> unchoke.list_claims(["channels-last"])[0]["name"]
+        'channels-last'
+    """
+    from unchoke.tuning.claims.run_claims import list_claims as find_claims
+
+    return find_claims(names)
+
+
+def claims_run(
+    names: Sequence[str] = (),
+    *,
+    minutes: float = 4.0,
+    out: str | Path | None = None,
+    on_event: OnEvent | None = None,
+) -> ClaimsResult:
+    """Measure commonly reported gains here: claimed, measured, equal or not, and why they differ. Offline, on data made for it.
+
+    Ctrl-C ends the measuring: what was measured by then is the result.
+
+    Args:
+        names: Claims by name (default: all).
+        minutes: How long all of them together may take.
+        out: Folder for claims.json (default: nothing is kept).
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, nothing is told.
+
+    Returns:
+        What came of every claim, on which machine, with which versions.
+
+    Example:
+        >>> unchoke.claims_run(["path-cache"], minutes=0.1).outcomes[0].claim.name
+        'path-cache'
+    """
+    from unchoke.core.events import ignore
+    from unchoke.tuning.claims.run_claims import claims_run as measure
+
+    return measure(names, minutes=minutes, out=out, on_event=on_event or ignore)
+
+
+def demo(
+    what: Literal["photos", "scenes"] = "photos", *, out: str | Path | None = None, on_event: OnEvent | None = None
+) -> FitResult | SceneDemo:
+    """All of it on real data that comes with a package: offline, a couple of minutes on two cores.
+
+    Args:
+        what: photos: grocery photos to classes; scenes: Landsat bands to a cloud mask.
+        out: Folder for data and workspace (default unchoke-demo).
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+
+    Returns:
+        The run; of scenes, the tiles, the run and the mask together.
+
+    Example:
+        >>> unchoke.demo().run  # doctest: +SKIP
+        'exp_1'
+    """
+    from unchoke.commands.demo import demo as show
+
+    return show(what, out=out, on_event=on_event)
 
 
 def load_ipython_extension(shell: Any) -> None:
@@ -54,5 +1980,121 @@ def load_ipython_extension(shell: Any) -> None:
     import_module("unchoke.cli.magic").register(shell)
 
 
+_LAZY: dict[str, str] = {
+    "BudgetResult": "unchoke.commands.budget",
+    "CheckResult": "unchoke.photos.check_samples",
+    "Choice": "unchoke.core.choices",
+    "ClaimsResult": "unchoke.tuning.claims.run_claims",
+    "DataError": "unchoke.core.errors",
+    "Detached": "unchoke.commands.detach",
+    "DoctorReport": "unchoke.commands.doctor",
+    "Evaluation": "unchoke.commands.evaluate",
+    "ExtractResult": "unchoke.commands.results",
+    "Finding": "unchoke.core.findings",
+    "FitResult": "unchoke.commands.results",
+    "FoldsResult": "unchoke.commands.folds",
+    "Interrupted": "unchoke.core.errors",
+    "LintResult": "unchoke.linting.lint_engine",
+    "MachineError": "unchoke.core.errors",
+    "NotebookReport": "unchoke.commands.notebook",
+    "Predictions": "unchoke.commands.predict",
+    "Preset": "unchoke.core.presets",
+    "Rehearsal": "unchoke.commands.results",
+    "SceneDemo": "unchoke.commands.demo_scenes",
+    "RunRecord": "unchoke.core.record",
+    "ScriptProfile": "unchoke.commands.profile_script",
+    "SegmentPredictResult": "unchoke.masks.draw_masks",
+    "SegmentResult": "unchoke.commands.segment_train",
+    "StoredRun": "unchoke.core.record",
+    "TileProfile": "unchoke.scenes.tiling.tile_profile",
+    "TileResult": "unchoke.scenes.tiling.tile_result",
+    "TraceView": "unchoke.commands.profile_view",
+    "TrainingProfile": "unchoke.commands.profile_train",
+    "TuneResult": "unchoke.tuning.tune_result",
+    "UnchokeError": "unchoke.core.errors",
+    "UsageError": "unchoke.core.errors",
+    "Watched": "unchoke.commands.detach",
+}
+"""What functions return and raise: the name, and the module that holds it."""
+
+__all__ = [
+    "BudgetResult",
+    "CheckResult",
+    "Choice",
+    "ClaimsResult",
+    "DataError",
+    "Detached",
+    "DoctorReport",
+    "Evaluation",
+    "ExtractResult",
+    "Finding",
+    "FitResult",
+    "FoldsResult",
+    "Interrupted",
+    "LintResult",
+    "MachineError",
+    "NotebookReport",
+    "Predictions",
+    "Preset",
+    "Rehearsal",
+    "RunRecord",
+    "SceneDemo",
+    "ScriptProfile",
+    "SegmentPredictResult",
+    "SegmentResult",
+    "StoredRun",
+    "TileProfile",
+    "TileResult",
+    "TraceView",
+    "TrainingProfile",
+    "TuneResult",
+    "UnchokeError",
+    "UsageError",
+    "Watched",
+    "best_run",
+    "budget",
+    "check",
+    "claims_run",
+    "compare_runs",
+    "demo",
+    "detach",
+    "doctor",
+    "errors",
+    "evaluate",
+    "export_run",
+    "extract",
+    "fit",
+    "lint",
+    "list_claims",
+    "list_presets",
+    "list_runs",
+    "notebook",
+    "predict",
+    "profile",
+    "profile_tile",
+    "profile_train",
+    "profile_view",
+    "report",
+    "segment_predict",
+    "segment_train",
+    "show_preset",
+    "show_run",
+    "tile",
+    "train",
+    "tune",
+    "watch_run",
+]
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name == "errors":
+            return import_module("unchoke.core.errors")
+        if name not in _LAZY:
+            raise AttributeError(f"module 'unchoke' has no attribute {name!r}")
+        return getattr(import_module(_LAZY[name]), name)
+
+
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_EXPORTS])
+    return sorted({*globals(), *__all__})

@@ -1,22 +1,50 @@
-"""The functions of `import unchoke`: there is one for each command, and none of them is hidden by a package of its name."""
+"""The functions of `import unchoke`: one for each command, typed, documented, and with the options of the command."""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 import unchoke
+from unchoke.cli.front_door import keyword_type, rewrite, settings_of
+from unchoke.core.settings import OPTIONS
 
+FILE = Path(unchoke.__file__)
 COMMANDS = [
     *("budget", "check", "demo", "doctor", "evaluate", "extract", "fit", "lint", "notebook", "predict", "report"),
     *("tile", "train", "tune"),
 ]
-OF_TWO_WORDS = ["claims_run", "profile_tile", "profile_train", "profile_view", "segment_predict", "segment_train"]
-PUBLIC = [*COMMANDS, *OF_TWO_WORDS, "detach", "export_run", "list_claims", "list_presets", "list_runs", "profile", "watch_run"]
+OF_TWO_WORDS = {
+    "claims list": "list_claims",
+    "claims run": "claims_run",
+    "presets list": "list_presets",
+    "presets show": "show_preset",
+    "profile script": "profile",
+    "profile tile": "profile_tile",
+    "profile train": "profile_train",
+    "profile view": "profile_view",
+    "runs best": "best_run",
+    "runs compare": "compare_runs",
+    "runs export": "export_run",
+    "runs list": "list_runs",
+    "runs show": "show_run",
+    "runs watch": "watch_run",
+    "segment predict": "segment_predict",
+    "segment train": "segment_train",
+}
+FUNCTIONS = sorted([*COMMANDS, *OF_TWO_WORDS.values(), "detach"])
+CALLED = {"file": "path", "timeout": "timeout_s"}
+"""Options of the command line whose keyword has another name."""
+SHOWN = {"json", "detach", "only_list", "markdown", "fix", "diff", "form", "output", "statistics", "explain", "list_rules"}
+"""Options about what is printed, or that are functions of their own."""
 
 
 def in_a_fresh_interpreter(code: str) -> None:
@@ -24,37 +52,130 @@ def in_a_fresh_interpreter(code: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_public_functions_are_these() -> None:
-    assert sorted(unchoke._EXPORTS) == sorted(PUBLIC)
-    assert set(PUBLIC) <= set(dir(unchoke))
+def function(name: str) -> Callable[..., Any]:
+    found: Callable[..., Any] = getattr(unchoke, name)
+    return found
 
 
-@pytest.mark.parametrize("name", PUBLIC)
-def test_each_can_be_called_and_explains_itself(name: str) -> None:
-    assert callable(getattr(unchoke, name))
-    assert inspect.getdoc(getattr(unchoke, name))
-
-
-def test_every_command_of_one_word_is_a_function() -> None:
+def test_there_is_a_function_for_every_command() -> None:
     from unchoke.cli.main import app
 
-    commands = {info.callback.__name__ for info in app.registered_commands if info.callback is not None}
-    assert commands == set(COMMANDS)
+    group: Any = typer.main.get_command(app)
+    one_word = {name for name, command in group.commands.items() if not hasattr(command, "commands")}
+    two_words = {f"{name} {word}" for name, of in group.commands.items() for word in getattr(of, "commands", {})}
+    assert one_word == set(COMMANDS)
+    assert two_words == set(OF_TWO_WORDS)
+    defined = {node.name for node in ast.parse(FILE.read_text()).body if isinstance(node, ast.FunctionDef)}
+    assert defined - {"load_ipython_extension", "__dir__"} == set(FUNCTIONS)
+    assert set(FUNCTIONS) <= set(unchoke.__all__) <= set(dir(unchoke))
+
+
+def test_settings_are_written_as_the_table_has_them() -> None:
+    assert rewrite(FILE.read_text(encoding="utf-8")) == FILE.read_text(encoding="utf-8"), "python -m unchoke.cli.front_door"
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_each_explains_every_keyword_what_it_returns_and_how_it_is_called(name: str) -> None:
+    told, parameters = inspect.getdoc(function(name)) or "", inspect.signature(function(name)).parameters
+    assert told.split("\n")[0].endswith((".", ":", "?")) or told.split("\n\n")[0].endswith(".")
+    assert not [one for one in parameters if f"\n    {one}: " not in told]
+    assert "\nReturns:\n" in told
+    assert "\nExample:\n    >>> " in told
+    assert f"unchoke.{name}(" in told
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, *OF_TWO_WORDS])
+def test_every_option_of_a_command_is_a_keyword_of_its_function(command: str) -> None:
+    from unchoke.cli.main import app
+
+    found: Any = typer.main.get_command(app)
+    for word in command.split():
+        found = found.commands[word]
+    parameters = inspect.signature(function(OF_TWO_WORDS.get(command, command))).parameters
+    for option in found.params:
+        name = CALLED.get(option.name, option.name)
+        if option.name in SHOWN:
+            continue
+        assert name in parameters, option.name
+        default = parameters[name].default
+        given = option.default.value if hasattr(option.default, "value") else option.default
+        assert default == (given or default if default in ((), inspect.Parameter.empty) else given), option.name
+
+
+def test_what_is_not_given_has_a_default_that_says_so() -> None:
+    for name in FUNCTIONS:
+        parameters = inspect.signature(function(name)).parameters
+        assert {parameters[setting].default for setting in settings_of(name)} <= {None, ()}
+        assert {parameters[setting].kind for setting in settings_of(name)} <= {inspect.Parameter.KEYWORD_ONLY}
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("images", "Sequence[str | Path]"),
+        ("strides", "Sequence[int] | str"),
+        ("long", "tuple[str, str] | None"),
+        ("fold", 'int | Literal["all"] | None'),
+        ("sums", "Mapping[str, Sequence[str]] | Sequence[str]"),
+        ("grad_ckpt", "bool | None"),
+        ("weights", "str | Path | None"),
+        ("normalise", "str | None"),
+    ],
+)
+def test_a_keyword_is_typed_as_people_give_it(name: str, written: str) -> None:
+    assert keyword_type(name) == written
+
+
+def test_every_setting_is_a_keyword_somewhere() -> None:
+    assert {setting for name in FUNCTIONS for setting in settings_of(name)} == set(OPTIONS) - {"data"}
+
+
+def test_results_and_errors_are_at_hand_without_being_loaded() -> None:
+    in_a_fresh_interpreter(
+        "import sys, unchoke\n"
+        "assert not [name for name in sys.modules if name.startswith('unchoke.')]\n"
+        "from unchoke import errors\n"
+        "assert unchoke.DataError is errors.DataError and issubclass(unchoke.UsageError, unchoke.UnchokeError)\n"
+        "assert unchoke.Preset is type(unchoke.list_presets()[0])"
+    )
+    typed = {alias.name for node in ast.walk(ast.parse(FILE.read_text())) if isinstance(node, ast.ImportFrom)
+             for alias in node.names if alias.asname == alias.name}  # fmt: skip
+    assert typed == {*unchoke._LAZY, "errors"} == set(unchoke.__all__) - set(FUNCTIONS)
+
+
+@pytest.mark.parametrize("name", sorted(unchoke._LAZY))
+def test_every_class_of_the_front_door_explains_itself(name: str) -> None:
+    found = getattr(unchoke, name)
+    assert found.__doc__
+    assert not found.__doc__.startswith(f"{name}(")
+
+
+def test_importing_it_loads_nothing_but_the_standard_library() -> None:
+    in_a_fresh_interpreter(
+        "import sys\nbefore = set(sys.modules)\nimport unchoke\n"
+        "new = {name.partition('.')[0] for name in set(sys.modules) - before} - {'unchoke'}\n"
+        "assert new <= set(sys.stdlib_module_names), new"
+    )
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="fitt"):
-        unchoke.fitt  # noqa: B018
-
-
-def test_a_name_means_the_same_whatever_was_imported() -> None:
-    in_a_fresh_interpreter(
-        "import unchoke\nbefore = unchoke.train\n"
-        "import unchoke.training.heads.train_heads, unchoke.reports.console\n"
-        "assert unchoke.train is before and callable(before) and callable(unchoke.report)"
-    )
+        unchoke.fitt  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_no_package_has_the_name_of_a_command() -> None:
-    packages = {folder.parent.name for folder in Path(unchoke.__file__).parent.glob("*/__init__.py")}
-    assert not packages & set(PUBLIC)
+    packages = {folder.parent.name for folder in FILE.parent.glob("*/__init__.py")}
+    assert not packages & set(FUNCTIONS)
+
+
+@pytest.mark.parametrize("name", sorted({*unchoke._LAZY} - {"RunRecord", "StoredRun"}))  # as in record.json and the database
+def test_every_attribute_of_a_result_is_explained(name: str) -> None:
+    found = getattr(unchoke, name)
+    tree = ast.parse(inspect.getsource(found)).body[0]
+    assert isinstance(tree, ast.ClassDef)
+    following = [*tree.body[1:], None]
+    told = [isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) for one in following]
+    fields = [(node, ok) for node, ok in zip(tree.body, told, strict=True) if isinstance(node, ast.AnnAssign)]
+    assert not [ast.unparse(node) for node, ok in fields if not ok]
+    given = [value for value in vars(found).values() if isinstance(value, property)]
+    assert all(value.__doc__ for value in given if value.fget is not None and not value.fget.__name__.startswith("_"))

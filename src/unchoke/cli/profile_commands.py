@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+import unchoke
 from unchoke.cli.options import Json, Out, takes
-from unchoke.cli.showing import Shown, hush_profiler, show
-from unchoke.reports.console import Console
+from unchoke.cli.showing import hush_profiler, show
 
 profile_app = typer.Typer(
     help="Where the time goes: `profile -- python train.py` for any PyTorch script, and the commands below.",
@@ -33,23 +33,8 @@ def profile_script(
     json: Json = False,
 ) -> None:
     """Run a training script as it is, and say where each step's time went: `unchoke profile -- python train.py`."""
-
-    def work(console: Console) -> Shown:
-        from unchoke.commands.profile_script import profile as run
-
-        result = run(
-            command,
-            steps=steps,
-            seconds=seconds,
-            replay=replay,
-            try_fixes=try_fixes,
-            out=out,
-            on_event=console.on_event,
-            stdout_to_stderr=json,
-        )
-        return result.to_dict(), result.to_text(), result.exit_code
-
-    show("profile", json, work)
+    options: dict[str, Any] = {"steps": steps, "seconds": seconds, "replay": replay, "try_fixes": try_fixes, "out": out}
+    show("profile", json, lambda console: unchoke.profile(command, on_event=console.on_event, stdout_to_stderr=json, **options))
 
 
 def name_script(arguments: list[str]) -> list[str]:
@@ -64,15 +49,8 @@ def name_script(arguments: list[str]) -> list[str]:
 @takes("profile_train")
 def profile_train(typed: dict[str, Any], out: Out = None, json: Json = False) -> None:
     """Some steps of `unchoke train` under torch.profiler: where a step's time went, the top operators, a page. Keeps no run."""
-
-    def work(console: Console) -> Shown:
-        hush_profiler(True)
-        from unchoke.commands.profile_train import profile_train as run
-
-        result = run(out=out, on_event=console.on_event, **typed)
-        return result.to_dict(), result.to_text(), 0
-
-    show("profile train", json, work)
+    hush_profiler(True)
+    show("profile train", json, lambda console: unchoke.profile_train(out=out, on_event=console.on_event, **typed))
 
 
 @profile_app.command("tile")
@@ -84,14 +62,11 @@ def profile_tile(
     json: Json = False,
 ) -> None:
     """Where tiling your scenes spends its time, the plain way and this one: a real profile, with .prof files for snakeviz."""
-
-    def work(console: Console) -> Shown:
-        from unchoke.commands.profile_tile import profile_tile as run
-
-        result = run(out=out, windows=windows, on_event=console.on_event, **typed)
-        return result.to_dict(), result.to_text(), 0
-
-    show("profile tile", json, work)
+    show(
+        "profile tile",
+        json,
+        lambda console: unchoke.profile_tile(out=out, windows=windows, on_event=console.on_event, **typed),
+    )
 
 
 @profile_app.command("view")
@@ -102,11 +77,4 @@ def profile_view(
     json: Json = False,
 ) -> None:
     """A trace of any run as one HTML page: steps, operators, kernels, a zoomable strip, memory; a diff of two. No network."""
-
-    def work(console: Console) -> Shown:
-        from unchoke.commands.profile_view import profile_view as run
-
-        result = run(trace, against=against, to=to)
-        return result.to_dict(), result.to_text(), 0
-
-    show("profile view", json, work)
+    show("profile view", json, lambda _: unchoke.profile_view(trace, against=against, to=to))

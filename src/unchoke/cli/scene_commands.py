@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+import unchoke
 from unchoke.cli.options import DryRun, Json, Out, Run, Weights, takes
-from unchoke.cli.showing import Shown, hush_profiler, show
-from unchoke.reports.console import Console
+from unchoke.cli.showing import hush_profiler, show
 
 segment_app = typer.Typer(
     help="Patches to full-size masks: train a decoder, then stitch masks of any size.", no_args_is_help=True
@@ -22,29 +22,15 @@ def tile(typed: dict[str, Any], out: Out = None, dry_run: DryRun = False, json: 
 
     Exits 1 if a scene could not be read; the others are tiled.
     """
-
-    def work(console: Console) -> Shown:
-        from unchoke.commands.tile import tile as run
-
-        result = run(out=out, dry_run=dry_run, on_event=console.on_event, **typed)
-        return result.to_dict(), result.to_text(), 0 if result.ok else 1
-
-    show("tile", json, work)
+    show("tile", json, lambda console: unchoke.tile(out=out, dry_run=dry_run, on_event=console.on_event, **typed))
 
 
 @segment_app.command("train")
 @takes("segment_train")
 def segment_train(typed: dict[str, Any], out: Out = None, json: Json = False) -> None:
     """Train a decoder on the encoder's cached pyramids of patches (or, with --cut none, the whole network)."""
-
-    def work(console: Console) -> Shown:
-        hush_profiler(typed["profile"])
-        from unchoke.commands.segment_train import segment_train as run
-
-        result = run(out=out, on_event=console.on_event, **typed)
-        return result.to_dict(), result.to_text(), 0
-
-    show("segment train", json, work)
+    hush_profiler(typed["profile"])
+    show("segment train", json, lambda console: unchoke.segment_train(out=out, on_event=console.on_event, **typed))
 
 
 @segment_app.command("predict")
@@ -66,18 +52,13 @@ def segment_predict(
 
     Run it again and it goes on, or says it is done. Exits 1 if a scene could not be read.
     """
-
-    def work(console: Console) -> Shown:
-        from unchoke.commands.segment_predict import segment_predict as predict
-
-        options: dict[str, Any] = {
-            "probabilities": probabilities,
-            "overlap": overlap,
-            "memory": memory,
-            "weights": weights,
-            "device": device,
-        }
-        result = predict(run, scenes, to=to, out=out, on_event=console.on_event, **options)
-        return result.to_dict(), result.to_text(), 0 if result.ok else 1
-
-    show("segment predict", json, work)
+    options: dict[str, Any] = {
+        "to": to,
+        "probabilities": probabilities,
+        "overlap": overlap,
+        "memory": memory,
+        "weights": weights,
+        "device": device,
+        "out": out,
+    }
+    show("segment predict", json, lambda console: unchoke.segment_predict(run, scenes, on_event=console.on_event, **options))

@@ -7,27 +7,53 @@ import select
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
 
 from unchoke import __version__
 from unchoke.core.errors import Interrupted, UnchokeError
-from unchoke.reports.console import Console
+
+if TYPE_CHECKING:
+    from unchoke.reports.console import Console
 
 OUR_BUG = 70
 INTERRUPTED = 130
 
-Shown = tuple[dict[str, Any], str, int]
-"""What a command shows: the result for --json, the same as text, and the exit code."""
+
+class Result(Protocol):
+    """What a command shows; one that may end in another way than well has an `exit_code` beside it."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+    def to_text(self) -> str: ...
 
 
-def show(command: str, as_json: bool, work: Callable[[Console], Shown]) -> None:
+@dataclass(frozen=True)
+class Shown:
+    """The result for --json, the same as text, and the exit code, where what was returned is a plain value."""
+
+    values: dict[str, Any]
+    text: str
+    exit_code: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.values
+
+    def to_text(self) -> str:
+        return self.text
+
+
+def show(command: str, as_json: bool, work: Callable[[Console], Result]) -> None:
     """Run `work`, show what it returns, and exit as the house rules say."""
+    from unchoke.reports.console import Console
+
     console = Console(json=as_json)
     try:
-        result, text, code = work(console)
-        console.result(command, result, text, ok=code == 0)
+        result = work(console)
+        code = int(getattr(result, "exit_code", 0))
+        console.result(command, result.to_dict(), result.to_text(), ok=code == 0)
     except UnchokeError as error:
         console.error(command, error)
         raise typer.Exit(error.exit_code) from None

@@ -41,10 +41,15 @@ class BudgetResult:
     """`fits` is the largest batch that fits at once, by way of running; 0 where not even one sample does."""
 
     about: dict[str, Any]
+    """What was asked: network, cut, device and limit."""
     plan: MemoryPlan
+    """How a batch would be run, and what its memory is made of."""
     fits: dict[str, int]
+    """The largest batch that fits at once, by way of running; 0 where not even one sample does."""
     benchmark: bool = False
+    """Whether every size was timed as well."""
     choices: list[Choice] = field(default_factory=list)
+    """What was chosen, with reasons."""
 
     @property
     def speeds(self) -> dict[str, list[dict[str, Any]]]:
@@ -75,42 +80,11 @@ class BudgetResult:
         return render_budget(self.about, self.plan, self.fits, fastest=self.fastest if self.benchmark else None)
 
 
-def budget(
-    *,
-    encoder: str | None = None,
-    cut: str | None = None,
-    input_px: int | None = None,
-    streams: int | None = None,
-    tiles: str | None = None,
-    fusion: str | None = None,
-    batch_size: int | None = None,
-    memory: str | None = None,
-    grad_ckpt: bool | None = None,
-    train_precision: str | None = None,
-    channels_last: bool | None = None,
-    augment: str | None = None,
-    device: str | None = None,
-    benchmark: bool = False,
-    on_event: OnEvent | None = None,
-) -> BudgetResult:
+def budget(*, benchmark: bool = False, on_event: OnEvent | None = None, **options: Any) -> BudgetResult:
     """Measure what fits. Without `batch_size`, the largest batch is looked for; with one, how to run it under the limit."""
-    typed = {
-        "encoder": encoder,
-        "cut": cut or _DEFAULT_CUT,
-        "input_px": input_px,
-        "streams": streams,
-        "tiles": tiles,
-        "fusion": fusion,
-        "batch_size": batch_size,
-        "memory": memory,
-        "grad_ckpt": grad_ckpt,
-        "train_precision": train_precision,
-        "channels_last": channels_last,
-        "augment": augment,
-        "device": device,
-    }
-    settings = validate({name: value for name, value in typed.items() if value is not None})
-    return _Inquiry(settings, on_event or default_listener(), benchmark=benchmark).answer(said_cut=cut is not None)
+    given = {name: value for name, value in options.items() if value is not None}
+    settings = validate({"cut": _DEFAULT_CUT, **given})
+    return _Inquiry(settings, on_event or default_listener(), benchmark=benchmark).answer(said_cut="cut" in given)
 
 
 class _Inquiry:

@@ -44,8 +44,11 @@ class SceneDemo:
     """What the demo made: tiles, a run, and the stitched mask of the scene."""
 
     tiled: TileResult
+    """The tiles that were cut."""
     trained: FitResult
+    """The run."""
     predicted: SegmentPredictResult
+    """The mask that was stitched."""
 
     def to_dict(self) -> dict[str, Any]:
         trained, masks = self.trained.to_dict(), self.predicted.to_dict()["masks"]

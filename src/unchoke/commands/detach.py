@@ -45,13 +45,19 @@ class BackgroundRun:
     """A command in the background: the words that started it, its process, and where it writes."""
 
     command: str
+    """The words that started it."""
     pid: int
+    """The number of its process."""
     created_s: float
+    """When the process began, in seconds since 1970."""
     log: Path
+    """Where it writes its events, one JSON line each."""
     workspace: Path
+    """The folder it belongs to."""
 
     @property
     def stderr(self) -> Path:
+        """Where it writes everything else."""
         return self.log.with_suffix(".log")
 
     @property
@@ -89,11 +95,15 @@ class BackgroundResult:
     """How a detached command ended."""
 
     ok: bool
+    """Whether it ended well."""
     result: dict[str, Any]
+    """What it ended with, as `--json` shows it."""
     workspace: Path
+    """The folder it belongs to."""
 
     @property
     def exit_code(self) -> int:
+        """What the command exits with."""
         return 0 if self.ok else 1
 
     def to_dict(self) -> dict[str, Any]:

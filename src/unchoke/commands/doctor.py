@@ -31,9 +31,9 @@ class DoctorReport:
         return {"facts": self.facts.to_dict(), **self.policy.to_dict()}
 
 
-def doctor(*, folder: Path = Path(), overrides: Mapping[str, Any] | None = None) -> DoctorReport:
+def doctor(*, folder: Path | str = ".", overrides: Mapping[str, Any] | None = None) -> DoctorReport:
     """Detect the machine and choose for it; `folder` says which disk is meant."""
-    facts = detect_machine(folder)
+    facts = detect_machine(Path(folder))
     return DoctorReport(facts, choose_policy(facts, overrides=overrides))
 
 

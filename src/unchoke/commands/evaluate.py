@@ -48,12 +48,17 @@ class Evaluation:
     """Fresh scores of a run, beside what its record says."""
 
     record: RunRecord
+    """What the run's own record says."""
     judged: Judged
+    """The fresh scores."""
     timings: dict[str, float]
+    """Seconds by stage."""
     report_command: str
+    """The command that writes the run's report."""
 
     @property
     def metrics(self) -> dict[str, dict[str, Interval]]:
+        """The fresh scores with their intervals, by split and name."""
         return {split: scores.values for split, scores in self.judged.scores.items()}
 
     def to_dict(self) -> dict[str, Any]:

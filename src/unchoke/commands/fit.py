@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from unchoke.commands.folds import FoldsResult, run_all_folds
-from unchoke.commands.results import ExtractResult, FitResult, Rehearsal
+from unchoke.commands.folds import run_all_folds
+from unchoke.commands.results import ExtractResult, FitResult, FollowerResult, Rehearsal
 from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.events import OnEvent
 from unchoke.core.findings import Finding
 from unchoke.core.settings import Settings
 from unchoke.core.units import format_count
+from unchoke.core.workspace import DEFAULT_ROOT
 from unchoke.features.cut import NONE
 from unchoke.features.extraction import extract_features, picture_inputs, plan_features, run_extraction
 from unchoke.features.prepare_engine import Picture, prepare_encoder
@@ -33,7 +34,7 @@ from unchoke.photos.resources import estimate_need
 from unchoke.runs.session import Session, open_session
 from unchoke.training.build_record import Material
 from unchoke.training.inputs import disk_bytes, prepare_inputs, trains_network
-from unchoke.training.network.distributed import FollowerResult, taking_part
+from unchoke.training.network.distributed import taking_part
 from unchoke.training.problem import build_problem
 from unchoke.training.run_training import Trainer, run_training
 
@@ -45,12 +46,12 @@ def fit(
     on_event: OnEvent | None = None,
     dry_run: bool = False,
     **options: Any,
-) -> FitResult | FoldsResult | Rehearsal | FollowerResult:
+) -> FitResult:
     """Check, extract, train, evaluate, report. `options` are those of the command, with underscores."""
     typed = {"data": data, **options}
     with taking_part() as part:
         if part.follows:
-            return part.follow()
+            return FollowerResult(workspace=Path(out or DEFAULT_ROOT), rank=part.follow())
         with open_session(typed, out=out, on_event=on_event, remembering=not dry_run, part=part) as session:
             if dry_run:
                 prepared = prepare(session)
@@ -60,11 +61,11 @@ def fit(
 
 def train(
     data: str | Path | None = None, *, out: Path | str | None = None, on_event: OnEvent | None = None, **options: Any
-) -> FitResult | FoldsResult | FollowerResult:
+) -> FitResult:
     """`fit` without the gate in front: for the next experiment on data that was checked before."""
     with taking_part() as part:
         if part.follows:
-            return part.follow()
+            return FollowerResult(workspace=Path(out or DEFAULT_ROOT), rank=part.follow())
         with open_session({"data": data, **options}, out=out, on_event=on_event, part=part) as session:
             return run_all_folds(session, _train_once) if session.settings.fold == "all" else _train_once(session)
 
@@ -217,6 +218,7 @@ def _rehearse(session: Session, prepared: Inspection, findings: list[Finding]) -
     for choice in session.policy.choices:
         session.choices.append(choice)
     return Rehearsal(
+        workspace=session.workspace.root,
         num_samples=len(prepared.samples),
         num_quarantined=len(prepared.samples) - num_sound,
         num_jobs=0 if session.settings.cut == NONE else math.ceil(num_sound / session.settings.job_size),

@@ -26,7 +26,7 @@ from unchoke.core.errors import DataError, UsageError
 from unchoke.core.events import Chosen, Event, Note, OnEvent
 from unchoke.core.fingerprint import digest
 from unchoke.core.metrics import format_metric, metric_label, metric_order
-from unchoke.core.record import Interval
+from unchoke.core.record import Interval, RunRecord
 from unchoke.core.remembered import remember
 from unchoke.core.settings import Settings
 from unchoke.core.units import format_count
@@ -109,7 +109,8 @@ def train_all_folds(one_fold: Callable[[int], FitResult], *, settings: Settings,
     pooled = judge_oof(oof, task.kind, task.names, settings=settings)
     with ExperimentStore.open(workspace.experiments_file) as experiments:
         key = digest([experiments.run(result.run).key for result in results])
-    result = FoldsResult(results, pooled, workspace.experiments / f"folds_{key[:8]}", workspace.root)
+    done = all(one.already_done for one in results)
+    result = FoldsResult(results=results, pooled=pooled, name=f"folds_{key[:8]}", workspace=workspace.root, already_done=done)
     atomic.sweep_temporaries(result.folder)
     _keep(result.folder / OOF_FILE, oof.to_csv(index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC))
     record = json.dumps(to_jsonable(result.to_record()), indent=1, sort_keys=True, ensure_ascii=False)
@@ -184,30 +185,33 @@ class Spread:
     num_folds: int
 
 
-@dataclass(frozen=True)
-class FoldsResult:
-    """The runs of all folds in order, and the scores of their test predictions taken together (`pooled`)."""
+@dataclass(frozen=True, kw_only=True)
+class FoldsResult(FitResult):
+    """The runs of all folds, and the scores of their predictions together. The records are those of `results`."""
 
+    run_record: RunRecord = field(init=False, repr=False, compare=False)
+    """There is none of all folds together: see `results`."""
     results: list[FitResult]
+    """The run of each fold, in order."""
     pooled: Scores
-    folder: Path
-    workspace: Path
+    """The scores of all test predictions together."""
+    name: str
+    """What the folds are called together, `folds_1a2b3c4d` for instance."""
 
     @property
     def run(self) -> str:
-        return self.folder.name
+        """What the folds are called together."""
+        return self.name
 
     @property
     def runs(self) -> list[str]:
+        """The names of the folds' runs."""
         return [result.run for result in self.results]
 
     @property
     def oof_file(self) -> Path:
+        """The table in which every sample is predicted once, by the run that never saw it."""
         return self.folder / OOF_FILE
-
-    @property
-    def already_done(self) -> bool:
-        return all(result.already_done for result in self.results)
 
     def fold_metrics(self, fold: int) -> dict[str, Interval]:
         """The test metrics of one fold, with their intervals."""

@@ -74,14 +74,23 @@ class NotebookReport:
     """The analysis of one notebook; `run` is None where nothing was run."""
 
     path: Path
+    """The notebook."""
     cells: Sequence[CellReport]
+    """One report for each cell of code, in order."""
     text_cells: int
+    """How many cells are text."""
     run: NotebookRun | None
+    """What the run measured; None where nothing was run."""
     next_command: str
+    """The command to go on with."""
     notes: Sequence[str] = ()
+    """What a reader should know beside it."""
     file: Path | None = None
+    """Where the analysis was kept, if it was run."""
     html: Path | None = None
+    """The page that was written, if one was asked for."""
     costs: NotebookCosts | None = field(default=None, repr=False)
+    """What the whole run cost, for comparison."""
 
     @property
     def exit_code(self) -> int:

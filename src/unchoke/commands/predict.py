@@ -53,9 +53,18 @@ class Predictions:
     """Rows in the order of the images; `failed` maps the unreadable ones to their reasons."""
 
     run: str
+    """The run that predicted."""
     rows: list[dict[str, Any]]
+    """One row for each image, in the order of the images."""
     failed: dict[str, str]
+    """Images that could not be read, with their reasons."""
     saved_to: Path | None = None
+    """The table that was written, if one was asked for."""
+
+    @property
+    def exit_code(self) -> int:
+        """What the command exits with."""
+        return 1 if self.failed else 0
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -39,12 +39,17 @@ class ScriptProfile:
     """What was recorded and found. `exit_code` is the command's own; 0 for one that was stopped as asked."""
 
     recording: Recording
+    """What was recorded of the script."""
     findings: list[Finding]
+    """What was found, the worst first."""
     folder: Path
+    """Where the recording lies."""
     next_command: str
+    """The command to go on with."""
 
     @property
     def exit_code(self) -> int:
+        """The script's own; 0 for one that was stopped as asked."""
         return 0 if self.stopped else self.recording.exit_code
 
     @property

@@ -37,11 +37,17 @@ class TrainingProfile:
     """
 
     profile: dict[str, Any] = field(repr=False)
+    """What the profiler found: traces, page, top operators."""
     step: dict[str, Any]
+    """Where the time of a step went, by stage."""
     undisturbed: bool
+    """Whether those steps ran without the profiler."""
     findings: list[Finding]
+    """What was found, the worst first."""
     workspace: Path
+    """The folder it belongs to."""
     next_command: str
+    """The command to go on with."""
 
     def to_dict(self) -> dict[str, Any]:
         found = [finding.to_dict() for finding in self.findings]

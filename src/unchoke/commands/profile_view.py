@@ -26,9 +26,13 @@ class TraceView:
     """The page that was written, and what it shows."""
 
     trace: Path
+    """The trace that was read."""
     html: Path
+    """The page that was written."""
     record: TraceRecord
+    """What the trace holds, summed up."""
     diff: TraceDiff | None
+    """What changed since the earlier trace, where there is one."""
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the single events of strip and memory: those are in the trace itself."""

@@ -18,14 +18,18 @@ from unchoke.reports.text import render_choices, render_fit_result
 
 @dataclass(frozen=True)
 class FitResult:
-    """A recorded run. `already_done` says that nothing had to be run."""
+    """A run of `fit`, `train` or `segment_train`."""
 
     run_record: RunRecord = field(repr=False)
+    """All there is to know of the run, typed."""
     workspace: Path
+    """The folder the run belongs to."""
     already_done: bool = False
+    """Whether the same data and settings were trained before, and nothing had to be run."""
 
     @property
     def run(self) -> str:
+        """The run's name, `exp_1` for instance."""
         return self.run_record.run
 
     @property
@@ -35,10 +39,12 @@ class FitResult:
 
     @property
     def folder(self) -> Path:
+        """Where the run's files lie."""
         return self.workspace / "experiments" / self.run
 
     @property
     def report(self) -> Path:
+        """The run's page."""
         return self.folder / "report.html"
 
     def to_dict(self) -> dict[str, Any]:
@@ -79,20 +85,45 @@ def plain_metrics(metrics: Mapping[str, Mapping[str, Interval]]) -> dict[str, An
     }
 
 
+@dataclass(frozen=True, kw_only=True)
+class FollowerResult(FitResult):
+    """What a process answers that only took part in a training: the run is told of by the one that leads."""
+
+    run_record: RunRecord = field(init=False, repr=False, compare=False)
+    rank: int
+    """The number of this process among all."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"rank": self.rank}
+
+    def to_text(self) -> str:
+        return f"process {self.rank} took part"
+
+
 @dataclass(frozen=True)
 class ExtractResult:
     """What `extract` did, or (`dry_run`) would do."""
 
     num_images: int
+    """How many images were run."""
     num_jobs: int
+    """In how many jobs."""
     num_jobs_left: int
+    """How many jobs are still to be run."""
     num_failed: int
+    """How many images could not be read."""
     fingerprint: str
+    """What tells features made in this way from others."""
     folder: str
+    """Where the features lie."""
     workspace: Path
+    """The folder they belong to."""
     seconds: float
+    """How long it took."""
     dry_run: bool = False
+    """Whether nothing was run."""
     choices: list[Choice] = field(default_factory=list)
+    """What was chosen, with reasons."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -115,16 +146,24 @@ class ExtractResult:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class Rehearsal:
-    """What `fit --dry-run` found out without doing it. Without a frozen part there are no jobs."""
+@dataclass(frozen=True, kw_only=True)
+class Rehearsal(FitResult):
+    """What `fit` with `dry_run` found out without doing it: there is no run, and no record."""
 
+    run_record: RunRecord = field(init=False, repr=False, compare=False)
+    """There is none: nothing was run."""
     num_samples: int
+    """How many samples the data has."""
     num_quarantined: int
+    """How many of them cannot be read."""
     num_jobs: int
+    """In how many jobs the rest would be extracted; none without a frozen part."""
     disk_bytes: int
+    """What that would take on disk."""
     choices: list[Choice]
+    """What was chosen, with reasons."""
     findings: list[Finding]
+    """What is wrong with the data, short of stopping it."""
 
     def to_dict(self) -> dict[str, Any]:
         plain = {name: getattr(self, name) for name in ("num_samples", "num_quarantined", "num_jobs", "disk_bytes")}

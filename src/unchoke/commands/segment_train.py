@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unchoke import __version__
-from unchoke.commands.results import FitResult
+from unchoke.commands.results import FitResult, FollowerResult
 from unchoke.core import atomic
 from unchoke.core.errors import UsageError
 from unchoke.core.events import OnEvent
 from unchoke.core.record import DataRecord, EncoderRecord, Interval, PatchesRecord, RunRecord, TaskRecord
 from unchoke.core.settings import OF_TILES, flag
 from unchoke.core.units import format_count
-from unchoke.core.workspace import out_option
+from unchoke.core.workspace import DEFAULT_ROOT, out_option
 from unchoke.features.cut import END, NONE
 from unchoke.features.extraction import Extraction
 from unchoke.jobs.records import save_quarantine
@@ -41,7 +41,7 @@ from unchoke.runs.session import Session, open_session
 from unchoke.scenes.expression import parse_expression
 from unchoke.scenes.raster import read_box
 from unchoke.training.build_record import Judgement, Origin, Trained, as_typed, build_record
-from unchoke.training.network.distributed import FollowerResult, taking_part
+from unchoke.training.network.distributed import taking_part
 from unchoke.training.network.network_trainer import NetworkTrainer
 from unchoke.training.profiled import profiled_if_asked
 from unchoke.training.run_training import Trainer, record_run
@@ -69,14 +69,14 @@ def segment_train(
     on_event: OnEvent | None = None,
     notes: Sequence[str] = (),
     **options: Any,
-) -> SegmentResult | FollowerResult:
+) -> FitResult:
     """Cut patches, cache their pyramids, train a decoder, judge it on stitched masks. `options` are those of the command.
 
     `notes` are shown in the report: what a reader must know of the labels.
     """
     with taking_part() as part:
         if part.follows:
-            return part.follow()
+            return FollowerResult(workspace=Path(out or DEFAULT_ROOT), rank=part.follow())
         with open_session({"data": data, **options}, out=out, on_event=on_event, part=part) as session:
             return _train(session, notes)
 

@@ -11,9 +11,13 @@ class Choice:
     """One automatic (or user-given) setting, never shown without its reason."""
 
     name: str
+    """What was chosen."""
     value: Any
+    """What it is now."""
     reason: str
+    """Why, in words."""
     evidence: dict[str, Any] = field(default_factory=dict)
+    """The figures behind it."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -22,17 +22,29 @@ class Finding:
     """`severity` decides whether a gate stops; `paths` holds every file concerned, `path` the first."""
 
     code: str
+    """What kind of finding it is."""
     message: str
+    """What was found, in words."""
     severity: Severity = "warning"
+    """Whether it stops a gate (error), should be seen to (warning), or is worth knowing (info)."""
     path: str | None = None
+    """The first file concerned."""
     line: int | None = None
+    """The line in it, counted from 1."""
     cell: int | None = None
+    """The cell of a notebook, counted from 1."""
     stage: str = "index"
+    """Which part of the work it is about."""
     evidence: dict[str, Any] = field(default_factory=dict)
+    """The figures behind it."""
     expected_gain: str = ""
+    """What seeing to it would bring."""
     fix: str = ""
+    """What to do about it."""
     command: str = ""
+    """The command that does it."""
     paths: tuple[str, ...] = ()
+    """Every file concerned."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

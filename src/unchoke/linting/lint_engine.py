@@ -55,12 +55,17 @@ class LintResult:
     """`found` and `findings` are the same, in the same order."""
 
     found: list[LintFinding] = field(default_factory=list)
+    """The findings with what a fix would change, in the order of `findings`."""
     problems: list[FileProblem] = field(default_factory=list)
+    """Files that do not parse."""
     files: int = 0
+    """How many files were read."""
     cells: int = 0
+    """How many cells of notebooks."""
 
     @property
     def findings(self) -> list[Finding]:
+        """What was found, in the order of the files."""
         return [item.finding for item in self.found]
 
     def to_dict(self) -> dict[str, Any]:

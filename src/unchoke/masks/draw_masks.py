@@ -175,17 +175,31 @@ class SegmentPredictResult:
     """The masks in the order of the scenes; `findings` name the scenes that could not be read."""
 
     run: str
+    """The run that drew them."""
     folder: Path
+    """Where the masks lie."""
     masks: list[dict[str, Any]]
+    """One entry for each scene: its files, size and classes."""
     findings: list[Finding]
+    """Scenes that could not be read."""
     choices: list[Choice]
+    """What was chosen, with reasons."""
     timings: dict[str, float]
+    """Seconds by stage."""
     patches: int
+    """How many patches were run."""
     memory: dict[str, Any] = field(default_factory=dict)
+    """What was planned and what was measured, in bytes."""
 
     @property
     def ok(self) -> bool:
+        """Whether every scene was read."""
         return not any(finding.severity == "error" for finding in self.findings)
+
+    @property
+    def exit_code(self) -> int:
+        """What the command exits with."""
+        return 0 if self.ok else 1
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "folder": str(self.folder)}

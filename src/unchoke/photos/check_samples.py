@@ -65,15 +65,27 @@ class CheckResult:
     """What `check` answers."""
 
     findings: list[Finding]
+    """What was found, the worst first."""
     choices: list[Choice]
+    """What was chosen, with reasons."""
     num_samples: int
+    """How many samples the data has."""
     timings: dict[str, float]
+    """Seconds by stage."""
     data: str
+    """The data that was checked."""
     workspace: Path
+    """The folder it belongs to."""
 
     @property
     def ok(self) -> bool:
+        """Whether no finding is an error."""
         return not any(finding.severity == "error" for finding in self.findings)
+
+    @property
+    def exit_code(self) -> int:
+        """What the command exits with."""
+        return 0 if self.ok else 1
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -88,14 +88,23 @@ class TuneResult:
     """`tuned` is what stands in `unchoke.toml` now; `notes` is what a reader should know beside it."""
 
     tuned: Tuned
+    """What stands in `unchoke.toml` now."""
     parts: list[TunedPart]
+    """What was tried, for the frozen part and the trained one."""
     workspace: Path
+    """The folder it belongs to."""
     seconds: float
+    """How long it took."""
     minutes: float
+    """How long it was allowed to take."""
     next_command: str
+    """The command to go on with."""
     notes: list[str] = field(default_factory=list)
+    """What a reader should know beside it."""
     already_done: bool = False
+    """Whether all of it was tried before."""
     dry_run: bool = False
+    """Whether nothing was tried."""
 
     def to_dict(self) -> dict[str, Any]:
         return {

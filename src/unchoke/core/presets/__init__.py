@@ -25,10 +25,15 @@ class Preset:
     """One preset: `about` is a line, `expects` says what the data must look like, `text` is the file as it was written."""
 
     name: str
+    """What `preset` is given to use it."""
     about: str
+    """What it is for, in a line."""
     expects: str
+    """What the data must look like."""
     values: dict[str, Any] = field(repr=False)
+    """Its settings."""
     text: str = field(repr=False)
+    """The file as it was written."""
 
     def to_dict(self) -> dict[str, Any]:
         return {"name": self.name, "about": self.about, "expects": self.expects, "settings": self.values}

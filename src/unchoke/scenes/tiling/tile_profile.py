@@ -65,29 +65,44 @@ class TileProfile:
     """What was measured. `before` is the plain serial way, `after` the one of `unchoke tile`; `ratio` is of their wall-clock."""
 
     workspace: Path
+    """The folder it belongs to."""
     windows: int
+    """How many windows were measured."""
     tile_px: int
+    """Their side."""
     scenes: list[str]
+    """The scenes they were taken from."""
     threads: int
+    """How many threads the quick way used."""
     before: list[StageRow]
+    """The stages of the plain way."""
     after: list[StageRow]
+    """The stages of the way of `tile`."""
     seconds: dict[str, float]
+    """Wall-clock seconds of each way."""
     size_ratio: float
+    """How large the files of the quick way are beside those of the plain one."""
     equal: bool | None
     """Whether bands and masks of both ways are the same; None where tiles hold the files' own numbers."""
     files: dict[str, Path]
+    """The .prof files, by way."""
     findings: list[Finding]
+    """What was found, the worst first."""
     choices: list[Choice]
+    """What was chosen, with reasons."""
     next_command: str
+    """The command to go on with."""
 
     ok = True
 
     @property
     def ratio(self) -> float:
+        """How many times as fast, by wall-clock."""
         return self.seconds["before"] / max(1e-9, self.seconds["after"])
 
     @property
     def ratio_one_thread(self) -> float:
+        """The same with one thread."""
         return self.seconds["before"] / max(1e-9, self.seconds["after_one_thread"])
 
     def to_dict(self) -> dict[str, Any]:

@@ -39,27 +39,49 @@ class TileResult:
     """The tiles of a workspace, or (`dry_run`) those that would be made. `num_run` strips had to be worked on this time."""
 
     workspace: Path
+    """The folder it belongs to."""
     data: str
+    """The scenes as they were named."""
     manifest: Path
+    """The table that lists the tiles."""
     tiles: int
+    """How many tiles there are."""
     skipped: int
+    """How many were left out, having too few valid pixels."""
     size_bytes: int
+    """What they take on disk."""
     num_strips: int
+    """In how many strips the work was divided."""
     num_run: int
+    """How many of them had to be worked on this time."""
     scenes: list[SceneRow]
+    """One row for each scene."""
     splits: dict[str, int]
+    """How many tiles are in train, val and test."""
     stages: list[StageRow]
+    """Where the time went."""
     timings: dict[str, float]
+    """Seconds by stage."""
     findings: list[Finding]
+    """What was found, the worst first."""
     set_aside: list[QuarantineRow]
+    """Scenes that could not be read, with their reasons."""
     choices: list[Choice]
+    """What was chosen, with reasons."""
     has_mask: bool = False
+    """Whether tiles carry a mask."""
     dry_run: bool = False
+    """Whether nothing was written."""
 
     @property
     def ok(self) -> bool:
         """Whether every scene was tiled."""
         return not any(finding.severity == "error" for finding in self.findings)
+
+    @property
+    def exit_code(self) -> int:
+        """What the command exits with."""
+        return 0 if self.ok else 1
 
     @property
     def already_done(self) -> bool:

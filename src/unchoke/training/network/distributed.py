@@ -185,19 +185,6 @@ def _failed(error: Any, num: int) -> Exception:
     )
 
 
-@dataclass(frozen=True)
-class FollowerResult:
-    """What a process that only took part answers."""
-
-    rank: int
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"rank": self.rank}
-
-    def to_text(self) -> str:
-        return f"process {self.rank} took part"
-
-
 @dataclass
 class Participant:
     """This process's part in a command that a launcher started several times."""
@@ -232,12 +219,12 @@ class Participant:
         """Processes on this machine: they share its cores."""
         return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
-    def follow(self) -> FollowerResult:
+    def follow(self) -> int:
         """The others' call: take part in whatever the leader trains, until it says that there is no more."""
         while (job := self.ranks.gather(None)[0]) is not None:
             with stop_requests(lambda: None) as requests:
                 run_job(_on_own_device(job), on_event=ignore, stop=lambda: requests.requested, ranks=self.ranks)
-        return FollowerResult(self.ranks.rank)
+        return self.ranks.rank
 
     def _send(self, job: TrainingJob | None) -> None:
         self.ranks.gather(job)

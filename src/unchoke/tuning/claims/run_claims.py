@@ -48,16 +48,25 @@ class ClaimsResult:
     """What came of every claim that was asked for, on which machine, with which versions."""
 
     outcomes: list[ClaimOutcome]
+    """What came of each claim, in order."""
     machine: dict[str, Any]
+    """The facts of the machine."""
     versions: dict[str, str]
+    """Versions of what was used."""
     minutes: float
+    """How long it was allowed to take."""
     seconds: float
+    """How long it took."""
     date: str
+    """When it was measured."""
     interrupted: bool = False
+    """Whether it was stopped before all were measured."""
     file: Path | None = None
+    """Where it was kept, if anywhere."""
 
     @property
     def exit_code(self) -> int:
+        """What the command exits with."""
         return 130 if self.interrupted else 0
 
     def to_dict(self) -> dict[str, Any]:

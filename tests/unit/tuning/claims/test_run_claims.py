@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-import unchoke
 from unchoke.core.errors import MachineError, UsageError
 from unchoke.core.events import Event, StageDone, ignore
 from unchoke.tuning.claims.claim import Claim, ClaimMeasurement, DoesNotApply
 from unchoke.tuning.claims.claim_bench import Bench
-from unchoke.tuning.claims.run_claims import ClaimsResult, ClaimsRun, render_claim_list, render_claims
+from unchoke.tuning.claims.run_claims import ClaimsResult, ClaimsRun, claims_run, render_claim_list, render_claims
 
 FOUND = ClaimMeasurement(1.3, 1.25, 1.35, 8, 0.01, True, "the same", "it is so", {"share": 0.5})
 
@@ -81,7 +80,7 @@ def test_an_interruption_keeps_what_was_measured(bench: Bench) -> None:
 
 def test_the_public_function_keeps_a_file_with_machine_and_versions(bench: Bench, tmp_path: Path) -> None:
     seen: list[Event] = []
-    result = unchoke.claims_run(["path-cache"], out=tmp_path / "kept", on_event=seen.append, sizes=bench.sizes)
+    result = claims_run(["path-cache"], out=tmp_path / "kept", on_event=seen.append, sizes=bench.sizes)
     kept = json.loads((tmp_path / "kept" / "claims.json").read_text())
     assert kept["claims"][0]["name"] == "path-cache"
     assert kept["claims"][0]["verdict"] == result.outcomes[0].verdict
@@ -92,7 +91,7 @@ def test_the_public_function_keeps_a_file_with_machine_and_versions(bench: Bench
 
 def test_no_time_at_all_is_refused() -> None:
     with pytest.raises(UsageError):
-        unchoke.claims_run(minutes=0)
+        claims_run(minutes=0)
 
 
 CLAIM: dict[str, Any] = {

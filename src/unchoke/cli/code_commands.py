@@ -1,4 +1,4 @@
-"""The command about other people's code: `lint PATHS`."""
+"""The commands about other people's code: `lint PATHS`, which reads it, and `notebook FILE.ipynb`, cell by cell."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import sys
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unchoke.cli.options import Json
-from unchoke.cli.showing import Shown, show
+import unchoke
+from unchoke.cli.options import Json, Out
+from unchoke.cli.showing import Result, Shown, show
 from unchoke.core.errors import UsageError
 from unchoke.core.events import Note
-from unchoke.reports.console import Console
 
 if TYPE_CHECKING:
     from unchoke.linting.lint_session import LintSession
+    from unchoke.reports.console import Console
 
 STDIN = "-"
 
@@ -32,7 +33,7 @@ class Form(StrEnum):
 
 
 @dataclass(frozen=True)
-class Asked:
+class LintOptions:
     """What was typed, apart from the two questions about rules."""
 
     paths: list[str]
@@ -76,14 +77,14 @@ def lint(
     Exits 1 if it found any. A line marked `# noqa` or `# noqa: RULE` is left out. What does not parse is named and passed over.
     """
 
-    def work(console: Console) -> Shown:
+    def work(console: Console) -> Result:
         if explain is not None:
             return _explain(explain)
         if list_rules:
             return _list_rules()
         from unchoke.linting.rules import split_names
 
-        typed = Asked(
+        typed = LintOptions(
             list(paths or ()), split_names(select), split_names(ignore), fix, diff, _form(form, json), output, statistics
         )
         _refuse(typed, json)
@@ -97,7 +98,7 @@ def _form(form: Form | None, json: bool) -> Form:
     return form or (Form.json if json else Form.text)
 
 
-def _refuse(asked: Asked, json: bool) -> None:
+def _refuse(asked: LintOptions, json: bool) -> None:
     """What cannot be meant: said before anything is read."""
     to_stdout = asked.output in (None, STDIN)
     for_machines = asked.form in (Form.sarif, Form.github)
@@ -118,23 +119,23 @@ def _refuse(asked: Asked, json: bool) -> None:
         raise UsageError(f"--json and --format {asked.form} at once", why=why, try_="give one of them, or --output FILE")
 
 
-def _explain(code: str) -> Shown:
+def _explain(code: str) -> Result:
     from unchoke.linting.lint_text import render_rule
     from unchoke.linting.rules import rule_named
 
     loaded = rule_named(code)
-    return {**vars(loaded.rule), "page": loaded.page}, render_rule(loaded), 0
+    return Shown({**vars(loaded.rule), "page": loaded.page}, render_rule(loaded))
 
 
-def _list_rules() -> Shown:
+def _list_rules() -> Result:
     from unchoke.linting.lint_text import render_rules
     from unchoke.linting.rules import all_rules
 
     rules = all_rules()
-    return {"rules": [vars(loaded.rule) for loaded in rules]}, render_rules(rules), 0
+    return Shown({"rules": [vars(loaded.rule) for loaded in rules]}, render_rules(rules))
 
 
-def _lint(asked: Asked, console: Console) -> Shown:
+def _lint(asked: LintOptions, console: Console) -> Result:
     from unchoke.linting.lint_session import run_lint
     from unchoke.linting.lint_text import render_sum
 
@@ -146,10 +147,10 @@ def _lint(asked: Asked, console: Console) -> Shown:
         text = f"{render_sum(linted)}\nwrote  {asked.output}"
     elif linted.written and linted.repaired and asked.form in (Form.sarif, Form.github):
         console.on_event(Note(f"fixed {sum(len(file.applied) for file in linted.repaired)} in {len(linted.repaired)} files"))
-    return linted.to_dict(), text, linted.exit_code
+    return Shown(linted.to_dict(), text, linted.exit_code)
 
 
-def _rendered(asked: Asked, linted: LintSession) -> str:
+def _rendered(asked: LintOptions, linted: LintSession) -> str:
     """The report in the form asked for."""
     from unchoke.linting import github, lint_text, sarif
     from unchoke.reports import json
@@ -177,3 +178,41 @@ def _write(file: str, text: str) -> None:
     except OSError as error:
         why = error.strerror or str(error)
         raise UsageError(f"cannot write {file}", why=why, try_="--output FILE with a folder that can be written to") from error
+
+
+def notebook(
+    file: Annotated[Path, typer.Argument(metavar="FILE.ipynb", help="The notebook. It is read, and never written.")],
+    run: Annotated[bool, typer.Option("--run", help="Run it in a fresh kernel and measure every cell.")] = False,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="The longest a cell may run; then it is interrupted.")
+    ] = 600.0,
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="Go on after a cell that raised or was interrupted (default: stop there).")
+    ] = False,
+    cwd: Annotated[
+        Path | None, typer.Option("--cwd", help="Folder to run in (default: the notebook's own).", show_default=False)
+    ] = None,
+    kernel: Annotated[
+        str | None, typer.Option("--kernel", help="Kernel to run it in (default: the one it names).", show_default=False)
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="The table as Markdown.")] = False,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a page of it: one file, no network.", show_default=False)
+    ] = None,
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """A notebook cell by cell: what it does, its choke points, what it costs; keep, optimise, segment or eliminate it.
+
+    With --run, exits 1 if a cell raised, ran over its time or ended the kernel. Ctrl-C keeps what was measured.
+    """
+
+    def work(console: Console) -> Result:
+        if markdown and json:
+            why = "each of them is what goes to stdout"
+            raise UsageError("--markdown and --json at once", why=why, try_="give one of them")
+        own: dict[str, Any] = {"run": run, "timeout_s": timeout, "keep_going": keep_going, "cwd": cwd, "kernel": kernel}
+        report = unchoke.notebook(file, html=html, out=out, on_event=console.on_event, **own)
+        return Shown(report.to_dict(), report.to_markdown() if markdown else report.to_text(), report.exit_code)
+
+    show("notebook", json, work)

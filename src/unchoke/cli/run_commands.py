@@ -1,0 +1,137 @@
+"""The commands about what was tried, `runs …`, and about settings that belong together, `presets …`."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import unchoke
+from unchoke.cli.options import Json, Out, Run, Weights
+from unchoke.cli.showing import Result, Shown, show
+
+if TYPE_CHECKING:
+    from unchoke.reports.console import Console
+
+runs_app = typer.Typer(help="What was tried, and what came out.", no_args_is_help=True)
+presets_app = typer.Typer(help="Settings that belong together, for --preset.", invoke_without_command=True)
+
+
+@runs_app.command("list")
+def runs_list(out: Out = None, json: Json = False) -> None:
+    """All runs of the workspace, newest last."""
+
+    def work(_: object) -> Result:
+        from unchoke.reports.text import render_runs_table
+        from unchoke.runs.lookup import stored_runs
+
+        rows = stored_runs(out=out)
+        return Shown({"runs": [run.to_dict() for run in rows]}, render_runs_table(rows))
+
+    show("runs list", json, work)
+
+
+@runs_app.command("show")
+def runs_show(run: Run = "latest", out: Out = None, json: Json = False) -> None:
+    """One run: settings, choices, metrics, timings, files."""
+
+    def work(_: object) -> Result:
+        from unchoke.reports.text import render_run
+
+        record = unchoke.show_run(run, out=out)
+        return Shown(record.to_dict(), render_run(record))
+
+    show("runs show", json, work)
+
+
+@runs_app.command("compare")
+def runs_compare(
+    runs: Annotated[list[str], typer.Argument(help="Two or more runs.")], out: Out = None, json: Json = False
+) -> None:
+    """Runs side by side: what differs in settings, and in results."""
+
+    def work(_: object) -> Result:
+        from unchoke.reports.text import render_comparison
+
+        records = unchoke.compare_runs(runs, out=out)
+        return Shown({"runs": [run.to_dict() for run in records]}, render_comparison(records))
+
+    show("runs compare", json, work)
+
+
+@runs_app.command("best")
+def runs_best(
+    metric: Annotated[str | None, typer.Option("--metric", help="Which metric (default accuracy, or r2).")] = None,
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """The run with the best validation score."""
+
+    def work(_: object) -> Result:
+        from unchoke.reports.text import render_run
+
+        record = unchoke.best_run(metric, out=out)
+        return Shown(record.to_dict(), render_run(record))
+
+    show("runs best", json, work)
+
+
+@runs_app.command("watch")
+def runs_watch(out: Out = None, json: Json = False) -> None:
+    """Follow the newest detached run to its end, or show how it ended. Ctrl-C stops the watching, not the run."""
+
+    def work(console: Console) -> Result:
+        return unchoke.watch_run(out=out, on_event=console.on_event, on_line=console.pass_on if json else None)
+
+    show("runs watch", json, work)
+
+
+@runs_app.command("export")
+def runs_export(
+    run: Run,
+    to: Annotated[Path, typer.Argument(help="The folder to make.")],
+    weights: Weights = None,
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """One folder with everything evaluate, predict and report need, to take to another machine."""
+
+    def work(console: Console) -> Result:
+        result = unchoke.export_run(run, to, weights=weights, out=out, on_event=console.on_event)
+        given = "segment predict {} SCENES" if result["masks"] else "predict {} IMAGES"
+        return Shown(result, f"exported  {to}\nnext      unchoke {given.format(shlex.quote(str(to)))}")
+
+    show("runs export", json, work)
+
+
+@presets_app.callback()
+def presets(context: typer.Context, json: Json = False) -> None:
+    """Settings that belong together, for --preset. Alone, the same as `presets list`."""
+    if context.invoked_subcommand is None:
+        presets_list(json=json)
+
+
+@presets_app.command("list")
+def presets_list(json: Json = False) -> None:
+    """The presets, with what each is for and what it expects of the data."""
+
+    def work(_: object) -> Result:
+        from unchoke.reports.text import render_presets
+
+        found = unchoke.list_presets()
+        return Shown({"presets": [preset.to_dict() for preset in found]}, render_presets(found))
+
+    show("presets list", json, work)
+
+
+@presets_app.command("show")
+def presets_show(name: Annotated[str, typer.Argument(help="A preset, or a TOML file.")], json: Json = False) -> None:
+    """A preset as it is written: every setting, and why."""
+
+    def work(_: object) -> Result:
+        preset = unchoke.show_preset(name)
+        return Shown({**preset.to_dict(), "text": preset.text}, preset.text)
+
+    show("presets show", json, work)
