@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from unchoke.commands.budget import BudgetResult as BudgetResult
     from unchoke.commands.demo_scenes import SceneDemo as SceneDemo
-    from unchoke.commands.detach import Detached as Detached
-    from unchoke.commands.detach import Watched as Watched
+    from unchoke.commands.detach import BackgroundResult as BackgroundResult
+    from unchoke.commands.detach import BackgroundRun as BackgroundRun
     from unchoke.commands.doctor import DoctorReport as DoctorReport
     from unchoke.commands.evaluate import Evaluation as Evaluation
     from unchoke.commands.folds import FoldsResult as FoldsResult
@@ -627,7 +627,7 @@ def detach(
     profile_warmup: int | None = None,
     profile_active: int | None = None,
     profile_repeat: int | None = None,
-) -> Detached:
+) -> BackgroundRun:
     """Start `fit` or `train` in the background: it goes on when this terminal or notebook is closed. `watch_run` follows it.
 
     Args:
@@ -728,7 +728,7 @@ def watch_run(
     out: str | Path | None = None,
     on_event: OnEvent | None = None,
     on_line: Callable[[str], None] | None = None,
-) -> Watched:
+) -> BackgroundResult:
     """Follow the newest detached command to its end, or tell how it ended; its error is raised as if it had run here.
 
     Interrupting stops the watching, not the run.
@@ -1981,12 +1981,13 @@ def load_ipython_extension(shell: Any) -> None:
 
 
 _LAZY: dict[str, str] = {
+    "BackgroundResult": "unchoke.commands.detach",
+    "BackgroundRun": "unchoke.commands.detach",
     "BudgetResult": "unchoke.commands.budget",
     "CheckResult": "unchoke.photos.check_samples",
     "Choice": "unchoke.core.choices",
     "ClaimsResult": "unchoke.tuning.claims.run_claims",
     "DataError": "unchoke.core.errors",
-    "Detached": "unchoke.commands.detach",
     "DoctorReport": "unchoke.commands.doctor",
     "Evaluation": "unchoke.commands.evaluate",
     "ExtractResult": "unchoke.commands.results",
@@ -2000,8 +2001,8 @@ _LAZY: dict[str, str] = {
     "Predictions": "unchoke.commands.predict",
     "Preset": "unchoke.core.presets",
     "Rehearsal": "unchoke.commands.results",
-    "SceneDemo": "unchoke.commands.demo_scenes",
     "RunRecord": "unchoke.core.record",
+    "SceneDemo": "unchoke.commands.demo_scenes",
     "ScriptProfile": "unchoke.commands.profile_script",
     "SegmentPredictResult": "unchoke.masks.draw_masks",
     "SegmentResult": "unchoke.commands.segment_train",
@@ -2013,17 +2014,17 @@ _LAZY: dict[str, str] = {
     "TuneResult": "unchoke.tuning.tune_result",
     "UnchokeError": "unchoke.core.errors",
     "UsageError": "unchoke.core.errors",
-    "Watched": "unchoke.commands.detach",
 }
 """What functions return and raise: the name, and the module that holds it."""
 
 __all__ = [
+    "BackgroundResult",
+    "BackgroundRun",
     "BudgetResult",
     "CheckResult",
     "Choice",
     "ClaimsResult",
     "DataError",
-    "Detached",
     "DoctorReport",
     "Evaluation",
     "ExtractResult",
@@ -2050,7 +2051,6 @@ __all__ = [
     "TuneResult",
     "UnchokeError",
     "UsageError",
-    "Watched",
     "best_run",
     "budget",
     "check",

@@ -25,7 +25,9 @@ class DoctorReport:
     """A machine and what was chosen for it: what `unchoke doctor` shows."""
 
     facts: MachineFacts
+    """What the machine is."""
     policy: Policy
+    """What was chosen for it, each with its reason."""
 
     def to_dict(self) -> dict[str, Any]:
         return {"facts": self.facts.to_dict(), **self.policy.to_dict()}
