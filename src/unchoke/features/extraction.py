@@ -216,7 +216,7 @@ def run_extraction(
         setup, setup_args = set_up, (*inputs.worker_args, queue.folder, engine.batch, engine.channels_last)
     times, watch = JobTimes(), _failure_watch(inputs, done)
 
-    def heed(job: Job, result: JobResult) -> None:
+    def heed(_job: Job, result: JobResult) -> None:
         times.add(result.info)
         watch(result)
 

@@ -12,7 +12,6 @@ import rasterio
 from numpy.typing import NDArray
 from rasterio.transform import from_origin
 
-import unchoke
 from unchoke.commands.profile_tile import TileProfile, profile_tile
 from unchoke.core.errors import DataError
 from unchoke.core.events import ignore
@@ -146,7 +145,3 @@ def test_no_scene_at_all_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "scenes").mkdir()
     with pytest.raises(DataError):
         profiled(tmp_path / "scenes", tmp_path)
-
-
-def test_it_is_part_of_the_library() -> None:
-    assert unchoke.profile_tile is profile_tile
