@@ -1,6 +1,6 @@
-"""Did a change make commands slower? Two checkouts run the same commands by turns, in fresh workspaces, and their medians stand side by side.
+"""Did a change make commands slower? Two checkouts run the same commands by turns, and their medians stand side by side.
 
-The commands are whole: interpreter, imports and report included. Photos and scenes are the demos'. Both checkouts run with this
+The commands are whole, in fresh workspaces: interpreter, imports and report included. Photos and scenes are the demos'. Both checkouts run with this
 interpreter and its packages. Usage: python benches/bench_checkouts.py FOLDER BEFORE [AFTER] [--rounds 3]
 """
 

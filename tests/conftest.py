@@ -15,12 +15,14 @@ from PIL import Image
 
 TINY = "test_resnet"
 SYSTEM = (
-    *("browser", "crash", "faults", "notebooks", "unit/training/network/test_parallel.py", "unit/machine/memory/test_search.py"),
+    *("browser", "crash", "faults", "notebooks", "unit/machine/memory/test_search.py", "unit/chokes/test_remedy_trials.py"),
+    *(f"unit/training/network/test_{name}.py" for name in ("distributed", "memory_trial", "parallel", "plan_memory")),
+    *(f"unit/training/network/test_{name}.py" for name in ("prepare_pixels", "trained_network")),
     *(f"unit/tuning/{name}.py" for name in ("claims/test_measurements", "test_tune_training")),
     *(f"unit/commands/test_{name}.py" for name in ("budget", "demo_scenes", "detach", "export", "fit", "folds")),
     *(f"unit/commands/test_{name}.py" for name in ("profile_script", "profile_train", "segment_predict", "segment_train")),
     *(f"unit/commands/test_{name}.py" for name in ("tile", "tune")),
-    *(f"cli/test_{name}.py" for name in ("budget", "detach", "notebook", "process")),
+    *(f"cli/test_{name}.py" for name in ("budget", "detach", "front_door", "notebook", "process")),
 )
 """Folders and files of tests that kill or start many processes, open a browser or a kernel, or train for seconds."""
 CLASSES = {"apple": (200, 60, 50), "leaf": (60, 170, 70), "plum": (90, 60, 160)}
