@@ -32,7 +32,7 @@ from unchoke.features.encoders import bare_encoder
 from unchoke.machine.backend import is_cpu
 from unchoke.machine.memory.budget_text import render_plan, render_probes
 from unchoke.machine.memory.line import fit_line
-from unchoke.machine.memory.memory_plan import MemoryPlan, MemoryRequest, Room
+from unchoke.machine.memory.memory_plan import MemoryPlan, MemoryRequest, MemoryRoom
 from unchoke.machine.memory.probe import ProbeResult, StepCost, probe
 from unchoke.machine.memory.search import Way, plan_memory
 from unchoke.photos.pixels.canvas import Canvas
@@ -148,7 +148,7 @@ def run_case(case: Case, device: str, limit_bytes: int, *, steps: bool) -> dict[
     started_s = time.monotonic()
     measure = measure_with(trial, limit_bytes if on_cpu else None)
     wanted = MemoryRequest(batch=case.batch, grad_ckpt=case.grad_ckpt)
-    plan = plan_memory(measure, Room(limit_bytes), wanted, num_samples=1000, can_checkpoint=True)
+    plan = plan_memory(measure, MemoryRoom(limit_bytes), wanted, num_samples=1000, can_checkpoint=True)
     planned_s = time.monotonic() - started_s
     print(f"\n== {case.name} ({case.encoder}, --cut {case.cut}, {case.input_px} px, {case.tiles.text})")
     print(render_plan(plan) + render_probes(plan), end="", flush=True)

@@ -42,7 +42,7 @@ from unchoke.photos.pixels.slots import RamSlots
 from unchoke.photos.pixels.tile_grid import TilePlan
 from unchoke.training.data import Problem
 from unchoke.training.network.finetune import NetworkTraining
-from unchoke.training.network.loop_config import LoopConfig, Where
+from unchoke.training.network.loop_config import LoopConfig, LoopContext
 from unchoke.training.network.objective import Objective
 from unchoke.training.network.sources import ActivationSource, PixelSource
 from unchoke.training.network.tiled_network import TiledNetwork
@@ -154,7 +154,7 @@ def measure_cut(args: argparse.Namespace, device: torch.device) -> dict[str, Any
             suffix = FrozenFirst(replace(cut, suffix=fresh)) if whole else fresh
             objective = Objective.of(problem, device=device)
             network = TiledNetwork.of(suffix, objective, tiles=TilePlan(), dim=encoder.spec.dim, seed=0)
-            where = Where(device, None, ignore, workers=args.workers, pin=device.type == "cuda")
+            where = LoopContext(device, None, ignore, workers=args.workers, pin=device.type == "cuda")
             return NetworkTraining(
                 network, plain if whole else cached, problem, objective, loop, metric="accuracy", where=where, inputs=None
             )

@@ -24,7 +24,7 @@ from unchoke.photos.targets import TargetPlan, plan_targets
 from unchoke.training.data import Positions, Problem
 from unchoke.training.device_targets import column_scale
 from unchoke.training.network.finetune import finetune
-from unchoke.training.network.loop_config import LoopConfig, LoopResult, Where
+from unchoke.training.network.loop_config import LoopConfig, LoopContext, LoopResult
 from unchoke.training.network.objective import Objective
 from unchoke.training.network.parallel import ALONE, Ranks
 from unchoke.training.network.sources import ActivationSource
@@ -152,7 +152,7 @@ class Small:
         ranks: Ranks = ALONE,
         **changes: Any,
     ) -> LoopResult:
-        where = Where(CPU, folder, on_event, workers, False, stop, checkpoint_every_s, ranks)
+        where = LoopContext(CPU, folder, on_event, workers, False, stop, checkpoint_every_s, ranks)
         return finetune(
             self.network,
             self.source,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import typer
 
-from unchoke.cli.showing import Shown, show
+from unchoke.cli.showing import PlainResult, show
 from unchoke.reports.console import Console
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ def test_a_device_that_is_not_here_is_3(unchoke: Type, workspace: Path) -> None:
         assert "cuda:9" in answer.stderr
 
 
-def raising(error: BaseException) -> Callable[[Console], Shown]:
-    def work(console: Console) -> Shown:
+def raising(error: BaseException) -> Callable[[Console], PlainResult]:
+    def work(console: Console) -> PlainResult:
         raise error
 
     return work

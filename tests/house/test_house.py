@@ -115,6 +115,10 @@ def test_no_two_files_have_one_name() -> None:
     assert not House().files_twice()
 
 
+def test_no_two_classes_have_one_name() -> None:
+    assert not House().classes_twice()
+
+
 def test_every_room_is_there_and_every_folder_is_a_room() -> None:
     folders = {file.parent.name for file in SRC.glob("*/__init__.py")}
     assert folders == set(RANK)

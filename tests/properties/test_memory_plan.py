@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from unchoke.core.errors import MachineError
 from unchoke.machine.memory.line import fit_line
-from unchoke.machine.memory.memory_plan import MemoryPlan, MemoryRequest, Probes, Room, choose_plan, even_part
+from unchoke.machine.memory.memory_plan import MemoryPlan, MemoryRequest, MemoryRoom, Probes, choose_plan, even_part
 from unchoke.machine.memory.probe import ProbeResult, StepCost
 
 MB = 10**6
@@ -29,10 +29,10 @@ def probed(draw: st.DrawFn) -> tuple[ProbeResult, ...]:
 
 
 probes = st.builds(Probes, probed(), st.one_of(st.just(()), probed()), st.one_of(st.just(()), probed()))
-rooms = st.builds(Room, sizes, st.integers(0, 500 * MB), st.integers(0, 500 * MB))
+rooms = st.builds(MemoryRoom, sizes, st.integers(0, 500 * MB), st.integers(0, 500 * MB))
 
 
-def chosen(probes: Probes, room: Room, batch: int) -> MemoryPlan | None:
+def chosen(probes: Probes, room: MemoryRoom, batch: int) -> MemoryPlan | None:
     try:
         return choose_plan(probes, room, MemoryRequest(batch=batch), num_samples=1000)
     except MachineError:
@@ -40,7 +40,7 @@ def chosen(probes: Probes, room: Room, batch: int) -> MemoryPlan | None:
 
 
 @given(probes, rooms, st.integers(1, 256))
-def test_a_plan_keeps_the_limit_by_its_own_lines_and_covers_the_batch(probes: Probes, room: Room, batch: int) -> None:
+def test_a_plan_keeps_the_limit_by_its_own_lines_and_covers_the_batch(probes: Probes, room: MemoryRoom, batch: int) -> None:
     plan = chosen(probes, room, batch)
     if plan is None:
         return
@@ -58,8 +58,8 @@ def test_a_plan_keeps_the_limit_by_its_own_lines_and_covers_the_batch(probes: Pr
 
 
 @given(probes, rooms, st.integers(1, 256), st.integers(0, 20_000 * MB))
-def test_more_memory_never_allows_less(probes: Probes, room: Room, batch: int, more_bytes: int) -> None:
-    larger = Room(room.limit_bytes + more_bytes, room.cache_bytes, room.beside_bytes)
+def test_more_memory_never_allows_less(probes: Probes, room: MemoryRoom, batch: int, more_bytes: int) -> None:
+    larger = MemoryRoom(room.limit_bytes + more_bytes, room.cache_bytes, room.beside_bytes)
     before, after = chosen(probes, room, batch), chosen(probes, larger, batch)
     if before is None:
         return

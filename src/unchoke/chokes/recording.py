@@ -3,7 +3,7 @@
 In comes a folder of `<pid>.jsonl` files that its processes left (see `watch/recorder.py`; a kill may have cut a last line), or a
 saved `recording.json`; out come frozen values with the names of the record, and sums and means over steps. What workers fetched
 is added to the row of their loader. Everything may be missing: a command without torch, or one that was killed, still gives a
-recording. What it means is found elsewhere.
+recording. What it means is worked out in `diagnose/`.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class LoaderRecord:
 
 
 @dataclass(frozen=True)
-class Module:
+class ModuleRecord:
     """One network, or a part of one, as a few steps were looked at closely."""
 
     name: str = ""
@@ -170,7 +170,7 @@ class Module:
     detail: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Module:
+    def from_dict(cls, data: Mapping[str, Any]) -> ModuleRecord:
         known = {one.name for one in fields(cls)} | {"class"}
         more = {name: value for name, value in data.items() if name not in known}
         class_ = data.get("class_") or data.get("class")
@@ -243,7 +243,7 @@ class Recording:
     others: tuple[ProcessRecord, ...] = ()
     loaders: tuple[LoaderRecord, ...] = ()
     steps: Steps = Steps()
-    modules: tuple[Module, ...] = ()
+    modules: tuple[ModuleRecord, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     replay: Replay | None = None
@@ -257,7 +257,7 @@ class Recording:
             "others": tuple(map(ProcessRecord.from_dict, data.get("others") or ())),
             "loaders": tuple(map(LoaderRecord.from_dict, data.get("loaders") or ())),
             "steps": Steps.from_dict(data.get("steps") or {}),
-            "modules": tuple(map(Module.from_dict, data.get("modules") or ())),
+            "modules": tuple(map(ModuleRecord.from_dict, data.get("modules") or ())),
             "notes": tuple(data.get("notes") or ()),
             "replay": _made(Replay, data["replay"]) if data.get("replay") else None,
         }

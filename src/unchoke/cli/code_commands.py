@@ -12,7 +12,7 @@ import typer
 
 import unchoke
 from unchoke.cli.options import Json, Out
-from unchoke.cli.showing import Result, Shown, show
+from unchoke.cli.showing import PlainResult, Result, show
 from unchoke.core.errors import UsageError
 from unchoke.core.events import Note
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 STDIN = "-"
 
 
-class Form(StrEnum):
+class ReportForm(StrEnum):
     """What a report is written as."""
 
     text = "text"
@@ -41,7 +41,7 @@ class LintOptions:
     ignore: list[str]
     fix: bool
     diff: bool
-    form: Form
+    form: ReportForm
     output: str | None
     statistics: bool
 
@@ -60,7 +60,7 @@ def lint(
     fix: Annotated[bool, typer.Option("--fix", help="Write the mechanical fixes, and show what changed.")] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Show what --fix would change, and write nothing.")] = False,
     form: Annotated[
-        Form | None, typer.Option("--format", help="text, json, sarif or github (default text).", show_default=False)
+        ReportForm | None, typer.Option("--format", help="text, json, sarif or github (default text).", show_default=False)
     ] = None,
     output: Annotated[
         str | None, typer.Option("--output", metavar="FILE", help="Write the report there, and the sum to stdout.")
@@ -91,17 +91,17 @@ def lint(
         return _lint(typed, console)
 
     to_stdout = output in (None, STDIN)
-    show("lint", json or (form == Form.json and to_stdout), work)
+    show("lint", json or (form == ReportForm.json and to_stdout), work)
 
 
-def _form(form: Form | None, json: bool) -> Form:
-    return form or (Form.json if json else Form.text)
+def _form(form: ReportForm | None, json: bool) -> ReportForm:
+    return form or (ReportForm.json if json else ReportForm.text)
 
 
 def _refuse(asked: LintOptions, json: bool) -> None:
     """What cannot be meant: said before anything is read."""
     to_stdout = asked.output in (None, STDIN)
-    for_machines = asked.form in (Form.sarif, Form.github)
+    for_machines = asked.form in (ReportForm.sarif, ReportForm.github)
     if not asked.paths:
         why = "it reads notebooks, scripts and folders, and none was named"
         raise UsageError("nothing to lint", why=why, try_="unchoke lint .")
@@ -114,7 +114,7 @@ def _refuse(asked: LintOptions, json: bool) -> None:
         option = "--statistics" if asked.statistics else "--diff"
         why = f"{asked.form} holds findings and nothing else"
         raise UsageError(f"{option} with --format {asked.form}", why=why, try_=f"{option} without --format, or with --json")
-    if json and asked.form != Form.json and to_stdout:
+    if json and asked.form != ReportForm.json and to_stdout:
         why = "each of them is what goes to stdout"
         raise UsageError(f"--json and --format {asked.form} at once", why=why, try_="give one of them, or --output FILE")
 
@@ -124,7 +124,7 @@ def _explain(code: str) -> Result:
     from unchoke.linting.rules import rule_named
 
     loaded = rule_named(code)
-    return Shown({**vars(loaded.rule), "page": loaded.page}, render_rule(loaded))
+    return PlainResult({**vars(loaded.rule), "page": loaded.page}, render_rule(loaded))
 
 
 def _list_rules() -> Result:
@@ -132,7 +132,7 @@ def _list_rules() -> Result:
     from unchoke.linting.rules import all_rules
 
     rules = all_rules()
-    return Shown({"rules": [vars(loaded.rule) for loaded in rules]}, render_rules(rules))
+    return PlainResult({"rules": [vars(loaded.rule) for loaded in rules]}, render_rules(rules))
 
 
 def _lint(asked: LintOptions, console: Console) -> Result:
@@ -145,9 +145,9 @@ def _lint(asked: LintOptions, console: Console) -> Result:
     if asked.output is not None and asked.output != STDIN:
         _write(asked.output, text)
         text = f"{render_sum(linted)}\nwrote  {asked.output}"
-    elif linted.written and linted.repaired and asked.form in (Form.sarif, Form.github):
+    elif linted.written and linted.repaired and asked.form in (ReportForm.sarif, ReportForm.github):
         console.on_event(Note(f"fixed {sum(len(file.applied) for file in linted.repaired)} in {len(linted.repaired)} files"))
-    return Shown(linted.to_dict(), text, linted.exit_code)
+    return PlainResult(linted.to_dict(), text, linted.exit_code)
 
 
 def _rendered(asked: LintOptions, linted: LintSession) -> str:
@@ -155,11 +155,11 @@ def _rendered(asked: LintOptions, linted: LintSession) -> str:
     from unchoke.linting import github, lint_text, sarif
     from unchoke.reports import json
 
-    if asked.form == Form.sarif:
+    if asked.form == ReportForm.sarif:
         return sarif.render_sarif(linted.result, linted.rules)
-    if asked.form == Form.github:
+    if asked.form == ReportForm.github:
         return github.render_github(linted.result)
-    if asked.form == Form.json:
+    if asked.form == ReportForm.json:
         record = {"schema": json.SCHEMA, "command": "lint", "ok": linted.exit_code == 0, "result": linted.to_dict()}
         return json.dump_line(record)
     return lint_text.render_statistics(linted) if asked.statistics else lint_text.render_lint(linted)
@@ -213,6 +213,6 @@ def notebook(
             raise UsageError("--markdown and --json at once", why=why, try_="give one of them")
         own: dict[str, Any] = {"run": run, "timeout_s": timeout, "keep_going": keep_going, "cwd": cwd, "kernel": kernel}
         report = unchoke.notebook(file, html=html, out=out, on_event=console.on_event, **own)
-        return Shown(report.to_dict(), report.to_markdown() if markdown else report.to_text(), report.exit_code)
+        return PlainResult(report.to_dict(), report.to_markdown() if markdown else report.to_text(), report.exit_code)
 
     show("notebook", json, work)

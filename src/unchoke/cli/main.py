@@ -18,7 +18,7 @@ from unchoke.cli import run_commands as runs
 from unchoke.cli import scene_commands as scenes
 from unchoke.cli import tuning_commands as tuning
 from unchoke.cli.options import Detach, DryRun, Json, Out, Run, Weights, takes
-from unchoke.cli.showing import INTERRUPTED, Result, Shown, hush_profiler, show
+from unchoke.cli.showing import INTERRUPTED, PlainResult, Result, hush_profiler, show
 from unchoke.core.errors import UsageError
 
 _COLOUR_WORDS = {"rgb", "rgba", "l", "grey", "gray", "cmyk"}
@@ -61,7 +61,7 @@ def doctor(typed: dict[str, Any], json: Json = False) -> None:
         from unchoke.commands.doctor import render_doctor
 
         report = unchoke.doctor(**typed)
-        return Shown(report.to_dict(), render_doctor(report))
+        return PlainResult(report.to_dict(), render_doctor(report))
 
     show("doctor", json, work)
 
@@ -158,7 +158,7 @@ def report(run: Run = "latest", out: Out = None, json: Json = False) -> None:
 
     def work(_: object) -> Result:
         file = unchoke.report(run, out=out)
-        return Shown({"report": str(file)}, f"report  {file}")
+        return PlainResult({"report": str(file)}, f"report  {file}")
 
     show("report", json, work)
 

@@ -10,7 +10,7 @@ import typer
 
 import unchoke
 from unchoke.cli.options import Json, Out, Run, Weights
-from unchoke.cli.showing import Result, Shown, show
+from unchoke.cli.showing import PlainResult, Result, show
 
 if TYPE_CHECKING:
     from unchoke.reports.console import Console
@@ -28,7 +28,7 @@ def runs_list(out: Out = None, json: Json = False) -> None:
         from unchoke.runs.lookup import stored_runs
 
         rows = stored_runs(out=out)
-        return Shown({"runs": [run.to_dict() for run in rows]}, render_runs_table(rows))
+        return PlainResult({"runs": [run.to_dict() for run in rows]}, render_runs_table(rows))
 
     show("runs list", json, work)
 
@@ -41,7 +41,7 @@ def runs_show(run: Run = "latest", out: Out = None, json: Json = False) -> None:
         from unchoke.reports.text import render_run
 
         record = unchoke.show_run(run, out=out)
-        return Shown(record.to_dict(), render_run(record))
+        return PlainResult(record.to_dict(), render_run(record))
 
     show("runs show", json, work)
 
@@ -56,7 +56,7 @@ def runs_compare(
         from unchoke.reports.text import render_comparison
 
         records = unchoke.compare_runs(runs, out=out)
-        return Shown({"runs": [run.to_dict() for run in records]}, render_comparison(records))
+        return PlainResult({"runs": [run.to_dict() for run in records]}, render_comparison(records))
 
     show("runs compare", json, work)
 
@@ -73,7 +73,7 @@ def runs_best(
         from unchoke.reports.text import render_run
 
         record = unchoke.best_run(metric, out=out)
-        return Shown(record.to_dict(), render_run(record))
+        return PlainResult(record.to_dict(), render_run(record))
 
     show("runs best", json, work)
 
@@ -101,7 +101,7 @@ def runs_export(
     def work(console: Console) -> Result:
         result = unchoke.export_run(run, to, weights=weights, out=out, on_event=console.on_event)
         given = "segment predict {} SCENES" if result["masks"] else "predict {} IMAGES"
-        return Shown(result, f"exported  {to}\nnext      unchoke {given.format(shlex.quote(str(to)))}")
+        return PlainResult(result, f"exported  {to}\nnext      unchoke {given.format(shlex.quote(str(to)))}")
 
     show("runs export", json, work)
 
@@ -121,7 +121,7 @@ def presets_list(json: Json = False) -> None:
         from unchoke.reports.text import render_presets
 
         found = unchoke.list_presets()
-        return Shown({"presets": [preset.to_dict() for preset in found]}, render_presets(found))
+        return PlainResult({"presets": [preset.to_dict() for preset in found]}, render_presets(found))
 
     show("presets list", json, work)
 
@@ -132,6 +132,6 @@ def presets_show(name: Annotated[str, typer.Argument(help="A preset, or a TOML f
 
     def work(_: object) -> Result:
         preset = unchoke.show_preset(name)
-        return Shown({**preset.to_dict(), "text": preset.text}, preset.text)
+        return PlainResult({**preset.to_dict(), "text": preset.text}, preset.text)
 
     show("presets show", json, work)

@@ -31,7 +31,7 @@ class Result(Protocol):
 
 
 @dataclass(frozen=True)
-class Shown:
+class PlainResult:
     """The result for --json, the same as text, and the exit code, where what was returned is a plain value."""
 
     values: dict[str, Any]

@@ -10,7 +10,7 @@ import typer
 
 import unchoke
 from unchoke.cli.options import DryRun, Json, Out, takes
-from unchoke.cli.showing import Result, Shown, show
+from unchoke.cli.showing import PlainResult, Result, show
 
 claims_app = typer.Typer(help="Commonly reported gains, measured on this machine.", no_args_is_help=True)
 
@@ -61,4 +61,4 @@ def _listed(names: Sequence[str]) -> Result:
     from unchoke.tuning.claims.run_claims import render_claim_list
 
     claims = unchoke.list_claims(names)
-    return Shown({"claims": claims}, render_claim_list(claims))
+    return PlainResult({"claims": claims}, render_claim_list(claims))

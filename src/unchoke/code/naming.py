@@ -105,7 +105,7 @@ _FASTAI = """
 
 
 @dataclass(frozen=True)
-class _Bound:
+class _Binding:
     order: int
     scope: ast.AST | None
     target: str
@@ -116,7 +116,7 @@ class Naming:
 
     def __init__(self, index: Index) -> None:
         self._index = index
-        self._imports: dict[str, list[_Bound]] = {}
+        self._imports: dict[str, list[_Binding]] = {}
         self._stars: list[tuple[int, str]] = []
         self._locals: dict[ast.AST, set[str]] = {}
         self._module: dict[str, list[int]] = {}
@@ -133,7 +133,7 @@ class Naming:
                 if name == "*":
                     self._stars.append((number, canonical(target)))
                 else:
-                    self._imports.setdefault(name, []).append(_Bound(number, scope, canonical(target)))
+                    self._imports.setdefault(name, []).append(_Binding(number, scope, canonical(target)))
 
     def _read_variables(self) -> None:
         index = self._index
@@ -172,7 +172,7 @@ class Naming:
                 continue
             target = self.dotted(node.value) if isinstance(node.value, ast.Name | ast.Attribute) else None
             if target and "." in target and not target[0].isupper():
-                bound = _Bound(number, self._index.scope(node), target)
+                bound = _Binding(number, self._index.scope(node), target)
                 self._imports.setdefault(node.targets[0].id, []).append(bound)
 
     def dotted(self, node: ast.expr) -> str | None:
@@ -204,7 +204,7 @@ class Naming:
             scope = self._index.scope(scope)
         return self._at_module(name, number, bounds or [], in_function=self._index.scope(node) is not None)
 
-    def _at_module(self, name: str, number: int, bounds: list[_Bound], *, in_function: bool) -> str | None:
+    def _at_module(self, name: str, number: int, bounds: list[_Binding], *, in_function: bool) -> str | None:
         bounds = [bound for bound in bounds if bound.scope is None]
         if not bounds:
             return self._starred(name)
@@ -214,7 +214,7 @@ class Naming:
         hiding = [at for at in hiding if not self._is_alias(at, bounds)]
         return None if hiding else chosen.target
 
-    def _is_alias(self, at: int, bounds: list[_Bound]) -> bool:
+    def _is_alias(self, at: int, bounds: list[_Binding]) -> bool:
         """Is the assignment of this variable itself one of the bounds?"""
         parent = self._index.parent(self._index.all[at])
         return parent is not None and any(self._index.number[parent] == bound.order for bound in bounds)

@@ -1,6 +1,6 @@
 """One program for a whole notebook or script, and what it does: `Program`, with `program.facts`. What every rule asks.
 
-In comes a `Source`. The layers, from below: `nodes` (what is where), `tracing` (who calls whom, what a variable was given),
+In comes a `SourceFile`. The layers, from below: `nodes` (what is where), `tracing` (who calls whom, what a variable was given),
 `constant_values`, and `Facts` (which code runs for each sample, which loop trains, what evaluates), each subject of it in its
 file below `facts/`. All of it says what is there; rules say what is wrong with it.
 """

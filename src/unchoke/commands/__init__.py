@@ -1,1 +1,5 @@
-"""What combines stages: the only layer that does. One function for each command, without printing."""
+"""One file for each command that joins rooms: `fit.py`, `evaluate.py`, `tile.py`, `segment_train.py`, `tune.py` and others.
+
+In come a command's arguments; out comes its result, a plain value (those of `fit`, `train` and `extract` are in `results.py`).
+Progress is told as events. A command that needs one room alone, such as `lint`, is in that room. Nothing is printed here.
+"""

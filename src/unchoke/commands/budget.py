@@ -15,7 +15,7 @@ from unchoke.core.choices import Choice
 from unchoke.core.events import Chosen, OnEvent
 from unchoke.core.settings import Settings, validate
 from unchoke.machine.memory.budget_text import render_budget
-from unchoke.machine.memory.memory_plan import MemoryPlan, MemoryRequest, Mode, Probes, Room, choose_plan
+from unchoke.machine.memory.memory_plan import MemoryPlan, MemoryRequest, MemoryRoom, Probes, StepMode, choose_plan
 from unchoke.machine.memory.probe import ProbeResult
 from unchoke.machine.memory.search import Way, find_largest, plan_memory
 from unchoke.runs.session import default_listener
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from unchoke.machine.policy import Policy
     from unchoke.training.network.loop_config import LoopConfig
     from unchoke.training.network.memory_trial import MemoryTrial
-    from unchoke.training.network.plan_memory import Limit, Prober
+    from unchoke.training.network.plan_memory import MemoryLimit, Prober
 
 _DEFAULT_CUT = "none"
 _MOST = 1024
@@ -181,8 +181,8 @@ class _Inquiry:
             threads=torch.get_num_threads(),
         )
 
-    def _measure(self, prober: Prober, trial: MemoryTrial, limit: Limit) -> tuple[MemoryPlan, dict[str, int]]:
-        settings, room = self._settings, Room(limit.num_bytes)
+    def _measure(self, prober: Prober, trial: MemoryTrial, limit: MemoryLimit) -> tuple[MemoryPlan, dict[str, int]]:
+        settings, room = self._settings, MemoryRoom(limit.num_bytes)
         can = trial.blueprint.can_checkpoint()
         wanted = MemoryRequest(settings.batch_size, grad_ckpt=settings.grad_ckpt)
         if settings.batch_size is not None:
@@ -199,18 +199,18 @@ class _Inquiry:
         unwanted = {"train"} if asked else {"train_ckpt"} if asked is False or not can_checkpoint else set()
         return [way for way in _WAYS if way not in unwanted]
 
-    def _try(self, prober: Prober, way: Way, room: Room) -> list[ProbeResult]:
+    def _try(self, prober: Prober, way: Way, room: MemoryRoom) -> list[ProbeResult]:
         """Sizes up to the largest that fits. For a benchmark every power of two on the way, as long as steps are not too slow."""
         found = find_largest(prober, way, room, at_most=_MOST, longest_s=_LONGEST_STEP_S)
-        if not self._benchmark or not (mode := Mode.of(found)):
+        if not self._benchmark or not (mode := StepMode.of(found)):
             return found
         largest = min(mode.largest(room.step_bytes, at_most=_MOST_TIMED), mode.time.largest(_LONGEST_STEP_S, at_most=_MOST_TIMED))
         ladder = prober(way, [2**power for power in range(largest.bit_length())])
         return sorted({one.batch: one for one in [*found, *ladder]}.values(), key=lambda one: one.batch)
 
 
-def _largest(probes: Sequence[ProbeResult], room: Room) -> int:
-    mode = Mode.of(probes)
+def _largest(probes: Sequence[ProbeResult], room: MemoryRoom) -> int:
+    mode = StepMode.of(probes)
     return mode.largest(room.step_bytes, at_most=_MOST) if mode else 0
 
 

@@ -36,7 +36,7 @@ from unchoke.training.data import Problem, ProblemKind
 from unchoke.training.heads.trained_head import load_head
 from unchoke.training.network.sources import ActivationSource, InputSource
 from unchoke.training.network.trained_network import RowsInMemory, TrainedNetwork, load_network, open_network, open_pictures
-from unchoke.training.scoring.judge import JUDGED, Judged, Outputs, judge, run_head
+from unchoke.training.scoring.judge import JUDGED, Outputs, ScoredOutputs, judge, run_head
 
 EXPORTED_FEATURES = "features.npz"
 EXPORTED_PIXELS = "pixels.npz"
@@ -49,7 +49,7 @@ class Evaluation:
 
     record: RunRecord
     """What the run's own record says."""
-    judged: Judged
+    judged: ScoredOutputs
     """The fresh scores."""
     timings: dict[str, float]
     """Seconds by stage."""
@@ -71,7 +71,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True, eq=False)
-class Judgeable:
+class OpenRun:
     """A run opened from its files: what was to be learnt, and a function that gives outputs for val and test."""
 
     problem: Problem
@@ -103,15 +103,15 @@ def _report_command(found: FoundRun) -> str:
     return f"unchoke report {found.record.run}{out_option(found.workspace.root)}"
 
 
-def _open_head_run(found: FoundRun) -> Judgeable:
+def _open_head_run(found: FoundRun) -> OpenRun:
     head, extra = load_head(found.head_file)
     problem = as_problem(head.kind, head.names, _load_judged(found))
     placement = place_features(found, extra["fingerprint"], problem.sample_ids)
     source = FeatureStore(placement, dim=int(extra["encoder"]["dim"]), num_augmented=int(extra["num_augmented"]))
-    return Judgeable(problem, lambda: run_head(head, source, problem, device=torch.device("cpu")))
+    return OpenRun(problem, lambda: run_head(head, source, problem, device=torch.device("cpu")))
 
 
-def _open_network_run(found: FoundRun, on_event: OnEvent) -> Judgeable:
+def _open_network_run(found: FoundRun, on_event: OnEvent) -> OpenRun:
     trained, extra = load_network(found.head_file)
     table = _load_judged(found)
     problem = as_problem(trained.kind, trained.names, table)
@@ -123,7 +123,7 @@ def _open_network_run(found: FoundRun, on_event: OnEvent) -> Judgeable:
         where = {split: problem.positions(split) for split in JUDGED if len(problem.positions(split))}
         return {split: ready.outputs(source, positions, inputs) for split, positions in where.items()}
 
-    return Judgeable(problem, outputs, trained.targets.weights if trained.targets else None)
+    return OpenRun(problem, outputs, trained.targets.weights if trained.targets else None)
 
 
 def _network_source(

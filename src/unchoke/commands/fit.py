@@ -32,7 +32,7 @@ from unchoke.photos.check_samples import Inspection, gate, prepare
 from unchoke.photos.manifest import save_manifest
 from unchoke.photos.resources import estimate_need
 from unchoke.runs.session import Session, open_session
-from unchoke.training.build_record import Material
+from unchoke.training.build_record import RunMaterial
 from unchoke.training.inputs import disk_bytes, prepare_inputs, trains_network
 from unchoke.training.network.distributed import taking_part
 from unchoke.training.problem import build_problem
@@ -109,7 +109,7 @@ def _go_on(session: Session, prepared: Inspection, findings: list[Finding], *, c
 
 def prepare_training(
     session: Session, prepared: Inspection, findings: list[Finding], *, command: str
-) -> tuple[Material, Trainer]:
+) -> tuple[RunMaterial, Trainer]:
     """Make sure that everything training reads is there; what the run is made from, and what will train it."""
     save_manifest(prepared.samples, session.workspace.manifest_file)
     pictures = sound_pictures(prepared)
@@ -118,7 +118,7 @@ def prepare_training(
     kept = prepared.sound.to_numpy().copy()
     kept[np.flatnonzero(kept)] = inputs.present
     learnable = build_problem(prepared.samples, prepared.facts["content"], kept)
-    return Material(learnable, inputs.encoder, findings, quarantined, command), inputs.trainer(learnable)
+    return RunMaterial(learnable, inputs.encoder, findings, quarantined, command), inputs.trainer(learnable)
 
 
 def sound_pictures(prepared: Inspection) -> list[Picture]:

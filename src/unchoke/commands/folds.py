@@ -177,7 +177,7 @@ def _as_logits(predicted: NDArray[np.int64], confidence: NDArray[np.float64], *,
 
 
 @dataclass(frozen=True)
-class Spread:
+class MetricSpread:
     """A metric over the folds in which it is defined; the deviation is that of a sample (n − 1), None for a single fold."""
 
     mean: float
@@ -217,14 +217,14 @@ class FoldsResult(FitResult):
         """The test metrics of one fold, with their intervals."""
         return self.results[fold].run_record.metrics.get("test", {})
 
-    def spreads(self) -> dict[str, Spread]:
+    def spreads(self) -> dict[str, MetricSpread]:
         """Each test metric over the folds."""
         found: dict[str, list[float]] = {}
         for fold in range(len(self.results)):
             for name, one in self.fold_metrics(fold).items():
                 found.setdefault(name, []).extend([] if one.value is None else [one.value])
         return {
-            name: Spread(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None, len(values))
+            name: MetricSpread(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None, len(values))
             for name, values in found.items()
             if values
         }
@@ -304,7 +304,7 @@ class FoldsResult(FitResult):
         return metric.text, metric.interval
 
 
-def _spread_cells(name: str, spread: Spread | None) -> tuple[str, str]:
+def _spread_cells(name: str, spread: MetricSpread | None) -> tuple[str, str]:
     if spread is None:
         return "-", ""
     deviation = "" if spread.deviation is None else format_metric(name, spread.deviation)

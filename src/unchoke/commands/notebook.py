@@ -27,12 +27,12 @@ from unchoke.core.units import format_count
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option, safe_name
 from unchoke.linting.lint_engine import find_chokes
 from unchoke.notebooks.cell_record import CellRun, CellTask, NotebookRun
-from unchoke.notebooks.cells import Reading, read_cells
+from unchoke.notebooks.cells import CellReading, read_cells
 from unchoke.notebooks.notebook_html import save_notebook_html
 from unchoke.notebooks.notebook_markdown import render_notebook_markdown
 from unchoke.notebooks.notebook_text import render_notebook
 from unchoke.notebooks.run_cells import choose_kernel, run_cells
-from unchoke.notebooks.setting import Setting, read_setting
+from unchoke.notebooks.setting import NotebookContext, read_setting
 from unchoke.notebooks.verdict import WORDS, CellVerdict, NotebookCosts, is_light, judge, memory_words, time_words, weigh
 from unchoke.reports.json import to_jsonable
 
@@ -44,7 +44,7 @@ _FAILED = ("failed", "timeout", "died")
 class CellReport:
     """One cell of code, with all that is known of it."""
 
-    reading: Reading
+    reading: CellReading
     findings: Sequence[Finding]
     verdict: CellVerdict
     run: CellRun | None = None
@@ -254,7 +254,7 @@ def _inner(value: Any, key: str) -> Mapping[str, Any]:
 
 
 def _run(
-    readings: Sequence[Reading],
+    readings: Sequence[CellReading],
     facts: _CellFacts,
     path: Path,
     *,
@@ -292,16 +292,16 @@ def _teller(tasks: Sequence[CellTask], tell: OnEvent) -> Callable[[int, CellRun]
     return told
 
 
-def _setting(program: Program, path: Path, findings: Sequence[Finding]) -> Setting:
+def _setting(program: Program, path: Path, findings: Sequence[Finding]) -> NotebookContext:
     setting = read_setting(program, str(path))
     only_a_head = any(finding.code in ("frozen-recomputed", "frozen-gradients") for finding in findings)
     return replace(setting, frozen=setting.frozen or only_a_head)
 
 
 def _judged(
-    readings: Sequence[Reading],
+    readings: Sequence[CellReading],
     findings: Sequence[Finding],
-    setting: Setting,
+    setting: NotebookContext,
     facts: _CellFacts,
     ran: NotebookRun | None,
     costs: NotebookCosts | None,

@@ -87,7 +87,7 @@ def plain_metrics(metrics: Mapping[str, Mapping[str, Interval]]) -> dict[str, An
 
 @dataclass(frozen=True, kw_only=True)
 class FollowerResult(FitResult):
-    """What a process answers that only took part in a training: the run is told of by the one that leads."""
+    """The result of a process that only took part in a training: the leading process reports the run."""
 
     run_record: RunRecord = field(init=False, repr=False, compare=False)
     rank: int

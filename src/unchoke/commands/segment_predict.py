@@ -78,7 +78,7 @@ def segment_predict(
     listener = on_event or default_listener()
     with Workspace(folder).own(), MemoryWatch() as watch, closing(HandlePool()) as pool:
         session = Session(Workspace(folder), settings, listener, watch, remembering=False)
-        drawing = Drawing(
+        drawing = MaskDrawing(
             session,
             found=found,
             trained=trained,
@@ -100,7 +100,7 @@ def segment_predict(
     )
 
 
-class Drawing:
+class MaskDrawing:
     """The masks of one command: which are to be made, and how far it is with them."""
 
     def __init__(

@@ -40,7 +40,7 @@ from unchoke.runs.experiment_store import RunRow
 from unchoke.runs.session import Session, open_session
 from unchoke.scenes.expression import parse_expression
 from unchoke.scenes.raster import read_box
-from unchoke.training.build_record import Judgement, Origin, Trained, as_typed, build_record
+from unchoke.training.build_record import Judgement, RunOrigin, TrainingOutcome, as_typed, build_record
 from unchoke.training.network.distributed import taking_part
 from unchoke.training.network.network_trainer import NetworkTrainer
 from unchoke.training.profiled import profiled_if_asked
@@ -218,7 +218,7 @@ def _gallery(session: Session, material: PatchMaterial, features: Extraction | N
     return {"gallery": gallery, "legend": legend}
 
 
-def _origin(session: Session, material: PatchMaterial, features: Extraction | None) -> Origin:
+def _origin(session: Session, material: PatchMaterial, features: Extraction | None) -> RunOrigin:
     """What the record says of the scenes, their patches and the network."""
     spec, counts = material.spec, Counter(patch.split for patch in material.patches)
     data = DataRecord(
@@ -241,7 +241,7 @@ def _origin(session: Session, material: PatchMaterial, features: Extraction | No
     }
     task = TaskRecord(kind="segmentation", names=list(material.class_names))
     num_run = features.num_items_run if features else 0
-    return Origin(task, data, EncoderRecord(**encoder), material.findings, material.quarantined, num_run)
+    return RunOrigin(task, data, EncoderRecord(**encoder), material.findings, material.quarantined, num_run)
 
 
 def _judgement(scores: dict[str, MaskScores], notes: Sequence[str]) -> Judgement:
@@ -256,7 +256,7 @@ def _judgement(scores: dict[str, MaskScores], notes: Sequence[str]) -> Judgement
     )
 
 
-def _patch_table(material: PatchMaterial, trained: Trained) -> str:
+def _patch_table(material: PatchMaterial, trained: TrainingOutcome) -> str:
     """One row per judged patch, by itself: its loss and how well it was drawn before stitching."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)

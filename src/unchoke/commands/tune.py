@@ -22,7 +22,7 @@ from unchoke.core.atomic import TEMPORARY_PREFIX, TEMPORARY_SUFFIX
 from unchoke.core.errors import UsageError
 from unchoke.core.events import OnEvent
 from unchoke.core.settings import Settings, typed_options
-from unchoke.core.tuned import Tuned, Verdict, load_verdicts, model_name, save_verdicts
+from unchoke.core.tuned import TuningVerdicts, Verdict, load_verdicts, model_name, save_verdicts
 from unchoke.core.units import format_count
 from unchoke.core.workspace import out_option
 from unchoke.runs.session import Session, open_session
@@ -79,7 +79,7 @@ class _Tuning:
     def __init__(self, session: Session, deadline: Deadline, *, dry_run: bool) -> None:
         self._session, self._deadline, self._dry_run = session, deadline, dry_run
         self._earlier: dict[str, Verdict] = {}
-        self.tuned = Tuned(model_name(session.settings), session.settings.data, found_on=session.found_on)
+        self.tuned = TuningVerdicts(model_name(session.settings), session.settings.data, found_on=session.found_on)
         self.notes: list[str] = []
         self.already_done = False
 
@@ -107,7 +107,7 @@ class _Tuning:
             save_verdicts(session.workspace, self.tuned)
         return parts
 
-    def _still_holds(self) -> Tuned | None:
+    def _still_holds(self) -> TuningVerdicts | None:
         """What earlier trials said, as long as nothing changed since."""
         session = self._session
         found = load_verdicts(session.workspace, session.settings)

@@ -1,4 +1,4 @@
-"""A choice the system made: the value, the reason, and what was measured or known."""
+"""A choice made automatically: the value, the reason, and what was measured or known."""
 
 from __future__ import annotations
 

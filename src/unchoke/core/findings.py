@@ -55,7 +55,7 @@ def rank(findings: list[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda finding: _RANK[finding.severity])
 
 
-class _Placed(Protocol):
+class _LinePlace(Protocol):
     @property
     def file(self) -> str: ...
     @property
@@ -73,7 +73,7 @@ class CodeLine:
     function: str = ""
 
     @classmethod
-    def of(cls, row: _Placed) -> CodeLine:
+    def of(cls, row: _LinePlace) -> CodeLine:
         return cls(row.file, row.line, row.function)
 
 

@@ -99,7 +99,7 @@ def _tuned_text(table: dict[str, Any]) -> str:
 
 
 def _load_file(workspace: Workspace) -> dict[str, Any]:
-    """Everything in `unchoke.toml`; what nobody knows is refused."""
+    """Everything in `unchoke.toml`; unknown names are refused."""
     file = workspace.settings_file
     try:
         loaded = tomllib.loads(file.read_text(encoding="utf-8"))

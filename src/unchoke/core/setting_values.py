@@ -17,7 +17,7 @@ SMALLEST_TILE_PX, LARGEST_TILE_PX = 16, 16384
 
 
 @dataclass(frozen=True)
-class Parsed:
+class ValueParser:
     """For pydantic: a value goes through `parse` before its type is checked. Its own would load pydantic with every command."""
 
     parse: Callable[[Any], Any]
@@ -28,7 +28,7 @@ class Parsed:
         return core_schema.no_info_before_validator_function(self.parse, handler(source))
 
 
-class Finite:
+class FiniteCheck:
     """For pydantic: neither infinite nor no number at all."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:

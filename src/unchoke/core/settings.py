@@ -3,7 +3,8 @@
 An entry of `Settings` is all there is to declare: `Settings` checks values, the command line (`cli/options.py`), the functions of
 `import unchoke` (written by `cli/front_door.py`), what a workspace remembers (`core/remembered.py`) and what tells two runs apart
 are read from it. A field that is None is chosen automatically, with its reason, when it is needed. No file is read here but those
-of presets. Annotations are read when the module is, by whoever needs the table: they are values here, and not text.
+of presets. Annotations in this module are values, not text (there is no `from __future__ import annotations`): the table is read
+from them.
 """
 
 import os
@@ -18,8 +19,8 @@ from annotated_types import Interval
 from unchoke.core.errors import UsageError
 from unchoke.core.presets import load_preset
 from unchoke.core.setting_values import (
-    Finite,
-    Parsed,
+    FiniteCheck,
+    ValueParser,
     parse_cut,
     parse_fold,
     parse_long,
@@ -91,7 +92,7 @@ _machine = partial(Option, group="Machine", commands=(*TRAIN, *MASKS), remembere
 _profile = partial(Option, group="Profile", commands=("fit", "train", "profile_train", *MASKS), remembered=False)
 
 Share = Annotated[float, Interval(ge=0, lt=1)]
-Weight = Annotated[float, Interval(ge=0), Finite()]
+Weight = Annotated[float, Interval(ge=0), FiniteCheck()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +129,7 @@ class Settings:
         tuple[str, ...], _photos("Numeric column to predict; repeat it for several. For long tables: a target name to keep.")
     ] = ()
     long: Annotated[
-        Annotated[tuple[str, str], Parsed(parse_long)] | None,
+        Annotated[tuple[str, str], ValueParser(parse_long)] | None,
         _photos("NAME,VALUE columns of a table with one row per image and target."),
     ] = None
     input: Annotated[
@@ -146,7 +147,7 @@ class Settings:
     ] = None
     fold: Annotated[
         int | Literal["all"],
-        Parsed(parse_fold),
+        ValueParser(parse_fold),
         _photos("Which fold is the test set, or all: one run for each, every sample predicted once."),
     ] = 0
     expect: Annotated[
@@ -156,7 +157,7 @@ class Settings:
     positive: Annotated[bool, _photos("Targets are never negative: the outputs cannot be either.", tells_runs_apart=True)] = False
     sums: Annotated[
         dict[str, tuple[str, ...]],
-        Parsed(parse_sums),
+        ValueParser(parse_sums),
         _photos(
             "NAME=A+B: this target is the sum of others and is derived, not learned; repeat it for several.",
             flag="--sum",
@@ -165,7 +166,7 @@ class Settings:
     ] = field(default_factory=dict)
     target_weights: Annotated[
         dict[str, Weight],
-        Parsed(parse_weights),
+        ValueParser(parse_weights),
         _photos(
             "NAME=W: what this target counts in loss and score; repeat it for several.",
             flag="--target-weight",
@@ -175,7 +176,7 @@ class Settings:
 
     bands: Annotated[
         tuple[str, ...],
-        Parsed(parse_names),
+        ValueParser(parse_names),
         _scenes("Bands to use, in this order: B2,B3,B4, or repeat it. Left out, all bands every scene has."),
     ] = ()
     grid: Annotated[str, _scenes("Pixels to work on: finest, coarsest, the name of a band, or a pixel size.")] = "finest"
@@ -185,7 +186,7 @@ class Settings:
     ] = "bilinear"
     tile_size: Annotated[
         int | Literal["auto"],
-        Parsed(parse_tile_size),
+        ValueParser(parse_tile_size),
         _tiles("Side of a tile in pixels, or auto: measured on your scenes."),
     ] = 512
     overlap: Annotated[
@@ -197,7 +198,7 @@ class Settings:
         Literal["smaller", "padded"], _tiles("smaller or padded: what becomes of windows at the right and lower edge.")
     ] = "smaller"
     normalise: Annotated[
-        Annotated[str, Parsed(parse_normalise)] | None,
+        Annotated[str, ValueParser(parse_normalise)] | None,
         _scenes("none, max, percentile, percentile:2,98, a number, or B2=10000,B3=9000: what bands are divided by."),
     ] = None
     mask: Annotated[
@@ -232,10 +233,10 @@ class Settings:
         int | None, Interval(ge=32, le=4096), _frozen("Side of a patch in pixels (default 256).", commands=MASKS)
     ] = None
     strides: Annotated[
-        tuple[int, ...], Parsed(parse_strides), _frozen("Levels of the encoder's pyramid that are kept.", commands=MASKS)
+        tuple[int, ...], ValueParser(parse_strides), _frozen("Levels of the encoder's pyramid that are kept.", commands=MASKS)
     ] = (4, 8, 16, 32)
     classes: Annotated[
-        tuple[str, ...], Parsed(parse_names), _scenes("Names of the classes 0, 1, …: clear,cloud, or repeat it.")
+        tuple[str, ...], ValueParser(parse_names), _scenes("Names of the classes 0, 1, …: clear,cloud, or repeat it.")
     ] = ()
     ignore: Annotated[int | None, Interval(ge=0, le=65535), _scenes("Label value that counts as unlabelled.")] = None
     baseline: Annotated[
@@ -251,7 +252,7 @@ class Settings:
     ] = None
     cut: Annotated[
         str,
-        Parsed(parse_cut),
+        ValueParser(parse_cut),
         _frozen(
             "Where the frozen part ends: end (all; for masks, pyramid), -4 (the last 4 blocks train), none (everything trains).",
             commands=(*EXTRACT, *MASKS, "budget"),
@@ -273,7 +274,7 @@ class Settings:
     ] = 1
     tiles: Annotated[
         str,
-        Parsed(parse_tiles),
+        ValueParser(parse_tiles),
         _frozen("ROWSxCOLUMNS grid on each stream, every tile seen at full input size.", commands=(*EXTRACT, "budget")),
     ] = "1x1"
     views: Annotated[
@@ -376,7 +377,7 @@ class Settings:
     seed: Annotated[int, _trained("Seed of everything that is random.", commands=(*TRAIN, *SCENES), remembered=True)] = 0
 
     memory: Annotated[
-        Annotated[str, Parsed(parse_memory)] | None,
+        Annotated[str, ValueParser(parse_memory)] | None,
         _machine(
             "Memory that training may take, for instance 4GB; batches are measured and chosen to stay below.",
             commands=(*TRAIN, *MASKS, "budget"),

@@ -1,8 +1,8 @@
 """What `unchoke tune` found: one verdict for each switch of a model, as it stands in `[tuned]` of `unchoke.toml`.
 
-In: a workspace and the settings in force. Out: a `Tuned`, whose kept switches are used where nothing was typed, each a `Choice`
-that says what was measured and when. Verdicts hold for the model, data, device and versions they were found with. Nothing is
-measured here, and which switches exist is not known here.
+In: a workspace and the settings in force. Out: a `TuningVerdicts`, whose kept switches are used where nothing was typed, each a
+`Choice` that says what was measured and when. Verdicts hold for the model, data, device and versions they were found with.
+Nothing is measured here, and which switches exist is not known here.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Tuned:
+class TuningVerdicts:
     """The verdicts for one model. `found_on` names the device, its driver and the versions they were found with."""
 
     model: str
@@ -105,7 +105,7 @@ class Tuned:
         }
 
     @classmethod
-    def from_dict(cls, model: str, values: Mapping[str, Any]) -> Tuned:
+    def from_dict(cls, model: str, values: Mapping[str, Any]) -> TuningVerdicts:
         verdicts = {name: Verdict.from_dict(name, entry) for name, entry in values["switches"].items()}
         wrong = [name for name, verdict in verdicts.items() if verdict.verdict not in get_args(Outcome)]
         if wrong:
@@ -122,7 +122,7 @@ def model_name(settings: Settings) -> str:
     return ", ".join(shown)
 
 
-def load_verdicts(workspace: Workspace, settings: Settings) -> Tuned | None:
+def load_verdicts(workspace: Workspace, settings: Settings) -> TuningVerdicts | None:
     """What was found for the model the settings name, wherever and whenever that was; None if it was never tuned."""
     from unchoke.core.remembered import load_tuned
 
@@ -130,7 +130,7 @@ def load_verdicts(workspace: Workspace, settings: Settings) -> Tuned | None:
     if model not in table:
         return None
     try:
-        return Tuned.from_dict(model, table[model])
+        return TuningVerdicts.from_dict(model, table[model])
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
             f"[tuned] in {workspace.settings_file} cannot be read",
@@ -139,7 +139,7 @@ def load_verdicts(workspace: Workspace, settings: Settings) -> Tuned | None:
         ) from error
 
 
-def save_verdicts(workspace: Workspace, tuned: Tuned) -> None:
+def save_verdicts(workspace: Workspace, tuned: TuningVerdicts) -> None:
     """Write the verdicts on one model; those on others stay."""
     from unchoke.core.remembered import load_tuned, save_tuned
 

@@ -1,4 +1,6 @@
-"""Resumable micro-jobs over opaque items. Nothing here knows what an item is, and nothing here loads torch or numpy.
+"""Resumable small jobs over items of any kind.
 
-`plan` says what there is to do, `queue` remembers it, `run` does it, and `engines` run plain functions.
+In come items and a plain function; out come artefacts and a record of each job. `job_plan.py` says what there is to do,
+`queue.py` keeps the state, `run_jobs.py` does what is pending, and `job_engines.py` runs functions in threads or processes.
+Nothing here knows what an item is, and nothing here loads torch or numpy.
 """

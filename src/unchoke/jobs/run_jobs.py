@@ -197,7 +197,7 @@ def _interrupted(num_done: int, num_jobs: int) -> Interrupted:
 
 
 class ProgressMeter:
-    """Counts jobs and items. The rate is that of the last 20 seconds, so it follows the machine's mood."""
+    """Counts jobs and items. The rate is that of the last 20 seconds, so it follows what the machine does now."""
 
     def __init__(
         self,

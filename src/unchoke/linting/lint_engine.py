@@ -145,7 +145,7 @@ def lint_source(source: SourceFile, rules: Sequence[LoadedRule]) -> tuple[list[L
     problems = [_file_problem(source, problem) for problem in source.problems]
     try:
         program = Program(source)
-        marks = Marks(source)
+        marks = IgnoreMarks(source)
     except RecursionError:
         return [], [*problems, FileProblem(source.path, None, None, "nested too deeply to be read")]
     found: dict[tuple[str, CodePlace], LintFinding] = {}
@@ -194,7 +194,7 @@ def _finding(source: SourceFile, rule: Rule, hit: Hit, place: CodePlace) -> Find
     )
 
 
-class Marks:
+class IgnoreMarks:
     """Lines on which the author wrote `# noqa` or `# unchoke: ignore[...]`."""
 
     def __init__(self, source: SourceFile) -> None:

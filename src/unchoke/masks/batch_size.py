@@ -17,14 +17,14 @@ from unchoke.core.errors import MachineError
 from unchoke.core.fingerprint import digest
 from unchoke.core.units import format_bytes, format_count
 from unchoke.machine.backend import held_memory_bytes, is_cpu, torch_device
-from unchoke.machine.memory.memory_plan import Room
+from unchoke.machine.memory.memory_plan import MemoryRoom
 from unchoke.machine.memory.memory_watch import own_bytes
 from unchoke.machine.memory.probe import ProbeResult
 from unchoke.machine.memory.search import find_largest
 from unchoke.masks.predictor import TARGET, BatchTrial, PredictorSpec
 from unchoke.runs.session import Session
 from unchoke.scenes.handles import CACHE_BYTES
-from unchoke.training.network.plan_memory import Limit, Prober, given_limit, limit_elsewhere
+from unchoke.training.network.plan_memory import MemoryLimit, Prober, given_limit, limit_elsewhere
 
 FILE = "batch.json"
 USUAL_BATCH = 8
@@ -80,17 +80,17 @@ def _measured(session: Session, spec: PredictorSpec, *, held_bytes: int) -> Choi
     return largest_fitting(found, room)
 
 
-def _room(prober: Prober, spec: PredictorSpec, limit: Limit, *, held_bytes: int) -> Room:
+def _room(prober: Prober, spec: PredictorSpec, limit: MemoryLimit, *, held_bytes: int) -> MemoryRoom:
     """The limit, less what this process holds and a probe does not: the sums of the mask, GDAL's blocks, and itself."""
     device = torch_device(spec.device)
     if not is_cpu(device):
-        return Room(limit.num_bytes, beside_bytes=held_memory_bytes(device) or 0)
+        return MemoryRoom(limit.num_bytes, beside_bytes=held_memory_bytes(device) or 0)
     (first,) = prober("evaluation", [1])
     bare_bytes = first.measured.parts["baseline"] if first.measured else 0
-    return Room(limit.num_bytes, cache_bytes=CACHE_BYTES + held_bytes, beside_bytes=max(0, own_bytes() - bare_bytes))
+    return MemoryRoom(limit.num_bytes, cache_bytes=CACHE_BYTES + held_bytes, beside_bytes=max(0, own_bytes() - bare_bytes))
 
 
-def largest_fitting(found: Sequence[ProbeResult], room: Room) -> Choice:
+def largest_fitting(found: Sequence[ProbeResult], room: MemoryRoom) -> Choice:
     """The largest batch that was tried and fits, with what was measured; `MachineError` with numbers where none does."""
     tried = [
         {"batch": one.batch, "fact": one.fact, "peak_bytes": one.measured.peak_bytes if one.measured else None} for one in found

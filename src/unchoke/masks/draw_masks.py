@@ -1,8 +1,8 @@
 """One scene to its mask: read patches, predict them, blend them, keep finished bands, write the files.
 
 In: an opened predictor, an inspected scene and where its mask goes. Out: the files, and a small record beside them that says what
-they were made from: a mask whose record agrees is not made again. What is unfinished is gone on with. Which scenes and which run
-is decided elsewhere.
+they were made from: a mask whose record agrees is not made again. An unfinished mask is continued. Which scenes and which run is
+decided elsewhere.
 """
 
 from __future__ import annotations

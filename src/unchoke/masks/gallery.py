@@ -1,7 +1,7 @@
 """The gallery of a run: which pieces of the stitched masks are shown, and each of them as pictures.
 
 In come patches with their splits and the numbers of some windows; out come plain dictionaries of data URIs for the record, which
-`reports/mask_gallery.py` shows. Pieces are chosen by a hash, never by how well they came out.
+`reports/sections.py:gallery` shows. Pieces are chosen by a hash, never by how well they came out.
 """
 
 from __future__ import annotations

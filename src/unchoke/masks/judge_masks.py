@@ -1,4 +1,4 @@
-"""Masks judged: predictions stitched as they will be used, and compared with the labels pixel by pixel.
+"""Judges masks: predictions are stitched as they will be used and compared with the labels pixel by pixel.
 
 In: patches of a split with their probabilities, and the scenes' labels. Out: figures per class. Patches of other
 splits count for nothing where they overlap; a pixel that no patch of the split covers is not judged. Bands of the stitched mask

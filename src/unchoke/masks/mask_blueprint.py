@@ -116,7 +116,7 @@ class PatchSource:
 
 @dataclass(frozen=True)
 class NoisePatches:
-    """Patches of no meaning, all alike."""
+    """Patches of noise, all alike."""
 
     network: SegmenterConfig
 

@@ -138,7 +138,7 @@ class MaskTally:
 
 
 def ious(confusion: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of each class; not a number where nobody saw or claimed it."""
+    """Of each class; NaN where neither masks nor labels have it."""
     hits = np.diag(confusion)
     union = confusion.sum(axis=0) + confusion.sum(axis=1) - hits
     found: NDArray[np.float64] = np.divide(hits, union, out=np.full(len(hits), np.nan), where=union > 0)

@@ -1,4 +1,4 @@
-"""Masks of patches as the subject of a training: what it is known by, how it is set up, and what comes of it.
+"""Masks of patches as the subject of a training: its key, how the loop is set, and what is kept of the result.
 
 In: a session, the patches, and their cached pyramids where the backbone is frozen. Out: a `Subject` for
 `training/network/network_trainer.py`.

@@ -2,7 +2,7 @@
 
 In: patches and a function that reads one. Out: plain `.npy` files under `patches/`, named after a digest of all they depend on,
 and `PatchArrays` that maps them. A file appears whole or not at all: after a kill it is begun anew and has the same bytes. Rows
-of a scene that broke on the way are filled with nothing and reported, and the file is not taken for whole in a later run.
+of a scene that could not be read are left empty and reported, and a later run does not take the file for complete.
 """
 
 from __future__ import annotations

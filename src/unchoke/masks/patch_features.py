@@ -1,4 +1,4 @@
-"""Patches of scenes through the frozen pyramid: what the spine of `features` does for photos, with patches as the material.
+"""Patches of scenes through the frozen pyramid: what `features/extraction.py` does for photos, done for patches.
 
 In: a session and a `PatchMaterial`. Out: an `Extraction` whose rows follow the material's patches. A scene that breaks on the way
 is named, its patches are set aside, and the others go on.

@@ -20,7 +20,7 @@ from unchoke.core.errors import UsageError, missing_extra
 from unchoke.core.fingerprint import hash_int
 from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.features.pyramid import PyramidSpec, bare_pyramid
-from unchoke.training.network.tiled_network import Trainable
+from unchoke.training.network.tiled_network import TrainableNetwork
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +63,7 @@ class SegmenterConfig:
         return cls(**{**values, "spec": PyramidSpec.from_dict(values["spec"])})
 
 
-class Segmenter(Trainable):
+class Segmenter(TrainableNetwork):
     """`suffix` is the backbone where it trains, and nothing where its pyramids are cached."""
 
     def __init__(self, config: SegmenterConfig, *, backbone: nn.Module | None = None, seed: int = 0) -> None:

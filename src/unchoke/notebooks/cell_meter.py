@@ -34,12 +34,12 @@ class Meter:
         self._start: dict[str, Any] = {}
         self._peak_bytes = 0
         self._children_bytes = 0
-        self._waiting = Waiting()
+        self._waiting = WaitMeter()
 
     def begin(self) -> None:
         """Start; the clock is read last, so that nothing of ours is in it."""
         self._peak_bytes = self._children_bytes = 0
-        self._waiting = Waiting()
+        self._waiting = WaitMeter()
         self._waiting.start()
         _reset_device_peak()
         self._start = {"exact": _reset_peak(), "rss": rss_bytes(), "io": _io_bytes(), "cpu": cpu_s()}
@@ -95,7 +95,7 @@ class Meter:
                 self._on_sample(self.so_far())
 
 
-class Waiting:
+class WaitMeter:
     """Seconds this thread waits for batches of a DataLoader, and optimizer steps, between `start` and `stop`."""
 
     def __init__(self) -> None:

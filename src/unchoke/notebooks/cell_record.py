@@ -9,7 +9,7 @@ Status = Literal["done", "failed", "timeout", "died", "interrupted", "skipped", 
 
 
 @dataclass(frozen=True)
-class Figures:
+class CellFigures:
     """What a cell cost. None: this system does not tell, or the cell did not get that far."""
 
     wall_s: float | None = None
@@ -45,7 +45,7 @@ class CellRun:
     """How one cell ended. `error` says so in one line, `line` where in the cell it happened."""
 
     status: Status
-    figures: Figures = field(default_factory=Figures)
+    figures: CellFigures = field(default_factory=CellFigures)
     output_bytes: int = 0
     error: str = ""
     line: int | None = None

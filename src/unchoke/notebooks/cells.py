@@ -1,6 +1,6 @@
 """What each cell of a notebook does, in a few words, from its source alone: installs, reads tables, builds a model, trains.
 
-In comes a program as `unchoke lint` reads it, out goes a `Reading` of each cell of code: its deeds, the most telling first.
+In comes a program as `unchoke lint` reads it, out goes a `CellReading` of each cell of code: its deeds, the most telling first.
 Code inside a function counts for the cell that calls it; the cell that holds it only defines it. Nothing is run.
 """
 
@@ -35,7 +35,7 @@ _MODELS = re.compile(r"(Module|Model|Layer)$")
 
 
 @dataclass(frozen=True)
-class Reading:
+class CellReading:
     """What one cell of code does. `told` leaves out what goes without saying; `guarded`: only if something is not there yet."""
 
     number: int
@@ -55,7 +55,7 @@ class Reading:
         return bool(done) and done <= set(deeds)
 
 
-def read_cells(program: Program) -> list[Reading]:
+def read_cells(program: Program) -> list[CellReading]:
     """Every cell of code, in the order of the file."""
     reader = _CellReader(program)
     return [reader.read(cell) for cell in program.source.cells if cell.kind == "code" and cell.number is not None]
@@ -67,7 +67,7 @@ class _CellReader:
         self._fits = {id(fit.call): fit.kind for fit in program.facts.fits}
         self._known: dict[int, frozenset[str]] = {}
 
-    def read(self, cell: Cell) -> Reading:
+    def read(self, cell: Cell) -> CellReading:
         found = {*self._shell(cell), *(self._tree(cell.tree) if cell.tree is not None and cell.executed else ())}
         if "trains" in found and _ON_FEATURES.search(cell.text):
             found = {*(found - {"trains"}), "trains on features"}
@@ -75,7 +75,7 @@ class _CellReader:
             found = {"uses magics"}
         deeds = tuple(sorted(found, key=_RANK.__getitem__))
         problem = cell.problem.message if cell.problem else ""
-        return Reading(cell.number or 0, cell.text, deeds, _told(cell, deeds), self._is_guarded(cell), problem)
+        return CellReading(cell.number or 0, cell.text, deeds, _told(cell, deeds), self._is_guarded(cell), problem)
 
     def _shell(self, cell: Cell) -> Iterator[str]:
         """What its shell lines do; in a cell that is the shell's as a whole, every line is one."""

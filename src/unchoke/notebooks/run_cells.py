@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from unchoke.core.errors import MachineError, UsageError, missing_extra
-from unchoke.notebooks.cell_record import CellRun, CellTask, Figures, NotebookRun, Status
+from unchoke.notebooks.cell_record import CellFigures, CellRun, CellTask, NotebookRun, Status
 
 _ENDINGS: dict[Status, str] = {
     "failed": "raised",
@@ -176,7 +176,7 @@ class NotebookKernel:
                 "" if self.alive else "; it did not stop, so the kernel was ended"
             )
         run = CellRun(status, figures, answer.output_bytes, answer.error, line if status == "failed" else None)
-        return run if figures.wall_s is not None else replace(run, figures=Figures(wall_s=answer.seconds))
+        return run if figures.wall_s is not None else replace(run, figures=CellFigures(wall_s=answer.seconds))
 
     def _wait(self, request: str, answer: _Answer, limit_s: float) -> Status:
         """Read what the kernel says until it is idle again. Over its time it is interrupted, then ended."""
@@ -226,14 +226,14 @@ class NotebookKernel:
                     answer.error = _one_line(content)
                 return
 
-    def _figures(self, request: str) -> tuple[Figures, int | None]:
+    def _figures(self, request: str) -> tuple[CellFigures, int | None]:
         """The last that the kernel wrote of this cell, and the line at which it failed."""
-        known = set(Figures.__dataclass_fields__)
+        known = set(CellFigures.__dataclass_fields__)
         last: dict[str, Any] = {}
         for entry in _entries(self._measured):
             if entry.get("request") == request and last.get("state") != "ended":
                 last = entry
-        return Figures(**{name: value for name, value in last.items() if name in known}), last.get("line")
+        return CellFigures(**{name: value for name, value in last.items() if name in known}), last.get("line")
 
     def _last_words(self) -> str:
         process = getattr(self._manager.provisioner, "process", None)

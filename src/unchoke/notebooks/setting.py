@@ -1,7 +1,7 @@
 """What holds for a whole notebook: the data it names, whether part of its network is frozen, whether it makes masks, its epochs.
 
-In comes a program as lint reads it, out goes a `Setting`, from which verdicts fill in the commands they name. Nothing is opened:
-a folder is taken as the notebook writes it, and `DATA` stands where it writes none.
+In comes a program as lint reads it, out goes a `NotebookContext`, from which verdicts fill in the commands they name. Nothing is
+opened: a folder is taken as the notebook writes it, and `DATA` stands where it writes none.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _EPOCH = re.compile(r"^(ep|epoch|epochs|e)$|epoch", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Setting:
+class NotebookContext:
     """`resumes`: training goes on from a checkpoint. `epochs`: how many, by cell that trains; None where that cannot be told."""
 
     notebook: str
@@ -58,14 +58,14 @@ class Setting:
         return "" if not self.torch else f"unchoke profile -- jupyter execute {shlex.quote(self.notebook)}"
 
 
-def read_setting(program: Program, notebook: str) -> Setting:
+def read_setting(program: Program, notebook: str) -> NotebookContext:
     """What the notebook as a whole tells."""
     masks = sum(len(_MASKS.findall(cell.python)) for cell in program.source.cells if cell.executed) >= _MASK_WORDS
     thawed = any(_THAWED.search(cell.python) for cell in program.source.cells if cell.executed)
     resumes = any(_RESUMES.search(cell.python) for cell in program.source.cells if cell.executed)
     frozen = bool(program.facts.frozen) and not thawed
     torch = any(name.split(".")[0] in _ON_TORCH for name in program.modules)
-    return Setting(notebook, _data(program), frozen, masks, resumes, torch, _epochs(program))
+    return NotebookContext(notebook, _data(program), frozen, masks, resumes, torch, _epochs(program))
 
 
 def _data(program: Program) -> str:

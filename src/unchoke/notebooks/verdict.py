@@ -13,8 +13,8 @@ from typing import Literal
 from unchoke.core.findings import Finding, rank
 from unchoke.core.units import format_bytes, format_count, format_seconds
 from unchoke.notebooks.cell_record import CellRun
-from unchoke.notebooks.cells import Reading
-from unchoke.notebooks.setting import Setting
+from unchoke.notebooks.cells import CellReading
+from unchoke.notebooks.setting import NotebookContext
 
 Word = Literal["keep", "segment", "eliminate", "optimise"]
 WORDS: tuple[Word, ...] = ("segment", "eliminate", "optimise", "keep")
@@ -69,9 +69,9 @@ def weigh(runs: Mapping[int, CellRun]) -> NotebookCosts:
 
 
 def judge(
-    cell: Reading,
+    cell: CellReading,
     findings: Sequence[Finding],
-    setting: Setting,
+    setting: NotebookContext,
     *,
     earlier: Mapping[str, int],
     run: CellRun | None = None,
@@ -93,7 +93,7 @@ def judge(
     )
 
 
-def _eliminated(cell: Reading, setting: Setting, run: CellRun | None) -> CellVerdict | None:
+def _eliminated(cell: CellReading, setting: NotebookContext, run: CellRun | None) -> CellVerdict | None:
     spent = f" ({format_seconds(run.figures.wall_s)} here)" if run is not None and run.figures.wall_s else ""
     if cell.only(*_SET_UP) and "installs packages" in cell.deeds:
         return CellVerdict("eliminate", f"packages are installed again at every run{spent}: put them into the environment once")
@@ -111,7 +111,9 @@ def _eliminated(cell: Reading, setting: Setting, run: CellRun | None) -> CellVer
     return None
 
 
-def _segmented(cell: Reading, findings: Sequence[Finding], setting: Setting, run: CellRun | None) -> CellVerdict | None:
+def _segmented(
+    cell: CellReading, findings: Sequence[Finding], setting: NotebookContext, run: CellRun | None
+) -> CellVerdict | None:
     spent_s = run.figures.wall_s if run is not None and run.status == "done" else None
     long = run is not None and (run.status == "timeout" or (spent_s or 0.0) >= LONG_S)
     codes = {finding.code for finding in findings}
@@ -131,14 +133,14 @@ def _segmented(cell: Reading, findings: Sequence[Finding], setting: Setting, run
     return None
 
 
-def _trains_long(cell: Reading, codes: set[str], setting: Setting) -> bool:
+def _trains_long(cell: CellReading, codes: set[str], setting: NotebookContext) -> bool:
     epochs = setting.epochs.get(cell.number)
     if codes & {"no-checkpoint", "frozen-recomputed"}:
         return True
     return not setting.resumes and (epochs is None or epochs >= _MANY_EPOCHS)
 
 
-def _training_reason(cell: Reading, codes: set[str], setting: Setting, run: CellRun | None) -> str:
+def _training_reason(cell: CellReading, codes: set[str], setting: NotebookContext, run: CellRun | None) -> str:
     epochs = setting.epochs.get(cell.number)
     what = f"{format_count(epochs, 'epoch')} in one cell" if epochs else "all epochs in one cell"
     if run is not None:
@@ -154,7 +156,7 @@ def _took(run: CellRun | None) -> str:
     return f"stopped at {format_seconds(run.figures.wall_s)}" if run.status == "timeout" else format_seconds(run.figures.wall_s)
 
 
-def _found(findings: Sequence[Finding], setting: Setting) -> CellVerdict | None:
+def _found(findings: Sequence[Finding], setting: NotebookContext) -> CellVerdict | None:
     if not findings:
         return None
     first = rank(list(findings))[0]
@@ -165,7 +167,7 @@ def _found(findings: Sequence[Finding], setting: Setting) -> CellVerdict | None:
     )
 
 
-def _repeated(cell: Reading, setting: Setting) -> CellVerdict | None:
+def _repeated(cell: CellReading, setting: NotebookContext) -> CellVerdict | None:
     """Work of every run that one run would do, beside what the cell is for."""
     if "installs packages" in cell.deeds:
         return CellVerdict("optimise", "installs packages at every run beside its work: put them into the environment once")
@@ -175,7 +177,7 @@ def _repeated(cell: Reading, setting: Setting) -> CellVerdict | None:
     return None
 
 
-def _filled(command: str, setting: Setting) -> str:
+def _filled(command: str, setting: NotebookContext) -> str:
     """The rule's command as it can be typed for this notebook."""
     words = command.split()
     if words[:2] == ["unchoke", "profile"]:
@@ -185,7 +187,7 @@ def _filled(command: str, setting: Setting) -> str:
     return f"{command} {_ON_SCENES[command]}" if command in _ON_SCENES else command.replace(" DATA", f" {setting.data}")
 
 
-def _costly(cell: Reading, setting: Setting, run: CellRun, costs: NotebookCosts) -> CellVerdict | None:
+def _costly(cell: CellReading, setting: NotebookContext, run: CellRun, costs: NotebookCosts) -> CellVerdict | None:
     """A cell without a known choke point that took most of the time or memory all the same."""
     figures = run.figures
     if run.status == "died":
@@ -206,7 +208,7 @@ def _costly(cell: Reading, setting: Setting, run: CellRun, costs: NotebookCosts)
     return None
 
 
-def is_light(cell: Reading, run: CellRun) -> bool:
+def is_light(cell: CellReading, run: CellRun) -> bool:
     """Whether it only imports or sets things, in the time and room that libraries take."""
     return cell.only(*_LIGHT) and (run.figures.wall_s or 0.0) < SHORT_S and (run.figures.rise_bytes or 0) < _LIBRARY_BYTES
 
@@ -230,7 +232,7 @@ def memory_words(run: CellRun) -> str:
     return f"takes {format_bytes(figures.rise_bytes or 0)} of memory (peak {format_bytes(figures.peak_rss_bytes or 0)}); {kept}"
 
 
-def _kept(cell: Reading, run: CellRun | None) -> CellVerdict:
+def _kept(cell: CellReading, run: CellRun | None) -> CellVerdict:
     if cell.problem:
         return CellVerdict("keep", f"not read: {cell.problem}")
     if run is not None and run.status == "failed":

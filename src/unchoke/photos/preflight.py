@@ -1,7 +1,7 @@
-"""What the files say about the data, once something has looked at them. Pure: samples and facts in, findings out.
+"""What is wrong with the files of the data. Pure: samples and the facts that were read of them in, findings out.
 
-The looking is done elsewhere; a fact carries a `problem` code when the file could not be used. Files that fail are quarantined
-later, so up to the failure rate they are warnings and beyond it errors.
+Files are read in `inspect_samples.py`; a fact carries a `problem` code when the file could not be used. Files that fail are
+quarantined later, so up to the failure rate they are warnings and beyond it errors.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class FileFacts:
 
 
 @dataclass(frozen=True)
-class Expect:
+class ImageExpectation:
     """What every image should be; None where anything goes."""
 
     width: int | None = None
@@ -69,7 +69,7 @@ class Expect:
     mode: str | None = None
 
 
-def parse_expect(text: str) -> Expect:
+def parse_expect(text: str) -> ImageExpectation:
     """``"600x450 rgb"``, ``"600x450"`` or ``"rgb"``."""
     width = height = mode = None
     for word in text.replace(",", " ").lower().split():
@@ -81,7 +81,7 @@ def parse_expect(text: str) -> Expect:
             raise _bad_expect(text, word)
     if width is None and mode is None:
         raise _bad_expect(text, text)
-    return Expect(width, height, mode)
+    return ImageExpectation(width, height, mode)
 
 
 def _bad_expect(text: str, word: str) -> UsageError:
@@ -96,7 +96,7 @@ def diagnose_files(
     samples: Samples,
     facts: Sequence[FileFacts] | pd.DataFrame,
     *,
-    expect: Expect | None = None,
+    expect: ImageExpectation | None = None,
     failure_rate: float = FAILURE_RATE,
 ) -> list[Finding]:
     """Every problem of the files: `facts` has one entry (or row) per sample, in the samples' order."""
@@ -164,7 +164,7 @@ def _wrong_extensions(frame: pd.DataFrame) -> list[Finding]:
     ]
 
 
-def _unexpected(sound: pd.DataFrame, expect: Expect) -> list[Finding]:
+def _unexpected(sound: pd.DataFrame, expect: ImageExpectation) -> list[Finding]:
     findings = []
     if expect.width is not None:
         rows = sound[(sound["width"] != expect.width) | (sound["height"] != expect.height)]

@@ -29,7 +29,7 @@ class FreeRoom:
 
 
 @dataclass(frozen=True)
-class Need:
+class ResourceNeed:
     """What a run will take. Features stay on disk and are mapped, so memory hardly grows with the number of images.
 
     The memory figures were measured with the default encoder (docs/claims.md); most of it goes into converting the network.
@@ -40,10 +40,10 @@ class Need:
     descriptors: int = _LEAST_DESCRIPTORS
 
 
-def estimate_need(num_samples: int, *, num_views: int, default_encoder: bool) -> Need:
+def estimate_need(num_samples: int, *, num_views: int, default_encoder: bool) -> ResourceNeed:
     """Float16 features for every view, the engine's file, and a little for each sample's records."""
     dim = _DEFAULT_DIM if default_encoder else _WIDEST_DIM
-    return Need(
+    return ResourceNeed(
         disk_bytes=num_samples * (num_views * dim * 2 + _RECORD_BYTES_PER_SAMPLE) + _ENGINE_BYTES,
         memory_bytes=_PROCESS_BYTES + num_samples * _MEMORY_BYTES_PER_SAMPLE,
     )
@@ -54,7 +54,7 @@ def measure_room(folder: Path) -> FreeRoom:
     return FreeRoom(disk_free_bytes(folder.resolve()), machine_memory()[1], descriptor_limits()[0] or _NO_LIMIT)
 
 
-def diagnose_room(room: FreeRoom, need: Need, folder: Path) -> list[Finding]:
+def diagnose_room(room: FreeRoom, need: ResourceNeed, folder: Path) -> list[Finding]:
     """An error for a disk that cannot hold the result; warnings where it will be tight."""
     findings = []
     if room.disk_bytes < need.disk_bytes:

@@ -1,4 +1,5 @@
-"""Records rendered: plain text and JSON lines for the console, one self-contained HTML page for a run.
+"""Records rendered: plain text and JSON for the console, one self-contained HTML page for a run, and pages of traces.
 
-Nothing here computes results: in come plain values, out comes text.
+In come plain values, such as a `RunRecord`; out comes text. `console.py` prints, `text.py` and `json.py` render for it, `html.py`
+makes the page of a run, `trace/` reads and shows traces of torch.profiler. Nothing here trains or scores.
 """

@@ -1,7 +1,8 @@
 """Values to strict JSON, events to lines and back, and a run's `record.json` to and from disk.
 
-In comes whatever a flow gathered: dataclasses, paths, numpy scalars and arrays, datetimes, NaN. Out comes what every JSON parser
-reads: text, numbers, booleans, null, lists and objects. What has no JSON form (a function, an open file) is refused, not guessed.
+In comes whatever a command gathered: dataclasses, paths, numpy scalars and arrays, datetimes, NaN. Out comes what every JSON
+parser reads: text, numbers, booleans, null, lists and objects. What has no JSON form (a function, an open file) is refused, not
+guessed.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ def stage_seconds(timings: Mapping[str, float]) -> list[tuple[str, float]]:
 
 
 @dataclass(frozen=True)
-class Confused:
+class ConfusedPair:
     """`count` samples of class `truth` were called `predicted`: `share` of all samples of that class."""
 
     truth: str
@@ -149,13 +149,13 @@ class Confused:
     share: float
 
 
-def confused_pairs(matrix: Sequence[Sequence[int]], names: Sequence[str], *, limit: int = 12) -> list[Confused]:
+def confused_pairs(matrix: Sequence[Sequence[int]], names: Sequence[str], *, limit: int = 12) -> list[ConfusedPair]:
     """The most frequent confusions, largest first."""
     pairs = []
     for truth, row in enumerate(matrix):
         total = sum(row)
         for predicted, count in enumerate(row):
             if predicted != truth and count > 0:
-                pairs.append(Confused(names[truth], names[predicted], count, count / total))
+                pairs.append(ConfusedPair(names[truth], names[predicted], count, count / total))
     pairs.sort(key=lambda pair: (-pair.count, -pair.share, pair.truth, pair.predicted))
     return pairs[:limit]

@@ -77,7 +77,7 @@ _FELT_SHARE = 0.001
 """Stages that only some machines have are left out where they took next to nothing."""
 
 
-class TimedPart(NamedTuple):
+class StageTime(NamedTuple):
     """One stage: what it is called, what it means, and how much went to it. `calls` is None where nobody counted."""
 
     stage: str
@@ -88,7 +88,7 @@ class TimedPart(NamedTuple):
     calls: int | None
 
 
-def stages(record: RunRecord, work: str = "train") -> list[TimedPart]:
+def stages(record: RunRecord, work: str = "train") -> list[StageTime]:
     """What the time of one piece of work went to, in its own thread; for training also what came before and after the loop."""
     held = [*record.timeline[work].stages] if work in record.timeline else []
     if work == "train" and any(row.seconds > 0 for row in held):
@@ -96,7 +96,7 @@ def stages(record: RunRecord, work: str = "train") -> list[TimedPart]:
     return _parts(held)
 
 
-def loading(record: RunRecord, work: str = "train") -> list[TimedPart]:
+def loading(record: RunRecord, work: str = "train") -> list[StageTime]:
     """What readers did for it meanwhile, summed over their threads."""
     return _parts(record.timeline[work].loading) if work in record.timeline else []
 
@@ -108,10 +108,10 @@ def _around(record: RunRecord, inside_s: float) -> list[StageRow]:
     return [StageRow("planning memory", planning_s, 0.0, 0), StageRow("begin and end", rest_s, 0.0, 0)]
 
 
-def _parts(rows: Sequence[StageRow]) -> list[TimedPart]:
+def _parts(rows: Sequence[StageRow]) -> list[StageTime]:
     held = [row for row in rows if row.seconds > 0]
     total_s = sum(row.seconds for row in held)
-    found = [TimedPart(row.stage, *_words(row.stage), row.seconds, row.seconds / total_s, row.calls or None) for row in held]
+    found = [StageTime(row.stage, *_words(row.stage), row.seconds, row.seconds / total_s, row.calls or None) for row in held]
     return [part for part in found if part.stage not in _IF_FELT or part.share >= _FELT_SHARE]
 
 
@@ -139,7 +139,7 @@ def _render_work(record: RunRecord, work: str) -> str:
     return "\n\n".join(tables)
 
 
-def _table(title: str, parts: Sequence[TimedPart]) -> str:
+def _table(title: str, parts: Sequence[StageTime]) -> str:
     rows = [
         (part.label, f"{part.share * 100:.1f} %", _short(part.seconds), "" if part.calls is None else f"{part.calls:,}")
         for part in parts
@@ -184,7 +184,7 @@ def _picture_of(record: RunRecord, work: str) -> Model | None:
     }
 
 
-def _bar(parts: Sequence[TimedPart]) -> Model:
+def _bar(parts: Sequence[StageTime]) -> Model:
     coloured = [(part, _COLOURS.get(part.stage, _REST)) for part in parts]
     drawn = [(f"{part.label}: {_short(part.seconds)}, {part.share * 100:.0f} %", part.share, css) for part, css in coloured]
     rows = [

@@ -25,7 +25,7 @@ _ONE_TILE = "1×(1×1)"
 _WORTH_SAYING = 0.005
 
 
-class Spent(NamedTuple):
+class TimeShare(NamedTuple):
     """Seconds of training that went to one thing, and their share of all."""
 
     what: str
@@ -173,7 +173,7 @@ def _out_of_memory(training: TrainingRecord) -> str:
     return f"{format_count(int(times), 'time')}: what did not fit was halved and run again, same samples{after}"
 
 
-def seconds(record: RunRecord) -> list[Spent]:
+def seconds(record: RunRecord) -> list[TimeShare]:
     """What the time of training went to. Preparing data happens inside the steps and is taken off them."""
     known = {name: value for name, value in (record.training.seconds if record.training else {}).items() if value >= 0}
     if not known:
@@ -188,7 +188,7 @@ def seconds(record: RunRecord) -> list[Spent]:
     }
     named["beginning and ending"] = max(0.0, record.timings.get("train", 0.0) - sum(named.values()))
     total = sum(named.values())
-    return [Spent(what, value, value / total) for what, value in named.items() if value > 0]
+    return [TimeShare(what, value, value / total) for what, value in named.items() if value > 0]
 
 
 def shares_text(record: RunRecord) -> str:

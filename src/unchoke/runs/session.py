@@ -1,4 +1,4 @@
-"""What every flow works with: the workspace it owns, the settings in force, the machine's policy, clocks, and someone to tell."""
+"""What every command works with: the workspace it owns, the settings in force, the machine's policy, clocks and events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from unchoke.core.events import Chosen, Note, OnEvent, StageDone, StageStarted
 from unchoke.core.remembered import remember, resolve_settings
 from unchoke.core.settings import Settings
 from unchoke.core.timeline import Timeline
-from unchoke.core.tuned import Tuned, load_verdicts, model_name
+from unchoke.core.tuned import TuningVerdicts, load_verdicts, model_name
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace
 from unchoke.machine.memory.memory_watch import MemoryWatch
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from unchoke.machine.policy import Policy
 
 
-class Crew(Protocol):
+class LaunchGroup(Protocol):
     """The processes that a launcher started around one command, this one among them."""
 
     @property
@@ -51,7 +51,7 @@ class Session:
     choices: list[Choice] = field(default_factory=list)
     timelines: dict[str, Timeline] = field(default_factory=dict)
     """What the stages of `timers` were made of, for those that have clocks inside."""
-    part: Crew | None = None
+    part: LaunchGroup | None = None
     """This process's part among several that a launcher started; None when it was started alone."""
     profiler: LoopProfiler | None = None
     """What records the training that runs now, where that is wanted."""
@@ -72,14 +72,14 @@ class Session:
         return choose_policy(self.machine, overrides={"device": settings.device, "workers": settings.workers})
 
     @cached_property
-    def tuned(self) -> Tuned:
+    def tuned(self) -> TuningVerdicts:
         """What `unchoke tune` keeps for this model here; nothing, with a word, where it was found under other circumstances."""
         found = load_verdicts(self.workspace, self.settings) if self.heeds_tuned else None
         if found is None:
-            return Tuned(model_name(self.settings))
+            return TuningVerdicts(model_name(self.settings))
         if changed := found.outdated(self.found_on, self.settings.data):
             self.warn(f"what was tuned on {found.date} is not used: {changed}. `unchoke tune` tries it again")
-            return Tuned(found.model)
+            return TuningVerdicts(found.model)
         return found
 
     @property
@@ -121,7 +121,7 @@ def open_session(
     out: Path | str | None,
     on_event: OnEvent | None,
     remembering: bool = True,
-    part: Crew | None = None,
+    part: LaunchGroup | None = None,
 ) -> Iterator[Session]:
     """Own the workspace and settle the settings."""
     workspace = Workspace(Path(out) if out is not None else DEFAULT_ROOT)

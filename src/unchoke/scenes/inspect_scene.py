@@ -1,7 +1,7 @@
 """A scene's files opened once: which bands there are, on which grid the scene lies, and whether its label fits.
 
 In: a `Scene` from a scan. Out: `SceneFacts`, from which any worker can read pixels. Only headers are read. A scene that cannot be
-used raises a `SceneError` that names the file to blame; other scenes are none of its business.
+used raises a `SceneError` that names the file to blame; other scenes are not looked at.
 """
 
 from __future__ import annotations

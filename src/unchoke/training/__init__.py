@@ -1,5 +1,6 @@
-"""The trainable part: heads on cached features, trained many at a time, scored, calibrated and saved.
+"""The part that trains: heads on cached features, or a network from a cut on, trained, scored and recorded.
 
-`data` says what comes in, `loop.train_heads` trains, `trained.TrainedHead` predicts, `metrics.score` judges,
-`checkpoints` keeps. Nothing here reads images or knows how the features were made.
+In come samples and their features, activations or pixels; out come weights, scores and the record of a run. `problem.py` says
+what is learnt, `inputs.py` what is read, `run_training.py:run_training` trains and judges, `build_record.py` writes the record.
+Trainers are in `heads/` and `network/`, metrics in `scoring/`. How features are made is decided in `features`.
 """

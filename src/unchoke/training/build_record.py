@@ -1,4 +1,4 @@
-"""How the record of a run is made, of photos and of masks alike, and entered.
+"""Builds the record of a run, of photos or of masks, and enters it in the database.
 
 In: what a run was made from and what came out. Out: `record.json`, `report.html` and rows of `experiments.db`. A run is done
 when its row says so, and that is written last.
@@ -41,8 +41,8 @@ from unchoke.reports.json import save_record, to_jsonable
 from unchoke.runs.experiment_store import Artefact, ExperimentStore, MemoryRow, MetricRow, RunRow
 from unchoke.runs.own_chokes import diagnose_run
 from unchoke.runs.session import Session
-from unchoke.training.problem import Learnable, summarise
-from unchoke.training.scoring.judge import Judged, Outputs, scatter, worst_mistakes
+from unchoke.training.problem import LearningTask, summarise
+from unchoke.training.scoring.judge import Outputs, ScoredOutputs, scatter, worst_mistakes
 
 _CREDITED = ("torch", "torchvision", "timm", "numpy", "openvino", "segmentation-models-pytorch", "rasterio")
 _FILES = ("checkpoints/best_head.pt", "checkpoints/last.pt", "history.json", "predictions.csv", "record.json", "report.html")
@@ -65,10 +65,10 @@ class EncoderUse:
 
 
 @dataclass(frozen=True)
-class Material:
-    """What a run is made from."""
+class RunMaterial:
+    """What a run of photos is made from: what is learnt, with which network, and what was found about the data."""
 
-    learnable: Learnable
+    learnable: LearningTask
     encoder: EncoderUse
     findings: list[Finding]
     quarantined: list[QuarantineRow]
@@ -76,7 +76,7 @@ class Material:
 
 
 @dataclass(frozen=True, eq=False)
-class Trained:
+class TrainingOutcome:
     """What a training gives the record: outputs for val and test, what it was steered by, its curve, and its configurations.
 
     `about` holds further facts by name (the memory plan, what steps cost); `save` writes the weights and what prediction needs.
@@ -91,7 +91,7 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Origin:
+class RunOrigin:
     """What a record says its run was made from, be it photos or patches of scenes; `num_run` of them were encoded just now."""
 
     task: TaskRecord
@@ -102,7 +102,7 @@ class Origin:
     num_run: int = 0
 
     @classmethod
-    def of_photos(cls, material: Material, *, source: str) -> Origin:
+    def of_photos(cls, material: RunMaterial, *, source: str) -> RunOrigin:
         problem, use = material.learnable.problem, material.encoder
         encoder = {
             **use.spec.to_dict(),
@@ -134,7 +134,7 @@ class Judgement:
     notes: list[str] = field(default_factory=list)
 
     @classmethod
-    def of_photos(cls, judged: Judged, material: Material) -> Judgement:
+    def of_photos(cls, judged: ScoredOutputs, material: RunMaterial) -> Judgement:
         problem, test = material.learnable.problem, judged.scores.get("test")
         return cls(
             {split: scores.values for split, scores in judged.scores.items()},
@@ -150,8 +150,8 @@ class Judgement:
 def build_record(
     session: Session,
     run: RunRow,
-    origin: Origin,
-    trained: Trained,
+    origin: RunOrigin,
+    trained: TrainingOutcome,
     judgement: Judgement,
     *,
     planned_bytes: int | None = None,

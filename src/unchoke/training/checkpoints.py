@@ -80,7 +80,7 @@ State = dict[str, torch.Tensor]
 
 
 @dataclass
-class Standing:
+class TrainingProgress:
     """How far a training is: `step` steps of `epoch` are behind us. `curve` has one row for each finished epoch."""
 
     epoch: int = 0
@@ -109,7 +109,7 @@ class Snapshots:
         self._on_event = on_event
         self._held: tuple[int, State] | None = None
 
-    def save(self, standing: Standing, pieces: Mapping[str, Any]) -> None:
+    def save(self, standing: TrainingProgress, pieces: Mapping[str, Any]) -> None:
         """Write the best weights if they are not yet written, then `last.pt`, then remove best weights it no longer names."""
         if self._folder is None:
             return
@@ -121,22 +121,22 @@ class Snapshots:
             if name != self._best_name(standing.best_epoch):
                 (self._folder / name).unlink(missing_ok=True)
 
-    def load(self) -> tuple[Standing, dict[str, Any] | None]:
+    def load(self) -> tuple[TrainingProgress, dict[str, Any] | None]:
         """The saved standing and pieces, or a fresh standing and None."""
         if self._folder is None or not (self._folder / "last.pt").exists():
-            return Standing(), None
+            return TrainingProgress(), None
         try:
             content = load_checkpoint(self._folder / "last.pt")
         except DataError as error:
             self._on_event(Note(f"last.pt cannot be read ({error.why}): starting anew", "warning"))
-            return Standing(), None
+            return TrainingProgress(), None
         if content.get("digest") != self._digest or content.get("format") != SNAPSHOT_FORMAT:
             self._on_event(Note("last.pt belongs to another training (other data, splits or settings): starting anew"))
-            return Standing(), None
-        standing = Standing(**content["standing"])
+            return TrainingProgress(), None
+        standing = TrainingProgress(**content["standing"])
         if standing.best_epoch and not (self._folder / self._best_name(standing.best_epoch)).exists():
             self._on_event(Note("the best weights so far are gone: starting anew", "warning"))
-            return Standing(), None
+            return TrainingProgress(), None
         return standing, content["pieces"]
 
     def hold_best(self, epoch: int, state: State) -> None:

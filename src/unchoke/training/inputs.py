@@ -27,7 +27,7 @@ from unchoke.training.network.network_trainer import NetworkTrainer
 from unchoke.training.network.photo_blueprint import StoredActivations
 from unchoke.training.network.photo_subject import PhotoSubject
 from unchoke.training.network.prepare_pixels import plan_pixels, prepare_pixels
-from unchoke.training.problem import Learnable
+from unchoke.training.problem import LearningTask
 from unchoke.training.run_training import Trainer
 
 
@@ -38,7 +38,7 @@ class Inputs:
     present: NDArray[np.bool_]
     failed: dict[str, str]
     encoder: EncoderUse
-    trainer: Callable[[Learnable], Trainer]
+    trainer: Callable[[LearningTask], Trainer]
 
 
 def trains_network(settings: Settings) -> bool:

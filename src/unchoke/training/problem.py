@@ -1,4 +1,4 @@
-"""Samples become something to learn: targets and inputs as numbers, splits as positions, a summary for the record."""
+"""From samples to a problem: targets and inputs as numbers, splits as positions, a summary for the record."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPLITS = ("train", "val", "test")
 
 
 @dataclass(frozen=True)
-class Learnable:
+class LearningTask:
     """The problem, the table rows it came from (same order), and a digest of everything in it, contents included.
 
     `inputs` is (N, E): what the network is given beside the picture, in the table's own units, in the order of `input_names`.
@@ -32,7 +32,7 @@ class Learnable:
     input_names: tuple[str, ...] = ()
 
 
-def build_problem(samples: Samples, contents: pd.Series[str], kept: NDArray[np.bool_]) -> Learnable:
+def build_problem(samples: Samples, contents: pd.Series[str], kept: NDArray[np.bool_]) -> LearningTask:
     """Only `kept` samples, in the order of the store."""
     frame = samples.frame[kept].reset_index(drop=True)
     task = samples.task
@@ -45,7 +45,7 @@ def build_problem(samples: Samples, contents: pd.Series[str], kept: NDArray[np.b
     sample_ids = frame["sample_id"].tolist()
     problem = Problem(task.kind, task.names, targets, splits, sample_ids)
     inputs = frame[list(samples.input_columns)].to_numpy(dtype=np.float32, copy=True) if samples.inputs else None
-    return Learnable(problem, frame, _key(problem, contents[kept], inputs, samples.inputs), inputs, samples.inputs)
+    return LearningTask(problem, frame, _key(problem, contents[kept], inputs, samples.inputs), inputs, samples.inputs)
 
 
 def _key(problem: Problem, contents: pd.Series[str], inputs: NDArray[np.float32] | None, names: tuple[str, ...]) -> str:
@@ -65,7 +65,7 @@ def _refuse_untrainable(kind: str, targets: NDArray[Any], splits: dict[str, NDAr
         )
 
 
-def summarise(learnable: Learnable, *, source: str, num_quarantined: int) -> DataRecord:
+def summarise(learnable: LearningTask, *, source: str, num_quarantined: int) -> DataRecord:
     """What the record says of the data."""
     frame, problem = learnable.frame, learnable.problem
     summary = DataRecord(

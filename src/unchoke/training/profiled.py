@@ -23,7 +23,7 @@ _RANKED_BY = ("self_cpu_s", "self_device_s", "self_cpu_bytes", "self_device_byte
 
 
 @dataclass
-class ProfileRecord:
+class ProfileSummary:
     """`record` is filled when the training is over: None where nothing was profiled."""
 
     record: dict[str, Any] | None = None
@@ -34,9 +34,9 @@ class ProfileRecord:
 
 
 @contextmanager
-def profiled_if_asked(session: Session, name: str) -> Iterator[ProfileRecord]:
+def profiled_if_asked(session: Session, name: str) -> Iterator[ProfileSummary]:
     """With `--profile`, record the first steps of the training inside."""
-    found = ProfileRecord()
+    found = ProfileSummary()
     if not session.settings.profile:
         yield found
         return

@@ -1,4 +1,4 @@
-"""From something to train on to a recorded run: train, judge, write everything down.
+"""From data that is ready to a recorded run: train, judge, save and record.
 
 In: a session, what the run is made from, and a `Trainer` (heads on cached features, or a network). Out: the run's record. The
 run's key is a digest of data, features and training settings: the same key goes on with the same run, or finds it done.
@@ -20,9 +20,9 @@ from unchoke.features.recipe import TWICE
 from unchoke.reports.json import load_record
 from unchoke.runs.experiment_store import ExperimentStore, RunRow
 from unchoke.runs.session import Session
-from unchoke.training.build_record import Judgement, Material, Origin, Trained, as_typed, build_record, enter_run
+from unchoke.training.build_record import Judgement, RunMaterial, RunOrigin, TrainingOutcome, as_typed, build_record, enter_run
 from unchoke.training.profiled import profiled_if_asked, tell_if_done
-from unchoke.training.scoring.judge import Judged, judge, predictions_table
+from unchoke.training.scoring.judge import ScoredOutputs, judge, predictions_table
 
 
 class Trainer(Protocol):
@@ -33,12 +33,12 @@ class Trainer(Protocol):
     weights: tuple[float, ...] | None
     """Of the targets, where some were declared: the score is weighted by them."""
 
-    def train(self, folder: Path) -> Trained:
+    def train(self, folder: Path) -> TrainingOutcome:
         """Train (or go on with) the run in `folder`."""
         ...
 
 
-def run_training(session: Session, material: Material, trainer: Trainer, *, planned_bytes: int) -> tuple[RunRecord, bool]:
+def run_training(session: Session, material: RunMaterial, trainer: Trainer, *, planned_bytes: int) -> tuple[RunRecord, bool]:
     """Train, judge and record; return the record, and whether it was there already."""
     problem = material.learnable.problem
 
@@ -49,7 +49,7 @@ def run_training(session: Session, material: Material, trainer: Trainer, *, plan
             judged = judge(trained.outputs, problem, seed=session.settings.seed, weights=trainer.weights)
         trained.save(folder / "checkpoints" / "best_head.pt", _extra(material, judged))
         with session.stage("report"):
-            origin, judgement = Origin.of_photos(material, source=session.settings.data), Judgement.of_photos(judged, material)
+            origin, judgement = RunOrigin.of_photos(material, source=session.settings.data), Judgement.of_photos(judged, material)
             record = build_record(session, run, origin, trained, judgement, planned_bytes=planned_bytes, **profiled.about())
             _save_files(folder, material, trained, judged)
         return record
@@ -102,7 +102,7 @@ def record_run(
         return record, False
 
 
-def _extra(material: Material, judged: Judged) -> dict[str, Any]:
+def _extra(material: RunMaterial, judged: ScoredOutputs) -> dict[str, Any]:
     """What prediction needs beside the weights: how to make their input, and their calibration."""
     encoder = material.encoder
     return {
@@ -117,7 +117,7 @@ def _extra(material: Material, judged: Judged) -> dict[str, Any]:
     }
 
 
-def _save_files(folder: Path, material: Material, trained: Trained, judged: Judged) -> None:
+def _save_files(folder: Path, material: RunMaterial, trained: TrainingOutcome, judged: ScoredOutputs) -> None:
     """Everything but `record.json`, which is written last."""
     table = predictions_table(judged, material.learnable.problem, material.learnable.frame)
     text = table.to_csv(index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)  # a bare "\r" would end a row

@@ -247,7 +247,7 @@ class Workload(Protocol[W]):
         ...
 
 
-class AttemptApart(Protocol[W]):
+class SeparateAttempt(Protocol[W]):
     """The same as `attempt`, in another process that is ended when the time is over."""
 
     def __call__(self, now: W, trick: W, *, timed: str, budget_s: float) -> Attempt: ...

@@ -32,7 +32,7 @@ from unchoke.training.network.photo_blueprint import PhotoBlueprint, SourceSpec
 from unchoke.training.network.photo_subject import network_spec, targets_of
 from unchoke.training.network.prepare_pixels import StoredPixels, choose_cache, plan_pixels
 from unchoke.training.network.training_job import TrainingJob
-from unchoke.training.problem import Learnable, build_problem
+from unchoke.training.problem import LearningTask, build_problem
 from unchoke.training.scoring.selection import choose_metric
 from unchoke.tuning.switches import Circumstances
 from unchoke.tuning.tune_training import photos_of
@@ -46,7 +46,7 @@ PICTURES = 96
 class Sample:
     """What a run would learn from all the data, and the few pictures it is rehearsed on."""
 
-    learnable: Learnable
+    learnable: LearningTask
     pictures: list[Picture]
     num_unreadable: int
 
@@ -99,7 +99,7 @@ def take_sample(session: Session, *, num: int = PICTURES) -> Sample:
     return Sample(learnable, pictures, num_unreadable)
 
 
-def _readable(learnable: Learnable, num: int) -> tuple[list[Picture], int]:
+def _readable(learnable: LearningTask, num: int) -> tuple[list[Picture], int]:
     """Up to `num` pictures of the train split that decode, and how many on the way did not."""
     frame = learnable.frame.iloc[learnable.problem.positions("train")]
     named = sorted(zip(frame["sample_id"], frame["path"], strict=True), key=lambda one: hash_int("sample", one[0]))

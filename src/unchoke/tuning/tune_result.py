@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unchoke.core.tuned import Tuned, Verdict
+from unchoke.core.tuned import TuningVerdicts, Verdict
 from unchoke.core.units import format_count, format_seconds
 from unchoke.reports.layout import columns, wrap
 from unchoke.reports.text import format_value
@@ -45,7 +45,7 @@ class LoadingCost:
 
     @property
     def recovered_share(self) -> float | None:
-        """How much of the head-room was recovered; None where there was none worth speaking of, or nobody looked."""
+        """How much of the head-room was recovered; None where there was hardly any, or where it was not measured."""
         if not self.matters or self.after_s is None or self.free_after_s is None:
             return None
         left_s = max(0.0, self.after_s - self.free_after_s)
@@ -87,7 +87,7 @@ class TunedPart:
 class TuneResult:
     """`tuned` is what stands in `unchoke.toml` now; `notes` is what a reader should know beside it."""
 
-    tuned: Tuned
+    tuned: TuningVerdicts
     """What stands in `unchoke.toml` now."""
     parts: list[TunedPart]
     """What was tried, for the frozen part and the trained one."""

@@ -26,7 +26,7 @@ from unchoke.core.units import format_count, format_seconds
 from unchoke.machine.backend import empty_cache, keep_freed_memory, rounding_of, torch_device, torch_dtype, unshortened
 from unchoke.machine.memory.probe import StepCost, probe
 from unchoke.machine.policy import LONG, SHORT
-from unchoke.training.network.loop_config import LoopConfig, Where
+from unchoke.training.network.loop_config import LoopConfig, LoopContext
 from unchoke.training.network.photo_blueprint import PhotoBlueprint
 from unchoke.training.network.prepare_pixels import StoredPixels
 from unchoke.training.network.sources import InputSource
@@ -202,7 +202,7 @@ class TrainWork:
 
     def _bout(self, setup: TrainSetup, source: InputSource) -> Bout:
         job = self.job
-        where = Where(self._device, None, ignore, setup.workers, setup.pin_memory)
+        where = LoopContext(self._device, None, ignore, setup.workers, setup.pin_memory)
         network, loop = copy.deepcopy(self._network), setup.loop(job.loop, self.batch_size)
         return Bout(
             network, source, job.problem, self._objective, loop, metric=job.metric, where=where, inputs=self._photos.inputs
@@ -267,7 +267,7 @@ class AttemptTask:
 
 @dataclass(frozen=True)
 class AttemptAnswer(StepCost):
-    """What it found, in the form in which such processes answer."""
+    """What the other process found."""
 
     attempt: Attempt = field(default_factory=lambda: Attempt(_UNKNOWN))
 

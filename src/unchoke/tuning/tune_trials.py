@@ -23,9 +23,9 @@ from unchoke.tuning.compare import (
     MIN_PAIRS,
     NO_TIME,
     Attempt,
-    AttemptApart,
     Deadline,
     S,
+    SeparateAttempt,
     Setup,
     Speedup,
     W,
@@ -49,8 +49,8 @@ _LOOK_SHARE = 0.2
 
 
 @dataclass(frozen=True)
-class Ending(Generic[S]):
-    """What came of it: the way before, the way that won, every verdict in order, and the last comparison of the two."""
+class TrialsOutcome(Generic[S]):
+    """The result of a round: the way before, the way that won, every verdict in order, and the last comparison of the two."""
 
     before: S
     after: S
@@ -83,7 +83,7 @@ class Trials(Generic[S]):
         on_event: OnEvent,
         num_samples: int = 0,
         reserve_s: float = 0.0,
-        apart: AttemptApart[S] | None = None,
+        apart: SeparateAttempt[S] | None = None,
     ) -> None:
         self._work, self._before, self._current = work, before, before
         self._run_apart = apart or self._attempt
@@ -94,7 +94,7 @@ class Trials(Generic[S]):
         self._apart: set[str] = set()
         self._shows: set[str] = set()
 
-    def run(self, switches: Sequence[Switch], *, earlier: Sequence[Verdict] = ()) -> Ending[S]:
+    def run(self, switches: Sequence[Switch], *, earlier: Sequence[Verdict] = ()) -> TrialsOutcome[S]:
         """Try everything there is time for; `earlier` verdicts still hold."""
         open_ones = {switch.name for switch in switches if not switch.why_not}
         for verdict in (one for one in earlier if one.switch in open_ones):
@@ -178,17 +178,17 @@ class Trials(Generic[S]):
             return replace(verdict, reason=unpaid)
         return replace(verdict, verdict="kept", reason=f"{compared.text} as fast; {likeness.text}", worth_from=worth_from)
 
-    def _conclude(self) -> Ending[S]:
+    def _conclude(self) -> TrialsOutcome[S]:
         """The winner against the beginning, once more and as a whole; without a gain everything stays as it was.
 
         What was held against the beginning already, alone, needs no second look; what does not show in training is left out.
         """
         kept = {one.switch for one in self._verdicts if one.verdict == "kept"} & self._shows
         if not kept:
-            return Ending(self._before, self._current, self._verdicts)
+            return TrialsOutcome(self._before, self._current, self._verdicts)
         proven, compared = self._proven or (self._before, None)
         if proven == self._current:
-            return Ending(self._before, self._current, self._verdicts, compared)
+            return TrialsOutcome(self._before, self._current, self._verdicts, compared)
         failed: list[str] = []
         with _saying_why(failed):
             run = self._run_apart if kept & self._apart else self._attempt
@@ -202,9 +202,9 @@ class Trials(Generic[S]):
         if found.compared.low <= 1:
             why = f"dropped: together they are not faster than before: {found.compared.text}"
             return self._back_to(self._before, kept, why, found.compared)
-        return Ending(self._before, self._current, self._verdicts, found.compared)
+        return TrialsOutcome(self._before, self._current, self._verdicts, found.compared)
 
-    def _back_to(self, setup: S, kept: set[str], why: str, whole: Speedup | None) -> Ending[S]:
+    def _back_to(self, setup: S, kept: set[str], why: str, whole: Speedup | None) -> TrialsOutcome[S]:
         """Refuse what was kept on the way from `setup` to here."""
         gone = {name for name in kept if getattr(setup, name) != getattr(self._current, name)}
         verdicts = [
@@ -213,7 +213,7 @@ class Trials(Generic[S]):
         ]
         for name in gone:
             self._current = self._current.changed(name, getattr(setup, name))
-        return Ending(self._before, self._current, verdicts, whole)
+        return TrialsOutcome(self._before, self._current, verdicts, whole)
 
 
 @contextmanager
@@ -268,7 +268,7 @@ def tune_part(
     plain: S,
     switches: Callable[[S], list[Switch]],
     *,
-    apart: AttemptApart[S] | None = None,
+    apart: SeparateAttempt[S] | None = None,
 ) -> tuple[TunedPart, dict[str, Verdict]]:
     """Tune one kind of work. `switches` gives what is worth trying, once the size of a piece is known."""
     started_s = time.monotonic()

@@ -13,7 +13,7 @@ from unchoke.commands.budget import BudgetResult, budget
 from unchoke.core.errors import MachineError, UsageError
 from unchoke.core.events import Chosen, Event, Progress, ignore
 from unchoke.core.units import parse_bytes
-from unchoke.machine.memory.memory_plan import MemoryRequest, Probes, Room, choose_plan
+from unchoke.machine.memory.memory_plan import MemoryRequest, MemoryRoom, Probes, choose_plan
 from unchoke.machine.memory.probe import ProbeResult, StepCost
 
 MB, GB = 10**6, 10**9
@@ -40,7 +40,7 @@ def result() -> BudgetResult:
     train = probed(GB, 100 * MB, {1: 0.1, 4: 0.2, 8: 0.5})
     evaluation = probed(GB, 10 * MB, {1: 0.1, 4: 0.2, 16: 0.4})
     probes = Probes(train, (), evaluation)
-    plan = choose_plan(probes, Room(3 * GB), MemoryRequest(batch=17), num_samples=17)
+    plan = choose_plan(probes, MemoryRoom(3 * GB), MemoryRequest(batch=17), num_samples=17)
     return BudgetResult(ABOUT, plan, {"train": 17, "evaluation": 176}, benchmark=True)
 
 

@@ -17,7 +17,7 @@ from unchoke.commands.fit import extract
 from unchoke.core.errors import UsageError
 from unchoke.core.events import Event, Note, StageStarted, ignore
 from unchoke.core.settings import Settings
-from unchoke.core.tuned import Tuned, Verdict, load_verdicts, model_name, save_verdicts
+from unchoke.core.tuned import TuningVerdicts, Verdict, load_verdicts, model_name, save_verdicts
 from unchoke.core.workspace import Workspace
 from unchoke.features.prepare_engine import Picture
 from unchoke.machine.memory.memory_watch import MemoryWatch
@@ -73,7 +73,7 @@ def test_what_there_was_no_time_for_is_tried_next_time_and_then_it_is_done(
     result, _, out = tuned
     workspace = Workspace(Path(shutil.copytree(out, tmp_path / "out")))
     refused = {name: Verdict(name, "refused", "not faster", 1, 2, 0.9, (0.8, 1.0)) for name in result.tuned.verdicts}
-    save_verdicts(workspace, Tuned(result.tuned.model, result.tuned.data, "2026-01-01", result.tuned.found_on, refused))
+    save_verdicts(workspace, TuningVerdicts(result.tuned.model, result.tuned.data, "2026-01-01", result.tuned.found_on, refused))
     again = unchoke.tune(out=workspace.root, on_event=ignore, weights=str(tiny_weights), **SMALL)
     assert again.already_done
     assert "tuned already, on 2026-01-01; --again" in again.to_text()
@@ -128,7 +128,7 @@ def session_with(kept: Mapping[str, Any], folder: Path, heard: list[Event], *, f
         for name, value in kept.items()
     }
     found_on = {**session.found_on, **({"torch": found_with} if found_with else {})}
-    save_verdicts(session.workspace, Tuned(model_name(settings), settings.data, "2026-11-15", found_on, verdicts))
+    save_verdicts(session.workspace, TuningVerdicts(model_name(settings), settings.data, "2026-11-15", found_on, verdicts))
     return session
 
 
@@ -166,7 +166,7 @@ def test_extraction_uses_what_was_kept_and_keeps_to_it(photos: Path, tiny_weight
     session.workspace.root.mkdir()
     kept = {"engine": "torch:f32", "encode_batch": 5, "decode_scale": "full"}
     verdicts = {name: Verdict(name, "kept", "1.3× as fast", None, value) for name, value in kept.items()}
-    save_verdicts(session.workspace, Tuned(model_name(settings), str(photos), "2026-11-15", session.found_on, verdicts))
+    save_verdicts(session.workspace, TuningVerdicts(model_name(settings), str(photos), "2026-11-15", session.found_on, verdicts))
     first = extract(photos, out=session.workspace.root, on_event=ignore, **usual)
     chosen = {choice.name: choice for choice in first.choices}
     assert (chosen["engine"].value, chosen["encode_batch"].value, chosen["decode_scale"].value) == ("torch:f32", 5, "full")
@@ -183,7 +183,7 @@ def test_training_on_pixels_keeps_pictures_where_that_was_faster(photos: Path, t
     session = Session(Workspace(tmp_path / "out"), settings, ignore, MemoryWatch())
     session.workspace.root.mkdir()
     verdicts = {"cache": Verdict("cache", "kept", "1.3× as fast", "disk", "ram")}
-    save_verdicts(session.workspace, Tuned(model_name(settings), str(photos), "2026-11-15", session.found_on, verdicts))
+    save_verdicts(session.workspace, TuningVerdicts(model_name(settings), str(photos), "2026-11-15", session.found_on, verdicts))
     pictures = [Picture(file.name, str(file), "") for file in sorted(photos.rglob("*.jpg"))[:6]]
     prepared = prepare_pixels(session, pictures)
     assert (prepared.source.cache.value, prepared.source.cache.reason) == ("ram", "tuned on 2026-11-15: 1.3× as fast")

@@ -10,7 +10,7 @@ import pytest
 from unchoke.core.errors import UsageError
 from unchoke.core.remembered import load_remembered, load_tuned, remember, resolve_settings
 from unchoke.core.settings import Settings
-from unchoke.core.tuned import Tuned, Verdict, load_verdicts, model_name, save_verdicts
+from unchoke.core.tuned import TuningVerdicts, Verdict, load_verdicts, model_name, save_verdicts
 from unchoke.core.workspace import Workspace
 
 ON = {"device": "some CPU, 2 cores", "driver": "", "torch": "2.13.0", "openvino": "2026.1", "unchoke": "0.1.0"}
@@ -19,7 +19,9 @@ KEPT = Verdict("channels_last", "kept", "1.32× (1.25–1.40) as fast; outputs �
 SLOW = Verdict("threads", "refused", "not faster: 0.9×", 2, 1, 0.9, (0.85, 0.95))
 COMPILED = Verdict("compile", "kept", "1.5× as fast", False, True, 1.5, (1.4, 1.6), worth_from=1000)
 UNTRIED = Verdict("pin_memory", "not tried", "does not apply", now=False)
-FOUND = Tuned(model_name(SETTINGS), "photos", "2026-11-15", ON, {one.switch: one for one in (KEPT, SLOW, COMPILED, UNTRIED)})
+FOUND = TuningVerdicts(
+    model_name(SETTINGS), "photos", "2026-11-15", ON, {one.switch: one for one in (KEPT, SLOW, COMPILED, UNTRIED)}
+)
 
 
 @pytest.fixture

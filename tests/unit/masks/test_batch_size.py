@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from unchoke.core.errors import MachineError
-from unchoke.machine.memory.memory_plan import Room
+from unchoke.machine.memory.memory_plan import MemoryRoom
 from unchoke.machine.memory.probe import ProbeResult, StepCost
 from unchoke.masks.batch_size import largest_fitting
 
-ROOM = Room(limit_bytes=1000, cache_bytes=200, beside_bytes=100, margin_share=0.1)
+ROOM = MemoryRoom(limit_bytes=1000, cache_bytes=200, beside_bytes=100, margin_share=0.1)
 
 
 def took(batch: int, peak_bytes: int) -> ProbeResult:

@@ -7,7 +7,7 @@ import pytest
 import books
 from unchoke.code.program import Program
 from unchoke.code.source import parse_source
-from unchoke.notebooks.cells import Reading, read_cells
+from unchoke.notebooks.cells import CellReading, read_cells
 
 LOOP = """
 def train_one(model, loader):
@@ -18,7 +18,7 @@ def train_one(model, loader):
 """
 
 
-def read(*cells: str) -> list[Reading]:
+def read(*cells: str) -> list[CellReading]:
     return read_cells(Program(parse_source("book.ipynb", books.book(cells))))
 
 

@@ -7,13 +7,13 @@ import pytest
 import books
 from unchoke.code.program import Program
 from unchoke.code.source import parse_source
-from unchoke.notebooks.setting import Setting, read_setting
+from unchoke.notebooks.setting import NotebookContext, read_setting
 
 FOLDERS = "from torchvision.datasets import ImageFolder\n"
 PANDAS = "import pandas as pd\nfrom pathlib import Path\nimport os\n"
 
 
-def setting(*cells: str) -> Setting:
+def setting(*cells: str) -> NotebookContext:
     return read_setting(Program(parse_source("my book.ipynb", books.book(cells))), "my book.ipynb")
 
 
@@ -39,11 +39,11 @@ def test_epochs_are_told_by_cell_and_unknown_where_they_are() -> None:
 
 
 def test_commands_carry_the_data_and_what_trains() -> None:
-    assert Setting("a.ipynb", "photos").fit == "unchoke fit photos --cut none"
-    assert Setting("a.ipynb", "photos", frozen=True).fit == "unchoke fit photos"
-    assert Setting("a.ipynb", "scenes", masks=True).fit == "unchoke segment train scenes"
-    assert Setting("my book.ipynb", torch=False).profile == ""
-    assert Setting("my book.ipynb").profile == "unchoke profile -- jupyter execute 'my book.ipynb'"
+    assert NotebookContext("a.ipynb", "photos").fit == "unchoke fit photos --cut none"
+    assert NotebookContext("a.ipynb", "photos", frozen=True).fit == "unchoke fit photos"
+    assert NotebookContext("a.ipynb", "scenes", masks=True).fit == "unchoke segment train scenes"
+    assert NotebookContext("my book.ipynb", torch=False).profile == ""
+    assert NotebookContext("my book.ipynb").profile == "unchoke profile -- jupyter execute 'my book.ipynb'"
 
 
 def test_what_is_thawed_again_is_not_frozen() -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from unchoke.core.findings import Finding
-from unchoke.notebooks.cell_record import CellRun, Figures, Status
-from unchoke.notebooks.cells import Reading
-from unchoke.notebooks.setting import Setting
+from unchoke.notebooks.cell_record import CellFigures, CellRun, Status
+from unchoke.notebooks.cells import CellReading
+from unchoke.notebooks.setting import NotebookContext
 from unchoke.notebooks.verdict import CellVerdict, judge, weigh
 
 MB = 1_000_000
-SETTING = Setting("book.ipynb", "photos", epochs={1: 20})
+SETTING = NotebookContext("book.ipynb", "photos", epochs={1: 20})
 
 
 def finding(code: str, command: str = "") -> Finding:
@@ -19,7 +19,7 @@ def finding(code: str, command: str = "") -> Finding:
 
 
 def ran(wall_s: float = 0.1, rise: int = 0, status: Status = "done", wait_s: float = 0.0, output: int = 0) -> CellRun:
-    figures = Figures(
+    figures = CellFigures(
         wall_s=wall_s,
         cpu_s=wall_s,
         rss_before_bytes=50 * MB,
@@ -31,7 +31,7 @@ def ran(wall_s: float = 0.1, rise: int = 0, status: Status = "done", wait_s: flo
 
 
 def verdict(*deeds: str, findings: tuple[Finding, ...] = (), run: CellRun | None = None, **cell: bool) -> CellVerdict:
-    reading = Reading(1, "some code of this cell", deeds, deeds, **cell)
+    reading = CellReading(1, "some code of this cell", deeds, deeds, **cell)
     others = {2: ran(0.2), 3: ran(0.3)}
     costs = weigh({1: run, **others}) if run is not None else None
     return judge(reading, findings, SETTING, earlier={}, run=run, costs=costs)
@@ -123,5 +123,5 @@ def test_output_that_fills_the_notebook_is_named() -> None:
 
 def test_the_same_cell_twice_is_once_too_many() -> None:
     text = "model = build(classes, size=224, pretrained=True)"
-    found = judge(Reading(4, text, ("builds a model",)), (), SETTING, earlier={text: 2})
+    found = judge(CellReading(4, text, ("builds a model",)), (), SETTING, earlier={text: 2})
     assert found == CellVerdict("eliminate", "the same as cell 2")

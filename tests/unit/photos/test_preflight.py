@@ -9,7 +9,7 @@ import pytest
 from unchoke.core.errors import UsageError
 from unchoke.core.findings import Finding
 from unchoke.core.listing import FileEntry
-from unchoke.photos.preflight import Expect, FileFacts, diagnose_files, parse_expect
+from unchoke.photos.preflight import FileFacts, ImageExpectation, diagnose_files, parse_expect
 from unchoke.photos.samples.sample_set import Samples, TaskSpec, build_samples
 
 
@@ -88,13 +88,13 @@ def test_a_wrong_extension_warns_and_does_not_count_as_a_failure() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("600x450 rgb", Expect(600, 450, "RGB")),
-        ("600X450", Expect(600, 450)),
-        ("grey", Expect(mode="L")),
-        ("RGB, 8×9", Expect(8, 9, "RGB")),
+        ("600x450 rgb", ImageExpectation(600, 450, "RGB")),
+        ("600X450", ImageExpectation(600, 450)),
+        ("grey", ImageExpectation(mode="L")),
+        ("RGB, 8×9", ImageExpectation(8, 9, "RGB")),
     ],
 )
-def test_an_expectation_is_a_size_a_mode_or_both(text: str, expected: Expect) -> None:
+def test_an_expectation_is_a_size_a_mode_or_both(text: str, expected: ImageExpectation) -> None:
     assert parse_expect(text) == expected
 
 

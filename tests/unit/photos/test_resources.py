@@ -1,13 +1,13 @@
-"""FreeRoom is compared with need, and what is short is said with both numbers."""
+"""Free room is compared with need, and what is short is said with both numbers."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from unchoke.photos.resources import FreeRoom, Need, diagnose_room, estimate_need, measure_room
+from unchoke.photos.resources import FreeRoom, ResourceNeed, diagnose_room, estimate_need, measure_room
 
 PLENTY = FreeRoom(disk_bytes=10**12, memory_bytes=10**11, descriptors=1024)
-NEED = Need(disk_bytes=10**9, memory_bytes=10**9, descriptors=48)
+NEED = ResourceNeed(disk_bytes=10**9, memory_bytes=10**9, descriptors=48)
 
 
 def test_plenty_of_room_needs_no_words(tmp_path: Path) -> None:

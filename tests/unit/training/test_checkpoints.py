@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from unchoke.core.errors import DataError, UsageError
 from unchoke.core.events import Event, Note, ignore
-from unchoke.training.checkpoints import Snapshots, Standing, State, load_checkpoint, save_tensors
+from unchoke.training.checkpoints import Snapshots, State, TrainingProgress, load_checkpoint, save_tensors
 from unchoke.training.heads.heads import HeadConfig
 from unchoke.training.heads.trained_head import load_head, save_head
 
@@ -155,7 +155,7 @@ class Epoch:
 
 def train(kept: Snapshots, epochs: Sequence[Epoch]) -> None:
     """The order in which the loop writes: perhaps in the middle of an epoch, the best weights, where the epoch ended."""
-    standing = Standing()
+    standing = TrainingProgress()
     for number, epoch in enumerate(epochs, start=1):
         if epoch.saved_within:
             standing.step = 1
@@ -169,12 +169,12 @@ def train(kept: Snapshots, epochs: Sequence[Epoch]) -> None:
             kept.save(standing, {"network": weights(number)})
 
 
-def assert_consistent(folder: Path) -> Standing:
+def assert_consistent(folder: Path) -> TrainingProgress:
     """What is loaded belongs together: the weights to where it stands, the best weights to the epoch that it names."""
     found = snapshots(folder)
     standing, pieces = found.load()
     if pieces is None:
-        assert standing == Standing()
+        assert standing == TrainingProgress()
         return standing
     assert pieces["network"]["weight"][0] == standing.epoch + 0.5 * standing.step
     assert len(standing.curve) == standing.epoch
@@ -225,7 +225,7 @@ def test_the_files_load_without_code(tmp_path):
 
 
 def test_a_standing_comes_back_as_it_was(tmp_path):
-    standing = Standing(
+    standing = TrainingProgress(
         epoch=3,
         step=4,
         loss_sum=0.1 + 0.2,
@@ -240,23 +240,23 @@ def test_a_standing_comes_back_as_it_was(tmp_path):
 
 
 def test_nothing_saved_is_a_fresh_start(tmp_path):
-    assert snapshots(tmp_path / "not there").load() == (Standing(), None)
+    assert snapshots(tmp_path / "not there").load() == (TrainingProgress(), None)
 
 
 @pytest.mark.parametrize("num_bytes", [0, 10, 1000, 5_000, 100_000, 300_000])
 def test_a_file_cut_short_is_said_and_training_starts_anew(tmp_path, num_bytes):
-    snapshots(tmp_path).save(Standing(), {"network": {"weight": torch.zeros(100_000)}})
+    snapshots(tmp_path).save(TrainingProgress(), {"network": {"weight": torch.zeros(100_000)}})
     last = tmp_path / "last.pt"
     last.write_bytes(last.read_bytes()[:num_bytes])
     events: list[Event] = []
-    assert snapshots(tmp_path, on_event=events.append).load() == (Standing(), None)
+    assert snapshots(tmp_path, on_event=events.append).load() == (TrainingProgress(), None)
     assert [(event.level, "cannot be read" in event.text) for event in events if isinstance(event, Note)] == [("warning", True)]
 
 
 def test_a_snapshot_of_another_training_is_said_and_not_used(tmp_path):
     train(snapshots(tmp_path), [Epoch()])
     events: list[Event] = []
-    assert snapshots(tmp_path, OTHER_DIGEST, events.append).load() == (Standing(), None)
+    assert snapshots(tmp_path, OTHER_DIGEST, events.append).load() == (TrainingProgress(), None)
     assert "belongs to another training" in events[0].text
 
 
@@ -265,7 +265,7 @@ def test_the_best_weights_of_another_training_are_never_taken_for_ours(tmp_path)
     with pytest.raises(Killed), killed_at(1):
         kept = snapshots(tmp_path, OTHER_DIGEST)
         kept.save_best(1, weights(99))
-        kept.save(replace(Standing(), epoch=1, best_epoch=1), {"network": weights(99)})
+        kept.save(replace(TrainingProgress(), epoch=1, best_epoch=1), {"network": weights(99)})
     assert assert_consistent(tmp_path).best_epoch == 1
 
 
@@ -273,7 +273,7 @@ def test_best_weights_that_are_gone_are_said_and_training_starts_anew(tmp_path):
     train(snapshots(tmp_path), [Epoch(), Epoch()])
     next(tmp_path.glob("best-*.pt")).unlink()
     events: list[Event] = []
-    assert snapshots(tmp_path, on_event=events.append).load() == (Standing(), None)
+    assert snapshots(tmp_path, on_event=events.append).load() == (TrainingProgress(), None)
     assert "are gone" in events[0].text
 
 
@@ -287,15 +287,15 @@ def test_best_weights_that_are_damaged_are_refused_not_used(tmp_path):
 def test_without_a_folder_the_best_weights_are_kept_in_memory_as_they_were():
     kept, state = snapshots(None), weights(1)
     kept.save_best(1, state)
-    kept.save(Standing(best_epoch=1), {})
+    kept.save(TrainingProgress(best_epoch=1), {})
     state["weight"] += 5
     assert torch.equal(kept.load_best(1)["weight"], weights(1)["weight"])
-    assert kept.load() == (Standing(), None)
+    assert kept.load() == (TrainingProgress(), None)
 
 
 def test_better_is_the_higher_metric_then_the_lower_loss_then_the_earlier_epoch():
-    assert Standing().is_better(-5.0, 9.0)
-    held = Standing(best_metric=0.8, best_loss=0.3)
+    assert TrainingProgress().is_better(-5.0, 9.0)
+    held = TrainingProgress(best_metric=0.8, best_loss=0.3)
     assert held.is_better(0.81, 9.0)
     assert held.is_better(0.8, 0.29)
     assert not held.is_better(0.8, 0.3)
@@ -308,5 +308,5 @@ def test_best_weights_that_are_held_can_be_had_before_they_are_written(tmp_path)
     state["weight"] += 5
     assert torch.equal(kept.load_best(2)["weight"], weights(2)["weight"])
     assert not any(tmp_path.iterdir())
-    kept.save(Standing(epoch=2, best_epoch=2), {})
+    kept.save(TrainingProgress(epoch=2, best_epoch=2), {})
     assert torch.equal(snapshots(tmp_path).load_best(2)["weight"], weights(2)["weight"])

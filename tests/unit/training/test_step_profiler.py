@@ -18,12 +18,12 @@ from unchoke.training.data import ArraySource, Problem
 from unchoke.training.heads.heads import HeadConfig
 from unchoke.training.heads.train_heads import train_heads
 from unchoke.training.network.finetune import finetune
-from unchoke.training.network.loop_config import LoopResult, Where
+from unchoke.training.network.loop_config import LoopContext, LoopResult
 from unchoke.training.step_profiler import ProfilePlan, StepProfiler
 
 
 def train(made: Small, profiler: StepProfiler) -> LoopResult:
-    where = Where(CPU, None, ignore, stop=lambda: profiler.wants_stop, profiler=profiler)
+    where = LoopContext(CPU, None, ignore, stop=lambda: profiler.wants_stop, profiler=profiler)
     return finetune(made.network, made.source, made.problem, made.objective, config(), metric=made.metric, where=where)
 
 

@@ -13,7 +13,7 @@ from unchoke.core.events import Event, Progress, ignore
 from unchoke.core.tuned import Verdict
 from unchoke.tuning.compare import Attempt, Deadline, Likeness, attempt
 from unchoke.tuning.switches import Switch
-from unchoke.tuning.tune_trials import Ending, Trials, TuneTask, tune_part
+from unchoke.tuning.tune_trials import Trials, TrialsOutcome, TuneTask, tune_part
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,13 @@ class Pretended:
     def let_go(self, *but: Way) -> None: ...
 
 
-def tried(work: Pretended, *switches: Switch, minutes: float = 100.0, **options: Any) -> Ending[Way]:
+def tried(work: Pretended, *switches: Switch, minutes: float = 100.0, **options: Any) -> TrialsOutcome[Way]:
     deadline = Deadline(60 * minutes, clock=lambda: work.now_s)
     trials = Trials(work, Way(), deadline=deadline, on_event=options.pop("on_event", ignore), **options)
     return trials.run(switches, earlier=())
 
 
-def outcomes(ending: Ending[Way]) -> list[tuple[str, Any, str]]:
+def outcomes(ending: TrialsOutcome[Way]) -> list[tuple[str, Any, str]]:
     return [(one.switch, one.value, one.verdict) for one in ending.verdicts]
 
 

@@ -2,7 +2,7 @@
 
 In: a `Recording` of somebody's training script. Out: findings, the largest gain first. Rules are functions from a
 `TrainingFigures` to causes with the seconds they would save; rules that explain what is left over come last and see what others
-found. A gain below `WORTH_SHARE` of the training is a note, one below `NOTED_SHARE` is not told.
+found. A gain below `WORTH_SHARE` of the training is a note, one below `NOTED_SHARE` is left out.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Iterator
 
 from unchoke.chokes.diagnose.training_figures import TrainingFigures, made_at
-from unchoke.chokes.recording import Module
+from unchoke.chokes.recording import ModuleRecord
 from unchoke.chokes.watch.remedies import KEEP_FREED_MEMORY
 from unchoke.core.findings import Cause, CodeLine, per
 from unchoke.core.units import format_bytes, format_count, format_seconds
@@ -188,11 +188,11 @@ def graph_kept(run: TrainingFigures) -> Iterator[Cause]:
     )
 
 
-def _trained_parts(run: TrainingFigures) -> list[Module]:
+def _trained_parts(run: TrainingFigures) -> list[ModuleRecord]:
     return [module for module in run.recording.modules if not module.in_evaluation]
 
 
-def _frozen(run: TrainingFigures) -> list[Module]:
+def _frozen(run: TrainingFigures) -> list[ModuleRecord]:
     """Outermost parts with parameters of which none is trained, slowest first."""
     parts = [
         module
@@ -202,11 +202,11 @@ def _frozen(run: TrainingFigures) -> list[Module]:
     return sorted(parts, key=lambda module: -module.seconds_per_step)
 
 
-def _holds(outer: Module, inner: Module) -> bool:
+def _holds(outer: ModuleRecord, inner: ModuleRecord) -> bool:
     return outer is not inner and outer.depth < inner.depth and (not outer.name or inner.name.startswith(f"{outer.name}."))
 
 
-def _is_backbone(run: TrainingFigures, module: Module) -> bool:
+def _is_backbone(run: TrainingFigures, module: ModuleRecord) -> bool:
     """Worth a batch of its own: it takes most of the forward, and is not one small layer that a network reuses by design."""
     return module.seconds_per_step * run.num_steps >= 0.3 * run.total_s("forward_s") and module.class_ not in (
         "Linear",
@@ -215,5 +215,5 @@ def _is_backbone(run: TrainingFigures, module: Module) -> bool:
     )
 
 
-def _module_place(run: TrainingFigures, module: Module) -> CodeLine:
+def _module_place(run: TrainingFigures, module: ModuleRecord) -> CodeLine:
     return CodeLine(module.file, module.line, module.name or module.class_) if module.file else run.step_place

@@ -31,8 +31,8 @@ _AROUND_CALL = 2.0
 _AROUND_STEP = 5.5
 
 
-class Restful(Protocol):
-    """What can rest."""
+class HookGroup(Protocol):
+    """Hooks that can rest for a while and be woken."""
 
     def rest(self) -> None: ...
 
@@ -40,7 +40,10 @@ class Restful(Protocol):
 
 
 class Duty:
-    """Turns of one process. `cost_s` tells the seconds that hooks have cost so far; what they cost besides is `hidden_share`."""
+    """When the hooks of one process watch and when they rest.
+
+    `cost_s` tells the seconds that hooks have cost so far; what they cost besides is `hidden_share`.
+    """
 
     def __init__(self, cost_s: Callable[[], float], *, clock: Callable[[], float] = time.perf_counter) -> None:
         self.resting = False
@@ -48,7 +51,7 @@ class Duty:
         self.hidden_share = 0.0
         self._cost_s = cost_s
         self._clock = clock
-        self._restful: list[Restful] = []
+        self._groups: list[HookGroup] = []
         self._clear()
 
     def _clear(self) -> None:
@@ -62,10 +65,10 @@ class Duty:
         self._due_s = 0.0
         self._length_s = _FIRST_S
 
-    def may_rest(self, restful: Restful | None) -> None:
+    def may_rest(self, group: HookGroup | None) -> None:
         """Tell it when to rest and when to wake; None is passed over, as a hook that could not be put in place."""
-        if restful is not None:
-            self._restful.append(restful)
+        if group is not None:
+            self._groups.append(group)
 
     @property
     def factor(self) -> float:
@@ -101,8 +104,8 @@ class Duty:
     def _turn(self, *, resting: bool, for_s: float) -> None:
         self._watched, self._rested = self._watched + self._ticks * resting, self._rested + self._ticks * (not resting)
         self.resting = resting
-        for restful in self._restful:
-            restful.rest() if resting else restful.wake()
+        for group in self._groups:
+            group.rest() if resting else group.wake()
         self._begin(self._clock(), for_s)
 
     def _begin(self, now_s: float, for_s: float) -> None:
@@ -113,8 +116,8 @@ class Duty:
         """In a forked child: awake, and nothing counted yet."""
         if self.resting:
             self.resting = False
-            for restful in self._restful:
-                restful.wake()
+            for group in self._groups:
+                group.wake()
         self._clear()
 
 

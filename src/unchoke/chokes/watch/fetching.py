@@ -63,7 +63,7 @@ class Fetches:
         return {**counted, "getitem_s": self.fetch_s - self.collate_s}
 
 
-class Makers:
+class BatchMakers:
     """Whose batches are being made: `asked` is the loader that this process waits for, `own` the worker that it is."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class Makers:
         self.asked, self.own = None, Fetches()
 
 
-makers = Makers()
+makers = BatchMakers()
 
 
 def install(recorder: Recorder) -> None:

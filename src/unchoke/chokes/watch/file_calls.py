@@ -271,7 +271,7 @@ class Ration:
             self._put(counting=True)
 
     def _put(self, *, counting: bool) -> None:
-        """Only where nobody else has put something of his own there."""
+        """Only where nothing else has replaced the function since."""
         for owner, name, counts, plain in self._functions:
             if getattr(owner, name) is (plain if counting else counts):
                 setattr(owner, name, counts if counting else plain)

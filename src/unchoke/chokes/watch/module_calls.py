@@ -1,8 +1,8 @@
 """One look at the networks of a process: every call of a module, timed down to the third level, summed up by its name.
 
 In: torch's global module hooks, from `begin` to `end`. Out: rows as in a record's `modules`: times, calls, shapes, and what is
-trained. ModuleCalls in other threads than the one that began are left out (replicas of DataParallel). When to look is decided
-elsewhere.
+trained. Calls in other threads than the one that began are left out (replicas of DataParallel). When to look is decided in
+`modules.py`.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
 In: the frames of the main thread and of threads that load data. Out: `samples`: rows that count looks by stage, phase and place
 (main thread; other threads apart), and the most frequent stacks of user functions. A thread can only look while it holds the
-interpreter, and is let in where another one lets go, so short system calls would seem to take all the time. Whether the lock
-was free when the looking thread woke (Linux counts how often it had to wait) tells running Python from waiting in C: see
-`stacks.py`. The time between looks grows where they would take more than 0.5 % of a core: who is looked at loses more than that.
+interpreter, and is let in where another one lets go, so short system calls would seem to take all the time. Whether the lock was
+free when the looking thread woke (Linux counts how often it had to wait) tells running Python from waiting in C: see `stacks.py`.
+The time between looks grows where they would take more than 0.5 % of a core: the thread that is looked at loses more time than
+the look itself takes.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def install(recorder: Recorder) -> None:
     hooks.when_imported("torch.autograd.anomaly_mode", lambda: _watch_anomaly(recorder))
     steps, seconds = os.environ.get(STEPS), os.environ.get(SECONDS)
     if steps or seconds:
-        recorder.account.on_step = Stop(recorder, int(steps) if steps else None, float(seconds) if seconds else None)
+        recorder.account.on_step = StepLimit(recorder, int(steps) if steps else None, float(seconds) if seconds else None)
 
 
 def _describe(recorder: Recorder) -> None:
@@ -194,8 +194,8 @@ def _with_closure_apart(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[
     return (args, {**kwargs, "closure": apart}) if "closure" in kwargs else ((args[0], apart, *args[2:]), kwargs)
 
 
-class Stop:
-    """Ends the script after so many steps or seconds of training, as Ctrl-C would; what hangs on is left by force."""
+class StepLimit:
+    """Ends the script after so many steps or seconds of training, as Ctrl-C would; by force if it does not end."""
 
     def __init__(self, recorder: Recorder, steps: int | None, seconds: float | None) -> None:
         self._recorder = recorder

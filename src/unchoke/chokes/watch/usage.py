@@ -1,4 +1,4 @@
-"""What this process and this thread have used so far, read cheaply enough for every batch and step. Numbers in, nothing kept.
+"""What this process and this thread have used so far, read cheaply enough for every batch and step. Nothing is kept.
 
 Where a system has no such counter the number is 0.
 """

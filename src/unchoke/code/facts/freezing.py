@@ -1,7 +1,7 @@
 """Which parts of networks stay frozen while the rest is trained, told apart by one key wherever they are named.
 
 In comes a program, out go `Freeze` records. `self.backbone` in a class and `model.backbone` of its instance have the same key
-(`Net.backbone`). Built on `facts.frozen`, which says what was switched; here stands whether that means the whole encoder.
+(`Net.backbone`). `Facts.frozen` says what was switched off; here it is decided whether that is the whole encoder.
 """
 
 from __future__ import annotations

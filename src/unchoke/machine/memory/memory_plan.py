@@ -43,7 +43,7 @@ class Probes:
 
 
 @dataclass(frozen=True)
-class Room:
+class MemoryRoom:
     """The limit, and what a run holds that a probe does not: a cache in memory, and what this process holds `beside` it."""
 
     limit_bytes: int
@@ -125,7 +125,7 @@ class MemoryPlan:
 
 
 @dataclass(frozen=True)
-class Mode:
+class StepMode:
     """One way of stepping, as measured: how memory and time grow with the batch, and how far that may be trusted."""
 
     memory: Line
@@ -136,7 +136,7 @@ class Mode:
     """The whole step at once, and what that took: less than the line says, since no other part's gradients lie beside it."""
 
     @classmethod
-    def of(cls, probes: Sequence[ProbeResult], *, batch: int | None = None) -> Mode | None:
+    def of(cls, probes: Sequence[ProbeResult], *, batch: int | None = None) -> StepMode | None:
         """None if nothing fitted. `batch` is the whole step: smaller sizes were measured as parts of it; the line is theirs."""
         good = [(one.batch, one.measured) for one in probes if one.measured is not None]
         if not good:
@@ -175,21 +175,21 @@ def even_part(batch: int, largest: int) -> int:
     return math.ceil(batch / math.ceil(batch / largest))
 
 
-def needs_checkpointing(train: Sequence[ProbeResult], room: Room, *, batch: int) -> bool:
+def needs_checkpointing(train: Sequence[ProbeResult], room: MemoryRoom, *, batch: int) -> bool:
     """Whether gradient checkpointing is worth measuring: nothing fits without it, or only a small part of the batch."""
-    mode = Mode.of(train, batch=batch)
+    mode = StepMode.of(train, batch=batch)
     return mode is None or mode.largest(room.step_bytes, at_most=batch) * _SMALL_SHARE < batch
 
 
-def choose_plan(probes: Probes, room: Room, wanted: MemoryRequest, *, num_samples: int) -> MemoryPlan:
+def choose_plan(probes: Probes, room: MemoryRoom, wanted: MemoryRequest, *, num_samples: int) -> MemoryPlan:
     """The largest parts that fit, in the order of the module's docstring. `MachineError` with numbers where nothing does."""
     batch, why_batch = _batch(wanted, num_samples)
-    plain, ckpt = Mode.of(probes.train, batch=batch), Mode.of(probes.train_ckpt, batch=batch)
+    plain, ckpt = StepMode.of(probes.train, batch=batch), StepMode.of(probes.train_ckpt, batch=batch)
     grad_ckpt, why_ckpt = _grad_ckpt(plain, ckpt, probes, room, wanted, batch=batch)
     mode = ckpt if grad_ckpt else plain
     assert mode is not None
     sub_batch, why_sub = _sub_batch(mode, room, wanted, batch=batch)
-    evaluation = Mode.of(probes.evaluation)
+    evaluation = StepMode.of(probes.evaluation)
     step_bytes = mode.bytes_at(sub_batch)
     eval_batch, why_eval = _eval_batch(probes, room, wanted, batch=batch, sub_batch=sub_batch, step_bytes=step_bytes)
     eval_bytes = 0 if evaluation is None else evaluation.bytes_at(eval_batch)
@@ -218,7 +218,7 @@ def _batch(wanted: MemoryRequest, num_samples: int) -> tuple[int, str]:
 
 
 def _grad_ckpt(
-    plain: Mode | None, ckpt: Mode | None, probes: Probes, room: Room, wanted: MemoryRequest, *, batch: int
+    plain: StepMode | None, ckpt: StepMode | None, probes: Probes, room: MemoryRoom, wanted: MemoryRequest, *, batch: int
 ) -> tuple[bool, str]:
     without = plain.largest(room.step_bytes, at_most=batch) if plain else 0
     with_it = ckpt.largest(room.step_bytes, at_most=batch) if ckpt else 0
@@ -235,7 +235,7 @@ def _grad_ckpt(
     return again < kept, f"{'faster' if again < kept else 'not faster'}: {compared}"
 
 
-def _sub_batch(mode: Mode, room: Room, wanted: MemoryRequest, *, batch: int) -> tuple[int, str]:
+def _sub_batch(mode: StepMode, room: MemoryRoom, wanted: MemoryRequest, *, batch: int) -> tuple[int, str]:
     if wanted.sub_batch is not None:
         sub_batch = min(wanted.sub_batch, batch)
         _refuse_too_large("--sub-batch", sub_batch, mode, room)
@@ -249,10 +249,10 @@ def _sub_batch(mode: Mode, room: Room, wanted: MemoryRequest, *, batch: int) -> 
 
 
 def _eval_batch(
-    probes: Probes, room: Room, wanted: MemoryRequest, *, batch: int, sub_batch: int, step_bytes: int
+    probes: Probes, room: MemoryRoom, wanted: MemoryRequest, *, batch: int, sub_batch: int, step_bytes: int
 ) -> tuple[int, str]:
     """More than in training, but no more than what a training step has taken anyway: the peak stays where it was measured."""
-    mode = Mode.of(probes.evaluation)
+    mode = StepMode.of(probes.evaluation)
     if wanted.eval_batch is not None:
         if mode is not None:
             _refuse_too_large("--eval-batch", wanted.eval_batch, mode, room)
@@ -271,7 +271,7 @@ def _eval_batch(
     return max(sub_batch, 1 << largest.bit_length() - 1), "no gradients are kept, so more fit in what a training step takes"
 
 
-def _refuse_too_large(option: str, size: int, mode: Mode, room: Room) -> None:
+def _refuse_too_large(option: str, size: int, mode: StepMode, room: MemoryRoom) -> None:
     largest = mode.largest(room.step_bytes, at_most=size)
     if largest < size:
         raise MachineError(
@@ -281,7 +281,7 @@ def _refuse_too_large(option: str, size: int, mode: Mode, room: Room) -> None:
         )
 
 
-def _nothing_fits(probes: Probes, room: Room, wanted: MemoryRequest) -> MachineError:
+def _nothing_fits(probes: Probes, room: MemoryRoom, wanted: MemoryRequest) -> MachineError:
     tried = [f"without gradient checkpointing {_smallest(probes.train)}"] if probes.train else []
     tried += [f"with it {_smallest(probes.train_ckpt)}"] if probes.train_ckpt else []
     remedy = f"--grad-ckpt, or {_TRY}" if wanted.grad_ckpt is False else _TRY
@@ -292,7 +292,7 @@ def _nothing_fits(probes: Probes, room: Room, wanted: MemoryRequest) -> MachineE
     )
 
 
-def _left(room: Room) -> str:
+def _left(room: MemoryRoom) -> str:
     """The room for a step in words, with what was taken off."""
     off = [(room.margin_bytes, f"a margin of {room.margin_share:.0%}"), (room.cache_bytes, "the cache"),
            (room.beside_bytes, "what this process holds beside it")]  # fmt: skip
@@ -311,7 +311,7 @@ def _smallest(probes: Sequence[ProbeResult]) -> str:
     return f"{samples} {'takes' if least.batch == 1 else 'take'} {format_bytes(least.measured.peak_bytes)}"
 
 
-def _parts(probes: Sequence[ProbeResult], line: Line, planned_bytes: int, room: Room) -> dict[str, int]:
+def _parts(probes: Sequence[ProbeResult], line: Line, planned_bytes: int, room: MemoryRoom) -> dict[str, int]:
     """What the planned peak is made of. What grows with the batch are activations; what nothing explains is overhead."""
     measured = [one.measured.parts for one in probes if one.measured is not None][-1]
     parts, rest = {}, planned_bytes

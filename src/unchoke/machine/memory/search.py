@@ -12,9 +12,9 @@ from typing import Literal
 from unchoke.machine.memory.memory_plan import (
     MemoryPlan,
     MemoryRequest,
-    Mode,
+    MemoryRoom,
     Probes,
-    Room,
+    StepMode,
     choose_plan,
     default_batch,
     even_part,
@@ -32,7 +32,13 @@ _TRIES = 2
 
 
 def plan_memory(
-    measure: Measure, room: Room, wanted: MemoryRequest, *, num_samples: int, can_checkpoint: bool, with_evaluation: bool = True
+    measure: Measure,
+    room: MemoryRoom,
+    wanted: MemoryRequest,
+    *,
+    num_samples: int,
+    can_checkpoint: bool,
+    with_evaluation: bool = True,
 ) -> MemoryPlan:
     """Measure what is needed and choose. `measure(way, batches)` tries batch sizes from small to large, as `probe` does.
 
@@ -54,14 +60,20 @@ def plan_memory(
 
 
 def find_largest(
-    measure: Measure, way: Way, room: Room, *, at_most: int, first: Sequence[int] = _FIRST, longest_s: float = _LONGEST_STEP_S
+    measure: Measure,
+    way: Way,
+    room: MemoryRoom,
+    *,
+    at_most: int,
+    first: Sequence[int] = _FIRST,
+    longest_s: float = _LONGEST_STEP_S,
 ) -> list[ProbeResult]:
     """Measure whole steps on the way to the largest batch that fits at once; one that would take `longest_s` is not tried."""
     found = measure(way, _up_to(at_most, first))
     return _go_on(measure, way, found, lambda points: _candidate(points, room, at_most=at_most, longest_s=longest_s))
 
 
-def _search(measure: Measure, way: Way, room: Room, *, batch: int) -> list[ProbeResult]:
+def _search(measure: Measure, way: Way, room: MemoryRoom, *, batch: int) -> list[ProbeResult]:
     """Small batches, then the one that looks right; if that fails after all, half of it."""
     found = measure(way, _up_to(batch, _FIRST))
     return _go_on(measure, way, found, lambda points: _candidate(points, room, at_most=batch, parts_of=batch))
@@ -82,14 +94,19 @@ def _go_on(
 
 
 def _candidate(
-    found: Sequence[ProbeResult], room: Room, *, at_most: int, parts_of: int | None = None, longest_s: float = _LONGEST_STEP_S
+    found: Sequence[ProbeResult],
+    room: MemoryRoom,
+    *,
+    at_most: int,
+    parts_of: int | None = None,
+    longest_s: float = _LONGEST_STEP_S,
 ) -> int | None:
     """The size the points so far suggest, or less where its step would take long; None if that is known already.
 
     With `parts_of`, sizes are parts of a step of that batch, all alike.
     """
     good, failed = [one.batch for one in found if one.fits], [one.batch for one in found if not one.fits]
-    mode = Mode.of(found, batch=parts_of)
+    mode = StepMode.of(found, batch=parts_of)
     if mode is None:
         return None
     if len(good) == 1 and failed:  # one point tells nothing of what a further sample takes

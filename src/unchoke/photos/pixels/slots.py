@@ -1,7 +1,7 @@
 """Where decoded pictures are kept: numbered slots of one size, in memory or in mapped files.
 
 A store is handed pixels with a stamp of their source and gives them back by slot. It never decodes and does not decide what is
-worth keeping; `cache.py` does.
+worth keeping; `pixel_cache.py` does.
 
 On disk a cache folder holds `cache.json` (the geometry), `pixels-000.bin` and so on (the slots, sparse), and `index.bin`, a log
 of fixed-size records. Overwriting a slot appends "empty", writes the pixels, then appends "full" with their checksum: a kill at

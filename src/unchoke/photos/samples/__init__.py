@@ -1,5 +1,6 @@
-"""Stage 1: which samples exist, what they are labelled, how they are split, and whether they are sound.
+"""Which samples exist and what they are labelled.
 
-`scan.scan_samples` reads folders and tables, `splits.assign_splits` divides, `manifest` keeps the division, `preflight` judges
-what `check` learnt of the files. Nothing here opens an image, and nothing here writes inside the data.
+In comes a class-folder tree or a table with image folders; out comes a `Scan`: samples and findings. `scan.py:scan_samples`
+begins, `table.py`, `columns.py` and `rows.py` read tables, `image_files.py` finds the files that cells name. No image is opened,
+and nothing is written inside the data.
 """

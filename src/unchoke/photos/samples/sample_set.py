@@ -1,4 +1,4 @@
-"""The values this stage speaks in: how the user described the data, and the table of samples found.
+"""Plain values of a scan: how the user described the data, and the table of samples that were found.
 
 Light to import: pandas is loaded only by the functions that build a table. Nothing here reads a disk.
 """

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from unchoke.reports.trace.spans import PYTHON
 from unchoke.reports.trace.strip import lay_out
-from unchoke.reports.trace.trace_records import WHOLE, About, Step, TraceRecord
+from unchoke.reports.trace.trace_records import WHOLE, Step, TraceOrigin, TraceRecord
 from unchoke.reports.trace.trace_source import TraceSource, load_source
 from unchoke.reports.trace.trace_steps import split_steps
 from unchoke.reports.trace.trace_sums import STEP, memory_lines, nest_calls, sum_kernels, sum_operators
@@ -27,13 +27,13 @@ def read_trace(path: Path) -> TraceRecord:
     )
 
 
-def _about(source: TraceSource, steps: tuple[Step, ...], split_by: str) -> About:
+def _about(source: TraceSource, steps: tuple[Step, ...], split_by: str) -> TraceOrigin:
     head, properties = source.head, source.head.get("deviceProperties")
     cards = [row for row in properties if isinstance(row, dict)] if isinstance(properties, list) else []
     # which steps of the run were recorded: the profiler numbers them from 0, skipped ones included
     numbers = [step.name.removeprefix(STEP) for step in steps if step.name.startswith(STEP)]
     schedule = f"steps {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else "".join(f"step {number}" for number in numbers)
-    return About(
+    return TraceOrigin(
         file=source.file,
         duration_us=source.duration_ns / 1000,
         num_events=len(source.spans),

@@ -1,6 +1,6 @@
 """Everything that was recorded, laid out for drawing: one row for each thread or stream, nested events below the outer ones.
 
-In: a file's spans. Out: a `EventStrip` of at most some 60,000 events. Beyond that the smallest are merged with their neighbours
+In: a file's spans. Out: an `EventStrip` of at most some 60,000 events. Beyond that the smallest are merged with their neighbours
 on the same line, and counted; nothing vanishes.
 """
 

@@ -30,7 +30,7 @@ WHOLE = "whole recording"
 
 
 @dataclass(frozen=True)
-class About:
+class TraceOrigin:
     """Where the trace comes from and what was recorded. Empty where the file does not say."""
 
     file: str
@@ -146,7 +146,7 @@ class MemoryLine:
 class TraceRecord:
     """One trace file."""
 
-    about: About
+    about: TraceOrigin
     steps: tuple[Step, ...]
     operators: tuple[OperatorRow, ...]
     kernels: tuple[KernelRow, ...]
@@ -217,8 +217,8 @@ class OperatorChange:
 class TraceDiff:
     """Two traces side by side. Everything is for one step where both have steps, else for the whole recording."""
 
-    before: About
-    after: About
+    before: TraceOrigin
+    after: TraceOrigin
     per_step: bool
     stages: tuple[StageChange, ...] = ()
     operators: tuple[OperatorChange, ...] = field(default=())

@@ -263,7 +263,7 @@ def run_work(
 
 
 def refuse_no_room(session: Session, pending: Sequence[StripWork]) -> None:
-    """Stop before anything is written if plain files cannot fit. What compressed or skipped tiles will take nobody knows."""
+    """Stop before anything is written if plain files cannot fit. What compressed or skipped tiles will take is not known."""
     plain = [one for one in pending if one.plan.spec.compress == "none" and one.plan.spec.min_valid == 0]
     need_bytes = sum(one.plain_bytes for one in plain)
     root = session.workspace.root

@@ -47,7 +47,7 @@ _CLEARLY = 2.0
 _LARGEST_GROWTH = 1.3
 """And must not make them so many times larger than compressing does."""
 _WORTH_CHANGING = 1.1
-"""A setting other than the usual one has to be so much faster: less is the machine's mood."""
+"""A setting other than the usual one has to be so much faster: less may be noise."""
 _DISK_TRIAL_BYTES = 16_000_000
 _STRIP_ROOM_BYTES = 512 << 20
 """Memory for each worker: the arrays of a strip, its packed tiles, and what GDAL keeps."""

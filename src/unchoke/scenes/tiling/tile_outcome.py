@@ -1,4 +1,4 @@
-"""What came of tiling: which scenes are whole, the manifest of their tiles with spatial splits, and what is worth a word.
+"""The result of tiling: which scenes are complete, the manifest of their tiles with spatial splits, and what to note.
 
 A scene is in `tile_manifest.csv` only if all its strips are done: half a scene would look like a whole one to whoever trains on
 it. Tiles of a scene that broke stay where they are, and are used again by a run that finds the same files. Rows of the manifest

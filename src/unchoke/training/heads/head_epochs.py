@@ -1,4 +1,4 @@
-"""One epoch of everything: every stack trained on the same batches, judged on val, and thinned out.
+"""One epoch of all heads: every stack trained on the same batches, judged on val, and thinned out.
 
 In: members (fresh or resumed). Out: the same members, an epoch further. Configurations that share seed and batch size
 are a cohort and see the same batches: one read, one standardisation. Those of one shape within it are one stack. It

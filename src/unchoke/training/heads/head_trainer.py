@@ -18,7 +18,7 @@ from unchoke.jobs.signals import stop_requests
 from unchoke.machine.backend import torch_device
 from unchoke.machine.policy import CLAIMED
 from unchoke.runs.session import Session
-from unchoke.training.build_record import Trained
+from unchoke.training.build_record import TrainingOutcome
 from unchoke.training.data import Problem
 from unchoke.training.heads.heads import HeadConfig, HeadKind
 from unchoke.training.heads.train_heads import train_heads
@@ -43,7 +43,7 @@ class HeadTrainer:
         self.key = [config.to_dict() for config in self._configs]
         self.detail = f"{format_count(len(self._configs), 'head')}, {format_count(session.settings.epochs, 'epoch')}"
 
-    def train(self, folder: Path) -> Trained:
+    def train(self, folder: Path) -> TrainingOutcome:
         session, device = self._session, torch_device(self._session.policy)
         profiler = session.profiler or NO_PROFILER
         session.chose(
@@ -64,7 +64,7 @@ class HeadTrainer:
                 profiler=profiler,
             )
         session.timelines["train"] = result.timeline
-        return Trained(
+        return TrainingOutcome(
             outputs=run_head(result.best, self._store, self._problem, device=device),
             metric=result.metric,
             history=result.history,

@@ -15,7 +15,7 @@ from torch import nn
 
 from unchoke.features.cut import layer_numbers
 from unchoke.machine.backend import has_fused_adamw
-from unchoke.training.network.tiled_network import Trainable
+from unchoke.training.network.tiled_network import TrainableNetwork
 
 _EMA_WARMUP = 10
 _EPS = 1e-6
@@ -25,7 +25,7 @@ rounding, and two runs that add up in another order would drift apart there.
 
 
 def build_optimizer(
-    network: Trainable, *, lr: float, body_lr: float, weight_decay: float, layer_decay: float
+    network: TrainableNetwork, *, lr: float, body_lr: float, weight_decay: float, layer_decay: float
 ) -> torch.optim.AdamW:
     """One group per layer and kind of parameter. The head learns at `lr`, the suffix's last layer at `body_lr`, each one before
     at `layer_decay` times the next. Biases and norms (one-dimensional parameters) are not decayed.

@@ -2,9 +2,8 @@
 
 In: a training as a value (`training_job.py`). The processes we start run it together, their leader tells what happens through a
 file of JSON lines, and when they are done the job's folder holds the result, and where the leader's time went; the caller then
-finds the training finished. Under a
-launcher, every process runs the whole command: the leader prepares everything alone and hands the job to the others, who do
-nothing else.
+finds the training finished. Under a launcher, every process runs the whole command: the leader prepares everything alone and
+hands the job to the others, who do nothing else.
 """
 
 from __future__ import annotations

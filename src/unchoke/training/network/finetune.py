@@ -26,15 +26,15 @@ from unchoke.core.mixing import hash_ids
 from unchoke.core.timeline import TRAINING, Timeline
 from unchoke.features.encoders import digest_state
 from unchoke.machine.backend import empty_cache, torch_dtype
-from unchoke.training.checkpoints import Snapshots, Standing, State
+from unchoke.training.checkpoints import Snapshots, State, TrainingProgress
 from unchoke.training.data import Positions, Problem
 from unchoke.training.network.adamw import WeightAverage, build_optimizer, load_optimizer, lr_factor, set_lr
 from unchoke.training.network.feeding import Batches, HostBatch, MixShares, Prefetch, feed
-from unchoke.training.network.loop_config import LoopConfig, LoopResult, Where
-from unchoke.training.network.objective import Aim
+from unchoke.training.network.loop_config import LoopConfig, LoopContext, LoopResult
+from unchoke.training.network.objective import LoopObjective
 from unchoke.training.network.sources import InputSource
 from unchoke.training.network.step import PartSize, Stepper, batch_statistics, prepare_network, training_mode
-from unchoke.training.network.tiled_network import Trainable
+from unchoke.training.network.tiled_network import TrainableNetwork
 from unchoke.training.scoring.selection import ValScores
 
 _TELL_EVERY_S = 0.5
@@ -44,14 +44,14 @@ _EVAL_PARTS = 8
 
 
 def finetune(
-    network: Trainable,
+    network: TrainableNetwork,
     source: InputSource,
     problem: Problem,
-    objective: Aim,
+    objective: LoopObjective,
     config: LoopConfig,
     *,
     metric: str,
-    where: Where,
+    where: LoopContext,
     inputs: NDArray[np.float32] | None = None,
 ) -> LoopResult:
     """Train `network`; the weights returned are those of the epoch that was best on val (of the last one without a val split)."""
@@ -70,14 +70,14 @@ class NetworkTraining:
 
     def __init__(
         self,
-        network: Trainable,
+        network: TrainableNetwork,
         source: InputSource,
         problem: Problem,
-        objective: Aim,
+        objective: LoopObjective,
         config: LoopConfig,
         *,
         metric: str,
-        where: Where,
+        where: LoopContext,
         inputs: NDArray[np.float32] | None,
     ) -> None:
         self.config, self.where, self.metric = config, where, metric
@@ -109,7 +109,7 @@ class NetworkTraining:
             batch_statistics(self.network),
             self.clock,
         )
-        self.standing = Standing()
+        self.standing = TrainingProgress()
         folder = where.folder if where.ranks.leads else None
         self.snapshots = Snapshots(folder, digest=self._identity(inputs), on_event=where.on_event)
         self.saved_s = self.told_s = self.started_s = time.monotonic()

@@ -1,7 +1,7 @@
 """What the loop that trains a network begins and ends with, as plain values.
 
-In and out of `finetune.py`: how to train (`LoopConfig`, frozen at the start of a run), where it runs and whom it tells (`Where`),
-and what came of it (`LoopResult`).
+In and out of `finetune.py`: how to train (`LoopConfig`, frozen at the start of a run), where it runs and whom it tells
+(`LoopContext`), and what came of it (`LoopResult`).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class TrainingPlan:
 
 
 @dataclass(frozen=True)
-class Where:
+class LoopContext:
     """Where the loop runs and whom it tells. None of this changes the result."""
 
     device: torch.device
@@ -105,7 +105,7 @@ class LoopResult:
     eval_batch: int
     halvings: int
     timeline: Timeline
-    """Of this process: what was trained before a stop is not in it."""
+    """The time of this process alone: what was trained before the run was stopped and continued is not counted."""
 
     @property
     def val(self) -> dict[str, float]:

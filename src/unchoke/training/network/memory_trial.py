@@ -23,7 +23,7 @@ from unchoke.machine.memory.gauge import Gauge
 from unchoke.machine.memory.probe import StepCost
 from unchoke.training.data import Problem, ProblemKind
 from unchoke.training.network.finetune import NetworkTraining
-from unchoke.training.network.loop_config import LoopConfig, Where
+from unchoke.training.network.loop_config import LoopConfig, LoopContext
 from unchoke.training.network.step import PartSize, training_mode
 from unchoke.training.network.training_job import Blueprint, TrainingJob
 
@@ -64,7 +64,7 @@ class MemoryTrial:
         device, blueprint = torch.device(self.device), self.blueprint.noise(loop.batch_size)
         problem = noise_problem(self.kind, self.names, loop.batch_size)
         network, source, objective = blueprint.build(problem, loop, device)
-        where = Where(device, None, ignore, self.workers)
+        where = LoopContext(device, None, ignore, self.workers)
         return NoiseTraining(network, source, problem, objective, loop, metric="loss", where=where, inputs=blueprint.inputs)
 
     def gauge(self) -> Gauge:
@@ -74,7 +74,7 @@ class MemoryTrial:
 
 
 def noise_problem(kind: ProblemKind, names: Sequence[str], num: int) -> Problem:
-    """`num` samples of no meaning; every class, or a spread of values, is among them as far as there is room."""
+    """`num` samples of noise; every class, or a spread of values, is among them as far as there is room."""
     ids, order = [str(number) for number in range(num)], np.arange(num, dtype=np.int64)
     if kind != "regression":
         return Problem(kind, tuple(names), order % len(names), {"train": order}, ids)

@@ -21,7 +21,7 @@ from unchoke.core.events import ignore
 from unchoke.features.encoders import digest_tensors
 from unchoke.jobs.signals import stop_requests
 from unchoke.runs.session import Session
-from unchoke.training.build_record import Trained
+from unchoke.training.build_record import TrainingOutcome
 from unchoke.training.data import Problem
 from unchoke.training.heads.head_trainer import keeping_choices
 from unchoke.training.network.distributed import Participant, run_on_devices, take_timeline
@@ -74,7 +74,7 @@ class NetworkTrainer(Generic[P]):
         self._session, self._subject = session, subject
         self.key, self.detail, self.weights = subject.key, subject.detail, subject.weights
 
-    def train(self, folder: Path) -> Trained:
+    def train(self, folder: Path) -> TrainingOutcome:
         session, subject = self._session, self._subject
         kept = self._kept(folder / LOOP_FILE)
         plan, metric = subject.settle(kept)
@@ -119,7 +119,7 @@ class NetworkTrainer(Generic[P]):
             atomic.write_json(folder / LOOP_FILE, replace(plan, loop=job.loop).to_dict())
         return planned, planned.applied_to(job) if planned else job
 
-    def _trained(self, plan: P, job: TrainingJob, done: LoopResult, planned: ProcessPlan | None) -> Trained:
+    def _trained(self, plan: P, job: TrainingJob, done: LoopResult, planned: ProcessPlan | None) -> TrainingOutcome:
         subject, loop = self._subject, plan.loop.to_dict()
         row = {
             "config": {**loop, **subject.config(plan)},
@@ -141,7 +141,7 @@ class NetworkTrainer(Generic[P]):
             "weights_sha256": digest_tensors(done.state),
         }
         part = subject.trained(plan, done)
-        return Trained(
+        return TrainingOutcome(
             outputs=done.outputs,
             metric=done.metric,
             history=done.curve,

@@ -39,7 +39,7 @@ class Tally(Protocol):
     def finish(self) -> ValScores: ...
 
 
-class Aim(Protocol):
+class LoopObjective(Protocol):
     """What the loop asks of an objective, whatever is learnt."""
 
     @property

@@ -96,7 +96,7 @@ class SourceSpec(Protocol):
     def open(self, sample_ids: Sequence[str], seed: int) -> InputSource: ...
 
     def noise(self) -> SourceSpec:
-        """Inputs of no meaning that take as much."""
+        """Noise of the same shape, which takes as much memory."""
         ...
 
 
@@ -123,7 +123,7 @@ class StoredActivations:
 
 @dataclass(frozen=True)
 class NoiseActivations:
-    """Cached activations of no meaning."""
+    """Noise in the place of cached activations, for trials of memory."""
 
     row_shape: tuple[int, ...]
     ram_bytes = held_bytes = 0

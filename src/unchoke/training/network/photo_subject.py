@@ -1,4 +1,4 @@
-"""Classes and values of photos as the subject of a training: what it is known by, how it is set up, and what comes of it.
+"""Classes and values of photos as the subject of a training: its key, how the loop is set, and what is kept of the result.
 
 In: a session, what is learnt, the network and where its inputs come from. Out: a `Subject` for `network_trainer.py`.
 """
@@ -23,7 +23,7 @@ from unchoke.training.network.loop_config import LoopResult, TrainingPlan
 from unchoke.training.network.photo_blueprint import NetworkSpec, PhotoBlueprint, SourceSpec
 from unchoke.training.network.tiled_network import NetworkConfig
 from unchoke.training.network.trained_network import TrainedNetwork
-from unchoke.training.problem import Learnable
+from unchoke.training.problem import LearningTask
 from unchoke.training.scoring.selection import choose_metric
 
 
@@ -32,7 +32,7 @@ class PhotoSubject:
 
     plan_kind = TrainingPlan
 
-    def __init__(self, session: Session, learnable: Learnable, encoder: Encoder, source: SourceSpec) -> None:
+    def __init__(self, session: Session, learnable: LearningTask, encoder: Encoder, source: SourceSpec) -> None:
         settings = session.settings
         refuse_head_options(settings)
         self._session, self._learnable, self._source = session, learnable, source
@@ -106,7 +106,7 @@ def network_spec(settings: Settings, encoder: Encoder) -> NetworkSpec:
     )
 
 
-def targets_of(settings: Settings, learnable: Learnable) -> TargetPlan | None:
+def targets_of(settings: Settings, learnable: LearningTask) -> TargetPlan | None:
     """What was declared about the targets (`training/problem.py` has checked it); None for classes."""
     problem = learnable.problem
     if problem.kind == "classification":

@@ -4,7 +4,7 @@ In: a session and a training as a value. Out: the job with sizes that fit its li
 measured in processes of their own where a limit was given (`--memory`) or where the device is an accelerator; on a CPU without a
 limit nothing is planned, and that is said. The plan is kept in `memory.json` of the run and stands when the run goes on, unless
 the limit, the device or the versions changed. The effective batch is never touched. `unchoke budget` and the prediction of masks
-measure with the same `Prober`, under the same kinds of `Limit`.
+measure with the same `Prober`, under the same kinds of `MemoryLimit`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from unchoke.machine.backend import (
     used_bytes,
 )
 from unchoke.machine.memory.budget_text import render_outcome, render_parts
-from unchoke.machine.memory.memory_plan import MemoryPlan, MemoryRequest, Room
+from unchoke.machine.memory.memory_plan import MemoryPlan, MemoryRequest, MemoryRoom
 from unchoke.machine.memory.memory_watch import own_bytes, return_unused_memory
 from unchoke.machine.memory.probe import ProbeResult, probe
 from unchoke.machine.memory.search import Way
@@ -112,7 +112,7 @@ def remember_memory(session: Session, planned: ProcessPlan | None, job: Training
     return {"memory": {**kept, "planned_bytes": planned.plan.planned_bytes, "plan": planned.plan.to_dict()}}
 
 
-def _limit(session: Session, job: TrainingJob) -> Limit | None:
+def _limit(session: Session, job: TrainingJob) -> MemoryLimit | None:
     device, asked = torch_device(job.device), session.settings.memory_bytes
     if asked is None and is_cpu(device):
         reason = "not planned: on a CPU steps are measured beforehand only to keep to a limit, such as --memory 4GB"
@@ -132,7 +132,7 @@ def _num_processes(session: Session) -> int:
     return max(session.settings.devices, session.part.world if session.part else 1)
 
 
-def _shared(session: Session, limit: Limit, *, num: int) -> Limit:
+def _shared(session: Session, limit: MemoryLimit, *, num: int) -> MemoryLimit:
     """The limit of one process among `num`; those we start have this one waiting beside them, whose memory counts too."""
     if num == 1:
         return limit
@@ -151,7 +151,7 @@ def _share(session: Session, job: TrainingJob) -> MemoryTrial:
     return replace(MemoryTrial.of(job), loop=replace(job.loop, batch_size=share, sub_batch=share, threads=threads))
 
 
-def _made_for(trial: MemoryTrial, limit: Limit, settings: Settings) -> dict[str, Any]:
+def _made_for(trial: MemoryTrial, limit: MemoryLimit, settings: Settings) -> dict[str, Any]:
     """What a plan holds for. What happens to be free is not part of it: a plan is kept as long as it fits."""
     return {
         "limit_bytes": limit.num_bytes if limit.given else None,
@@ -162,7 +162,7 @@ def _made_for(trial: MemoryTrial, limit: Limit, settings: Settings) -> dict[str,
     }
 
 
-def _kept(file: Path, made_for: dict[str, Any], limit: Limit, job: TrainingJob) -> MemoryPlan | None:
+def _kept(file: Path, made_for: dict[str, Any], limit: MemoryLimit, job: TrainingJob) -> MemoryPlan | None:
     """The plan in `file`, if it still holds. Where batch statistics are trained, results depend on it, so it always does."""
     if not file.exists():
         return None
@@ -172,7 +172,7 @@ def _kept(file: Path, made_for: dict[str, Any], limit: Limit, job: TrainingJob) 
     return plan if holds or job.loop.batch_norm == "train" else None
 
 
-def _search(session: Session, job: TrainingJob, trial: MemoryTrial, limit: Limit) -> MemoryPlan:
+def _search(session: Session, job: TrainingJob, trial: MemoryTrial, limit: MemoryLimit) -> MemoryPlan:
     settings, device = session.settings, torch_device(job.device)
     return_unused_memory()
     empty_cache(device)
@@ -188,13 +188,13 @@ def _search(session: Session, job: TrainingJob, trial: MemoryTrial, limit: Limit
     return plan
 
 
-def _room(session: Session, job: TrainingJob, prober: Prober, limit: Limit, *, checkpointed: bool) -> Room:
+def _room(session: Session, job: TrainingJob, prober: Prober, limit: MemoryLimit, *, checkpointed: bool) -> MemoryRoom:
     """The limit, less what this run holds and a probe does not. The first probe tells what a bare process takes."""
     device = torch_device(job.device)
     if not is_cpu(device):
-        return Room(limit.num_bytes, beside_bytes=held_memory_bytes(device) or 0)
+        return MemoryRoom(limit.num_bytes, beside_bytes=held_memory_bytes(device) or 0)
     cache_bytes, cached_already = _cache_bytes(job, started_by_us=session.settings.devices > 1)
-    room = Room(limit.num_bytes, cache_bytes=cache_bytes)
+    room = MemoryRoom(limit.num_bytes, cache_bytes=cache_bytes)
     if session.settings.devices > 1:
         return room
     (first,) = prober("train_ckpt" if checkpointed else "train", [1])
@@ -211,7 +211,7 @@ def _cache_bytes(job: TrainingJob, *, started_by_us: bool) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class Limit:
+class MemoryLimit:
     """How much may be taken. `given` ones are kept to: enforced where the device can, watched where it cannot."""
 
     num_bytes: int
@@ -223,12 +223,12 @@ class Limit:
         return self.num_bytes if self.given and not is_cpu(device) else None
 
 
-def given_limit(device: torch.device, limit_bytes: int) -> Limit:
+def given_limit(device: torch.device, limit_bytes: int) -> MemoryLimit:
     """A limit that was asked for; refused where there is not that much."""
-    return Limit(limit_bytes, True, limit_memory(device, limit_bytes))
+    return MemoryLimit(limit_bytes, True, limit_memory(device, limit_bytes))
 
 
-def free_limit(device: torch.device, room_bytes: int | None = None) -> Limit:
+def free_limit(device: torch.device, room_bytes: int | None = None) -> MemoryLimit:
     """What is there for the taking: a card's memory that others leave, or most of what the machine has free."""
     room = device_room_bytes(device) if room_bytes is None else room_bytes
     if is_cpu(device):
@@ -236,10 +236,10 @@ def free_limit(device: torch.device, room_bytes: int | None = None) -> Limit:
         reason = f"{_FREE_SHARE:.0%} of the {format_bytes(room)} that are free now; --memory sets another limit"
     else:
         num_bytes, reason = room, f"what {device} has and nobody else holds; --memory sets a lower limit"
-    return Limit(num_bytes, False, Choice("memory", format_bytes(num_bytes), reason, {"limit_bytes": num_bytes}))
+    return MemoryLimit(num_bytes, False, Choice("memory", format_bytes(num_bytes), reason, {"limit_bytes": num_bytes}))
 
 
-def limit_elsewhere(device: torch.device, asked: int | None) -> Limit:
+def limit_elsewhere(device: torch.device, asked: int | None) -> MemoryLimit:
     """The limit for processes that try things, found out without taking any of the device here."""
     if is_cpu(device):
         return free_limit(device) if asked is None else given_limit(device, asked)
@@ -250,7 +250,7 @@ def limit_elsewhere(device: torch.device, asked: int | None) -> Limit:
     if asked is None:
         return free_limit(device, found.measured.peak_bytes)
     reason = "enforced by the allocator in every process that tries a size"
-    return Limit(asked, True, Choice("memory", format_bytes(asked), reason, {"limit_bytes": asked}))
+    return MemoryLimit(asked, True, Choice("memory", format_bytes(asked), reason, {"limit_bytes": asked}))
 
 
 class Prober:
@@ -265,7 +265,7 @@ class Prober:
         trial: Callable[[Way], Any],
         *,
         device: torch.device,
-        limit: Limit,
+        limit: MemoryLimit,
         on_event: OnEvent,
         usual: int,
         words: Callable[[Way, int], str],
@@ -276,7 +276,7 @@ class Prober:
         self._found: dict[tuple[Way, int], ProbeResult] = {}
 
     @classmethod
-    def of_training(cls, trial: MemoryTrial, *, limit: Limit, on_event: OnEvent, usual: int = _USUAL_PROBES) -> Prober:
+    def of_training(cls, trial: MemoryTrial, *, limit: MemoryLimit, on_event: OnEvent, usual: int = _USUAL_PROBES) -> Prober:
         """Tries steps of a training, and its evaluation."""
         device = torch_device(trial.device)
         trial = replace(trial, limit_bytes=limit.enforced_bytes(device))

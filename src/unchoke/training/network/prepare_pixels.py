@@ -300,7 +300,7 @@ class StoredPixels:
             return self.canvas.draw(image)
 
     def noise(self) -> NoisePixels:
-        """Pictures of no meaning that lie in memory as these do."""
+        """Pictures of noise that lie in memory as these do."""
         return NoisePixels(self.canvas, self.augment)
 
     def __getstate__(self) -> dict[str, Any]:

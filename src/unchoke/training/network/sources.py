@@ -97,7 +97,7 @@ class ActivationSource:
 
 @dataclass(frozen=True, eq=False)
 class NoiseRows:
-    """Cached activations of no meaning: the same row for every sample."""
+    """Noise in the place of cached activations: the same row for every sample."""
 
     row_shape: tuple[int, ...]
     num_views: int = 1

@@ -1,4 +1,4 @@
-"""A network made ready for its training, one step of it, and one pass of prediction, that survive running out of memory.
+"""Prepares a network for training and runs one step of it, or one pass of prediction; both survive running out of memory.
 
 In: a batch that is fed in parts, and where the network stands. Out: gradients in place (or outputs), exactly those of the whole
 batch: each part's loss is divided by the size of the whole, so parts add up to it. When memory runs out, everything the step did
@@ -26,8 +26,8 @@ from unchoke.machine.memory.oom import out_of_memory
 from unchoke.training.data import Positions
 from unchoke.training.network.feeding import HostBatch, MixShares
 from unchoke.training.network.loop_config import LoopConfig
-from unchoke.training.network.objective import Aim
-from unchoke.training.network.tiled_network import Trainable
+from unchoke.training.network.objective import LoopObjective
+from unchoke.training.network.tiled_network import TrainableNetwork
 
 Part = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]
 _OTHER_STATISTICS = "; batch statistics are now those of smaller parts, so results differ a little"
@@ -90,9 +90,9 @@ def _try_parts(num: int, size: int, run: Callable[[int, int], None]) -> str | No
 class Stepper:
     """What a step needs to know; it changes nothing but gradients (and batch statistics, where those are trained)."""
 
-    network: Trainable
+    network: TrainableNetwork
     run_network: Callable[..., torch.Tensor]
-    objective: Aim
+    objective: LoopObjective
     device: torch.device
     dtype: torch.dtype
     size: PartSize
@@ -181,7 +181,7 @@ def batch_statistics(network: nn.Module) -> list[torch.Tensor]:
     return [buffer for module in norms for buffer in module.buffers()]
 
 
-N = TypeVar("N", bound=Trainable)
+N = TypeVar("N", bound=TrainableNetwork)
 
 
 def prepare_network(network: N, config: LoopConfig, device: torch.device) -> N:

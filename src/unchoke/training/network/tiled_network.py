@@ -109,13 +109,13 @@ class AttentionFusion(TileFusion):
         nn.init.zeros_(self.query.weight)
 
 
-class Trainable(nn.Module):
+class TrainableNetwork(nn.Module):
     """What the loop trains: a pretrained `suffix`, whose layers learn at rates of their own, and new parts around it."""
 
     suffix: nn.Module
 
 
-class TiledNetwork(Trainable):
+class TiledNetwork(TrainableNetwork):
     """`suffix`, one fusion per stream, and a linear head; everything but the suffix computes in full precision."""
 
     target_mean: torch.Tensor

@@ -1,8 +1,8 @@
-"""A trained network in a file, and after its training: put on this machine's device and shown samples again.
+"""A trained network: saved in a file, loaded again, and run on this machine's device.
 
-In: what a training gave. Out: `best_head.pt`, and from it a `ReadyNetwork`, which answers for whatever a source shows it, in
-parts that fit in memory and with the arithmetic the run was trained in. Of a backbone that was cut, only the trained suffix is
-in the file; the frozen prefix comes from the encoder's own weights. Which samples are shown, and what becomes of the answers, is
+In: what a training gave. Out: `best_head.pt`, and from it a `ReadyNetwork`, which gives outputs for the samples of a source, in
+parts that fit in memory and with the arithmetic the run was trained in. Of a backbone that was cut, only the trained suffix is in
+the file; the frozen prefix comes from the encoder's own weights. Which samples are shown, and what the outputs are used for, is
 decided by `evaluate`, `predict` and `export`.
 """
 

@@ -26,11 +26,11 @@ from unchoke.machine.backend import keep_freed_memory
 from unchoke.machine.memory.gauge import Gauge
 from unchoke.training.data import Problem
 from unchoke.training.network.finetune import finetune
-from unchoke.training.network.loop_config import LoopConfig, LoopResult, Where
-from unchoke.training.network.objective import Aim
+from unchoke.training.network.loop_config import LoopConfig, LoopContext, LoopResult
+from unchoke.training.network.objective import LoopObjective
 from unchoke.training.network.parallel import ALONE, Ranks
 from unchoke.training.network.sources import InputSource
-from unchoke.training.network.tiled_network import Trainable
+from unchoke.training.network.tiled_network import TrainableNetwork
 
 PEAK_FILE = "peak.json"
 """Beside the snapshots: the most memory the training took."""
@@ -72,12 +72,14 @@ class Blueprint(ABC):
         return False
 
     @abstractmethod
-    def build(self, problem: Problem, loop: LoopConfig, device: torch.device) -> tuple[Trainable, InputSource, Aim]:
+    def build(
+        self, problem: Problem, loop: LoopConfig, device: torch.device
+    ) -> tuple[TrainableNetwork, InputSource, LoopObjective]:
         """The network before its first step, where its inputs come from, and what it is trained for."""
 
     @abstractmethod
     def noise(self, num: int) -> Blueprint:
-        """The same for `num` samples of no meaning, with random weights: takes as much memory, and needs no data."""
+        """The same over noise, `num` samples of it, with random weights: takes as much memory, and needs no data."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +111,7 @@ def run_job(
     keep_freed_memory(job.loop.keep_freed)
     torch.set_num_threads(job.loop.threads)
     device, blueprint = torch.device(job.device), job.blueprint
-    where = Where(
+    where = LoopContext(
         device, job.folder, on_event, job.workers, job.pin, stop, job.checkpoint_every_s, ranks, blueprint.unit, profiler
     )
     with measured_peak(job, device, on_event, leads=ranks.leads) as watch:

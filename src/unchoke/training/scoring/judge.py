@@ -1,4 +1,4 @@
-"""Outputs judged: scores with intervals, calibration, predictions as a table, the worst mistakes as pictures."""
+"""Judges outputs: scores with intervals, calibration, predictions as a table, the worst mistakes as pictures."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SCATTER_POINTS = 2000
 
 
 @dataclass(frozen=True)
-class Judged:
+class ScoredOutputs:
     """Outputs for every sample of val and test, and what they are worth. `outputs` is aligned with `positions`."""
 
     positions: dict[str, NDArray[np.int64]]
@@ -53,7 +53,7 @@ def run_head(head: TrainedHead, source: FeatureSource, problem: Problem, *, devi
         return {split: head.predict(source, problem.positions(split), device=device) for split in judged}
 
 
-def judge(outputs: Outputs, problem: Problem, *, seed: int, weights: tuple[float, ...] | None = None) -> Judged:
+def judge(outputs: Outputs, problem: Problem, *, seed: int, weights: tuple[float, ...] | None = None) -> ScoredOutputs:
     """Score outputs, with intervals (targets weighted where `weights` are declared), and calibrate them on val."""
     positions = {split: problem.positions(split) for split in outputs}
     targets = {split: problem.targets[where] for split, where in positions.items()}
@@ -62,7 +62,7 @@ def judge(outputs: Outputs, problem: Problem, *, seed: int, weights: tuple[float
     calibration = None
     if problem.kind == "classification" and {"val", "test"} <= set(positions):
         calibration = calibrate(outputs["val"], targets["val"], outputs["test"], targets["test"])
-    return Judged(positions, outputs, scores, calibration)
+    return ScoredOutputs(positions, outputs, scores, calibration)
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def predictions_table(judged: Judged, problem: Problem, frame: pd.DataFrame) -> pd.DataFrame:
+def predictions_table(judged: ScoredOutputs, problem: Problem, frame: pd.DataFrame) -> pd.DataFrame:
     """One row per sample of val and test: its truth, what was predicted, and the extra inputs it was predicted from."""
     parts = []
     inputs = [name for name in frame.columns if is_input(name)]
@@ -101,7 +101,7 @@ def class_columns(logits: NDArray[np.float32], names: tuple[str, ...], temperatu
     return {"predicted": np.array(names, dtype=object)[best], "confidence": probabilities.max(axis=1).round(6)}
 
 
-def worst_mistakes(judged: Judged, problem: Problem, frame: pd.DataFrame) -> list[MistakeRecord]:
+def worst_mistakes(judged: ScoredOutputs, problem: Problem, frame: pd.DataFrame) -> list[MistakeRecord]:
     """The test images the head was most confidently wrong about, with thumbnails."""
     if problem.kind != "classification" or "test" not in judged.positions:
         return []
@@ -131,7 +131,7 @@ def _thumbnail(path: str) -> str | None:
         return None
 
 
-def scatter(judged: Judged, problem: Problem) -> list[ScatterRecord]:
+def scatter(judged: ScoredOutputs, problem: Problem) -> list[ScatterRecord]:
     """Truth against prediction for each target of the test split, thinned to what a page can show."""
     if problem.kind != "regression" or "test" not in judged.positions:
         return []

@@ -54,7 +54,7 @@ def imbalance(classes: NDArray[np.int64]) -> float:
 
 
 class ValScores(NamedTuple):
-    """One head's standing: `metric` is what it is judged by (higher is better), `values` go into its curve."""
+    """How one head does on val: `metric` is what it is judged by (higher is better), `values` go into its curve."""
 
     metric: float
     loss: float

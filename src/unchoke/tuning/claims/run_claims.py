@@ -2,7 +2,7 @@
 
 In: names of claims and the minutes they may take together. Out: a verdict on each, with the interval, whether both ways give the
 same results, and why. Data is made in a temporary folder and removed; nothing is downloaded. What does not apply here says so,
-and so does what there was no time for. `list_claims` gives the list alone. Both are also told as plain text; nothing is printed.
+and so does what there was no time for. `list_claims` gives the list alone. Both have a plain-text form; nothing is printed.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from unchoke.machine.memory.budget_text import render_outcome, render_plan, render_probes
-from unchoke.machine.memory.memory_plan import MemoryPlan, MemoryRequest, Probes, Room, choose_plan
+from unchoke.machine.memory.memory_plan import MemoryPlan, MemoryRequest, MemoryRoom, Probes, choose_plan
 from unchoke.machine.memory.probe import ProbeResult, StepCost
 
 MB, GB = 10**6, 10**9
@@ -17,7 +17,7 @@ def plan() -> MemoryPlan:
     train = tuple(ProbeResult(b, "ok", StepCost(1000 * MB + 100 * MB * b, 0.1 * b, parts)) for b in (1, 4))
     train += (ProbeResult(64, "out of memory", fact="CUDA out of memory"),)
     evaluation = tuple(ProbeResult(b, "ok", StepCost(900 * MB + 10 * MB * b, 0.01 * b, parts)) for b in (4, 16))
-    return choose_plan(Probes(train, (), evaluation), Room(3 * GB), MemoryRequest(batch=32), num_samples=1000)
+    return choose_plan(Probes(train, (), evaluation), MemoryRoom(3 * GB), MemoryRequest(batch=32), num_samples=1000)
 
 
 def test_the_plan_shows_every_part_and_every_choice_with_its_reason(plan: MemoryPlan) -> None:

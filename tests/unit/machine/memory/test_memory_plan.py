@@ -11,8 +11,8 @@ from unchoke.machine.memory.memory_plan import (
     PARTS,
     MemoryPlan,
     MemoryRequest,
+    MemoryRoom,
     Probes,
-    Room,
     choose_plan,
     default_batch,
     even_part,
@@ -35,14 +35,14 @@ def probes(machine: FakeMachine, *, ckpt: bool = False, batches: tuple[int, ...]
 
 
 def test_a_step_that_fits_runs_whole(machine: FakeMachine) -> None:
-    plan = choose_plan(probes(machine), Room(8 * GB), MemoryRequest(batch=32), num_samples=1000)
+    plan = choose_plan(probes(machine), MemoryRoom(8 * GB), MemoryRequest(batch=32), num_samples=1000)
     assert (plan.batch, plan.sub_batch, plan.num_parts, plan.grad_ckpt) == (32, 32, 1, False)
     assert plan.planned_bytes == machine.peak_bytes("train", 32)
     assert "whole step" in plan.reasons["sub_batch"]
 
 
 def test_a_step_that_does_not_is_cut_into_equal_parts(machine: FakeMachine) -> None:
-    plan = choose_plan(probes(machine), Room(3 * GB), MemoryRequest(batch=32), num_samples=1000)
+    plan = choose_plan(probes(machine), MemoryRoom(3 * GB), MemoryRequest(batch=32), num_samples=1000)
     assert plan.sub_batch == 16  # 17 would fit, but leave a part of 15 behind
     assert plan.num_parts == 2
     assert machine.peak_bytes("train", plan.sub_batch) <= 3 * GB - plan.margin_bytes
@@ -51,12 +51,12 @@ def test_a_step_that_does_not_is_cut_into_equal_parts(machine: FakeMachine) -> N
 
 def test_the_batch_is_never_changed_for_memory(machine: FakeMachine) -> None:
     found = probes(machine)
-    assert {choose_plan(found, Room(gb * GB), MemoryRequest(), num_samples=2000).batch for gb in (2, 3, 8)} == {64}
+    assert {choose_plan(found, MemoryRoom(gb * GB), MemoryRequest(), num_samples=2000).batch for gb in (2, 3, 8)} == {64}
 
 
 def test_the_parts_add_up_to_the_plan_and_to_what_was_measured(machine: FakeMachine) -> None:
     plan = choose_plan(
-        probes(machine), Room(8 * GB, cache_bytes=70 * MB, beside_bytes=30 * MB), MemoryRequest(batch=8), num_samples=1000
+        probes(machine), MemoryRoom(8 * GB, cache_bytes=70 * MB, beside_bytes=30 * MB), MemoryRequest(batch=8), num_samples=1000
     )
     assert tuple(plan.parts) == PARTS
     assert sum(plan.parts.values()) == plan.planned_bytes == machine.peak_bytes("train", 8) + 100 * MB
@@ -68,25 +68,25 @@ def test_the_parts_add_up_to_the_plan_and_to_what_was_measured(machine: FakeMach
 
 
 def test_evaluation_takes_more_at_a_time_and_no_more_memory_than_a_step(machine: FakeMachine) -> None:
-    plan = choose_plan(probes(machine), Room(2500 * MB), MemoryRequest(batch=32), num_samples=1000)
+    plan = choose_plan(probes(machine), MemoryRoom(2500 * MB), MemoryRequest(batch=32), num_samples=1000)
     assert (plan.sub_batch, plan.eval_batch) == (11, 64)
     assert machine.peak_bytes("evaluation", 64) <= machine.peak_bytes("train", 11) == plan.planned_bytes
     assert plan.planned_bytes <= 2500 * MB - plan.margin_bytes
-    tight = choose_plan(probes(machine), Room(1200 * MB), MemoryRequest(batch=32), num_samples=1000)
+    tight = choose_plan(probes(machine), MemoryRoom(1200 * MB), MemoryRequest(batch=32), num_samples=1000)
     assert tight.eval_batch == 16
 
 
 def test_evaluation_that_was_not_measured_takes_what_training_takes(machine: FakeMachine) -> None:
     found = Probes(tuple(machine.measure("train", (1, 4))))
-    assert choose_plan(found, Room(8 * GB), MemoryRequest(batch=16), num_samples=100).eval_batch == 16
+    assert choose_plan(found, MemoryRoom(8 * GB), MemoryRequest(batch=16), num_samples=100).eval_batch == 16
     failed = Probes(found.train, evaluation=(ProbeResult(4, "killed", fact="gone"),))
-    assert choose_plan(failed, Room(8 * GB), MemoryRequest(batch=16), num_samples=100).eval_batch == 2
+    assert choose_plan(failed, MemoryRoom(8 * GB), MemoryRequest(batch=16), num_samples=100).eval_batch == 2
 
 
 def test_checkpointing_is_chosen_when_nothing_fits_without_it(machine: FakeMachine) -> None:
     machine.memory["train"] = (1000 * MB, 3000 * MB)
     found = probes(machine, ckpt=True)
-    plan = choose_plan(found, Room(2 * GB), MemoryRequest(batch=16), num_samples=1000)
+    plan = choose_plan(found, MemoryRoom(2 * GB), MemoryRequest(batch=16), num_samples=1000)
     assert (plan.grad_ckpt, plan.sub_batch) == (True, 16)
     assert "4.0 GB" in plan.reasons["grad_ckpt"]
 
@@ -94,28 +94,28 @@ def test_checkpointing_is_chosen_when_nothing_fits_without_it(machine: FakeMachi
 @pytest.mark.parametrize(("again_s", "chosen"), [(0.004, True), (0.5, False)])
 def test_between_small_parts_and_checkpointing_the_clock_decides(machine: FakeMachine, again_s: float, chosen: bool) -> None:
     machine.seconds["train_ckpt"] = (0.0, again_s)
-    plan = choose_plan(probes(machine, ckpt=True), Room(1500 * MB), MemoryRequest(batch=32), num_samples=1000)
+    plan = choose_plan(probes(machine, ckpt=True), MemoryRoom(1500 * MB), MemoryRequest(batch=32), num_samples=1000)
     assert plan.grad_ckpt is chosen
     assert "a sample" in plan.reasons["grad_ckpt"]
 
 
 def test_checkpointing_is_worth_measuring_only_where_little_fits(machine: FakeMachine) -> None:
     train = machine.measure("train", (1, 4))
-    assert not needs_checkpointing(train, Room(8 * GB), batch=32)
-    assert not needs_checkpointing(train, Room(2 * GB), batch=32)
-    assert needs_checkpointing(train, Room(1500 * MB), batch=32)
-    assert needs_checkpointing([ProbeResult(1, "killed")], Room(8 * GB), batch=32)
+    assert not needs_checkpointing(train, MemoryRoom(8 * GB), batch=32)
+    assert not needs_checkpointing(train, MemoryRoom(2 * GB), batch=32)
+    assert needs_checkpointing(train, MemoryRoom(1500 * MB), batch=32)
+    assert needs_checkpointing([ProbeResult(1, "killed")], MemoryRoom(8 * GB), batch=32)
 
 
 def test_small_parts_without_checkpointing_say_why(machine: FakeMachine) -> None:
-    plan = choose_plan(probes(machine), Room(1500 * MB), MemoryRequest(batch=32), num_samples=1000)
+    plan = choose_plan(probes(machine), MemoryRoom(1500 * MB), MemoryRequest(batch=32), num_samples=1000)
     assert (plan.grad_ckpt, plan.sub_batch) == (False, 3)
     assert "offers none" in plan.reasons["grad_ckpt"]
 
 
 def test_what_was_asked_for_is_kept(machine: FakeMachine) -> None:
     wanted = MemoryRequest(batch=24, sub_batch=5, eval_batch=7, grad_ckpt=True)
-    plan = choose_plan(probes(machine, ckpt=True), Room(8 * GB), wanted, num_samples=1000)
+    plan = choose_plan(probes(machine, ckpt=True), MemoryRoom(8 * GB), wanted, num_samples=1000)
     assert (plan.batch, plan.sub_batch, plan.eval_batch, plan.grad_ckpt) == (24, 5, 7, True)
     assert set(plan.reasons.values()) == {"given"}
 
@@ -123,28 +123,28 @@ def test_what_was_asked_for_is_kept(machine: FakeMachine) -> None:
 @pytest.mark.parametrize("wanted", [MemoryRequest(batch=64, sub_batch=40), MemoryRequest(batch=8, eval_batch=400)])
 def test_what_was_asked_for_and_does_not_fit_is_refused_with_what_would(machine: FakeMachine, wanted: MemoryRequest) -> None:
     with pytest.raises(MachineError) as caught:
-        choose_plan(probes(machine), Room(4 * GB), wanted, num_samples=1000)
+        choose_plan(probes(machine), MemoryRoom(4 * GB), wanted, num_samples=1000)
     option, _, largest = caught.value.try_.rpartition(" ")
     fitting = MemoryRequest(wanted.batch, **{option.removeprefix("--").replace("-", "_"): int(largest)})
-    choose_plan(probes(machine), Room(4 * GB), fitting, num_samples=1000)
+    choose_plan(probes(machine), MemoryRoom(4 * GB), fitting, num_samples=1000)
 
 
 def test_nothing_that_fits_is_refused_with_the_numbers(machine: FakeMachine) -> None:
     with pytest.raises(MachineError) as caught:
-        choose_plan(probes(machine, ckpt=True), Room(1 * GB), MemoryRequest(), num_samples=1000)
+        choose_plan(probes(machine, ckpt=True), MemoryRoom(1 * GB), MemoryRequest(), num_samples=1000)
     assert "1.0 GB" in caught.value.what
     assert "1 sample takes 1.1 GB" in caught.value.why
     assert "with it 1 sample takes 1.0 GB" in caught.value.why
     assert "920.0 MB are left" in caught.value.why
     assert "--input-px" in caught.value.try_
     with pytest.raises(MachineError) as caught:
-        choose_plan(probes(machine), Room(1 * GB), MemoryRequest(grad_ckpt=False), num_samples=1000)
+        choose_plan(probes(machine), MemoryRoom(1 * GB), MemoryRequest(grad_ckpt=False), num_samples=1000)
     assert "--grad-ckpt" in caught.value.try_
 
 
 def test_a_batch_that_failed_bounds_the_choice_whatever_the_line_says(machine: FakeMachine) -> None:
     train = (*machine.measure("train", (1, 4)), ProbeResult(24, "killed", fact="gone"))
-    plan = choose_plan(Probes(train), Room(100 * GB), MemoryRequest(batch=64), num_samples=1000)
+    plan = choose_plan(Probes(train), MemoryRoom(100 * GB), MemoryRequest(batch=64), num_samples=1000)
     assert plan.sub_batch <= 12
 
 
@@ -163,12 +163,12 @@ def test_parts_are_as_even_as_they_can_be(batch: int, largest: int, part: int) -
 def test_a_plan_is_read_back_from_plain_values(machine: FakeMachine) -> None:
     import json
 
-    plan = choose_plan(probes(machine, ckpt=True), Room(3 * GB), MemoryRequest(), num_samples=1000)
+    plan = choose_plan(probes(machine, ckpt=True), MemoryRoom(3 * GB), MemoryRequest(), num_samples=1000)
     assert MemoryPlan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
 
 
 def test_every_choice_has_its_reason(machine: FakeMachine) -> None:
-    plan = choose_plan(probes(machine), Room(3 * GB), MemoryRequest(), num_samples=1000)
+    plan = choose_plan(probes(machine), MemoryRoom(3 * GB), MemoryRequest(), num_samples=1000)
     assert [choice.name for choice in plan.choices] == ["batch", "sub_batch", "grad_ckpt", "eval_batch"]
     assert all(choice.reason and choice.value == getattr(plan, choice.name) for choice in plan.choices)
 
@@ -179,13 +179,13 @@ def test_the_whole_step_is_planned_as_it_was_measured_and_parts_by_their_own_lin
     machine.memory["train"] = (800 * MB, 100 * MB)
     whole = machine.one("train", 16)
     found = Probes((*parts, whole))
-    plan = choose_plan(found, Room(4 * GB), MemoryRequest(batch=16), num_samples=1000)
+    plan = choose_plan(found, MemoryRoom(4 * GB), MemoryRequest(batch=16), num_samples=1000)
     assert (plan.sub_batch, plan.planned_bytes) == (16, 2_400 * MB)
-    split = choose_plan(found, Room(2_500 * MB), MemoryRequest(batch=16), num_samples=1000)
+    split = choose_plan(found, MemoryRoom(2_500 * MB), MemoryRequest(batch=16), num_samples=1000)
     assert (split.sub_batch, split.planned_bytes) == (8, 1_800 * MB)
 
 
 def test_no_more_samples_are_evaluated_at_once_than_there_are(machine: FakeMachine) -> None:
-    plan = choose_plan(probes(machine), Room(8 * GB), MemoryRequest(batch=32, most_evaluated=10), num_samples=1000)
+    plan = choose_plan(probes(machine), MemoryRoom(8 * GB), MemoryRequest(batch=32, most_evaluated=10), num_samples=1000)
     assert plan.eval_batch == 10
-    assert choose_plan(probes(machine), Room(8 * GB), MemoryRequest(batch=32), num_samples=1000).eval_batch == 128
+    assert choose_plan(probes(machine), MemoryRoom(8 * GB), MemoryRequest(batch=32), num_samples=1000).eval_batch == 128

@@ -9,7 +9,7 @@ import pytest
 
 from unchoke.core.errors import MachineError
 from unchoke.machine.memory.line import fit_line
-from unchoke.machine.memory.memory_plan import MemoryPlan, MemoryRequest, Room
+from unchoke.machine.memory.memory_plan import MemoryPlan, MemoryRequest, MemoryRoom
 from unchoke.machine.memory.probe import ProbeResult, probe
 from unchoke.machine.memory.search import Way, find_largest, plan_memory
 
@@ -21,7 +21,7 @@ MB, GB = 10**6, 10**9
 
 def plan(machine: FakeMachine, limit_bytes: int, wanted: MemoryRequest, *, can_checkpoint: bool = True) -> MemoryPlan:
     machine.limit_bytes = limit_bytes
-    return plan_memory(machine.measure, Room(limit_bytes), wanted, num_samples=1000, can_checkpoint=can_checkpoint)
+    return plan_memory(machine.measure, MemoryRoom(limit_bytes), wanted, num_samples=1000, can_checkpoint=can_checkpoint)
 
 
 def tried(machine: FakeMachine, way: str) -> list[int]:
@@ -86,7 +86,7 @@ def test_a_plan_from_real_processes_is_kept_by_a_real_process() -> None:
         return probe("probe_bodies:allocate", spec, batches, timeout_s=60, limit_bytes=limit_bytes)
 
     found = plan_memory(
-        measure, Room(limit_bytes), MemoryRequest(batch=200), num_samples=1000, can_checkpoint=False, with_evaluation=False
+        measure, MemoryRoom(limit_bytes), MemoryRequest(batch=200), num_samples=1000, can_checkpoint=False, with_evaluation=False
     )
     assert 40 <= found.sub_batch <= 55
     (run,) = probe("probe_bodies:allocate", spec, [found.sub_batch - 3], timeout_s=60)
@@ -106,13 +106,13 @@ def test_a_step_of_torch_takes_what_its_neighbours_foretell() -> None:
 
 
 def test_the_largest_batch_is_looked_for_from_small_ones_and_measured_itself(machine: FakeMachine) -> None:
-    found = find_largest(machine.measure, "train", Room(3 * GB), at_most=1024)
+    found = find_largest(machine.measure, "train", MemoryRoom(3 * GB), at_most=1024)
     assert [one.batch for one in found] == [1, 4, 17]  # 3 GB less 8 % less 1 GB, at 100 MB each
     assert found[-1].fits
 
 
 def test_no_larger_batch_is_tried_than_was_allowed_or_than_steps_are_quick(machine: FakeMachine) -> None:
-    assert [one.batch for one in find_largest(machine.measure, "train", Room(3 * GB), at_most=8)] == [1, 4, 8]
+    assert [one.batch for one in find_largest(machine.measure, "train", MemoryRoom(3 * GB), at_most=8)] == [1, 4, 8]
     machine.seconds["train"] = (0.0, 0.5)
-    slow = find_largest(machine.measure, "train", Room(3 * GB), at_most=1024, longest_s=4.0)
+    slow = find_largest(machine.measure, "train", MemoryRoom(3 * GB), at_most=1024, longest_s=4.0)
     assert [one.batch for one in slow] == [1, 4, 8]

@@ -1,8 +1,8 @@
 """Changes to somebody's training that can be switched on while it runs, the script unedited: one at a time.
 
 In comes a remedy by name, `workers:2` for one with an argument; out comes the same process with a few functions replaced. Each
-remedy is a function of a `Remedy`, which it tells whenever it did something: a remedy that found nothing to do is known by
-that. What it brings, and whether the losses stayed what they were, is for others to find out.
+remedy is a function that takes a `Remedy` and counts there what it changed, so that one that found nothing to do is noticed.
+Whether it helps, and whether the losses stay the same, is measured by `chokes/remedy_trials.py`.
 """
 
 from __future__ import annotations
