@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from unchoke.core.boxes import Box
-from unchoke.masks.stitch import StitchPlan, Values, stitch
+from unchoke.masks.stitch import BandValues, StitchPlan, stitch
 from unchoke.masks.write_masks import PartStore, plan_files, to_part, write_masks
 from unchoke.scenes.scene_facts import Grid
 
@@ -18,7 +18,7 @@ PLAN = StitchPlan(height=700, width=900, patch_px=64, overlap_px=16, num_classes
 GRID = Grid(900, 700, (10.0, 0.0, 500_000.0, 0.0, -10.0, 5_200_000.0), "")
 
 
-def predict(patches: list[Box]) -> Values:
+def predict(patches: list[Box]) -> BandValues:
     """Neighbours disagree, so that a patch that is missing or added twice would show."""
     time.sleep(0.01)
     found = [np.random.default_rng([one.top, one.left]).random((2, one.height, one.width), np.float32) for one in patches]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import mask_run
 from unchoke.core.boxes import Box
-from unchoke.masks.stitch import StitchPlan, Values, stitch
+from unchoke.masks.stitch import BandValues, StitchPlan, stitch
 
 
 @st.composite
@@ -18,14 +18,14 @@ def plans(draw: st.DrawFn) -> StitchPlan:
     return StitchPlan(sizes[0], sizes[1], patch_px, draw(st.integers(0, patch_px - 1)), 2, sizes[2], sizes[3])
 
 
-def cut(plan: StitchPlan, patches: list[Box]) -> Values:
+def cut(plan: StitchPlan, patches: list[Box]) -> BandValues:
     """What a picture of running numbers shows in each patch, beyond its rim too."""
     rows, columns = np.arange(plan.height + 20), np.arange(plan.width + 20)
     whole = np.stack([np.add.outer(100 * rows, columns), np.add.outer(rows % 7, columns % 5)]).astype(np.float32)
     return np.stack([whole[:, one.top : one.bottom, one.left : one.right] for one in patches])
 
 
-def disagree(plan: StitchPlan, patches: list[Box]) -> Values:
+def disagree(plan: StitchPlan, patches: list[Box]) -> BandValues:
     return np.stack([cut(plan, [one])[0] * (1 + (one.top * 31 + one.left) % 11) for one in patches])
 
 

@@ -19,7 +19,7 @@ _BOM = b"\xef\xbb\xbf"
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
 _STRING = re.compile(r'"(?:\\.|[^"\\])*"', re.DOTALL)
 _TOKEN = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.|.", re.DOTALL)
-Span = tuple[int, int]
+TextSpan = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def replace_sources(data: bytes, changes: dict[int, str]) -> bytes | None:
     return (_BOM if data.startswith(_BOM) else b"") + text.encode("utf-8")
 
 
-def _cell_spans(text: str) -> Iterator[Span]:
+def _cell_spans(text: str) -> Iterator[TextSpan]:
     """Where each cell's object stands, in the order of the notebook."""
     top = dict(_members(text, _skip(text, 0)))
     if "cells" in top:
@@ -56,12 +56,12 @@ def _cell_spans(text: str) -> Iterator[Span]:
             yield from (span for _, span in _members(text, sheet["cells"][0]))
 
 
-def _source_span(text: str, cell: Span) -> Span:
+def _source_span(text: str, cell: TextSpan) -> TextSpan:
     members = dict(_members(text, cell[0]))
     return members["source"] if "source" in members else members["input"]
 
 
-def _members(text: str, at: int) -> Iterator[tuple[str, Span]]:
+def _members(text: str, at: int) -> Iterator[tuple[str, TextSpan]]:
     """Key (empty in an array) and place of every value of the object or array that begins at `at`."""
     is_object = text[at] == "{"
     at = _skip(text, at + 1)

@@ -89,7 +89,7 @@ class Predictions:
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
+class OpenModel:
     """What was trained, opened: how pictures are decoded for it (`shown` of a picture's inputs are used), and what answers.
 
     `answer` is given as many pictures as `chunk` at most: their places among all, and their inputs one after the other.
@@ -146,7 +146,7 @@ class _Options:
     listener: OnEvent
 
 
-def _open_head(found: FoundRun, paths: Sequence[str], options: _Options) -> Model:
+def _open_head(found: FoundRun, paths: Sequence[str], options: _Options) -> OpenModel:
     """The encoder, then a head on its pooled features."""
     head, extra = load_head(found.head_file)
     read_given_inputs(options.inputs, (), paths)
@@ -160,10 +160,10 @@ def _open_head(found: FoundRun, paths: Sequence[str], options: _Options) -> Mode
         with one_thread():
             return head.logits(views if head.config.kind == "attention" else views[:, 0])
 
-    return Model(head.names, head.kind, float(extra["temperature"]), recipe, recipe.num_inputs, _CHUNK, answer)
+    return OpenModel(head.names, head.kind, float(extra["temperature"]), recipe, recipe.num_inputs, _CHUNK, answer)
 
 
-def _open_network(found: FoundRun, paths: Sequence[str], options: _Options) -> Model:
+def _open_network(found: FoundRun, paths: Sequence[str], options: _Options) -> OpenModel:
     """The frozen part through the engine the run used, rounded as in the cache, then the network; or the network alone."""
     trained, extra = load_network(found.head_file)
     inputs = read_given_inputs(options.inputs, trained.input_names, paths)
@@ -185,7 +185,7 @@ def _open_network(found: FoundRun, paths: Sequence[str], options: _Options) -> M
         return ready.outputs(rows, np.arange(len(places)), None if inputs is None else inputs[list(places)])
 
     chunk = _chunk(recipe, () if trained.is_whole else recipe.input_shape)
-    return Model(trained.names, trained.kind, float(extra["temperature"]), recipe, tiles, chunk, answer)
+    return OpenModel(trained.names, trained.kind, float(extra["temperature"]), recipe, tiles, chunk, answer)
 
 
 def _recipe(trained: TrainedNetwork, extra: dict[str, Any], cut: Cut, engine: FrozenEngine) -> PictureRecipe:
@@ -237,7 +237,7 @@ def list_images(images: Sequence[str | Path]) -> list[str]:
     return paths
 
 
-def _decoded(paths: list[str], model: Model, listener: OnEvent) -> Iterator[tuple[list[int], Pixels, dict[str, str]]]:
+def _decoded(paths: list[str], model: OpenModel, listener: OnEvent) -> Iterator[tuple[list[int], Pixels, dict[str, str]]]:
     """Chunks of pictures ready for the model, by their places in `paths`, with the reasons of those that failed."""
 
     def load(path: str) -> list[Pixels] | DecodeError:

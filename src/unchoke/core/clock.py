@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torch
 
 T = TypeVar("T")
-Tally = dict[str, tuple[float, int]]
+StageTally = dict[str, tuple[float, int]]
 """Seconds and calls by stage."""
 Mark = Callable[[str], AbstractContextManager[Any]]
 OTHER = "other"
@@ -76,7 +76,7 @@ class Clock:
         """The same as a share of all."""
         return self.seconds(name) / max(self.wall_s, 1e-9)
 
-    def tally(self) -> Tally:
+    def tally(self) -> StageTally:
         """Every stage by now, in the order they were first entered; what was in none of them comes last."""
         self._turn()
         named = {name: (stage.seconds, stage.calls) for name, stage in self._stages.items() if name != OTHER}
@@ -187,7 +187,7 @@ class Loading:
         found.seconds += seconds
         found.calls += 1
 
-    def tally(self) -> Tally:
+    def tally(self) -> StageTally:
         """Every stage so far; what a thread is in the middle of is not in it yet."""
         clocks = [*self._clocks, self._added]
         parts = [{name: (one.seconds, one.calls) for name, one in clock._stages.items() if name != OTHER} for clock in clocks]
@@ -203,9 +203,9 @@ class Loading:
             return clock
 
 
-def sum_tallies(parts: Iterable[Tally]) -> Tally:
+def sum_tallies(parts: Iterable[StageTally]) -> StageTally:
     """Seconds and calls added up by stage, in the order the stages first appear."""
-    total: Tally = {}
+    total: StageTally = {}
     for part in parts:
         for name, (seconds, calls) in part.items():
             before_s, before = total.get(name, (0.0, 0))

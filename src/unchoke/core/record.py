@@ -49,7 +49,7 @@ def _tried(handler: ValidatorFunctionWrapHandler, value: Any, otherwise: Any) ->
 
 T = TypeVar("T")
 Number = Annotated[int | float, BeforeValidator(_finite)]
-Rows = Annotated[list[T], WrapValidator(_sound_items)]
+SoundRows = Annotated[list[T], WrapValidator(_sound_items)]
 Named = Annotated[dict[str, T], WrapValidator(_sound_items)]
 """Values by name."""
 
@@ -96,7 +96,7 @@ class TaskRecord(RecordPart):
     """What is learnt: the names are those of classes or targets."""
 
     kind: str = ""
-    names: Rows[str] = []
+    names: SoundRows[str] = []
 
 
 class PatchesRecord(RecordPart):
@@ -115,8 +115,8 @@ class DataRecord(RecordPart):
     class_counts: Named[Named[Number]] | None = None
     targets_summary: Named[Named[Number | None]] | None = None
     inputs_summary: Named[Named[Number | None]] | None = None
-    scenes: Rows[str] = []
-    bands: Rows[str] = []
+    scenes: SoundRows[str] = []
+    bands: SoundRows[str] = []
     patches: PatchesRecord | None = None
 
 
@@ -185,9 +185,9 @@ class CalibrationRecord(RecordPart):
     ece_after: Number | None = None
     log_loss_before: Number | None = None
     log_loss_after: Number | None = None
-    bins_before: Rows[BinRecord] = []
-    bins_after: Rows[BinRecord] = []
-    bins: Rows[BinRecord] = []
+    bins_before: SoundRows[BinRecord] = []
+    bins_after: SoundRows[BinRecord] = []
+    bins: SoundRows[BinRecord] = []
 
 
 class SweepRecord(RecordPart):
@@ -255,9 +255,9 @@ class BaselineRecord(RecordPart):
 class TargetsRecord(RecordPart):
     """Which targets are learnt and which follow, as `TargetPlan` has it."""
 
-    names: Rows[str] = []
-    learned: Rows[str] = []
-    sums: Named[Rows[str]] = {}
+    names: SoundRows[str] = []
+    learned: SoundRows[str] = []
+    sums: Named[SoundRows[str]] = {}
     weights: list[Number] | None = None
     positive: bool = False
 
@@ -320,12 +320,12 @@ class ProfileRecord(RecordPart):
 
     schedule: Named[Number] = {}
     num_steps: int = 0
-    traces: Rows[str] = []
-    pages: Rows[str] = []
+    traces: SoundRows[str] = []
+    pages: SoundRows[str] = []
     cpu_s: float = 0.0
     device_s: float = 0.0
     num_operators: int = 0
-    operators: Rows[OperatorRecord] = []
+    operators: SoundRows[OperatorRecord] = []
 
 
 class QuarantineRecord(RecordPart):
@@ -344,7 +344,7 @@ class RecordedRun(RecordPart):
     command: str = ""
     metrics: Named[Figures] = {}
     timings: Named[Number] = {}
-    choices: Rows[Choice] = []
+    choices: SoundRows[Choice] = []
     settings: dict[str, Any] = {}
     selection_metric: str = ""
     task: TaskRecord = TaskRecord()
@@ -368,25 +368,25 @@ class RunRecord(RecordedRun):
     versions: Named[str] = {}
     data: DataRecord = DataRecord()
     encoder: EncoderRecord = EncoderRecord()
-    findings: Rows[Finding] | None = None
-    quarantine: Rows[QuarantineRecord] | None = None
+    findings: SoundRows[Finding] | None = None
+    quarantine: SoundRows[QuarantineRecord] | None = None
     images_per_s: Number | None = None
     memory: MemoryRecord = MemoryRecord()
     timeline: Named[Timeline] = {}
     machine: MachineRecord = MachineRecord()
-    chokes: Rows[Finding] = []
-    per_class: Named[Rows[ClassRecord]] = {}
+    chokes: SoundRows[Finding] = []
+    per_class: Named[SoundRows[ClassRecord]] = {}
     confusion: Named[list[list[int]]] = {}
     calibration: CalibrationRecord | None = None
-    history: Rows[Named[Number | None]] = []
-    sweep: Rows[SweepRecord] = []
-    mistakes: Rows[MistakeRecord] = []
-    scatter: Rows[ScatterRecord] = []
-    notes: Rows[str] = []
+    history: SoundRows[Named[Number | None]] = []
+    sweep: SoundRows[SweepRecord] = []
+    mistakes: SoundRows[MistakeRecord] = []
+    scatter: SoundRows[ScatterRecord] = []
+    notes: SoundRows[str] = []
     training: TrainingRecord | None = None
     profile: ProfileRecord | None = None
-    gallery: Rows[GalleryRecord] = []
-    legend: Rows[LegendRecord] = []
+    gallery: SoundRows[GalleryRecord] = []
+    legend: SoundRows[LegendRecord] = []
     baseline: BaselineRecord | None = None
     planned_epochs: int | None = None
     """Of a record of a few steps: how many epochs the training they belong to would have."""

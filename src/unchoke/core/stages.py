@@ -23,7 +23,7 @@ _ROUNDS = 60
 Shares = dict[str, float]
 
 
-class Function(NamedTuple):
+class ProfiledFunction(NamedTuple):
     """A function as pstats names it; builtin ones have the file `~`."""
 
     file: str
@@ -43,7 +43,7 @@ class Marker:
     name: str
     counted: bool = True
 
-    def matches(self, function: Function) -> bool:
+    def matches(self, function: ProfiledFunction) -> bool:
         return function.name == self.name and function.file.replace("\\", "/").endswith(self.file)
 
 
@@ -66,7 +66,7 @@ class _Cost:
 
     calls: int
     self_s: float
-    callers: Mapping[Function, tuple[float, float]]
+    callers: Mapping[ProfiledFunction, tuple[float, float]]
 
 
 def profile_rows(profile: cProfile.Profile, markers: Sequence[Marker]) -> list[StageRow]:
@@ -95,17 +95,19 @@ def self_seconds(profile: cProfile.Profile, words: Iterable[str]) -> float:
     )
 
 
-def _costs(profile: cProfile.Profile) -> dict[Function, _Cost]:
+def _costs(profile: cProfile.Profile) -> dict[ProfiledFunction, _Cost]:
     found: dict[Any, tuple[int, int, float, float, dict[Any, tuple[int, int, float, float]]]] = pstats.Stats(profile).stats  # type: ignore[attr-defined]
     return {
-        Function(*key): _Cost(calls, self_s, {Function(*caller): (edge[2], edge[3]) for caller, edge in callers.items()})
+        ProfiledFunction(*key): _Cost(
+            calls, self_s, {ProfiledFunction(*caller): (edge[2], edge[3]) for caller, edge in callers.items()}
+        )
         for key, (_, calls, self_s, _, callers) in found.items()
     }
 
 
-def _contexts(costs: Mapping[Function, _Cost], stages: Mapping[Function, str]) -> dict[Function, Shares]:
+def _contexts(costs: Mapping[ProfiledFunction, _Cost], stages: Mapping[ProfiledFunction, str]) -> dict[ProfiledFunction, Shares]:
     """For each function, which stages its calls run under, as shares that add up to 1."""
-    contexts: dict[Function, Shares] = {function: {stages.get(function, OTHER): 1.0} for function in costs}
+    contexts: dict[ProfiledFunction, Shares] = {function: {stages.get(function, OTHER): 1.0} for function in costs}
     below = [function for function, cost in costs.items() if function not in stages and _outer(function, cost)]
     for _ in range(_ROUNDS):
         fresh = {function: _mix(_outer(function, costs[function]), contexts) for function in below}
@@ -116,13 +118,13 @@ def _contexts(costs: Mapping[Function, _Cost], stages: Mapping[Function, str]) -
     return contexts
 
 
-def _outer(function: Function, cost: _Cost) -> dict[Function, float]:
+def _outer(function: ProfiledFunction, cost: _Cost) -> dict[ProfiledFunction, float]:
     """A function's callers, itself left out, weighed by its whole time under them (evenly where none took time)."""
     whole = {caller: whole_s for caller, (_, whole_s) in cost.callers.items() if caller != function}
     return whole if any(seconds > 0 for seconds in whole.values()) else dict.fromkeys(whole, 1.0)
 
 
-def _mix(weights: Mapping[Function, float], contexts: Mapping[Function, Shares]) -> Shares:
+def _mix(weights: Mapping[ProfiledFunction, float], contexts: Mapping[ProfiledFunction, Shares]) -> Shares:
     total = sum(weights.values())
     mixed: Shares = {}
     for caller, weight in weights.items():
@@ -131,7 +133,7 @@ def _mix(weights: Mapping[Function, float], contexts: Mapping[Function, Shares])
     return mixed
 
 
-def _stage_seconds(costs: Mapping[Function, _Cost], contexts: Mapping[Function, Shares]) -> Shares:
+def _stage_seconds(costs: Mapping[ProfiledFunction, _Cost], contexts: Mapping[ProfiledFunction, Shares]) -> Shares:
     """Self time of every function, given to the stages it ran under."""
     seconds: Shares = {}
     for function, cost in costs.items():
@@ -140,7 +142,7 @@ def _stage_seconds(costs: Mapping[Function, _Cost], contexts: Mapping[Function, 
     return seconds
 
 
-def _split(function: Function, cost: _Cost, contexts: Mapping[Function, Shares]) -> Shares:
+def _split(function: ProfiledFunction, cost: _Cost, contexts: Mapping[ProfiledFunction, Shares]) -> Shares:
     """A marked function's context is one stage, so all of it goes there; others are split by their time under each caller."""
     context = contexts[function]
     under = {caller: own_s for caller, (own_s, _) in cost.callers.items() if caller != function and own_s > 0}

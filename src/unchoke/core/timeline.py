@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from unchoke.core.clock import Clock, Loading, Tally, sum_tallies
+from unchoke.core.clock import Clock, Loading, StageTally, sum_tallies
 from unchoke.core.stages import StageRow
 
 EXTRACTION = ("load", "collate", "encode", "write")
@@ -42,7 +42,7 @@ class Timeline:
         return cls(own.wall_s, own.stages, _rows(loading.tally(), LOADING), loading.num_threads, rounded)
 
     @classmethod
-    def of_tally(cls, tally: Tally, loading: Tally | None = None, *, readers: int = 0) -> Timeline:
+    def of_tally(cls, tally: StageTally, loading: StageTally | None = None, *, readers: int = 0) -> Timeline:
         """A part of what a training's clock counted, and of what its readers did."""
         return cls(sum(seconds for seconds, _ in tally.values()), _rows(tally, TRAINING), _rows(loading or {}, LOADING), readers)
 
@@ -64,8 +64,8 @@ class JobTimes:
     """What jobs noted by `job_clocks`, added up as they come in: from threads, or from other processes."""
 
     def __init__(self) -> None:
-        self._stages: Tally = {}
-        self._loading: Tally = {}
+        self._stages: StageTally = {}
+        self._loading: StageTally = {}
 
     def add(self, info: Mapping[str, Any]) -> None:
         """Count one more job."""
@@ -87,15 +87,15 @@ def job_clocks(clock: Clock, loading: Loading) -> dict[str, Any]:
     return {"clocks": _noted(clock.tally()), "loading": _noted(loading.tally())}
 
 
-def _noted(tally: Tally) -> dict[str, list[float | int]]:
+def _noted(tally: StageTally) -> dict[str, list[float | int]]:
     return {name: [round(seconds, 6), calls] for name, (seconds, calls) in tally.items()}
 
 
-def _tally(noted: Mapping[str, Sequence[float]]) -> Tally:
+def _tally(noted: Mapping[str, Sequence[float]]) -> StageTally:
     return {name: (float(seconds), int(calls)) for name, (seconds, calls) in noted.items()}
 
 
-def _rows(tally: Tally, order: Sequence[str]) -> tuple[StageRow, ...]:
+def _rows(tally: StageTally, order: Sequence[str]) -> tuple[StageRow, ...]:
     """The stages that were entered or took time, in `order`, others after them."""
     total_s = sum(seconds for seconds, _ in tally.values())
     names = sorted(tally, key=lambda name: order.index(name) if name in order else len(order))

@@ -19,7 +19,7 @@ from unchoke.core.workspace import Workspace
 if TYPE_CHECKING:
     from unchoke.core.settings import Settings
 
-Outcome = Literal["kept", "refused", "not tried"]
+VerdictKind = Literal["kept", "refused", "not tried"]
 _MUST_AGREE = ("device", "driver", "torch", "openvino")
 """What verdicts hold for; the version of unchoke is written down beside it."""
 
@@ -33,7 +33,7 @@ class Verdict:
     """
 
     switch: str
-    verdict: Outcome
+    verdict: VerdictKind
     reason: str
     now: Any = None
     value: Any = None
@@ -107,9 +107,9 @@ class TuningVerdicts:
     @classmethod
     def from_dict(cls, model: str, values: Mapping[str, Any]) -> TuningVerdicts:
         verdicts = {name: Verdict.from_dict(name, entry) for name, entry in values["switches"].items()}
-        wrong = [name for name, verdict in verdicts.items() if verdict.verdict not in get_args(Outcome)]
+        wrong = [name for name, verdict in verdicts.items() if verdict.verdict not in get_args(VerdictKind)]
         if wrong:
-            raise ValueError(f"the verdict on {', '.join(wrong)} is none of {', '.join(get_args(Outcome))}")
+            raise ValueError(f"the verdict on {', '.join(wrong)} is none of {', '.join(get_args(VerdictKind))}")
         return cls(model, values["data"], values["date"], dict(values["found_on"]), verdicts)
 
 

@@ -32,8 +32,8 @@ from unchoke.photos.pixels.image import DecodeError, Pixels, decode_image, read_
 from unchoke.photos.pixels.resize import fit_to_input, resize
 from unchoke.photos.pixels.tile_grid import Window, cover_px, cut_tiles, plan_view
 
-Inputs = Sequence[NDArray[Any]]
-Read = Callable[[str, str], Inputs | str]
+ItemInputs = Sequence[NDArray[Any]]
+Read = Callable[[str, str], ItemInputs | str]
 """An item's id and planned content to its inputs, view by view, or the reason why there are none."""
 _AUGMENTED_COVER = 3.2
 """Augmented views show parts of the picture, so they need more of it."""
@@ -76,7 +76,7 @@ class Extractor:
             sha256, size_bytes = save_rows(file, by_view, kept, name=recipe.member, levels=recipe.levels)
         return JobResult(len(job.items), tuple(failed), sha256, size_bytes, job_clocks(clock, loading))
 
-    def _encode(self, batch: Inputs, out: Half, clock: Clock) -> int:
+    def _encode(self, batch: ItemInputs, out: Half, clock: Clock) -> int:
         """Put the features of `batch` at the beginning of `out`; return how many."""
         with clock.stage("collate"):
             inputs = np.stack(batch)
@@ -84,8 +84,8 @@ class Extractor:
             out[: len(batch)] = to_half(self.engine.encode(inputs), of=self.recipe.network)
         return len(batch)
 
-    def _inputs(self, job: Job, loading: Loading) -> Iterator[tuple[str, Inputs | str]]:
-        def load(planned: tuple[str, str]) -> tuple[str, Inputs | str]:
+    def _inputs(self, job: Job, loading: Loading) -> Iterator[tuple[str, ItemInputs | str]]:
+        def load(planned: tuple[str, str]) -> tuple[str, ItemInputs | str]:
             with loading.here():
                 return planned[0], self.read(*planned)
 
@@ -129,7 +129,7 @@ class PictureReader:
     recipe: PictureRecipe
     paths: Mapping[str, str]
 
-    def __call__(self, sample_id: str, content: str) -> Inputs | str:
+    def __call__(self, sample_id: str, content: str) -> ItemInputs | str:
         try:
             if sample_id not in self.paths:
                 raise DecodeError("missing", "it is no longer among the samples")

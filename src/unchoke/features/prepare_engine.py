@@ -33,7 +33,7 @@ from unchoke.machine.backend import keep_freed_memory, torch_device
 from unchoke.photos.pixels.tile_grid import TilePlan, plan_tiles
 from unchoke.runs.session import Session
 
-Sample = Callable[[int], NDArray[Any]]
+InputSampler = Callable[[int], NDArray[Any]]
 """Up to so many inputs of a network, from the user's own data."""
 _COMPARED = 32
 _CALIBRATED = 128
@@ -75,7 +75,7 @@ class EngineTuning:
 
 
 def prepare_engine(
-    session: Session, network: FrozenNetwork, sample: Sample, *, rules: EngineRules, shown: str
+    session: Session, network: FrozenNetwork, sample: InputSampler, *, rules: EngineRules, shown: str
 ) -> tuple[FrozenEngine, EngineTuning]:
     """The first of the machine's engines that agrees with float32 torch on `sample`; one chosen before stands.
 
@@ -178,7 +178,9 @@ def wanted_labels(session: Session, rules: EngineRules) -> list[str]:
     return labels
 
 
-def build_engine(session: Session, network: FrozenNetwork, label: str, *, sample: Sample, tuning: EngineTuning) -> FrozenEngine:
+def build_engine(
+    session: Session, network: FrozenNetwork, label: str, *, sample: InputSampler, tuning: EngineTuning
+) -> FrozenEngine:
     """The engine of that label (``openvino:bf16``), run as `tuning` says."""
     name, _, precision = label.partition(":")
     if name == "openvino":
@@ -276,7 +278,7 @@ def prepare_encoder(session: Session, pictures: Sequence[Picture]) -> FrozenEnco
     return FrozenEncoder(encoder, cut, tiles, *prepare_engine(session, part, sample, rules=OF_PICTURES, shown=shown))
 
 
-def picture_sample(part: Encoder, pictures: Sequence[Picture], tiles: TilePlan) -> Sample:
+def picture_sample(part: Encoder, pictures: Sequence[Picture], tiles: TilePlan) -> InputSampler:
     """The plain views of some of the user's photos."""
     read = PictureReader(PictureRecipe(part.spec, "torch", "f32", tiles=tiles), {one.sample_id: one.path for one in pictures})
     return partial(sample_inputs, part, [picture.sample_id for picture in pictures], read)

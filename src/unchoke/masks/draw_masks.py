@@ -27,7 +27,7 @@ from unchoke.core.fingerprint import digest
 from unchoke.core.units import format_seconds
 from unchoke.masks.patches import PatchReader
 from unchoke.masks.predictor import READ_AHEAD, OpenPredictor
-from unchoke.masks.stitch import StitchPlan, Values, blend_patches, plan_batches
+from unchoke.masks.stitch import BandValues, StitchPlan, blend_patches, plan_batches
 from unchoke.masks.write_masks import MaskFiles, PartStore, plan_files, to_part, write_masks
 from unchoke.scenes.scene_facts import SceneFacts
 
@@ -97,7 +97,7 @@ def make_mask(
     """
     batches = plan_batches(work.plan, todo, batch=batch)
 
-    def predictions() -> Iterator[tuple[list[Box], Values]]:
+    def predictions() -> Iterator[tuple[list[Box], BandValues]]:
         for boxes, values in _predictions(work, batches, reader=reader, predictor=predictor):
             on_patches(len(boxes))
             yield boxes, values
@@ -142,7 +142,7 @@ class _PatchBatch:
 
 def _predictions(
     work: MaskWork, batches: Iterable[list[Box]], *, reader: PatchReader, predictor: OpenPredictor
-) -> Iterator[tuple[list[Box], Values]]:
+) -> Iterator[tuple[list[Box], BandValues]]:
     """The probabilities of every patch, in order; not-a-number where a pixel is not valid. Later batches are read meanwhile.
 
     Patches without a single valid pixel, such as those in the black corners of a scene, are not shown to the network.

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Colour = tuple[int, int, int]
-Picture = NDArray[np.uint8]
+RgbPicture = NDArray[np.uint8]
 Mask = NDArray[np.uint8]
 IGNORED = 255
 """The value of a mask's pixel that has no class."""
@@ -62,14 +62,14 @@ def _band_number(word: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def paint_bands(bands: NDArray[np.floating[Any]], band_names: Sequence[str], valid: NDArray[np.bool_]) -> Picture:
+def paint_bands(bands: NDArray[np.floating[Any]], band_names: Sequence[str], valid: NDArray[np.bool_]) -> RgbPicture:
     """Three bands (or one, in grey) of (B, h, w), stretched between two percentiles of its valid pixels; the rest is hatched."""
     chosen = choose_rgb(band_names) or (0, 0, 0)
     picture = np.stack([_stretched(bands[place], valid) for place in chosen], axis=-1)
     return np.where(valid[..., None], picture, _hatch(valid.shape))
 
 
-def _stretched(band: NDArray[np.floating[Any]], valid: NDArray[np.bool_]) -> Picture:
+def _stretched(band: NDArray[np.floating[Any]], valid: NDArray[np.bool_]) -> RgbPicture:
     if not valid.any():
         return np.zeros(band.shape, np.uint8)
     low, high = np.percentile(band[valid], _STRETCH_PERCENT)
@@ -79,14 +79,14 @@ def _stretched(band: NDArray[np.floating[Any]], valid: NDArray[np.bool_]) -> Pic
     return np.asarray((255 * shown).round(), np.uint8)
 
 
-def paint_mask(mask: Mask, num_classes: int) -> Picture:
+def paint_mask(mask: Mask, num_classes: int) -> RgbPicture:
     """Each pixel in the colour of its class; those without one are hatched."""
     colours = np.array(class_colours(num_classes), np.uint8)
     known = mask < num_classes
     return np.where(known[..., None], colours[np.where(known, mask, 0)], _hatch(mask.shape))
 
 
-def paint_overlay(picture: Picture, mask: Mask, num_classes: int, *, opacity: float = 0.5) -> Picture:
+def paint_overlay(picture: RgbPicture, mask: Mask, num_classes: int, *, opacity: float = 0.5) -> RgbPicture:
     """The picture with every class but the first laid over it."""
     laid = (mask > 0) & (mask < num_classes)
     colours = paint_mask(mask, num_classes).astype(np.float32)
@@ -94,7 +94,7 @@ def paint_overlay(picture: Picture, mask: Mask, num_classes: int, *, opacity: fl
     return np.where(laid[..., None], blended.round().astype(np.uint8), picture)
 
 
-def paint_error(picture: Picture, prediction: Mask, truth: Mask, num_classes: int) -> Picture:
+def paint_error(picture: RgbPicture, prediction: Mask, truth: Mask, num_classes: int) -> RgbPicture:
     """The picture faint and grey where the answer is right; wrong pixels in the colour of their true class, black for the first.
 
     Pixels without a label, or without an answer, are hatched.
@@ -108,9 +108,9 @@ def paint_error(picture: Picture, prediction: Mask, truth: Mask, num_classes: in
     return np.where(known[..., None], judged, _hatch(truth.shape))
 
 
-def _hatch(shape: tuple[int, ...]) -> Picture:
+def _hatch(shape: tuple[int, ...]) -> RgbPicture:
     rows, columns = np.indices(shape[:2])
-    hatched: Picture = np.array(_HATCH, np.uint8)[(rows + columns) // _HATCH_PX % 2]
+    hatched: RgbPicture = np.array(_HATCH, np.uint8)[(rows + columns) // _HATCH_PX % 2]
     return hatched
 
 

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from unchoke.core.boxes import Box, plan_starts
 
-Values = NDArray[np.float32]
-Predict = Callable[[list[Box]], Values]
+BandValues = NDArray[np.float32]
+Predict = Callable[[list[Box]], BandValues]
 """Patches to their values (n, C, p, p). A patch may reach beyond the picture; what it says there is dropped."""
 
 BLOCK_PX = 512
@@ -72,7 +72,7 @@ class StitchPlan:
         lefts = [left for left in self._lefts if left < strip.right and left + self.patch_px > strip.left]
         return (Box(top, left, self.patch_px, self.patch_px) for top in tops for left in lefts)
 
-    def shares(self, patch: Box) -> tuple[Values, Values]:
+    def shares(self, patch: Box) -> tuple[BandValues, BandValues]:
         """The patch's share in each of its rows, and in each of its columns."""
         step = self.patch_px - self.overlap_px
         return self._row_shares[patch.top // step], self._column_shares[patch.left // step]
@@ -86,11 +86,11 @@ class StitchPlan:
         return plan_starts(self.width, self.patch_px, self.overlap_px)
 
     @cached_property
-    def _row_shares(self) -> Values:
+    def _row_shares(self) -> BandValues:
         return blend_shares(self._tops, patch_px=self.patch_px, overlap_px=self.overlap_px)
 
     @cached_property
-    def _column_shares(self) -> Values:
+    def _column_shares(self) -> BandValues:
         return blend_shares(self._lefts, patch_px=self.patch_px, overlap_px=self.overlap_px)
 
 
@@ -117,7 +117,7 @@ def _widest_px(band_px: int, patch_px: int, num_classes: int, limit_bytes: int) 
 
 def stitch(
     plan: StitchPlan, predict: Predict, *, batch: int, done: Callable[[Box], bool] | None = None
-) -> Iterator[tuple[Box, Values]]:
+) -> Iterator[tuple[Box, BandValues]]:
     """Each band that is not `done` yet, with its values (C, h, w). `predict` is given up to `batch` patches at a time.
 
     Patches that reach from a band that is done into one that is not are predicted again.
@@ -139,8 +139,8 @@ def count_patches(plan: StitchPlan, todo: Sequence[Box]) -> int:
 
 
 def blend_patches(
-    plan: StitchPlan, todo: Sequence[Box], predictions: Iterable[tuple[list[Box], Values]]
-) -> Iterator[tuple[Box, Values]]:
+    plan: StitchPlan, todo: Sequence[Box], predictions: Iterable[tuple[list[Box], BandValues]]
+) -> Iterator[tuple[Box, BandValues]]:
     """The bands in `todo` with their values, from the predictions of the patches that `plan_batches` named, in that order."""
     predicted = ((patch, value) for patches, values in predictions for patch, value in zip(patches, values, strict=True))
     for bands in _by_strip(todo):
@@ -151,7 +151,7 @@ def _by_strip(todo: Sequence[Box]) -> Iterator[list[Box]]:
     return (list(bands) for _, bands in groupby(todo, key=lambda band: band.left))
 
 
-def _sweep(plan: StitchPlan, bands: list[Box], predicted: Iterator[tuple[Box, Values]]) -> Iterator[tuple[Box, Values]]:
+def _sweep(plan: StitchPlan, bands: list[Box], predicted: Iterator[tuple[Box, BandValues]]) -> Iterator[tuple[Box, BandValues]]:
     """One strip from top to bottom: a band is finished when the next patch begins below it."""
     waiting = iter(bands)
     sums = _Sums(plan, next(waiting))
@@ -181,10 +181,10 @@ class _Sums:
             self._values[:, *both.slices_in(self._area)] = before._values[:, *both.slices_in(before._area)]
 
     @property
-    def finished(self) -> Values:
+    def finished(self) -> BandValues:
         return self._values[:, : self.band.height]
 
-    def add(self, patch: Box, value: Values) -> None:
+    def add(self, patch: Box, value: BandValues) -> None:
         """The part of a patch that lies here, weighed by its shares."""
         both = self._area.common(patch)
         if both is not None:

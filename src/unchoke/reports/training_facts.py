@@ -17,7 +17,7 @@ from unchoke.reports import timeline_bars as timeline
 if TYPE_CHECKING:
     from unchoke.core.record import LoopRecord, MemoryRecord, RunRecord, TargetsRecord, TrainingRecord
 
-Facts = list[tuple[str, str]]
+FactRows = list[tuple[str, str]]
 _FUSIONS = {"mean": "averaged", "film": "fused by FiLM", "attention": "fused by attention"}
 _MAIN = ("network", "pictures", "targets", "step", "precision", "course", "out of memory")
 _PARTS = ("weights", "gradients", "optimizer", "activations", "cache", "overhead")
@@ -33,7 +33,7 @@ class TimeShare(NamedTuple):
     share: float
 
 
-def facts(record: RunRecord) -> Facts:
+def facts(record: RunRecord) -> FactRows:
     """Everything worth knowing about the training, in the order a reader asks."""
     training = record.training
     if training is None or training.loop is None or not training.loop.to_dict():
@@ -57,7 +57,7 @@ def facts(record: RunRecord) -> Facts:
     return [(word, text) for word, text in said.items() if text]
 
 
-def main_facts(record: RunRecord) -> Facts:
+def main_facts(record: RunRecord) -> FactRows:
     """The few of them that belong under a result."""
     return [(word, text) for word, text in facts(record) if word in _MAIN]
 

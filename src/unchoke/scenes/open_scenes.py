@@ -27,7 +27,7 @@ from unchoke.scenes.scene_files import ScannedScenes, Scene
 
 MEND = "mend the file and run the same command again"
 Item = TypeVar("Item")
-Result = TypeVar("Result")
+SceneResult = TypeVar("SceneResult")
 
 
 def find_scenes(session: Session) -> ScannedScenes:
@@ -83,17 +83,17 @@ def measure_scales(
 
 
 def _each(
-    run: Callable[[Item], Result], items: Sequence[Item], scenes: Sequence[Scene], *, threads: int, stage: str
-) -> tuple[dict[str, Result], list[Finding]]:
+    run: Callable[[Item], SceneResult], items: Sequence[Item], scenes: Sequence[Scene], *, threads: int, stage: str
+) -> tuple[dict[str, SceneResult], list[Finding]]:
     """What `run` gives for each item, by the id of its scene, in their order; a scene that breaks becomes a finding."""
 
-    def attempt(item: Item) -> Result | SceneError:
+    def attempt(item: Item) -> SceneResult | SceneError:
         try:
             return run(item)
         except SceneError as error:
             return error
 
-    results: dict[str, Result] = {}
+    results: dict[str, SceneResult] = {}
     findings = []
     for scene, result in zip(scenes, map_ahead(attempt, items, threads=threads, ahead=4 * max(1, threads)), strict=True):
         if isinstance(result, SceneError):

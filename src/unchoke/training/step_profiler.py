@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from unchoke.core import atomic
-from unchoke.core.clock import Clock, Loading, LoopProfiler, Mark, Tally
+from unchoke.core.clock import Clock, Loading, LoopProfiler, Mark, StageTally
 from unchoke.machine.backend import is_operator_row, profiled_activities
 
 PREFIX = "unchoke."
@@ -82,13 +82,13 @@ class StepProfiler(LoopProfiler):
         self.traces: list[Path] = []
         self.operators: list[Operator] = []
         self.num_steps = self.num_recorded = self.num_timed = 0
-        self.timed: Tally = {}
+        self.timed: StageTally = {}
         """What went to each stage in the `num_timed` steps after the last recorded one."""
-        self.loaded: Tally = {}
+        self.loaded: StageTally = {}
         """What `num_readers` threads did in all steps until then."""
         self.num_readers = 0
         self._stamp = time.strftime("%Y%m%dT%H%M%S")
-        self._before: Tally = {}
+        self._before: StageTally = {}
         self._profile: Any = None
 
     @property
@@ -171,7 +171,7 @@ def _operator(row: Any) -> Operator:
     )
 
 
-def _since(before: Tally, now: Tally) -> Tally:
+def _since(before: StageTally, now: StageTally) -> StageTally:
     return {
         name: (seconds - before.get(name, (0.0, 0))[0], calls - before.get(name, (0.0, 0))[1])
         for name, (seconds, calls) in now.items()

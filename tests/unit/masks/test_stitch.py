@@ -8,35 +8,35 @@ from numpy.typing import NDArray
 
 import mask_run
 from unchoke.core.boxes import Box, plan_boxes
-from unchoke.masks.stitch import StitchPlan, Values, blend_shares, blend_window, count_patches, plan_stitch, stitch
+from unchoke.masks.stitch import BandValues, StitchPlan, blend_shares, blend_window, count_patches, plan_stitch, stitch
 
 PLAN = StitchPlan(height=75, width=118, patch_px=32, overlap_px=8, num_classes=3, strip_px=48, band_px=32)
 
 
-def picture(plan: StitchPlan, seed: int = 0) -> Values:
+def picture(plan: StitchPlan, seed: int = 0) -> BandValues:
     return np.random.default_rng(seed).random((plan.num_classes, plan.height, plan.width), np.float32)
 
 
 class Cut:
     """Predicts what the picture shows there, and remembers what it was asked."""
 
-    def __init__(self, whole: Values, patch_px: int) -> None:
+    def __init__(self, whole: BandValues, patch_px: int) -> None:
         self._padded = np.pad(whole, ((0, 0), (0, patch_px), (0, patch_px)))
         self.asked: list[list[Box]] = []
 
-    def __call__(self, patches: list[Box]) -> Values:
+    def __call__(self, patches: list[Box]) -> BandValues:
         self.asked.append(patches)
         return np.stack([self._padded[:, one.top : one.bottom, one.left : one.right] for one in patches])
 
 
-def noise(patches: list[Box]) -> Values:
+def noise(patches: list[Box]) -> BandValues:
     """Other values for each patch, so that neighbours disagree."""
     return np.stack(
         [np.random.default_rng([one.top, one.left]).random((3, one.height, one.width), np.float32) for one in patches]
     )
 
 
-def put_together(plan: StitchPlan, pieces: list[tuple[Box, Values]]) -> Values:
+def put_together(plan: StitchPlan, pieces: list[tuple[Box, BandValues]]) -> BandValues:
     whole = np.full((plan.num_classes, plan.height, plan.width), np.inf, np.float32)
     for band, values in pieces:
         whole[:, band.top : band.bottom, band.left : band.right] = values

@@ -16,7 +16,7 @@ from rasterio.crs import CRS
 from unchoke.core.boxes import Box
 from unchoke.core.errors import MachineError
 from unchoke.masks.paint import class_colours
-from unchoke.masks.stitch import StitchPlan, Values
+from unchoke.masks.stitch import BandValues, StitchPlan
 from unchoke.masks.write_masks import NO_CLASS, MaskFiles, MaskPart, PartStore, is_photo, plan_files, to_part, write_masks
 from unchoke.scenes.scene_facts import Grid
 
@@ -121,7 +121,7 @@ MAP = Grid(1300, 1100, (10.0, 0.0, 500_000.0, 0.0, -10.0, 5_200_000.0), UTM)
 PHOTO = Grid(1300, 1100, (1.0, 0.0, 0.0, 0.0, 1.0, 0.0), "")
 
 
-def values_of(box: Box) -> Values:
+def values_of(box: Box) -> BandValues:
     """Water in one rectangle, cloud along a diagonal, nothing known in the first rows."""
     rows, columns = np.mgrid[box.top : box.bottom, box.left : box.right]
     water = ((rows >= 300) & (rows < 800) & (columns >= 500) & (columns < 1200)).astype(np.float32)

@@ -15,7 +15,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
-from unchoke.chokes.watch.stacks import NOWHERE, CodePlace, is_user_code, user_place
+from unchoke.chokes.watch.stacks import NOWHERE, StackPlace, is_user_code, user_place
 
 _MAX_DEPTH = 3
 _MAX_ROWS = 64
@@ -30,7 +30,7 @@ class _OpenCall:
 
     __slots__ = ("began_s", "module", "name", "place")
 
-    def __init__(self, module: Any, name: str, place: CodePlace) -> None:
+    def __init__(self, module: Any, name: str, place: StackPlace) -> None:
         self.module = module
         self.name = name
         self.place = place
@@ -40,7 +40,7 @@ class _OpenCall:
 class ModuleCalls:
     """What one module did while it was timed; shapes are those of its last call."""
 
-    def __init__(self, module: Any, name: str, depth: int, place: CodePlace) -> None:
+    def __init__(self, module: Any, name: str, depth: int, place: StackPlace) -> None:
         self.module = module
         self.name = name
         self.depth = depth

@@ -19,7 +19,7 @@ from typing import Any
 from unchoke.chokes.watch import usage
 from unchoke.chokes.watch.account import Account
 from unchoke.chokes.watch.duty import Duty, EventCosts, measure_costs
-from unchoke.chokes.watch.stacks import CodePlace, user_place
+from unchoke.chokes.watch.stacks import StackPlace, user_place
 
 SCHEMA = 1
 WATCHER = "watcher"
@@ -149,7 +149,7 @@ class Recorder:
         *,
         amount: float = 0.0,
         key: str | None = None,
-        place: CodePlace | None = None,
+        place: StackPlace | None = None,
         detail: dict[str, Any] | None = None,
         times: int = 1,
     ) -> None:

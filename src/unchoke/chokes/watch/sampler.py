@@ -17,7 +17,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from unchoke.chokes.watch.recorder import WATCHER, Recorder
-from unchoke.chokes.watch.stacks import NOWHERE, CodePlace, is_user_code, rule_of, stage_of
+from unchoke.chokes.watch.stacks import NOWHERE, StackPlace, is_user_code, rule_of, stage_of
 
 try:
     import resource
@@ -135,7 +135,7 @@ class Sampler:
         if place is not NOWHERE or stage in _LOADING:
             _add(self._other_rows, (stage, phase, *place), _MAX_ROWS)
 
-    def _read(self, innermost: FrameType) -> tuple[list[str | None], CodePlace, list[str]]:
+    def _read(self, innermost: FrameType) -> tuple[list[str | None], StackPlace, list[str]]:
         """The rules of a stack's functions, its nearest user place, and its user functions, all innermost first."""
         known, place = self._known, NOWHERE
         rules: list[str | None] = []

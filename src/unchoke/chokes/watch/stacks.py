@@ -15,10 +15,10 @@ import sys
 from collections.abc import Iterable
 from types import CodeType, FrameType
 
-CodePlace = tuple[str, int, str]
+StackPlace = tuple[str, int, str]
 """File, line and function; empty where nothing of the user's own was running."""
 
-NOWHERE: CodePlace = ("", 0, "")
+NOWHERE: StackPlace = ("", 0, "")
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 _WATCHER = os.path.dirname(__file__) + os.sep
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
@@ -30,7 +30,7 @@ _MAX_KNOWN = 50_000
 _decided_for: list[str | None] = [None]
 
 
-def user_place(depth: int = 1) -> CodePlace:
+def user_place(depth: int = 1) -> StackPlace:
     """Where the user's code stands in this thread, starting `depth` frames above this function; `NOWHERE` if none of it runs."""
     known = _known
     frame: FrameType | None = sys._getframe(depth)

@@ -39,10 +39,10 @@ _LOSS = re.compile(
 _ON_TORCH = ("torch", "lightning", "pytorch_lightning", "fastai", "timm", "transformers", "accelerate")
 _DEEPEST = 10
 _KNOWN: WeakKeyDictionary[Program, dict[ast.AST, bool | None]] = WeakKeyDictionary()
-Answer = bool | None
+GraphAnswer = bool | None
 
 
-def carries_graph(program: Program, node: ast.AST | None, depth: int = 0) -> Answer:
+def carries_graph(program: Program, node: ast.AST | None, depth: int = 0) -> GraphAnswer:
     """Does this expression hold a tensor that still has its graph?"""
     if node is None or depth > _DEEPEST:
         return None
@@ -57,7 +57,7 @@ def carries_graph(program: Program, node: ast.AST | None, depth: int = 0) -> Ans
     return known[node]
 
 
-def _answer(program: Program, node: ast.AST, depth: int) -> Answer:
+def _answer(program: Program, node: ast.AST, depth: int) -> GraphAnswer:
     if isinstance(node, ast.Constant | ast.Compare | ast.JoinedStr | ast.Lambda | ast.BoolOp):
         return False
     if isinstance(node, ast.Call):
@@ -95,7 +95,7 @@ def is_detaching(program: Program, call: ast.Call) -> bool:
     return isinstance(call.func, ast.Attribute) and program.method(call) in _DETACHING
 
 
-def together(answers: Iterable[Answer]) -> Answer:
+def together(answers: Iterable[GraphAnswer]) -> GraphAnswer:
     """One that does is enough; one that cannot be told leaves it open."""
     found = list(answers)
     if True in found:
@@ -109,9 +109,9 @@ def _is_second_of_pair(program: Program, node: ast.Subscript) -> bool:
     return isinstance(node.value, ast.Call) and program.method(node.value) in _PAIRS and index in (1, -1)
 
 
-def _named(program: Program, node: ast.Name | ast.Attribute, depth: int) -> Answer:
+def _named(program: Program, node: ast.Name | ast.Attribute, depth: int) -> GraphAnswer:
     given = given_before(program, node)
-    found: Answer = None
+    found: GraphAnswer = None
     if given is not None:
         if given.position == 1 and isinstance(given.value, ast.Call) and program.method(given.value) in _PAIRS:
             return False
@@ -126,7 +126,7 @@ def _named(program: Program, node: ast.Name | ast.Attribute, depth: int) -> Answ
     return found
 
 
-def _bound(program: Program, node: ast.Name, depth: int) -> Answer:
+def _bound(program: Program, node: ast.Name, depth: int) -> GraphAnswer:
     """A variable of a comprehension or a loop, or a parameter."""
     for part in comprehensions_round(program, node):
         if node.id in loop_names(part):
@@ -144,7 +144,7 @@ def _bound(program: Program, node: ast.Name, depth: int) -> Answer:
     return together(answers) if calls else None
 
 
-def _call(program: Program, call: ast.Call, depth: int) -> Answer:
+def _call(program: Program, call: ast.Call, depth: int) -> GraphAnswer:
     name = program.name(call)
     if name in _PLAIN or is_detaching(program, call) or _MADE.match(name) or name.startswith(_ELSEWHERE):
         return False
@@ -180,7 +180,7 @@ def is_loss(program: Program, call: ast.Call) -> bool:
     return made.startswith("torch.nn.") or made.rpartition(".")[2].endswith("Loss")
 
 
-def _returned(program: Program, function: FunctionNode, depth: int) -> Answer:
+def _returned(program: Program, function: FunctionNode, depth: int) -> GraphAnswer:
     returns = [item.value for item in program.within(function, ast.Return) if item.value is not None]
     if not returns or depth > 6:
         return None

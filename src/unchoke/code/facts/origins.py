@@ -19,7 +19,6 @@ from unchoke.code.node_index import FunctionNode, LoopNode, names_in, parameters
 from unchoke.code.program import Program
 
 Scope = FunctionNode | ast.Lambda | None
-Loop = ast.For | ast.AsyncFor | ast.comprehension
 _BINDING = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr, ast.withitem, ast.For, ast.AsyncFor, ast.comprehension)
 _OWN = ("self", "cls")
 _MOST = 40  # assignments behind one expression

@@ -35,7 +35,7 @@ RULE = Rule(
     claim="Planted chokes",
 )
 
-Loop = ast.For | ast.comprehension
+SampleLoop = ast.For | ast.comprehension
 _SMALL = 32
 _SIDES = frozenset(
     {"h", "w", "height", "width", "rows", "cols", "row", "col", "size", "side", "ht", "wd", "nrows", "ncols", "hgt"}
@@ -79,7 +79,7 @@ def _is_compiled(program: Program, node: ast.AST) -> bool:
     return False
 
 
-def _body(program: Program, loop: Loop) -> list[ast.AST]:
+def _body(program: Program, loop: SampleLoop) -> list[ast.AST]:
     """What runs on each round."""
     if isinstance(loop, ast.For):
         return list(loop.body)
@@ -89,8 +89,10 @@ def _body(program: Program, loop: Loop) -> list[ast.AST]:
     return [owner.elt] if isinstance(owner, ast.ListComp | ast.SetComp | ast.GeneratorExp) else []
 
 
-def _inner_loops(program: Program, loop: Loop) -> list[Loop]:
-    found: list[Loop] = [inner for part in _body(program, loop) for inner in program.within(part, ast.For, ast.comprehension)]
+def _inner_loops(program: Program, loop: SampleLoop) -> list[SampleLoop]:
+    found: list[SampleLoop] = [
+        inner for part in _body(program, loop) for inner in program.within(part, ast.For, ast.comprehension)
+    ]
     owner = program.parent(loop)
     if isinstance(owner, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
         found += owner.generators[owner.generators.index(loop) + 1 :] if isinstance(loop, ast.comprehension) else []
@@ -100,11 +102,11 @@ def _inner_loops(program: Program, loop: Loop) -> list[Loop]:
 # Two loops, over rows and over the pixels of a row
 
 
-def _nested_over_pixels(program: Program, outer: Loop, inner: Loop) -> bool:
+def _nested_over_pixels(program: Program, outer: SampleLoop, inner: SampleLoop) -> bool:
     return _by_index(program, outer, inner) or _by_row(program, outer, inner)
 
 
-def _by_index(program: Program, outer: Loop, inner: Loop) -> bool:
+def _by_index(program: Program, outer: SampleLoop, inner: SampleLoop) -> bool:
     """`for y in range(h): for x in range(w): … image[y, x] …`"""
     ends = [_range_end(program, outer), _range_end(program, inner)]
     if not all(ends) or any(_is_small(program, end) for end in ends if end is not None):
@@ -115,7 +117,7 @@ def _by_index(program: Program, outer: Loop, inner: Loop) -> bool:
     return any(_uses_both(program, part, first, second) for part in _body(program, inner))
 
 
-def _range_end(program: Program, loop: Loop) -> ast.expr | None:
+def _range_end(program: Program, loop: SampleLoop) -> ast.expr | None:
     call = loop.iter
     if not isinstance(call, ast.Call):
         return None
@@ -156,7 +158,7 @@ def _uses_both(program: Program, part: ast.AST, first: set[str], second: set[str
     return any(first & names_in(call) and second & names_in(call) for call in pixels)
 
 
-def _by_row(program: Program, outer: Loop, inner: Loop) -> bool:
+def _by_row(program: Program, outer: SampleLoop, inner: SampleLoop) -> bool:
     """`for row in mask: for pixel in row: …`"""
     rows = names_in(outer.target)
     over = _unwrapped(program, inner.iter)
@@ -186,7 +188,7 @@ def _is_picture(program: Program, node: ast.expr) -> bool:
 # One loop, over all pixels
 
 
-def _over_pixels(program: Program, loop: Loop) -> bool:
+def _over_pixels(program: Program, loop: SampleLoop) -> bool:
     """`for p in image.reshape(-1, 3)`, `np.ndindex(image.shape[:2])`, `product(range(h), range(w))`, `range(h * w)`."""
     over = _unwrapped(program, loop.iter)
     end = _range_end(program, loop)

@@ -31,7 +31,7 @@ from unchoke.core.units import format_bytes, format_seconds
 from unchoke.machine.memory.memory_watch import own_bytes
 from unchoke.machine.memory.oom import OutOfMemory, out_of_memory
 
-Outcome = Literal["ok", "out of memory", "killed", "timed out"]
+ProbeOutcome = Literal["ok", "out of memory", "killed", "timed out"]
 _LOOK_EVERY_S = 0.005
 _TAIL_BYTES = 4_000
 _END_WITHIN_S = 5.0
@@ -55,7 +55,7 @@ class ProbeResult:
     """What came of one batch size. `fact` says it in words; `seconds` is all the process took, `start_s` until its step began."""
 
     batch: int
-    outcome: Outcome
+    outcome: ProbeOutcome
     measured: StepCost | None = None
     fact: str = ""
     seconds: float = 0.0
@@ -136,7 +136,7 @@ def _start(stderr: IO[bytes]) -> subprocess.Popen[bytes]:
 
 def _converse(
     process: subprocess.Popen[bytes], request: bytes, answers: list[Answer], *, timeout_s: float, limit_bytes: int | None
-) -> tuple[Outcome, str] | None:
+) -> tuple[ProbeOutcome, str] | None:
     """Ask, and wait for the answer to arrive in `answers`. If it takes too long or too much, say so instead."""
     assert process.stdin is not None
     deadline_s = time.monotonic() + timeout_s
@@ -191,7 +191,7 @@ def _error(batch: int, answer: Answer) -> BaseException:
     return error
 
 
-def _from_end(batch: int, code: int, said: str) -> tuple[Outcome, str]:
+def _from_end(batch: int, code: int, said: str) -> tuple[ProbeOutcome, str]:
     """The process ended without an answer: was that for lack of memory?"""
     if out_of_memory(code) is not None:
         return "killed", "the process was killed, as systems do that run out of memory"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 Pixels = NDArray[np.uint8]
-Problem = Literal["unreadable", "truncated", "empty", "bomb-sized", "missing", "changed"]
+DecodeProblem = Literal["unreadable", "truncated", "empty", "bomb-sized", "missing", "changed"]
 
 MAX_PIXELS = 250_000_000
 """Above this a picture is refused before it is decoded: 250 megapixels are 750 MB of RGB."""
@@ -34,9 +34,9 @@ _EXIF_SEARCH_BYTES = 65_536
 class DecodeError(Exception):
     """A file that cannot become pixels: `problem` is a code, `detail` says what the decoder met."""
 
-    def __init__(self, problem: Problem, detail: str) -> None:
+    def __init__(self, problem: DecodeProblem, detail: str) -> None:
         super().__init__(f"{problem}: {detail}")
-        self.problem: Problem = problem
+        self.problem: DecodeProblem = problem
         self.detail = detail
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -154,7 +154,7 @@ def _decode_pillow(data: bytes, cover_px: int | None) -> Pixels:
         try:
             upright = ImageOps.exif_transpose(image)
         except (OSError, SyntaxError, ValueError, EOFError) as error:
-            problem: Problem = "truncated" if "truncated" in str(error) else "unreadable"
+            problem: DecodeProblem = "truncated" if "truncated" in str(error) else "unreadable"
             raise DecodeError(problem, str(error)) from error
         return np.array(_to_rgb(upright))  # a copy: Pillow's own memory is read-only
 

@@ -30,7 +30,7 @@ _LEAST_PX = 1 << 16
 """Blocks smaller than this are read several at once."""
 
 
-class Pixels(NamedTuple):
+class PixelBlock(NamedTuple):
     """A rectangle of a scene as it was read: (B, h, w), (h, w), and classes (h, w) where they come from a raster too."""
 
     bands: NDArray[Any]
@@ -41,13 +41,13 @@ class Pixels(NamedTuple):
     def nbytes(self) -> int:
         return self.bands.nbytes + self.valid.nbytes + (0 if self.classes is None else self.classes.nbytes)
 
-    def copy(self) -> Pixels:
+    def copy(self) -> PixelBlock:
         """Arrays of its own: a view would hold on to the whole strip it was read into."""
-        return Pixels(self.bands.copy(), self.valid.copy(), None if self.classes is None else self.classes.copy())
+        return PixelBlock(self.bands.copy(), self.valid.copy(), None if self.classes is None else self.classes.copy())
 
 
 Key = TypeVar("Key", bound=tuple[Any, ...])
-Kept = TypeVar("Kept", Pixels, NDArray[Any])
+Kept = TypeVar("Kept", PixelBlock, NDArray[Any])
 
 
 class _SharedReads(Generic[Key, Kept]):
@@ -252,7 +252,7 @@ def _covers(blocks: tuple[int, int], segment: tuple[int, int]) -> bool:
     return blocks[0] <= segment[0] and segment[1] <= blocks[1]
 
 
-class SharedRows(_SharedReads[tuple[str, Box], Pixels]):
+class SharedRows(_SharedReads[tuple[str, Box], PixelBlock]):
     """Pieces on their way from the strip that read them to those that still need them.
 
     `pieces` are those of every strip that is to be run, by scene and number of the strip. A piece is kept while another of these
@@ -270,7 +270,7 @@ class SharedRows(_SharedReads[tuple[str, Box], Pixels]):
         return self._pieces.get((scene_id, number), ())
 
     def take(
-        self, scene_id: str, boxes: Sequence[Box], read: Callable[[Box], Pixels], use: Callable[[Box, Pixels], None]
+        self, scene_id: str, boxes: Sequence[Box], read: Callable[[Box], PixelBlock], use: Callable[[Box, PixelBlock], None]
     ) -> None:
         """Hand each piece to `use`, read by this strip or by another; one strip less needs them then."""
         keys = [(scene_id, box) for box in boxes]
@@ -279,7 +279,7 @@ class SharedRows(_SharedReads[tuple[str, Box], Pixels]):
             lambda key: read(key[1]),
             lambda key, pixels: use(key[1], pixels),
             wanted=lambda key: self._waiting[key] > 1,
-            keep=Pixels.copy,
+            keep=PixelBlock.copy,
         )
         with self._lock:
             for key in keys:

@@ -26,7 +26,7 @@ from unchoke.scenes.raster import raw_dtype, read_box
 from unchoke.scenes.scale import SceneScale, apply_scale, to_physical
 from unchoke.scenes.scene_facts import IGNORE, Grid, SceneFacts, part_of
 from unchoke.scenes.tiling.shared_blocks import (
-    Pixels,
+    PixelBlock,
     SharedRows,
     SharedSource,
     SourceBlocks,
@@ -262,24 +262,24 @@ def _pool_of_process() -> HandlePool:
     return HandlePool()
 
 
-def _read_strip(strip: TileStrip, spec: TileSpec, pool: HandlePool, clock: Clock, shared: SharedRows | None) -> Pixels:
+def _read_strip(strip: TileStrip, spec: TileSpec, pool: HandlePool, clock: Clock, shared: SharedRows | None) -> PixelBlock:
     """The whole strip, piece by piece where neighbours need some of it too."""
     facts, box = spec.facts, strip.box
     dtype = raw_dtype(facts) if spec.store == "raw" else np.dtype(np.float32)
     has_classes = spec.mask is not None and spec.mask.reads_file
-    whole = Pixels(
+    whole = PixelBlock(
         np.empty((facts.num_bands, box.height, box.width), dtype),
         np.empty((box.height, box.width), np.bool_),
         np.empty((box.height, box.width), np.uint8) if has_classes else None,
     )
 
-    def read(piece: Box) -> Pixels:
+    def read(piece: Box) -> PixelBlock:
         """A piece that lies within the strip is read into its place."""
         place = whole.bands[:, *piece.slices_in(box)] if piece.common(box) == piece else None
         bands, valid = read_box(facts, piece, pool=pool, dtype=spec.store, out=place)
-        return Pixels(bands, valid, _read_classes(spec, piece, bands, valid, pool, clock))
+        return PixelBlock(bands, valid, _read_classes(spec, piece, bands, valid, pool, clock))
 
-    def use(piece: Box, pixels: Pixels) -> None:
+    def use(piece: Box, pixels: PixelBlock) -> None:
         inside = piece.common(box)
         if inside is None:
             return
@@ -316,7 +316,7 @@ class _StripCutter:
 
     box: Box
     spec: TileSpec
-    pixels: Pixels
+    pixels: PixelBlock
     scratch: NDArray[Any]
     pool: HandlePool
     clock: Clock

@@ -12,6 +12,7 @@ from typing import Any
 from unchoke.core.choices import Choice
 from unchoke.core.clock import NO_PROFILER
 from unchoke.core.events import Chosen, Event, OnEvent
+from unchoke.core.settings import HeadKind
 from unchoke.core.units import format_count
 from unchoke.features.feature_store import FeatureStore
 from unchoke.jobs.signals import stop_requests
@@ -20,7 +21,7 @@ from unchoke.machine.policy import CLAIMED
 from unchoke.runs.session import Session
 from unchoke.training.build_record import TrainingOutcome
 from unchoke.training.data import Problem
-from unchoke.training.heads.heads import HeadConfig, HeadKind
+from unchoke.training.heads.heads import HeadConfig
 from unchoke.training.heads.train_heads import train_heads
 from unchoke.training.heads.trained_head import save_head
 from unchoke.training.scoring.judge import one_thread, run_head

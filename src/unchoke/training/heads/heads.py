@@ -16,8 +16,8 @@ from torch.nn import functional as F
 
 from unchoke.core.errors import UsageError
 from unchoke.core.fingerprint import hash_int
+from unchoke.core.settings import HeadKind
 
-HeadKind = Literal["linear", "mlp", "attention"]
 ClassWeights = Literal["none", "tempered", "balanced"]
 Params = dict[str, torch.Tensor]
 

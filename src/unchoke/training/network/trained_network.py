@@ -134,7 +134,7 @@ def load_network(path: Path) -> tuple[TrainedNetwork, dict[str, Any]]:
     return trained, content["extra"]
 
 
-Columns = NDArray[np.float32]
+InputColumns = NDArray[np.float32]
 """Extra numbers (n, inputs), as they stand in the table."""
 
 
@@ -151,7 +151,7 @@ class ReadyNetwork:
     workers: int
     threads: int | None = None
 
-    def outputs(self, source: InputSource, positions: Positions, inputs: Columns | None = None) -> NDArray[np.float32]:
+    def outputs(self, source: InputSource, positions: Positions, inputs: InputColumns | None = None) -> NDArray[np.float32]:
         """Outputs (n, names) for the plain views at `positions`; rows of `inputs` are counted as those of `source` are."""
         size = self.size.value
         batches = [positions[start : start + size] for start in range(0, len(positions), size)]
@@ -160,7 +160,7 @@ class ReadyNetwork:
             found = [self._answer(fed, inputs) for fed in shown]
         return np.concatenate(found) if found else np.empty((0, len(self.trained.names)), np.float32)
 
-    def _answer(self, fed: HostBatch, inputs: Columns | None) -> NDArray[np.float32]:
+    def _answer(self, fed: HostBatch, inputs: InputColumns | None) -> NDArray[np.float32]:
         found: list[torch.Tensor] = []
 
         def run(start: int, stop: int) -> None:

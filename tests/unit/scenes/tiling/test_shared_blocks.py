@@ -16,7 +16,7 @@ from rasterio.windows import Window
 from unchoke.core.boxes import Box
 from unchoke.scenes.scene_facts import SceneFacts
 from unchoke.scenes.tiling import shared_blocks
-from unchoke.scenes.tiling.shared_blocks import Pixels, SharedRows, SharedSource, SourceBlocks, plan_shared
+from unchoke.scenes.tiling.shared_blocks import PixelBlock, SharedRows, SharedSource, SourceBlocks, plan_shared
 
 BOXES = [Box(0, 0, 50, 40), Box(7, 3, 20, 30), Box(31, 17, 19, 23), Box(49, 39, 1, 1)]
 
@@ -108,8 +108,8 @@ UPPER, SHARED, LOWER = Box(0, 0, 10, 4), Box(10, 0, 6, 4), Box(16, 0, 9, 4)
 PIECES = {("s", 0): (UPPER, SHARED), ("s", 1): (SHARED, LOWER)}
 
 
-def pixels(box: Box, *, value: int = 1) -> Pixels:
-    return Pixels(np.full((1, box.height, box.width), value), np.ones((box.height, box.width), np.bool_), None)
+def pixels(box: Box, *, value: int = 1) -> PixelBlock:
+    return PixelBlock(np.full((1, box.height, box.width), value), np.ones((box.height, box.width), np.bool_), None)
 
 
 class Reader:
@@ -118,12 +118,12 @@ class Reader:
     def __init__(self) -> None:
         self.boxes: list[Box] = []
 
-    def __call__(self, box: Box) -> Pixels:
+    def __call__(self, box: Box) -> PixelBlock:
         self.boxes.append(box)
         return pixels(box)
 
 
-def take(shared: SharedRows, number: int, read: Callable[[Box], Pixels]) -> list[Box]:
+def take(shared: SharedRows, number: int, read: Callable[[Box], PixelBlock]) -> list[Box]:
     used: list[Box] = []
     shared.take("s", shared.pieces("s", number), read, lambda box, _: used.append(box))
     return used
@@ -166,12 +166,12 @@ def test_a_thread_waits_for_a_piece_that_another_is_reading() -> None:
     shared, begun, go_on = SharedRows(PIECES), threading.Event(), threading.Event()
     seen: list[int] = []
 
-    def slow(box: Box) -> Pixels:
+    def slow(box: Box) -> PixelBlock:
         begun.set()
         go_on.wait(10)
         return pixels(box, value=7)
 
-    def quick(box: Box) -> Pixels:
+    def quick(box: Box) -> PixelBlock:
         go_on.set()
         return pixels(box, value=3)
 
@@ -189,7 +189,7 @@ def test_a_thread_waits_for_a_piece_that_another_is_reading() -> None:
 def test_a_failed_reader_fails_alone() -> None:
     shared, read = SharedRows(PIECES), Reader()
 
-    def broken(box: Box) -> Pixels:
+    def broken(box: Box) -> PixelBlock:
         raise OSError("unreadable")
 
     with pytest.raises(OSError, match="unreadable"):
