@@ -278,7 +278,7 @@ def _run(
 
 
 def _teller(tasks: Sequence[CellTask], tell: OnEvent) -> Callable[[int, CellRun], None]:
-    """Progress after each cell, and a word where one fails that should not."""
+    """Progress after each cell, and a note where one fails that should not."""
     may_fail = {task.number for task in tasks if task.may_fail}
     done: Counter[str] = Counter()
 

@@ -267,7 +267,7 @@ def _decoded(paths: list[str], model: OpenModel, listener: OnEvent) -> Iterator[
 
 
 def _engine(found: FoundRun, encoder: Encoder, extra: dict[str, Any], options: _Options) -> FrozenEngine:
-    """The engine the run's features were made with, or plain torch (with a word) where it is not to be had."""
+    """The engine the run's features were made with, or plain torch (with a note) where it cannot be used."""
     policy = choose_policy(detect_machine(), overrides={"device": options.device})
     engine, precision = str(extra["engine"]), str(extra["precision"])
     if engine == "openvino":

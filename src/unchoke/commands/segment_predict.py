@@ -240,7 +240,7 @@ class MaskDrawing:
         )
 
     def _engine(self) -> EngineUse:
-        """The engine of the run's own features, or plain torch (with a word) where that is not to be had."""
+        """The engine of the run's own features, or plain torch (with a note) where that cannot be used."""
         used = EngineUse() if self._trained.cut == WHOLE else EngineUse.of(self._trained.engine)
         if (lacking := _lacking(used, self._session.policy)) is None:
             return used

@@ -151,7 +151,7 @@ def _tuned(session: Session, rules: EngineRules) -> EngineTuning:
 
 
 def _rebuilt(session: Session, earlier: dict[str, Any], build: Callable[[str], FrozenEngine]) -> FrozenEngine | None:
-    """The engine chosen before, or None (with a word) where this machine cannot run it."""
+    """The engine chosen before, or None (with a note) where this machine cannot run it."""
     try:
         engine = build(earlier["value"])
     except MachineError as error:

@@ -80,7 +80,7 @@ class MaskObjective:
         return turn_each(masks, self.turns.of(positions, epoch))
 
     def losses(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Of each patch; one without a labelled pixel loses nothing."""
+        """The loss of each patch; 0 for one without a labelled pixel."""
         known = targets != IGNORE
         classes = torch.where(known, targets, 0).long()
         gained = outputs.log_softmax(dim=1)
@@ -138,7 +138,7 @@ class MaskTally:
 
 
 def ious(confusion: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of each class; NaN where neither masks nor labels have it."""
+    """The IoU of each class; NaN where neither masks nor labels have it."""
     hits = np.diag(confusion)
     union = confusion.sum(axis=0) + confusion.sum(axis=1) - hits
     found: NDArray[np.float64] = np.divide(hits, union, out=np.full(len(hits), np.nan), where=union > 0)

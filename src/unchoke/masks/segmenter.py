@@ -67,7 +67,7 @@ class Segmenter(TrainableNetwork):
     """`suffix` is the backbone where it trains, and nothing where its pyramids are cached."""
 
     def __init__(self, config: SegmenterConfig, *, backbone: nn.Module | None = None, seed: int = 0) -> None:
-        """A decoder begun from `seed` alone. `backbone` brings weights; without it a trained one is to be filled in."""
+        """A decoder that begins from `seed` alone. `backbone` brings weights; without it, trained ones are loaded afterwards."""
         super().__init__()
         self.config = config
         self.suffix = (backbone or bare_pyramid(config.spec)) if config.cut == WHOLE else nn.Identity()

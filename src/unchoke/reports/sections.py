@@ -246,7 +246,7 @@ def scatter(record: RunRecord) -> list[Model] | None:
 
 
 def sweep(record: RunRecord) -> Model | None:
-    """Every configuration tried, best first; settings that never varied are said once. A network is told of elsewhere."""
+    """Every configuration tried, best first; settings that never varied are said once. None for a network."""
     if not record.sweep or training.facts(record):
         return None
     configs = [row.config for row in record.sweep]

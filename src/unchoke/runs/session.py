@@ -73,7 +73,7 @@ class Session:
 
     @cached_property
     def tuned(self) -> TuningVerdicts:
-        """What `unchoke tune` keeps for this model here; nothing, with a word, where it was found under other circumstances."""
+        """What `unchoke tune` keeps for this model here; nothing, with a note, where it was found under other circumstances."""
         found = load_verdicts(self.workspace, self.settings) if self.heeds_tuned else None
         if found is None:
             return TuningVerdicts(model_name(self.settings))

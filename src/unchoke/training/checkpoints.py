@@ -3,7 +3,7 @@
 In: tensors in plain containers, or where a network's training stands. Out: files that load with `torch.load(weights_only=True)`,
 written atomically. A file with code in it is refused, not run. A training stands in two files: `last.pt` after some step, and the
 weights of the best epoch so far, named after their epoch and training. `last.pt` says which one counts; it is written second and
-old ones are removed third, so the two always agree. A file of another training is put aside with a word, never mixed in.
+old ones are removed third, so the two always agree. A file of another training is put aside with a note, never mixed in.
 """
 
 from __future__ import annotations

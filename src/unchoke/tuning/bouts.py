@@ -86,7 +86,7 @@ class Bout(NetworkTraining):
         return (time.perf_counter() - started_s) / (len(batches) * size)
 
     def _batch(self, number: int) -> Positions:
-        """A whole batch; begun again with the first sample where there are not enough."""
+        """A whole batch; starts again with the first sample where there are not enough."""
         size = self.config.batch_size
         return np.resize(np.roll(self.train, -number * size), size)
 

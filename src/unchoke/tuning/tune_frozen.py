@@ -151,7 +151,7 @@ class FrozenWork:
         return Likeness(agreement.within(tolerance), agreement.in_words(tolerance), figures)
 
     def timed(self, setup: FrozenSetup, _what: str) -> Callable[[], float]:
-        """There is only one thing to do with a frozen part, whatever is to be timed."""
+        """A frozen part does one thing only, whatever is to be timed."""
         engine = self._engine(setup)
         recipe = replace(self._recipe, decode_scale=setup.decode_scale)
         extractor = Extractor(engine, recipe, PictureReader(recipe, self._paths), self._folder, setup.decode_threads)

@@ -184,7 +184,7 @@ def find_state(queue: JobQueue, jobs: Sequence[Job], *, fingerprint: str) -> Wor
 
 
 def _about(problems: Iterable[str], jobs: Iterable[Job], planned: Iterable[Job]) -> list[str]:
-    """The problems that matter now: tiles made of what the scenes were before may be deleted without a word."""
+    """The problems that matter now: tiles made of what the scenes were before may be deleted without a note."""
     gone = {job.output for job in planned} - {job.output for job in jobs}
     return [problem for problem in problems if problem.partition(" ")[0] not in gone]
 

@@ -1,10 +1,10 @@
 """Training heads: all configurations at once, epoch by epoch, resumable, the best kept.
 
-In: a feature source, a problem, configurations. Out: a `TrainResult`, and `last.pt` on the way. Configurations that
-share seed and batch size see the same batches (one read, one standardisation), and those of one shape are one stack. It
-reads features chunk by chunk and never holds them all. How far it is stands in `last.pt`, tied to exactly what is
-trained: a file of another problem, other configurations or other features is put aside with a word, never mixed in. Nothing here
-depends on the clock except when a checkpoint is written.
+In: a feature source, a problem, configurations. Out: a `TrainResult`, and `last.pt` on the way. Configurations that share seed
+and batch size see the same batches (one read, one standardisation), and those of one shape are one stack. It reads features chunk
+by chunk and never holds them all. How far it is stands in `last.pt`, tied to exactly what is trained: a file of another problem,
+other configurations or other features is put aside with a note, never mixed in. Nothing here depends on the clock except when a
+checkpoint is written.
 """
 
 from __future__ import annotations

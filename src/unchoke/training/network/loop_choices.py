@@ -41,7 +41,7 @@ class _Chooser:
         return choice.value
 
     def tuned(self, name: str, otherwise: Any) -> Any:
-        """What was tuned, told; else `otherwise`, of which nothing need be said."""
+        """What was tuned, told as a choice; else `otherwise`, without a note."""
         choice = self._session.tuned.choice(name)
         if choice is None:
             return otherwise

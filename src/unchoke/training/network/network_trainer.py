@@ -97,7 +97,7 @@ class NetworkTrainer(Generic[P]):
         return self._trained(replace(plan, loop=job.loop), job, done, planned)
 
     def _kept(self, file: Path) -> P | None:
-        """How this run was begun; None at its beginning."""
+        """How this run began, from `loop.json`; None for a new run."""
         if not file.exists():
             return None
         kept = self._subject.plan_kind.from_dict(json.loads(file.read_text(encoding="utf-8")))

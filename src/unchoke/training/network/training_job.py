@@ -44,7 +44,7 @@ class Blueprint(ABC):
 
     @property
     def unit(self) -> str:
-        """What samples are called when progress is told."""
+        """What samples are called in progress events."""
         return "images"
 
     @property
