@@ -215,7 +215,7 @@ class Naming:
         return None if hiding else chosen.target
 
     def _is_alias(self, at: int, bounds: list[_Binding]) -> bool:
-        """Is the assignment of this variable itself one of the bounds?"""
+        """Is the assignment of this variable itself one of the bindings?"""
         parent = self._index.parent(self._index.all[at])
         return parent is not None and any(self._index.number[parent] == bound.order for bound in bounds)
 
