@@ -10,8 +10,12 @@ table in `unchoke/core/settings.py`; everything else here is written by hand.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
+
+from unchoke.core import errors
+from unchoke.core.errors import DataError, Interrupted, MachineError, UnchokeError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,13 +37,7 @@ if TYPE_CHECKING:
     from unchoke.commands.results import FitResult as FitResult
     from unchoke.commands.results import Rehearsal as Rehearsal
     from unchoke.commands.segment_train import SegmentResult as SegmentResult
-    from unchoke.core import errors as errors
     from unchoke.core.choices import Choice as Choice
-    from unchoke.core.errors import DataError as DataError
-    from unchoke.core.errors import Interrupted as Interrupted
-    from unchoke.core.errors import MachineError as MachineError
-    from unchoke.core.errors import UnchokeError as UnchokeError
-    from unchoke.core.errors import UsageError as UsageError
     from unchoke.core.events import OnEvent
     from unchoke.core.findings import Finding as Finding
     from unchoke.core.presets import Preset as Preset
@@ -54,6 +52,7 @@ if TYPE_CHECKING:
     from unchoke.tuning.tune_result import TuneResult as TuneResult
 
 __version__ = "0.1.0"
+sys.modules[f"{__name__}.errors"] = errors  # `from unchoke.errors import DataError` is what people write
 
 
 def fit(
@@ -1987,16 +1986,13 @@ _LAZY: dict[str, str] = {
     "CheckResult": "unchoke.photos.check_samples",
     "Choice": "unchoke.core.choices",
     "ClaimsResult": "unchoke.tuning.claims.run_claims",
-    "DataError": "unchoke.core.errors",
     "DoctorReport": "unchoke.commands.doctor",
     "Evaluation": "unchoke.commands.evaluate",
     "ExtractResult": "unchoke.commands.results",
     "Finding": "unchoke.core.findings",
     "FitResult": "unchoke.commands.results",
     "FoldsResult": "unchoke.commands.folds",
-    "Interrupted": "unchoke.core.errors",
     "LintResult": "unchoke.linting.lint_engine",
-    "MachineError": "unchoke.core.errors",
     "NotebookReport": "unchoke.commands.notebook",
     "Predictions": "unchoke.commands.predict",
     "Preset": "unchoke.core.presets",
@@ -2012,8 +2008,6 @@ _LAZY: dict[str, str] = {
     "TraceView": "unchoke.commands.profile_view",
     "TrainingProfile": "unchoke.commands.profile_train",
     "TuneResult": "unchoke.tuning.tune_result",
-    "UnchokeError": "unchoke.core.errors",
-    "UsageError": "unchoke.core.errors",
 }
 """What functions return and raise: the name, and the module that holds it."""
 
@@ -2089,8 +2083,6 @@ __all__ = [
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        if name == "errors":
-            return import_module("unchoke.core.errors")
         if name not in _LAZY:
             raise AttributeError(f"module 'unchoke' has no attribute {name!r}")
         return getattr(import_module(_LAZY[name]), name)

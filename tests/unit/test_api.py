@@ -46,6 +46,8 @@ CALLED = {"file": "path", "timeout": "timeout_s"}
 SHOWN = {"json", "detach", "only_list", "markdown", "fix", "diff", "form", "output", "statistics", "explain", "list_rules"}
 """Options about what is printed, or that are functions of their own."""
 
+ERRORS = {"DataError", "Interrupted", "MachineError", "UnchokeError", "UsageError"}
+
 
 def in_a_fresh_interpreter(code: str) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -133,17 +135,19 @@ def test_every_setting_is_a_keyword_somewhere() -> None:
 def test_results_and_errors_are_at_hand_without_being_loaded() -> None:
     in_a_fresh_interpreter(
         "import sys, unchoke\n"
-        "assert not [name for name in sys.modules if name.startswith('unchoke.')]\n"
-        "from unchoke import errors\n"
-        "assert unchoke.DataError is errors.DataError and issubclass(unchoke.UsageError, unchoke.UnchokeError)\n"
+        "loaded = {name for name in sys.modules if name.startswith('unchoke.')}\n"
+        "assert loaded == {'unchoke.core', 'unchoke.core.errors', 'unchoke.errors'}, loaded\n"
+        "import unchoke.errors\nfrom unchoke.errors import DataError\nfrom unchoke import errors\n"
+        "assert unchoke.DataError is errors.DataError is DataError and issubclass(unchoke.UsageError, unchoke.UnchokeError)\n"
         "assert unchoke.Preset is type(unchoke.list_presets()[0])"
     )
     typed = {alias.name for node in ast.walk(ast.parse(FILE.read_text())) if isinstance(node, ast.ImportFrom)
              for alias in node.names if alias.asname == alias.name}  # fmt: skip
-    assert typed == {*unchoke._LAZY, "errors"} == set(unchoke.__all__) - set(FUNCTIONS)
+    assert typed == set(unchoke._LAZY)
+    assert typed | {"errors"} | ERRORS == set(unchoke.__all__) - set(FUNCTIONS)
 
 
-@pytest.mark.parametrize("name", sorted(unchoke._LAZY))
+@pytest.mark.parametrize("name", sorted({*unchoke._LAZY} | ERRORS))
 def test_every_class_of_the_front_door_explains_itself(name: str) -> None:
     found = getattr(unchoke, name)
     assert found.__doc__
