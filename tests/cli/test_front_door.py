@@ -77,6 +77,8 @@ def place(finished: Path, photos: Path, tmp_path_factory: pytest.TempPathFactory
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_example_of_each_runs(name: str, place: Path, finished: Path, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place)
+    here = str(Path(sys.executable).parent)  # the examples say `python`, as people do
+    monkeypatch.setenv("PATH", os.pathsep.join([here, os.environ["PATH"]]))
     for made in ("work", "exported", "masks"):
         shutil.rmtree(made, ignore_errors=True)
     shutil.copytree(finished, "work")
