@@ -1,7 +1,7 @@
 """Did a change make commands slower? Two checkouts run the same commands by turns, and their medians stand side by side.
 
 The commands are whole, interpreter and report included, in fresh workspaces, on the demos' photos and scenes. Both checkouts run
-with this interpreter and its packages. Usage: python benches/bench_checkouts.py FOLDER BEFORE [AFTER] [--rounds 3]
+with this interpreter and its packages. Usage: python benches/compare_checkouts.py FOLDER BEFORE [AFTER] [--rounds 3]
 """
 
 from __future__ import annotations
