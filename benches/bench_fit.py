@@ -35,7 +35,7 @@ def summary(result: dict[str, Any], wall_s: float) -> dict[str, Any]:
 
 
 def second_check(photos: Path, out: Path) -> dict[str, Any]:
-    """Stage times without the worker trial, which is not repeated anyway."""
+    """Stage times without waiting for the worker trial, which is not repeated anyway."""
     shutil.rmtree(out, ignore_errors=True)
     seconds = []
     for _ in range(2):

@@ -14,7 +14,7 @@ NUM_KILLS = 12
 NUM_JOBS = 40
 LONGER = ("--job-size", "3", "--epochs", "400", "--patience", "0")
 """Many jobs and many epochs, so that there is something to hit."""
-EARLY = ("index", "check", "worker", "engine")
+EARLY = ("index", "check", "engine")
 LATE = ("train", "evaluate", "report")
 
 

@@ -7,9 +7,10 @@ never writes there. Errors close the gate, warnings do not.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from unchoke.core import atomic
 from unchoke.core.choices import Choice
@@ -24,7 +25,7 @@ from unchoke.core.units import format_count
 from unchoke.core.workspace import out_option
 from unchoke.machine.detect import usable_cores
 from unchoke.machine.memory.memory_watch import return_unused_memory
-from unchoke.photos.inspect_samples import inspect_samples
+from unchoke.photos.inspect_samples import inspect_file, inspect_samples
 from unchoke.photos.manifest import load_manifest
 from unchoke.photos.preflight import FATAL_PROBLEMS, diagnose_files, parse_expect
 from unchoke.photos.resources import diagnose_room, estimate_need, measure_room
@@ -32,7 +33,7 @@ from unchoke.photos.samples.sample_set import DataSource, Samples
 from unchoke.photos.samples.scan import scan_samples
 from unchoke.photos.splits import assign_splits
 from unchoke.photos.targets import check_target_names
-from unchoke.photos.worker_trial import ImageSet, try_worker
+from unchoke.photos.worker_trial import ImageSet, WorkerTrial
 from unchoke.reports.text import render_findings
 from unchoke.runs.session import Session, open_session
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _TRIAL_IMAGES = 4
+_TRIAL_CANDIDATES = 16
 
 
 @dataclass(frozen=True)
@@ -117,8 +119,9 @@ def check(
 ) -> CheckResult:
     """Check DATA; with `dataset`, also send that object (a torch Dataset, say) to a spawned worker and load from it."""
     with open_session({"data": data, **options}, out=out, on_event=on_event) as session:
-        prepared = prepare(session)
-        findings = rank(prepared.findings + try_loading(session, prepared, dataset=dataset))
+        with LoadingTrial(session, dataset) as trial:
+            prepared = prepare(session, on_samples=trial.begin)
+            findings = rank(prepared.findings + trial.findings())
         if not prepared.errors:
             session.remember_settings()
         return CheckResult(
@@ -131,8 +134,11 @@ def check(
         )
 
 
-def prepare(session: Session) -> Inspection:
-    """Everything of `check` but the worker: scan, look into files, split, diagnose."""
+def prepare(session: Session, *, on_samples: Callable[[Samples], None] | None = None) -> Inspection:
+    """Everything of `check` but the worker: scan, look into files, split, diagnose.
+
+    `on_samples` hears which samples there are before their files are read, and may begin something of its own.
+    """
     import pandas  # noqa: F401  (loading it is not part of a stage)
     import pyarrow.parquet  # noqa: F401
 
@@ -142,6 +148,8 @@ def prepare(session: Session) -> Inspection:
         check_target_names(settings, scan.samples.task.names, kind=scan.samples.task.kind)
     for choice in scan.choices:
         session.chose(choice)
+    if on_samples is not None:
+        on_samples(scan.samples)
     with session.stage("check", format_count(len(scan.samples), "file")):
         threads = settings.workers if settings.workers is not None else usable_cores()
         facts = inspect_samples(scan.samples, session.workspace, threads=threads, on_event=session.on_event, loading=loading)
@@ -183,29 +191,54 @@ def data_source(settings: Settings) -> DataSource:
     )
 
 
-def try_loading(session: Session, prepared: Inspection, *, dataset: Any = None) -> list[Finding]:
-    """Spawn a worker and load a batch there. A success is remembered until a version or the data's place changes."""
-    paths = tuple(prepared.samples.frame["path"][prepared.sound].head(_TRIAL_IMAGES))
-    if dataset is not None:
-        with session.stage("worker"):
-            return try_worker(dataset, name="dataset")
-    if not paths:
-        return []
-    file = session.workspace.root / ".worker-trial"
-    key = digest([list(paths), _versions()])
-    if file.exists() and file.read_text(encoding="utf-8") == key:
-        return []
-    with session.stage("worker", "spawning one, to load a batch there"):
-        findings = try_worker(ImageSet(paths))
-    if not findings:
-        atomic.write_text(file, key)
-    return findings
+class LoadingTrial:
+    """`check`'s worker, which loads a batch while the files are read: from the user's `dataset`, or from the first pictures.
+
+    That our own pictures load is remembered until a version or the data's place changes; a `dataset` is tried each time.
+    """
+
+    def __init__(self, session: Session, dataset: Any = None) -> None:
+        self._session = session
+        self._file, self._key = session.workspace.root / ".worker-trial", ""
+        self._trial = None if dataset is None else WorkerTrial(dataset, name="dataset")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._trial is not None:
+            self._trial.__exit__()
+
+    def begin(self, samples: Samples) -> None:
+        """Send pictures to a worker, unless it has something to load already or is known to be able to."""
+        paths = () if self._trial is not None else _first_sound(samples)
+        key = digest([list(paths), _versions()])
+        if paths and not (self._file.exists() and self._file.read_text(encoding="utf-8") == key):
+            self._key, self._trial = key, WorkerTrial(ImageSet(paths))
+
+    def findings(self) -> list[Finding]:
+        """Wait for the worker, where one was sent; the time it takes beyond the reading counts as `worker`."""
+        if self._trial is None:
+            return []
+        with self._session.stage("worker", "a spawned process loads a batch"):
+            found = self._trial.findings()
+        if self._key and not found:
+            atomic.write_text(self._file, self._key)
+        return found
+
+
+def _first_sound(samples: Samples) -> tuple[str, ...]:
+    """The first few pictures that decode, found by decoding; where the first many do not, `check` has that to say anyway."""
+    found: list[str] = []
+    for path in samples.frame["path"].head(_TRIAL_CANDIDATES):
+        if len(found) < _TRIAL_IMAGES and inspect_file(path).problem not in FATAL_PROBLEMS:
+            found.append(str(path))
+    return tuple(found)
 
 
 def gate(session: Session, prepared: Inspection) -> list[Finding]:
     """Stop on errors, with all of them; otherwise say the warnings and hand back every finding."""
-    findings = rank(prepared.findings + try_loading(session, prepared))
-    errors = [finding for finding in findings if finding.severity == "error"]
+    findings, errors = prepared.findings, prepared.errors
     if errors:
         raise DataError(
             f"the data has {format_count(len(errors), 'problem')} that must be mended first\n{render_findings(errors)}",

@@ -1,6 +1,7 @@
 """Can a worker process load this data? Tried for real: one process is spawned, unpickles the loader and loads a batch.
 
-In: a loader with `__getitem__` or `batch`. Out: findings, empty when it worked. What cannot be pickled is named by its attribute
+In: a loader with `__getitem__` or `batch`. Out: findings, empty when it worked. The process works while its caller does something
+else; only who asks for the findings waits. What cannot be pickled is named by its attribute
 path (`loader.transform.fn`), because "cannot pickle '_thread.lock' object" helps nobody.
 """
 
@@ -10,13 +11,13 @@ import functools
 import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from unchoke.core.findings import Finding
 from unchoke.jobs.attempts import WorkerDied
-from unchoke.jobs.job_engines import ProcessEngine
+from unchoke.jobs.pool import WorkerPool
 from unchoke.photos.pixels.image import Pixels, read_image
 from unchoke.photos.pixels.resize import resize
 
@@ -43,26 +44,50 @@ class ImageSet:
         return np.stack([self[position] for position in positions])
 
 
+class WorkerTrial:
+    """One spawned worker that loads one batch of `loader` meanwhile. Leaving it early ends the worker."""
+
+    def __init__(self, loader: Any, *, name: str = "loader") -> None:
+        self._loader, self._name = loader, name
+        self._refused: list[Finding] = []
+        theirs = type(loader).__module__.partition(".")[0] != "unchoke"
+        self._pool: WorkerPool[Any, int] = WorkerPool(load_one_batch, size=1, setup=None, setup_args=(), import_main=theirs)
+        try:
+            pickle.dumps(loader)
+        except Exception as error:  # pickling runs any code the object defines
+            self._refused = [_unpicklable(loader, error, name)]
+        else:
+            self._pool.give(loader)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.close()
+
+    def findings(self) -> list[Finding]:
+        """Wait for the batch; what kept the worker from loading it."""
+        if self._refused:
+            return self._refused
+        outcome = self._pool.next_outcome()
+        if outcome.error is None:
+            return []
+        return [
+            Finding(
+                code="worker-cannot-load",
+                severity="error",
+                stage="load",
+                message=f"a spawned worker could not load a batch: {type(outcome.error).__name__}: {outcome.error}",
+                evidence={"traceback": outcome.traceback_text[-2000:]},
+                fix=_remedy(self._loader, self._name, outcome.error),
+            )
+        ]
+
+
 def try_worker(loader: Any, *, name: str = "loader") -> list[Finding]:
-    """Spawn one worker, hand it `loader`, load one batch there."""
-    try:
-        pickle.dumps(loader)
-    except Exception as error:  # pickling runs any code the object defines
-        return [_unpicklable(loader, error, name)]
-    theirs = type(loader).__module__.partition(".")[0] != "unchoke"
-    outcome = next(ProcessEngine(workers=1, import_main=theirs).map_unordered(load_one_batch, [loader]))
-    if outcome.error is None:
-        return []
-    return [
-        Finding(
-            code="worker-cannot-load",
-            severity="error",
-            stage="load",
-            message=f"a spawned worker could not load a batch: {type(outcome.error).__name__}: {outcome.error}",
-            evidence={"traceback": outcome.traceback_text[-2000:]},
-            fix=_remedy(loader, name, outcome.error),
-        )
-    ]
+    """Spawn one worker, hand it `loader`, load one batch there, and wait for it."""
+    with WorkerTrial(loader, name=name) as trial:
+        return trial.findings()
 
 
 def _remedy(loader: Any, name: str, error: BaseException) -> str:

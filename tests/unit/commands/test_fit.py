@@ -65,13 +65,17 @@ def test_the_record_holds_what_the_result_promises(finished: Path) -> None:
     record = json.loads((finished / RUN / "record.json").read_text())
     result = FitResult(RunRecord.of(record), finished).to_dict()
     assert {"accuracy", "balanced_accuracy", "macro_f1"} <= set(result["metrics"]["test"])
-    assert {"index", "check", "worker", "engine", "extract", "train", "evaluate", "report"} <= set(result["timings"])
+    assert {"index", "check", "engine", "extract", "train", "evaluate", "report"} <= set(result["timings"])
     assert result["images_per_s"] > 0
     assert result["memory"]["planned_bytes"] > 0
     assert result["memory"]["measured_bytes"] > 0
     assert record["data"]["splits"] == {"train": 30, "val": 6, "test": 6}
     low, high = result["intervals"]["test"]["accuracy"]
     assert low <= result["metrics"]["test"]["accuracy"] <= high
+
+
+def test_a_fit_sends_no_worker_ahead_to_try_pictures_it_reads_itself(finished: Path) -> None:
+    assert "worker" not in json.loads((finished / RUN / "record.json").read_text())["timings"]
 
 
 def test_one_job_by_hand_is_done_again_with_the_same_bytes(workspace: Path) -> None:

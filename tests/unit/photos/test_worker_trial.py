@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import multiprocessing
 import subprocess
 import sys
 import threading
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from unchoke.photos.worker_trial import ImageSet, find_unpicklable, try_worker
+from unchoke.photos.worker_trial import ImageSet, WorkerTrial, find_unpicklable, try_worker
 
 
 class Bag:
@@ -51,6 +52,12 @@ def add(left: Any, right: Any) -> Any:
 
 def test_the_pictures_of_a_set_load_in_a_worker(photos: Path) -> None:
     assert try_worker(ImageSet(tuple(str(path) for path in sorted(photos.rglob("*.jpg"))[:3]))) == []
+
+
+def test_a_trial_left_before_it_is_over_leaves_no_process(photos: Path) -> None:
+    with WorkerTrial(ImageSet(tuple(str(path) for path in sorted(photos.rglob("*.jpg"))[:3]))):
+        assert multiprocessing.active_children()
+    assert not multiprocessing.active_children()
 
 
 def test_what_fails_in_the_worker_is_told_with_its_reason(tmp_path: Path) -> None:
