@@ -1,42 +1,30 @@
 """`fit`, `train` and `extract`: the main job from DATA to a report, and its parts.
 
 Each owns the workspace, does what is missing, and says what it found. Run again after a kill, or for no reason at all, they go on
-from what is there.
+from what is there. What is heavy is loaded while files are read (`commands/pipeline.py` needs it), and not at all for a run
+that is done.
 """
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from unchoke.commands.folds import run_all_folds
-from unchoke.commands.results import ExtractResult, FitResult, FollowerResult, Rehearsal
-from unchoke.core.errors import DataError, UsageError, list_some
+from unchoke.commands.finished import is_likely_done, recall_run
+from unchoke.commands.results import ExtractResult, FitResult, FollowerResult
 from unchoke.core.events import OnEvent
 from unchoke.core.findings import Finding
-from unchoke.core.settings import Settings
-from unchoke.core.units import format_count
-from unchoke.core.workspace import DEFAULT_ROOT
-from unchoke.features.cut import NONE
-from unchoke.features.extraction import extract_features, picture_inputs, plan_features, run_extraction
-from unchoke.features.prepare_engine import Picture, prepare_encoder
-from unchoke.jobs.job_plan import Job
+from unchoke.core.head_start import HeadStart, Steps
+from unchoke.core.workspace import DEFAULT_ROOT, Workspace
 from unchoke.jobs.queue import JobQueue
-from unchoke.jobs.records import QuarantineRow, save_quarantine
 from unchoke.photos.check_samples import Inspection, gate, prepare
-from unchoke.photos.manifest import save_manifest
-from unchoke.photos.resources import estimate_need
 from unchoke.runs.session import Session, open_session
-from unchoke.training.build_record import RunMaterial
-from unchoke.training.inputs import disk_bytes, prepare_inputs, trains_network
-from unchoke.training.network.distributed import taking_part
-from unchoke.training.problem import build_problem
-from unchoke.training.run_training import Trainer, run_training
+
+if TYPE_CHECKING:
+    from unchoke.training.network.distributed import Participant
 
 
 def fit(
@@ -49,35 +37,22 @@ def fit(
 ) -> FitResult:
     """Check, extract, train, evaluate, report. `options` are those of the command, with underscores."""
     typed = {"data": data, **options}
-    with taking_part() as part:
-        if part.follows:
+    with _taking_part() as part:
+        if part is not None and part.follows:
             return FollowerResult(workspace=Path(out or DEFAULT_ROOT), rank=part.follow())
         with open_session(typed, out=out, on_event=on_event, remembering=not dry_run, part=part) as session:
-            if dry_run:
-                prepared = prepare(session)
-                return _rehearse(session, prepared, gate(session, prepared))
-            return run_all_folds(session, _fit_once) if session.settings.fold == "all" else _fit_once(session)
+            return _rehearse(session) if dry_run else _once_or_each_fold(session, _fit_once)
 
 
 def train(
     data: str | Path | None = None, *, out: Path | str | None = None, on_event: OnEvent | None = None, **options: Any
 ) -> FitResult:
     """`fit` without the gate in front: for the next experiment on data that was checked before."""
-    with taking_part() as part:
-        if part.follows:
+    with _taking_part() as part:
+        if part is not None and part.follows:
             return FollowerResult(workspace=Path(out or DEFAULT_ROOT), rank=part.follow())
         with open_session({"data": data, **options}, out=out, on_event=on_event, part=part) as session:
-            return run_all_folds(session, _train_once) if session.settings.fold == "all" else _train_once(session)
-
-
-def _fit_once(session: Session) -> FitResult:
-    prepared = prepare(session)
-    return _go_on(session, prepared, gate(session, prepared), command="fit")
-
-
-def _train_once(session: Session) -> FitResult:
-    prepared = prepare(session)
-    return _go_on(session, prepared, prepared.findings, command="train")
+            return _once_or_each_fold(session, _train_once)
 
 
 def extract(
@@ -91,150 +66,98 @@ def extract(
 ) -> ExtractResult:
     """The frozen part alone; with `job`, that one job, whether it was done before or not."""
     with open_session({"data": data, **options}, out=out, on_event=on_event, remembering=not dry_run) as session:
-        prepared = prepare(session)
-        pictures = sound_pictures(prepared)
-        if job is None and not dry_run:
-            save_manifest(prepared.samples, session.workspace.manifest_file)
-            return _extract_all(session, prepared, pictures)
-        return _extract_some(session, pictures, job=job, dry_run=dry_run)
+        if job is not None:
+            _refuse_unplanned(session.workspace, job)
+        with loading_ahead(session):
+            prepared = prepare(session)
+            wait_for_libraries(session)
+            from unchoke.commands.pipeline import extract_all, extract_some
+
+            if job is None and not dry_run:
+                return extract_all(session, prepared)
+            return extract_some(session, prepared, job=job, dry_run=dry_run)
+
+
+@contextmanager
+def _taking_part() -> Iterator[Participant | None]:
+    """This process's part among those a launcher started; None when it was started alone, which needs no torch to find out."""
+    if os.environ.get("WORLD_SIZE", "1") == "1":
+        yield None
+        return
+    from unchoke.training.network.distributed import taking_part
+
+    with taking_part() as part:
+        yield part
+
+
+def _once_or_each_fold(session: Session, once: Callable[[Session], FitResult]) -> FitResult:
+    with loading_ahead(session):
+        if session.settings.fold != "all":
+            return once(session)
+        from unchoke.commands.folds import run_all_folds
+
+        return run_all_folds(session, once)
+
+
+def _fit_once(session: Session) -> FitResult:
+    prepared = prepare(session)
+    return _go_on(session, prepared, gate(session, prepared), command="fit")
+
+
+def _train_once(session: Session) -> FitResult:
+    prepared = prepare(session)
+    return _go_on(session, prepared, prepared.findings, command="train")
 
 
 def _go_on(session: Session, prepared: Inspection, findings: list[Finding], *, command: str) -> FitResult:
-    """Everything after the gate."""
-    material, trainer = prepare_training(session, prepared, findings, command=command)
-    planned_bytes = _need(session, len(prepared.samples)).memory_bytes
-    record, already_done = run_training(session, material, trainer, planned_bytes=planned_bytes)
-    return FitResult(record, session.workspace.root, already_done)
+    """Everything after the gate, unless the same samples and settings have gone through it already."""
+    if (record := recall_run(session, prepared)) is not None:
+        return FitResult(record, session.workspace.root, already_done=True)
+    wait_for_libraries(session)
+    from unchoke.commands.pipeline import go_on
+
+    return go_on(session, prepared, findings, command=command)
 
 
-def prepare_training(
-    session: Session, prepared: Inspection, findings: list[Finding], *, command: str
-) -> tuple[RunMaterial, Trainer]:
-    """Make sure that everything training reads is there; what the run is made from, and what will train it."""
-    save_manifest(prepared.samples, session.workspace.manifest_file)
-    pictures = sound_pictures(prepared)
-    inputs = prepare_inputs(session, pictures)
-    quarantined = set_aside(session, prepared, inputs.failed)
-    kept = prepared.sound.to_numpy().copy()
-    kept[np.flatnonzero(kept)] = inputs.present
-    learnable = build_problem(prepared.samples, prepared.facts["content"], kept)
-    return RunMaterial(learnable, inputs.encoder, findings, quarantined, command), inputs.trainer(learnable)
+def _rehearse(session: Session) -> FitResult:
+    prepared = prepare(session)
+    findings = gate(session, prepared)
+    from unchoke.commands.pipeline import rehearse
+
+    return rehearse(session, prepared, findings)
 
 
-def sound_pictures(prepared: Inspection) -> list[Picture]:
-    """The pictures worth sending to the encoder, in the order of the samples."""
-    frame = prepared.samples.frame[prepared.sound.to_numpy()]
-    contents = prepared.facts["content"][prepared.sound].tolist()
-    if not contents:
-        raise DataError(
-            "none of the images can be read", why="every file failed", try_="unchoke check DATA says what is wrong with each"
-        )
-    return [Picture(*row) for row in zip(frame["sample_id"].tolist(), frame["path"].tolist(), contents, strict=True)]
+def _refuse_unplanned(workspace: Workspace, job: str) -> None:
+    """A job that a plan does not name is refused before anything is read; without a plan yet, it may come to be in one."""
+    queue = JobQueue.load(workspace.features)
+    if queue.jobs():
+        queue.job(job)
 
 
-def set_aside(session: Session, prepared: Inspection, failed: dict[str, str]) -> list[QuarantineRow]:
-    """Name every file that was left out, with its reason, in `quarantine.csv` and in words."""
-    frame = prepared.samples.frame
-    unsound = ~prepared.sound.to_numpy()
-    reasons = prepared.facts["problem"] + ": " + prepared.facts["detail"]
-    columns = (frame["sample_id"][unsound], frame["path"][unsound], reasons[unsound])
-    entries = [QuarantineRow(str(i), str(path), "check", str(reason)) for i, path, reason in zip(*columns, strict=True)]
-    if failed:
-        rows = frame[frame["sample_id"].isin(list(failed))]
-        pairs = zip(rows["sample_id"].tolist(), rows["path"].tolist(), strict=True)
-        entries += [QuarantineRow(sample_id, path, "extract", failed[sample_id]) for sample_id, path in pairs]
-    kept = save_quarantine(session.workspace.quarantine_file, entries)
-    if kept:
-        session.warn(f"{format_count(len(kept), 'file')} set aside, see {session.workspace.quarantine_file}")
-    return kept
+@contextmanager
+def loading_ahead(session: Session) -> Iterator[None]:
+    """Load what the command will need while its files are read, unless it will most likely find its run done."""
+    if is_likely_done(session):
+        yield
+        return
+    with HeadStart(_load(session)) as session.head_start:
+        yield
 
 
-def _extract_all(session: Session, prepared: Inspection, pictures: Sequence[Picture]) -> ExtractResult:
-    extracted = extract_features(session, pictures)
-    set_aside(session, prepared, extracted.failed)
-    return ExtractResult(
-        num_images=extracted.num_items_run,
-        num_jobs=extracted.num_jobs_run,
-        num_jobs_left=0,
-        num_failed=len(extracted.failed),
-        fingerprint=extracted.recipe.fingerprint,
-        folder=str(session.workspace.features / extracted.recipe.folder),
-        workspace=session.workspace.root,
-        seconds=session.timers.seconds.get("extract", 0.0),
-        choices=session.choices,
-    )
+def _load(session: Session) -> Steps[Any]:
+    import unchoke.commands.pipeline  # noqa: F401  (and with it torch)
+
+    yield "libraries"
+    from unchoke.features.load_ahead import load_ahead
+
+    return (yield from load_ahead(session))
 
 
-def _extract_some(session: Session, pictures: Sequence[Picture], *, job: str | None, dry_run: bool) -> ExtractResult:
-    """One job by hand, or a look at what would be run."""
-    frozen = prepare_encoder(session, pictures)
-    recipe = frozen.recipe(session.settings.views)
-    inputs = picture_inputs(session, recipe, pictures)
-    queue, state = plan_features(session, inputs)
-    chosen = [_planned_job(queue, job, recipe.fingerprint)] if job is not None else state.pending
-    started = time.perf_counter()
-    if not dry_run:
-        run_extraction(session, queue, chosen, inputs, frozen.engine)
-        state = queue.state(recipe.fingerprint, verify=False)
-        _refuse_given_up([one.job_id for one in chosen if one.job_id not in state.done])
-    return ExtractResult(
-        num_images=sum(len(one.items) for one in chosen),
-        num_jobs=len(chosen),
-        num_jobs_left=len(state.pending),
-        num_failed=sum(record.num_failed for record in state.done.values()),
-        fingerprint=recipe.fingerprint,
-        folder=str(session.workspace.features / recipe.folder),
-        workspace=session.workspace.root,
-        seconds=0.0 if dry_run else time.perf_counter() - started,
-        dry_run=dry_run,
-        choices=session.choices,
-    )
-
-
-def _planned_job(queue: JobQueue, job_id: str, fingerprint: str) -> Job:
-    """The job of that id, refused if its features are made another way than the settings in force say."""
-    job = queue.job(job_id)
-    if job.fingerprint != fingerprint:
-        ours = [one.job_id for one in queue.jobs(fingerprint)]
-        raise UsageError(
-            f"job {job_id} belongs to features made another way",
-            why=f"with the settings in force the jobs are {list_some(ours)}; features of two kinds are never mixed",
-            try_="repeat the --encoder, --weights, --views, --engine and --precision the job was planned with",
-        )
-    return job
-
-
-def _refuse_given_up(job_ids: list[str]) -> None:
-    if job_ids:
-        raise DataError(
-            f"job {list_some(job_ids)} failed",
-            why="every attempt did; the .failed files in features/ say why",
-            try_="remove the cause and run the same command again",
-        )
-
-
-def _rehearse(session: Session, prepared: Inspection, findings: list[Finding]) -> Rehearsal:
-    num_sound = int(prepared.sound.sum())
-    for choice in session.policy.choices:
-        session.choices.append(choice)
-    return Rehearsal(
-        workspace=session.workspace.root,
-        num_samples=len(prepared.samples),
-        num_quarantined=len(prepared.samples) - num_sound,
-        num_jobs=0 if session.settings.cut == NONE else math.ceil(num_sound / session.settings.job_size),
-        disk_bytes=_disk_bytes(session, prepared),
-        choices=session.choices,
-        findings=findings,
-    )
-
-
-def _disk_bytes(session: Session, prepared: Inspection) -> int:
-    """What `fit` would write: exactly for the caches of a network, roughly for pooled features."""
-    if trains_network(session.settings):
-        return disk_bytes(session, sound_pictures(prepared))
-    return int(_need(session, int(prepared.sound.sum())).disk_bytes)
-
-
-def _need(session: Session, num_samples: int) -> Any:
-    settings = session.settings
-    return estimate_need(num_samples, num_views=1 + settings.views, default_encoder=settings.encoder == Settings().encoder)
+def wait_for_libraries(session: Session) -> None:
+    """Where reading was over sooner than loading, the rest of loading is a stage of its own; what went on beside it is none."""
+    if (start := session.head_start) is None:
+        return
+    if not start.is_over:
+        with session.stage("libraries", "and the encoder, begun before the files were read"):
+            start.wait()
+    session.timelines["libraries"] = start.timeline()

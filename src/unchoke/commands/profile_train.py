@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unchoke.commands.fit import prepare_training
+from unchoke.commands.pipeline import prepare_training
 from unchoke.core.errors import DataError, Interrupted
 from unchoke.core.events import OnEvent
 from unchoke.core.findings import Finding

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -253,8 +253,10 @@ class FrozenEncoder:
 
 
 def open_encoder(session: Session) -> Encoder:
-    """The encoder the settings name, with its weights, for inputs of the size they ask for."""
-    settings = session.settings
+    """The encoder the settings name, with its weights, for inputs of the size they ask for; it may have been loaded meanwhile."""
+    settings, start = session.settings, session.head_start
+    if start is not None and (encoder := start.take()) is not None:
+        return cast(Encoder, encoder)
     weights = Path(settings.weights) if settings.weights else None
     return load_encoder(settings.encoder, weights=weights, input_px=settings.input_px)
 

@@ -23,6 +23,7 @@ from unchoke.core.settings import ANYTHING, Settings
 from unchoke.core.timeline import Timeline
 from unchoke.core.units import format_count
 from unchoke.core.workspace import out_option
+from unchoke.jobs.records import QuarantineRow, save_quarantine
 from unchoke.machine.detect import usable_cores
 from unchoke.machine.memory.memory_watch import return_unused_memory
 from unchoke.photos.inspect_samples import inspect_file, inspect_samples
@@ -249,6 +250,23 @@ def gate(session: Session, prepared: Inspection) -> list[Finding]:
         if finding.severity == "warning":
             session.warn(f"{finding.code}: {finding.message}")
     return findings
+
+
+def set_aside(session: Session, prepared: Inspection, failed: dict[str, str]) -> list[QuarantineRow]:
+    """Name every file that was left out, with its reason, in `quarantine.csv` and in words."""
+    frame = prepared.samples.frame
+    unsound = ~prepared.sound.to_numpy()
+    reasons = prepared.facts["problem"] + ": " + prepared.facts["detail"]
+    columns = (frame["sample_id"][unsound], frame["path"][unsound], reasons[unsound])
+    entries = [QuarantineRow(str(i), str(path), "check", str(reason)) for i, path, reason in zip(*columns, strict=True)]
+    if failed:
+        rows = frame[frame["sample_id"].isin(list(failed))]
+        pairs = zip(rows["sample_id"].tolist(), rows["path"].tolist(), strict=True)
+        entries += [QuarantineRow(sample_id, path, "extract", failed[sample_id]) for sample_id, path in pairs]
+    kept = save_quarantine(session.workspace.quarantine_file, entries)
+    if kept:
+        session.warn(f"{format_count(len(kept), 'file')} set aside, see {session.workspace.quarantine_file}")
+    return kept
 
 
 def _versions() -> list[str]:

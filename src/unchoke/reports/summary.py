@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SPLITS = ("test", "val")
 STAGES = (
-    *("index", "check", "scenes", "worker", "encoder", "masks", "engine", "extract", "pixels", "train"),
+    *("index", "check", "scenes", "worker", "libraries", "encoder", "masks", "engine", "extract", "pixels", "train"),
     *("load", "evaluate", "score", "report"),
 )
 SPLIT_WORDS = {"test": "test", "val": "validation", "train": "training"}

@@ -15,6 +15,7 @@ from unchoke.core.choices import Choice
 from unchoke.core.clock import LoopProfiler, StageTimers
 from unchoke.core.errors import UsageError
 from unchoke.core.events import Chosen, Note, OnEvent, StageDone, StageStarted
+from unchoke.core.head_start import HeadStart
 from unchoke.core.remembered import remember, resolve_settings
 from unchoke.core.settings import Settings
 from unchoke.core.timeline import Timeline
@@ -55,6 +56,8 @@ class Session:
     """This process's part among several that a launcher started; None when it was started alone."""
     profiler: LoopProfiler | None = None
     """What records the training that runs now, where that is wanted."""
+    head_start: HeadStart[Any] | None = None
+    """Libraries and the encoder, where they are being loaded meanwhile."""
 
     @cached_property
     def machine(self) -> MachineFacts:
@@ -135,6 +138,14 @@ def open_session(
         for name, reason in reasons.items():
             session.chose(Choice(name, settings.shown(name), reason))
         yield session
+
+
+def tell_if_done(session: Session, run: str) -> None:
+    """A profile was asked for of a run that is done already."""
+    if session.settings.profile:
+        session.warn(
+            f"{run} was done already: nothing was trained, so nothing was profiled; `unchoke profile train` always trains"
+        )
 
 
 def default_listener() -> OnEvent:

@@ -104,14 +104,6 @@ def profile_record(session: Session, profiler: StepProfiler) -> dict[str, Any]:
     }
 
 
-def tell_if_done(session: Session, run: str) -> None:
-    """A profile was asked for of a run that is done already."""
-    if session.settings.profile:
-        session.warn(
-            f"{run} was done already: nothing was trained, so nothing was profiled; `unchoke profile train` always trains"
-        )
-
-
 def _leading(operators: list[Operator]) -> list[Operator]:
     """Those among the first ten by any measure, in the order torch names them."""
     wanted = {one.name for by in _RANKED_BY for one in sorted(operators, key=lambda one: -float(getattr(one, by)))[:_TOP]}

@@ -19,9 +19,9 @@ from unchoke.core.record import RunRecord
 from unchoke.features.recipe import TWICE
 from unchoke.reports.json import load_record
 from unchoke.runs.experiment_store import ExperimentStore, RunRow
-from unchoke.runs.session import Session
+from unchoke.runs.session import Session, tell_if_done
 from unchoke.training.build_record import Judgement, RunMaterial, RunOrigin, TrainingOutcome, as_typed, build_record, enter_run
-from unchoke.training.profiled import profiled_if_asked, tell_if_done
+from unchoke.training.profiled import profiled_if_asked
 from unchoke.training.scoring.judge import ScoredOutputs, judge, predictions_table
 
 

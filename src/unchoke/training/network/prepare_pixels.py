@@ -30,8 +30,8 @@ from unchoke.core.events import Progress
 from unchoke.core.fingerprint import digest, digest_bytes
 from unchoke.core.timeline import Timeline
 from unchoke.core.units import format_bytes, format_count
-from unchoke.features.encoders import Encoder, load_encoder
-from unchoke.features.prepare_engine import Picture
+from unchoke.features.encoders import Encoder
+from unchoke.features.prepare_engine import Picture, open_encoder
 from unchoke.features.recipe import DECODING
 from unchoke.machine.backend import is_cpu, torch_device
 from unchoke.machine.detect import detect_machine
@@ -68,8 +68,7 @@ def prepare_pixels(session: Session, pictures: Sequence[Picture]) -> PreparedPix
     """Decode whatever is not kept yet, and say what can be trained on."""
     settings = session.settings
     with session.stage("engine", settings.encoder):
-        weights = Path(settings.weights) if settings.weights else None
-        encoder = load_encoder(settings.encoder, weights=weights, input_px=settings.input_px)
+        encoder = open_encoder(session)
     session.remember_settings()
     augment = _choose_augment(session)
     stored = replace(_plan_kept(session, pictures, encoder), augment=augment)

