@@ -31,7 +31,7 @@ from unchoke.features.engines import FrozenEngine, TorchEngine
 from unchoke.features.extractor import decode_views
 from unchoke.features.feature_store import FeatureOverflow, Half, to_half
 from unchoke.features.recipe import TWICE, PictureRecipe
-from unchoke.machine.backend import torch_device
+from unchoke.machine.backend import one_thread, torch_device
 from unchoke.machine.detect import detect_machine
 from unchoke.machine.policy import choose_policy
 from unchoke.photos.pixels.image import DecodeError, Pixels, read_bytes
@@ -40,7 +40,7 @@ from unchoke.runs.lookup import FoundRun, find_run
 from unchoke.runs.session import default_listener
 from unchoke.training.heads.trained_head import load_head
 from unchoke.training.network.trained_network import RowsInMemory, TrainedNetwork, load_network, open_network, pixel_recipe_of
-from unchoke.training.scoring.judge import class_columns, one_thread
+from unchoke.training.scoring.judge import class_columns
 
 _SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".mpo"}
 _CHUNK = 64

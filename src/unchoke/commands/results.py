@@ -57,6 +57,7 @@ class FitResult:
             **plain_metrics(record.metrics),
             "timings": record.timings,
             "timeline": plain.get("timeline", {}),
+            "ceilings": plain.get("ceilings", {}),
             "chokes": plain.get("chokes", []),
             "profile": plain.get("profile"),
             "images_per_s": record.images_per_s,

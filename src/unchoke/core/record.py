@@ -15,6 +15,7 @@ from typing import Annotated, Any, Self, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WrapValidator, field_validator
 from pydantic_core.core_schema import ValidationInfo, ValidatorFunctionWrapHandler
 
+from unchoke.core.ceilings import Ceiling
 from unchoke.core.choices import Choice
 from unchoke.core.findings import Finding
 from unchoke.core.timeline import Timeline
@@ -373,6 +374,8 @@ class RunRecord(RecordedRun):
     images_per_s: Number | None = None
     memory: MemoryRecord = MemoryRecord()
     timeline: Named[Timeline] = {}
+    ceilings: Named[Ceiling] = {}
+    """By stage: what it reached, and what its parts can do alone."""
     machine: MachineRecord = MachineRecord()
     chokes: SoundRows[Finding] = []
     per_class: Named[SoundRows[ClassRecord]] = {}

@@ -6,7 +6,8 @@ JSON types. Nothing is measured here, and nothing is rendered.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -25,7 +26,8 @@ LOADING = ("list", "stat", "open", "read", "verify", "decode", "transform", "col
 class Timeline:
     """`stages` add up to `wall_s`, or to that of all jobs together. `loading` is what went on meanwhile in `readers` threads.
 
-    `epochs` has a row of seconds by stage for each epoch.
+    `epochs` has a row of seconds by stage for each epoch. Jobs ran side by side in `slots`;
+    the first job or step was done after `first_s` (0 where nobody looked).
     """
 
     wall_s: float
@@ -33,13 +35,17 @@ class Timeline:
     loading: tuple[StageRow, ...] = ()
     readers: int = 0
     epochs: tuple[dict[str, float], ...] = ()
+    first_s: float = 0.0
+    slots: int = 1
 
     @classmethod
-    def of(cls, clock: Clock | None, loading: Loading, *, epochs: Sequence[Mapping[str, float]] = ()) -> Timeline:
+    def of(
+        cls, clock: Clock | None, loading: Loading, *, epochs: Sequence[Mapping[str, float]] = (), first_s: float = 0.0
+    ) -> Timeline:
         """What the clocks say now; without a clock only what readers did."""
         own = cls.of_tally({} if clock is None else clock.tally())
         rounded = tuple({name: round(value, 6) for name, value in row.items()} for row in epochs)
-        return cls(own.wall_s, own.stages, _rows(loading.tally(), LOADING), loading.num_threads, rounded)
+        return cls(own.wall_s, own.stages, _rows(loading.tally(), LOADING), loading.num_threads, rounded, round(first_s, 6))
 
     @classmethod
     def of_tally(cls, tally: StageTally, loading: StageTally | None = None, *, readers: int = 0) -> Timeline:
@@ -50,6 +56,10 @@ class Timeline:
         """What went to some of the stages."""
         return sum(row.seconds for row in self.stages if row.stage in names)
 
+    def calls(self, name: str) -> int:
+        """How often one of the stages was entered."""
+        return sum(row.calls for row in self.stages if row.stage == name)
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -57,18 +67,21 @@ class Timeline:
     def from_dict(cls, values: Mapping[str, Any]) -> Timeline:
         """What `to_dict` gave, after a journey through JSON."""
         stages, loading = (tuple(StageRow(**row) for row in values[name]) for name in ("stages", "loading"))
-        return cls(values["wall_s"], stages, loading, values["readers"], tuple(values["epochs"]))
+        epochs, first_s, slots = tuple(values["epochs"]), values.get("first_s", 0.0), values.get("slots", 1)
+        return cls(values["wall_s"], stages, loading, values["readers"], epochs, first_s, slots)
 
 
 class JobTimes:
     """What jobs noted by `job_clocks`, added up as they come in: from threads, or from other processes."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, now: Callable[[], float] = time.perf_counter) -> None:
         self._stages: StageTally = {}
         self._loading: StageTally = {}
+        self._now, self._began_s, self._first_s = now, now(), 0.0
 
     def add(self, info: Mapping[str, Any]) -> None:
         """Count one more job."""
+        self._first_s = self._first_s or self._now() - self._began_s
         self._stages = sum_tallies([self._stages, _tally(info["clocks"])])
         self._loading = sum_tallies([self._loading, _tally(info["loading"])])
 
@@ -77,9 +90,10 @@ class JobTimes:
         total_s = sum(seconds for seconds, _ in self._stages.values())
         return {"loading_share": self._stages["load"][0] / total_s} if total_s > 0 else {}
 
-    def timeline(self, *, readers: int) -> Timeline:
+    def timeline(self, *, readers: int, slots: int = 1) -> Timeline:
         wall_s = sum(seconds for seconds, _ in self._stages.values())
-        return Timeline(wall_s, _rows(self._stages, EXTRACTION), _rows(self._loading, LOADING), readers)
+        stages, loading = _rows(self._stages, EXTRACTION), _rows(self._loading, LOADING)
+        return Timeline(wall_s, stages, loading, readers, first_s=round(self._first_s, 6), slots=slots)
 
 
 def job_clocks(clock: Clock, loading: Loading) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from unchoke.core.timeline import JobTimes
 from unchoke.core.units import format_bytes, format_count
 from unchoke.features.encoders import Encoder
 from unchoke.features.engines import FrozenEngine, TorchEngine
+from unchoke.features.extraction_ceiling import measure_extraction
 from unchoke.features.extractor import Extractor, PictureReader, Read, run_job, set_up
 from unchoke.features.feature_store import FeatureStore, Placement, open_stored
 from unchoke.features.prepare_engine import FrozenEncoder, Picture, prepare_encoder
@@ -31,7 +32,7 @@ from unchoke.jobs.job_plan import Job
 from unchoke.jobs.queue import JobQueue, QueueState
 from unchoke.jobs.records import DoneRecord, JobResult
 from unchoke.jobs.run_jobs import run_jobs
-from unchoke.machine.backend import empty_cache, is_cpu
+from unchoke.machine.backend import empty_cache, is_cpu, torch_device
 from unchoke.machine.memory.memory_watch import return_unused_memory
 from unchoke.photos.pixels.image import may_pass
 from unchoke.photos.resources import measure_room
@@ -140,6 +141,7 @@ def extract(session: Session, inputs: InputSet, engine: FrozenEngine) -> Extract
     if state.pending:
         with session.stage("extract", format_count(len(state.pending), "job")):
             run_extraction(session, queue, state.pending, inputs, engine, done=list(state.done.values()))
+        _measure_ceiling(session, inputs, engine, state.pending)
     ids = [item_id for item_id, _ in inputs.items]
     stored = open_stored(queue, recipe.fingerprint, ids, done=None if state.pending else state.done)
     if lost := stored.lost():
@@ -150,6 +152,22 @@ def extract(session: Session, inputs: InputSet, engine: FrozenEngine) -> Extract
         )
     store = FeatureStore(stored.placement, row_shape=recipe.row_shape, num_augmented=recipe.num_augmented, levels=recipe.levels)
     return Extraction(store, recipe, engine.describe(), engine, stored.present, stored.failed, len(state.pending), num_pending)
+
+
+def _measure_ceiling(session: Session, inputs: InputSet, engine: FrozenEngine, jobs: Sequence[Job]) -> None:
+    """Keep what the extraction that has just ended reached, beside what its parts can do alone."""
+    items = [(job.items[0], job.contents[0]) for job in jobs if job.items]
+    found = measure_extraction(
+        engine,
+        inputs.read,
+        items,
+        session.timelines["extract"],
+        num_items=sum(len(job.items) for job in jobs),
+        wall_s=session.timers.seconds["extract"],
+        on_cpu=is_cpu(torch_device(session.policy)),
+    )
+    if found is not None:
+        session.ceilings["extract"] = found
 
 
 def tell_cost(session: Session, recipe: FeatureRecipe, *, num_items: int, num_pending: int) -> None:
@@ -212,7 +230,7 @@ def run_extraction(
     setup: Callable[..., None] | None = None
     setup_args: tuple[Any, ...] = ()
     if inputs.worker_args and isinstance(engine, TorchEngine) and is_cpu(engine.device) and len(jobs) > workers > 1:
-        body, runner, readers = run_job, ProcessEngine(workers), workers
+        body, runner, readers, slots = run_job, ProcessEngine(workers), workers, workers
         setup, setup_args = set_up, (*inputs.worker_args, queue.folder, engine.batch, engine.channels_last)
     times, watch = JobTimes(), _failure_watch(inputs, done)
 
@@ -243,7 +261,7 @@ def run_extraction(
         )
     finally:
         torch.set_num_threads(num_threads)  # training counts on them
-    session.timelines["extract"] = times.timeline(readers=readers)
+    session.timelines["extract"] = times.timeline(readers=readers, slots=slots)
 
 
 def _failure_watch(inputs: InputSet, done: Sequence[DoneRecord]) -> Callable[[JobResult], None]:

@@ -69,6 +69,19 @@ def synchronize(device: torch.device) -> None:
         torch.mps.synchronize()
 
 
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Run torch on one core: sums split over several round differently, and threads of small work wait for one another."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def allocate_first(device: torch.device) -> None:
     """Have the device's context made, if there is to be one, so that what comes after is measured without it."""
     import torch

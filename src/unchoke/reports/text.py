@@ -176,7 +176,7 @@ def render_training(record: RunRecord, *, in_full: bool = False) -> str:
 
 
 def render_timings(record: RunRecord) -> str:
-    """Seconds and share of each stage."""
+    """Seconds and share of each stage; how fast features were made, and what long stages reached of what is possible."""
     stages = summary.stage_seconds(record.timings)
     total = sum(seconds for _, seconds in stages)
     if not stages or total <= 0:
@@ -185,7 +185,8 @@ def render_timings(record: RunRecord) -> str:
     table.append(("total", format_seconds(total), ""))
     rate = record.images_per_s
     speed = f"\nfeatures were made at {rate:,.0f} {summary.sample_words(record)[1]}/s" if rate else ""
-    return columns(table, header=("stage", "time", "share"), right=(1, 2)) + speed
+    rates = "".join(f"\n{visible(sentence)}" for sentence in timeline.ceiling_sentences(record))
+    return columns(table, header=("stage", "time", "share"), right=(1, 2)) + speed + rates
 
 
 def render_chokes(chokes: Sequence[Finding], *, in_full: bool = False) -> str:

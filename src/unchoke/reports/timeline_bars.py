@@ -15,6 +15,7 @@ from unchoke.reports.layout import columns
 from unchoke.reports.svg import stacked_bar
 
 if TYPE_CHECKING:
+    from unchoke.core.ceilings import Ceiling
     from unchoke.core.record import RunRecord
 
 Model = dict[str, Any]
@@ -75,6 +76,21 @@ _REST = "s8"
 _IF_FELT = ("exchange", "device")
 _FELT_SHARE = 0.001
 """Stages that only some machines have are left out where they took next to nothing."""
+
+
+def ceiling_sentence(stage: str, ceiling: Ceiling) -> str:
+    """``extract reached 703/s, 10 % of what its slowest part can do (reading 15 × 467/s, engine 13,600/s)``."""
+    parts = ", ".join(
+        f"{one.part} {f'{one.lanes} × ' if one.lanes > 1 else ''}{one.alone_per_s:,.0f}/s"
+        for one in sorted(ceiling.parts, key=lambda one: one.per_s)
+    )
+    what = f"{ceiling.possible_per_s:,.0f}/s, all that these cores can do" if ceiling.in_turn else "what its slowest part can do"
+    return f"{stage} reached {ceiling.reached_per_s:,.0f}/s, {100 * ceiling.share:.0f} % of {what} ({parts})"
+
+
+def ceiling_sentences(record: RunRecord) -> list[str]:
+    """One for each stage that was long enough to be measured."""
+    return [ceiling_sentence(stage, ceiling) for stage, ceiling in record.ceilings.items()]
 
 
 class StageTime(NamedTuple):

@@ -1,26 +1,21 @@
 """From the record of a run of ours to findings: what held it back, by how much, and the command that does without.
 
-In: the record of a run: its clocks, choices, command and machine. Out: findings, the largest gain first; where
+In: the record of a run: its clocks, ceilings, choices, command and machine. Out: findings, the largest gain first; where
 nothing around the computing is worth changing, a note that says so. Nothing is measured here: gains are seconds that the clocks
-counted, less what would be left of them.
+counted, less what would be left of them. What holds a stage far below its ceiling is found in `ceiling_chokes.py`.
 """
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from typing import Any
 
 from unchoke.core.findings import NOTED_SHARE, WORTH_SHARE, Cause, CodeLine, Finding, per
 from unchoke.core.record import RunRecord
-from unchoke.core.timeline import Timeline
 from unchoke.core.units import format_count, format_seconds
+from unchoke.runs.ceiling_chokes import below_ceiling
+from unchoke.runs.run_facts import MAKING, RunFacts, loading_s, slowest
 
-_MAKING = ("open", "read", "verify", "decode", "transform")
-"""What a cache of pixels does once."""
-_AROUND = ("evaluate", "checkpoint", "profiler")
-"""Stages of a training that are not part of its steps."""
 _COMPUTE = ("forward", "backward", "optimizer")
 _LOOP_SHARE = 0.1
 _CHECKPOINT_SHARE = 0.02
@@ -32,68 +27,9 @@ _TORCH_TO_OPENVINO = 6.6
 _MIN_SAVED_S = 1.0
 
 
-class RunFacts:
-    """The record of a run, with what rules ask of it. Parts that older records lack count as nothing."""
-
-    def __init__(self, record: RunRecord, out: str = "") -> None:
-        self.record, self.out = record, out
-        self.machine, self.timings, self.splits = record.machine, record.timings, record.data.splits
-        self.total_s = sum(self.timings.values())
-        self.choices = {choice.name: choice for choice in record.choices}
-        self.train = record.timeline.get("train", Timeline(0.0))
-        self.extract = record.timeline.get("extract", Timeline(0.0))
-
-    @cached_property
-    def epochs(self) -> int:
-        return max(1, self.planned_epochs or len(self.train.epochs) or len(self.record.history))
-
-    @property
-    def planned_epochs(self) -> int:
-        """Where the record is of a few steps: how many epochs the training they belong to would have."""
-        return self.record.planned_epochs or 0
-
-    @cached_property
-    def steps_s(self) -> float:
-        """Seconds of the training's own thread in its steps."""
-        return self.train.wall_s - self.train.seconds(*_AROUND)
-
-    @property
-    def place(self) -> CodeLine:
-        return CodeLine(self.record.data.source)
-
-    def command(self, option: str, value: Any = None) -> str:
-        """The run's own command with one option changed, or without it."""
-        words = shlex.split(self.record.command or "unchoke train")
-        if option in words:
-            del words[words.index(option) : words.index(option) + 2]
-        return shlex.join([*words, option, str(value)] if value is not None else words) + self.out
-
-    @property
-    def is_tunable(self) -> bool:
-        """Whether `unchoke tune` knows this kind of run."""
-        return not self.record.command.startswith("unchoke segment")
-
-    @property
-    def tuning(self) -> str:
-        """The command that tries what cannot be told from clocks."""
-        return f"unchoke tune{self.out}"
-
-
-def loading_s(timeline: Timeline, *names: str) -> float:
-    """Seconds of readers, of some stages or of all that make a sample."""
-    wanted = names or (*_MAKING, "collate")
-    return sum(row.seconds for row in timeline.loading if row.stage in wanted)
-
-
-def slowest(timeline: Timeline) -> str:
-    """``decode (12.1 ms each)``: what readers did longest."""
-    row = max(timeline.loading, key=lambda row: row.seconds if row.stage != "hand over" else 0.0, default=None)
-    return f"{row.stage} ({format_seconds(per(row.seconds, row.calls))} each)" if row else "loading"
-
-
 def decoded_every_epoch(run: RunFacts) -> Iterator[Cause]:
     """No cache of pixels: each epoch reads and decodes every picture again."""
-    again_s = loading_s(run.train, *_MAKING)
+    again_s = loading_s(run.train, *MAKING)
     decoded = sum(row.calls for row in run.train.loading if row.stage == "decode")
     if not decoded or run.epochs < 2 or "cache" not in run.choices:  # masks are trained on patches that have no such cache
         return
@@ -269,12 +205,15 @@ RULES: tuple[Callable[[RunFacts], Iterator[Cause]], ...] = (
 
 
 def diagnose_run(record: RunRecord, *, out: str = "", min_saved_s: float | None = None) -> list[Finding]:
-    """What held a run back. Gains below a second, or below `NOTED_SHARE` of the run, are not told. `out` ends each command."""
+    """What held a run back. Gains below a second, or below `NOTED_SHARE` of the run, are not told, but for those of a stage that
+    stayed far below its ceiling. `out` ends each command.
+    """
     run, floor_s = RunFacts(record, out), _MIN_SAVED_S if min_saved_s is None else min_saved_s
     if not run.total_s:
         return []
     least_s = max(floor_s, NOTED_SHARE * run.total_s)
     causes = [cause for rule in RULES for cause in rule(run) if cause.saved_s >= least_s]
+    causes += below_ceiling(run, told={cause.stage for cause in causes})
     found = [_finding(cause, run) for cause in sorted(causes, key=lambda cause: -cause.saved_s)]
     return found or list(_computing(run, floor_s))
 

@@ -16,7 +16,7 @@ from unchoke.core.settings import HeadKind
 from unchoke.core.units import format_count
 from unchoke.features.feature_store import FeatureStore
 from unchoke.jobs.signals import stop_requests
-from unchoke.machine.backend import torch_device
+from unchoke.machine.backend import one_thread, torch_device
 from unchoke.machine.policy import CLAIMED
 from unchoke.runs.session import Session
 from unchoke.training.build_record import TrainingOutcome
@@ -24,7 +24,7 @@ from unchoke.training.data import Problem
 from unchoke.training.heads.heads import HeadConfig
 from unchoke.training.heads.train_heads import train_heads
 from unchoke.training.heads.trained_head import save_head
-from unchoke.training.scoring.judge import one_thread, run_head
+from unchoke.training.scoring.judge import run_head
 from unchoke.training.scoring.selection import IMBALANCE_FOR_BALANCED, imbalance
 
 _FEW = 3

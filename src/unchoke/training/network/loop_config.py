@@ -15,12 +15,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from unchoke.core.ceilings import Ceiling
 from unchoke.core.clock import NO_PROFILER, LoopProfiler
 from unchoke.core.events import OnEvent
 from unchoke.core.timeline import Timeline
 from unchoke.training.checkpoints import State
 from unchoke.training.heads.heads import ClassWeights
 from unchoke.training.network.parallel import ALONE, Ranks
+from unchoke.training.network.step_replay import StepReplay
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,9 @@ class LoopResult:
     halvings: int
     timeline: Timeline
     """The time of this process alone: what was trained before the run was stopped and continued is not counted."""
+    replay: StepReplay | None = None
+    """What the training's ceiling is measured with, until it is."""
+    ceiling: Ceiling | None = None
 
     @property
     def val(self) -> dict[str, float]:

@@ -155,6 +155,8 @@ def run_training_job(session: Session, job: TrainingJob) -> LoopResult:
     """Train, or go on with, what `job` describes, until it ends or someone asks to stop. Its timeline is kept in the session."""
     done = _run_on_devices(session, job) if session.settings.devices > 1 else _run_here(session, job)
     session.timelines["train"] = done.timeline
+    if done.ceiling is not None:
+        session.ceilings["train"] = done.ceiling
     return done
 
 

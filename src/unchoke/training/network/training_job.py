@@ -11,7 +11,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -120,7 +120,8 @@ def run_job(
             network, source, job.problem, objective, job.loop, metric=job.metric, where=where, inputs=blueprint.inputs
         )
         watch.trained = done.num_steps > done.resumed_step
-    return done
+    ceiling = None if done.replay is None else done.replay.measure(limit_bytes=job.limit_bytes)
+    return replace(done, replay=None, ceiling=ceiling)
 
 
 @dataclass

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from unchoke.core.record import CalibrationRecord, MistakeRecord, ScatterRecord
+from unchoke.machine.backend import one_thread
 from unchoke.photos.pixels.image import DecodeError, read_image
 from unchoke.photos.samples.sample_set import is_input
 from unchoke.reports.page import make_thumbnail
@@ -63,17 +62,6 @@ def judge(outputs: Outputs, problem: Problem, *, seed: int, weights: tuple[float
     if problem.kind == "classification" and {"val", "test"} <= set(positions):
         calibration = calibrate(outputs["val"], targets["val"], outputs["test"], targets["test"])
     return ScoredOutputs(positions, outputs, scores, calibration)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Run a head on one core: sums split over several round differently, and a score must not depend on how many there are."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def predictions_table(judged: ScoredOutputs, problem: Problem, frame: pd.DataFrame) -> pd.DataFrame:

@@ -1,0 +1,98 @@
+"""What a training could have done: its step on one batch that lies on the device, and one reader alone, when all is over.
+
+In: a training that has ended, as a few functions that run a part of it again. Out: a `Ceiling`, or None after one too short to be
+worth it. The result is taken already: what the repeated steps do to weights, moments, statistics and random state is put back or
+thrown away. On a device a step is also run on a larger batch, where memory allows: what that takes hardly longer for, was spent
+on handing over work and not on computing. A training's memory is measured before, so that none of this counts in it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import cycle
+
+import torch
+
+from unchoke.core.ceilings import Ceiling, PartRate
+from unchoke.core.clock import Loading, during
+from unchoke.core.timeline import Timeline
+from unchoke.machine.backend import device_room_bytes, is_cpu, one_thread, peak_reserved_bytes, synchronize
+from unchoke.machine.detect import usable_cores
+from unchoke.machine.measure_rate import allowed_s, measure_rate
+from unchoke.training.data import Positions
+
+_LEAST_S = 4.0
+_LARGER = 4
+
+
+@dataclass(frozen=True, eq=False)
+class StepReplay:
+    """`num_items` were trained in batches of `batch`, with `workers` threads that read `positions`.
+
+    `step(n)` readies a step over n samples, `read` reads some as a reader does, `put_back` undoes what steps did.
+    """
+
+    num_items: int
+    batch: int
+    workers: int
+    device: torch.device
+    timeline: Timeline
+    step: Callable[[int], Callable[[], int]] = field(repr=False)
+    read: Callable[[Positions], object] = field(repr=False)
+    positions: Positions = field(repr=False)
+    put_back: Callable[[], None] = field(repr=False)
+
+    def measure(self, *, limit_bytes: int | None = None) -> Ceiling | None:
+        """The rate of each part alone; a larger batch only where `limit_bytes`, or the device, has room for it."""
+        wall_s = self.timeline.wall_s
+        limit_s = allowed_s(wall_s, least_s=_LEAST_S)
+        steps_s = wall_s - self.timeline.seconds("evaluate", "checkpoint", "profiler") - self.timeline.first_s
+        if steps_s * min(1.0, self.batch / self.num_items) >= limit_s:  # one step would take longer than it may
+            return None
+        reader = _BatchReader(self.read, self.positions, self.batch)
+        with one_thread():
+            reading_per_s = measure_rate(reader, limit_s=limit_s)
+        with torch.random.fork_rng(devices=[]):  # steps set torch's random state
+            try:
+                step_per_s = self._rate(self.batch, limit_s)
+                larger_per_s = self._rate(_LARGER * self.batch, limit_s) if self._has_room(limit_bytes) else 0.0
+            finally:
+                self.put_back()
+        lanes = max(1, min(self.workers, usable_cores()))
+        parts = [PartRate("step", max(step_per_s, larger_per_s)), PartRate("reading", reading_per_s, lanes)]
+        larger = {"larger_batch": _LARGER * self.batch, "larger_per_s": larger_per_s} if larger_per_s else {}
+        facts = {"batch": self.batch, "step_per_s": step_per_s, "readers": self.workers, **larger}
+        return Ceiling.of(self.num_items, wall_s, parts, in_turn=is_cpu(self.device), alone_s=reader.seconds(), facts=facts)
+
+    def _rate(self, num: int, limit_s: float) -> float:
+        return measure_rate(self.step(num), limit_s=limit_s, synchronize=partial(synchronize, self.device))
+
+    def _has_room(self, limit_bytes: int | None) -> bool:
+        """Whether a larger batch certainly fits: all the training took, as many times over, and as many samples."""
+        if is_cpu(self.device) or len(self.positions) < _LARGER * self.batch:
+            return False
+        room_bytes = min(device_room_bytes(self.device), limit_bytes or sys.maxsize)
+        return _LARGER * (peak_reserved_bytes(self.device) or 0) <= room_bytes
+
+
+class _BatchReader:
+    """Reads one batch after another as a thread of `feeding.py` does, and keeps account of it."""
+
+    def __init__(self, read: Callable[[Positions], object], positions: Positions, batch: int) -> None:
+        self._read, self._loading, self._num = read, Loading(), 0
+        starts = range(0, max(1, len(positions) - batch + 1), batch)
+        self._batches = cycle([positions[start : start + batch] for start in starts])
+
+    def __call__(self) -> int:
+        batch = next(self._batches)
+        with self._loading.here(), during("collate"):
+            self._read(batch)
+        self._num += len(batch)
+        return len(batch)
+
+    def seconds(self) -> dict[str, float]:
+        """For a sample, by stage."""
+        return {stage: seconds / max(1, self._num) for stage, (seconds, _) in self._loading.tally().items()}
