@@ -52,7 +52,7 @@ def measure_extraction(
         per_item = len(reader.inputs)
         inputs_per_s = measure_rate(_engine_alone(engine, reader.inputs), limit_s=limit_s)
         parts.append(PartRate("engine", inputs_per_s / per_item))
-    facts = {"readers": timeline.readers, "batch": engine.batch}
+    facts = {"readers": timeline.readers, "batch": engine.batch, "slots": timeline.slots, "first_s": timeline.first_s}
     return Ceiling.of(num_items, wall_s, parts, in_turn=on_cpu, alone_s=reader.seconds(), facts=facts)
 
 

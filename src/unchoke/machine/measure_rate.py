@@ -16,9 +16,9 @@ _ALLOWED_SHARE = 0.01
 _MOST_RUNS = 64
 
 
-def allowed_s(wall_s: float, *, least_s: float = LEAST_S) -> float:
+def allowed_s(wall_s: float) -> float:
     """What one measurement may take after a stage that took `wall_s`; nothing after a short one."""
-    return max(_ALLOWED_S, _ALLOWED_SHARE * wall_s) if wall_s >= least_s else 0.0
+    return max(_ALLOWED_S, _ALLOWED_SHARE * wall_s) if wall_s >= LEAST_S else 0.0
 
 
 def measure_rate(

@@ -98,6 +98,27 @@ def test_every_run_says_what_held_it_back(workspace: Path, monkeypatch: pytest.M
         assert "--checkpoint-every 60" in text
 
 
+def test_long_stages_say_what_they_reached_of_what_is_possible(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unchoke.machine.measure_rate.LEAST_S", 0.0)
+    monkeypatch.setattr("unchoke.machine.measure_rate._ALLOWED_S", 5.0)  # however busy the machine is
+    result = train(out=workspace, on_event=ignore, cut="-1", views=1, batch_size=4, epochs=2)
+    record = json.loads((result.folder / "record.json").read_text())
+    ceilings = record["ceilings"]
+    assert {name: {part["part"] for part in one["parts"]} for name, one in ceilings.items()} == {
+        "extract": {"reading", "engine"},
+        "train": {"reading", "step"},
+    }
+    for one in ceilings.values():
+        assert 0 < one["share"] == pytest.approx(one["reached_per_s"] / one["possible_per_s"])
+        assert one["reached_per_s"] == pytest.approx(one["num_items"] / one["wall_s"])
+    assert json.loads(json.dumps(result.to_dict()["ceilings"])) == ceilings
+    low = {name for name, one in ceilings.items() if one["share"] < 0.6}
+    assert bool(low) <= bool(record["chokes"]), "what stays far below is explained"
+    for text in (result.to_text(), render_run(result.run_record), result.report.read_text()):
+        assert "extract reached" in text
+        assert "train reached" in text
+
+
 def test_too_few_steps_are_explained(workspace: Path) -> None:
     with pytest.raises(DataError, match="nothing was profiled") as caught:
         profile_train(out=workspace, on_event=ignore, head="linear", batch_size=32, epochs=1)

@@ -24,7 +24,6 @@ from unchoke.machine.detect import usable_cores
 from unchoke.machine.measure_rate import allowed_s, measure_rate
 from unchoke.training.data import Positions
 
-_LEAST_S = 4.0
 _LARGER = 4
 
 
@@ -48,7 +47,7 @@ class StepReplay:
     def measure(self, *, limit_bytes: int | None = None) -> Ceiling | None:
         """The rate of each part alone; a larger batch only where `limit_bytes`, or the device, has room for it."""
         wall_s = self.timeline.wall_s
-        limit_s = allowed_s(wall_s, least_s=_LEAST_S)
+        limit_s = allowed_s(wall_s)
         steps_s = wall_s - self.timeline.seconds("evaluate", "checkpoint", "profiler") - self.timeline.first_s
         if steps_s * min(1.0, self.batch / self.num_items) >= limit_s:  # one step would take longer than it may
             return None
@@ -61,10 +60,17 @@ class StepReplay:
                 larger_per_s = self._rate(_LARGER * self.batch, limit_s) if self._has_room(limit_bytes) else 0.0
             finally:
                 self.put_back()
-        lanes = max(1, min(self.workers, usable_cores()))
-        parts = [PartRate("step", max(step_per_s, larger_per_s)), PartRate("reading", reading_per_s, lanes)]
+        parts = [PartRate("step", max(step_per_s, larger_per_s))]
+        if self.timeline.loading:  # rows that lie on the device are not read
+            parts.append(PartRate("reading", reading_per_s, max(1, min(self.workers, usable_cores()))))
         larger = {"larger_batch": _LARGER * self.batch, "larger_per_s": larger_per_s} if larger_per_s else {}
-        facts = {"batch": self.batch, "step_per_s": step_per_s, "readers": self.workers, **larger}
+        facts = {
+            "batch": self.batch,
+            "step_per_s": step_per_s,
+            "readers": self.workers,
+            "first_s": self.timeline.first_s,
+            **larger,
+        }
         return Ceiling.of(self.num_items, wall_s, parts, in_turn=is_cpu(self.device), alone_s=reader.seconds(), facts=facts)
 
     def _rate(self, num: int, limit_s: float) -> float:

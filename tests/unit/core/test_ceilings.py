@@ -1,0 +1,48 @@
+"""The rate that was possible, the share of it that was reached, and the same again from a record."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from unchoke.core.ceilings import Ceiling, PartRate
+from unchoke.core.record import RunRecord
+from unchoke.reports.json import to_jsonable
+
+PARTS = [PartRate("engine", 13_600.0), PartRate("reading", 467.0, lanes=15)]
+
+
+def test_parts_that_run_side_by_side_are_as_fast_as_the_slowest() -> None:
+    found = Ceiling.of(10_000, 14.2, PARTS)
+    assert found is not None
+    assert (found.slowest, found.possible_per_s) == ("reading", 7_005.0)
+    assert found.share == pytest.approx(10_000 / 14.2 / 7_005)
+    assert found.lost_s == pytest.approx(14.2 - 10_000 / 7_005)
+    assert found.is_low
+
+
+def test_parts_that_share_their_cores_take_turns() -> None:
+    found = Ceiling.of(700, 2.0, [PartRate("engine", 500.0), PartRate("reading", 500.0, lanes=2)], in_turn=True)
+    assert found is not None
+    assert found.possible_per_s == pytest.approx(1 / (1 / 500 + 1 / 1000))
+    assert not found.is_low
+    assert found.lost_s == 0.0, "more than the parts can do is no loss"
+
+
+def test_nothing_is_compared_with_nothing() -> None:
+    assert Ceiling.of(10, 1.0, []) is None
+    assert Ceiling.of(10, 1.0, [PartRate("engine", 0.0)]) is None
+    assert Ceiling.of(0, 1.0, PARTS) is None
+
+
+def test_a_record_keeps_it_and_older_records_do_without() -> None:
+    found = Ceiling.of(10_000, 14.2, PARTS, alone_s={"decode": 0.002}, facts={"readers": 15})
+    assert found is not None
+    plain = json.loads(json.dumps(to_jsonable(RunRecord(ceilings={"extract": found}).to_dict())))
+    assert plain["ceilings"]["extract"]["share"] == found.share
+    assert RunRecord.of(plain).ceilings == {"extract": found}
+    assert RunRecord.of({"run": "exp_1"}).ceilings == {}
+    assert RunRecord.of({"ceilings": {"extract": {"share": "odd"}, "train": plain["ceilings"]["extract"]}}).ceilings == {
+        "train": found
+    }

@@ -1,0 +1,120 @@
+"""What an extraction could have done: measured on what it just used, and only where it took long enough."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from unchoke.core.clock import Clock, Loading, during
+from unchoke.core.record import MachineRecord, RunRecord
+from unchoke.core.timeline import EXTRACTION, JobTimes, Timeline, job_clocks
+from unchoke.features.extraction_ceiling import measure_extraction
+from unchoke.runs.own_chokes import diagnose_run
+
+ITEMS = [(f"photo-{number}", "") for number in range(64)]
+READERS = 8
+
+
+class Engine:
+    """Counts what it is shown."""
+
+    name, precision, batch, slots = "fake", "f32", 4, 2
+
+    def __init__(self) -> None:
+        self.shown: list[tuple[int, ...]] = []
+
+    def encode(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
+        self.shown.append(inputs.shape)
+        return np.zeros((len(inputs), 3), np.float32)
+
+    def describe(self) -> dict[str, Any]:
+        return {}
+
+
+class OneAtATime:
+    """A reader that the others have to wait for."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def __call__(self, item_id: str, content: str) -> list[NDArray[np.uint8]]:
+        with during("decode"), self._lock:
+            time.sleep(0.004)
+        return [np.zeros((2, 2, 3), np.uint8)]
+
+
+def timeline_of(read: Any, readers: int) -> tuple[Timeline, float]:
+    """Read all items with so many threads at once, as jobs note it."""
+    began_s, clock, loading = time.perf_counter(), Clock(EXTRACTION), Loading()
+
+    def work(items: list[tuple[str, str]]) -> None:
+        with loading.here():
+            for item in items:
+                read(*item)
+
+    threads = [threading.Thread(target=work, args=(ITEMS[place::readers],)) for place in range(readers)]
+    with clock.stage("load"):
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    times = JobTimes()
+    times.add(job_clocks(clock, loading))
+    return times.timeline(readers=readers), time.perf_counter() - began_s
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short stages are measured too, on a machine with as many cores as readers."""
+    monkeypatch.setattr("unchoke.machine.measure_rate.LEAST_S", 0.0)
+    monkeypatch.setattr("unchoke.features.extraction_ceiling.usable_cores", lambda: READERS)
+
+
+def test_small_runs_pay_nothing() -> None:
+    engine = Engine()
+    found = measure_extraction(engine, OneAtATime(), ITEMS, Timeline(0.1), num_items=64, wall_s=0.1, on_cpu=False)
+    assert (found, engine.shown) == (None, [])
+
+
+@pytest.mark.usefixtures("always")
+def test_engine_and_reader_are_measured_alone() -> None:
+    engine = Engine()
+    found = measure_extraction(engine, OneAtATime(), ITEMS, Timeline(1.0, readers=3), num_items=64, wall_s=1.0, on_cpu=True)
+    assert found is not None
+    assert {part.part: part.lanes for part in found.parts} == {"reading": 3, "engine": 1}
+    assert all(part.alone_per_s > 0 for part in found.parts)
+    assert set(engine.shown) == {(4, 2, 2, 3)}, "whole batches of its own size"
+    assert found.alone_s.keys() == {"decode"}
+    assert found.in_turn
+
+
+@pytest.mark.usefixtures("always")
+def test_items_that_cannot_be_read_leave_nothing_to_measure() -> None:
+    found = measure_extraction(Engine(), lambda *_: "missing", ITEMS, Timeline(1.0), num_items=64, wall_s=1.0, on_cpu=False)
+    assert found is None
+
+
+@pytest.mark.usefixtures("always")
+def test_readers_that_wait_for_one_another_are_named() -> None:
+    read = OneAtATime()
+    timeline, wall_s = timeline_of(read, READERS)
+    found = measure_extraction(Engine(), read, ITEMS, timeline, num_items=len(ITEMS), wall_s=wall_s, on_cpu=False)
+    assert found is not None
+    assert found.slowest == "reading"
+    record = RunRecord(
+        command="unchoke fit photos/",
+        machine=MachineRecord(cores=READERS, on_cpu=False, workers=READERS),
+        timings={"extract": wall_s},
+        timeline={"extract": timeline},
+        ceilings={"extract": found},
+    )
+    choke = next(choke for choke in diagnose_run(record) if choke.stage == "load")
+    assert choke.code == "readers-collide"
+    assert choke.evidence["reader_s"] > choke.evidence["alone_s"]
+    assert Path(choke.command.split()[2]).name == "photos"
