@@ -21,10 +21,11 @@ from unchoke.machine.memory.search import Way, find_largest, plan_memory
 from unchoke.runs.session import default_listener
 
 if TYPE_CHECKING:
+    from unchoke.machine.memory.memory_limit import MemoryLimit
     from unchoke.machine.policy import Policy
     from unchoke.training.network.loop_config import LoopConfig
     from unchoke.training.network.memory_trial import MemoryTrial
-    from unchoke.training.network.plan_memory import MemoryLimit, Prober
+    from unchoke.training.network.prober import Prober
 
 _DEFAULT_CUT = "none"
 _MOST = 1024
@@ -97,8 +98,9 @@ class _Inquiry:
     def answer(self, *, said_cut: bool) -> BudgetResult:
         from unchoke.machine.backend import torch_device
         from unchoke.machine.detect import detect_machine
+        from unchoke.machine.memory.memory_limit import limit_elsewhere
         from unchoke.machine.policy import choose_policy
-        from unchoke.training.network.plan_memory import Prober, limit_elsewhere
+        from unchoke.training.network.prober import Prober
 
         if not said_cut:
             self._chose(Choice("cut", _DEFAULT_CUT, "everything trains: that takes the most memory"))

@@ -135,6 +135,7 @@ class EncoderRecord(RecordPart):
 class MemoryPlanRecord(RecordPart):
     limit_bytes: Number | None = None
     parts: Named[Number] = {}
+    counted: bool = False
 
 
 class MemoryRecord(RecordPart):

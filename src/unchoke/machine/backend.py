@@ -139,18 +139,26 @@ def device_room_bytes(device: torch.device) -> int:
     return min(device_total_bytes(device), device_free_bytes(device) + context)
 
 
-def context_bytes(device: torch.device, *, others_bytes: int = 0) -> int:
+def context_bytes(device: torch.device, *, others_bytes: int | None = 0) -> int:
     """What this process takes of a card besides its tensors: CUDA's context, kernels and handles. Nothing elsewhere.
 
     The driver tells what is used by everyone; minus our allocator, and `others_bytes` known to belong to others, that is our
-    context. Where more is used than a context takes, somebody else is there too, and a stated figure stands in.
+    context. Where more is used than a context takes, somebody else is there too, and a stated figure stands in; likewise where
+    `others_bytes` is None, because others come and go.
     """
     import torch
 
     if device.type != "cuda":
         return 0
+    if others_bytes is None:
+        return _CONTEXT_BYTES
     beyond = used_bytes(device) - int(torch.cuda.memory_reserved(device)) - others_bytes
     return beyond if 0 < beyond <= _LARGEST_CONTEXT_BYTES else _CONTEXT_BYTES
+
+
+def expected_context_bytes(device: torch.device) -> int:
+    """What CUDA's context will take once kernels are loaded: it grows, and most are not yet. Nothing elsewhere."""
+    return max(context_bytes(device), _CONTEXT_BYTES) if device.type == "cuda" else 0
 
 
 def used_bytes(device: torch.device) -> int:
@@ -174,7 +182,7 @@ def limit_memory(device: torch.device, limit_bytes: int) -> Choice:
     shown = format_bytes(limit_bytes)
     if device.type == "cuda":
         _grow_segments()
-        context = max(context_bytes(device), _CONTEXT_BYTES)  # it grows as kernels are loaded, and most are not yet
+        context = expected_context_bytes(device)
         fraction = _allocator_fraction(limit_bytes, context_bytes=context, total_bytes=device_total_bytes(device))
         torch.cuda.set_per_process_memory_fraction(fraction, device.index or 0)
         reason = f"enforced by the allocator: {shown} less {format_bytes(context)} for CUDA's context"
@@ -189,11 +197,19 @@ def limit_memory(device: torch.device, limit_bytes: int) -> Choice:
 
 def _grow_segments() -> None:
     """Let CUDA's allocator grow what it holds instead of keeping holes, so that what it takes is what tensors need."""
+    if sys.platform == "linux" and "PYTORCH_CUDA_ALLOC_CONF" not in os.environ and "PYTORCH_ALLOC_CONF" not in os.environ:
+        setting = _allocator_setting()
+        if setting is not None:
+            setting("expandable_segments:True")
+
+
+def _allocator_setting() -> Any:
+    """The call that changes the allocator's settings: torch has renamed it, and warns where the old one is used; or None."""
     import torch
 
-    setting = getattr(torch.cuda.memory, "_set_allocator_settings", None)
-    if setting is not None and sys.platform == "linux" and "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:
-        setting("expandable_segments:True")
+    return getattr(torch._C, "_accelerator_setAllocatorSettings", None) or getattr(
+        torch.cuda.memory, "_set_allocator_settings", None
+    )
 
 
 def _refuse_odd_limit(device: torch.device, limit_bytes: int) -> None:

@@ -17,6 +17,7 @@ from unchoke.core.errors import MachineError
 from unchoke.core.fingerprint import digest
 from unchoke.core.units import format_bytes, format_count
 from unchoke.machine.backend import held_memory_bytes, is_cpu, torch_device
+from unchoke.machine.memory.memory_limit import MemoryLimit, given_limit, limit_elsewhere
 from unchoke.machine.memory.memory_plan import MemoryRoom
 from unchoke.machine.memory.memory_watch import own_bytes
 from unchoke.machine.memory.probe import ProbeResult
@@ -24,7 +25,7 @@ from unchoke.machine.memory.search import find_largest
 from unchoke.masks.predictor import TARGET, BatchTrial, PredictorSpec
 from unchoke.runs.session import Session
 from unchoke.scenes.handles import CACHE_BYTES
-from unchoke.training.network.plan_memory import MemoryLimit, Prober, given_limit, limit_elsewhere
+from unchoke.training.network.prober import Prober
 
 FILE = "batch.json"
 USUAL_BATCH = 8

@@ -51,14 +51,17 @@ class MaskBlueprint(Blueprint):
         spec = self.network.spec
         return 2 * (spec.num_bands * spec.patch_px**2 if self.network.cut == WHOLE else spec.row_length)
 
-    def build(self, problem: Problem, loop: LoopConfig, device: torch.device) -> tuple[Segmenter, InputSource, MaskObjective]:
+    def open(self, problem: Problem, loop: LoopConfig, device: torch.device) -> tuple[InputSource, MaskObjective]:
         turns = Turns(hash_ids(problem.sample_ids), loop.seed, self.num_turns)
         weights = None if self.class_weights is None else torch.tensor(self.class_weights, device=device)
         objective = MaskObjective(self.patches, self.network.num_classes, turns, device, self.dice, weights)
         source: InputSource = PatchSource(self.patches, turns, self.network)
         if self.pyramids is not None:
             source = ActivationSource(self.pyramids, turns.hashes, loop.seed)
-        return Segmenter(self.network, backbone=self._backbone(), seed=loop.seed), source, objective
+        return source, objective
+
+    def build_network(self, problem: Problem, objective: MaskObjective, *, seed: int) -> Segmenter:
+        return Segmenter(self.network, backbone=self._backbone(), seed=seed)
 
     def _backbone(self) -> nn.Module | None:
         """The pretrained backbone where it trains; refused if its weights are not those the job was made for."""

@@ -207,7 +207,8 @@ def memory_parts(memory: MemoryRecord) -> list[tuple[str, float]]:
 def memory_text(memory: MemoryRecord) -> str:
     """``3.1 GB planned of a limit of 4.0 GB, 3.0 GB measured (weights 90 MB, …)``."""
     limit = memory.plan.limit_bytes if memory.plan else None
-    planned = f"{format_bytes(memory.planned_bytes)} planned" if memory.planned_bytes else ""
+    most = "at most " if memory.plan and memory.plan.counted else ""
+    planned = f"{most}{format_bytes(memory.planned_bytes)} planned" if memory.planned_bytes else ""
     words = [planned + (f" of a limit of {format_bytes(limit)}" if limit else "")] if planned else []
     words += [f"{format_bytes(memory.measured_bytes)} measured"] if memory.measured_bytes else []
     parts = ", ".join(f"{name} {format_bytes(value)}" for name, value in memory_parts(memory) if value)

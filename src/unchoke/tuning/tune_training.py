@@ -111,7 +111,8 @@ class TrainWork:
         self._device = torch_device(job.device)
         self._photos = photos_of(job)
         quick = replace(self._photos, source=_kept_in(self._photos.source, "none", folder))
-        self._network, _, self._objective = quick.build(job.problem, job.loop, self._device)
+        _, self._objective = quick.open(job.problem, job.loop, self._device)
+        self._network = quick.build_network(job.problem, self._objective, seed=job.loop.seed)
         _draw_head(self._network)
         self._sources: dict[str, InputSource] = {}
         self._bouts: dict[TrainSetup, Bout] = {}

@@ -104,6 +104,30 @@ def test_a_limit_says_how_it_is_kept(name: str) -> None:
             torch.empty(limit_bytes, dtype=torch.uint8, device=device)
 
 
+def test_the_allocator_is_set_by_a_call_that_torch_does_not_warn_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
+    monkeypatch.setattr(backend.sys, "platform", "linux")
+    monkeypatch.setattr(torch._C, "_accelerator_setAllocatorSettings", said.append, raising=False)
+    backend._grow_segments()
+    monkeypatch.delattr(torch._C, "_accelerator_setAllocatorSettings")
+    monkeypatch.setattr(torch.cuda.memory, "_set_allocator_settings", said.append, raising=False)
+    backend._grow_segments()
+    assert said == ["expandable_segments:True"] * 2
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
+    backend._grow_segments()
+    assert len(said) == 2
+
+
+def test_a_context_beside_others_that_come_and_go_is_a_stated_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = torch.device("cuda")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (9_300_000_000, 10_000_000_000))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 0)
+    assert backend.context_bytes(card) == backend.expected_context_bytes(card) == 700_000_000
+    assert backend.context_bytes(card, others_bytes=None) == 600_000_000
+    assert backend.expected_context_bytes(torch.device("cpu")) == 0
+
+
 @pytest.mark.parametrize("name", DEVICES)
 def test_a_limit_of_nothing_or_beyond_the_device_is_refused_with_numbers(name: str) -> None:
     device = backend.torch_device(name)

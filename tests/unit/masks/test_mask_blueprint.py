@@ -19,6 +19,7 @@ from unchoke.masks.segmenter import PYRAMID, WHOLE, SegmenterConfig
 from unchoke.masks.trained_segmenter import HEAD_FILE, TrainedSegmenter, load_segmenter
 from unchoke.training.checkpoints import save_tensors
 from unchoke.training.data import Problem
+from unchoke.training.network.estimate_memory import estimate_memory
 from unchoke.training.network.loop_config import LoopConfig, LoopResult
 from unchoke.training.network.memory_trial import MemoryTrial, run_trial
 from unchoke.training.network.training_job import TrainingJob, run_job
@@ -78,6 +79,16 @@ def test_a_rehearsal_tells_what_a_step_takes(make_patches: Callable[[int], Any],
     measured: StepCost = run_trial(MemoryTrial.of(job(make_patches(NUM), cut)), 2)
     assert measured.peak_bytes > 0
     assert measured.parts["optimizer"] >= 2 * measured.parts["gradients"] * 0.99
+
+
+@pytest.mark.parametrize("cut", [PYRAMID, WHOLE])
+def test_what_a_segmenter_takes_at_most_can_be_counted(make_patches: Callable[[int], Any], cut: str) -> None:
+    asked = MemoryTrial.of(job(make_patches(NUM), cut))
+    counted, measured = estimate_memory(asked, batch=4, eval_batch=8, base_bytes=0), run_trial(asked, 4)
+    assert counted.cost("train", 4).parts["gradients"] == measured.parts["gradients"]
+    assert counted.cost("train", 4).parts["optimizer"] == pytest.approx(measured.parts["optimizer"], rel=0.01)
+    assert counted.cost("train", 4).peak_bytes > counted.cost("evaluation", 4).peak_bytes
+    assert counted.eval_bytes > 8 * 2 * 64**2 * 4  # logits alone
 
 
 @pytest.mark.parametrize("cut", [PYRAMID, WHOLE])

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from records import as_record
+from unchoke.core.record import MemoryPlanRecord
 from unchoke.reports import training_facts as training
 
 
@@ -77,3 +78,5 @@ def test_heads_on_features_have_nothing_to_tell(groceries: dict[str, Any]) -> No
     assert training.facts(record) == training.seconds(record) == training.memory_parts(record.memory) == []
     assert training.sums_of(record) == {}
     assert training.memory_text(record.memory) == "1.1 GB planned, 812.0 MB measured"
+    bounded = record.memory.model_copy(update={"plan": MemoryPlanRecord(limit_bytes=4 * 10**9, counted=True)})
+    assert training.memory_text(bounded) == "at most 1.1 GB planned of a limit of 4.0 GB, 812.0 MB measured"

@@ -27,7 +27,7 @@ def render_parts(plan: MemoryPlan) -> str:
     """What the planned peak is made of, and the limit it stays below."""
     sizes = [
         *((name, format_bytes(size)) for name, size in plan.parts.items()),
-        ("planned", format_bytes(plan.planned_bytes)),
+        ("planned", _planned(plan)),
         ("limit", f"{format_bytes(plan.limit_bytes)}, of which {format_bytes(plan.margin_bytes)} are a margin"),
     ]
     return "\n".join(["Memory", *_rows(sizes)])
@@ -77,13 +77,19 @@ def render_outcome(plan: MemoryPlan, measured_bytes: int) -> str:
     """After the run: planned against measured."""
     off = (measured_bytes - plan.planned_bytes) / plan.planned_bytes if plan.planned_bytes else 0.0
     compared = "as planned" if abs(off) < 0.005 else f"{abs(off):.0%} {'more' if off > 0 else 'less'} than planned"
+    if plan.counted and off <= 0:
+        compared = "no more than that"
     over = measured_bytes - plan.limit_bytes
     kept = f"over the limit of {format_bytes(plan.limit_bytes)} by {format_bytes(over)}" if over > 0 else "within the limit"
     rows = [
-        ("planned", format_bytes(plan.planned_bytes)),
+        ("planned", _planned(plan)),
         ("measured", f"{format_bytes(measured_bytes)}, {compared}, {kept}"),
     ]
     return "\n".join(["Memory", *_rows(rows)])
+
+
+def _planned(plan: MemoryPlan) -> str:
+    return f"at most {format_bytes(plan.planned_bytes)}, counted" if plan.counted else format_bytes(plan.planned_bytes)
 
 
 def _outcome(one: ProbeResult) -> str:

@@ -47,7 +47,7 @@ class Gauge:
     """`with Gauge(device) as gauge: …; gauge.peak_bytes`. `baseline_bytes` is what there was before, or the card's context.
 
     `on_over` is called once, from a thread, with what the process held when it was first seen above the limit of a CPU.
-    `others_bytes` is what was in use on a card before this process came.
+    `others_bytes` is what was in use on a card before this process came; None where others come and go meanwhile.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Gauge:
         device: torch.device,
         *,
         limit_bytes: int | None = None,
-        others_bytes: int = 0,
+        others_bytes: int | None = 0,
         on_over: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._device, self._limit_bytes, self._others_bytes, self._on_over = device, limit_bytes, others_bytes, on_over

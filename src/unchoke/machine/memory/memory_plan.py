@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from unchoke.core.choices import Choice
@@ -19,6 +19,8 @@ from unchoke.machine.memory.line import Line, fit_line
 from unchoke.machine.memory.probe import ProbeResult
 
 MARGIN_SHARE = 0.08
+FAR_SHARE = 0.5
+"""A bound below this share of the limit is far from it: what it leaves out is less than it leaves."""
 PARTS = ("weights", "gradients", "optimizer", "activations", "cache", "overhead")
 _SMALL_SHARE = 4  # a sub-batch below a quarter of the batch is worth a look at checkpointing
 _SMALLEST_BATCH, _LARGEST_BATCH, _STEPS_PER_EPOCH = 8, 64, 32
@@ -94,6 +96,8 @@ class MemoryPlan:
     seconds_per_sample: float
     reasons: Mapping[str, str]
     probes: Probes = field(default_factory=Probes)
+    counted: bool = False
+    """Whether `planned_bytes` is the most it can take, found by counting, and nothing was measured."""
 
     @property
     def num_parts(self) -> int:
@@ -209,6 +213,17 @@ def choose_plan(probes: Probes, room: MemoryRoom, wanted: MemoryRequest, *, num_
         reasons={"batch": why_batch, "sub_batch": why_sub, "grad_ckpt": why_ckpt, "eval_batch": why_eval},
         probes=probes,
     )
+
+
+def choose_counted(counted: Probes, room: MemoryRoom, wanted: MemoryRequest, *, num_samples: int) -> MemoryPlan | None:
+    """The plan for bounds that were `counted`, not measured; None unless all of them are far below the limit."""
+    train = counted.train_ckpt or counted.train
+    most = max(one.measured.peak_bytes for one in (*train[:1], *counted.evaluation) if one.measured is not None)
+    if most + room.cache_bytes + room.beside_bytes > FAR_SHARE * room.limit_bytes:
+        return None
+    plan = choose_plan(counted, room, wanted, num_samples=num_samples)
+    why = "given" if wanted.grad_ckpt is not None else "not needed: activations fit"
+    return replace(plan, reasons={**plan.reasons, "grad_ckpt": why}, probes=Probes(), counted=True)
 
 
 def _batch(wanted: MemoryRequest, num_samples: int) -> tuple[int, str]:

@@ -85,30 +85,34 @@ def probe(
     *,
     timeout_s: float,
     limit_bytes: int | None = None,
+    given_up: threading.Event | None = None,
     on_probed: Callable[[ProbeResult], None] = lambda _: None,
 ) -> list[ProbeResult]:
     """Try `function(spec, batch) -> Measured` for each batch size, smallest first, until one does not fit.
 
     `limit_bytes` bounds the ordinary memory of each process: one that passes it is ended before the machine has to swap. Leave it
-    out where the memory of a device is meant; there the function itself sets the limit.
+    out where the memory of a device is meant; there the function itself sets the limit. Once `given_up` is set, nobody waits for
+    the answer any more.
     """
     found: list[ProbeResult] = []
     for batch in sorted(set(batches)):
-        found.append(_probe_one(target, spec, batch, timeout_s=timeout_s, limit_bytes=limit_bytes))
+        found.append(_probe_one(target, spec, batch, timeout_s=timeout_s, limit_bytes=limit_bytes, given_up=given_up))
         on_probed(found[-1])
         if not found[-1].fits:
             break
     return found
 
 
-def _probe_one(target: str, spec: Any, batch: int, *, timeout_s: float, limit_bytes: int | None) -> ProbeResult:
+def _probe_one(
+    target: str, spec: Any, batch: int, *, timeout_s: float, limit_bytes: int | None, given_up: threading.Event | None
+) -> ProbeResult:
     started_s = time.monotonic()
     request = pickle.dumps((target, spec, batch, started_s))
     with tempfile.TemporaryFile() as stderr:
         process = _start(stderr)
         answers: list[Answer] = []
         try:
-            stopped = _converse(process, request, answers, timeout_s=timeout_s, limit_bytes=limit_bytes)
+            stopped = _converse(process, request, answers, timeout_s=timeout_s, limit_bytes=limit_bytes, given_up=given_up)
             if answers:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(_END_WITHIN_S)
@@ -135,7 +139,13 @@ def _start(stderr: IO[bytes]) -> subprocess.Popen[bytes]:
 
 
 def _converse(
-    process: subprocess.Popen[bytes], request: bytes, answers: list[Answer], *, timeout_s: float, limit_bytes: int | None
+    process: subprocess.Popen[bytes],
+    request: bytes,
+    answers: list[Answer],
+    *,
+    timeout_s: float,
+    limit_bytes: int | None,
+    given_up: threading.Event | None,
 ) -> tuple[ProbeOutcome, str] | None:
     """Ask, and wait for the answer to arrive in `answers`. If it takes too long or too much, say so instead."""
     assert process.stdin is not None
@@ -151,6 +161,8 @@ def _converse(
             return "out of memory", f"it held {format_bytes(held)}, more than the {format_bytes(limit_bytes)} allowed"
         if time.monotonic() > deadline_s:
             return "timed out", f"no answer within {format_seconds(timeout_s)}"
+        if given_up is not None and given_up.is_set():
+            return "timed out", "nobody waits for it any more"
         if process.poll() is not None:
             reader.join(_END_WITHIN_S)  # what it said last may still be in the pipe
             break

@@ -55,8 +55,20 @@ def plan_memory(
     plan = choose_plan(Probes(tuple(train), tuple(train_ckpt)), room, wanted, num_samples=num_samples)
     if not with_evaluation:
         return plan
-    evaluation = measure("evaluation", _up_to(max(wanted.max_eval_batch(batch), wanted.eval_batch or 0), _FIRST_EVALUATION))
+    evaluation = measure("evaluation", _up_to(_most_evaluated(wanted, batch), _FIRST_EVALUATION))
     return choose_plan(Probes(tuple(train), tuple(train_ckpt), tuple(evaluation)), room, wanted, num_samples=num_samples)
+
+
+def first_sizes(wanted: MemoryRequest, *, can_checkpoint: bool, with_evaluation: bool) -> list[tuple[Way, int]]:
+    """What `plan_memory` asks for whatever the answers are, as long as they fit."""
+    batch = wanted.batch or 1
+    way: Way = "train_ckpt" if can_checkpoint and wanted.grad_ckpt else "train"
+    evaluation = _up_to(_most_evaluated(wanted, batch), _FIRST_EVALUATION) if with_evaluation else []
+    return [*((way, size) for size in _up_to(batch, _FIRST)), *(("evaluation", size) for size in evaluation)]
+
+
+def _most_evaluated(wanted: MemoryRequest, batch: int) -> int:
+    return max(wanted.max_eval_batch(batch), wanted.eval_batch or 0)
 
 
 def find_largest(

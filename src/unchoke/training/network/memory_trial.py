@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,6 +20,7 @@ from unchoke.core.events import ignore
 from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.machine.backend import empty_cache, is_cpu, keep_freed_memory, synchronize
 from unchoke.machine.memory.gauge import Gauge
+from unchoke.machine.memory.live_tensors import tensor_bytes
 from unchoke.machine.memory.probe import StepCost
 from unchoke.training.data import Problem, ProblemKind
 from unchoke.training.network.finetune import NetworkTraining
@@ -39,7 +40,8 @@ class MemoryTrial:
     """What to try: a blueprint over noise, and what is learnt by kind and names.
 
     `loop.batch_size` is the run's own: a smaller number of samples at once is tried as two parts of one step, because the second
-    runs beside the gradients of the first. `others_bytes` is what was in use on a card before this process came.
+    runs beside the gradients of the first. `others_bytes` is what was in use on a card before this process came; None where
+    others come and go meanwhile.
     """
 
     blueprint: Blueprint
@@ -49,7 +51,7 @@ class MemoryTrial:
     names: tuple[str, ...] = ("a", "b")
     evaluation: bool = False
     limit_bytes: int | None = None
-    others_bytes: int = 0
+    others_bytes: int | None = 0
     steps: int = _STEPS
     workers: int = 0
 
@@ -158,11 +160,7 @@ class NoiseTraining(NetworkTraining):
         moments = [value for state in self.optimizer.state.values() for value in state.values()]
         trained = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
         return {
-            "weights": _size([*self.network.parameters(), *self.network.buffers()]),
-            "gradients": _size(trained),
-            "optimizer": _size(moments) + _size(average),
+            "weights": tensor_bytes([*self.network.parameters(), *self.network.buffers()]),
+            "gradients": tensor_bytes(trained),
+            "optimizer": tensor_bytes(moments) + tensor_bytes(average),
         }
-
-
-def _size(tensors: Iterable[torch.Tensor]) -> int:
-    return sum(value.numel() * value.element_size() for value in tensors)

@@ -163,15 +163,13 @@ class PhotoBlueprint(Blueprint):
     def can_checkpoint(self) -> bool:
         return self.network.can_checkpoint()
 
-    def build(self, problem: Problem, loop: LoopConfig, device: torch.device) -> tuple[TiledNetwork, InputSource, Objective]:
+    def open(self, problem: Problem, loop: LoopConfig, device: torch.device) -> tuple[InputSource, Objective]:
         objective = Objective.of(
             problem, self.targets, label_smoothing=loop.label_smoothing, class_weights=loop.class_weights, device=device
         )
-        source = self.source.open(problem.sample_ids, loop.seed)
-        return self.build_network(problem, objective, seed=loop.seed), source, objective
+        return self.source.open(problem.sample_ids, loop.seed), objective
 
     def build_network(self, problem: Problem, objective: Objective, *, seed: int) -> TiledNetwork:
-        """The trainable part as it is before the first step."""
         encoder = self.network.load()
         return TiledNetwork.of(
             cut_network(encoder, self.network.cut, verify=False).suffix,

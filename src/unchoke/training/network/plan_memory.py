@@ -1,10 +1,10 @@
 """What fits in memory: settled before a training begins, compared with what was used when it is over.
 
-In: a session and a training as a value. Out: the job with sizes that fit its limit, and figures for the record. Steps are
-measured in processes of their own where a limit was given (`--memory`) or where the device is an accelerator; on a CPU without a
-limit nothing is planned, and that is said. The plan is kept in `memory.json` of the run and stands when the run goes on, unless
-the limit, the device or the versions changed. The effective batch is never touched. `unchoke budget` and the prediction of masks
-measure with the same `Prober`, under the same kinds of `MemoryLimit`.
+In: a session and a training as a value. Out: the job with sizes that fit its limit, and figures for the record. Where a limit was
+given (`--memory`), or where the device is an accelerator, what a step can take at most is counted first
+(`estimate_memory.py`); only where that is not far below the limit are steps measured, in processes of their own. On a CPU without
+a limit nothing is planned, and that is said. The plan is kept in `memory.json` of the run and stands when the run goes on, unless
+the limit, the device or the versions changed. The effective batch is never touched.
 """
 
 from __future__ import annotations
@@ -12,51 +12,44 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from unchoke import __version__
 from unchoke.core import atomic
 from unchoke.core.choices import Choice
-from unchoke.core.errors import MachineError
-from unchoke.core.events import Note, OnEvent, Progress
+from unchoke.core.events import Note
 from unchoke.core.fingerprint import digest
 from unchoke.core.settings import Settings
-from unchoke.core.units import format_bytes, format_count
+from unchoke.core.units import format_bytes
 from unchoke.machine.backend import (
-    device_room_bytes,
+    device_free_bytes,
     empty_cache,
+    expected_context_bytes,
     held_memory_bytes,
     is_cpu,
-    limit_memory,
     torch_device,
     used_bytes,
 )
+from unchoke.machine.detect import usable_cores
 from unchoke.machine.memory.budget_text import render_outcome, render_parts
-from unchoke.machine.memory.memory_plan import MemoryPlan, MemoryRequest, MemoryRoom
+from unchoke.machine.memory.memory_limit import MemoryLimit, free_limit, given_limit
+from unchoke.machine.memory.memory_plan import MemoryPlan, MemoryRequest, MemoryRoom, Probes, choose_counted
 from unchoke.machine.memory.memory_watch import own_bytes, return_unused_memory
-from unchoke.machine.memory.probe import ProbeResult, probe
-from unchoke.machine.memory.search import Way
+from unchoke.machine.memory.search import Way, first_sizes
 from unchoke.machine.memory.search import plan_memory as search_plan
 from unchoke.runs.session import Session
+from unchoke.training.network.estimate_memory import MemoryEstimate, estimate_memory
 from unchoke.training.network.feeding import num_ahead
 from unchoke.training.network.finetune import most_evaluated
-from unchoke.training.network.memory_trial import TARGET, MemoryTrial
+from unchoke.training.network.memory_trial import MemoryTrial
+from unchoke.training.network.prober import Prober
 from unchoke.training.network.training_job import TrainingJob, kept_peak
 
-if TYPE_CHECKING:
-    import torch
-
 FILE = "memory.json"
-STAGE = "memory"
-LOOK = "unchoke.machine.memory.gauge:look_at_device"
-_TIMEOUT_S = 900.0
-_USUAL_PROBES = 5
-_FREE_SHARE = 0.8
-_WORDS: dict[Way, str] = {"train": "training", "train_ckpt": "with checkpointing", "evaluation": "evaluation"}
+_MOST_SIDE_BY_SIDE = 5
 
 
 @dataclass(frozen=True)
@@ -85,10 +78,15 @@ def plan_memory(session: Session, job: TrainingJob, file: Path) -> ProcessPlan |
     plan = kept or _search(session, job, trial, limit)
     if kept is None:
         atomic.write_json(file, {"made_for": made_for, "plan": plan.to_dict()})
-    _tell(
-        session, plan, why=f"as this run began, kept in {file.name}" if kept else "steps were measured, each in its own process"
-    )
+    _tell(session, plan, why=f"as this run began, kept in {file.name}" if kept else _how_found(plan))
     return ProcessPlan(plan, limit.num_bytes if limit.given else None, time.monotonic() - started_s)
+
+
+def _how_found(plan: MemoryPlan) -> str:
+    if not plan.counted:
+        return "steps were measured, each in its own process"
+    least, limit = format_bytes(plan.planned_bytes), format_bytes(plan.limit_bytes)
+    return f"at most {least} by counting weights, optimizer and activations, far below {limit}: nothing had to be measured"
 
 
 def _tell(session: Session, plan: MemoryPlan, *, why: str) -> None:
@@ -173,139 +171,111 @@ def _kept(file: Path, made_for: dict[str, Any], limit: MemoryLimit, job: Trainin
 
 
 def _search(session: Session, job: TrainingJob, trial: MemoryTrial, limit: MemoryLimit) -> MemoryPlan:
-    settings, device = session.settings, torch_device(job.device)
     return_unused_memory()
-    empty_cache(device)
-    judged = max(len(job.problem.positions(split)) for split in ("val", "test"))
-    most = most_evaluated(math.ceil(judged / _num_processes(session)))
-    wanted = MemoryRequest(trial.loop.batch_size, settings.sub_batch, settings.eval_batch, settings.grad_ckpt, most)
-    prober = Prober.of_training(replace(trial, others_bytes=used_bytes(device)), limit=limit, on_event=session.on_event)
-    can = trial.blueprint.can_checkpoint()
-    room = _room(session, job, prober, limit, checkpointed=can and bool(wanted.grad_ckpt))
-    num_train = len(job.problem.positions("train"))
-    plan = search_plan(prober, room, wanted, num_samples=num_train, can_checkpoint=can, with_evaluation=judged > 0)
-    prober.finish()
-    return plan
-
-
-def _room(session: Session, job: TrainingJob, prober: Prober, limit: MemoryLimit, *, checkpointed: bool) -> MemoryRoom:
-    """The limit, less what this run holds and a probe does not. The first probe tells what a bare process takes."""
-    device = torch_device(job.device)
-    if not is_cpu(device):
-        return MemoryRoom(limit.num_bytes, beside_bytes=held_memory_bytes(device) or 0)
-    cache_bytes, cached_already = _cache_bytes(job, started_by_us=session.settings.devices > 1)
-    room = MemoryRoom(limit.num_bytes, cache_bytes=cache_bytes)
-    if session.settings.devices > 1:
-        return room
-    (first,) = prober("train_ckpt" if checkpointed else "train", [1])
-    bare_bytes = first.measured.parts["baseline"] if first.measured else 0
-    return replace(room, beside_bytes=max(0, own_bytes() - cached_already - bare_bytes)) if bare_bytes else room
-
-
-def _cache_bytes(job: TrainingJob, *, started_by_us: bool) -> tuple[int, int]:
-    """Decoded pictures and batches read ahead, in ordinary memory; and how much of it this process holds already."""
-    blueprint = job.blueprint
-    batch_bytes = blueprint.sample_bytes * job.loop.batch_size
-    read_ahead = (num_ahead(batch_bytes, job.workers) + 1) * batch_bytes
-    return blueprint.ram_bytes + read_ahead, 0 if started_by_us else blueprint.held_bytes
+    empty_cache(torch_device(job.device))
+    inquiry = _PlanSearch.of(session, job, trial, limit)
+    estimate = inquiry.count()
+    counted = None if estimate is None else inquiry.plan_far(estimate)
+    return counted or inquiry.plan_near(estimate)
 
 
 @dataclass(frozen=True)
-class MemoryLimit:
-    """How much may be taken. `given` ones are kept to: enforced where the device can, watched where it cannot."""
+class _PlanSearch:
+    """What is to be planned, and the two ways to: by counting, and by measuring."""
 
-    num_bytes: int
-    given: bool
-    choice: Choice
-
-    def enforced_bytes(self, device: torch.device) -> int | None:
-        """What the device's allocator is told to keep to; a CPU has none to tell."""
-        return self.num_bytes if self.given and not is_cpu(device) else None
-
-
-def given_limit(device: torch.device, limit_bytes: int) -> MemoryLimit:
-    """A limit that was asked for; refused where there is not that much."""
-    return MemoryLimit(limit_bytes, True, limit_memory(device, limit_bytes))
-
-
-def free_limit(device: torch.device, room_bytes: int | None = None) -> MemoryLimit:
-    """What is there for the taking: a card's memory that others leave, or most of what the machine has free."""
-    room = device_room_bytes(device) if room_bytes is None else room_bytes
-    if is_cpu(device):
-        num_bytes = int(room * _FREE_SHARE)
-        reason = f"{_FREE_SHARE:.0%} of the {format_bytes(room)} that are free now; --memory sets another limit"
-    else:
-        num_bytes, reason = room, f"what {device} has and nobody else holds; --memory sets a lower limit"
-    return MemoryLimit(num_bytes, False, Choice("memory", format_bytes(num_bytes), reason, {"limit_bytes": num_bytes}))
-
-
-def limit_elsewhere(device: torch.device, asked: int | None) -> MemoryLimit:
-    """The limit for processes that try things, found out without taking any of the device here."""
-    if is_cpu(device):
-        return free_limit(device) if asked is None else given_limit(device, asked)
-    (found,) = probe(LOOK, (str(device), asked), [1], timeout_s=_TIMEOUT_S)
-    if found.measured is None:
-        why = f"a process that only looks at it failed: {found.fact}"
-        raise MachineError(f"{device} has no room at all", why=why, try_="close what uses it, or --device cpu")
-    if asked is None:
-        return free_limit(device, found.measured.peak_bytes)
-    reason = "enforced by the allocator in every process that tries a size"
-    return MemoryLimit(asked, True, Choice("memory", format_bytes(asked), reason, {"limit_bytes": asked}))
-
-
-class Prober:
-    """`prober(way, batches)`: each size once, from small to large up to the first that does not fit. Answers are remembered.
-
-    `trial(way)` is what the process at `target` is to try; on a CPU no process may take more than the limit.
-    """
-
-    def __init__(
-        self,
-        target: str,
-        trial: Callable[[Way], Any],
-        *,
-        device: torch.device,
-        limit: MemoryLimit,
-        on_event: OnEvent,
-        usual: int,
-        words: Callable[[Way, int], str],
-    ) -> None:
-        self._target, self._trial, self._words = target, trial, words
-        self._process_bytes = limit.num_bytes if is_cpu(device) else None
-        self._on_event, self._usual = on_event, usual
-        self._found: dict[tuple[Way, int], ProbeResult] = {}
+    session: Session
+    job: TrainingJob
+    trial: MemoryTrial
+    limit: MemoryLimit
+    wanted: MemoryRequest
+    judged: int
 
     @classmethod
-    def of_training(cls, trial: MemoryTrial, *, limit: MemoryLimit, on_event: OnEvent, usual: int = _USUAL_PROBES) -> Prober:
-        """Tries steps of a training, and its evaluation."""
-        device = torch_device(trial.device)
-        trial = replace(trial, limit_bytes=limit.enforced_bytes(device))
+    def of(cls, session: Session, job: TrainingJob, trial: MemoryTrial, limit: MemoryLimit) -> _PlanSearch:
+        settings = session.settings
+        judged = max(len(job.problem.positions(split)) for split in ("val", "test"))
+        most = most_evaluated(math.ceil(judged / _num_processes(session)))
+        wanted = MemoryRequest(trial.loop.batch_size, settings.sub_batch, settings.eval_batch, settings.grad_ckpt, most)
+        return cls(session, job, trial, limit, wanted, judged)
 
-        def asked(way: Way) -> MemoryTrial:
-            return replace(trial, loop=replace(trial.loop, grad_ckpt=way == "train_ckpt"), evaluation=way == "evaluation")
+    def count(self) -> MemoryEstimate | None:
+        """What a step and an evaluation can take at most; None where the network cannot be followed without its numbers."""
+        batch = self.trial.loop.batch_size
+        eval_batch = self.wanted.eval_batch or self.wanted.max_eval_batch(batch)
+        try:
+            return estimate_memory(self.trial, batch=batch, eval_batch=eval_batch, base_bytes=self._base_bytes())
+        except Exception as error:  # any code of a network may ask for numbers that are not there
+            said = (str(error).strip() or type(error).__name__).splitlines()[0]
+            self.session.chose(Choice("memory_count", None, f"measured instead of counted: {said}"))
+            return None
 
-        def words(way: Way, batch: int) -> str:
-            return f"{format_count(batch, 'sample')} at once, {_WORDS[way]}"
+    def _base_bytes(self) -> int:
+        """What a process that trains has before the network: no more than this one holds, or CUDA's context."""
+        device = torch_device(self.job.device)
+        if not is_cpu(device):
+            return expected_context_bytes(device)
+        return max(0, own_bytes() - self._cache_bytes()[1])
 
-        return cls(TARGET, asked, device=device, limit=limit, on_event=on_event, usual=usual, words=words)
+    def plan_far(self, estimate: MemoryEstimate) -> MemoryPlan | None:
+        """The plan that needs no measuring, if the limit is far away."""
+        wanted, batch = self.wanted, self.trial.loop.batch_size
+        train = tuple(estimate.result("train", size) for size in sorted({min(wanted.sub_batch or batch, batch), batch}))
+        shown = sorted({1, estimate.eval_batch}) if self.judged else []
+        evaluation = tuple(estimate.result("evaluation", size) for size in shown)
+        counted = Probes((), train, evaluation) if wanted.grad_ckpt else Probes(train, (), evaluation)
+        device = torch_device(self.job.device)
+        beside = 0 if is_cpu(device) else held_memory_bytes(device) or 0
+        room = MemoryRoom(self.limit.num_bytes, cache_bytes=self._cache_bytes()[0] if is_cpu(device) else 0, beside_bytes=beside)
+        return choose_counted(counted, room, wanted, num_samples=self._num_train)
 
-    def __call__(self, way: Way, batches: Sequence[int]) -> list[ProbeResult]:
-        found: list[ProbeResult] = []
-        for batch in sorted(set(batches)):
-            found.append(self._found.get((way, batch)) or self._measure(way, batch))
-            if not found[-1].fits:
-                break
-        return found
+    def plan_near(self, estimate: MemoryEstimate | None) -> MemoryPlan:
+        """Steps measured on the way to a plan; the first ones side by side, if it is known what they take together."""
+        device, can = torch_device(self.job.device), self.trial.blueprint.can_checkpoint()
+        trial = replace(self.trial, others_bytes=used_bytes(device))
+        prober = Prober.of_training(trial, limit=self.limit, on_event=self.session.on_event)
+        if estimate is not None:
+            self._measure_ahead(prober, estimate, can_checkpoint=can)
+        room = self._room(prober, checkpointed=can and bool(self.wanted.grad_ckpt))
+        plan = search_plan(
+            prober, room, self.wanted, num_samples=self._num_train, can_checkpoint=can, with_evaluation=self.judged > 0
+        )
+        prober.finish()
+        return plan
 
-    def _measure(self, way: Way, batch: int) -> ProbeResult:
-        done = len(self._found)
-        extra = {"trying": self._words(way, batch)}
-        self._on_event(Progress(STAGE, done, max(self._usual, done + 1), "probes", extra=extra))
-        (one,) = probe(self._target, self._trial(way), [batch], timeout_s=_TIMEOUT_S, limit_bytes=self._process_bytes)
-        self._found[way, batch] = one
-        return one
+    def _measure_ahead(self, prober: Prober, estimate: MemoryEstimate, *, can_checkpoint: bool) -> None:
+        """Measure side by side what the search begins with, and the whole step if that may well fit."""
+        device, limit_bytes = torch_device(self.job.device), self.limit.num_bytes
+        sizes = first_sizes(self.wanted, can_checkpoint=can_checkpoint, with_evaluation=self.judged > 0)
+        whole = sizes[0][0], self.trial.loop.batch_size
+        if estimate.cost(*whole).peak_bytes <= limit_bytes:
+            sizes = [*sizes, whole]
+        most = max(1, usable_cores() // 2) if is_cpu(device) else _MOST_SIDE_BY_SIDE
 
-    def finish(self) -> None:
-        """Say that no more will be measured."""
-        if done := len(self._found):
-            self._on_event(Progress(STAGE, done, done, "probes"))
+        def bound_bytes(way: Way, batch: int) -> int:
+            return min(estimate.cost(way, batch).peak_bytes, limit_bytes)
+
+        prober.ahead(sizes, bound_bytes=bound_bytes, free_bytes=device_free_bytes(device), most=most)
+
+    @property
+    def _num_train(self) -> int:
+        return len(self.job.problem.positions("train"))
+
+    def _room(self, prober: Prober, *, checkpointed: bool) -> MemoryRoom:
+        """The limit, less what this run holds and a probe does not. The first probe tells what a bare process takes."""
+        device = torch_device(self.job.device)
+        if not is_cpu(device):
+            return MemoryRoom(self.limit.num_bytes, beside_bytes=held_memory_bytes(device) or 0)
+        cache_bytes, cached_already = self._cache_bytes()
+        room = MemoryRoom(self.limit.num_bytes, cache_bytes=cache_bytes)
+        if self.session.settings.devices > 1:
+            return room
+        (first,) = prober("train_ckpt" if checkpointed else "train", [1])
+        bare_bytes = first.measured.parts["baseline"] if first.measured else 0
+        return replace(room, beside_bytes=max(0, own_bytes() - cached_already - bare_bytes)) if bare_bytes else room
+
+    def _cache_bytes(self) -> tuple[int, int]:
+        """Decoded pictures and batches read ahead, in ordinary memory; and how much of it this process holds already."""
+        blueprint, job = self.job.blueprint, self.job
+        batch_bytes = blueprint.sample_bytes * job.loop.batch_size
+        read_ahead = (num_ahead(batch_bytes, job.workers) + 1) * batch_bytes
+        return blueprint.ram_bytes + read_ahead, 0 if self.session.settings.devices > 1 else blueprint.held_bytes

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -71,11 +72,20 @@ class Blueprint(ABC):
         """Whether the part that trains can compute activations again instead of keeping them."""
         return False
 
-    @abstractmethod
     def build(
         self, problem: Problem, loop: LoopConfig, device: torch.device
     ) -> tuple[TrainableNetwork, InputSource, LoopObjective]:
         """The network before its first step, where its inputs come from, and what it is trained for."""
+        source, objective = self.open(problem, loop, device)
+        return self.build_network(problem, objective, seed=loop.seed), source, objective
+
+    @abstractmethod
+    def open(self, problem: Problem, loop: LoopConfig, device: torch.device) -> tuple[InputSource, LoopObjective]:
+        """Where inputs come from, and what is learnt from them."""
+
+    @abstractmethod
+    def build_network(self, problem: Problem, objective: Any, *, seed: int) -> TrainableNetwork:
+        """The trainable part as it is before the first step, for an objective of `open`."""
 
     @abstractmethod
     def noise(self, num: int) -> Blueprint:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from unchoke.machine.memory.budget_text import render_outcome, render_plan, render_probes
@@ -41,3 +43,10 @@ def test_what_was_measured_is_shown_with_its_speed_and_its_failures(plan: Memory
 )
 def test_after_the_run_planned_stands_against_measured(plan: MemoryPlan, share: float, words: str) -> None:
     assert words in render_outcome(plan, int(plan.planned_bytes * share))
+
+
+def test_what_was_counted_is_called_the_most_it_can_take(plan: MemoryPlan) -> None:
+    counted = replace(plan, counted=True)
+    assert "planned      at most 2.6 GB, counted" in render_plan(counted)
+    assert "no more than that, within the limit" in render_outcome(counted, counted.planned_bytes // 2)
+    assert "10% more than planned" in render_outcome(counted, int(counted.planned_bytes * 1.1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,6 +13,7 @@ from unchoke.machine.memory.memory_plan import (
     MemoryRequest,
     MemoryRoom,
     Probes,
+    choose_counted,
     choose_plan,
     default_batch,
     even_part,
@@ -165,6 +166,33 @@ def test_a_plan_is_read_back_from_plain_values(machine: FakeMachine) -> None:
 
     plan = choose_plan(probes(machine, ckpt=True), MemoryRoom(3 * GB), MemoryRequest(), num_samples=1000)
     assert MemoryPlan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
+
+
+def test_a_plan_kept_before_plans_were_counted_was_measured(machine: FakeMachine) -> None:
+    plan = choose_plan(probes(machine), MemoryRoom(3 * GB), MemoryRequest(), num_samples=1000)
+    assert MemoryPlan.from_dict({name: value for name, value in plan.to_dict().items() if name != "counted"}) == plan
+
+
+def counted(machine: FakeMachine, room: MemoryRoom, **wanted: Any) -> MemoryPlan | None:
+    request = MemoryRequest(8, **wanted)
+    bounds = probes(machine, batches=(request.sub_batch, 8) if request.sub_batch else (8,))
+    return choose_counted(bounds, room, request, num_samples=1000)
+
+
+def test_bounds_far_below_the_limit_are_plan_enough(machine: FakeMachine) -> None:
+    plan = counted(machine, MemoryRoom(4 * GB))
+    assert plan is not None
+    assert (plan.counted, plan.sub_batch, plan.grad_ckpt, plan.probes) == (True, 8, False, Probes())
+    assert plan.planned_bytes == machine.peak_bytes("train", 8) == sum(plan.parts.values())
+
+
+def test_bounds_near_the_limit_are_none(machine: FakeMachine) -> None:
+    peak = machine.peak_bytes("train", 8)
+    assert counted(machine, MemoryRoom(2 * peak)) is not None
+    assert counted(machine, MemoryRoom(2 * peak - 1)) is None
+    assert counted(machine, MemoryRoom(2 * peak, cache_bytes=1)) is None
+    assert counted(machine, MemoryRoom(2 * peak, beside_bytes=1)) is None
+    assert counted(machine, MemoryRoom(2 * peak - 1), sub_batch=4) is not None
 
 
 def test_every_choice_has_its_reason(machine: FakeMachine) -> None:

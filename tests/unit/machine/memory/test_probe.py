@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -62,6 +63,19 @@ def test_a_step_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> None:
     assert found.outcome == "timed out"
     assert found.seconds < 30
     assert is_gone(int(file.read_text()))
+
+
+def test_a_step_nobody_waits_for_is_ended_with_all_it_started(tmp_path: Path) -> None:
+    file, given_up = tmp_path / "pid", threading.Event()
+    threading.Thread(target=lambda: (wait_for(file), given_up.set())).start()
+    (found,) = probe("probe_bodies:hang_with_a_child", {"file": str(file)}, [1], timeout_s=ENOUGH_S, given_up=given_up)
+    assert (found.outcome, found.fact) == ("timed out", "nobody waits for it any more")
+    assert is_gone(int(file.read_text()))
+
+
+def wait_for(file: Path) -> None:
+    while not (file.exists() and file.read_text()):
+        time.sleep(0.05)
 
 
 def test_a_bug_is_raised_with_the_traceback_of_its_process() -> None:

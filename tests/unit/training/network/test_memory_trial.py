@@ -12,44 +12,20 @@ import numpy as np
 import pytest
 import torch
 
+from trials import NAMES, PREPROCESS, PX, REGRESSION, TWO_STREAMS, loop, trial
 from unchoke.core.choices import Choice
-from unchoke.features.cut import cut_network
-from unchoke.features.encoders import bare_encoder
 from unchoke.features.feature_store import Placement
 from unchoke.machine.memory.oom import out_of_memory
 from unchoke.machine.memory.probe import probe
 from unchoke.photos.pixels.canvas import Canvas
-from unchoke.photos.pixels.resize import Preprocess
 from unchoke.photos.pixels.tile_grid import TilePlan
 from unchoke.photos.targets import plan_targets
 from unchoke.training.data import Problem
-from unchoke.training.network.loop_config import LoopConfig
 from unchoke.training.network.memory_trial import TARGET, MemoryTrial, run_trial
 from unchoke.training.network.photo_blueprint import NetworkSpec, NoiseActivations, PhotoBlueprint, StoredActivations
 from unchoke.training.network.prepare_pixels import NoisePixels, StoredPixels
 from unchoke.training.network.tiled_network import TiledNetwork
 from unchoke.training.network.training_job import TrainingJob
-
-PX = 64
-PREPROCESS = Preprocess(PX, 0.9, "center", "bicubic", (0.5,) * 3, (0.5,) * 3)
-NAMES = ("dead", "green", "total")
-TWO_STREAMS = TilePlan(2, 2, 1)
-
-
-def loop(**changes: Any) -> LoopConfig:
-    plain: dict[str, Any] = {"epochs": 1, "batch_size": 4, "sub_batch": 4, "eval_batch": 4, "lr": 1e-3, "body_lr": 1e-4}
-    return LoopConfig(**{**plain, **changes})
-
-
-def trial(encoder: str = "test_vit", cut: str = "-2", **changes: Any) -> MemoryTrial:
-    network = NetworkSpec(encoder, cut, input_px=PX, **changes.pop("network", {}))
-    source = changes.pop("source", None)
-    if source is None:
-        shape = cut_network(bare_encoder(encoder, input_px=PX), cut, verify=False).shape
-        source = NoiseActivations((network.tiles.num_tiles, *shape))
-    inputs = np.zeros((1, changes.pop("num_inputs", 0)), np.float32)
-    blueprint = PhotoBlueprint(network, source, changes.pop("targets", None), inputs if inputs.size else None)
-    return MemoryTrial(blueprint, **{"loop": loop(), "device": "cpu", **changes})
 
 
 @contextmanager
@@ -94,14 +70,6 @@ def test_the_parts_are_those_of_the_network() -> None:
     assert measured.peak_bytes > parts["baseline"]
     assert measured.seconds_per_step > 0
     assert run_trial(trial(), 2).parts["optimizer"] == pytest.approx(2 * parts["gradients"], rel=0.01)
-
-
-REGRESSION = {
-    "kind": "regression",
-    "names": NAMES,
-    "targets": plan_targets(NAMES, sums={"total": ("dead", "green")}, weights=dict.fromkeys(NAMES, 1.0), positive=True),
-    "num_inputs": 2,
-}
 
 
 @pytest.mark.parametrize(

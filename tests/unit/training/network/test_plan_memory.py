@@ -1,4 +1,4 @@
-"""A training is planned under its limit, keeps its plan, and says afterwards what it took."""
+"""A training is planned under its limit, by counting or by measuring, keeps its plan, and says afterwards what it took."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ from unchoke.core.settings import Settings
 from unchoke.core.units import format_bytes, parse_bytes
 from unchoke.core.workspace import Workspace
 from unchoke.features.feature_store import Placement
+from unchoke.machine.memory import memory_plan
+from unchoke.machine.memory.memory_plan import Probes
 from unchoke.machine.memory.memory_watch import MemoryWatch, own_bytes, return_unused_memory
 from unchoke.runs.session import Session
 from unchoke.training.data import Problem
+from unchoke.training.network import prober
 from unchoke.training.network.loop_config import LoopConfig
 from unchoke.training.network.photo_blueprint import NetworkSpec, PhotoBlueprint, StoredActivations
 from unchoke.training.network.plan_memory import FILE, plan_memory, remember_memory
@@ -46,14 +49,89 @@ def job(folder: Path, *, batch: int = 2, batch_norm: str = "frozen") -> Training
     return TrainingJob(blueprint, problem, loop, "accuracy", "cpu", folder / "checkpoints")
 
 
+@pytest.fixture
+def near(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No limit is far away, so steps are measured."""
+    monkeypatch.setattr(memory_plan, "FAR_SHARE", 0.0)
+
+
+@pytest.fixture
+def far(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits are far away, however large the tests before this one have left their process; nothing may be measured."""
+    monkeypatch.setattr(memory_plan, "FAR_SHARE", 0.9)
+    monkeypatch.setattr(prober, "probe", lambda *_, **__: pytest.fail("a size was measured"))
+
+
 def probes(heard: list[Event]) -> int:
     return max((event.done for event in heard if isinstance(event, Progress)), default=0)
+
+
+def with_val(asked: TrainingJob, num: int = 8) -> TrainingJob:
+    """The same with a val split of `num` samples."""
+    ids = [str(number) for number in range(8 + num)]
+    splits = {"train": np.arange(8), "val": np.arange(8, 8 + num)}
+    return replace(asked, problem=Problem("classification", ("a", "b"), np.arange(8 + num) % 2, splits, ids))
 
 
 def chosen(heard: list[Event]) -> dict[str, Any]:
     return {event.choice.name: event.choice for event in heard if isinstance(event, Chosen)}
 
 
+@pytest.mark.usefixtures("far")
+def test_far_below_its_limit_nothing_is_measured_and_that_is_said(tmp_path: Path) -> None:
+    heard: list[Event] = []
+    asked = job(tmp_path)
+    planned = plan_memory(open_session(tmp_path, heard, memory=LIMIT), asked, tmp_path / FILE)
+    assert planned is not None
+    plan = planned.plan
+    assert (plan.counted, plan.batch, plan.sub_batch, plan.grad_ckpt) == (True, 2, 2, False)
+    assert sum(plan.parts.values()) == plan.planned_bytes < plan.limit_bytes
+    assert plan.planned_bytes > own_bytes()
+    assert (probes(heard), plan.probes) == (0, Probes())
+    reason = chosen(heard)["memory_plan"].reason
+    assert f"at most {format_bytes(plan.planned_bytes)}" in reason
+    assert "nothing had to be measured" in reason
+    assert any("at most" in event.text for event in heard if isinstance(event, Note))
+    again = plan_memory(open_session(tmp_path, heard, memory=LIMIT), asked, tmp_path / FILE)
+    assert again is not None
+    assert again.plan == plan
+
+
+@pytest.mark.usefixtures("far")
+@pytest.mark.parametrize("grad_ckpt", [True, False])
+def test_what_was_asked_for_stands_where_nothing_is_measured(tmp_path: Path, grad_ckpt: bool) -> None:
+    asked, heard = with_val(job(tmp_path, batch=4)), list[Event]()
+    session = open_session(tmp_path, heard, memory=LIMIT, sub_batch=1, eval_batch=3, grad_ckpt=grad_ckpt)
+    planned = plan_memory(session, asked, tmp_path / FILE)
+    assert planned is not None
+    plan = planned.plan
+    assert (plan.sub_batch, plan.eval_batch, plan.grad_ckpt) == (1, 3, grad_ckpt)
+    assert {chosen(heard)[name].reason for name in ("sub_batch", "eval_batch", "grad_ckpt")} == {"given"}
+
+
+@pytest.mark.usefixtures("far")
+def test_evaluation_takes_more_at_once_than_training_where_that_takes_no_more_memory(tmp_path: Path) -> None:
+    asked = with_val(job(tmp_path, batch=4), num=64)
+    planned = plan_memory(open_session(tmp_path, [], memory=LIMIT), asked, tmp_path / FILE)
+    assert planned is not None
+    assert planned.plan.eval_batch == 8  # an eighth of what is judged
+
+
+def test_a_network_that_asks_for_numbers_is_measured_and_that_is_said(
+    tmp_path: Path, near: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("it looks at values\nand says more")
+
+    monkeypatch.setattr("unchoke.training.network.plan_memory.estimate_memory", refuse)
+    heard: list[Event] = []
+    planned = plan_memory(open_session(tmp_path, heard, memory=LIMIT), job(tmp_path, batch=1), tmp_path / FILE)
+    assert planned is not None
+    assert (planned.plan.counted, probes(heard)) == (False, 1)
+    assert chosen(heard)["memory_count"].reason == "measured instead of counted: it looks at values"
+
+
+@pytest.mark.usefixtures("near")
 def test_a_plan_stays_below_its_limit_and_is_kept_until_the_limit_changes(tmp_path: Path) -> None:
     heard: list[Event] = []
     file = tmp_path / FILE
@@ -84,6 +162,7 @@ def test_a_plan_stays_below_its_limit_and_is_kept_until_the_limit_changes(tmp_pa
     assert json.loads(file.read_text())["made_for"]["limit_bytes"] == parse_bytes("5GB")
 
 
+@pytest.mark.usefixtures("near")
 def test_where_batch_statistics_are_trained_the_plan_stands_whatever_changes(tmp_path: Path) -> None:
     heard: list[Event] = []
     file, trained = tmp_path / FILE, job(tmp_path, batch=1, batch_norm="train")
@@ -95,6 +174,7 @@ def test_where_batch_statistics_are_trained_the_plan_stands_whatever_changes(tmp
     assert (second.plan, probes(heard)) == (first.plan, 0)
 
 
+@pytest.mark.usefixtures("near")
 def test_a_plan_changes_how_a_step_is_cut_up_and_nothing_that_counts(tmp_path: Path) -> None:
     heard: list[Event] = []
     asked = job(tmp_path, batch=4)
@@ -168,21 +248,25 @@ def test_passing_the_limit_of_a_cpu_is_warned_of_once_with_numbers(tmp_path: Pat
     assert kept_peak(limited.folder) == peak  # nor does looking at the finished training count
 
 
-@pytest.fixture(scope="module")
-def trained(photos: Path, tiny_weights: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[FitResult, list[Event]]:
+@pytest.fixture(scope="module", params=[0.0, 0.9], ids=["near", "far"])
+def trained(
+    request: pytest.FixtureRequest, photos: Path, tiny_weights: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[FitResult, list[Event]]:
     heard: list[Event] = []
     options = {"encoder": "test_resnet", "weights": str(tiny_weights), "engine": "torch", "precision": "f32", "workers": 1}
-    result = train(
-        photos,
-        out=tmp_path_factory.mktemp("memory") / "out",
-        on_event=heard.append,
-        cut="-1",
-        memory="4GB",
-        epochs=2,
-        batch_size=8,
-        job_size=16,
-        **options,
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory_plan, "FAR_SHARE", request.param)
+        result = train(
+            photos,
+            out=tmp_path_factory.mktemp("memory") / "out",
+            on_event=heard.append,
+            cut="-1",
+            memory="4GB",
+            epochs=2,
+            batch_size=8,
+            job_size=16,
+            **options,
+        )
     assert isinstance(result, FitResult)
     return result, heard
 
@@ -190,7 +274,10 @@ def trained(photos: Path, tiny_weights: Path, tmp_path_factory: pytest.TempPathF
 def test_a_run_records_planned_against_measured(trained: tuple[FitResult, list[Event]]) -> None:
     result, heard = trained
     memory = result.to_dict()["memory"]
-    assert memory["measured_bytes"] == pytest.approx(memory["planned_bytes"], rel=0.25)
+    if memory["plan"]["counted"]:
+        assert memory["measured_bytes"] <= memory["planned_bytes"]
+    else:
+        assert memory["measured_bytes"] == pytest.approx(memory["planned_bytes"], rel=0.25)
     assert memory["plan"]["limit_bytes"] == parse_bytes("4GB")
     assert sum(memory["plan"]["parts"].values()) == memory["planned_bytes"]
     assert (result.folder / FILE).exists()

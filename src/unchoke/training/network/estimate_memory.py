@@ -1,0 +1,163 @@
+"""What a training can take at most, found without running it: a network of shapes alone goes through one step, and is counted.
+
+In: a `MemoryTrial`. Out: an upper bound of the peak of any batch size, in the parts a plan knows. The network, the objective and
+autocast are the run's own, on the run's device; tensors have shapes and no numbers (torch's fake tensors), so nothing is computed
+and nothing allocated. Only what prepares inputs runs for real, over two samples of noise. What an allocator and kernels take on
+top of the tensors that live at once is a stated allowance, compared with measured peaks in `benches/bench_budget.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import TorchFunctionMode
+from torch.utils._device import _device_constructors
+
+from unchoke.machine.backend import autocast, torch_dtype
+from unchoke.machine.memory.live_tensors import LiveTensors, tensor_bytes
+from unchoke.machine.memory.probe import ProbeResult, StepCost
+from unchoke.machine.memory.search import Way
+from unchoke.training.network.memory_trial import MemoryTrial, noise_problem
+from unchoke.training.network.objective import LoopObjective
+from unchoke.training.network.sources import InputSource
+from unchoke.training.network.step import prepare_network, training_mode
+from unchoke.training.network.tiled_network import TrainableNetwork
+
+SLACK = 1.5
+"""Allocators round up and keep holes: tensors that live at once take up to so many times their size."""
+_SCRATCH = 2
+"""Kernels work in memory of their own: up to so many times what the largest operator reads and writes."""
+_SCRATCH_BYTES = 300_000_000
+"""Whatever the sizes: what libraries set aside for themselves, and threads."""
+_PREPARED = 2
+
+
+@dataclass(frozen=True)
+class MemoryEstimate:
+    """The most that is taken, by what it is for. Figures of a step are those of `batch` samples at once, or `eval_batch`."""
+
+    batch: int
+    eval_batch: int
+    weights_bytes: int
+    gradients_bytes: int
+    optimizer_bytes: int
+    train_bytes: int
+    eval_bytes: int
+    base_bytes: int
+    """What the process or the card holds besides: the interpreter, or CUDA's context."""
+
+    def result(self, way: Way, batch: int) -> ProbeResult:
+        """The bound in the form of a measurement."""
+        return ProbeResult(batch, "ok", self.cost(way, batch), fact="counted, not measured")
+
+    def cost(self, way: Way, batch: int) -> StepCost:
+        """The bound for so many samples at once. Gradients count in full beside them, as when a step runs in parts.
+
+        Checkpointing takes less: its bound is that of training without it.
+        """
+        counted, num = (self.eval_bytes, self.eval_batch) if way == "evaluation" else (self.train_bytes, self.batch)
+        parts = {
+            "weights": self.weights_bytes,
+            "gradients": self.gradients_bytes,
+            "optimizer": self.optimizer_bytes,
+            "baseline": self.base_bytes,
+        }
+        return StepCost(sum(parts.values()) + -(-counted * batch // num), 0.0, parts)
+
+
+def estimate_memory(trial: MemoryTrial, *, batch: int, eval_batch: int, base_bytes: int) -> MemoryEstimate:
+    """Count one training step and one batch of evaluation of `trial`."""
+    with torch.random.fork_rng(devices=[]):
+        plain = replace(trial, loop=replace(trial.loop, grad_ckpt=False))
+        return _estimate(plain, batch=batch, eval_batch=eval_batch, base_bytes=base_bytes)
+
+
+def _estimate(trial: MemoryTrial, *, batch: int, eval_batch: int, base_bytes: int) -> MemoryEstimate:
+    device, num = torch.device(trial.device), max(batch, eval_batch, _PREPARED)
+    blueprint, problem = trial.blueprint.noise(num), noise_problem(trial.kind, trial.names, num)
+    source, objective = blueprint.open(problem, trial.loop, device)
+    with _ShapesAlone():
+        network = prepare_network(blueprint.build_network(problem, objective, seed=0), trial.loop, torch.device("meta"))
+    weights = tensor_bytes([*network.parameters(), *network.buffers()])
+    gradients = tensor_bytes(parameter for parameter in network.parameters() if parameter.requires_grad)
+    step = _CountedStep(network, source, objective, trial, device)
+    return MemoryEstimate(
+        batch=batch,
+        eval_batch=eval_batch,
+        weights_bytes=weights,
+        gradients_bytes=gradients,
+        optimizer_bytes=2 * gradients + (weights if trial.loop.ema_decay else 0),
+        train_bytes=step.peak_bytes(batch, training=True),
+        eval_bytes=step.peak_bytes(eval_batch, training=False),
+        base_bytes=base_bytes + weights + _SCRATCH_BYTES,
+    )
+
+
+@dataclass(frozen=True)
+class _CountedStep:
+    """One step of a network without numbers."""
+
+    network: TrainableNetwork
+    source: InputSource
+    objective: LoopObjective
+    trial: MemoryTrial
+    device: torch.device
+
+    def peak_bytes(self, batch: int, *, training: bool) -> int:
+        """The most that `batch` samples at once may take, the allowances for an allocator and for kernels included."""
+        positions = np.arange(batch)
+        targets = self.objective.target_rows(positions, epoch=0)
+        num_inputs = 0 if self.trial.blueprint.inputs is None else self.trial.blueprint.inputs.shape[1]
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            _fake_on(self.network, self.device)
+            training_mode(self.network, self.trial.loop) if training else self.network.eval()
+            with LiveTensors() as tensors, torch.set_grad_enabled(training):
+                x = torch.empty((batch, *self.source.sample_shape), device=self.device)
+                extra = torch.empty((batch, num_inputs), device=self.device) if num_inputs else None
+                with autocast(self.device, torch_dtype(self.trial.loop.dtype)):
+                    outputs = self.network(x, extra)
+                loss = self.objective.losses(outputs.float(), targets).sum()
+                if training:
+                    torch.autograd.backward(loss)
+        self.network.zero_grad(set_to_none=True)
+        fed = self._prepared_bytes(0 if training else None) * batch
+        return int(SLACK * (tensors.peak_bytes + tensor_bytes([targets]) + fed)) + _SCRATCH * tensors.largest_bytes
+
+    def _prepared_bytes(self, epoch: int | None) -> int:
+        """What a sample takes as it was read and while it is prepared; for mixup beside the one it is mixed with."""
+        positions = np.arange(_PREPARED)
+        raw = self.source.read(positions, epoch)
+        with LiveTensors() as tensors:
+            self.source.prepare(raw, positions, epoch)
+        times = 2 if self.trial.loop.mixup else 1
+        return -(-(tensor_bytes([raw]) + times * tensors.peak_bytes) // len(positions))
+
+
+class _ShapesAlone(TorchFunctionMode):
+    """Tensors made within have no numbers, and so take no memory and no time. What is drawn from a generator is small, and is."""
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        options = dict(kwargs or {})
+        if func is torch.Tensor.copy_ and args[1].is_meta:
+            return args[0]
+        if func in _device_constructors() and options.get("device") is None and options.get("generator") is None:
+            options["device"] = "meta"
+        return func(*args, **options)
+
+
+def _fake_on(network: nn.Module, device: torch.device) -> None:
+    """Weights and buffers in the place of those that are there, of the same shape and layout, as if on `device`."""
+    for module in network.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            module.register_parameter(name, nn.Parameter(_like(parameter, device), requires_grad=parameter.requires_grad))
+        for name, buffer in module.named_buffers(recurse=False):
+            setattr(module, name, _like(buffer, device))
+
+
+def _like(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=device)

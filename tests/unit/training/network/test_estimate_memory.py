@@ -1,0 +1,98 @@
+"""What is counted is more than what a training takes, and not much more; counting changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from trials import PREPROCESS, REGRESSION, TWO_STREAMS, loop, trial
+from unchoke.machine.memory.probe import probe
+from unchoke.machine.memory.search import Way
+from unchoke.photos.pixels.canvas import Canvas
+from unchoke.photos.pixels.tile_grid import TilePlan
+from unchoke.training.network.estimate_memory import estimate_memory
+from unchoke.training.network.memory_trial import TARGET, MemoryTrial
+from unchoke.training.network.prepare_pixels import NoisePixels
+
+STRONG = NoisePixels(Canvas(TilePlan(), PREPROCESS, 100), "strong")
+AVERAGED = {"ema_decay": 0.9, "batch_size": 16}
+
+
+def measured(asked: MemoryTrial, way: Way, batch: int) -> tuple[int, int]:
+    """The peak, and what was there before the network."""
+    (found,) = probe(TARGET, replace(asked, evaluation=way == "evaluation"), [batch], timeout_s=300)
+    assert found.measured is not None
+    return found.measured.peak_bytes, found.measured.parts["baseline"]
+
+
+@pytest.mark.parametrize(
+    ("encoder", "cut", "changes"),
+    [
+        ("test_vit", "-2", {"network": {"tiles": TilePlan(2, 2, 2)}, "loop": loop(**AVERAGED)}),
+        (
+            "test_efficientnet",
+            "none",
+            {"source": NoisePixels(Canvas(TilePlan(), PREPROCESS, 100), "strong"), "loop": loop(**AVERAGED)},
+        ),
+        ("test_resnet", "-1", {"loop": loop(memory_format="channels_last", batch_norm="train", mixup=0.2, **AVERAGED)}),
+    ],
+)
+def test_no_more_is_measured_than_was_counted(encoder: str, cut: str, changes: dict[str, Any]) -> None:
+    asked = trial(encoder, cut, **changes)
+    sizes: list[tuple[Way, int]] = [("train", 16), ("evaluation", 64)]
+    counted = estimate_memory(asked, batch=16, eval_batch=64, base_bytes=0)
+    for way, batch in sizes:
+        peak_bytes, baseline_bytes = measured(asked, way, batch)
+        assert peak_bytes - baseline_bytes <= counted.cost(way, batch).peak_bytes
+        assert 2 * peak_bytes >= counted.cost(way, batch).peak_bytes, "a bound that says nothing"
+
+
+def test_what_samples_add_is_counted_and_not_hidden_by_allowances() -> None:
+    asked = trial(network={"tiles": TilePlan(2, 2, 2)}, loop=loop(batch_size=192))
+    counted = estimate_memory(asked, batch=192, eval_batch=4, base_bytes=0)
+    more, _ = measured(asked, "train", 192)
+    fewer, _ = measured(asked, "train", 8)
+    added = counted.cost("train", 192).peak_bytes - counted.cost("train", 8).peak_bytes
+    assert 50_000_000 < more - fewer <= added
+    assert added <= 4 * (more - fewer)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "cut", "changes"),
+    [
+        ("test_vit", "end", {}),
+        ("test_vit", "-1", {"loop": loop(grad_ckpt=True, dtype="bfloat16")}),
+        (
+            "test_vit",
+            "none",
+            {
+                "source": NoisePixels(Canvas(TWO_STREAMS, PREPROCESS)),
+                "network": {"tiles": TWO_STREAMS, "fusion": "film"},
+                **REGRESSION,
+            },
+        ),
+    ],
+)
+def test_every_kind_of_training_can_be_counted(encoder: str, cut: str, changes: dict[str, Any]) -> None:
+    counted = estimate_memory(trial(encoder, cut, **changes), batch=4, eval_batch=1, base_bytes=1000)
+    train, evaluation = counted.cost("train", 4), counted.cost("evaluation", 1)
+    assert train.parts["weights"] >= train.parts["gradients"] > 0
+    assert train.peak_bytes > evaluation.peak_bytes > sum(evaluation.parts.values())
+    assert counted.cost("train", 2).peak_bytes < train.peak_bytes
+
+
+def test_more_samples_take_more_and_averaged_weights_are_counted() -> None:
+    plain = estimate_memory(trial(), batch=4, eval_batch=4, base_bytes=0)
+    averaged = estimate_memory(trial(loop=loop(ema_decay=0.9)), batch=8, eval_batch=4, base_bytes=0)
+    assert averaged.train_bytes > 1.5 * plain.train_bytes
+    assert averaged.optimizer_bytes == plain.optimizer_bytes + plain.weights_bytes
+
+
+def test_counting_computes_nothing_and_draws_no_random_number() -> None:
+    asked, state = trial("test_vit", "-2"), torch.random.get_rng_state()
+    huge = estimate_memory(asked, batch=1_000_000, eval_batch=4, base_bytes=0)
+    assert huge.train_bytes > 10**11
+    assert torch.equal(state, torch.random.get_rng_state())
