@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from unchoke.commands.finished import remember_run
 from unchoke.commands.results import ExtractResult, FitResult, Rehearsal
 from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.findings import Finding
+from unchoke.core.head_start import HeadStart
 from unchoke.core.settings import Settings
 from unchoke.features.cut import NONE
 from unchoke.features.extraction import extract_features, picture_inputs, plan_features, run_extraction
@@ -27,6 +29,7 @@ from unchoke.photos.manifest import save_manifest
 from unchoke.photos.resources import estimate_need
 from unchoke.runs.session import Session
 from unchoke.training.build_record import RunMaterial
+from unchoke.training.heads.head_trainer import warm_up_heads
 from unchoke.training.inputs import disk_bytes, prepare_inputs, trains_network
 from unchoke.training.problem import build_problem
 from unchoke.training.run_training import Trainer, run_training
@@ -48,12 +51,20 @@ def prepare_training(
     """Make sure that everything training reads is there; what the run is made from, and what will train it."""
     save_manifest(prepared.samples, session.workspace.manifest_file)
     pictures = sound_pictures(prepared)
-    inputs = prepare_inputs(session, pictures)
+    with _heads_warmed_meanwhile(session):
+        inputs = prepare_inputs(session, pictures)
     quarantined = set_aside(session, prepared, inputs.failed)
     kept = prepared.sound.to_numpy().copy()
     kept[np.flatnonzero(kept)] = inputs.present
     learnable = build_problem(prepared.samples, prepared.facts["content"], kept)
     return RunMaterial(learnable, inputs.encoder, findings, quarantined, command), inputs.trainer(learnable)
+
+
+def _heads_warmed_meanwhile(session: Session) -> AbstractContextManager[Any]:
+    """While features are extracted, a card loads what training heads on them will need."""
+    if trains_network(session.settings) or session.settings.memory is not None:
+        return nullcontext()
+    return HeadStart(warm_up_heads(session))
 
 
 def sound_pictures(prepared: Inspection) -> list[Picture]:

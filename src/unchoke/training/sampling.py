@@ -2,7 +2,7 @@
 
 In: a feature source and positions. Out: an order, a view per sample, and batches of standardised float32 on the device.
 The order does not depend on where a sample lies in the store, so resuming needs no random state. Only one chunk of
-float16 rows and one batch of float32 are held at a time.
+float16 rows and one batch of float32 are held at a time, or, on a card, all rows as float16 where they are small beside it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ from unchoke.core.clock import during
 from unchoke.core.mixing import Hashes as Hashes
 from unchoke.core.mixing import hash_ids as hash_ids
 from unchoke.core.mixing import mix as mix
+from unchoke.machine.backend import device_free_bytes, is_cpu
 from unchoke.training.data import CHUNK_VALUES, FeatureSource, Positions, Standardiser
+
+_HELD_PART = 8
+"""Features may take one part in so many of what is free on a card."""
 
 
 def epoch_order(hashes: Hashes, *, seed: int, epoch: int) -> Positions:
@@ -48,10 +52,28 @@ class Scaler:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """`feats` is float32 (n, dim), or (n, views, dim) when all views were asked for."""
+    """`feats` is float32 (n, dim), or (n, views, dim) when all views were asked for; `where` are the positions on its device."""
 
     positions: Positions
+    where: torch.Tensor
     feats: torch.Tensor
+
+
+def hold_features(source: FeatureSource, device: torch.device) -> torch.Tensor | None:
+    """All rows (samples, views, dim) as float16 on `device`, where that is a card and they are small beside it; else None."""
+    if is_cpu(device) or 2 * source.num_samples * source.num_views * source.dim > device_free_bytes(device) // _HELD_PART:
+        return None
+    return load_features(source, device)
+
+
+def load_features(source: FeatureSource, device: torch.device) -> torch.Tensor:
+    """All rows on `device`, read chunk by chunk."""
+    held = torch.empty((source.num_samples, source.num_views, source.dim), dtype=torch.float16, device=device)
+    chunk = max(1, CHUNK_VALUES // (source.dim * source.num_views))
+    for start in range(0, source.num_samples, chunk):
+        positions = np.arange(start, min(start + chunk, source.num_samples), dtype=np.int64)
+        held[start : start + chunk] = torch.from_numpy(np.ascontiguousarray(source.all_views(positions))).to(device)
+    return held
 
 
 def batches(
@@ -61,8 +83,15 @@ def batches(
     views: Positions | int | None,
     batch_size: int,
     scaler: Scaler,
+    held: torch.Tensor | None = None,
 ) -> Iterator[Batch]:
-    """Batches in the order of `positions`; `views` is one view for all, one per position, or None for all views together."""
+    """Batches in the order of `positions`; `views` is one view for all, one per position, or None for all views together.
+
+    Rows are taken from `held` where it is given (`hold_features`), with the same bytes.
+    """
+    if held is not None:
+        yield from _held_batches(held, positions, views=views, batch_size=batch_size, scaler=scaler)
+        return
     row_values = source.dim * (source.num_views if views is None else 1)
     chunk = max(1, CHUNK_VALUES // row_values // batch_size) * batch_size
     for start in range(0, len(positions), chunk):
@@ -70,10 +99,28 @@ def batches(
         shown = views[start : start + chunk] if isinstance(views, np.ndarray) else views
         with during("read"):
             rows, place = _read_chunk(source, here, views=shown, device=scaler.mean.device)
+            where = torch.from_numpy(here).to(scaler.mean.device)
         for first in range(0, len(here), batch_size):
             with during("collate"):
                 scaled = scaler(rows.index_select(0, place[first : first + batch_size]))
-            yield Batch(here[first : first + batch_size], scaled)
+            yield Batch(here[first : first + batch_size], where[first : first + batch_size], scaled)
+
+
+def _held_batches(
+    held: torch.Tensor, positions: Positions, *, views: Positions | int | None, batch_size: int, scaler: Scaler
+) -> Iterator[Batch]:
+    """Two copies to the device for all batches together: the positions, and which view of each."""
+    where = torch.from_numpy(positions).to(held.device)
+    shown = torch.from_numpy(views).to(held.device) if isinstance(views, np.ndarray) else views
+    for first in range(0, len(positions), batch_size):
+        part = slice(first, first + batch_size)
+        with during("collate"):
+            if shown is None:
+                rows = held[where[part]]
+            else:
+                rows = held[where[part], shown[part] if isinstance(shown, torch.Tensor) else shown]
+            scaled = scaler(rows)
+        yield Batch(positions[part], where[part], scaled)
 
 
 def _read_chunk(

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 from unchoke.core.mixing import hash_ids
 from unchoke.training import sampling
 from unchoke.training.data import ArraySource, Standardiser
-from unchoke.training.sampling import Scaler, batches, epoch_order, epoch_views
+from unchoke.training.sampling import Scaler, batches, epoch_order, epoch_views, hold_features, load_features
 
 IDS = [f"img/{number}.jpg" for number in range(500)]
 
@@ -60,3 +61,25 @@ def test_the_scaler_leaves_the_source_untouched():
     (batch,) = batches(ArraySource(feats), np.arange(6), views=0, batch_size=6, scaler=scaler)
     assert batch.feats.unique().tolist() == [-2.0]
     assert feats.min() == 1
+
+
+@pytest.mark.parametrize("views", ["one each", 1, None])
+def test_features_held_on_a_device_give_the_same_bytes(monkeypatch, views):
+    monkeypatch.setattr(sampling, "CHUNK_VALUES", 50)
+    rng = np.random.default_rng(0)
+    source = ArraySource(rng.normal(size=(60, 3, 5)).astype(np.float16))
+    positions = rng.permutation(60)[:41]
+    scale = Standardiser(rng.normal(size=5).astype(np.float32), rng.uniform(1, 2, size=5).astype(np.float32))
+    device = torch.device("cpu")
+    asked = rng.integers(0, 3, size=41) if views == "one each" else views
+    options = {"views": asked, "batch_size": 8, "scaler": Scaler.on(device, scale)}
+    read = list(batches(source, positions, **options))
+    held = list(batches(source, positions, **options, held=load_features(source, device)))
+    for one, other in zip(read, held, strict=True):
+        assert one.feats.numpy().tobytes() == other.feats.numpy().tobytes()
+        np.testing.assert_array_equal(one.positions, other.positions)
+        assert one.where.tolist() == other.where.tolist() == one.positions.tolist()
+
+
+def test_a_cpu_holds_no_features_it_can_map():
+    assert hold_features(ArraySource(np.ones((4, 3))), torch.device("cpu")) is None

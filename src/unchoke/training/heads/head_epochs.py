@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-
-import torch
+from typing import Any
 
 from unchoke.core.clock import NO_PROFILER, Clock, Loading, LoopProfiler
 from unchoke.core.events import Note, OnEvent
@@ -20,7 +19,7 @@ from unchoke.training.data import FeatureSource, Problem, Standardiser
 from unchoke.training.device_targets import DeviceTargets
 from unchoke.training.heads.heads import Params
 from unchoke.training.heads.stack import Member, Stack, scheduled_lr
-from unchoke.training.sampling import Scaler, batches, epoch_order, epoch_views
+from unchoke.training.sampling import Scaler, batches, epoch_order, epoch_views, hold_features
 from unchoke.training.scoring.selection import ValScores, start_val
 
 EVAL_ROWS = 1024
@@ -56,7 +55,8 @@ class HeadTraining:
         self.clock, self._loading = Clock(TRAINING, mark=profiler.mark), Loading()
         self._epoch_seconds: list[dict[str, float]] = []
         self._task = task
-        self._scaler = Scaler.on(task.device, standardiser)
+        scaler, held = Scaler.on(task.device, standardiser), hold_features(source, task.device)
+        self._reading: dict[str, Any] = {"scaler": scaler, "held": held}
         self._train, self._val = problem.positions("train"), problem.positions("val")
         self._hashes = hash_ids([problem.sample_ids[position] for position in self._train])
         self._cohorts = self._form_cohorts(states)
@@ -110,12 +110,10 @@ class HeadTraining:
         views = None
         if not cohort.all_views:
             views = epoch_views(self._hashes, seed=cohort.seed, epoch=epoch, num_views=self.source.num_views)[order]
-        stream = batches(self.source, self._train[order], views=views, batch_size=cohort.batch_size, scaler=self._scaler)
+        stream = batches(self.source, self._train[order], views=views, batch_size=cohort.batch_size, **self._reading)
         for number, batch in enumerate(self.clock.each("wait", stream)):
-            with self.clock.stage("copy"):
-                positions = torch.from_numpy(batch.positions).to(self._task.device)
             for stack in cohort.stacks:
-                stack.train_batch(batch.feats, positions, epoch=epoch, batch=number, num_batches=num_batches)
+                stack.train_batch(batch.feats, batch.where, epoch=epoch, batch=number, num_batches=num_batches)
             self._profiler.step(self.clock, self._loading)
         return num_batches
 
@@ -129,9 +127,9 @@ class HeadTraining:
             return [None] * len(cohort.stacks)
         tallies = [start_val(self._task, self._val, num_heads=len(stack.members), metric=self.metric) for stack in cohort.stacks]
         views = None if cohort.all_views else 0
-        stream = batches(self.source, self._val, views=views, batch_size=EVAL_ROWS, scaler=self._scaler)
+        stream = batches(self.source, self._val, views=views, batch_size=EVAL_ROWS, **self._reading)
         for batch in stream:
-            targets = self._task.targets[torch.from_numpy(batch.positions).to(self._task.device)]
+            targets = self._task.targets[batch.where]
             for stack, tally in zip(cohort.stacks, tallies, strict=True):
                 tally.add(stack.outputs(batch.feats), targets)
         return [tally.finish() for tally in tallies]

@@ -12,17 +12,18 @@ from typing import Any
 from unchoke.core.choices import Choice
 from unchoke.core.clock import NO_PROFILER
 from unchoke.core.events import Chosen, Event, OnEvent
+from unchoke.core.head_start import Steps
 from unchoke.core.settings import HeadKind
 from unchoke.core.units import format_count
 from unchoke.features.feature_store import FeatureStore
 from unchoke.jobs.signals import stop_requests
-from unchoke.machine.backend import one_thread, torch_device
+from unchoke.machine.backend import is_cpu, one_thread, torch_device
 from unchoke.machine.policy import CLAIMED
 from unchoke.runs.session import Session
 from unchoke.training.build_record import TrainingOutcome
 from unchoke.training.data import Problem
 from unchoke.training.heads.heads import HeadConfig
-from unchoke.training.heads.train_heads import train_heads
+from unchoke.training.heads.train_heads import train_heads, warm_heads
 from unchoke.training.heads.trained_head import save_head
 from unchoke.training.scoring.judge import run_head
 from unchoke.training.scoring.selection import IMBALANCE_FOR_BALANCED, imbalance
@@ -72,6 +73,14 @@ class HeadTrainer:
             sweep=[{**row.to_dict(), "picked": index == result.best_index} for index, row in enumerate(result.all)],
             save=lambda path, extra: save_head(result.best, path, extra=extra),
         )
+
+
+def warm_up_heads(session: Session) -> Steps[None]:
+    """For a `HeadStart` beside extraction: on a card, the kernels that training heads will need; nothing on a CPU."""
+    device = torch_device(session.policy)
+    if not is_cpu(device):
+        warm_heads(device, [HeadConfig("linear"), HeadConfig("mlp", mixup=0.2, class_weights="tempered")])
+    yield "heads"
 
 
 def keeping_choices(session: Session) -> OnEvent:

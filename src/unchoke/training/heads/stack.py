@@ -17,6 +17,7 @@ import torch
 
 from unchoke.core.clock import Clock
 from unchoke.core.fingerprint import hash_int
+from unchoke.machine.backend import send
 from unchoke.training.device_targets import DeviceTargets
 from unchoke.training.heads.heads import HeadConfig, Noise, Params, forward, init_params, stack_params, unstack_params
 from unchoke.training.scoring.selection import ValScores
@@ -107,7 +108,7 @@ class Stack:
         if self.drop_share is None:
             return Noise(mix)
         generator = torch.Generator().manual_seed(hash_int(config.seed, "dropout", epoch, batch) >> 1)
-        draw = torch.rand((num_rows, 1, config.hidden), generator=generator).to(self.task.device)
+        draw = send(torch.rand((num_rows, 1, config.hidden), generator=generator), self.task.device)
         share = self.drop_share.view(1, -1, 1)
         return Noise(mix, (draw >= share) / (1 - share))
 
@@ -202,15 +203,18 @@ class StackedAdamW:
         self._weight_decay = weight_decay
         parts = [([name for name in params if name.endswith("weight") is decays], decays) for decays in (True, False)]
         self._parts = [(names, decays) for names, decays in parts if names]
+        with torch.no_grad():
+            self._slices = [[_by_head(values, names) for values in (params, self.first, self.second)] for names, _ in self._parts]
 
     @torch.no_grad()
     def step(self, grads: Params, *, step: int, lr: Sequence[float]) -> None:
         """One update; `step` counts from 0, `lr` holds one rate per head."""
         # The kernel walks memory in order: a gradient that is a transposed view would be read in the wrong one.
         grads = {name: grad.contiguous() for name, grad in grads.items()}
-        count = torch.tensor(float(step + 1)).to(next(iter(self.params.values())).device)
-        for names, decays in self._parts:
-            params, slopes, first, second = (_by_head(values, names) for values in (self.params, grads, self.first, self.second))
+        device = next(iter(self.params.values())).device
+        count = torch.full((), float(step + 1), device=device)  # filled there: a copy would wait for the device
+        for (names, decays), (params, first, second) in zip(self._parts, self._slices, strict=True):
+            slopes = _by_head(grads, names)
             for head, rate in enumerate(lr):
                 torch._fused_adamw_(
                     params[head],

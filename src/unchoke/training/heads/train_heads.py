@@ -11,24 +11,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from unchoke.core.clock import NO_PROFILER, LoopProfiler
 from unchoke.core.errors import DataError, Interrupted, UsageError, list_some
-from unchoke.core.events import Chosen, Note, OnEvent, Progress
+from unchoke.core.events import Chosen, Note, OnEvent, Progress, ignore
 from unchoke.core.fingerprint import digest, digest_bytes
 from unchoke.training.checkpoints import load_checkpoint, save_tensors
-from unchoke.training.data import FeatureSource, Problem, Standardiser, check_problem, fit_standardiser
+from unchoke.training.data import ArraySource, FeatureSource, Problem, Standardiser, check_problem, fit_standardiser
 from unchoke.training.device_targets import DeviceTargets
 from unchoke.training.heads.head_epochs import HeadTraining
 from unchoke.training.heads.heads import HeadConfig, Params
 from unchoke.training.heads.stack import Member
 from unchoke.training.heads.trained_head import ConfigResult, TrainedHead, TrainResult
 from unchoke.training.scoring.selection import choose_metric
+
+_WARM_DIM = 1280
 
 
 def train_heads(
@@ -99,6 +102,16 @@ def train_heads(
         resumed_epoch=saved.epoch,
         timeline=training.timeline(),
     )
+
+
+def warm_heads(device: torch.device, configs: Sequence[HeadConfig]) -> None:
+    """Train `configs` for an epoch on nothing, so that a card has loaded their kernels by the time there is something."""
+    rows = 2 * max(config.batch_size for config in configs)
+    numbers = np.arange(rows, dtype=np.int64)
+    splits = {"train": numbers[: rows - 2], "val": numbers[rows - 2 :]}
+    problem = Problem("classification", ("a", "b"), numbers % 2, splits, [str(number) for number in numbers])
+    source = ArraySource(np.zeros((rows, _WARM_DIM), np.float16))
+    train_heads(source, problem, [replace(config, epochs=1) for config in configs], device=device, on_event=ignore)
 
 
 def _check_configs(configs: Sequence[HeadConfig], problem: Problem) -> None:

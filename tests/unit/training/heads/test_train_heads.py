@@ -11,6 +11,7 @@ from unchoke.core.events import Chosen, Note, Progress
 from unchoke.core.fingerprint import digest_file
 from unchoke.training.data import ArraySource
 from unchoke.training.heads.heads import HeadConfig
+from unchoke.training.heads.train_heads import warm_heads
 
 CPU = torch.device("cpu")
 VARIED = [
@@ -214,3 +215,8 @@ def test_one_sample_and_one_class_can_be_trained(mixture, train):
     source, problem = mixture(num_classes=1)
     problem = replace(problem, splits={"train": np.array([0]), "val": np.array([1])})
     assert train((source, problem), [HeadConfig(epochs=2)]).best.val["accuracy"] == 1.0
+
+
+def test_kernels_can_be_warmed_for_every_kind_of_head_without_data():
+    kinds = [HeadConfig("linear"), HeadConfig("mlp", mixup=0.2, class_weights="tempered"), HeadConfig("attention")]
+    warm_heads(torch.device("cpu"), kinds)
