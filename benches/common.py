@@ -7,7 +7,7 @@ import platform
 import subprocess
 import sys
 import time
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,17 @@ def machine() -> dict[str, Any]:
         "cores": facts.cores,
         "flags": flags,
         "system": platform.platform(),
-        "versions": {name: version(name) for name in names},
+        "cards": [card.name for card in facts.accelerators],
+        "versions": {name: _version(name) for name in names},
     }
+
+
+def _version(name: str) -> str | None:
+    """None where the package is not there: not every machine has every engine."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 def say(bench: str, **figures: Any) -> None:
@@ -36,12 +45,17 @@ def say(bench: str, **figures: Any) -> None:
 
 def unchoke(*words: str) -> tuple[dict[str, Any], float]:
     """Run the command as a user would; its JSON result, and the wall-clock seconds from start to exit."""
-    started = time.perf_counter()
-    done = subprocess.run([sys.executable, "-m", "unchoke", *words, "--json"], capture_output=True, text=True)
-    seconds = time.perf_counter() - started
+    done, seconds = typed(*words)
     if done.returncode:
         raise SystemExit(f"unchoke {' '.join(words)} exited {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
     return json.loads(done.stdout.strip().splitlines()[-1])["result"], seconds
+
+
+def typed(*words: str) -> tuple[subprocess.CompletedProcess[str], float]:
+    """Run the command whatever it exits with, and the wall-clock seconds from start to exit."""
+    started = time.perf_counter()
+    done = subprocess.run([sys.executable, "-m", "unchoke", *words, "--json"], capture_output=True, text=True, check=False)
+    return done, time.perf_counter() - started
 
 
 def work_folder() -> Path:

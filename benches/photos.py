@@ -1,18 +1,22 @@
-"""Photos to measure on: the demo's grocery photos, whole or cut into many crops. Made once below a folder, then reused."""
+"""Photos to measure on: the demo's grocery photos, whole or cut into many crops, or some of a folder of one's own.
+
+Made once below a folder, then reused.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from pathlib import Path
 
-import numpy as np
-from PIL import Image
-
-from unchoke.commands.demo import write_photos
+PHOTO_ENDINGS = {".jpg", ".jpeg", ".png"}
 
 
 def demo_photos(work: Path) -> Path:
     """The 1,393 photos of `unchoke demo` in class folders."""
+    from unchoke.commands.demo import write_photos
+
     photos = work / "photos"
     if not photos.exists():
         write_photos(photos)
@@ -21,6 +25,9 @@ def demo_photos(work: Path) -> Path:
 
 def crops(work: Path, *, count: int, side_px: int) -> Path:
     """`count` different square crops of the demo's photos, larger ones enlarged, as JPEG files in the same class folders."""
+    import numpy as np
+    from PIL import Image
+
     target = work / f"crops-{count}-{side_px}"
     if target.exists():
         return target
@@ -38,4 +45,26 @@ def crops(work: Path, *, count: int, side_px: int) -> Path:
         part.save(file, "JPEG", quality=88)
     target.with_suffix(".part").rename(target)
     print(f"made {count} crops of {side_px} px in {target}", file=sys.stderr)
+    return target
+
+
+def some_of(photos: Path, work: Path, *, num: int) -> Path:
+    """`num` photos spread over class folders, as links (copies across file systems); the folder itself if it has no more."""
+    files = sorted(file for file in photos.rglob("*") if file.suffix.lower() in PHOTO_ENDINGS)
+    if len(files) <= num:
+        return photos
+    target = work / f"{photos.name}-{num}"
+    if target.exists():
+        return target
+    part = target.with_name(f"{target.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    for number in range(num):
+        source = files[number * len(files) // num]
+        place = part / source.relative_to(photos)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(source, place)
+        except OSError:
+            shutil.copyfile(source, place)
+    part.rename(target)
     return target
