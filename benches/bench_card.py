@@ -2,7 +2,7 @@
 
 Parts, each in a process of its own and selectable with `--only`:
 
-    fit_whole     `fit` as a command in a fresh workspace, twice (cold, if nothing else ran on the machine), and twice in one process
+    fit_whole     `fit` as a command in a fresh workspace, twice (cold, where nothing ran before), and twice in one process
     features      files to features, first and second pass in one process: the plain way, then `extract` in fresh workspaces
     train_all     every block trains, batches of 32: epoch 2 of a plain loop, then the warm epochs of `train --cut none`
     train_cut     the last four blocks train from cached activations: the warm epochs of `train --cut -4`
@@ -10,9 +10,9 @@ Parts, each in a process of its own and selectable with `--only`:
     cached        a finished `fit` again, `train` with everything cached, and a job that does not exist
     profile_tune  `profile train` and `tune` as whole commands
 
-"Warm" is a second run in the same process: what is loaded only once is paid by both sides in the first. A plain loop trains batch
-statistics too, which `train` leaves frozen by default, and evaluates nothing, so `train` is given without its evaluation and with.
-The plain way is in `plain_way.py`.
+"Warm" is a second run in the same process: what is loaded only once is paid by both sides in the first. The plain way is in
+`plain_way.py`: its loop trains batch statistics too, which `train` leaves frozen by default, and evaluates nothing, so `train` is
+given without its evaluation and with.
 
     python benches/bench_card.py                                                    # small, minutes on two cores
     PYTHONPATH=src python benches/bench_card.py --photos FOLDER --num 10000 --json card.json    # on a machine with a card
@@ -27,26 +27,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from common import typed, unchoke
+from common import Stages, typed, unchoke
 from guarded import Figures, Part, add_guards, run_parts
 from photos import crops, some_of
 
 FEW = 2_000
 """Photos are enough for parts whose time does not depend on them."""
 NOT_STEPS = ("epoch", "evaluate", "checkpoint")
-
-
-class Stages:
-    """An `on_event` that adds up the seconds of stages and shows nothing."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    def __call__(self, event: Any) -> None:
-        from unchoke.core.events import StageDone
-
-        if isinstance(event, StageDone):
-            self.seconds[event.stage] = self.seconds.get(event.stage, 0.0) + event.seconds
 
 
 def photos_of(args: argparse.Namespace, most: int | None = None) -> Path:

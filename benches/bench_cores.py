@@ -22,6 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from common import Stages
 from guarded import Figures, Part, add_guards, run_parts
 from photos import crops, some_of
 
@@ -79,35 +80,37 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     call = {"extract": extract, "check": check}[command]
     workers = count if kind == "workers" else None
     started = time.perf_counter()
-    num, net_s, _ = call(args, workers, SMALL * count, 0)
+    num, net_s, _ = call(args, workers, SMALL * count)
     start_s = time.perf_counter() - started
     wanted = max(SMALL * count, round(args.seconds * num / net_s))
     calls: list[Measured] = []
     while len(calls) < MOST_CALLS and sum(net_s for _, net_s, _ in calls) < args.seconds / 2:
-        calls.append(call(args, workers, wanted, len(calls) + 1))
+        calls.append(call(args, workers, wanted))
     num, net_s, whole_s = (sum(column) for column in zip(*calls, strict=True))
     about = {"photos": num, "calls": len(calls), "net_s": round(net_s, 2), "small_call_s": round(start_s, 2)}
     return {"net": num / net_s, "whole": num / whole_s, "about": about}
 
 
-def extract(args: argparse.Namespace, workers: int | None, num: int, number: int) -> Measured:
+def extract(args: argparse.Namespace, workers: int | None, num: int) -> Measured:
     import unchoke as ours
-    from unchoke.core.events import ignore
 
     photos, out = photos_of(args, num), fresh(args)
     started = time.perf_counter()
-    done = ours.extract(photos, out=out, device="cpu", workers=workers, on_event=ignore)
+    done = ours.extract(photos, out=out, device="cpu", workers=workers, on_event=Stages())
     return done.num_images, done.seconds, time.perf_counter() - started
 
 
-def check(args: argparse.Namespace, workers: int | None, num: int, number: int) -> Measured:
+def check(args: argparse.Namespace, workers: int | None, num: int) -> Measured:
+    """`check` has no `--workers`; the same stage of `fit` has, and a rehearsal ends after it."""
     import unchoke as ours
-    from unchoke.core.events import ignore
 
-    photos, out = photos_of(args, num), fresh(args)
+    photos, out, stages = photos_of(args, num), fresh(args), Stages()
     started = time.perf_counter()
-    done = ours.check(photos, out=out, device="cpu", workers=workers, on_event=ignore)
-    return done.num_samples, done.timings["check"], time.perf_counter() - started
+    if workers is None:
+        done = ours.check(photos, out=out, on_event=stages)
+    else:
+        done = ours.fit(photos, out=out, device="cpu", workers=workers, dry_run=True, on_event=stages)
+    return done.num_samples, stages.seconds["check"], time.perf_counter() - started
 
 
 def photos_of(args: argparse.Namespace, most: int | None = None) -> Path:

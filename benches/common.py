@@ -58,6 +58,19 @@ def typed(*words: str) -> tuple[subprocess.CompletedProcess[str], float]:
     return done, time.perf_counter() - started
 
 
+class Stages:
+    """An `on_event` that adds up the seconds of stages and shows nothing."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    def __call__(self, event: Any) -> None:
+        from unchoke.core.events import StageDone
+
+        if isinstance(event, StageDone):
+            self.seconds[event.stage] = self.seconds.get(event.stage, 0.0) + event.seconds
+
+
 def work_folder() -> Path:
     """Where photos and workspaces of the benches go: the first argument, or `bench-out`."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "bench-out")

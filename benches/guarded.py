@@ -1,7 +1,7 @@
 """Parts of a bench that cannot take one another down: each in a process of its own, under a time limit.
 
 In: functions by name, and the arguments the bench was called with. Out: a line on stdout for each figure as it comes, and all of
-them in one JSON file where that is wanted. A part that fails shows its traceback, one that takes too long is ended with everything
+them in one JSON file where that is wanted. A part that fails shows its traceback, one that takes too long is ended with all that
 it started, and the next one runs either way. Nothing is asserted.
 """
 
@@ -34,7 +34,7 @@ class Figures:
         """One figure. Numbers are rounded to what a measurement is worth; a dict is shown as it is."""
         value = _rounded(value)
         shown = ", ".join(f"{key} {one}" for key, one in value.items()) if isinstance(value, dict) else f"{value}"
-        print(f"{self.part:13} {name:44} {shown} {unit}".rstrip(), flush=True)
+        print(f"{self.part:15} {name:44} {shown} {unit}".rstrip(), flush=True)
         with self.file.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"part": self.part, "name": name, "value": value, "unit": unit}, default=str) + "\n")
 
@@ -95,7 +95,7 @@ def _run_outside(name: str, limit_s: float, args: argparse.Namespace) -> dict[st
     finally:
         _end(child)
     seconds = round(time.perf_counter() - started, 1)
-    print(f"{name:13} {'took' if code == 0 else f'FAILED ({code}), took':44} {seconds} s", flush=True)
+    print(f"{name:15} {'took' if code == 0 else f'FAILED ({code}), took':44} {seconds} s", flush=True)
     return {"code": code, "seconds": seconds}
 
 
