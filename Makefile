@@ -4,7 +4,7 @@
 # make test-system  the tests that kill processes, run notebooks, open a browser or train for seconds
 # make setup  only the set-up: .venv with everything the others need
 # make lint   style and types alone
-# make bench  the measurements behind docs/claims.md
+# make bench  the measurements behind docs/claims.md; on a machine with a card also bench_card.py and bench_cores.py with --photos and --num
 # make clean  remove caches and build output (never a workspace; .venv stays)
 
 # The first interpreter that is new enough; choose another with `make test PYTHON=/path/to/python3`.

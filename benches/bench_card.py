@@ -71,12 +71,13 @@ def fit_whole(args: argparse.Namespace, figures: Figures) -> None:
 
 
 def features(args: argparse.Namespace, figures: Figures) -> None:
-    from plain_way import device_of, plain_features
+    from plain_way import device_of, let_go, plain_features
 
     import unchoke as ours
 
     photos, device = photos_of(args), device_of(args.device)
     plain = plain_features(photos, device)
+    let_go(device)
     for name, rate in zip(("first", "warm"), plain, strict=True):
         figures.say(f"plain way, {name}", rate, "images/s")
     for name in ("first", "warm"):
@@ -123,9 +124,11 @@ def training(args: argparse.Namespace, figures: Figures, **options: Any) -> floa
 
 
 def train_all(args: argparse.Namespace, figures: Figures) -> None:
-    from plain_way import device_of, plain_training
+    from plain_way import device_of, let_go, plain_training
 
-    plain = plain_training(photos_of(args), device_of(args.device))
+    device = device_of(args.device)
+    plain = plain_training(photos_of(args), device)
+    let_go(device)
     for name, rate in zip(("first epoch", "warm"), plain, strict=True):
         figures.say(f"plain loop, {name}", rate, "images/s")
     rate = training(args, figures, cut="none", epochs=args.epochs, batch_size=32)

@@ -6,6 +6,7 @@ On a card: bf16 autocast, channels_last, pinned memory, fused AdamW. Both sides 
 
 from __future__ import annotations
 
+import gc
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.features.encoders import load_encoder
-from unchoke.machine.backend import is_cpu, torch_device
+from unchoke.machine.backend import empty_cache, is_cpu, torch_device
 from unchoke.machine.detect import detect_machine, usable_cores
 from unchoke.machine.policy import choose_policy
 
@@ -24,6 +25,12 @@ from unchoke.machine.policy import choose_policy
 def device_of(name: str | None) -> torch.device:
     """The device of that name, or the one unchoke chooses here."""
     return torch_device(name or choose_policy(detect_machine()).device)
+
+
+def let_go(device: torch.device) -> None:
+    """After a pass: workers have ended, and what the allocator kept is free for whoever is measured next."""
+    gc.collect()
+    empty_cache(device)
 
 
 def plain_features(photos: Path, device: torch.device, *, passes: int = 2, batch: int = 64) -> list[float]:
