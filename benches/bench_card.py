@@ -29,7 +29,7 @@ from typing import Any
 
 from common import Stages, typed, unchoke
 from guarded import Figures, Part, add_guards, run_parts
-from photos import crops, some_of
+from photos import some_of, wanted_photos
 
 FEW = 2_000
 """Photos are enough for parts whose time does not depend on them."""
@@ -37,9 +37,9 @@ NOT_STEPS = ("epoch", "evaluate", "checkpoint")
 
 
 def photos_of(args: argparse.Namespace, most: int | None = None) -> Path:
+    """Class folders; fewer photos than were asked for where a part can do with fewer."""
     work = Path(args.work)
-    folder = Path(args.photos) if args.photos else crops(work, count=args.num, side_px=512)
-    return some_of(folder, work, num=min(args.num, most or args.num))
+    return some_of(wanted_photos(args.photos, work, num=args.num), work, num=most or args.num)
 
 
 def fresh(args: argparse.Namespace, name: str) -> Path:
@@ -207,8 +207,8 @@ PARTS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", default=[], help="a part; repeat it for several")
-    parser.add_argument("--photos", help="class folders with photos; left out, crops of the demo's")
-    parser.add_argument("--num", type=int, default=96, help="how many photos")
+    parser.add_argument("--photos", help="class folders with photos; left out, the demo's, or crops of them")
+    parser.add_argument("--num", type=int, default=64, help="how many photos")
     parser.add_argument("--device", help="as unchoke's own option; left out, what it chooses")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--memory", default="4GB", help="the smaller card that is rehearsed")

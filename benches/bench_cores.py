@@ -24,7 +24,7 @@ from typing import Any
 
 from common import Stages
 from guarded import Figures, Part, add_guards, run_parts
-from photos import crops, some_of
+from photos import some_of, wanted_photos
 
 SMALL = 64
 """Photos for each core or worker in the first, small call."""
@@ -114,9 +114,9 @@ def check(args: argparse.Namespace, workers: int | None, num: int) -> Measured:
 
 
 def photos_of(args: argparse.Namespace, most: int | None = None) -> Path:
+    """Class folders, with no more than `most` photos."""
     work = Path(args.work)
-    folder = Path(args.photos) if args.photos else crops(work, count=args.num, side_px=512)
-    return some_of(folder, work, num=min(args.num, most or args.num))
+    return some_of(wanted_photos(args.photos, work, num=args.num), work, num=most or args.num)
 
 
 def fresh(args: argparse.Namespace) -> Path:
@@ -137,7 +137,7 @@ PARTS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", default=[], help="a part; repeat it for several")
-    parser.add_argument("--photos", help="class folders with photos; left out, crops of the demo's")
+    parser.add_argument("--photos", help="class folders with photos; left out, the demo's, or crops of them")
     parser.add_argument("--num", type=int, default=600, help="how many photos at most")
     parser.add_argument("--counts", help="how many cores or workers, for instance 1,4,16")
     parser.add_argument("--seconds", type=float, default=8.0, help="about how long a measured call should take")

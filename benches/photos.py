@@ -48,6 +48,14 @@ def crops(work: Path, *, count: int, side_px: int) -> Path:
     return target
 
 
+def wanted_photos(given: str | None, work: Path, *, num: int, side_px: int = 512) -> Path:
+    """`num` photos of a folder of one's own; without one the demo's, and beyond those crops of them."""
+    if given:
+        return some_of(Path(given), work, num=num)
+    demo = demo_photos(work)
+    return some_of(demo, work, num=num) if num <= len(list(demo.rglob("*.jpg"))) else crops(work, count=num, side_px=side_px)
+
+
 def some_of(photos: Path, work: Path, *, num: int) -> Path:
     """`num` photos spread over class folders, as links (copies across file systems); the folder itself if it has no more."""
     files = sorted(file for file in photos.rglob("*") if file.suffix.lower() in PHOTO_ENDINGS)
