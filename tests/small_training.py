@@ -72,10 +72,15 @@ class MemoryRows:
         self.asked: list[Positions] = []
         self._lock = threading.Lock()
 
-    def rows(self, positions: Positions, views: Positions | int = 0) -> NDArray[np.float16]:
+    def rows(
+        self, positions: Positions, views: Positions | int = 0, *, out: NDArray[np.float16] | None = None
+    ) -> NDArray[np.float16]:
         with self._lock:
             self.asked.append(positions)
-        return self._views[positions, views]
+        found = self._views[positions, views]
+        if out is not None:
+            out[:] = found
+        return found
 
 
 @dataclass

@@ -10,7 +10,7 @@ import contextlib
 import ctypes
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from unchoke.core.choices import Choice
@@ -29,6 +29,7 @@ _USUAL_ON_HEAP_BYTES, _USUAL_TRIM_BYTES, _USUAL_MAPPED = 32 << 20, 64 << 20, 65_
 """Where glibc's own thresholds end up once tensors come and go."""
 _CONTEXT_BYTES = 600_000_000  # what CUDA's context takes with its kernels, where that cannot be read or is still to come
 _LARGEST_CONTEXT_BYTES = 1_500_000_000
+_TIGHT_SHARE = 0.4
 
 
 def torch_device(policy: Policy | str) -> torch.device:
@@ -57,6 +58,45 @@ def torch_memory_format(policy: Policy | str) -> torch.memory_format:
 def is_cpu(device: torch.device) -> bool:
     """Whether tensors on `device` lie in ordinary memory, so that numpy can look at them."""
     return device.type == "cpu"
+
+
+def has_own_memory(device: torch.device) -> bool:
+    """Whether the device has memory beside the machine's, which what is read often should lie in."""
+    return device.type == "cuda"
+
+
+def can_record(device: torch.device) -> bool:
+    """Whether work handed to the device once can be recorded, and from then on be repeated by a single call."""
+    return device.type == "cuda"
+
+
+def record_work(work: Callable[[], None], device: torch.device) -> Callable[[], None]:
+    """Record what `work` hands to the device; what is returned repeats it, on the same tensors.
+
+    `work` has run before, so that whatever libraries set up in a first call is there. Recording hands over nothing. Other threads
+    may allocate meanwhile.
+    """
+    import torch
+
+    with torch.cuda.device(device):
+        make: Any = torch.cuda.Stream  # torch leaves it untyped
+        stream = make()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            work()  # on a stream of its own, as it will be recorded
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            work()
+    replay: Callable[[], None] = graph.replay
+    return replay
+
+
+def random_state(device: torch.device) -> torch.Tensor:
+    """Where the device's source of random numbers stands: it changes with every number drawn."""
+    import torch
+
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
 def synchronize(device: torch.device) -> None:
@@ -137,6 +177,16 @@ def device_room_bytes(device: torch.device) -> int:
     """What this process could take of the device altogether, its context included: all of it, less what others hold."""
     context = _CONTEXT_BYTES if device.type == "cuda" else 0
     return min(device_total_bytes(device), device_free_bytes(device) + context)
+
+
+def is_tight(device: torch.device, *, limit_bytes: int | None = None) -> bool:
+    """Whether the allocator holds so much of the device that what it merely keeps may be missing elsewhere. Never on a CPU, which
+    has no such allocator.
+    """
+    if device.type == "cpu":
+        return False
+    room = device_room_bytes(device) if limit_bytes is None else limit_bytes
+    return (held_memory_bytes(device) or 0) > _TIGHT_SHARE * room
 
 
 def context_bytes(device: torch.device, *, others_bytes: int | None = 0) -> int:

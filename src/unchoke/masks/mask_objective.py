@@ -79,6 +79,14 @@ class MaskObjective:
         masks = send(torch.from_numpy(self.source.masks(positions)), self.device)
         return turn_each(masks, self.turns.of(positions, epoch))
 
+    @property
+    def holds_targets(self) -> bool:
+        """Masks are read from the disk, and turned, batch by batch."""
+        return False
+
+    def targets_at(self, places: torch.Tensor, *, soft: bool = False) -> torch.Tensor:
+        raise ValueError("masks do not lie on the device")
+
     def losses(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """The loss of each patch; 0 for one without a labelled pixel."""
         known = targets != IGNORE

@@ -12,6 +12,7 @@ encoder's mean colour, not the picture's own.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
@@ -103,16 +104,17 @@ class AugmentDraws(NamedTuple):
 class BatchPlan:
     """float32 (n, number of `AugmentDraws` fields): mirror and flip are 1 or −1, colours are factors.
 
-    `turns` and `colours` say whether any picture is turned, any colour changed; without, less is computed.
+    `turns` and `colours` say whether any picture is turned, any colour changed; without, less is computed. Values that are on the
+    device already are not sent there.
     """
 
-    values: NDArray[np.float32]
+    values: NDArray[np.float32] | torch.Tensor
     turns: bool = True
     colours: bool = True
 
     @property
     def drawn(self) -> AugmentDraws:
-        return AugmentDraws(*self.values.T)
+        return AugmentDraws(*np.asarray(self.values).T)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +156,8 @@ def augment(
     pixels: torch.Tensor, plan: BatchPlan, *, size_px: int, mean: Three, std: Three, frames: Frames | None = None
 ) -> torch.Tensor:
     """The batch as this epoch shows it, float32 (n, tiles, 3, size, size). Without `frames` every picture fills its row."""
-    drawn = AugmentDraws(*send(torch.from_numpy(plan.values), pixels.device).unbind(1))
+    values = plan.values if isinstance(plan.values, torch.Tensor) else send(torch.from_numpy(plan.values), pixels.device)
+    drawn = AugmentDraws(*values.unbind(1))
     grid = _grid(drawn, frames or _full(pixels), pixels.shape[2:4], size_px, turns=plan.turns)
     shown = _sample(pixels, grid, size_px)
     if plan.colours:
@@ -169,9 +172,24 @@ def plain(pixels: torch.Tensor, *, mean: Three, std: Three) -> torch.Tensor:
 
 def _normalise_(pixels: torch.Tensor, *, mean: Three, std: Three) -> torch.Tensor:
     """(…, 3, H, W) in 0…255 as the encoder wants it, in place: the arithmetic of `features.engines.FromPixels`."""
-    offset = send(torch.tensor(mean, dtype=torch.float64).mul(255).float().view(3, 1, 1), pixels.device)
-    scale = send(torch.tensor(std, dtype=torch.float64).mul(255).reciprocal().float().view(3, 1, 1), pixels.device)
+    offset, scale = _normaliser(tuple(mean), tuple(std), pixels.device)
     return pixels.sub_(offset).mul_(scale)
+
+
+@functools.lru_cache(maxsize=64)
+def _normaliser(mean: Three, std: Three, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """What is subtracted and what is multiplied by, sent to a device once."""
+    with torch.inference_mode(False):
+        offset = torch.tensor(mean, dtype=torch.float64).mul(255).float().view(3, 1, 1)
+        scale = torch.tensor(std, dtype=torch.float64).mul(255).reciprocal().float().view(3, 1, 1)
+        return send(offset, device), send(scale, device)
+
+
+@functools.lru_cache(maxsize=64)
+def _output_places(size_px: int, device: torch.device) -> torch.Tensor:
+    """The middles of `size_px` output pixels, −½ to ½, sent to a device once."""
+    with torch.inference_mode(False):
+        return send(((torch.arange(size_px, dtype=torch.float64) + 0.5) / size_px - 0.5).float(), device)
 
 
 def read_frames(raw: torch.Tensor) -> tuple[torch.Tensor, Frames]:
@@ -181,6 +199,16 @@ def read_frames(raw: torch.Tensor) -> tuple[torch.Tensor, Frames]:
     turned = values[:, 2] > 0
     short = torch.full_like(reach, raw.shape[2] - 1)
     return raw[:, :, :-1], Frames(torch.where(turned, reach, short), torch.where(turned, short, reach), turned)
+
+
+def crop_inputs(raw: torch.Tensor, size_px: int) -> torch.Tensor:
+    """Rows of whole pictures as evaluation shows them, (n, 1, size, size, RGB): the bytes of `Canvas.inputs`, on any device."""
+    line = raw[:, 0, -1].flatten(1)[:, :8].to(torch.int64)
+    _, turned, top, left = (line[:, 0::2] + 256 * line[:, 1::2]).view(-1, 4, 1, 1).unbind(1)
+    step = torch.arange(size_px, device=raw.device)
+    down, across = step.view(1, -1, 1), step.view(1, 1, -1)
+    y, x = top + torch.where(turned > 0, across, down), left + torch.where(turned > 0, down, across)
+    return raw[torch.arange(len(raw), device=raw.device).view(-1, 1, 1), 0, y, x].unsqueeze(1)
 
 
 def _full(pixels: torch.Tensor) -> Frames:
@@ -204,7 +232,7 @@ def _sample(pixels: torch.Tensor, grid: torch.Tensor, size_px: int) -> torch.Ten
 def _grid(drawn: AugmentDraws, frames: Frames, row_hw: torch.Size, size_px: int, *, turns: bool) -> torch.Tensor:
     """Where each output pixel is taken from, (n, size, size, 2) as `grid_sample` wants it: across and down, −1 to 1."""
     across, down = _affine(drawn, frames)
-    step = send(((torch.arange(size_px, dtype=torch.float64) + 0.5) / size_px - 0.5).float(), frames.heights.device)
+    step = _output_places(size_px, frames.heights.device)
     u, v = step.view(1, 1, -1), step.view(1, -1, 1)
     x = _within_(across.places(u, v if turns else None), frames.widths)
     y = _within_(down.places(v, u if turns else None), frames.heights)

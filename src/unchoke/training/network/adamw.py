@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -63,6 +64,34 @@ def set_lr(optimizer: torch.optim.AdamW, factor: float) -> None:
 
 
 @torch.no_grad()
+def step_at(optimizer: torch.optim.AdamW, rates: Sequence[torch.Tensor]) -> None:
+    """What `optimizer.step()` does where it is fused, each group at its rate of `rates`, all of it on the device: it can be
+    recorded, and repeated with other rates.
+    """
+    groups = [(group, [one for one in group["params"] if one.grad is not None]) for group in optimizer.param_groups]
+    state: Any = optimizer.state
+    steps = {id(group): [state[one]["step"] for one in trained] for group, trained in groups}
+    torch._foreach_add_([step for found in steps.values() for step in found], 1)
+    for (group, trained), rate in zip(groups, rates, strict=True):
+        beta1, beta2 = group["betas"]
+        torch._fused_adamw_(
+            trained,
+            [one.grad for one in trained],
+            [state[one]["exp_avg"] for one in trained],
+            [state[one]["exp_avg_sq"] for one in trained],
+            [],
+            steps[id(group)],
+            lr=rate,
+            beta1=beta1,
+            beta2=beta2,
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            amsgrad=False,
+            maximize=False,
+        )
+
+
+@torch.no_grad()
 def load_optimizer(optimizer: torch.optim.AdamW, saved: dict[str, Any]) -> None:
     """Fill in what `optimizer.state_dict()` gave. Moments stay laid out as their weights: fused kernels walk all of them as they
     lie in memory, and torch's own loading would leave them as the file had them.
@@ -86,8 +115,18 @@ class WeightAverage:
     @torch.no_grad()
     def update(self, step: int) -> None:
         """Follow the weights after `step` (from 0)."""
-        decay = min(self.decay, (1 + step) / (_EMA_WARMUP + step))
-        torch._foreach_lerp_(self.values, self._followed, 1 - decay)
+        torch._foreach_lerp_(self.values, self._followed, self.share(step))
+
+    def share(self, step: int) -> float:
+        """How much of the weights after `step` goes into the average."""
+        return 1 - min(self.decay, (1 + step) / (_EMA_WARMUP + step))
+
+    @torch.no_grad()
+    def follow(self, share: torch.Tensor) -> None:
+        """The same with a share that is on the device."""
+        apart = torch._foreach_sub(self._followed, self.values)
+        torch._foreach_mul_(apart, share)
+        torch._foreach_add_(self.values, apart)
 
     @torch.no_grad()
     def swap(self) -> None:

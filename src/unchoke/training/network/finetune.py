@@ -26,15 +26,18 @@ from unchoke.core.fingerprint import digest, digest_bytes, hash_int
 from unchoke.core.mixing import hash_ids
 from unchoke.core.timeline import TRAINING, Timeline
 from unchoke.features.encoders import digest_state
-from unchoke.machine.backend import empty_cache, to_device, torch_dtype
+from unchoke.machine.backend import empty_cache, has_own_memory, is_tight, to_device, torch_dtype
 from unchoke.training.checkpoints import Snapshots, State, TrainingProgress
 from unchoke.training.data import Positions, Problem
 from unchoke.training.network.adamw import WeightAverage, build_optimizer, load_optimizer, lr_factor, set_lr
+from unchoke.training.network.card_rows import CardRows
+from unchoke.training.network.card_steps import CardSteps, place_rows
 from unchoke.training.network.feeding import Batches, HostBatch, MixShares, Prefetch, feed
 from unchoke.training.network.loop_config import LoopConfig, LoopContext, LoopResult
 from unchoke.training.network.objective import LoopObjective
 from unchoke.training.network.sources import InputSource
 from unchoke.training.network.step import PartSize, Stepper, batch_statistics, prepare_network, training_mode
+from unchoke.training.network.step_graph import StepGraph
 from unchoke.training.network.step_replay import StepReplay
 from unchoke.training.network.tiled_network import TrainableNetwork
 from unchoke.training.scoring.selection import ValScores
@@ -62,6 +65,8 @@ def finetune(
     resumed_step = training.global_step
     # steps set torch's random state for networks that drop at random
     with torch.random.fork_rng(devices=[]), closing(training), where.profiler.on(where.device):
+        if not training.standing.finished:
+            training.begin()
         while not training.standing.finished:
             training.run_epoch()
     done = training.result(resumed_step)
@@ -114,16 +119,23 @@ class NetworkTraining:
         )
         self.standing = TrainingProgress()
         folder = where.folder if where.ranks.leads else None
-        self.snapshots = Snapshots(folder, digest=self._identity(inputs), on_event=where.on_event)
+        self.identity = self._identity(inputs)
+        self.snapshots = Snapshots(folder, digest=self.identity, on_event=where.on_event)
         self.saved_s = self.told_s = self.started_s = time.monotonic()
         self.num_run = 0
         self.first_s = 0.0
         self.begun: Prefetch | None = None
         self.unread_losses: list[torch.Tensor] = []
+        self.graph: StepGraph | None = None
 
     @property
     def global_step(self) -> int:
         return self.standing.epoch * self.batches.per_epoch + self.standing.step
+
+    @property
+    def num_whole(self) -> int:
+        """Steps of a whole batch in an epoch."""
+        return len(self.train) // self.config.batch_size
 
     def _identity(self, inputs: NDArray[np.float32] | None) -> str:
         """Changes with anything the resulting weights depend on, the weights it starts from included."""
@@ -132,6 +144,29 @@ class NetworkTraining:
         plan = self.objective.identity()
         shape = list(self.source.sample_shape)
         return digest([self.config.identity(), self.problem.digest(), self.metric, plan, extra, begun, shape])
+
+    def begin(self) -> None:
+        """Where the device has memory of its own: put rows there that fit, and find out how a step is best computed."""
+        if not has_own_memory(self.where.device):
+            return
+        training_mode(self.network, self.config)
+        self.source = place_rows(self.source, self.problem, self.config, self.where, self.clock, self.loading)
+        self.graph = self._card_steps().choose(self.identity, epoch=self.standing.epoch, first=self.standing.step)
+        self.network.zero_grad(set_to_none=True)
+        self.started_s = time.monotonic()
+
+    def _card_steps(self) -> CardSteps:
+        return CardSteps(
+            self.stepper,
+            self.source,
+            self.optimizer,
+            self.average,
+            self.config,
+            self.batches,
+            self.where,
+            factor_at=self._lr_factor,
+            eager_step=self._compute,
+        )
 
     def close(self) -> None:
         """Stop reading ahead, where an epoch that was begun will not be run."""
@@ -145,6 +180,8 @@ class NetworkTraining:
         epoch, first = self.standing.epoch, self.standing.step
         batches, mixing = self.batches.plan(epoch, first)
         training_mode(self.network, self.config)
+        if self.graph is not None and first < self.num_whole:
+            self.graph.load(self._card_steps().table(epoch, first))
         fed_batches = self.clock.each("wait", self.begun or self._feed_epoch(epoch, first))
         self.begun = None
         for batch, kept, fed in zip(batches, mixing, fed_batches, strict=True):
@@ -160,36 +197,52 @@ class NetworkTraining:
                 self._save()
         self._finish_epoch()
 
-    def _step(self, fed: HostBatch, num_global: int, kept: MixShares | None) -> bool:
+    def _step(self, fed: HostBatch | None, num_global: int, kept: MixShares | None) -> bool:
         """One optimizer step over a global batch, of which we were fed our share. Whether to stop, as all processes agree."""
-        ranks, stopping = self.where.ranks, self.where.stop()
-        seed = hash_int("step", self.config.seed, self.global_step, ranks.rank)
+        stopping = self.where.stop()
+        if self.graph is not None and num_global == self.config.batch_size:
+            with self.clock.stage("replay"):
+                self.graph.step(fed)
+            set_lr(self.optimizer, self._lr_factor(self.global_step))
+        else:
+            assert fed is not None
+            told = self._compute(fed, num_global, kept, self.global_step, stopping=stopping)
+            self.unread_losses.append(told[0])
+        self.standing.num_seen += num_global
+        self.standing.step += 1
+        self.num_run += num_global
+        if self.where.ranks.world == 1:
+            return stopping
+        self._read_losses()  # the device is waited for anyway, and all processes learn in the same step that training diverged
+        return bool(told[1])
+
+    def _compute(
+        self, fed: HostBatch, num_global: int, kept: MixShares | None, number: int, *, stopping: bool = False
+    ) -> torch.Tensor:
+        """Step `number` of the training, call by call; return the summed loss, and how many processes want to stop."""
+        ranks = self.where.ranks
+        seed = hash_int("step", self.config.seed, number, ranks.rank)
         loss = self.stepper.backward(fed, num_global, seed=seed, kept=kept)
         with self.clock.stage("exchange"):
             told = torch.stack([loss, torch.full_like(loss, float(stopping))])
             told = ranks.sum_gradients(self.network.parameters(), told)
             ranks.average(self.stepper.statistics)
         with self.clock.stage("optimizer"):
-            set_lr(self.optimizer, self._lr_factor())
+            set_lr(self.optimizer, self._lr_factor(number))
             if self.config.clip:
                 self.scaler.unscale_(self.optimizer)
                 nn.utils.clip_grad_norm_(self.network.parameters(), self.config.clip)
             self.scaler.step(self.optimizer)
             self.scaler.update()
             if self.average is not None:
-                self.average.update(self.global_step)
-        self.unread_losses.append(told[0])
-        self.standing.num_seen += num_global
-        self.standing.step += 1
-        self.num_run += num_global
-        if ranks.world == 1:
-            return stopping
-        self._read_losses()  # the device is waited for anyway, and all processes learn in the same step that training diverged
-        return bool(told[1])
+                self.average.update(number)
+        return told
 
     def _read_losses(self) -> None:
         """Add what the last steps lost, in their order; only now is the device waited for."""
         with self.clock.stage("device"):
+            if self.graph is not None:
+                self.standing.loss_sum += self.graph.take_loss()
             for loss in self.unread_losses:
                 self.standing.loss_sum += float(loss)
         self.unread_losses.clear()
@@ -207,8 +260,10 @@ class NetworkTraining:
         self._refuse_diverged()
         standing = self.standing
         row = {"epoch": standing.epoch + 1, "train_loss": standing.loss_sum / max(1, standing.num_seen), "lr": self._lr_now()}
-        if self.where.workers and standing.epoch + 1 < self.config.epochs:
-            self.begun = Prefetch(self._feed_epoch(standing.epoch + 1, 0))  # read while we evaluate
+        if self.where.workers and standing.epoch + 1 < self.config.epochs and not isinstance(self.source, CardRows):
+            self.begun = Prefetch(
+                self._feed(self._fed_positions(standing.epoch + 1, 0), standing.epoch + 1)
+            )  # read while we evaluate
         with self.clock.stage("evaluate"):
             found = self._evaluate()
         if found is not None and not np.isfinite(found.loss):
@@ -246,7 +301,7 @@ class NetworkTraining:
         batches = [share[start : start + size] for start in range(0, len(share), size)]
         self.network.eval()
         self.network.zero_grad(set_to_none=True)  # the gradients' memory is free for larger batches
-        empty_cache(self.where.device)  # what the allocator kept is cut to the sizes of steps, which evaluation cannot use
+        self._clear_tight()
         if self.average is not None:
             self.average.swap()
         try:
@@ -254,13 +309,30 @@ class NetworkTraining:
         finally:
             if self.average is not None:
                 self.average.swap()
-            empty_cache(self.where.device)
-        mine = np.concatenate(found) if found else np.empty((0, self.objective.num_judged), np.float32)
+            self._clear_tight()
+        mine = torch.cat(found).cpu().numpy() if found else np.empty((0, self.objective.num_judged), np.float32)
         return np.concatenate(self.where.ranks.gather(mine))
 
-    def _feed_epoch(self, epoch: int, first: int) -> Generator[HostBatch, None, None]:
-        wanted = [self.batches.own(batch, kept) for batch, kept in zip(*self.batches.plan(epoch, first), strict=True)]
-        return self._feed(wanted, epoch)
+    def _clear_tight(self) -> None:
+        """What the allocator kept is cut to the sizes of steps, which evaluation cannot use: let go of it where memory is short.
+
+        Elsewhere it is kept, because to take it anew costs more than the evaluation of a small split.
+        """
+        if is_tight(self.where.device, limit_bytes=self.where.limit_bytes):
+            empty_cache(self.where.device)
+
+    def _feed_epoch(self, epoch: int, first: int) -> Generator[HostBatch | None, None, None]:
+        """The batches of an epoch; None for one whose rows need not be fed, because a recorded step finds them on the card."""
+        wanted = self._fed_positions(epoch, first)
+        if self.graph is None or self.graph.is_fed:
+            yield from self._feed(wanted, epoch)
+            return
+        num_whole = max(0, self.num_whole - first)
+        yield from [None] * num_whole
+        yield from self._feed(wanted[num_whole:], epoch)
+
+    def _fed_positions(self, epoch: int, first: int) -> list[Positions]:
+        return [self.batches.own(batch, kept) for batch, kept in zip(*self.batches.plan(epoch, first), strict=True)]
 
     def _feed(self, batches: list[Positions], epoch: int | None) -> Generator[HostBatch, None, None]:
         """The batches; what is done with those of evaluation (which have no epoch) counts as evaluation, and not in parts."""
@@ -270,7 +342,7 @@ class NetworkTraining:
             batches,
             epoch=epoch,
             device=where.device,
-            workers=where.workers,
+            workers=0 if isinstance(self.source, CardRows) else where.workers,
             pin=where.pin,
             clock=clock,
             loading=self.loading,
@@ -278,9 +350,9 @@ class NetworkTraining:
 
     # -- rates, files, words -----------------------------------------------------------------------------------------------------
 
-    def _lr_factor(self) -> float:
+    def _lr_factor(self, step: int) -> float:
         warmup_steps = round(self.config.warmup_epochs * self.batches.per_epoch)
-        return lr_factor(self.global_step, num_steps=self.config.epochs * self.batches.per_epoch, warmup_steps=warmup_steps)
+        return lr_factor(step, num_steps=self.config.epochs * self.batches.per_epoch, warmup_steps=warmup_steps)
 
     def _lr_now(self) -> float:
         return float(max(group["lr"] for group in self.optimizer.param_groups))

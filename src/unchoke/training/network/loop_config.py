@@ -90,6 +90,10 @@ class LoopContext:
     ranks: Ranks = ALONE
     unit: str = "images"
     profiler: LoopProfiler = NO_PROFILER
+    limit_bytes: int | None = None
+    """What this process may take of the device; None: all that others leave."""
+    planned_bytes: int = 0
+    """What the memory plan says that steps and evaluation take of it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +126,7 @@ class LoopResult:
         """The few sums a reader asks for first. Preparing data is part of the steps."""
         spent = self.timeline.seconds
         return {
-            "step": spent("copy", "prepare", "forward", "backward", "exchange", "optimizer"),
+            "step": spent("copy", "prepare", "forward", "backward", "exchange", "optimizer", "replay"),
             "evaluate": spent("evaluate"),
             "checkpoint": spent("checkpoint"),
             "waiting for data": spent("wait"),

@@ -55,6 +55,15 @@ class LoopObjective(Protocol):
         """The targets at `positions` on the device, as they are shown in `epoch`."""
         ...
 
+    @property
+    def holds_targets(self) -> bool:
+        """Whether all targets lie on the device, the same in every epoch: `targets_at` then gives them without the host."""
+        ...
+
+    def targets_at(self, places: torch.Tensor, *, soft: bool = False) -> torch.Tensor:
+        """What `target_rows` gives, for positions that are on the device."""
+        ...
+
     def losses(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """One loss per sample."""
         ...
@@ -136,7 +145,14 @@ class Objective:
 
         `soft` gives classes as rows of shares (n, C), which can be mixed like values.
         """
-        rows = self.targets[send(torch.from_numpy(positions), self.device)]
+        return self.targets_at(send(torch.from_numpy(positions), self.device), soft=soft)
+
+    @property
+    def holds_targets(self) -> bool:
+        return True
+
+    def targets_at(self, places: torch.Tensor, *, soft: bool = False) -> torch.Tensor:
+        rows = self.targets[places]
         return F.one_hot(rows, self.num_outputs).float() if soft and self.kind == "classification" else rows
 
     def losses(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

@@ -63,7 +63,7 @@ class ProcessPlan:
     def applied_to(self, job: TrainingJob) -> TrainingJob:
         plan = self.plan
         loop = replace(job.loop, sub_batch=plan.sub_batch, eval_batch=plan.eval_batch, grad_ckpt=plan.grad_ckpt)
-        return replace(job, loop=loop, limit_bytes=self.limit_bytes)
+        return replace(job, loop=loop, limit_bytes=self.limit_bytes, planned_bytes=plan.planned_bytes)
 
 
 def plan_memory(session: Session, job: TrainingJob, file: Path) -> ProcessPlan | None:

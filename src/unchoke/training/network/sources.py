@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from unchoke.core.clock import during
 from unchoke.core.errors import DataError
 from unchoke.core.mixing import Hashes, hash_ids
-from unchoke.photos.pixels.augment_batch import AugmentSpec, augment, plain, plan_batch, read_frames
+from unchoke.machine.backend import send
+from unchoke.photos.pixels.augment_batch import AugmentSpec, BatchPlan, augment, crop_inputs, plain, plan_batch, read_frames
 from unchoke.photos.pixels.canvas import Canvas
 from unchoke.photos.pixels.image import DecodeError, Pixels
 from unchoke.photos.pixels.pixel_cache import PixelCache
@@ -52,6 +53,43 @@ class InputSource(Protocol):
         ...
 
 
+Draws = NDArray[np.float32]
+"""What was drawn for the samples of a batch, a row of numbers for each."""
+
+
+@runtime_checkable
+class DrawnSource(InputSource, Protocol):
+    """A source whose inputs follow from rows and a few numbers alone: with both on a device, nothing is asked of the host."""
+
+    def draws(self, positions: Positions, epoch: int | None) -> Draws | None:
+        """What `prepare` draws for the samples; None where rows are shown as they are."""
+        ...
+
+    def shown(self, raw: torch.Tensor, draws: torch.Tensor | None) -> torch.Tensor:
+        """What `prepare` gives for rows that were read, and for what was drawn for them."""
+        ...
+
+
+@runtime_checkable
+class NumberedSource(DrawnSource, Protocol):
+    """A source whose rows are numbered, so that all of them can be read once and kept somewhere else."""
+
+    row_shape: tuple[int, ...]
+    row_dtype: torch.dtype
+
+    def row_numbers(self, positions: Positions, epoch: int | None) -> Positions:
+        """The row that each sample shows."""
+        ...
+
+    def read_rows(self, numbers: Positions, out: torch.Tensor) -> None:
+        """Put the rows with these numbers into `out`, on the CPU."""
+        ...
+
+    def shown_whole(self, rows: torch.Tensor, draws: torch.Tensor | None) -> torch.Tensor:
+        """What `shown` gives, from rows as `read_rows` has them."""
+        ...
+
+
 class Rows(Protocol):
     """Cached activations by position: what `FeatureStore` is. View 0 is the plain picture."""
 
@@ -74,6 +112,7 @@ class ActivationSource:
     def __init__(self, store: Rows, hashes: Hashes, seed: int) -> None:
         self._store, self._hashes, self._seed = store, hashes, seed
         self.sample_shape = store.row_shape if len(store.row_shape) > 1 else (1, *store.row_shape)
+        self.row_shape, self.row_dtype = store.row_shape, torch.float16
         self.sample_bytes = 2 * int(np.prod(store.row_shape, dtype=np.int64))
 
     def read(self, positions: Positions, epoch: int | None, *, pin: bool = False) -> torch.Tensor:
@@ -87,7 +126,23 @@ class ActivationSource:
         return rows
 
     def prepare(self, raw: torch.Tensor, positions: Positions, epoch: int | None) -> torch.Tensor:
+        return self.shown(raw, None)
+
+    def draws(self, positions: Positions, epoch: int | None) -> None:
+        return None
+
+    def shown(self, raw: torch.Tensor, draws: torch.Tensor | None) -> torch.Tensor:
         return raw.float().view(-1, *self.sample_shape)
+
+    def row_numbers(self, positions: Positions, epoch: int | None) -> Positions:
+        return positions * self._store.num_views + self._views(positions, epoch)
+
+    def read_rows(self, numbers: Positions, out: torch.Tensor) -> None:
+        with during("read"):
+            self._store.rows(*np.divmod(numbers, self._store.num_views), out=out.numpy())
+
+    def shown_whole(self, rows: torch.Tensor, draws: torch.Tensor | None) -> torch.Tensor:
+        return self.shown(rows, draws)
 
     def _views(self, positions: Positions, epoch: int | None) -> Positions | int:
         if epoch is None or self._store.num_views == 1:
@@ -137,6 +192,7 @@ class PixelSource:
         tiles, size_px, _, _ = canvas.input_shape
         self.sample_shape = (tiles, 3, size_px, size_px)
         self.sample_bytes = math.prod(canvas.raw_shape)
+        self.row_shape, self.row_dtype = canvas.raw_shape, torch.uint8
 
     def read(self, positions: Positions, epoch: int | None, *, pin: bool = False) -> torch.Tensor:
         shape = (len(positions), *self._canvas.row_shape, 3)
@@ -147,12 +203,31 @@ class PixelSource:
             return torch.from_numpy(self._canvas.inputs(rows))
 
     def prepare(self, raw: torch.Tensor, positions: Positions, epoch: int | None) -> torch.Tensor:
-        preprocess = self._canvas.preprocess
-        if epoch is None or self._plain(epoch):
+        draws = self.draws(positions, epoch)
+        return self.shown(raw, None if draws is None else send(torch.from_numpy(draws), raw.device))
+
+    def draws(self, positions: Positions, epoch: int | None) -> Draws | None:
+        if epoch is None or self._spec.is_none:
+            return None
+        return np.asarray(plan_batch(self._spec, self._hashes[positions], seed=self._seed, epoch=epoch).values)
+
+    def shown(self, raw: torch.Tensor, draws: torch.Tensor | None) -> torch.Tensor:
+        preprocess, spec = self._canvas.preprocess, self._spec
+        if draws is None:
             return plain(raw, mean=preprocess.mean, std=preprocess.std)
-        plan = plan_batch(self._spec, self._hashes[positions], seed=self._seed, epoch=epoch)
         pixels, frames = read_frames(raw) if self._canvas.long_px else (raw, None)
+        plan = BatchPlan(draws, turns=spec.rotation > 0, colours=spec.colours)
         return augment(pixels, plan, size_px=preprocess.size_px, mean=preprocess.mean, std=preprocess.std, frames=frames)
+
+    def row_numbers(self, positions: Positions, epoch: int | None) -> Positions:
+        return positions
+
+    def read_rows(self, numbers: Positions, out: torch.Tensor) -> None:
+        self._read_rows(numbers, out.numpy().reshape(len(numbers), *self._canvas.row_shape, 3))
+
+    def shown_whole(self, rows: torch.Tensor, draws: torch.Tensor | None) -> torch.Tensor:
+        evaluated = draws is None and self._canvas.long_px
+        return self.shown(crop_inputs(rows, self._canvas.preprocess.size_px) if evaluated else rows, draws)
 
     def _plain(self, epoch: int | None) -> bool:
         return epoch is None or self._spec.is_none

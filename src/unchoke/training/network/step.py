@@ -11,9 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from unchoke.core.clock import Clock
@@ -124,7 +122,7 @@ class Stepper:
             with self.clock.stage("prepare"):
                 x, extra, targets = self._part(fed, start, stop, kept)
             with self.clock.stage("forward"):
-                summed = self.objective.losses(self._outputs(x, extra).float(), targets).sum()
+                summed = self.summed_loss(x, extra, targets)
             with self.clock.stage("backward"):
                 torch.autograd.backward(self.scaler.scale(summed / num_global))
             losses.append(summed.detach())
@@ -140,10 +138,13 @@ class Stepper:
             positions = fed.positions[start:stop]
             return fed.part(start, stop), self._extra(positions), self.objective.target_rows(positions, epoch=fed.epoch)
         positions = fed.positions[start : stop + 1]
-        share = send(torch.from_numpy(kept[start:stop]), self.device)
         extra = self._extra(positions)
         targets = self.objective.target_rows(positions, soft=True, epoch=fed.epoch)
-        return _mixed(fed.part(start, stop + 1), share), None if extra is None else _mixed(extra, share), _mixed(targets, share)
+        return mix_part((fed.part(start, stop + 1), extra, targets), send(torch.from_numpy(kept[start:stop]), self.device))
+
+    def summed_loss(self, x: torch.Tensor, extra: torch.Tensor | None, targets: torch.Tensor) -> torch.Tensor:
+        """The losses of some samples, added up."""
+        return self.objective.losses(self._outputs(x, extra).float(), targets).sum()
 
     def _extra(self, positions: Positions) -> torch.Tensor | None:
         return None if self.inputs is None else self.inputs[send(torch.from_numpy(positions), self.device)]
@@ -152,22 +153,28 @@ class Stepper:
         with autocast(self.device, self.dtype):
             return self.run_network(x, extra)
 
-    def predict(self, fed: HostBatch, size: PartSize) -> NDArray[np.float32]:
-        """What is kept of the outputs for the fed samples, without gradients."""
+    def predict(self, fed: HostBatch, size: PartSize) -> torch.Tensor:
+        """What is kept of the outputs for the fed samples, without gradients. It stays on the device, which is not waited for."""
         found: list[torch.Tensor] = []
 
         def run(start: int, stop: int) -> None:
             with torch.inference_mode():
                 positions = fed.positions[start:stop]
                 outputs = self._outputs(fed.part(start, stop), self._extra(positions)).float()
-                found.append(self.objective.judged(outputs, positions).cpu())
+                found.append(self.objective.judged(outputs, positions))
 
         def forget() -> None:
             found.clear()
             empty_cache(self.device)
 
         in_parts(len(fed.positions), size, run, forget=forget, on_event=self.on_event)
-        return torch.cat(found).numpy()
+        return torch.cat(found)
+
+
+def mix_part(part: Part, share: torch.Tensor) -> Part:
+    """Inputs, extra columns and targets, each mixed with those of the next sample."""
+    x, extra, targets = part
+    return _mixed(x, share), None if extra is None else _mixed(extra, share), _mixed(targets, share)
 
 
 def _mixed(rows: torch.Tensor, share: torch.Tensor) -> torch.Tensor:

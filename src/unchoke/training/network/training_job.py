@@ -107,6 +107,8 @@ class TrainingJob:
     checkpoint_every_s: float = 60.0
     limit_bytes: int | None = None
     """What this process may take: enforced by the allocator of a card, watched on a CPU."""
+    planned_bytes: int = 0
+    """What steps and evaluation take of it, where that was planned."""
 
 
 def run_job(
@@ -122,7 +124,18 @@ def run_job(
     torch.set_num_threads(job.loop.threads)
     device, blueprint = torch.device(job.device), job.blueprint
     where = LoopContext(
-        device, job.folder, on_event, job.workers, job.pin, stop, job.checkpoint_every_s, ranks, blueprint.unit, profiler
+        device,
+        job.folder,
+        on_event,
+        job.workers,
+        job.pin,
+        stop,
+        job.checkpoint_every_s,
+        ranks,
+        blueprint.unit,
+        profiler,
+        job.limit_bytes,
+        job.planned_bytes,
     )
     with measured_peak(job, device, on_event, leads=ranks.leads) as watch:
         network, source, objective = blueprint.build(job.problem, job.loop, device)

@@ -272,4 +272,4 @@ def test_in_bf16_outputs_and_losses_are_still_float32():
     used = stepper(made, 3, dtype=torch.bfloat16)
     assert used.backward(fed(made), NUM_GLOBAL, seed=0).dtype == torch.float32
     assert {value.dtype for value in gradients(made).values()} == {torch.float32}
-    assert used.predict(fed(made, epoch=None), PartSize(3)).dtype == np.float32
+    assert used.predict(fed(made, epoch=None), PartSize(3)).dtype == torch.float32

@@ -1,0 +1,88 @@
+"""Rows that lie on the card show what the source they came from shows, bit for bit; the processor stands in for a card."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from small_training import CPU, small
+from unchoke.core.choices import Choice
+from unchoke.core.clock import Loading
+from unchoke.photos.pixels.augment_batch import SPECS
+from unchoke.photos.pixels.canvas import plan_canvas
+from unchoke.photos.pixels.pixel_cache import PictureFile, open_cache
+from unchoke.photos.pixels.resize import Preprocess
+from unchoke.photos.pixels.tile_grid import TilePlan
+from unchoke.training.network.card_rows import IN_MEMORY, ON_CARD, CardRows, fill_card, judge_place, rows_in_use
+from unchoke.training.network.feeding import feed
+from unchoke.training.network.sources import DrawnSource, NumberedSource, PixelSource
+
+PREPROCESS = Preprocess(32, 0.875, "center", "bicubic", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+NUM = 12
+IDS = [f"photo {number}" for number in range(NUM)]
+SIZES = [(76 - 5 * number, 40 + 2 * number) for number in range(NUM)]  # wide ones, then high ones
+
+
+def pixels(name: str, tiles: TilePlan = TilePlan()) -> PixelSource:  # noqa: B008 (frozen)
+    random = np.random.default_rng(0)
+    photos = [random.integers(0, 256, (height, width, 3), np.uint8) for width, height in SIZES]
+    canvas = plan_canvas(tiles, PREPROCESS, SIZES)
+    height, width = canvas.row_shape
+    cache = open_cache(
+        Choice("cache", "ram", "a test", {"capacity_rows": NUM}),
+        [PictureFile(name, 0, 0, name) for name in IDS],
+        folder=Path("unused"),
+        height=height,
+        width=width,
+        read=lambda position: canvas.draw(photos[position]),
+    )
+    return PixelSource(cache, canvas, IDS, seed=3, augment=SPECS[name])
+
+
+def on_card(source: NumberedSource, numbers: np.ndarray, *, workers: int = 0) -> CardRows:
+    return fill_card(source, numbers, CPU, workers=workers, pin=False, loading=Loading())
+
+
+def shown(source: DrawnSource, positions: np.ndarray, epoch: int | None) -> torch.Tensor:
+    (fed,) = feed(source, [positions], epoch=epoch, device=CPU, workers=0)
+    return fed.part(0, len(positions))
+
+
+@pytest.mark.parametrize("epoch", [None, 0, 4])
+@pytest.mark.parametrize("tiles", [TilePlan(), TilePlan(2, 1, 2)])
+@pytest.mark.parametrize("name", ["none", "light", "strong"])
+def test_pictures_on_the_card_are_shown_as_those_that_are_read(name: str, tiles: TilePlan, epoch: int | None) -> None:
+    source = pixels(name, tiles)
+    card = on_card(source, np.arange(NUM))
+    positions = np.array([7, 0, 11, 3, 3])
+    assert card.sample_shape == source.sample_shape
+    assert torch.equal(shown(card, positions, epoch), shown(source, positions, epoch))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_only_rows_in_use_are_held_and_every_epoch_shows_its_views(workers: int) -> None:
+    made = small(views=4)
+    numbers = rows_in_use(made.source, made.problem, epochs=2)
+    card = on_card(made.source, numbers, workers=workers)
+    train, val = made.problem.positions("train"), made.problem.positions("val")
+    assert len(card.rows) < 2 * len(train) + len(val) + len(made.problem.positions("test")) + 1
+    for positions, epoch in ((train, 0), (train[::-1], 1), (val, None)):
+        assert torch.equal(shown(card, positions, epoch), shown(made.source, positions, epoch))
+
+
+def test_a_batch_on_its_way_to_the_card_is_a_number_for_each_sample() -> None:
+    made = small()
+    card = on_card(made.source, rows_in_use(made.source, made.problem, epochs=1))
+    assert card.read(np.array([5, 2]), 0).shape == (2,)
+    assert card.sample_bytes == 8
+
+
+@pytest.mark.parametrize(("spare", "place"), [(2000, ON_CARD), (1999, IN_MEMORY), (0, IN_MEMORY)])
+def test_rows_take_at_most_half_of_what_training_leaves_free(spare: int, place: str) -> None:
+    choice = judge_place(10, 1000, spare_bytes=spare)
+    assert (choice.name, choice.value) == ("inputs", place)
+    assert choice.evidence == {"bytes": 1000, "spare_bytes": spare, "share": 0.5}
+    assert "10 rows take" in choice.reason

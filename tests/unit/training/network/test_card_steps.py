@@ -1,0 +1,203 @@
+"""Training on a card, with the processor in its place: rows are held, and a "recording" repeats the work call by call."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from small_training import NO_GPU_MEMORY, STEPS_PER_EPOCH, Small, after, distance, small
+from unchoke.core.errors import DataError, Interrupted
+from unchoke.core.events import Chosen, Event
+from unchoke.photos.pixels.tile_grid import TilePlan
+from unchoke.training.network import card_rows, card_steps, choose_step, finetune
+from unchoke.training.network.choose_step import EAGER, FILE, GRAPH
+from unchoke.training.network.loop_config import LoopResult
+
+KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "plain": ({}, {}),
+    "the whole network": ({"cut": "none", "num_train": 20}, {}),
+    "the head alone": ({"cut": "end", "tiles": TilePlan(2, 1, 2)}, {"body_lr": 0.0}),
+    "averaged": ({}, {"ema_decay": 0.9}),
+    "mixed": ({"num_inputs": 1}, {"mixup": 0.4, "label_smoothing": 0.1, "class_weights": "balanced"}),
+    "views": ({"views": 3}, {"clip": 0.0}),
+    "values": ({"kind": "values", "num_inputs": 2}, {"mixup": 0.3}),
+    "channels last": ({"name": "test_resnet"}, {"memory_format": "channels_last", "ema_decay": 0.9}),
+    "batch norm": ({"name": "test_efficientnet", "cut": "-2"}, {"batch_norm": "train", "ema_decay": 0.9}),
+    "bf16": ({}, {"dtype": "bfloat16"}),
+}
+
+
+class Card:
+    """What was asked of the card."""
+
+    def __init__(self) -> None:
+        self.recorded = self.repeated = 0
+        self.error: Exception | None = None
+
+    def record(self, work: Callable[[], None], device: torch.device) -> Callable[[], None]:
+        if self.error is not None:
+            raise self.error
+        self.recorded += 1
+        work()
+
+        def repeat() -> None:
+            self.repeated += 1
+            work()
+
+        return repeat
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch) -> Card:
+    found = Card()
+    monkeypatch.setattr(finetune, "has_own_memory", lambda device: True)
+    monkeypatch.setattr(card_steps, "can_record", lambda device: True)
+    monkeypatch.setattr(card_steps, "record_work", found.record)
+    monkeypatch.setattr(choose_step, "FEWEST_STEPS", 1)
+    monkeypatch.setattr(choose_step, "_LEAST_GAIN", 0.0)
+    return found
+
+
+@pytest.fixture(params=["on the card", "in memory"])
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "in memory":
+        monkeypatch.setattr(card_rows, "_SPARE_SHARE", 0.0)
+    return str(request.param)
+
+
+def told(made: Small, **changes: Any) -> tuple[LoopResult, dict[str, Any]]:
+    events: list[Event] = []
+    done = made.train(on_event=events.append, **changes)
+    return done, {event.choice.name: event.choice for event in events if isinstance(event, Chosen)}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_recorded_steps_end_where_others_end_but_for_rounding(kind: str, place: str, card: Card) -> None:
+    made, changes = KINDS[kind]
+    with pytest.MonkeyPatch.context() as plain:
+        plain.setattr(finetune, "has_own_memory", lambda device: False)
+        expected = small(**made).train(**changes)
+    done, choices = told(small(**made), **changes)
+    assert choices["step"].value == GRAPH, choices["step"].reason
+    assert choices["inputs"].value == ("card" if place == "on the card" else "memory")
+    for name, value in expected.state.items():
+        torch.testing.assert_close(done.state[name], value, rtol=1e-3, atol=3e-3 if kind == "bf16" else 1e-4, msg=name)
+    assert [row["train_loss"] for row in done.curve] == pytest.approx([row["train_loss"] for row in expected.curve], rel=1e-2)
+    assert [row["lr"] for row in done.curve] == [row["lr"] for row in expected.curve]
+    assert done.num_steps == expected.num_steps
+    assert card.recorded == 1
+
+
+def test_without_a_card_nothing_is_chosen_and_nothing_is_said() -> None:
+    _, choices = told(small())
+    assert choices == {}
+
+
+def test_a_training_stopped_anywhere_ends_the_same_and_computes_as_it_began(place: str, card: Card, tmp_path: Path) -> None:
+    changes = {"ema_decay": 0.9, "mixup": 0.3}
+    whole = small(views=2).train(**changes)
+    for steps in (1, 3, 6):  # within an epoch, before its odd batch, and over its end
+        with pytest.raises(Interrupted):
+            small(views=2).train(folder=tmp_path, stop=after(steps), **changes)
+    done, choices = told(small(views=2), folder=tmp_path, **changes)
+    assert done.resumed_step == 10
+    assert choices["step"].reason == f"as this run began, kept in {FILE}"
+    assert distance(done.state, whole.state) == 0
+    assert done.best_epoch == whole.best_epoch
+
+
+def test_what_a_run_began_with_stands(card: Card, tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        small().train(folder=tmp_path, stop=after(2))
+    kept = json.loads((tmp_path / FILE).read_text())
+    assert kept["step"] == GRAPH
+    (tmp_path / FILE).write_text(json.dumps({**kept, "step": EAGER}))
+    before = card.recorded
+    _, choices = told(small(), folder=tmp_path)
+    assert choices["step"].value == EAGER
+    assert card.recorded == before
+
+
+def test_rows_on_the_card_are_read_once(card: Card) -> None:
+    made = small()
+    made.train(epochs=4)
+    assert sum(map(len, made.store.asked)) == len(made.problem.sample_ids)
+
+
+def test_only_whole_batches_are_repeated(card: Card) -> None:
+    small().train(epochs=2)
+    assert card.repeated == 2 * 4 + 2 * (
+        STEPS_PER_EPOCH - 1
+    )  # two passes of the trial over the four of an epoch, then two epochs
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"sub_batch": 3}, "a batch runs in parts"),
+        ({"dtype": "float16"}, "a loss scale"),
+        ({"grad_ckpt": True}, "computed again"),
+    ],
+)
+def test_what_cannot_be_recorded_soundly_is_not_tried(changes: dict[str, Any], why: str, card: Card) -> None:
+    done, choices = told(small(cut="-2"), **changes)
+    assert choices["step"].value == EAGER
+    assert why in choices["step"].reason
+    assert card.recorded == 0
+    assert done.num_steps == 3 * STEPS_PER_EPOCH
+
+
+def test_few_steps_are_not_recorded(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose_step, "FEWEST_STEPS", 200)
+    _, choices = told(small())
+    assert choices["step"].value == EAGER
+    assert "12 steps of a whole batch left" in choices["step"].reason
+
+
+def test_a_network_that_drops_at_random_is_not_recorded_and_trains_as_ever(card: Card) -> None:
+    def dropping() -> Small:
+        made = small()
+        made.network.suffix = nn.Sequential(made.network.suffix, nn.Dropout(0.5))
+        return made
+
+    with pytest.MonkeyPatch.context() as plain:
+        plain.setattr(finetune, "has_own_memory", lambda device: False)
+        expected = dropping().train()
+    done, choices = told(dropping())
+    assert "draws at random" in choices["step"].reason
+    assert distance(done.state, expected.state) == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(NO_GPU_MEMORY, "ran out of memory"), (RuntimeError("operation not permitted when stream is capturing"), "not permitted")],
+)
+def test_a_recording_that_fails_is_told_and_training_goes_on_as_ever(error: Exception, said: str, card: Card) -> None:
+    with pytest.MonkeyPatch.context() as plain:
+        plain.setattr(finetune, "has_own_memory", lambda device: False)
+        expected = small().train(ema_decay=0.9)
+    card.error = error
+    done, choices = told(small(), ema_decay=0.9)
+    assert choices["step"].value == EAGER
+    assert said in choices["step"].reason
+    assert distance(done.state, expected.state) == 0
+
+
+def test_a_step_whose_memory_would_not_fit_twice_is_not_recorded(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(card_steps, "held_memory_bytes", lambda device: 600)
+    monkeypatch.setattr(card_steps, "device_room_bytes", lambda device: 1000)
+    monkeypatch.setattr(card_rows, "_SPARE_SHARE", 0.0)
+    _, choices = told(small())
+    assert choices["step"].value == EAGER
+    assert "keeps 600 B more" in choices["step"].reason
+
+
+def test_a_training_that_diverges_is_noticed(card: Card) -> None:
+    with pytest.raises(DataError, match="diverged"):
+        small().train(lr=1e20, body_lr=1e20, epochs=4)
