@@ -73,9 +73,10 @@ def _rate(probes: Sequence[ProbeResult], batch: int) -> float:
     return batch / measured.seconds_per_step if measured and measured.seconds_per_step else 0.0
 
 
-def render_outcome(plan: MemoryPlan, measured_bytes: int) -> str:
-    """After the run: planned against measured."""
-    off = (measured_bytes - plan.planned_bytes) / plan.planned_bytes if plan.planned_bytes else 0.0
+def render_outcome(plan: MemoryPlan, measured_bytes: int, *, beside_bytes: int = 0) -> str:
+    """After the run: planned against measured. `beside_bytes` were put on the card because the plan left them free."""
+    expected = plan.planned_bytes + beside_bytes
+    off = (measured_bytes - expected) / expected if expected else 0.0
     compared = "as planned" if abs(off) < 0.005 else f"{abs(off):.0%} {'more' if off > 0 else 'less'} than planned"
     if plan.counted and off <= 0:
         compared = "no more than that"
@@ -83,6 +84,7 @@ def render_outcome(plan: MemoryPlan, measured_bytes: int) -> str:
     kept = f"over the limit of {format_bytes(plan.limit_bytes)} by {format_bytes(over)}" if over > 0 else "within the limit"
     rows = [
         ("planned", _planned(plan)),
+        *([("beside it", f"{format_bytes(beside_bytes)}: rows on the card and a recorded step")] if beside_bytes else []),
         ("measured", f"{format_bytes(measured_bytes)}, {compared}, {kept}"),
     ]
     return "\n".join(["Memory", *_rows(rows)])

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -58,15 +59,17 @@ def _allocate(optimizer: torch.optim.AdamW) -> None:
             optimizer.state[parameter] = {"step": step, **moments}
 
 
-def set_lr(optimizer: torch.optim.AdamW, factor: float) -> None:
+def set_lr(optimizer: torch.optim.AdamW, factor: float, *, rounded: bool = False) -> None:
+    """The rates of a step. `rounded` to float32, which is what a device reads them as that reads them by itself."""
     for group in optimizer.param_groups:
-        group["lr"] = group["base_lr"] * factor
+        rate = group["base_lr"] * factor
+        group["lr"] = float(np.float32(rate)) if rounded else rate
 
 
 @torch.no_grad()
 def step_at(optimizer: torch.optim.AdamW, rates: Sequence[torch.Tensor]) -> None:
-    """What `optimizer.step()` does where it is fused, each group at its rate of `rates`, all of it on the device: it can be
-    recorded, and repeated with other rates.
+    """What `optimizer.step()` does where it is fused, to the bit, each group at its rate of `rates` (float32, on the device): it
+    can be recorded, and repeated with other rates.
     """
     groups = [(group, [one for one in group["params"] if one.grad is not None]) for group in optimizer.param_groups]
     state: Any = optimizer.state

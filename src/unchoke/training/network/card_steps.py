@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from unchoke.core.choices import Choice
@@ -113,9 +114,10 @@ class CardSteps:
         fed, mixing = self._whole(epoch, first, num)
         numbers = [epoch * self.batches.per_epoch + step for step in range(first, first + len(fed))]
         shares = [self.average.share(number) if self.average else 0.0 for number in numbers]
-        factors = [self.factor_at(number) for number in numbers]
+        bases = [group["base_lr"] for group in self.optimizer.param_groups]
+        rates = np.outer([self.factor_at(number) for number in numbers], bases)
         assert isinstance(self.source, DrawnSource)
-        return plan_table(self.source, fed, mixing, epoch=epoch, factors=factors, shares=shares)
+        return plan_table(self.source, fed, mixing, epoch=epoch, rates=rates, shares=shares)
 
     def _whole(self, epoch: int, first: int, num: int | None) -> tuple[list[Positions], list[MixShares | None]]:
         """The whole batches from step `first` on, as they are fed, and what mixup keeps of each."""

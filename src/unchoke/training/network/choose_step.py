@@ -21,13 +21,14 @@ from unchoke.core.units import format_count
 
 FILE = "step.json"
 GRAPH, EAGER = "graph", "eager"
-TRIED_STEPS = 8
+TRIED_STEPS = 4
 FEWEST_STEPS = 200
 """Fewer are not worth the second that recording and comparing takes."""
 _LEAST_GAIN = 1.1
-_TOLERANCE = 0.02
-"""How far apart weights may end, as a share of the way they moved: AdamW's first steps turn rounding into whole steps wherever a
-gradient is next to nothing."""
+_TOLERANCE = 0.05
+"""How far apart weights may end, as a share of the way they moved. Usually they end in the same bits; where the device adds up in
+another order, AdamW's first steps turn rounding into whole steps wherever a gradient is next to nothing.
+"""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from unchoke.core.fingerprint import digest, digest_bytes, hash_int
 from unchoke.core.mixing import hash_ids
 from unchoke.core.timeline import TRAINING, Timeline
 from unchoke.features.encoders import digest_state
-from unchoke.machine.backend import empty_cache, has_own_memory, is_tight, to_device, torch_dtype
+from unchoke.machine.backend import can_record, empty_cache, has_own_memory, held_memory_bytes, is_tight, to_device, torch_dtype
 from unchoke.training.checkpoints import Snapshots, State, TrainingProgress
 from unchoke.training.data import Positions, Problem
 from unchoke.training.network.adamw import WeightAverage, build_optimizer, load_optimizer, lr_factor, set_lr
@@ -127,6 +127,7 @@ class NetworkTraining:
         self.begun: Prefetch | None = None
         self.unread_losses: list[torch.Tensor] = []
         self.graph: StepGraph | None = None
+        self.beside_bytes = 0
 
     @property
     def global_step(self) -> int:
@@ -149,10 +150,13 @@ class NetworkTraining:
         """Where the device has memory of its own: put rows there that fit, and find out how a step is best computed."""
         if not has_own_memory(self.where.device):
             return
+        held_before = held_memory_bytes(self.where.device) or 0
         training_mode(self.network, self.config)
         self.source = place_rows(self.source, self.problem, self.config, self.where, self.clock, self.loading)
         self.graph = self._card_steps().choose(self.identity, epoch=self.standing.epoch, first=self.standing.step)
         self.network.zero_grad(set_to_none=True)
+        empty_cache(self.where.device)
+        self.beside_bytes = max(0, (held_memory_bytes(self.where.device) or 0) - held_before)
         self.started_s = time.monotonic()
 
     def _card_steps(self) -> CardSteps:
@@ -203,7 +207,7 @@ class NetworkTraining:
         if self.graph is not None and num_global == self.config.batch_size:
             with self.clock.stage("replay"):
                 self.graph.step(fed)
-            set_lr(self.optimizer, self._lr_factor(self.global_step))
+            self._set_lr(self.global_step)
         else:
             assert fed is not None
             told = self._compute(fed, num_global, kept, self.global_step, stopping=stopping)
@@ -228,7 +232,7 @@ class NetworkTraining:
             told = ranks.sum_gradients(self.network.parameters(), told)
             ranks.average(self.stepper.statistics)
         with self.clock.stage("optimizer"):
-            set_lr(self.optimizer, self._lr_factor(number))
+            self._set_lr(number)
             if self.config.clip:
                 self.scaler.unscale_(self.optimizer)
                 nn.utils.clip_grad_norm_(self.network.parameters(), self.config.clip)
@@ -354,6 +358,10 @@ class NetworkTraining:
         warmup_steps = round(self.config.warmup_epochs * self.batches.per_epoch)
         return lr_factor(step, num_steps=self.config.epochs * self.batches.per_epoch, warmup_steps=warmup_steps)
 
+    def _set_lr(self, step: int) -> None:
+        """Rates as a recorded step would read them, where steps may be recorded: both ways then end in the same bits."""
+        set_lr(self.optimizer, self._lr_factor(step), rounded=can_record(self.where.device))
+
     def _lr_now(self) -> float:
         return float(max(group["lr"] for group in self.optimizer.param_groups))
 
@@ -413,6 +421,7 @@ class NetworkTraining:
             sub_batch=self.stepper.size.value,
             eval_batch=self.eval_size.value,
             halvings=self.stepper.size.halvings + self.eval_size.halvings,
+            beside_bytes=self.beside_bytes,
             timeline=Timeline.of(self.clock, self.loading, epochs=self.epoch_seconds, first_s=self.first_s),
         )
 
@@ -442,9 +451,15 @@ class NetworkTraining:
         size = self.stepper.size.value * num // self.config.batch_size
         self.stepper = replace(self.stepper, size=PartSize(max(1, size)), on_event=ignore)
 
+        recorded = self.graph if num == self.config.batch_size else None
+        if recorded is not None:
+            recorded.load(self._card_steps().table(0, 0, 1))
+
         def run() -> int:
             self.standing = TrainingProgress()
-            self._step(fed, len(batch), kept)
+            if recorded is not None:
+                recorded.rewind()
+            self._step(fed if recorded is None or recorded.is_fed else None, len(batch), kept)
             self.unread_losses.clear()
             return len(batch)
 

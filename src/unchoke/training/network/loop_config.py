@@ -115,6 +115,8 @@ class LoopResult:
     replay: StepReplay | None = None
     """What the training's ceiling is measured with, until it is."""
     ceiling: Ceiling | None = None
+    beside_bytes: int = 0
+    """What rows on a card and a recorded step took there beside what steps and evaluation take."""
 
     @property
     def val(self) -> dict[str, float]:

@@ -147,7 +147,7 @@ class NetworkTrainer(Generic[P]):
             history=done.curve,
             sweep=[row],
             save=lambda path, extra: part.save(path, extra=extra),
-            about={"training": about, **remember_memory(self._session, planned, job)},
+            about={"training": about, **remember_memory(self._session, planned, job, beside_bytes=done.beside_bytes)},
         )
 
 

@@ -99,15 +99,18 @@ def _tell(session: Session, plan: MemoryPlan, *, why: str) -> None:
     session.on_event(Note(render_parts(plan)))
 
 
-def remember_memory(session: Session, planned: ProcessPlan | None, job: TrainingJob) -> dict[str, Any]:
-    """For the record: planned against measured. What was measured is one process's peak, on its device where it has memory."""
+def remember_memory(session: Session, planned: ProcessPlan | None, job: TrainingJob, *, beside_bytes: int = 0) -> dict[str, Any]:
+    """For the record: planned against measured. What was measured is one process's peak, on its device where it has memory.
+
+    `beside_bytes` of what the plan left free were taken on purpose, by rows on the card and a recorded step.
+    """
     measured = kept_peak(job.folder)
     kept: dict[str, Any] = {"planned_bytes": None, "measured_bytes": measured, "device": job.device}
     if planned is None:
         return {"memory": kept}
     if measured is not None:
-        session.on_event(Note(render_outcome(planned.plan, measured)))
-    return {"memory": {**kept, "planned_bytes": planned.plan.planned_bytes, "plan": planned.plan.to_dict()}}
+        session.on_event(Note(render_outcome(planned.plan, measured, beside_bytes=beside_bytes)))
+    return {"memory": {**kept, "planned_bytes": planned.plan.planned_bytes + beside_bytes, "plan": planned.plan.to_dict()}}
 
 
 def _limit(session: Session, job: TrainingJob) -> MemoryLimit | None:

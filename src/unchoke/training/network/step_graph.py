@@ -32,7 +32,7 @@ Record = Callable[[Callable[[], None]], Callable[[], None]]
 @dataclass(frozen=True, eq=False)
 class StepTable:
     """A row for each step. Numbers: the samples, then where their rows lie on the card (0 where they are fed). Values: what was
-    drawn for each sample, what mixup keeps of it, what the rates are multiplied by, and what the average takes of the weights.
+    drawn for each sample, what mixup keeps of it, the rate of each group, and what the average takes of the weights.
     """
 
     numbers: NDArray[np.int64]
@@ -45,13 +45,13 @@ def plan_table(
     mixing: Sequence[MixShares | None],
     *,
     epoch: int,
-    factors: Sequence[float],
+    rates: NDArray[np.float64],
     shares: Sequence[float],
 ) -> StepTable:
     """The table of some steps of an epoch, all of one size; what is drawn is drawn for all of them at once."""
     positions = np.concatenate(fed)
     places = source.places(positions, epoch) if isinstance(source, CardRows) else np.zeros_like(positions)
-    columns = [*_drawn(source.draws(positions, epoch), len(fed)), *_kept(mixing), np.stack([factors, shares], axis=1)]
+    columns = [*_drawn(source.draws(positions, epoch), len(fed)), *_kept(mixing), rates, np.array(shares)[:, None]]
     numbers = np.concatenate([found.reshape(len(fed), -1) for found in (positions, places)], axis=1)
     return StepTable(numbers, np.concatenate(columns, axis=1).astype(np.float32))
 
@@ -89,7 +89,6 @@ class StepGraph:
         device = stepper.device
         self._cursor = torch.zeros(1, dtype=torch.int64, device=device)
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=device)
-        self._rates = send(torch.tensor([group["base_lr"] for group in optimizer.param_groups]), device)
         self._numbers = self._values = self._raw = torch.empty(0)
         self._replay: Callable[[], None] = self.work
 
@@ -104,6 +103,10 @@ class StepGraph:
             self._numbers, self._values = self._room_for(table.numbers), self._room_for(table.values)
         for kept, part in ((self._numbers, table.numbers), (self._values, table.values)):
             kept[: len(part)].copy_(send(torch.from_numpy(part), kept.device))
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Take the table's first step next."""
         self._cursor.zero_()
 
     def _room_for(self, part: NDArray[Any]) -> torch.Tensor:
@@ -143,21 +146,22 @@ class StepGraph:
         numbers, values = (table.index_select(0, self._cursor)[0] for table in (self._numbers, self._values))
         self._cursor.add_(1)
         positions, places = numbers.view(2, -1).unbind()
-        split = len(values) - 2 - (num if self._mixes else 0)
-        draws = values[:split].view(len(positions), -1) if split else None
+        num_kept, num_rates = num if self._mixes else 0, len(self._optimizer.param_groups)
+        drawn, kept, rates, share = values.split([len(values) - num_kept - num_rates - 1, num_kept, num_rates, 1])
+        draws = drawn.view(len(positions), -1) if len(drawn) else None
         x = self._source.shown(self._raw if self.is_fed else places, draws)
         extra = None if stepper.inputs is None else stepper.inputs[positions]
         part = x, extra, stepper.objective.targets_at(positions, soft=self._mixes)
         stepper.network.zero_grad(set_to_none=True)
-        summed = stepper.summed_loss(*(mix_part(part, values[split:-2]) if self._mixes else part))
+        summed = stepper.summed_loss(*(mix_part(part, kept) if self._mixes else part))
         torch.autograd.backward(summed / num)
-        self._move(*values[-2:].unbind())
+        self._move(rates, share[0])
         self._loss_sum.add_(summed.detach())
 
-    def _move(self, factor: torch.Tensor, share: torch.Tensor) -> None:
+    def _move(self, rates: torch.Tensor, share: torch.Tensor) -> None:
         """Clip the gradients, move the weights, and have the average follow."""
         if self._clip:
             nn.utils.clip_grad_norm_(self._stepper.network.parameters(), self._clip)
-        step_at(self._optimizer, (self._rates * factor).unbind())
+        step_at(self._optimizer, rates.unbind())
         if self._average is not None:
             self._average.follow(share)

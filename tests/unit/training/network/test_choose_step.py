@@ -78,8 +78,8 @@ def test_a_recording_that_fails_leaves_everything_as_it_was() -> None:
     ("trial", "value", "said"),
     [
         (StepTrial(0.03, 0.01, apart=0.001, noise=0.0), GRAPH, "graph 3,200 samples/s"),
-        (StepTrial(0.03, 0.01, apart=0.021, noise=0.0), EAGER, "2.1% of their way apart"),
-        (StepTrial(0.03, 0.01, apart=0.05, noise=0.03), GRAPH, "agree to 5.00%"),
+        (StepTrial(0.03, 0.01, apart=0.051, noise=0.0), EAGER, "5.1% of their way apart"),
+        (StepTrial(0.03, 0.01, apart=0.08, noise=0.05), GRAPH, "agree to 8.00%"),
         (StepTrial(0.03, 0.01, apart=float("nan"), noise=0.0), EAGER, "apart"),
         (StepTrial(0.0105, 0.01, apart=0.0, noise=0.0), EAGER, "gains too little"),
     ],
