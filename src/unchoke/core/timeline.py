@@ -16,20 +16,8 @@ from unchoke.core.stages import StageRow
 
 EXTRACTION = ("load", "collate", "encode", "write")
 """The stages of a job that runs the frozen part."""
-TRAINING = (
-    "wait",
-    "copy",
-    "prepare",
-    "forward",
-    "backward",
-    "exchange",
-    "optimizer",
-    "replay",
-    "device",
-    "evaluate",
-    "checkpoint",
-)
-"""The stages of the thread that trains; a step is `replay` where it was recorded and is repeated as a whole."""
+TRAINING = ("wait", "copy", "prepare", "forward", "backward", "exchange", "optimizer", "device", "evaluate", "checkpoint")
+"""The stages of the thread that trains."""
 LOADING = ("list", "stat", "open", "read", "verify", "decode", "transform", "collate", "write", "hand over")
 """The stages of whoever reads for it."""
 

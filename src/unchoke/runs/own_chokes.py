@@ -16,7 +16,7 @@ from unchoke.core.units import format_count, format_seconds
 from unchoke.runs.ceiling_chokes import below_ceiling
 from unchoke.runs.run_facts import MAKING, RunFacts, loading_s, slowest
 
-_COMPUTE = ("forward", "backward", "optimizer")
+_COMPUTE = ("forward", "backward", "optimizer", "replay", "device")
 _LOOP_SHARE = 0.1
 _CHECKPOINT_SHARE = 0.02
 _CHECKPOINT_EVERY_S = 60

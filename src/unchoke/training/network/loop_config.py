@@ -128,7 +128,7 @@ class LoopResult:
         """The few sums a reader asks for first. Preparing data is part of the steps."""
         spent = self.timeline.seconds
         return {
-            "step": spent("copy", "prepare", "forward", "backward", "exchange", "optimizer", "replay"),
+            "step": spent("copy", "prepare", "forward", "backward", "exchange", "optimizer", "replay", "device"),
             "evaluate": spent("evaluate"),
             "checkpoint": spent("checkpoint"),
             "waiting for data": spent("wait"),

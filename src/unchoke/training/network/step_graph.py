@@ -51,7 +51,12 @@ def plan_table(
     """The table of some steps of an epoch, all of one size; what is drawn is drawn for all of them at once."""
     positions = np.concatenate(fed)
     places = source.places(positions, epoch) if isinstance(source, CardRows) else np.zeros_like(positions)
-    columns = [*_drawn(source.draws(positions, epoch), len(fed)), *_kept(mixing), rates, np.array(shares)[:, None]]
+    columns: list[NDArray[Any]] = [
+        *_drawn(source.draws(positions, epoch), len(fed)),
+        *_kept(mixing),
+        rates,
+        np.array(shares)[:, None],
+    ]
     numbers = np.concatenate([found.reshape(len(fed), -1) for found in (positions, places)], axis=1)
     return StepTable(numbers, np.concatenate(columns, axis=1).astype(np.float32))
 
@@ -147,7 +152,8 @@ class StepGraph:
         self._cursor.add_(1)
         positions, places = numbers.view(2, -1).unbind()
         num_kept, num_rates = num if self._mixes else 0, len(self._optimizer.param_groups)
-        drawn, kept, rates, share = values.split([len(values) - num_kept - num_rates - 1, num_kept, num_rates, 1])
+        lengths = [len(values) - num_kept - num_rates - 1, num_kept, num_rates, 1]
+        drawn, kept, rates, share = torch.split_with_sizes(values, lengths)
         draws = drawn.view(len(positions), -1) if len(drawn) else None
         x = self._source.shown(self._raw if self.is_fed else places, draws)
         extra = None if stepper.inputs is None else stepper.inputs[positions]
