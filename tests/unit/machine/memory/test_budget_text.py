@@ -50,3 +50,9 @@ def test_what_was_counted_is_called_the_most_it_can_take(plan: MemoryPlan) -> No
     assert "planned      at most 2.6 GB, counted" in render_plan(counted)
     assert "no more than that, within the limit" in render_outcome(counted, counted.planned_bytes // 2)
     assert "10% more than planned" in render_outcome(counted, int(counted.planned_bytes * 1.1))
+
+
+def test_what_was_put_on_the_card_beside_the_plan_is_told(plan: MemoryPlan) -> None:
+    text = render_outcome(plan, plan.planned_bytes + 2 * GB, beside_bytes=2 * GB)
+    assert "2.0 GB: rows on the card and a recorded step" in text
+    assert "as planned" in text

@@ -12,7 +12,7 @@ from torch import nn
 from small_training import small
 from unchoke.features.cut import layer_numbers
 from unchoke.training.checkpoints import save_tensors
-from unchoke.training.network.adamw import WeightAverage, build_optimizer, load_optimizer, lr_factor, set_lr
+from unchoke.training.network.adamw import WeightAverage, build_optimizer, load_optimizer, lr_factor, set_lr, step_at
 from unchoke.training.network.tiled_network import TiledNetwork
 
 RATES = {"lr": 1e-2, "body_lr": 1e-3, "weight_decay": 0.05, "layer_decay": 0.5}
@@ -221,3 +221,36 @@ def test_the_rate_depends_on_the_step_alone_not_on_the_steps_before():
     forward = [lr_factor(step, num_steps=30, warmup_steps=5) for step in range(30)]
     backward = [lr_factor(step, num_steps=30, warmup_steps=5) for step in reversed(range(30))]
     assert forward == backward[::-1]
+
+
+@pytest.mark.parametrize("name", ["test_vit", "test_efficientnet"])
+def test_steps_at_rates_that_are_tensors_end_in_the_same_bits(name):
+    one, other = network(name), network(name)
+    plain, recorded = build_optimizer(one, **RATES), build_optimizer(other, **RATES)
+    for step in range(4):
+        for module in (one, other):
+            fill_gradients(module, seed=step)
+            next(iter(module.parameters())).grad = None  # a parameter that took no part keeps still
+        set_lr(plain, 0.37 / (step + 1), rounded=True)
+        plain.step()
+        rates = torch.tensor([group["base_lr"] * (0.37 / (step + 1)) for group in recorded.param_groups])
+        step_at(recorded, rates.unbind())
+    for (name, value), found in zip(one.state_dict().items(), other.state_dict().values(), strict=True):
+        assert torch.equal(value, found), name
+    for value, found in zip(plain.state.values(), recorded.state.values(), strict=True):
+        assert all(torch.equal(value[kind], found[kind]) for kind in ("step", "exp_avg", "exp_avg_sq"))
+
+
+def test_an_average_follows_a_share_that_is_a_tensor():
+    one, other = network(), network()
+    plain, recorded = WeightAverage(one, 0.9), WeightAverage(other, 0.9)
+    for step in range(12):
+        for module in (one, other):
+            fill_gradients(module, seed=step)
+            with torch.no_grad():
+                for parameter in module.parameters():
+                    parameter.add_(parameter.grad)
+        plain.update(step)
+        recorded.follow(torch.tensor(recorded.share(step)))
+    for value, found in zip(plain.values, recorded.values, strict=True):
+        torch.testing.assert_close(found, value)

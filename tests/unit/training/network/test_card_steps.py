@@ -201,3 +201,15 @@ def test_a_step_whose_memory_would_not_fit_twice_is_not_recorded(card: Card, mon
 def test_a_training_that_diverges_is_noticed(card: Card) -> None:
     with pytest.raises(DataError, match="diverged"):
         small().train(lr=1e20, body_lr=1e20, epochs=4)
+
+
+@pytest.mark.usefixtures("place")
+def test_the_ceiling_of_a_training_is_that_of_its_recorded_steps(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unchoke.machine.measure_rate.LEAST_S", 0.0)
+    made = small()
+    done = made.train(mixup=0.2)
+    assert done.replay is not None
+    before = card.repeated
+    assert done.replay.measure() is not None
+    assert card.repeated > before
+    assert distance(made.network.state_dict(), done.state) == 0
