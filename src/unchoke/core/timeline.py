@@ -14,7 +14,7 @@ from typing import Any
 from unchoke.core.clock import Clock, Loading, StageTally, sum_tallies
 from unchoke.core.stages import StageRow
 
-EXTRACTION = ("load", "collate", "encode", "write")
+EXTRACTION = ("load", "collate", "decode", "encode", "write")
 """The stages of a job that runs the frozen part."""
 TRAINING = ("wait", "copy", "prepare", "forward", "backward", "exchange", "optimizer", "device", "evaluate", "checkpoint")
 """The stages of the thread that trains."""
@@ -98,7 +98,12 @@ class JobTimes:
 
 def job_clocks(clock: Clock, loading: Loading) -> dict[str, Any]:
     """What a job notes in its record: seconds and calls of its own stages, and of what its readers did."""
-    return {"clocks": _noted(clock.tally()), "loading": _noted(loading.tally())}
+    return noted_clocks(clock.tally(), loading.tally())
+
+
+def noted_clocks(stages: StageTally, loading: StageTally) -> dict[str, Any]:
+    """The same of what was counted elsewhere."""
+    return {"clocks": _noted(stages), "loading": _noted(loading)}
 
 
 def _noted(tally: StageTally) -> dict[str, list[float | int]]:

@@ -114,14 +114,24 @@ class TorchEngine:
         self._model = model.to(memory_format=torch.channels_last) if channels_last else model  # type: ignore[call-overload]
 
     def encode(self, inputs: NDArray[Any]) -> Features:
-        return in_padded_batches(inputs, self.batch, self._run)
+        return in_padded_batches(inputs, self.batch, lambda batch: self.launch(batch).cpu().numpy())
 
-    def _run(self, batch: NDArray[Any]) -> Features:
+    def launch(self, batch: NDArray[Any] | torch.Tensor) -> torch.Tensor:
+        """Features of at most one batch, float32, left on the device: an accelerator may still be computing them."""
         dtype = _DTYPES[self.precision]
-        lower = dtype is not torch.float32
-        with self._lock, torch.inference_mode(), torch.autocast(self.device.type, dtype=dtype, enabled=lower):
-            found: Features = self._model(torch.from_numpy(batch).to(self.device)).float().cpu().numpy()
-        return found
+        inputs = torch.from_numpy(batch) if isinstance(batch, np.ndarray) else batch
+        with (
+            self._lock,
+            torch.inference_mode(),
+            torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not torch.float32),
+        ):
+            padded = (
+                torch.cat([inputs, inputs.new_zeros((self.batch - len(inputs), *inputs.shape[1:]))])
+                if len(inputs) < self.batch
+                else inputs
+            )
+            found: torch.Tensor = self._model(padded.to(self.device)).float()
+        return found[: len(inputs)]
 
     def describe(self) -> dict[str, Any]:
         return {

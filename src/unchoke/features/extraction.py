@@ -7,8 +7,10 @@ cache is more than a vector for each item, it is said beforehand what it costs, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import pickle
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +22,20 @@ from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError, MachineError, list_some
 from unchoke.core.timeline import JobTimes
 from unchoke.core.units import format_bytes, format_count
+from unchoke.features.card_decoder import CardDecoder
 from unchoke.features.encoders import Encoder
 from unchoke.features.engines import FrozenEngine, TorchEngine
 from unchoke.features.extraction_ceiling import measure_extraction
 from unchoke.features.extractor import Extractor, PictureReader, Read, run_job, set_up
 from unchoke.features.feature_store import FeatureStore, Placement, open_stored
 from unchoke.features.prepare_engine import FrozenEncoder, Picture, prepare_encoder
-from unchoke.features.recipe import FeatureRecipe, PictureRecipe
-from unchoke.jobs.job_engines import InProcessEngine, ProcessEngine
+from unchoke.features.reader_source import CardProgram, CardReader, PictureReaders, PixelProgram
+from unchoke.features.recipe import CARD, FeatureRecipe, PictureRecipe
+from unchoke.features.stream import Found, ItemSource, StreamExtractor, ThreadSource
+from unchoke.jobs.job_engines import InProcessEngine, JobEngine, ProcessEngine, StreamEngine
 from unchoke.jobs.job_plan import Job
 from unchoke.jobs.queue import JobQueue, QueueState
+from unchoke.jobs.readers import worth_processes
 from unchoke.jobs.records import DoneRecord, JobResult
 from unchoke.jobs.run_jobs import run_jobs
 from unchoke.machine.backend import empty_cache, is_cpu, torch_device
@@ -45,11 +51,20 @@ _MARGIN_BYTES = 2**30
 
 
 @dataclass(frozen=True)
+class PhotoFiles:
+    """What another process needs to read photos and to run them: the recipe, the file of weights if one was named, the paths."""
+
+    recipe: PictureRecipe
+    weights: Path | None
+    paths: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class InputSet:
     """What is extracted: items by id with what their pixels depend on, how each is read, and how it becomes features.
 
     An item that failed before is tried again where `may_pass` says so of its reason; more than a share of `max_failures` that
-    fail stop the run. Where `worker_args` are given (what `set_up` needs before the engine's own), other processes may help.
+    fail stop the run. Where the items are `photos`, other processes may read them, and compute them, too.
     """
 
     recipe: FeatureRecipe
@@ -57,8 +72,7 @@ class InputSet:
     read: Read
     may_pass: Callable[[str], bool]
     max_failures: float | None = None
-    worker_args: tuple[Any, ...] | None = None
-    tunable: bool = False
+    photos: PhotoFiles | None = None
 
 
 @dataclass(frozen=True)
@@ -115,8 +129,7 @@ def picture_inputs(session: Session, recipe: PictureRecipe, pictures: Sequence[P
         PictureReader(recipe, paths),
         may_pass,
         max_failures=settings.max_failures,
-        worker_args=(recipe, Path(settings.weights) if settings.weights else None, paths),
-        tunable=True,
+        photos=PhotoFiles(recipe, Path(settings.weights) if settings.weights else None, paths),
     )
 
 
@@ -217,21 +230,30 @@ def run_extraction(
     *,
     done: Sequence[DoneRecord] = (),
 ) -> None:
-    """Run `jobs`: in worker processes where plain torch runs on the CPU, in threads of this process otherwise.
+    """Run `jobs`: as one stream for a device, in worker processes where plain torch runs on the CPU, in threads otherwise.
 
     `done` are the records of jobs finished earlier; they count in the progress, and what failed in them as failed.
     """
-    recipe, streams = inputs.recipe, engine.name == "openvino"
-    slots = engine.slots if streams else 2  # elsewhere two: one is loaded and written while the other is computed
-    read_threads = _read_threads(session, inputs, streams=streams)
-    body: Callable[[Job], JobResult] = Extractor(engine, recipe, inputs.read, queue.folder, read_threads)
-    runner: InProcessEngine | ProcessEngine = InProcessEngine(slots=slots)
-    readers, workers = slots * max(1, read_threads), session.policy.workers
+    recipe, photos, streams = inputs.recipe, inputs.photos, engine.name == "openvino"
+    read_threads, workers = _read_threads(session, inputs, streams=streams), session.policy.workers
+    body: Callable[[Job], JobResult]
+    runner: JobEngine
     setup: Callable[..., None] | None = None
     setup_args: tuple[Any, ...] = ()
-    if inputs.worker_args and isinstance(engine, TorchEngine) and is_cpu(engine.device) and len(jobs) > workers > 1:
+    if isinstance(engine, TorchEngine) and not is_cpu(engine.device):
+        body, readers = _stream(session, queue, jobs, inputs, engine, read_threads)
+        runner, slots = StreamEngine(), 1
+    elif photos is not None and not streams and len(jobs) > workers > 1:
+        assert isinstance(engine, TorchEngine)
         body, runner, readers, slots = run_job, ProcessEngine(workers), workers, workers
-        setup, setup_args = set_up, (*inputs.worker_args, queue.folder, engine.batch, engine.channels_last)
+        setup, setup_args = (
+            set_up,
+            (photos.recipe, photos.weights, photos.paths, queue.folder, engine.batch, engine.channels_last),
+        )
+    else:
+        slots = engine.slots if streams else 2  # elsewhere two: one is loaded and written while the other is computed
+        body, runner = Extractor(engine, recipe, inputs.read, queue.folder, read_threads), InProcessEngine(slots=slots)
+        readers = slots * max(1, read_threads)
     times, watch = JobTimes(), _failure_watch(inputs, done)
 
     def heed(_job: Job, result: JobResult) -> None:
@@ -264,6 +286,28 @@ def run_extraction(
     session.timelines["extract"] = times.timeline(readers=readers, slots=slots)
 
 
+def _stream(
+    session: Session, queue: JobQueue, jobs: Sequence[Job], inputs: InputSet, engine: TorchEngine, threads: int
+) -> tuple[StreamExtractor, int]:
+    """Jobs as one stream for a device, and how many read for it: processes where there are cores for them, else threads."""
+    photos, workers = inputs.photos, session.policy.workers
+    decoder = None
+    if photos is not None and photos.recipe.decode_scale == CARD:
+        decoder = CardDecoder(photos.recipe.encoder.preprocess, engine.device)
+    num_items = sum(len(job.items) for job in jobs)
+    source: Callable[[], ItemSource]
+    if photos is not None and worth_processes(num_items, workers=workers):
+        program = CardProgram() if decoder else PixelProgram(pickle.dumps(photos.recipe))
+        shape = () if decoder else (photos.recipe.num_inputs, *photos.recipe.picture_shape)
+        source = partial(PictureReaders, program, photos.paths, processes=workers, input_shape=shape)
+        reason = "reading and decoding outgrow one interpreter: processes that share memory with it do both"
+        session.chose(Choice("readers", workers, reason, {"processes": workers}))
+        return StreamExtractor(engine, inputs.recipe, source, queue.folder, decoder), workers
+    read: Callable[[str, str], Found] = CardReader(photos.paths) if photos is not None and decoder else inputs.read
+    source = partial(ThreadSource, read, threads=threads)
+    return StreamExtractor(engine, inputs.recipe, source, queue.folder, decoder), max(1, threads)
+
+
 def _failure_watch(inputs: InputSet, done: Sequence[DoneRecord]) -> Callable[[JobResult], None]:
     """Stop the run once more items have failed than may: something is wrong with the data, not with a file or two."""
     ids, share = {item_id for item_id, _ in inputs.items}, inputs.max_failures
@@ -283,7 +327,7 @@ def _failure_watch(inputs: InputSet, done: Sequence[DoneRecord]) -> Callable[[Jo
 
 def _read_threads(session: Session, inputs: InputSet, *, streams: bool) -> int:
     """Streams on every core read their own items; a device wants threads that read ahead of it; tuning may know better."""
-    tuned = session.tuned.choice("decode_threads") if inputs.tunable and session.settings.workers is None else None
+    tuned = session.tuned.choice("decode_threads") if inputs.photos is not None and session.settings.workers is None else None
     if tuned is not None:
         session.chose(tuned)
         return int(tuned.value)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -23,12 +23,13 @@ from unchoke.core.errors import MachineError, UsageError
 from unchoke.core.fingerprint import hash_int
 from unchoke.core.settings import Settings
 from unchoke.features.agree import ASKED_FOR_INT8, USUAL, Candidate, choose_engine
+from unchoke.features.choose_decoder import choose_decoder
 from unchoke.features.cut import NONE, Cut, cut_network, frozen_part
 from unchoke.features.encoders import Encoder, load_encoder
 from unchoke.features.engine_openvino import OPENVINO_BATCH, OpenVinoEngine
 from unchoke.features.engines import FrozenEngine, FrozenNetwork, TorchEngine
 from unchoke.features.extractor import PictureReader, Read
-from unchoke.features.recipe import TWICE, PictureRecipe
+from unchoke.features.recipe import CARD, TWICE, PictureRecipe
 from unchoke.machine.backend import keep_freed_memory, torch_device
 from unchoke.photos.pixels.tile_grid import TilePlan, plan_tiles
 from unchoke.runs.session import Session
@@ -75,11 +76,17 @@ class EngineTuning:
 
 
 def prepare_engine(
-    session: Session, network: FrozenNetwork, sample: InputSampler, *, rules: EngineRules, shown: str
+    session: Session,
+    network: FrozenNetwork,
+    sample: InputSampler,
+    *,
+    rules: EngineRules,
+    shown: str,
+    try_decoder: Callable[[FrozenEngine], Choice | None] = lambda _: None,
 ) -> tuple[FrozenEngine, EngineTuning]:
     """The first of the machine's engines that agrees with float32 torch on `sample`; one chosen before stands.
 
-    `shown` says in words what the sample consists of.
+    `shown` says in words what the sample consists of. `try_decoder` says whether the device may decode files for the engine.
     """
     settings = session.settings
     refuse_unknown_precision(settings, rules)
@@ -96,6 +103,10 @@ def prepare_engine(
     even_slower = rules.even_slower or bool(settings.engine or settings.precision)
     engine, choice = choose_engine(build(_PLAIN), candidates, sample(_COMPARED), shown=shown, even_slower=even_slower)
     _refuse_unmet_wish(settings, choice)
+    decoder = try_decoder(engine)
+    if decoder is not None:
+        session.chose(decoder)
+        tuning = replace(tuning, decode_scale=CARD) if decoder.value == CARD else tuning
     how = {"how": tuning.given()} if rules.tunable else {}
     file = session.workspace.engines / rules.file
     atomic.write_json(file, {**_load_choices(file), _key(session, network): {**choice.to_dict(), **how}})
@@ -277,7 +288,11 @@ def prepare_encoder(session: Session, pictures: Sequence[Picture]) -> FrozenEnco
     part = frozen_part(encoder, cut)
     sample = picture_sample(part, pictures, tiles)
     shown = "pictures" if tiles.is_whole else "pictures' tiles"
-    return FrozenEncoder(encoder, cut, tiles, *prepare_engine(session, part, sample, rules=OF_PICTURES, shown=shown))
+    paths = {picture.sample_id: picture.path for picture in pictures}
+    recipe = PictureRecipe(encoder.spec, "torch", "f32", settings.views, tiles=tiles)
+    decoder = partial(choose_decoder, paths, recipe, readers=max(1, session.policy.workers))
+    prepared = prepare_engine(session, part, sample, rules=OF_PICTURES, shown=shown, try_decoder=decoder)
+    return FrozenEncoder(encoder, cut, tiles, *prepared)
 
 
 def picture_sample(part: Encoder, pictures: Sequence[Picture], tiles: TilePlan) -> InputSampler:

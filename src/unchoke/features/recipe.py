@@ -20,8 +20,8 @@ from unchoke.photos.pixels.tile_grid import RECIPE as VIEW_RECIPE
 from unchoke.photos.pixels.tile_grid import TilePlan
 
 DECODING = "libjpeg-turbo or Pillow, upright RGB, halved while it covers twice the input, antialiased uint8 resize; version 1"
-TWICE, FULL = "2", "full"
-"""How small a JPEG may be decoded: while it still covers so many times the side needed, or not at all."""
+TWICE, FULL, CARD = "2", "full", "card"
+"""How small a JPEG may be decoded: while it still covers so many times the side needed, or not at all; on a card never."""
 _WHOLE = TilePlan()
 TILING = "tiles resized whole; views of a photo keep its proportions within 3:4 and 4:3, then are tiled; version 1"
 TURNING = "turned and mirrored; version 1"
@@ -135,7 +135,12 @@ class PictureRecipe(FeatureRecipe):
     @property
     def cover(self) -> float | None:
         """How many times the side needed a picture must keep when it is decoded smaller; None where it never is."""
-        return None if self.decode_scale == FULL else float(self.decode_scale)
+        return None if self.decode_scale in (FULL, CARD) else float(self.decode_scale)
+
+    @property
+    def picture_shape(self) -> tuple[int, int, int]:
+        """One input of the network: height, width, RGB."""
+        return self.encoder.preprocess.size_px, self.encoder.preprocess.size_px, 3
 
     @property
     def encoder_name(self) -> str:

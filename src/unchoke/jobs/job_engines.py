@@ -11,7 +11,7 @@ import queue
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from unchoke.jobs.attempts import Outcome, attempt
 from unchoke.jobs.pool import WorkerPool
@@ -176,3 +176,44 @@ class ProcessEngine:
                 yield pool.next_outcome()
         finally:
             pool.close()
+
+
+@runtime_checkable
+class StreamBody(Protocol):
+    """A body that also takes tasks as a stream, so that work goes on from one into the next without a pause."""
+
+    def stream(self, tasks: Iterator[Any]) -> Generator[Outcome[Any, Any], None, None]:
+        """Outcomes as they come. A task is taken from `tasks` when there is room for it, in the thread that reads the outcomes."""
+        ...
+
+
+class StreamEngine:
+    """Runs a body that takes tasks as a stream; whatever threads or processes it reads with are its own."""
+
+    def __init__(self) -> None:
+        self._stopped = False
+
+    def map_unordered(
+        self,
+        body: Callable[[T], R],
+        tasks: Iterable[T],
+        *,
+        setup: Callable[..., None] | None = None,
+        setup_args: tuple[Any, ...] = (),
+    ) -> Generator[Outcome[T, R], None, None]:
+        self._stopped = False
+        if setup is not None:
+            setup(*setup_args)
+        assert isinstance(body, StreamBody)
+        return body.stream(self._until_stopped(iter(tasks)))
+
+    def stop(self, *, now: bool = False) -> None:
+        self._stopped = True
+
+    def _until_stopped(self, tasks: Iterator[T]) -> Iterator[T]:
+        while not self._stopped:
+            try:
+                task = next(tasks)
+            except StopIteration:
+                return
+            yield task

@@ -1,4 +1,4 @@
-"""Spawned worker processes, each with its own pipe, replaced when they die. The driver's side; `attempts.py` is the other end.
+"""Worker processes, each with its own pipe, replaced when they die. The driver's side; `attempts.py` is the other end.
 
 A standard process pool is broken for good once a worker is killed, and keeps threads and locks of its own. Here a worker that
 vanishes costs one outcome, and the next task starts another. Not safe to share between threads.
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
 from types import ModuleType
 from typing import Any, Generic, TypeVar
@@ -38,14 +38,18 @@ _LEAVE_WITHIN_S = 5.0
 
 @dataclass(eq=False)
 class _Worker(Generic[T]):
-    process: SpawnProcess
+    process: BaseProcess
     connection: Connection[Any, Any]
     ready: bool = False
     task: T | None = None
 
 
 class WorkerPool(Generic[T, R]):
-    """Up to `size` workers, started as tasks come. `give` while `has_room`, then take `next_outcome`."""
+    """Up to `size` workers, started as tasks come. `give` while `has_room`, then take `next_outcome`.
+
+    They are spawned; or, with `start_method` "forkserver", forked from a process that has imported already what they need
+    (`readers.py` says what), which takes hundredths of a second each.
+    """
 
     def __init__(
         self,
@@ -55,7 +59,9 @@ class WorkerPool(Generic[T, R]):
         setup: Callable[..., None] | None,
         setup_args: tuple[Any, ...],
         import_main: bool = False,
+        start_method: str = "spawn",
     ) -> None:
+        self._context = multiprocessing.get_context(start_method)
         self._parcel = pickle.dumps((body, setup, setup_args))
         self._import_main = import_main or b"__main__" in self._parcel
         self._size = size
@@ -95,13 +101,19 @@ class WorkerPool(Generic[T, R]):
 
     def next_outcome(self) -> Outcome[T, R]:
         """Wait for one task to end, one way or the other."""
-        while not self._answers:
-            readable = wait(list(self._busy), timeout=_LOOK_EVERY_S)
+        while (found := self.poll(_LOOK_EVERY_S)) is None:
+            pass
+        return found
+
+    def poll(self, timeout_s: float) -> Outcome[T, R] | None:
+        """The same, but None where no task ended within that time."""
+        if not self._answers:
+            readable = wait(list(self._busy), timeout=timeout_s)
             for key in readable:
                 self._receive(self._busy[key])
             if not readable:
                 self._look_for_the_dead()
-        return self._answers.popleft()
+        return self._answers.popleft() if self._answers else None
 
     def close(self) -> None:
         """End every worker: idle ones leave by themselves, busy ones are killed."""
@@ -117,8 +129,9 @@ class WorkerPool(Generic[T, R]):
         self._at_exit.cancel()
 
     def _start(self) -> _Worker[T]:
-        context = multiprocessing.get_context("spawn")
-        tied = threading.current_thread() is threading.main_thread()
+        context: Any = self._context
+        spawned = context.get_start_method() == "spawn"
+        tied = spawned and threading.current_thread() is threading.main_thread()  # else another process or thread is its parent
         with _descriptors_explained(self._size):
             ours, theirs = context.Pipe(duplex=True)
             try:

@@ -21,6 +21,7 @@ from unchoke.machine.policy import UNMEASURED, Policy
 
 if TYPE_CHECKING:
     import torch
+    from numpy.typing import NDArray
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4
 _LARGEST_ON_HEAP_BYTES = 1 << 30
@@ -304,6 +305,29 @@ def to_device(tensor: torch.Tensor, device: torch.device, *, non_blocking: bool 
 def send(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     """A small tensor on `device`. An ordinary copy to CUDA waits until the card has finished everything it was given before."""
     return to_device(tensor.pin_memory() if device.type == "cuda" else tensor, device, non_blocking=True)
+
+
+def fetch_later(tensor: torch.Tensor) -> Callable[[], NDArray[Any]]:
+    """Begin to copy a tensor from its device; what is returned waits for the copy, and for nothing the device is given after it."""
+    import torch
+
+    if tensor.device.type != "cuda":
+        return lambda: tensor.cpu().numpy()
+    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    host.copy_(tensor, non_blocking=True)
+    copied = torch.Event(device=tensor.device)
+    copied.record()
+
+    def fetch() -> NDArray[Any]:
+        copied.synchronize()
+        return host.numpy()
+
+    return fetch
+
+
+def decodes_jpegs(device: torch.device) -> bool:
+    """Whether such a device has a decoder for JPEG of its own."""
+    return device.type == "cuda"
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> contextlib.AbstractContextManager[Any]:

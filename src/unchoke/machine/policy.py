@@ -305,7 +305,8 @@ def _engine(facts: MachineFacts, device: str, dtype: str, wanted: dict[str, Any]
         kept = tuple(f"{name}:{SHORT[dtype]}" for name in _engine_names(facts, device, dtype))
         return Choice("engine", kept, f"those that compute in {dtype}, as given on the command line")
     names = _engine_names(facts, device, dtype)
-    precisions = dict.fromkeys([SHORT[dtype], "f32"])
+    halves = ["f16"] if device.startswith("cuda") and dtype == "bfloat16" else []  # of the same speed, with finer steps
+    precisions = dict.fromkeys([*halves, SHORT[dtype], "f32"])
     candidates = tuple(f"{name}:{precision}" for name in names for precision in precisions)
     if names[0] == "openvino":
         reason = "OpenVINO runs the frozen part fastest on this kind of CPU; int8 must be earned per model, so it is not tried"
@@ -351,7 +352,7 @@ def _encode_batch(card: Accelerator | None, device: str, engines: tuple[str, ...
     if device == "mps":
         return Choice("encode_batch", 32, f"{format_bytes(card.memory_bytes)} shared with everything else", evidence)
     return Choice(
-        "encode_batch", 64, f"{format_bytes(card.memory_bytes)} hold it easily, and launches cost less per picture", evidence
+        "encode_batch", 128, f"{format_bytes(card.memory_bytes)} hold it easily, and launches cost less per picture", evidence
     )
 
 

@@ -137,6 +137,26 @@ def _decode_turbo(data: bytes, cover_px: int | None) -> Pixels | None:
     return _turn_upright(pixels, orientation(data))
 
 
+def jpeg_shape(data: bytes) -> tuple[int, int] | None:
+    """Rows and columns of a JPEG that libjpeg-turbo decodes to the end without complaint, in colours every decoder agrees on.
+
+    It is decoded as small as can be: all its bytes are read, few pixels are made. None for anything else.
+    """
+    import simplejpeg
+
+    if not is_jpeg(data):
+        return None
+    try:
+        height, width, colorspace, _ = simplejpeg.decode_jpeg_header(data)
+        refuse_bombs(width, height)
+        if colorspace not in ("YCbCr", "Gray", "GRAY"):
+            return None
+        simplejpeg.decode_jpeg(data, "RGB", min_height=-(-height // 8), min_width=-(-width // 8))
+    except ValueError:
+        return None
+    return height, width
+
+
 def shrink_factor(short_side_px: int, cover_px: int | None) -> int:
     """By how much a JPEG of that short side is decoded smaller: 1, 2, 4 or 8."""
     if cover_px is None:

@@ -1,0 +1,177 @@
+"""Reader processes: files are read and decoded on every core, into memory that both sides see; no pixel is ever pickled.
+
+In: a `program` (a picklable callable: a task and a piece of memory in, a small answer out) and tasks, each submitted with room for
+what it will write. Out: chunks as they are done, in any order; a chunk's memory is the taker's until it is released. A reader
+that dies costs its task, which then comes back with the error. One thread drives the pool, so that readers never wait for
+whoever computes with what they read. What is read is the program's business.
+"""
+
+from __future__ import annotations
+
+import mmap
+import multiprocessing
+import os
+import queue
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from unchoke.jobs.attempts import Outcome
+from unchoke.jobs.pool import WorkerPool, main_script_hidden
+
+T = TypeVar("T")
+R = TypeVar("R")
+Program = Callable[[T, memoryview], R]
+_AHEAD = 3
+"""Tasks in flight for each reader: one being read, one waiting, one read already."""
+_FEWEST_CORES = 4
+_LOOK_EVERY_S = 0.05
+
+
+def preload_readers(modules: Sequence[str]) -> None:
+    """Begin to import what readers will need, in a process they are forked from later; returns at once.
+
+    Only the first call of a process counts. Where processes cannot be forked, nothing happens: each reader imports for itself.
+    """
+    if start_method() != "forkserver":
+        return
+    from multiprocessing import forkserver
+
+    multiprocessing.set_forkserver_preload(list(modules))
+    with main_script_hidden():
+        forkserver.ensure_running()
+
+
+def start_method() -> str:
+    """How readers are started: forked from a clean process that only imports, on Linux; spawned elsewhere."""
+    return "forkserver" if sys.platform == "linux" else "spawn"
+
+
+def worth_processes(num_items: int, *, workers: int, least: int = 1000) -> bool:
+    """Whether processes read faster than threads: with few cores, or few items, starting them costs more than they gain."""
+    return workers >= _FEWEST_CORES and num_items >= least
+
+
+class SharedBlock:
+    """Memory that this process and its readers both see. Pages nobody writes to take nothing."""
+
+    def __init__(self, num_bytes: int) -> None:
+        if hasattr(os, "memfd_create"):  # not bounded by the size of /dev/shm, which containers keep small
+            self._fd = os.memfd_create("unchoke-readers")
+            self.path = f"/proc/{os.getpid()}/fd/{self._fd}"
+            self._file: Path | None = None
+        else:
+            self._fd, self.path = tempfile.mkstemp(prefix="unchoke-readers-")
+            self._file = Path(self.path)
+        os.ftruncate(self._fd, num_bytes)
+        self._map = mmap.mmap(self._fd, num_bytes)
+        self.view = memoryview(self._map)
+
+    def close(self) -> None:
+        """Give the memory back, as far as nobody looks at it any more."""
+        os.close(self._fd)
+        if self._file is not None:
+            self._file.unlink(missing_ok=True)
+
+
+@dataclass
+class ReadChunk(Generic[T, R]):
+    """A task that was read: what the program answered, or why there is no answer; and the memory it wrote to."""
+
+    task: T
+    value: R | None
+    error: BaseException | None
+    memory: memoryview
+    release: Callable[[], None] = field(repr=False)
+
+
+class Readers(Generic[T, R]):
+    """`submit` tasks while there is room, `take` chunks as they are done; `close` ends the processes."""
+
+    def __init__(self, program: Program[T, R], *, processes: int, region_bytes: int) -> None:
+        self.processes = max(1, processes)
+        num_regions = _AHEAD * self.processes
+        self._region_bytes = region_bytes
+        self._block = SharedBlock(num_regions * region_bytes)
+        self._free = list(range(num_regions))
+        self._todo: queue.SimpleQueue[tuple[T, int] | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[tuple[T, int, Outcome[Any, R]] | BaseException] = queue.SimpleQueue()
+        self._parcel = (program, self._block.path, region_bytes)
+        self._closing = False
+        self._thread: threading.Thread | None = None
+        self.in_flight = 0
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another task may be submitted now."""
+        return bool(self._free)
+
+    def submit(self, task: T) -> None:
+        """Have `task` read."""
+        self._todo.put((task, self._free.pop()))
+        self.in_flight += 1
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._drive, name="unchoke-readers", daemon=True)
+            self._thread.start()
+
+    def take(self) -> ReadChunk[T, R]:
+        """The next chunk that is done; waits for it."""
+        found = self._done.get()
+        if isinstance(found, BaseException):
+            raise found
+        task, region, outcome = found
+        self.in_flight -= 1
+        start = region * self._region_bytes
+        memory = self._block.view[start : start + self._region_bytes]
+        return ReadChunk(task, outcome.value, outcome.error, memory, lambda: self._free.append(region))
+
+    def close(self) -> None:
+        """End the readers, whatever they are doing."""
+        self._closing = True
+        self._todo.put(None)
+        if self._thread is not None:
+            self._thread.join()
+        self._block.close()
+
+    def _drive(self) -> None:
+        """Hand out tasks and collect what came of them, until closed. Runs in a thread of its own, which owns the pool."""
+        pool: WorkerPool[tuple[Any, int], R] = WorkerPool(
+            read_task, size=self.processes, setup=set_up_reader, setup_args=self._parcel, start_method=start_method()
+        )
+        try:
+            while not self._closing:
+                while pool.has_room and (not pool.has_answers or not self._todo.empty()):
+                    task = self._todo.get()
+                    if task is None:
+                        return
+                    pool.give(task)
+                outcome = pool.poll(_LOOK_EVERY_S)
+                if outcome is not None:
+                    self._done.put((*outcome.task, outcome))
+        except BaseException as error:  # the taker must not wait for ever: it gets whatever this was, and raises it
+            self._done.put(error)
+        finally:
+            pool.close()
+
+
+_reader: tuple[Program[Any, Any], memoryview, int] | None = None
+
+
+def set_up_reader(program: Program[Any, Any], path: str, region_bytes: int) -> None:
+    """What a reader process does first: look at the shared memory."""
+    global _reader
+    with open(path, "r+b") as file:  # noqa: PTH123 (a path below /proc)
+        _reader = program, memoryview(mmap.mmap(file.fileno(), 0)), region_bytes
+
+
+def read_task(task: tuple[Any, int]) -> Any:
+    """Run the program on one task, in a reader process."""
+    if _reader is None:
+        raise RuntimeError("set_up_reader did not run in this process")
+    program, memory, region_bytes = _reader
+    start = task[1] * region_bytes
+    return program(task[0], memory[start : start + region_bytes])
