@@ -69,7 +69,7 @@ def extract(
         if job is not None:
             _refuse_unplanned(session.workspace, job)
         with loading_ahead(session):
-            prepared = prepare(session)
+            prepared = prepare(session, decode=job is not None or dry_run)
             wait_for_libraries(session)
             from unchoke.commands.pipeline import extract_all, extract_some
 
@@ -100,13 +100,18 @@ def _once_or_each_fold(session: Session, once: Callable[[Session], FitResult]) -
 
 
 def _fit_once(session: Session) -> FitResult:
-    prepared = prepare(session)
+    prepared = prepare(session, decode=not decodes_later(session))
     return _go_on(session, prepared, gate(session, prepared), command="fit")
 
 
 def _train_once(session: Session) -> FitResult:
-    prepared = prepare(session)
+    prepared = prepare(session, decode=not decodes_later(session))
     return _go_on(session, prepared, prepared.findings, command="train")
+
+
+def decodes_later(session: Session) -> bool:
+    """Whether every file is decoded right after it was checked: by extraction, which then says what `check` would have said."""
+    return session.settings.cut != "none"
 
 
 def _go_on(session: Session, prepared: Inspection, findings: list[Finding], *, command: str) -> FitResult:

@@ -16,7 +16,7 @@ import numpy as np
 from unchoke.commands.finished import remember_run
 from unchoke.commands.results import ExtractResult, FitResult, Rehearsal
 from unchoke.core.errors import DataError, UsageError, list_some
-from unchoke.core.findings import Finding
+from unchoke.core.findings import Finding, rank
 from unchoke.core.head_start import HeadStart
 from unchoke.core.settings import Settings
 from unchoke.features.cut import NONE
@@ -24,7 +24,7 @@ from unchoke.features.extraction import extract_features, picture_inputs, plan_f
 from unchoke.features.prepare_engine import Picture, prepare_encoder
 from unchoke.jobs.job_plan import Job
 from unchoke.jobs.queue import JobQueue
-from unchoke.photos.check_samples import Inspection, set_aside
+from unchoke.photos.check_samples import Inspection, refuse_errors, set_aside, settle
 from unchoke.photos.manifest import save_manifest
 from unchoke.photos.resources import estimate_need
 from unchoke.runs.session import Session
@@ -37,7 +37,7 @@ from unchoke.training.run_training import Trainer, run_training
 
 def go_on(session: Session, prepared: Inspection, findings: list[Finding], *, command: str) -> FitResult:
     """Everything after the gate."""
-    material, trainer = prepare_training(session, prepared, findings, command=command)
+    material, trainer, prepared = prepare_training(session, prepared, findings, command=command)
     planned_bytes = _need(session, len(prepared.samples)).memory_bytes
     record, already_done = run_training(session, material, trainer, planned_bytes=planned_bytes)
     if not any(row.stage == "extract" for row in material.quarantined):  # those may be read the next time
@@ -47,17 +47,23 @@ def go_on(session: Session, prepared: Inspection, findings: list[Finding], *, co
 
 def prepare_training(
     session: Session, prepared: Inspection, findings: list[Finding], *, command: str
-) -> tuple[RunMaterial, Trainer]:
-    """Make sure that everything training reads is there; what the run is made from, and what will train it."""
+) -> tuple[RunMaterial, Trainer, Inspection]:
+    """Make sure that everything training reads is there; what the run is made from, what will train it, and the samples as they
+    are known once all were decoded.
+    """
     save_manifest(prepared.samples, session.workspace.manifest_file)
     pictures = sound_pictures(prepared)
     with _heads_warmed_meanwhile(session):
         inputs = prepare_inputs(session, pictures)
-    quarantined = set_aside(session, prepared, inputs.failed)
     kept = prepared.sound.to_numpy().copy()
     kept[np.flatnonzero(kept)] = inputs.present
+    prepared, later = settle(session, prepared, inputs.failed)
+    if command == "fit":
+        refuse_errors(session, later)
+    findings = rank(findings + later)
+    quarantined = set_aside(session, prepared, inputs.failed)
     learnable = build_problem(prepared.samples, prepared.facts["content"], kept)
-    return RunMaterial(learnable, inputs.encoder, findings, quarantined, command), inputs.trainer(learnable)
+    return RunMaterial(learnable, inputs.encoder, findings, quarantined, command), inputs.trainer(learnable), prepared
 
 
 def _heads_warmed_meanwhile(session: Session) -> AbstractContextManager[Any]:
@@ -75,13 +81,15 @@ def sound_pictures(prepared: Inspection) -> list[Picture]:
         raise DataError(
             "none of the images can be read", why="every file failed", try_="unchoke check DATA says what is wrong with each"
         )
-    return [Picture(*row) for row in zip(frame["sample_id"].tolist(), frame["path"].tolist(), contents, strict=True)]
+    decoded = prepared.facts["decoded"][prepared.sound].tolist()
+    return [Picture(*row) for row in zip(frame["sample_id"].tolist(), frame["path"].tolist(), contents, decoded, strict=True)]
 
 
 def extract_all(session: Session, prepared: Inspection) -> ExtractResult:
     """Everything that is not cached yet."""
     save_manifest(prepared.samples, session.workspace.manifest_file)
     extracted = extract_features(session, sound_pictures(prepared))
+    prepared, _ = settle(session, prepared, extracted.failed)
     set_aside(session, prepared, extracted.failed)
     return ExtractResult(
         num_images=extracted.num_items_run,

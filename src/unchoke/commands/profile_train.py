@@ -71,7 +71,7 @@ def profile_train(
     with open_session({"data": data, **options}, out=out, on_event=on_event, remembering=False) as session:
         plan = plan_profile(session, "train", stops=True)
         prepared = prepare(session)
-        _, trainer = prepare_training(session, prepared, prepared.findings, command="train")
+        _, trainer, _ = prepare_training(session, prepared, prepared.findings, command="train")
         with profiling(session, plan) as profiler, session.stage("train", trainer.detail):
             _train_a_little(session, trainer, profiler)
         if not profiler.traces:

@@ -8,7 +8,7 @@ cache is more than a vector for each item, it is said beforehand what it costs, 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,18 +29,19 @@ from unchoke.features.extraction_ceiling import measure_extraction
 from unchoke.features.extractor import Extractor, PictureReader, Read, run_job, set_up
 from unchoke.features.feature_store import FeatureStore, Placement, open_stored
 from unchoke.features.prepare_engine import FrozenEncoder, Picture, prepare_encoder
-from unchoke.features.reader_source import CardProgram, CardReader, PictureReaders, PixelProgram
+from unchoke.features.reader_source import FOR_CARD, FOR_PIXELS, CardProgram, CardReader, PictureReaders, PixelProgram
 from unchoke.features.recipe import CARD, FeatureRecipe, PictureRecipe
 from unchoke.features.stream import Found, ItemSource, StreamExtractor, ThreadSource
 from unchoke.jobs.job_engines import InProcessEngine, JobEngine, ProcessEngine, StreamEngine
 from unchoke.jobs.job_plan import Job
 from unchoke.jobs.queue import JobQueue, QueueState
-from unchoke.jobs.readers import worth_processes
+from unchoke.jobs.readers import preload_readers, worth_processes
 from unchoke.jobs.records import DoneRecord, JobResult
 from unchoke.jobs.run_jobs import run_jobs
-from unchoke.machine.backend import empty_cache, is_cpu, torch_device
+from unchoke.machine.backend import decodes_jpegs, empty_cache, is_cpu, torch_device
 from unchoke.machine.memory.memory_watch import return_unused_memory
 from unchoke.photos.pixels.image import may_pass
+from unchoke.photos.pixels.tile_grid import plan_tiles
 from unchoke.photos.resources import measure_room
 from unchoke.runs.session import Session
 
@@ -73,6 +74,8 @@ class InputSet:
     may_pass: Callable[[str], bool]
     max_failures: float | None = None
     photos: PhotoFiles | None = None
+    judged_later: bool = False
+    """Whether files that do not decode are no surprise yet: whoever asked judges how many may be."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,7 @@ class PictureExtraction(Extraction):
 
 def extract_features(session: Session, pictures: Sequence[Picture]) -> PictureExtraction:
     """Run whatever is not yet cached of `pictures` and open the store for them."""
+    _begin_readers(session, len(pictures))
     with session.stage("engine", session.settings.encoder):
         frozen = prepare_encoder(session, pictures)
     session.remember_settings()
@@ -117,6 +121,14 @@ def extract_features(session: Session, pictures: Sequence[Picture]) -> PictureEx
     extraction = extract(session, inputs, frozen.engine)
     leave_device(frozen)
     return PictureExtraction(**{**vars(extraction), "engine": frozen.describe()}, encoder=frozen.encoder)
+
+
+def _begin_readers(session: Session, num_pictures: int) -> None:
+    """Have readers for a device ready by the time its engine is chosen."""
+    device = torch_device(session.policy)
+    if not is_cpu(device) and worth_processes(num_pictures, workers=session.policy.workers):
+        plain = not session.settings.views and plan_tiles(streams=session.settings.streams, tiles=session.settings.tiles).is_whole
+        preload_readers(FOR_CARD if plain and decodes_jpegs(device) else FOR_PIXELS)
 
 
 def picture_inputs(session: Session, recipe: PictureRecipe, pictures: Sequence[Picture]) -> InputSet:
@@ -129,6 +141,7 @@ def picture_inputs(session: Session, recipe: PictureRecipe, pictures: Sequence[P
         PictureReader(recipe, paths),
         may_pass,
         max_failures=settings.max_failures,
+        judged_later=not all(picture.decoded for picture in pictures),
         photos=PhotoFiles(recipe, Path(settings.weights) if settings.weights else None, paths),
     )
 
@@ -311,10 +324,14 @@ def _stream(
 def _failure_watch(inputs: InputSet, done: Sequence[DoneRecord]) -> Callable[[JobResult], None]:
     """Stop the run once more items have failed than may: something is wrong with the data, not with a file or two."""
     ids, share = {item_id for item_id, _ in inputs.items}, inputs.max_failures
-    failed = [f"{item_id} ({reason})" for record in done for item_id, reason in record.failed_items if item_id in ids]
+    failed: list[str] = []
+
+    def count(items: Iterable[tuple[str, str]]) -> None:
+        counted = ((id_, reason) for id_, reason in items if id_ in ids and (inputs.may_pass(reason) or not inputs.judged_later))
+        failed.extend(f"{item_id} ({reason})" for item_id, reason in counted)
 
     def watch(result: JobResult) -> None:
-        failed.extend(f"{item_id} ({reason})" for item_id, reason in result.failed_items)
+        count(result.failed_items)
         if share is not None and len(failed) > share * len(ids):
             raise DataError(
                 f"{len(failed)} of {len(ids)} {inputs.recipe.items} could not be read: {list_some(failed, limit=3)}",
@@ -322,6 +339,8 @@ def _failure_watch(inputs: InputSet, done: Sequence[DoneRecord]) -> Callable[[Jo
                 try_="mend the files, or allow more with --max-failures 0.2",
             )
 
+    for record in done:
+        count(record.failed_items)
     return watch
 
 

@@ -240,6 +240,8 @@ class Picture:
     sample_id: str
     path: str
     content: str
+    decoded: bool = True
+    """Whether its file was decoded before, and found to be sound."""
 
 
 @dataclass(frozen=True)

@@ -170,7 +170,7 @@ class _Held:
 
 @dataclass(eq=False)
 class StreamExtractor:
-    """`stream(jobs)` gives an outcome for each; `folder` is where the queue's outputs lie. `decoder` is the card's, if it has one."""
+    """`stream(jobs)` gives an outcome for each. `folder` is where the queue's outputs lie; `decoder` is the card's, if any."""
 
     engine: TorchEngine
     recipe: FeatureRecipe

@@ -183,7 +183,7 @@ class StreamBody(Protocol):
     """A body that also takes tasks as a stream, so that work goes on from one into the next without a pause."""
 
     def stream(self, tasks: Iterator[Any]) -> Generator[Outcome[Any, Any], None, None]:
-        """Outcomes as they come. A task is taken from `tasks` when there is room for it, in the thread that reads the outcomes."""
+        """Outcomes as they come. A task is taken when there is room for it, in the thread that reads the outcomes."""
         ...
 
 

@@ -1,9 +1,9 @@
 """Reader processes: files are read and decoded on every core, into memory that both sides see; no pixel is ever pickled.
 
-In: a `program` (a picklable callable: a task and a piece of memory in, a small answer out) and tasks, each submitted with room for
-what it will write. Out: chunks as they are done, in any order; a chunk's memory is the taker's until it is released. A reader
-that dies costs its task, which then comes back with the error. One thread drives the pool, so that readers never wait for
-whoever computes with what they read. What is read is the program's business.
+In: a `program` (a picklable callable: a task and a piece of memory in, a small answer out) and tasks. Out: chunks as they are
+done, in any order; a chunk's memory is the taker's until it is released. A reader that dies costs its task, which then comes back
+with the error. One thread drives the pool, so that readers never wait for whoever computes with what they read. What is read is
+the program's business.
 """
 
 from __future__ import annotations

@@ -308,7 +308,7 @@ def send(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def fetch_later(tensor: torch.Tensor) -> Callable[[], NDArray[Any]]:
-    """Begin to copy a tensor from its device; what is returned waits for the copy, and for nothing the device is given after it."""
+    """Begin to copy a tensor from its device. What is returned waits for the copy, not for what the device is given later."""
     import torch
 
     if tensor.device.type != "cuda":

@@ -7,8 +7,8 @@ never writes there. Errors close the gate, warnings do not.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -26,7 +26,7 @@ from unchoke.core.workspace import out_option
 from unchoke.jobs.records import QuarantineRow, save_quarantine
 from unchoke.machine.detect import usable_cores
 from unchoke.machine.memory.memory_watch import return_unused_memory
-from unchoke.photos.inspect_samples import inspect_file, inspect_samples
+from unchoke.photos.inspect_samples import inspect_file, inspect_samples, settle_facts
 from unchoke.photos.manifest import load_manifest
 from unchoke.photos.preflight import FATAL_PROBLEMS, diagnose_files, parse_expect
 from unchoke.photos.resources import diagnose_room, estimate_need, measure_room
@@ -52,6 +52,8 @@ class Inspection:
     samples: Samples
     facts: pd.DataFrame
     findings: list[Finding]
+    of_files: list[Finding] = field(default_factory=list)
+    """Those of them that the files' facts led to."""
 
     @property
     def errors(self) -> list[Finding]:
@@ -135,10 +137,11 @@ def check(
         )
 
 
-def prepare(session: Session, *, on_samples: Callable[[Samples], None] | None = None) -> Inspection:
+def prepare(session: Session, *, decode: bool = True, on_samples: Callable[[Samples], None] | None = None) -> Inspection:
     """Everything of `check` but the worker: scan, look into files, split, diagnose.
 
-    `on_samples` hears which samples there are before their files are read, and may begin something of its own.
+    `on_samples` hears which samples there are before their files are read, and may begin something of its own. Without `decode`
+    only bytes and headers are looked at, by those who decode every file anyway right after: they `settle` it.
     """
     import pandas  # noqa: F401  (loading it is not part of a stage)
     import pyarrow.parquet  # noqa: F401
@@ -153,7 +156,9 @@ def prepare(session: Session, *, on_samples: Callable[[Samples], None] | None = 
         on_samples(scan.samples)
     with session.stage("check", format_count(len(scan.samples), "file")):
         threads = settings.workers if settings.workers is not None else usable_cores()
-        facts = inspect_samples(scan.samples, session.workspace, threads=threads, on_event=session.on_event, loading=loading)
+        facts = inspect_samples(
+            scan.samples, session.workspace, threads=threads, on_event=session.on_event, loading=loading, decode=decode
+        )
         samples, choices = assign_splits(
             scan.samples,
             val_share=settings.val_share,
@@ -164,8 +169,8 @@ def prepare(session: Session, *, on_samples: Callable[[Samples], None] | None = 
             previous=load_manifest(session.workspace.manifest_file),
             content=facts["content"].tolist(),
         )
-        expect = parse_expect(settings.expect) if settings.expect and settings.expect != ANYTHING else None
-        findings = scan.findings + diagnose_files(samples, facts, expect=expect, failure_rate=settings.max_failures)
+        of_files = _diagnose(session, samples, facts)
+        findings = scan.findings + of_files
         default_encoder = settings.encoder == Settings().encoder
         need = estimate_need(len(samples), num_views=1 + settings.views, default_encoder=default_encoder)
         findings += diagnose_room(measure_room(session.workspace.root), need, session.workspace.root)
@@ -173,7 +178,32 @@ def prepare(session: Session, *, on_samples: Callable[[Samples], None] | None = 
     for choice in choices:
         session.chose(choice)
     return_unused_memory()
-    return Inspection(samples, facts, rank(findings))
+    return Inspection(samples, facts, rank(findings), of_files)
+
+
+def _diagnose(session: Session, samples: Samples, facts: pd.DataFrame) -> list[Finding]:
+    settings = session.settings
+    expect = parse_expect(settings.expect) if settings.expect and settings.expect != ANYTHING else None
+    return diagnose_files(samples, facts, expect=expect, failure_rate=settings.max_failures)
+
+
+def settle(session: Session, prepared: Inspection, failed: Mapping[str, str]) -> tuple[Inspection, list[Finding]]:
+    """What is known of the files once they were decoded, `failed` saying which did not and why; and the findings that are new.
+
+    A file that was gone or changed meanwhile is not a finding about the data: the next run looks at it again.
+    """
+    if prepared.facts["decoded"].all():
+        return prepared, []
+    frame = prepared.samples.frame
+    broken = {item: reason for item, reason in failed.items() if reason.partition(": ")[0] in FATAL_PROBLEMS}
+    paths = dict(zip(frame["sample_id"].tolist(), frame["path"].tolist(), strict=True))
+    by_path = {paths[item]: reason for item, reason in broken.items()}
+    facts = settle_facts(session.workspace, prepared.facts, by_path, session.on_event)
+    of_files = _diagnose(session, prepared.samples, facts) if broken else prepared.of_files
+    new = [finding for finding in of_files if finding not in prepared.of_files]
+    gone = [finding for finding in prepared.of_files if finding not in of_files]
+    kept = [finding for finding in prepared.findings if finding not in gone]
+    return Inspection(prepared.samples, facts, rank(kept + new), of_files), new
 
 
 def data_source(settings: Settings) -> DataSource:
@@ -239,7 +269,13 @@ def _first_sound(samples: Samples) -> tuple[str, ...]:
 
 def gate(session: Session, prepared: Inspection) -> list[Finding]:
     """Stop on errors, with all of them; otherwise say the warnings and hand back every finding."""
-    findings, errors = prepared.findings, prepared.errors
+    refuse_errors(session, prepared.findings)
+    return prepared.findings
+
+
+def refuse_errors(session: Session, findings: list[Finding]) -> None:
+    """Stop on errors, with all of them; otherwise say the warnings."""
+    errors = [finding for finding in findings if finding.severity == "error"]
     if errors:
         raise DataError(
             f"the data has {format_count(len(errors), 'problem')} that must be mended first\n{render_findings(errors)}",
@@ -249,7 +285,6 @@ def gate(session: Session, prepared: Inspection) -> list[Finding]:
     for finding in findings:
         if finding.severity == "warning":
             session.warn(f"{finding.code}: {finding.message}")
-    return findings
 
 
 def set_aside(session: Session, prepared: Inspection, failed: dict[str, str]) -> list[QuarantineRow]:
@@ -260,7 +295,7 @@ def set_aside(session: Session, prepared: Inspection, failed: dict[str, str]) ->
     columns = (frame["sample_id"][unsound], frame["path"][unsound], reasons[unsound])
     entries = [QuarantineRow(str(i), str(path), "check", str(reason)) for i, path, reason in zip(*columns, strict=True)]
     if failed:
-        rows = frame[frame["sample_id"].isin(list(failed))]
+        rows = frame[frame["sample_id"].isin(list(failed)) & ~unsound]
         pairs = zip(rows["sample_id"].tolist(), rows["path"].tolist(), strict=True)
         entries += [QuarantineRow(sample_id, path, "extract", failed[sample_id]) for sample_id, path in pairs]
     kept = save_quarantine(session.workspace.quarantine_file, entries)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,32 +42,51 @@ _COLOURS = {"Gray": "L", "GRAY": "L", "YCbCr": "RGB", "RGB": "RGB", "CMYK": "CMY
 
 
 def inspect_samples(
-    samples: Samples, workspace: Workspace, *, threads: int, on_event: OnEvent, loading: Loading | None = None
+    samples: Samples,
+    workspace: Workspace,
+    *,
+    threads: int,
+    on_event: OnEvent,
+    loading: Loading | None = None,
+    decode: bool = True,
 ) -> pd.DataFrame:
-    """Facts of every sample's file, old ones from `checked.parquet`, new ones by reading, which `loading` keeps account of."""
+    """Facts of every sample's file, old ones from `checked.parquet`, new ones by reading, which `loading` keeps account of.
+
+    Without `decode` pixels are left to whoever decodes them next, who tells `settle_facts` what came of it.
+    """
     import pandas as pd
 
     known = load_facts(workspace, on_event)
     wanted = samples.frame[_KEY]
     facts = wanted.merge(known, on=_KEY, how="left") if len(known) else wanted.assign(content=None)
-    unseen = facts.index[facts["content"].isna() | (facts["content"] == "")].to_numpy()  # "": it could not even be read
+    unread = facts["content"].isna() | (facts["content"] == "")  # "": it could not even be read
+    if decode and len(known):
+        unread |= facts["decoded"].eq(False) & facts["problem"].eq("")
+    unseen = facts.index[unread].to_numpy()
     if len(unseen) == 0:
         return facts.reset_index(drop=True)
     paths = [str(path) for path in wanted["path"].to_numpy()[unseen]]
     account = Loading() if loading is None else loading
-    learnt = _inspect_all(paths, known, workspace, threads=threads, on_event=on_event, loading=account)
+    learnt = _inspect_all(paths, known, workspace, threads=threads, on_event=on_event, loading=account, decode=decode)
     by_path = pd.concat([known, learnt]).drop_duplicates("path", keep="last").set_index("path")
     return by_path.loc[list(wanted["path"])].reset_index()[list(FileFacts.__dataclass_fields__)]
 
 
 def _inspect_all(
-    paths: list[str], known: pd.DataFrame, workspace: Workspace, *, threads: int, on_event: OnEvent, loading: Loading
+    paths: list[str],
+    known: pd.DataFrame,
+    workspace: Workspace,
+    *,
+    threads: int,
+    on_event: OnEvent,
+    loading: Loading,
+    decode: bool,
 ) -> pd.DataFrame:
     """Facts of `paths`, gathered column by column: objects for tens of thousands of files would stay in memory for good."""
 
     def inspect(path: str) -> FileFacts:
         with loading.here():
-            return inspect_file(path)
+            return inspect_file(path, decode=decode)
 
     seen: dict[str, list[Any]] = {name: [] for name in FileFacts.__dataclass_fields__}
     started = saved = told = time.monotonic()
@@ -99,7 +119,21 @@ def load_facts(workspace: Workspace, on_event: OnEvent) -> pd.DataFrame:
     except (ArrowException, OSError, ValueError) as error:
         on_event(Note(f"{workspace.checked_file.name} cannot be read ({error}); every file is looked at again", "warning"))
         return empty
+    known = known.assign(decoded=True) if "decoded" not in known.columns else known  # as all were, before that was noted
     return known if list(known.columns) == list(empty.columns) else empty
+
+
+def settle_facts(workspace: Workspace, facts: pd.DataFrame, failed: Mapping[str, str], on_event: OnEvent) -> pd.DataFrame:
+    """The facts once their pictures were decoded elsewhere, saved; `failed` maps paths to reasons like ``truncated: …``."""
+    import pandas as pd
+
+    settled = facts.assign(decoded=True)
+    for path, reason in failed.items():
+        problem, _, detail = reason.partition(": ")
+        settled.loc[settled["path"] == path, ["problem", "detail"]] = [problem, detail]
+    both = pd.concat([load_facts(workspace, on_event), settled])
+    save_facts(workspace, both, {str(name): settled[name].tolist() for name in settled})
+    return settled
 
 
 def save_facts(workspace: Workspace, known: pd.DataFrame, seen: dict[str, list[Any]]) -> pd.DataFrame:
@@ -114,7 +148,7 @@ def save_facts(workspace: Workspace, known: pd.DataFrame, seen: dict[str, list[A
     return learnt
 
 
-def inspect_file(path: str) -> FileFacts:
+def inspect_file(path: str, *, decode: bool = True) -> FileFacts:
     """Everything `check` needs of one file, in one read. Never raises for a bad file: that is what it is here to find."""
     size_bytes = mtime_ns = 0
     content, problem, detail = "", "", ""
@@ -126,7 +160,8 @@ def inspect_file(path: str) -> FileFacts:
         with during("verify"):
             content = digest_bytes(data)
         kind, mode, width, height = _header(data)
-        decode_image(data, cover_px=1)
+        if decode:
+            decode_image(data, cover_px=1)
         if Path(path).suffix.lower() not in _SUFFIXES.get(kind, {Path(path).suffix.lower()}):
             problem, detail = "wrong-extension", f"the content is {kind}, the name ends in {Path(path).suffix or 'nothing'}"
     except DecodeError as error:
@@ -142,6 +177,7 @@ def inspect_file(path: str) -> FileFacts:
         format=kind,
         problem=problem,
         detail=detail,
+        decoded=decode,
     )
 
 

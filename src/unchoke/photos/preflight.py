@@ -58,6 +58,8 @@ class FileFacts:
     format: str = ""
     problem: str = ""
     detail: str = ""
+    decoded: bool = True
+    """Whether its pixels were looked at, too; else only its bytes and its header."""
 
 
 @dataclass(frozen=True)
