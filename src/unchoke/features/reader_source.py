@@ -20,13 +20,14 @@ import numpy as np
 from unchoke.core.clock import Loading, StageTally, during
 from unchoke.core.fingerprint import digest_bytes
 from unchoke.jobs.readers import ReadChunk, Readers
+from unchoke.photos.inspect_samples import FOR_FILES
 from unchoke.photos.pixels.image import DecodeError, Pixels, jpeg_shape, orientation, read_bytes
 
 if TYPE_CHECKING:
     from unchoke.features.recipe import PictureRecipe
     from unchoke.features.stream import Found, StreamChunk, StreamItem
 
-FOR_CARD = ("numpy", "simplejpeg", "PIL.Image", "unchoke.features.reader_source")
+FOR_CARD = (*FOR_FILES, "unchoke.features.reader_source")
 FOR_PIXELS = (*FOR_CARD, "torch", "unchoke.features.extractor")
 """What readers import beforehand, for one kind of work and the other."""
 _CHUNK = 16

@@ -7,18 +7,23 @@ and time is not read again; what is learnt is saved as it comes in, so a kill co
 from __future__ import annotations
 
 import io
+import mmap
 import os
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Generator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unchoke.core import atomic
 from unchoke.core.ahead import map_ahead
-from unchoke.core.clock import Loading, during
+from unchoke.core.clock import Loading, StageTally, during
 from unchoke.core.events import Note, OnEvent, Progress
 from unchoke.core.fingerprint import digest_bytes
 from unchoke.core.workspace import Workspace
+from unchoke.jobs.readers import Readers, preload_readers, worth_processes
 from unchoke.photos.pixels.image import DecodeError, decode_image, is_jpeg, open_pillow, orientation, read_bytes
 from unchoke.photos.preflight import FATAL_PROBLEMS, FileFacts, facts_frame
 from unchoke.photos.samples.sample_set import Samples
@@ -28,6 +33,9 @@ if TYPE_CHECKING:
 
 _SAVE_EVERY_S = 5.0
 _TELL_EVERY_S = 0.2
+_CHUNK = 32
+FOR_FILES = ("numpy", "simplejpeg", "PIL.Image", "PIL.ImageOps", "unchoke.photos.inspect_samples")
+"""What processes that read files import beforehand."""
 _KEY = ["path", "size_bytes", "mtime_ns"]
 _SUFFIXES = {
     "JPEG": {".jpg", ".jpeg", ".jpe", ".jfif", ".jif"},
@@ -83,15 +91,11 @@ def _inspect_all(
     decode: bool,
 ) -> pd.DataFrame:
     """Facts of `paths`, gathered column by column: objects for tens of thousands of files would stay in memory for good."""
-
-    def inspect(path: str) -> FileFacts:
-        with loading.here():
-            return inspect_file(path, decode=decode)
-
+    inspect = _in_processes if worth_processes(len(paths), workers=threads) else _in_threads
     seen: dict[str, list[Any]] = {name: [] for name in FileFacts.__dataclass_fields__}
     started = saved = told = time.monotonic()
     failed = 0
-    for done, facts in enumerate(map_ahead(inspect, paths, threads=threads, ahead=16 * max(1, threads)), start=1):
+    for done, facts in enumerate(inspect(paths, threads, loading, decode), start=1):
         for name, column in seen.items():
             column.append(getattr(facts, name))
         failed += facts.problem in FATAL_PROBLEMS
@@ -104,6 +108,43 @@ def _inspect_all(
             save_facts(workspace, known, seen)
             saved = time.monotonic()
     return save_facts(workspace, known, seen)
+
+
+def _in_threads(paths: list[str], threads: int, loading: Loading, decode: bool) -> Generator[FileFacts, None, None]:
+    def inspect(path: str) -> FileFacts:
+        with loading.here():
+            return inspect_file(path, decode=decode)
+
+    return map_ahead(inspect, paths, threads=threads, ahead=16 * max(1, threads))
+
+
+def _in_processes(paths: list[str], processes: int, loading: Loading, decode: bool) -> Generator[FileFacts, None, None]:
+    """In whatever order they come. A file that ends its reader every time is inspected here, where that would be seen."""
+    preload_readers(FOR_FILES)
+    chunks = deque(tuple(paths[start : start + _CHUNK]) for start in range(0, len(paths), _CHUNK))
+    with closing(Readers(InspectProgram(decode), processes=processes, region_bytes=mmap.PAGESIZE)) as readers:
+        while chunks or readers.in_flight:
+            while chunks and readers.has_room:
+                readers.submit(chunks.popleft())
+            chunk = readers.take()
+            chunk.release()
+            facts, tally = chunk.value or ([inspect_file(path, decode=decode) for path in chunk.task], {})
+            for stage, (seconds, _) in tally.items():
+                loading.add(stage, seconds)
+            yield from facts
+
+
+@dataclass(frozen=True)
+class InspectProgram:
+    """`inspect_file` for some files, in a reader process."""
+
+    decode: bool
+
+    def __call__(self, paths: tuple[str, ...], _memory: memoryview) -> tuple[list[FileFacts], StageTally]:
+        loading = Loading()
+        with loading.here():
+            found = [inspect_file(path, decode=self.decode) for path in paths]
+        return found, loading.tally()
 
 
 def load_facts(workspace: Workspace, on_event: OnEvent) -> pd.DataFrame:

@@ -10,7 +10,7 @@ import pytest
 
 from unchoke.core.events import Event, Note, Progress
 from unchoke.core.workspace import Workspace
-from unchoke.photos.inspect_samples import inspect_samples
+from unchoke.photos.inspect_samples import inspect_samples, settle_facts
 from unchoke.photos.samples.sample_set import DataSource, Samples
 from unchoke.photos.samples.scan import scan_samples
 
@@ -112,3 +112,38 @@ def test_a_broken_file_is_remembered_and_one_that_gave_no_bytes_is_tried_again(w
     second = watch.run()
     assert watch.num_read == 1
     assert second["detail"].tolist() == first["detail"].tolist()
+
+
+def test_processes_learn_what_threads_learn(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_threads = watch.run()
+    watch.workspace.checked_file.unlink()
+    monkeypatch.setattr("unchoke.photos.inspect_samples.worth_processes", lambda *_, **__: True)
+    pd.testing.assert_frame_equal(watch.run(), in_threads)
+
+
+def test_pixels_left_to_others_are_looked_at_when_it_is_asked_for(watch: Watch) -> None:
+    broken = next(watch.photos.rglob("*.jpg"))
+    broken.write_bytes(broken.read_bytes()[:-400])
+    facts = inspect_samples(watch.samples(), watch.workspace, threads=2, on_event=watch.events.append, decode=False)
+    assert (facts["problem"] == "").all()
+    assert not facts["decoded"].any()
+    found = watch.run()
+    assert found.set_index("path")["problem"].to_dict()[str(broken)] == "truncated"
+    assert found["decoded"].all()
+
+
+def test_what_extraction_met_is_remembered(watch: Watch) -> None:
+    facts = inspect_samples(watch.samples(), watch.workspace, threads=2, on_event=watch.events.append, decode=False)
+    met = facts["path"][3]
+    settled = settle_facts(watch.workspace, facts, {met: "truncated: it ends early"}, watch.events.append)
+    again = watch.run()
+    assert watch.num_read == 0
+    pd.testing.assert_frame_equal(again, settled, check_dtype=False)
+    assert again.set_index("path").loc[met, ["problem", "detail"]].tolist() == ["truncated", "it ends early"]
+
+
+def test_facts_from_before_pixels_were_told_apart_still_count(watch: Watch) -> None:
+    facts = watch.run()
+    pd.read_parquet(watch.workspace.checked_file).drop(columns="decoded").to_parquet(watch.workspace.checked_file)
+    pd.testing.assert_frame_equal(watch.run(), facts, check_dtype=False)
+    assert watch.num_read == 0

@@ -1,0 +1,209 @@
+"""Jobs as one stream: the same shards as job by job, whoever reads and wherever batches end."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from unchoke.core.fingerprint import digest_file
+from unchoke.features.card_decoder import CardDecoder
+from unchoke.features.encoders import Encoder
+from unchoke.features.engines import TorchEngine
+from unchoke.features.extractor import Extractor, PictureReader
+from unchoke.features.feature_store import FeatureOverflow
+from unchoke.features.reader_source import CardProgram, CardReader, PictureReaders, PixelProgram
+from unchoke.features.recipe import CARD, PictureRecipe
+from unchoke.features.stream import Found, ItemSource, StreamExtractor, ThreadSource
+from unchoke.jobs.job_engines import StreamEngine
+from unchoke.jobs.job_plan import Job, plan_jobs
+from unchoke.jobs.queue import JobQueue
+from unchoke.jobs.run_jobs import run_jobs
+
+
+@dataclass(frozen=True)
+class Photos:
+    """Some photos under their ids, in jobs of five, one of them broken and one gone."""
+
+    recipe: PictureRecipe
+    engine: TorchEngine
+    paths: dict[str, str]
+    folder: Path
+
+    def jobs(self) -> list[Job]:
+        items = [(sample_id, digest_file(Path(path)) if Path(path).exists() else "") for sample_id, path in self.paths.items()]
+        return plan_jobs(items, fingerprint="f" * 64, output_pattern="shards/{first}-{last}.npz", previous=[], job_size=5)
+
+    def one_by_one(self) -> Shards:
+        extractor = Extractor(self.engine, self.recipe, PictureReader(self.recipe, self.paths), self.folder / "plain")
+        for job in self.jobs():
+            extractor(job)
+        return shards(self.folder / "plain")
+
+    def streamed(self, source: Callable[[], ItemSource], name: str) -> Shards:
+        extractor = StreamExtractor(self.engine, self.recipe, source, self.folder / name)
+        outcomes = list(extractor.stream(iter(self.jobs())))
+        assert [outcome.error for outcome in outcomes] == [None] * len(self.jobs())
+        failed = [failed for outcome in outcomes if outcome.value for failed in outcome.value.failed_items]
+        assert sorted(reason.partition(":")[0] for _, reason in failed) == ["missing", "truncated"]
+        return shards(self.folder / name)
+
+    @property
+    def threads(self) -> Callable[[], ItemSource]:
+        return partial(ThreadSource, PictureReader(self.recipe, self.paths), threads=2, chunk_size=3)
+
+
+Shards = dict[str, dict[str, Any]]
+
+
+def shards(folder: Path) -> Shards:
+    return {file.name: dict(np.load(file)) for file in sorted(folder.rglob("*.npz"))}
+
+
+def same(ours: Shards, theirs: Shards, *, within: float = 1e-3) -> None:
+    """The same rows of the same samples; where in its batch a picture stands may move the last bit."""
+    assert list(ours) == list(theirs)
+    for name, members in theirs.items():
+        assert ours[name]["sample_id"].tolist() == members["sample_id"].tolist()
+        assert list(ours[name]) == list(members)
+        for member in set(members) - {"sample_id"}:
+            assert np.allclose(ours[name][member], members[member], atol=within * float(np.abs(members[member]).max(initial=1)))
+
+
+@pytest.fixture
+def photos(tiny: Encoder, own_photos: Path, tmp_path: Path) -> Photos:
+    files = sorted(own_photos.rglob("*.jpg"))[:16]
+    paths = {file.relative_to(own_photos).as_posix(): str(file) for file in files}
+    broken = tmp_path / "broken.jpg"
+    broken.write_bytes(files[0].read_bytes()[:-400])
+    paths |= {"broken": str(broken), "gone": str(tmp_path / "gone.jpg")}
+    engine = TorchEngine(tiny, device=torch.device("cpu"), batch=4)
+    return Photos(PictureRecipe(tiny.spec, "torch", "f32", num_augmented=1), engine, paths, tmp_path / "features")
+
+
+def test_threads_give_the_same_shards_as_job_by_job(photos: Photos) -> None:
+    same(photos.streamed(photos.threads, "threads"), photos.one_by_one())
+
+
+def test_processes_give_the_same_shards_too(photos: Photos) -> None:
+    program, recipe = PixelProgram(pickle.dumps(photos.recipe)), photos.recipe
+    shape = (recipe.num_inputs, *recipe.picture_shape)
+    source = partial(PictureReaders, program, photos.paths, processes=2, input_shape=shape)
+    same(photos.streamed(source, "processes"), photos.one_by_one())
+
+
+def test_batches_go_on_from_one_job_into_the_next(photos: Photos) -> None:
+    sizes: list[int] = []
+    engine = photos.engine
+    launch = engine.launch
+
+    def counted(batch: object) -> torch.Tensor:
+        found = launch(batch)  # type: ignore[arg-type]
+        sizes.append(len(found))
+        return found
+
+    engine.launch = counted  # type: ignore[method-assign, assignment]
+    photos.streamed(photos.threads, "counted")
+    assert sum(sizes) == 2 * 16
+    assert sizes[:-1] == [engine.batch] * (len(sizes) - 1)
+
+
+def test_a_feature_that_does_not_fit_fails_its_job_alone(photos: Photos) -> None:
+    launch, seen = photos.engine.launch, iter(range(100))
+
+    def overflowing(batch: object) -> torch.Tensor:
+        found = launch(batch)  # type: ignore[arg-type]
+        if next(seen) == 1:
+            found = found.clone()
+            found[0] = 1e6
+        return found
+
+    photos.engine.launch = overflowing  # type: ignore[method-assign, assignment]
+    source = partial(ThreadSource, PictureReader(photos.recipe, photos.paths), threads=1, chunk_size=5)
+    outcomes = list(StreamExtractor(photos.engine, photos.recipe, source, photos.folder).stream(iter(photos.jobs())))
+    failed = [outcome for outcome in outcomes if outcome.error]
+    assert [type(outcome.error) for outcome in failed] == [FeatureOverflow]
+    assert len(outcomes) == len(photos.jobs())
+
+
+def test_more_than_fits_in_memory_runs_in_smaller_batches(photos: Photos) -> None:
+    class Narrow(ThreadSource):
+        """Has room for two items at a time."""
+
+        held = 0
+
+        @property
+        def has_room(self) -> bool:
+            return self.in_flight + self.held < 2
+
+        def take(self):  # type: ignore[no-untyped-def]
+            chunk = super().take()
+            self.held += 1
+
+            def release() -> None:
+                self.held -= 1
+
+            return replace(chunk, release=release)
+
+    source = partial(Narrow, PictureReader(photos.recipe, photos.paths), threads=1, chunk_size=1)
+    same(photos.streamed(source, "narrow"), photos.one_by_one())
+
+
+def test_jobs_in_a_queue_are_recorded_as_they_are_complete(photos: Photos) -> None:
+    queue = JobQueue(photos.folder)
+    queue.save_plan(photos.jobs())
+    extractor = StreamExtractor(photos.engine, photos.recipe, photos.threads, photos.folder)
+    summary = run_jobs(queue, queue.jobs(), extractor, engine=StreamEngine())
+    assert (summary.num_done, summary.num_failed, summary.num_failed_items) == (4, 0, 2)
+    assert not queue.state("f" * 64).pending
+    assert extractor(photos.jobs()[0]).sha256 == digest_file(photos.folder / photos.jobs()[0].output)
+
+
+def test_a_stopped_stream_finishes_what_it_began(photos: Photos) -> None:
+    engine, taken = StreamEngine(), []
+
+    def jobs() -> Iterator[Job]:
+        for job in photos.jobs():
+            taken.append(job.job_id)
+            yield job
+
+    body = StreamExtractor(photos.engine, photos.recipe, photos.threads, photos.folder)
+    done = []
+    for outcome in engine.map_unordered(body, jobs()):
+        engine.stop()
+        done.append(outcome.task.job_id)
+    assert sorted(done) == sorted(taken)
+
+
+class CpuDecoder(CardDecoder):
+    """The card's decoder with libjpeg-turbo in nvJPEG's place."""
+
+    def __init__(self, recipe: PictureRecipe) -> None:
+        import simplejpeg
+
+        self._preprocess, self.device, self._pixels_at_once = recipe.encoder.preprocess, torch.device("cpu"), 200_000
+        self._decode = lambda files: [
+            torch.from_numpy(simplejpeg.decode_jpeg(file.numpy().tobytes(), "RGB")).permute(2, 0, 1) for file in files
+        ]
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_a_card_that_decodes_gives_nearly_the_same_features(photos: Photos, processes: int) -> None:
+    recipe = replace(photos.recipe, num_augmented=0, decode_scale=CARD)
+    plain = replace(photos, recipe=recipe)
+    expected = plain.one_by_one()
+    read: Callable[[str, str], Found] = CardReader(photos.paths)
+    source: Callable[[], ItemSource] = partial(ThreadSource, read, threads=2)
+    if processes:
+        source = partial(PictureReaders, CardProgram(), photos.paths, processes=processes)
+    extractor = StreamExtractor(photos.engine, recipe, source, photos.folder / "card", CpuDecoder(recipe))
+    outcomes = list(extractor.stream(iter(photos.jobs())))
+    assert sorted(len(outcome.value.failed_items) for outcome in outcomes if outcome.value) == [0, 0, 0, 2]
+    same(shards(photos.folder / "card"), expected, within=0.02)

@@ -1,0 +1,131 @@
+"""Reader processes: everything submitted comes back once, through shared memory, and a reader that dies costs its task alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from unchoke.core.errors import MachineError
+from unchoke.jobs.attempts import WorkerDied
+from unchoke.jobs.readers import Readers, worth_processes
+
+
+@dataclass(frozen=True)
+class Spell:
+    """Writes a number's digits into the memory, and answers how many there are and who wrote them."""
+
+    dies_on: int = -1
+
+    def __call__(self, task: int, memory: memoryview) -> tuple[int, int]:
+        if task == self.dies_on:
+            os.kill(os.getpid(), signal.SIGKILL)
+        digits = str(task).encode()
+        memory[: len(digits)] = digits
+        return len(digits), os.getpid()
+
+
+def read_all(
+    readers: Readers[int, tuple[int, int]], tasks: list[int]
+) -> tuple[dict[int, str], dict[int, BaseException], set[int]]:
+    """What was written for each task, the errors of the others, and the processes that wrote."""
+    written: dict[int, str] = {}
+    errors: dict[int, BaseException] = {}
+    pids: set[int] = set()
+    waiting = list(tasks)
+    while waiting or readers.in_flight:
+        while waiting and readers.has_room:
+            readers.submit(waiting.pop())
+        chunk = readers.take()
+        assert chunk.task not in written
+        if chunk.value is None:
+            assert chunk.error is not None
+            errors[chunk.task] = chunk.error
+        else:
+            written[chunk.task] = bytes(chunk.memory[: chunk.value[0]]).decode()
+            pids.add(chunk.value[1])
+        chunk.release()
+    return written, errors, pids
+
+
+def test_every_task_comes_back_with_what_was_written_for_it() -> None:
+    with closing(Readers(Spell(), processes=2, region_bytes=4096)) as readers:
+        written, errors, pids = read_all(readers, list(range(95, 120)))
+    assert written == {task: str(task) for task in range(95, 120)}
+    assert not errors
+    assert os.getpid() not in pids
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_a_reader_that_dies_costs_its_task_and_no_other() -> None:
+    with closing(Readers(Spell(dies_on=7), processes=2, region_bytes=4096)) as readers:
+        written, errors, _ = read_all(readers, list(range(20)))
+    assert list(errors) == [7]
+    assert isinstance(errors[7], WorkerDied)
+    assert sorted(written) == [task for task in range(20) if task != 7]
+
+
+def test_memory_is_not_written_again_before_it_is_released() -> None:
+    with closing(Readers(Spell(), processes=1, region_bytes=4096)) as readers:
+        held = []
+        while readers.has_room:
+            readers.submit(100 + len(held))
+            held.append(readers.take())
+        assert [bytes(chunk.memory[:3]).decode() for chunk in held] == [str(chunk.task) for chunk in held]
+        held[0].release()
+        assert readers.has_room
+
+
+@dataclass(frozen=True)
+class Refuses:
+    """Cannot even be unpacked in a reader."""
+
+    def __call__(self, task: int, memory: memoryview) -> int:
+        return task
+
+    def __reduce__(self) -> tuple[Callable[[], object], tuple[()]]:
+        return _refuse, ()
+
+
+def _refuse() -> object:
+    raise MachineError("no reader here", why="a test says so", try_="nothing")
+
+
+def test_readers_that_cannot_start_are_told_and_not_waited_for() -> None:
+    with closing(Readers(Refuses(), processes=1, region_bytes=4096)) as readers:
+        readers.submit(1)
+        with pytest.raises(MachineError, match="no reader here"):
+            readers.take()
+
+
+def test_closing_does_not_wait_for_what_is_being_read(tmp_path: Path) -> None:
+    readers = Readers(Sleeps(str(tmp_path / "began")), processes=1, region_bytes=4096)
+    readers.submit(0)
+    while not (tmp_path / "began").exists():
+        pass
+    readers.close()
+
+
+@dataclass(frozen=True)
+class Sleeps:
+    """Says that it began, and never ends."""
+
+    began: str
+
+    def __call__(self, task: int, memory: memoryview) -> int:
+        Path(self.began).touch()
+        while True:
+            signal.pause()
+
+
+def test_few_cores_or_few_files_are_left_to_threads() -> None:
+    assert not worth_processes(100_000, workers=2)
+    assert not worth_processes(100, workers=16)
+    assert worth_processes(10_000, workers=16)
