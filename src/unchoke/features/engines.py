@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from unchoke.machine.backend import launch_on
 from unchoke.photos.pixels.resize import Preprocess
 
 Features = NDArray[np.float32]
@@ -118,6 +120,9 @@ class TorchEngine:
 
     def launch(self, batch: NDArray[Any] | torch.Tensor) -> torch.Tensor:
         """Features of at most one batch, float32, left on the device: an accelerator may still be computing them."""
+        return launch_on(self.device, partial(self._launch, batch))
+
+    def _launch(self, batch: NDArray[Any] | torch.Tensor) -> torch.Tensor:
         dtype = _DTYPES[self.precision]
         inputs = torch.from_numpy(batch) if isinstance(batch, np.ndarray) else batch
         with (

@@ -9,13 +9,16 @@ from __future__ import annotations
 import copy
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from unchoke.core.head_start import Steps
 from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.features.cut import END, NONE
 from unchoke.features.encoders import Encoder, load_encoder
-from unchoke.machine.backend import autocast, empty_cache, is_cpu, synchronize, torch_device, torch_dtype
+from unchoke.features.engines import TorchEngine
+from unchoke.machine.backend import autocast, empty_cache, is_cpu, synchronize, torch_device, torch_dtype, torch_memory_format
+from unchoke.machine.policy import Policy
 from unchoke.runs.session import Session
 
 _TRAINED_AT_ONCE = 32
@@ -35,26 +38,36 @@ def load_ahead(session: Session) -> Steps[Encoder]:
     if is_cpu(device) or settings.memory is not None:  # a limit is kept from the first byte on
         return encoder
     if settings.cut != NONE:
-        warm_up(encoder, device, batch=session.policy.encode_batch)
+        warm_up_engines(session, encoder, device)
         yield "first pass"
     if settings.cut != END:
-        warm_up(encoder, device, batch=settings.batch_size or _TRAINED_AT_ONCE, trained_in=session.policy.train_dtype)
+        warm_up_training(encoder, session.policy, device, batch=settings.batch_size or _TRAINED_AT_ONCE)
         yield "first step"
     return encoder
 
 
-def warm_up(encoder: Encoder, device: torch.device, *, batch: int, trained_in: str | None = None) -> None:
-    """Run a copy of the encoder once over zeros, forwards, and with `trained_in` (a type's name) backwards too."""
-    module = copy.deepcopy(encoder.runnable()).to(device)
+def warm_up_engines(session: Session, encoder: Encoder, device: torch.device) -> None:
+    """Run the engines that will be compared, once over zeros each."""
+    policy, pixels = session.policy, np.zeros((1, *encoder.input_shape), np.uint8)
+    for label in dict.fromkeys([*policy.engine[:1], "torch:f32"]):
+        engine = TorchEngine(
+            copy.deepcopy(encoder),
+            device=device,
+            precision=label.partition(":")[2],
+            batch=policy.encode_batch,
+            channels_last=policy.memory_format == "channels_last",
+        )
+        engine.encode(pixels)
+
+
+def warm_up_training(encoder: Encoder, policy: Policy, device: torch.device, *, batch: int) -> None:
+    """Run a copy of the encoder once over zeros, forwards and backwards, laid out and rounded as it will be trained."""
+    module = copy.deepcopy(encoder.runnable()).to(device, memory_format=torch_memory_format(policy))
+    module.train().requires_grad_(True)
     pixels = torch.zeros((batch, *encoder.input_shape), dtype=torch.uint8, device=device)
-    if trained_in is None:
-        with torch.inference_mode():
-            module(pixels)
-    else:
-        module.train().requires_grad_(True)
-        with autocast(device, torch_dtype(trained_in)):
-            loss = module(pixels).float().square().mean()
-        loss.backward()
+    with autocast(device, torch_dtype(policy.train_dtype)):
+        loss = module(pixels).float().square().mean()
+    loss.backward()
     synchronize(device)
-    del module, pixels
+    del module, pixels, loss
     empty_cache(device)

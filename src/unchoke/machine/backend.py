@@ -11,7 +11,8 @@ import ctypes
 import os
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from unchoke.core.choices import Choice
 from unchoke.core.errors import MachineError, UsageError
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
+T = TypeVar("T")
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4
 _LARGEST_ON_HEAP_BYTES = 1 << 30
 _NEVER = -1
@@ -325,6 +327,22 @@ def fetch_later(tensor: torch.Tensor) -> Callable[[], NDArray[Any]]:
     return fetch
 
 
+_launching: list[ThreadPoolExecutor] = []
+
+
+def launch_on(device: torch.device, work: Callable[[], T]) -> T:
+    """Run `work`, which hands an accelerator something to do, in the one thread of the process kept for that.
+
+    cuDNN's plans are looked for by each thread anew, for seconds. What ran there once, ahead of time or in a run before, is found
+    at once the next time. On the CPU it is run right here.
+    """
+    if device.type == "cpu":
+        return work()
+    if not _launching:
+        _launching.append(ThreadPoolExecutor(1, thread_name_prefix="unchoke-launch"))
+    return _launching[0].submit(work).result()
+
+
 def decodes_jpegs(device: torch.device) -> bool:
     """Whether such a device has a decoder for JPEG of its own."""
     return device.type == "cuda"
@@ -416,10 +434,12 @@ def keep_freed_memory(keep: bool = True) -> Choice:
     if not keep:
         mallopt(_M_MMAP_THRESHOLD, _USUAL_ON_HEAP_BYTES)
         mallopt(_M_MMAP_MAX, _USUAL_MAPPED)
-        mallopt(_M_TRIM_THRESHOLD, _USUAL_TRIM_BYTES)
+        mallopt(T = TypeVar("T")
+_M_TRIM_THRESHOLD, _USUAL_TRIM_BYTES)
         return Choice("keep_freed_memory", False, "glibc's own thresholds, as asked for")
     kept = bool(mallopt(_M_MMAP_THRESHOLD, _LARGEST_ON_HEAP_BYTES)) or bool(mallopt(_M_MMAP_MAX, 0))
-    kept = bool(mallopt(_M_TRIM_THRESHOLD, _NEVER)) and kept
+    kept = bool(mallopt(T = TypeVar("T")
+_M_TRIM_THRESHOLD, _NEVER)) and kept
     if not kept:
         return Choice("keep_freed_memory", False, "this glibc refused the setting")
     reason = "freed tensors stay on the heap: fewer page faults in CPU work, the same results"
