@@ -62,7 +62,8 @@ def warm_up_engines(session: Session, encoder: Encoder, device: torch.device) ->
 
 def warm_up_training(encoder: Encoder, policy: Policy, device: torch.device, *, batch: int) -> None:
     """Run a copy of the encoder once over zeros, forwards and backwards, laid out and rounded as it will be trained."""
-    module = copy.deepcopy(encoder.runnable()).to(device, memory_format=torch_memory_format(policy))
+    module = copy.deepcopy(encoder.runnable()).to(device)
+    module.to(memory_format=torch_memory_format(policy))  # type: ignore[call-overload]
     module.train().requires_grad_(True)
     pixels = torch.zeros((batch, *encoder.input_shape), dtype=torch.uint8, device=device)
     with autocast(device, torch_dtype(policy.train_dtype)):

@@ -434,12 +434,10 @@ def keep_freed_memory(keep: bool = True) -> Choice:
     if not keep:
         mallopt(_M_MMAP_THRESHOLD, _USUAL_ON_HEAP_BYTES)
         mallopt(_M_MMAP_MAX, _USUAL_MAPPED)
-        mallopt(T = TypeVar("T")
-_M_TRIM_THRESHOLD, _USUAL_TRIM_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, _USUAL_TRIM_BYTES)
         return Choice("keep_freed_memory", False, "glibc's own thresholds, as asked for")
     kept = bool(mallopt(_M_MMAP_THRESHOLD, _LARGEST_ON_HEAP_BYTES)) or bool(mallopt(_M_MMAP_MAX, 0))
-    kept = bool(mallopt(T = TypeVar("T")
-_M_TRIM_THRESHOLD, _NEVER)) and kept
+    kept = bool(mallopt(_M_TRIM_THRESHOLD, _NEVER)) and kept
     if not kept:
         return Choice("keep_freed_memory", False, "this glibc refused the setting")
     reason = "freed tensors stay on the heap: fewer page faults in CPU work, the same results"
