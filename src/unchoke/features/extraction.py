@@ -191,6 +191,8 @@ def _measure_ceiling(session: Session, inputs: InputSet, engine: FrozenEngine, j
         num_items=sum(len(job.items) for job in jobs),
         wall_s=session.timers.seconds["extract"],
         on_cpu=is_cpu(torch_device(session.policy)),
+        decoder=_decoder(inputs, engine),
+        read_file=CardReader(inputs.photos.paths) if inputs.photos and _decoder(inputs, engine) else None,
     )
     if found is not None:
         session.ceilings["extract"] = found
@@ -304,9 +306,7 @@ def _stream(
 ) -> tuple[StreamExtractor, int]:
     """Jobs as one stream for a device, and how many read for it: processes where there are cores for them, else threads."""
     photos, workers = inputs.photos, session.policy.workers
-    decoder = None
-    if photos is not None and photos.recipe.decode_scale == CARD:
-        decoder = CardDecoder(photos.recipe.encoder.preprocess, engine.device)
+    decoder = _decoder(inputs, engine)
     num_items = sum(len(job.items) for job in jobs)
     source: Callable[[], ItemSource]
     if photos is not None and worth_processes(num_items, workers=workers):
@@ -319,6 +319,14 @@ def _stream(
     read: Callable[[str, str], Found] = CardReader(photos.paths) if photos is not None and decoder else inputs.read
     source = partial(ThreadSource, read, threads=threads)
     return StreamExtractor(engine, inputs.recipe, source, queue.folder, decoder), max(1, threads)
+
+
+def _decoder(inputs: InputSet, engine: FrozenEngine) -> CardDecoder | None:
+    """The card's decoder, where it was chosen."""
+    photos = inputs.photos
+    if photos is None or photos.recipe.decode_scale != CARD or not isinstance(engine, TorchEngine):
+        return None
+    return CardDecoder(photos.recipe.encoder.preprocess, engine.device)
 
 
 def _failure_watch(inputs: InputSet, done: Sequence[DoneRecord]) -> Callable[[JobResult], None]:

@@ -52,7 +52,7 @@ EXPECTED: dict[str, dict[str, Any]] = {
     "1650": {"device": "cuda", "dtype": "float16", "memory_format": "channels_last", "pin_memory": True, "non_blocking": True,
              "workers": 7, "engine": ("torch:f16", "torch:f32"), "encode_batch": 16, "job_slots": 2},
     "h200": {"device": "cuda", "dtype": "bfloat16", "memory_format": "channels_last", "pin_memory": True, "non_blocking": True,
-             "workers": 15, "engine": ("torch:bf16", "torch:f32"), "encode_batch": 64},
+             "workers": 15, "engine": ("torch:f16", "torch:bf16", "torch:f32"), "encode_batch": 128},
     "2 cores": {"device": "cpu", "dtype": "float32", "memory_format": "channels_last", "pin_memory": False, "non_blocking": False,
                 "workers": 2, "engine": ("openvino:f32", "torch:f32"), "encode_batch": 8, "job_slots": 2, "decode_threads": 0},
     "bf16": {"device": "cpu", "dtype": "bfloat16", "engine": ("openvino:bf16", "openvino:f32", "torch:bf16", "torch:f32")},
