@@ -23,6 +23,8 @@ _HINDERED = 1.5
 _STORAGE = ("open", "read", "stat", "list")
 _CHECKPOINT_EVERY_S = 300
 _JOB_SIZE = 64
+_ONCE_EACH = {"extract": ("write",), "train": ("forward", "replay")}
+"""Stages of the clock that each job or step enters once."""
 _CLAIMED = {"wait": {"wait", "decode"}, "load": {"load"}, "evaluate": {"evaluate"}, "checkpoint": {"checkpoint"}}
 """By what a loss is of: the stages of other findings that speak of the same seconds."""
 
@@ -54,8 +56,8 @@ class StageFacts:
     @property
     def started_s(self) -> float:
         """How much longer the first job or step took than one takes."""
-        entered = "write" if self.name == "extract" else "forward"
-        return max(0.0, self.timeline.first_s - per(self.timeline.wall_s, self.timeline.calls(entered)))
+        times = sum(self.timeline.calls(name) for name in _ONCE_EACH[self.name]) if self.name in _ONCE_EACH else 0
+        return max(0.0, self.timeline.first_s - per(self.timeline.wall_s, times))
 
 
 @dataclass(frozen=True)
@@ -229,7 +231,8 @@ def _tell_start(stage: StageFacts) -> Remark:
     first = "job" if stage.name == "extract" else "step"
     return Remark(
         "slow-start",
-        f"the first {first} was done after {format_seconds(stage.timeline.first_s)}: kernels and libraries were loaded",
+        f"the first {first} was done after {format_seconds(stage.timeline.first_s)}: kernels were loaded, and what "
+        "stays on the device was put there",
         "a process loads them once: longer runs, or several from one Python process (`unchoke.fit`), pay for it once",
     )
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from unchoke.machine.measure_rate import LEAST_S, allowed_s, measure_rate
+from unchoke.core.clock import during
+from unchoke.machine.measure_rate import LEAST_S, LoneReader, allowed_s, measure_rate, measure_readers
 
 
 class Work:
@@ -47,3 +48,26 @@ def test_short_stages_are_not_measured_and_long_ones_may_take_a_hundredth() -> N
     assert allowed_s(LEAST_S / 2) == 0.0
     assert allowed_s(LEAST_S) == 0.3
     assert allowed_s(100.0) == pytest.approx(1.0)
+
+
+def test_one_reader_alone_keeps_account_of_what_it_read() -> None:
+    asked: list[int] = []
+
+    def read(item: int) -> str:
+        asked.append(item)
+        with during("decode"):
+            return "broken" if item == 1 else "sound"
+
+    reader = LoneReader(read, [0, 1, 2], count=lambda found: int(found == "sound"))
+    assert [reader() for _ in range(5)] == [1, 0, 1, 1, 0]
+    assert asked == [0, 1, 2, 0, 1]
+    assert (list(reader.found), reader.seconds().keys()) == (["sound"] * 3, {"decode"})
+
+
+def test_a_stage_that_only_reads_is_compared_with_its_readers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unchoke.machine.measure_rate.usable_cores", lambda: 4)
+    found = measure_readers(lambda _: True, ["a", "b"], num_items=100, wall_s=10.0, readers=16)
+    assert found is not None
+    assert [(part.part, part.lanes) for part in found.parts] == [("reading", 4)], "no more than there are cores"
+    assert measure_readers(lambda _: True, ["a"], num_items=100, wall_s=0.1, readers=16) is None
+    assert measure_readers(lambda _: False, ["a"], num_items=100, wall_s=10.0, readers=16) is None

@@ -12,16 +12,16 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import cycle
 
 import torch
 
 from unchoke.core.ceilings import Ceiling, PartRate
-from unchoke.core.clock import Loading, during
+from unchoke.core.clock import during
+from unchoke.core.errors import DataError
 from unchoke.core.timeline import Timeline
 from unchoke.machine.backend import device_room_bytes, is_cpu, one_thread, peak_reserved_bytes, synchronize
 from unchoke.machine.detect import usable_cores
-from unchoke.machine.measure_rate import allowed_s, measure_rate
+from unchoke.machine.measure_rate import READ_ALONE, LoneReader, allowed_s, measure_rate
 from unchoke.training.data import Positions
 
 _LARGER = 4
@@ -51,7 +51,10 @@ class StepReplay:
         steps_s = wall_s - self.timeline.seconds("evaluate", "checkpoint", "profiler") - self.timeline.first_s
         if steps_s * min(1.0, self.batch / self.num_items) >= limit_s:  # one step would take longer than it may
             return None
-        reader = _BatchReader(self.read, self.positions, self.batch)
+        starts = range(0, max(1, len(self.positions) - self.batch + 1), self.batch)
+        reader = LoneReader(
+            self._read_batch, [self.positions[start : start + self.batch] for start in starts[:READ_ALONE]], count=int
+        )
         with one_thread():
             reading_per_s = measure_rate(reader, limit_s=limit_s)
         with torch.random.fork_rng(devices=[]):  # steps set torch's random state
@@ -83,22 +86,11 @@ class StepReplay:
         room_bytes = min(device_room_bytes(self.device), limit_bytes or sys.maxsize)
         return _LARGER * (peak_reserved_bytes(self.device) or 0) <= room_bytes
 
-
-class _BatchReader:
-    """Reads one batch after another as a thread of `feeding.py` does, and keeps account of it."""
-
-    def __init__(self, read: Callable[[Positions], object], positions: Positions, batch: int) -> None:
-        self._read, self._loading, self._num = read, Loading(), 0
-        starts = range(0, max(1, len(positions) - batch + 1), batch)
-        self._batches = cycle([positions[start : start + batch] for start in starts])
-
-    def __call__(self) -> int:
-        batch = next(self._batches)
-        with self._loading.here(), during("collate"):
-            self._read(batch)
-        self._num += len(batch)
+    def _read_batch(self, batch: Positions) -> int:
+        """As a thread of `feeding.py` reads it."""
+        try:
+            with during("collate"):
+                self.read(batch)
+        except DataError:  # a file that is gone by now: it was there for the training
+            return 0
         return len(batch)
-
-    def seconds(self) -> dict[str, float]:
-        """For a sample, by stage."""
-        return {stage: seconds / max(1, self._num) for stage, (seconds, _) in self._loading.tally().items()}
