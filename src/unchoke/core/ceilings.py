@@ -15,13 +15,18 @@ LOW_SHARE = 0.6
 """A stage that reaches less of what is possible has something to find."""
 
 
+CORES, DEVICE = "cores", "device"
+"""Where parts run."""
+
+
 @dataclass(frozen=True)
 class PartRate:
-    """Items a second of one part alone. As many as `lanes` of it work side by side, which is a bound and no measurement."""
+    """Items a second of one part alone, in its `place`. `lanes` of it work side by side, which is a bound and no measurement."""
 
     part: str
     alone_per_s: float
     lanes: int = 1
+    place: str = CORES
 
     @property
     def per_s(self) -> float:
@@ -30,10 +35,10 @@ class PartRate:
 
 @dataclass(frozen=True)
 class Ceiling:
-    """`num_items` took `wall_s`; `possible_per_s` is the rate of the `slowest` part, or of all where they share their cores.
+    """`num_items` took `wall_s`; `possible_per_s` is the rate of the `slowest` part.
 
-    `in_turn` says so: cores that compute do not read meanwhile. `alone_s` are the seconds in which one reader alone made an item,
-    by stage of its loading; `facts` are further figures that say why a share is small.
+    Parts in one place take turns and count as one: cores that compute do not read meanwhile. `alone_s` are the seconds in which
+    one reader alone made an item, by stage of its loading; `facts` are further figures that say why a share is small.
     """
 
     num_items: int
@@ -43,7 +48,6 @@ class Ceiling:
     share: float
     slowest: str
     parts: tuple[PartRate, ...] = ()
-    in_turn: bool = False
     alone_s: dict[str, float] = field(default_factory=dict)
     facts: dict[str, float] = field(default_factory=dict)
 
@@ -54,21 +58,25 @@ class Ceiling:
         wall_s: float,
         parts: Sequence[PartRate],
         *,
-        in_turn: bool = False,
         alone_s: Mapping[str, float] | None = None,
         facts: Mapping[str, float] | None = None,
     ) -> Ceiling | None:
         """None where nothing was measured that could be compared."""
-        known = tuple(part for part in parts if part.per_s > 0)
+        known = tuple(sorted((part for part in parts if part.per_s > 0), key=lambda part: part.per_s))
         if not known or num_items <= 0 or wall_s <= 0:
             return None
-        slowest = min(known, key=lambda part: part.per_s)
-        possible = 1 / sum(1 / part.per_s for part in known) if in_turn else slowest.per_s
-        reached = num_items / wall_s
-        share = reached / possible
+        needs_s = {part.place: sum(1 / other.per_s for other in known if other.place == part.place) for part in known}
+        place = max(needs_s, key=lambda name: needs_s[name])
+        slowest = " and ".join(part.part for part in known if part.place == place)
+        reached, possible = num_items / wall_s, 1 / needs_s[place]
         return cls(
-            num_items, wall_s, reached, possible, share, slowest.part, known, in_turn, dict(alone_s or {}), dict(facts or {})
+            num_items, wall_s, reached, possible, reached / possible, slowest, known, dict(alone_s or {}), dict(facts or {})
         )
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether all parts share one place."""
+        return len(self.parts) > 1 and len({part.place for part in self.parts}) == 1
 
     @property
     def lost_s(self) -> float:

@@ -82,13 +82,12 @@ _FELT_SHARE = 0.001
 
 
 def ceiling_sentence(stage: str, ceiling: Ceiling) -> str:
-    """``extract reached 703/s, 10 % of what its slowest part can do (reading 15 × 467/s, engine 13,600/s)``."""
-    parts = ", ".join(
-        f"{one.part} {f'{one.lanes} × ' if one.lanes > 1 else ''}{one.alone_per_s:,.0f}/s"
-        for one in sorted(ceiling.parts, key=lambda one: one.per_s)
-    )
-    what = f"{ceiling.possible_per_s:,.0f}/s, all that these cores can do" if ceiling.in_turn else "what its slowest part can do"
-    return f"{stage} reached {ceiling.reached_per_s:,.0f}/s, {100 * ceiling.share:.0f} % of {what} ({parts})"
+    """``extract reached 703/s, 10 % of what reading can do (reading 15 × 467/s, engine 13,600/s)``."""
+    parts = ", ".join(f"{one.part} {f'{one.lanes} × ' if one.lanes > 1 else ''}{one.alone_per_s:,.0f}/s" for one in ceiling.parts)
+    what = f"{ceiling.slowest} can do" if len(ceiling.parts) > 1 else f"its {ceiling.slowest} can do"
+    if " and " in ceiling.slowest:
+        what += f" in turn: {ceiling.possible_per_s:,.0f}/s"
+    return f"{stage} reached {ceiling.reached_per_s:,.0f}/s, {100 * ceiling.share:.0f} % of what {what} ({parts})"
 
 
 def ceiling_sentences(record: RunRecord) -> list[str]:

@@ -53,6 +53,11 @@ class StageFacts:
         part = self.ceiling.part("reading")
         return 1 / part.alone_per_s if part else 0.0
 
+    def needed_s(self, part: str) -> float:
+        """What one part needs for all items, alone."""
+        found = self.ceiling.part(part)
+        return self.ceiling.num_items / found.per_s if found else 0.0
+
     @property
     def started_s(self) -> float:
         """How much longer the first job or step took than one takes."""
@@ -123,13 +128,12 @@ def _cause(stage: StageFacts, loss: Loss, losses: list[Loss]) -> Cause:
 def _extraction_losses(stage: StageFacts) -> list[Loss]:
     """Jobs run side by side, so their seconds count as far as all of them spend them at once."""
     spent, ceiling, slots = stage.timeline, stage.ceiling, max(1, stage.timeline.slots)
-    engine, reading = ceiling.part("engine"), ceiling.part("reading")
-    engine_s = ceiling.num_items / engine.per_s if engine else 0.0
-    reading_s = ceiling.num_items / reading.per_s if reading and ceiling.in_turn else 0.0
+    reading_s = stage.needed_s("reading") if ceiling.in_turn else 0.0
     started_s = stage.started_s
     return [
         Loss("load", spent.seconds("load") / slots - reading_s, _tell_reading),
-        Loss("encode", spent.seconds("encode") / slots - engine_s - started_s, _tell_engine),
+        Loss("encode", spent.seconds("encode") / slots - stage.needed_s("engine") - started_s, _tell_engine),
+        Loss("decode", spent.seconds("decode") / slots - stage.needed_s("decoding"), _tell_decoding),
         Loss("write", spent.seconds("collate", "write", "other") / slots, _tell_writing),
         Loss("idle", ceiling.wall_s - spent.wall_s / slots, _tell_draining),
         Loss("start", started_s, _tell_start),
@@ -205,6 +209,16 @@ def _tell_engine(stage: StageFacts) -> Remark:
         f"{format_seconds(spent_s)} of jobs' time went to the engine{alone} in batches of {batch}",
         "what reads takes time from what computes: fewer readers, or another batch, are tried and kept if they help",
         stage.run.tuning if stage.run.is_tunable else "",
+    )
+
+
+def _tell_decoding(stage: StageFacts) -> Remark:
+    spent_s, needed_s = stage.timeline.seconds("decode"), stage.needed_s("decoding")
+    return Remark(
+        "decoder-disturbed",
+        f"decoding on the device took {format_seconds(spent_s)}, and takes {format_seconds(needed_s)} alone",
+        "pictures of many sizes, or of kinds the device does not know, are decoded in small parts: save them alike",
+        place=stage.run.place,
     )
 
 

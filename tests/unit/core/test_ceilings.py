@@ -6,28 +6,41 @@ import json
 
 import pytest
 
-from unchoke.core.ceilings import Ceiling, PartRate
+from unchoke.core.ceilings import DEVICE, Ceiling, PartRate
 from unchoke.core.record import RunRecord
 from unchoke.reports.json import to_jsonable
 
-PARTS = [PartRate("engine", 13_600.0), PartRate("reading", 467.0, lanes=15)]
+PARTS = [PartRate("engine", 13_600.0, place=DEVICE), PartRate("reading", 467.0, lanes=15)]
 
 
 def test_parts_that_run_side_by_side_are_as_fast_as_the_slowest() -> None:
     found = Ceiling.of(10_000, 14.2, PARTS)
     assert found is not None
-    assert (found.slowest, found.possible_per_s) == ("reading", 7_005.0)
+    assert (found.slowest, found.possible_per_s) == ("reading", pytest.approx(7_005))
     assert found.share == pytest.approx(10_000 / 14.2 / 7_005)
     assert found.lost_s == pytest.approx(14.2 - 10_000 / 7_005)
     assert found.is_low
 
 
 def test_parts_that_share_their_cores_take_turns() -> None:
-    found = Ceiling.of(700, 2.0, [PartRate("engine", 500.0), PartRate("reading", 500.0, lanes=2)], in_turn=True)
+    found = Ceiling.of(700, 2.0, [PartRate("engine", 500.0), PartRate("reading", 500.0, lanes=2)])
     assert found is not None
     assert found.possible_per_s == pytest.approx(1 / (1 / 500 + 1 / 1000))
-    assert not found.is_low
+    assert (found.slowest, found.in_turn, found.is_low) == ("engine and reading", True, False)
     assert found.lost_s == 0.0, "more than the parts can do is no loss"
+
+
+def test_places_work_side_by_side_and_parts_of_one_take_turns() -> None:
+    parts = [
+        PartRate("engine", 13_600.0, place=DEVICE),
+        PartRate("decoding", 25_900.0, place=DEVICE),
+        PartRate("reading", 3_000.0, 15),
+    ]
+    found = Ceiling.of(10_000, 2.0, parts)
+    assert found is not None
+    assert found.slowest == "engine and decoding"
+    assert found.possible_per_s == pytest.approx(1 / (1 / 13_600 + 1 / 25_900))
+    assert not found.in_turn
 
 
 def test_nothing_is_compared_with_nothing() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from records import as_record
-from unchoke.core.ceilings import Ceiling, PartRate
+from unchoke.core.ceilings import DEVICE, Ceiling, PartRate
 from unchoke.core.findings import Finding
 from unchoke.core.record import RunRecord
 from unchoke.core.stages import StageRow
@@ -46,11 +47,12 @@ def extraction(
     first_s: float = 0.1,
     engine_per_s: float = 13_600.0,
     num: int = 10_000,
+    more: Sequence[PartRate] = (),
 ) -> RunRecord:
     """10,000 pictures in two jobs at a time; `reader_s` is what readers took for one of them."""
     loading = rows({name: num * spent_s for name, spent_s in (reader_s or MAKING).items()}, num)
     timeline = Timeline(sum(seconds.values()), rows(seconds, 157), loading, readers, first_s=first_s, slots=2)
-    parts = [PartRate("reading", 476.0, lanes=16), PartRate("engine", engine_per_s)]
+    parts = [PartRate("reading", 476.0, lanes=16), PartRate("engine", engine_per_s, place=DEVICE), *more]
     facts = {"readers": readers, "batch": 64}
     return record("extract", Ceiling.of(num, wall_s, parts, alone_s=MAKING, facts=facts), timeline)
 
@@ -68,7 +70,7 @@ def training(
     num = 70_000
     loading = rows({name: num * spent_s for name, spent_s in (reader_s or MAKING).items()}, num)
     timeline = Timeline(sum(seconds.values()), rows(seconds, num // 32), loading, 8, first_s=first_s)
-    parts = [PartRate("step", max(step_per_s, larger_per_s)), PartRate("reading", 476.0, lanes=15)]
+    parts = [PartRate("step", max(step_per_s, larger_per_s), place=DEVICE), PartRate("reading", 476.0, lanes=15)]
     facts = {"batch": 32, "step_per_s": step_per_s, "larger_batch": 128, "larger_per_s": larger_per_s, "readers": 8}
     return record("train", Ceiling.of(num, timeline.wall_s, parts, alone_s=MAKING, facts=facts), timeline, **more)
 
@@ -87,7 +89,7 @@ def test_at_most_of_what_is_possible_there_is_nothing_to_find() -> None:
 def test_readers_in_one_another_s_way() -> None:
     choke = named(extraction({"load": 24.0, "encode": 2.0, "write": 1.0}, {"read": 0.0002, "decode": 0.030, "transform": 0.008}))
     assert (choke.code, choke.stage, choke.severity) == ("readers-collide", "load", "warning")
-    assert "extract reached 714/s, 9 % of what its slowest part can do (reading 16 × 476/s, engine 13,600/s)" in choke.message
+    assert "extract reached 714/s, 9 % of what reading can do (reading 16 × 476/s, engine 13,600/s)" in choke.message
     assert "30 readers took 38.2 ms for what one alone does in 2.1 ms" in choke.message
     assert choke.command == "unchoke fit photos/ --workers 7 --out work"
     assert choke.evidence["saved_s"] == pytest.approx(12.0)
@@ -117,6 +119,13 @@ def test_an_engine_that_is_slower_in_the_run_than_alone() -> None:
     choke = named(extraction({"load": 2.0, "encode": 26.0}))
     assert (choke.code, choke.command) == ("engine-disturbed", "unchoke tune --out work")
     assert "which does 13,600/s alone in batches of 64" in choke.message
+
+
+def test_a_card_that_decodes_more_slowly_in_the_run_than_alone() -> None:
+    decoding = PartRate("decoding", 25_900.0, place=DEVICE)
+    choke = named(extraction({"load": 2.0, "decode": 22.0, "encode": 2.0}, more=[decoding]))
+    assert (choke.code, choke.stage) == ("decoder-disturbed", "decode")
+    assert "decoding on the device took 22.0 s, and takes 386 ms alone" in choke.message
 
 
 def test_shards_that_take_long_to_write() -> None:

@@ -15,7 +15,7 @@ from functools import partial
 
 import torch
 
-from unchoke.core.ceilings import Ceiling, PartRate
+from unchoke.core.ceilings import CORES, DEVICE, Ceiling, PartRate
 from unchoke.core.clock import during
 from unchoke.core.errors import DataError
 from unchoke.core.timeline import Timeline
@@ -63,7 +63,8 @@ class StepReplay:
                 larger_per_s = self._rate(_LARGER * self.batch, limit_s) if self._has_room(limit_bytes) else 0.0
             finally:
                 self.put_back()
-        parts = [PartRate("step", max(step_per_s, larger_per_s))]
+        place = CORES if is_cpu(self.device) else DEVICE
+        parts = [PartRate("step", max(step_per_s, larger_per_s), place=place)]
         if self.timeline.loading:  # rows that lie on the device are not read
             parts.append(PartRate("reading", reading_per_s, max(1, min(self.workers, usable_cores()))))
         larger = {"larger_batch": _LARGER * self.batch, "larger_per_s": larger_per_s} if larger_per_s else {}
@@ -74,7 +75,7 @@ class StepReplay:
             "first_s": self.timeline.first_s,
             **larger,
         }
-        return Ceiling.of(self.num_items, wall_s, parts, in_turn=is_cpu(self.device), alone_s=reader.seconds(), facts=facts)
+        return Ceiling.of(self.num_items, wall_s, parts, alone_s=reader.seconds(), facts=facts)
 
     def _rate(self, num: int, limit_s: float) -> float:
         return measure_rate(self.step(num), limit_s=limit_s, synchronize=partial(synchronize, self.device))
