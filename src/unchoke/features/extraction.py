@@ -182,17 +182,16 @@ def extract(session: Session, inputs: InputSet, engine: FrozenEngine) -> Extract
 
 def _measure_ceiling(session: Session, inputs: InputSet, engine: FrozenEngine, jobs: Sequence[Job]) -> None:
     """Keep what the extraction that has just ended reached, beside what its parts can do alone."""
-    items = [(job.items[0], job.contents[0]) for job in jobs if job.items]
+    decoder = _decoder(inputs, engine)
     found = measure_extraction(
         engine,
-        inputs.read,
-        items,
+        CardReader(inputs.photos.paths) if inputs.photos is not None and decoder is not None else inputs.read,
+        [(job.items[0], job.contents[0]) for job in jobs if job.items],
         session.timelines["extract"],
         num_items=sum(len(job.items) for job in jobs),
         wall_s=session.timers.seconds["extract"],
         on_cpu=is_cpu(torch_device(session.policy)),
-        decoder=_decoder(inputs, engine),
-        read_file=CardReader(inputs.photos.paths) if inputs.photos and _decoder(inputs, engine) else None,
+        decoder=decoder,
     )
     if found is not None:
         session.ceilings["extract"] = found

@@ -83,12 +83,11 @@ def _decoder_alone(decoder: CardDecoder, files: Sequence[EncodedPicture | NDArra
 def _engine_rate(engine: FrozenEngine, batch: NDArray[Any] | torch.Tensor, *, on_cpu: bool, limit_s: float) -> float:
     """Inputs a second of the engine: on a device from a batch that lies there, else a batch in each slot, all at once."""
     if isinstance(engine, TorchEngine) and not on_cpu:
-        there = to_device(torch.from_numpy(batch) if isinstance(batch, np.ndarray) else batch, engine.device)
-        return measure_rate(
-            lambda: len(engine.launch(there)), limit_s=limit_s, synchronize=partial(synchronize, engine.device)
-        )
-    batches = [batch] * engine.slots
+        there = to_device(torch.as_tensor(batch), engine.device)
+        wait = partial(synchronize, engine.device)
+        return measure_rate(lambda: len(engine.launch(there)), limit_s=limit_s, synchronize=wait)
+    array = np.asarray(batch)
     if engine.slots == 1:
-        return measure_rate(lambda: len(engine.encode(batch)), limit_s=limit_s)
+        return measure_rate(lambda: len(engine.encode(array)), limit_s=limit_s)
     with ThreadPoolExecutor(engine.slots) as pool:
-        return measure_rate(lambda: sum(map(len, pool.map(engine.encode, batches))), limit_s=limit_s)
+        return measure_rate(lambda: sum(map(len, pool.map(engine.encode, [array] * engine.slots))), limit_s=limit_s)
