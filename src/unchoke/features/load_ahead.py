@@ -17,6 +17,7 @@ from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.features.cut import END, NONE
 from unchoke.features.encoders import Encoder, load_encoder
 from unchoke.features.engines import TorchEngine
+from unchoke.features.known_encoder import recall_encoder
 from unchoke.machine.backend import autocast, empty_cache, is_cpu, synchronize, torch_device, torch_dtype, torch_memory_format
 from unchoke.machine.policy import Policy
 from unchoke.runs.session import Session
@@ -24,8 +25,10 @@ from unchoke.runs.session import Session
 _TRAINED_AT_ONCE = 32
 
 
-def load_ahead(session: Session) -> Steps[Encoder]:
-    """Libraries, the encoder with its weights, and the first pass on a card."""
+def load_ahead(session: Session) -> Steps[Encoder | None]:
+    """Libraries, the encoder with its weights, and the first pass on a card; no encoder where its features are likely there."""
+    if session.settings.cut == END and recall_encoder(session) is not None:
+        return None
     prepare_torchvision()
     import timm  # noqa: F401
 

@@ -22,6 +22,7 @@ from unchoke.core.choices import Choice
 from unchoke.core.errors import MachineError, UsageError
 from unchoke.core.fingerprint import hash_int
 from unchoke.core.settings import Settings
+from unchoke.core.workspace import Workspace
 from unchoke.features.agree import ASKED_FOR_INT8, USUAL, Candidate, choose_engine
 from unchoke.features.choose_decoder import choose_decoder
 from unchoke.features.cut import NONE, Cut, cut_network, frozen_part
@@ -138,6 +139,11 @@ def kept_choice(session: Session, network: FrozenNetwork, rules: EngineRules) ->
     """The choice made earlier in this workspace for the same network and wishes."""
     found: dict[str, Any] | None = _load_choices(session.workspace.engines / rules.file).get(_key(session, network))
     return found
+
+
+def load_choices(workspace: Workspace, rules: EngineRules) -> dict[str, Any]:
+    """Every choice kept in a workspace for one kind of network."""
+    return _load_choices(workspace.engines / rules.file)
 
 
 def _load_choices(file: Path) -> dict[str, Any]:

@@ -1,0 +1,118 @@
+"""What a workspace remembers of the encoders it has run: enough to name their features without building a network or an engine.
+
+In: a session. Out: a `KnownEncoder`, while its weights and the engine chosen for it are as they were when it was remembered. It
+is only a memory, in `engines/known.json`: without it, or where anything changed, the encoder is loaded and tells itself.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from unchoke import __version__
+from unchoke.core import atomic
+from unchoke.core.choices import Choice
+from unchoke.core.fingerprint import digest
+from unchoke.core.workspace import Workspace
+from unchoke.features.cut import frozen_part
+from unchoke.features.encoders import EncoderSpec
+from unchoke.features.engines import Features
+from unchoke.features.prepare_engine import OF_PICTURES, FrozenEncoder, load_choices
+from unchoke.features.recipe import PictureRecipe
+from unchoke.features.weights_identity import identify_weights
+from unchoke.photos.pixels.tile_grid import plan_tiles
+from unchoke.runs.session import Session
+
+_FILE = "known.json"
+
+
+@dataclass
+class KnownEngine:
+    """An engine by what it said of itself: it names what it made, and is never run."""
+
+    name: str
+    precision: str
+    described: dict[str, Any]
+    batch: int = 1
+    slots: int = 1
+
+    def encode(self, inputs: NDArray[Any]) -> Features:
+        raise RuntimeError(f"{self.name}:{self.precision} is only known here, not built: all its features are there")
+
+    def describe(self) -> dict[str, Any]:
+        return dict(self.described)
+
+
+@dataclass(frozen=True)
+class KnownEncoder:
+    """How pictures become features, by which engine, and why that one."""
+
+    recipe: PictureRecipe
+    engine: KnownEngine
+    choice: Choice
+
+
+def recall_encoder(session: Session) -> KnownEncoder | None:
+    """What the settings' encoder was when it last ran here; None where it has not, or where something changed."""
+    entry = _load(session.workspace).get(_key(session))
+    if entry is None:
+        return None
+    chosen = load_choices(session.workspace, OF_PICTURES).get(entry["choice"])
+    if chosen is None or [chosen["value"], chosen.get("how", {})] != entry["chosen"]:
+        return None
+    name, _, precision = chosen["value"].partition(":")
+    settings = session.settings
+    recipe = PictureRecipe(
+        EncoderSpec.from_dict(entry["spec"]),
+        name,
+        precision,
+        settings.views,
+        entry["cut"],
+        plan_tiles(streams=settings.streams, tiles=settings.tiles),
+        shape=tuple(entry["shape"]),
+        decode_scale=entry["engine"]["decode_scale"],
+    )
+    reason = f"chosen when this workspace began: {chosen['reason']}"
+    choice = Choice("engine", chosen["value"], reason, chosen["evidence"])
+    return KnownEncoder(recipe, KnownEngine(name, precision, entry["engine"]), choice)
+
+
+def remember_encoder(session: Session, frozen: FrozenEncoder) -> None:
+    """Keep what an encoder that has been prepared is."""
+    key = frozen_part(frozen.encoder, frozen.cut).choice_key(_wishes(session))
+    chosen = load_choices(session.workspace, OF_PICTURES)[key]
+    entry = {
+        "spec": frozen.encoder.spec.to_dict(),
+        "cut": frozen.cut.name,
+        "shape": list(frozen.cut.shape),
+        "engine": frozen.describe(),
+        "choice": key,
+        "chosen": [chosen["value"], chosen.get("how", {})],
+    }
+    known = _load(session.workspace)
+    if known.get(_key(session)) != entry:
+        atomic.write_json(_file(session.workspace), {**known, _key(session): entry})
+
+
+def _key(session: Session) -> str:
+    settings = session.settings
+    network = [settings.encoder, settings.input_px, settings.cut, settings.streams, settings.tiles]
+    return digest([__version__, network, _wishes(session), identify_weights(settings.weights)])
+
+
+def _wishes(session: Session) -> list[str | None]:
+    return [session.settings.engine, session.settings.precision, session.settings.device]
+
+
+def _file(workspace: Workspace) -> Path:
+    return workspace.engines / _FILE
+
+
+def _load(workspace: Workspace) -> dict[str, Any]:
+    file = _file(workspace)
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    return found

@@ -1,0 +1,65 @@
+"""Features that are all there are opened without their encoder or an engine, and only while these are what they were."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unchoke.commands.fit import train
+from unchoke.core.events import Event, StageStarted, ignore
+
+TRAIN = """
+import sys
+import unchoke
+result = unchoke.train(out=sys.argv[1], on_event=lambda event: None, head="linear", epochs=2)
+assert (result.run, result.already_done) == ("exp_2", False)
+loaded = [name for name in ("timm", "openvino") if name in sys.modules]
+assert not loaded, loaded
+"""
+
+
+def stages_of_train(workspace: Path, **options: Any) -> set[str]:
+    events: list[Event] = []
+    train(out=workspace, on_event=events.append, head="linear", epochs=2, **options)
+    return {event.stage for event in events if isinstance(event, StageStarted)}
+
+
+def test_heads_on_cached_features_are_trained_without_a_network_or_an_engine(workspace: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", TRAIN, str(workspace)], capture_output=True, text=True, env=os.environ, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_is_remembered_of_an_encoder_is_what_it_is(workspace: Path) -> None:
+    (known,) = json.loads((workspace / "engines" / "known.json").read_text()).values()
+    recorded = json.loads((workspace / "experiments" / "exp_1" / "record.json").read_text())["encoder"]
+    result = train(out=workspace, on_event=ignore, head="linear", epochs=2)
+    again = result.record["encoder"]
+    assert again == recorded
+    assert known["spec"]["weights_sha256"] == recorded["weights_sha256"]
+
+
+@pytest.mark.parametrize("lost", ["known.json", "choice.json"])
+def test_without_the_memory_or_the_choice_the_encoder_tells_itself(workspace: Path, lost: str) -> None:
+    (workspace / "engines" / lost).unlink()
+    assert "engine" in stages_of_train(workspace)
+    assert (workspace / "engines" / lost).exists()
+
+
+def test_a_network_that_trains_gets_its_encoder_although_its_activations_are_there(workspace: Path) -> None:
+    first = train(out=workspace, on_event=ignore, cut="-1", epochs=1)
+    events: list[Event] = []
+    second = train(out=workspace, on_event=events.append, cut="-1", epochs=2)
+    assert (first.already_done, second.already_done) == (False, False)
+    assert "engine" not in {event.stage for event in events if isinstance(event, StageStarted)}
+
+
+def test_another_engine_that_was_asked_for_is_not_taken_from_memory(workspace: Path) -> None:
+    assert "engine" in stages_of_train(workspace, engine="torch", precision="f32")
