@@ -36,7 +36,6 @@ def stages_of_fit(workspace: Path) -> tuple[set[str], bool]:
 
 
 def test_a_finished_fit_loads_neither_torch_nor_an_engine(workspace: Path) -> None:
-    fit(out=workspace, on_event=ignore)
     done = subprocess.run(
         [sys.executable, "-c", AGAIN, str(workspace)], capture_output=True, text=True, env=os.environ, check=False
     )
