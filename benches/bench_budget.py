@@ -2,7 +2,8 @@
 
 Each case is planned as a run plans it (probes in processes of their own, a line, a choice under the limit). Then batches that no
 probe saw are run, each in a fresh process, and their peak is compared with the line. Last, 20 optimizer steps and an evaluation
-run at the planned sizes under the limit; out-of-memory halvings are counted, and there should be none.
+run at the planned sizes under the limit; out-of-memory halvings are counted, and there should be none. Beside it stands what
+counting says that the largest measured step takes at most: never less than was measured.
 
 On CUDA the limit is the allocator's (a card of 4 GB less CUDA's context), arithmetic is float16 and flash attention is off, as on
 cards of that size. Larger batches than fit are compared without the limit. On a CPU the process's own memory is what counts.
@@ -26,6 +27,7 @@ from typing import Any
 import torch
 
 from unchoke.core.errors import MachineError
+from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.core.units import format_bytes, parse_bytes
 from unchoke.features.cut import cut_network
 from unchoke.features.encoders import bare_encoder
@@ -37,6 +39,7 @@ from unchoke.machine.memory.probe import ProbeResult, StepCost, probe
 from unchoke.machine.memory.search import Way, plan_memory
 from unchoke.photos.pixels.canvas import Canvas
 from unchoke.photos.pixels.tile_grid import TilePlan
+from unchoke.training.network.estimate_memory import estimate_memory
 from unchoke.training.network.loop_config import LoopConfig
 from unchoke.training.network.memory_trial import MemoryTrial, run_trial
 from unchoke.training.network.photo_blueprint import NetworkSpec, NoiseActivations, PhotoBlueprint, SourceSpec
@@ -121,6 +124,17 @@ def try_once(trial: MemoryTrial, batch: int) -> StepCost:
     return run_trial(trial, batch)
 
 
+def count_once(trial: MemoryTrial, batch: int) -> StepCost:
+    """What a step takes at most by counting, besides what is there before the network."""
+    as_on_a_small_card()
+    prepare_torchvision()
+    import timm  # noqa: F401 (part of every run)
+
+    started_s = time.monotonic()
+    counted = estimate_memory(trial, batch=batch, eval_batch=batch, base_bytes=0).cost("train", batch)
+    return replace(counted, seconds_per_step=time.monotonic() - started_s)
+
+
 def rehearse(asked: tuple[MemoryTrial, LoopConfig], _: int) -> StepCost:
     """20 steps at the planned sizes and an evaluation, as a run does them; how often memory ran out is among the parts."""
     as_on_a_small_card()
@@ -152,9 +166,9 @@ def run_case(case: Case, device: str, limit_bytes: int, *, steps: bool) -> dict[
     planned_s = time.monotonic() - started_s
     print(f"\n== {case.name} ({case.encoder}, --cut {case.cut}, {case.input_px} px, {case.tiles.text})")
     print(render_plan(plan) + render_probes(plan), end="", flush=True)
-    unseen = compare_unseen(trial, plan)
+    counted, unseen = compare_counted(trial, plan), compare_unseen(trial, plan)
     if not steps:
-        return {"case": case.name, "unseen": unseen}
+        return {"case": case.name, "counted": counted, "unseen": unseen}
     run = rehearse_plan(trial, plan)
     off = (run.peak_bytes - plan.planned_bytes) / plan.planned_bytes
     print(f"{STEPS} steps   {format_bytes(run.peak_bytes)} measured, {format_bytes(plan.planned_bytes)} planned ({off:+.1%}), "
@@ -165,12 +179,26 @@ def run_case(case: Case, device: str, limit_bytes: int, *, steps: bool) -> dict[
         "plan": {name: getattr(plan, name) for name in ("batch", "sub_batch", "eval_batch", "grad_ckpt", "planned_bytes")},
         "parts": dict(plan.parts),
         "probed": [one.batch for one in (plan.probes.train_ckpt if plan.grad_ckpt else plan.probes.train) if one.fits],
+        "counted": counted,
         "unseen": unseen,
         "steps": {"num": STEPS, "peak_bytes": run.peak_bytes, "off": round(off, 4), "halvings": run.parts["halvings"]},
         "images_per_s": round(plan.sub_batch / run.seconds_per_step, 1),
         "plan_s": round(planned_s, 1),
         "all_s": round(time.monotonic() - started_s, 1),
     }
+
+
+def compare_counted(trial: MemoryTrial, plan: MemoryPlan) -> dict[str, Any]:
+    """The largest step that was measured, against what counting says that it takes at most."""
+    fitting = [(one.batch, one.measured) for one in (*plan.probes.train, *plan.probes.train_ckpt) if one.measured is not None]
+    batch, measured = max(fitting, key=lambda one: one[1].peak_bytes)
+    (found,) = probe("bench_budget:count_once", trial, [batch], timeout_s=TIMEOUT_S)
+    if found.measured is None:
+        raise SystemExit(f"counting failed: {found.outcome}, {found.fact}")
+    bound, counted_s = found.measured.peak_bytes + measured.parts["baseline"], found.measured.seconds_per_step
+    held = f"at most {format_bytes(bound)} counted in {counted_s:.1f} s, {format_bytes(measured.peak_bytes)} measured"
+    print(f"{batch} samples  {held} ({bound / measured.peak_bytes:.2f}×)", flush=True)
+    return {"batch": batch, "bound_bytes": bound, "measured_bytes": measured.peak_bytes, "seconds": round(counted_s, 2)}
 
 
 def compare_unseen(trial: MemoryTrial, plan: MemoryPlan) -> list[dict[str, Any]]:
@@ -241,6 +269,7 @@ def main() -> None:
             found.append({"case": case.name, "refused": error.what, "why": error.why})
         print(json.dumps(found[-1]), flush=True)
     offs = [abs(one["off"]) for case_found in found for one in case_found.get("unseen", [])]
+    counted = [case_found["counted"] for case_found in found if "counted" in case_found]
     runs = [case_found["steps"] for case_found in found if "steps" in case_found]
     name = f"{torch.get_num_threads()} CPU threads" if on_cpu else torch.cuda.get_device_name()
     print(json.dumps({
@@ -248,6 +277,7 @@ def main() -> None:
         "device": name,
         "torch": torch.__version__,
         "worst_off_at_unseen_batches": round(max(offs, default=0.0), 4),
+        "least_bound": round(min((one["bound_bytes"] / one["measured_bytes"] for one in counted), default=0.0), 2),
         "worst_off_of_runs": round(max((abs(run["off"]) for run in runs), default=0.0), 4),
         "halvings": sum(run["halvings"] for run in runs),
         "refused": [case_found["case"] for case_found in found if "refused" in case_found],

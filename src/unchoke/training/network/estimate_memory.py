@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
-from unchoke.machine.backend import autocast, torch_dtype
+from unchoke.machine.backend import autocast, is_cpu, torch_dtype
 from unchoke.machine.memory.live_tensors import LiveTensors, tensor_bytes
 from unchoke.machine.memory.probe import ProbeResult, StepCost
 from unchoke.machine.memory.search import Way
@@ -50,6 +50,8 @@ class MemoryEstimate:
     eval_bytes: int
     base_bytes: int
     """What the process or the card holds besides: the interpreter, or CUDA's context."""
+    kept_bytes: int = 0
+    """What a card's allocator keeps of an evaluation while steps run again: blocks of other sizes."""
 
     def result(self, way: Way, batch: int) -> ProbeResult:
         """The bound in the form of a measurement."""
@@ -67,7 +69,8 @@ class MemoryEstimate:
             "optimizer": self.optimizer_bytes,
             "baseline": self.base_bytes,
         }
-        return StepCost(sum(parts.values()) + -(-counted * batch // num), 0.0, parts)
+        kept = 0 if way == "evaluation" else self.kept_bytes
+        return StepCost(sum(parts.values()) + kept + -(-counted * batch // num), 0.0, parts)
 
 
 def estimate_memory(trial: MemoryTrial, *, batch: int, eval_batch: int, base_bytes: int) -> MemoryEstimate:
@@ -86,6 +89,7 @@ def _estimate(trial: MemoryTrial, *, batch: int, eval_batch: int, base_bytes: in
     weights = tensor_bytes([*network.parameters(), *network.buffers()])
     gradients = tensor_bytes(parameter for parameter in network.parameters() if parameter.requires_grad)
     step = _CountedStep(network, source, objective, trial, device)
+    eval_bytes = step.peak_bytes(eval_batch, training=False)
     return MemoryEstimate(
         batch=batch,
         eval_batch=eval_batch,
@@ -93,8 +97,9 @@ def _estimate(trial: MemoryTrial, *, batch: int, eval_batch: int, base_bytes: in
         gradients_bytes=gradients,
         optimizer_bytes=2 * gradients + (weights if trial.loop.ema_decay else 0),
         train_bytes=step.peak_bytes(batch, training=True),
-        eval_bytes=step.peak_bytes(eval_batch, training=False),
+        eval_bytes=eval_bytes,
         base_bytes=base_bytes + weights + _SCRATCH_BYTES,
+        kept_bytes=0 if is_cpu(device) else eval_bytes,
     )
 
 

@@ -91,6 +91,16 @@ def test_more_samples_take_more_and_averaged_weights_are_counted() -> None:
     assert averaged.optimizer_bytes == plain.optimizer_bytes + plain.weights_bytes
 
 
+def test_on_a_card_what_its_allocator_keeps_of_evaluation_lies_beside_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = trial()
+    plain = estimate_memory(asked, batch=4, eval_batch=64, base_bytes=0)
+    monkeypatch.setattr("unchoke.training.network.estimate_memory.is_cpu", lambda _: False)
+    card = estimate_memory(asked, batch=4, eval_batch=64, base_bytes=0)
+    for batch in (1, 4):
+        assert card.cost("train", batch).peak_bytes == plain.cost("train", batch).peak_bytes + plain.eval_bytes
+    assert card.cost("evaluation", 64) == plain.cost("evaluation", 64)
+
+
 def test_counting_computes_nothing_and_draws_no_random_number() -> None:
     asked, state = trial("test_vit", "-2"), torch.random.get_rng_state()
     huge = estimate_memory(asked, batch=1_000_000, eval_batch=4, base_bytes=0)

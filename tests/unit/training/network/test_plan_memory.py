@@ -23,10 +23,12 @@ from unchoke.features.feature_store import Placement
 from unchoke.machine.memory import memory_plan
 from unchoke.machine.memory.memory_plan import Probes
 from unchoke.machine.memory.memory_watch import MemoryWatch, own_bytes, return_unused_memory
+from unchoke.machine.memory.probe import ProbeResult, StepCost
 from unchoke.runs.session import Session
 from unchoke.training.data import Problem
 from unchoke.training.network import prober
 from unchoke.training.network.loop_config import LoopConfig
+from unchoke.training.network.memory_trial import MemoryTrial
 from unchoke.training.network.photo_blueprint import NetworkSpec, PhotoBlueprint, StoredActivations
 from unchoke.training.network.plan_memory import FILE, plan_memory, remember_memory
 from unchoke.training.network.training_job import TrainingJob, kept_peak, measured_peak
@@ -129,6 +131,37 @@ def test_a_network_that_asks_for_numbers_is_measured_and_that_is_said(
     assert planned is not None
     assert (planned.plan.counted, probes(heard)) == (False, 1)
     assert chosen(heard)["memory_count"].reason == "measured instead of counted: it looks at values"
+
+
+class Tried:
+    """Stands in for the processes: every size fits, and is kept with whether others ran beside it."""
+
+    def __init__(self) -> None:
+        self.sizes: list[tuple[str, int, bool]] = []
+
+    def __call__(self, target: str, trial: MemoryTrial, batches: list[int], **_: Any) -> list[ProbeResult]:
+        (batch,) = batches
+        self.sizes.append(("evaluation" if trial.evaluation else "train", batch, trial.others_bytes is None))
+        parts = {"weights": 1, "gradients": 1, "optimizer": 2, "baseline": 100_000_000}
+        return [ProbeResult(batch, "ok", StepCost(100_000_000 + 1_000_000 * batch, 0.01, parts))]
+
+
+@pytest.mark.usefixtures("near")
+@pytest.mark.parametrize(("cores", "beside"), [(2, 0), (16, 5)])
+def test_near_its_limit_the_first_sizes_and_the_whole_step_are_measured_side_by_side_where_there_are_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int, beside: int
+) -> None:
+    tried = Tried()
+    monkeypatch.setattr(prober, "probe", tried)
+    monkeypatch.setattr("unchoke.training.network.plan_memory.usable_cores", lambda: cores)
+    asked = with_val(job(tmp_path, batch=8), num=256)
+    planned = plan_memory(open_session(tmp_path, [], memory=LIMIT), asked, tmp_path / FILE)
+    assert planned is not None
+    assert sorted((way, batch) for way, batch, _ in tried.sizes) == [
+        ("evaluation", 4), ("evaluation", 16), ("train", 1), ("train", 4), ("train", 8),
+    ]  # fmt: skip
+    assert sum(together for _, _, together in tried.sizes) == beside
+    assert (planned.plan.sub_batch, planned.plan.counted) == (8, False)
 
 
 @pytest.mark.usefixtures("near")
