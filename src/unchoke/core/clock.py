@@ -180,12 +180,12 @@ class Loading:
         """How many threads read at the same time, at most."""
         return len(self._clocks)
 
-    def add(self, stage: str, seconds: float) -> None:
+    def add(self, stage: str, seconds: float, calls: int = 1) -> None:
         """Count time that was measured elsewhere, by the one thread that is read for."""
         found = self._added.stage(stage)
         assert isinstance(found, _Stage)
         found.seconds += seconds
-        found.calls += 1
+        found.calls += calls
 
     def tally(self) -> StageTally:
         """Every stage so far; what a thread is in the middle of is not in it yet."""

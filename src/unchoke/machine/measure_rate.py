@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 LEAST_S = 2.0
 """A stage that took less than this is not measured: small runs pay nothing."""
-_ALLOWED_S = 0.3
+_ALLOWED_S = 0.2
 _ALLOWED_SHARE = 0.01
 _MOST_RUNS = 64
 READ_ALONE = 16

@@ -7,6 +7,7 @@ never writes there. Errors close the gate, warnings do not.
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,7 @@ from unchoke.core.units import format_count
 from unchoke.core.workspace import out_option
 from unchoke.jobs.records import QuarantineRow, save_quarantine
 from unchoke.machine.detect import usable_cores
+from unchoke.machine.measure_rate import READ_ALONE, measure_readers
 from unchoke.machine.memory.memory_watch import return_unused_memory
 from unchoke.photos.inspect_samples import inspect_file, inspect_samples, settle_facts
 from unchoke.photos.manifest import load_manifest
@@ -156,9 +158,11 @@ def prepare(session: Session, *, decode: bool = True, on_samples: Callable[[Samp
         on_samples(scan.samples)
     with session.stage("check", format_count(len(scan.samples), "file")):
         threads = settings.workers if settings.workers is not None else usable_cores()
+        began_s = time.perf_counter()
         facts = inspect_samples(
             scan.samples, session.workspace, threads=threads, on_event=session.on_event, loading=loading, decode=decode
         )
+        inspected_s = time.perf_counter() - began_s
         samples, choices = assign_splits(
             scan.samples,
             val_share=settings.val_share,
@@ -175,10 +179,28 @@ def prepare(session: Session, *, decode: bool = True, on_samples: Callable[[Samp
         need = estimate_need(len(samples), num_views=1 + settings.views, default_encoder=default_encoder)
         findings += diagnose_room(measure_room(session.workspace.root), need, session.workspace.root)
     session.timelines["check"] = Timeline.of(None, loading)
+    _measure_ceiling(session, scan.samples, inspected_s, readers=threads, decode=decode)
     for choice in choices:
         session.chose(choice)
     return_unused_memory()
     return Inspection(samples, facts, rank(findings), of_files)
+
+
+def _measure_ceiling(session: Session, samples: Samples, inspected_s: float, *, readers: int, decode: bool) -> None:
+    """Keep how fast files were looked into, beside what one reader alone and many of them could do."""
+    num_read = sum(row.calls for row in session.timelines["check"].loading if row.stage == "verify")
+    if num_read == 0:
+        return
+    paths = [str(path) for path in samples.frame["path"].to_numpy()[:: max(1, len(samples) // READ_ALONE)]]
+    found = measure_readers(
+        lambda path: bool(inspect_file(path, decode=decode).content),
+        paths,
+        num_items=num_read,
+        wall_s=inspected_s,
+        readers=max(1, readers),
+    )
+    if found is not None:
+        session.ceilings["check"] = found
 
 
 def _diagnose(session: Session, samples: Samples, facts: pd.DataFrame) -> list[Finding]:

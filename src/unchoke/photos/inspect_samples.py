@@ -129,8 +129,8 @@ def _in_processes(paths: list[str], processes: int, loading: Loading, decode: bo
             chunk = readers.take()
             chunk.release()
             facts, tally = chunk.value or ([inspect_file(path, decode=decode) for path in chunk.task], {})
-            for stage, (seconds, _) in tally.items():
-                loading.add(stage, seconds)
+            for stage, (seconds, calls) in tally.items():
+                loading.add(stage, seconds, calls)
             yield from facts
 
 

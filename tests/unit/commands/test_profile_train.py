@@ -110,7 +110,7 @@ def test_long_stages_say_what_they_reached_of_what_is_possible(
     assert {name: {part["part"] for part in one["parts"]} for name, one in ceilings.items()} == {
         made: {"reading", "engine"} if made == "extract" else {"reading"},
         "train": {"reading", "step"},
-    }
+    }, "no file was looked into again"
     for one in ceilings.values():
         assert 0 < one["share"] == pytest.approx(one["reached_per_s"] / one["possible_per_s"])
         assert one["reached_per_s"] == pytest.approx(one["num_items"] / one["wall_s"])

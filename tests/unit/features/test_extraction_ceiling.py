@@ -9,11 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
+from unchoke.core.ceilings import CORES, DEVICE
 from unchoke.core.clock import Clock, Loading, during
 from unchoke.core.record import MachineRecord, RunRecord
 from unchoke.core.timeline import EXTRACTION, JobTimes, Timeline, job_clocks
+from unchoke.features.card_decoder import EncodedPicture
+from unchoke.features.encoders import Encoder
+from unchoke.features.engines import TorchEngine
 from unchoke.features.extraction_ceiling import measure_extraction
 from unchoke.runs.own_chokes import diagnose_run
 
@@ -93,6 +98,29 @@ def test_engine_and_reader_are_measured_alone() -> None:
     assert set(engine.shown) == {(4, 2, 2, 3)}, "whole batches of its own size"
     assert found.alone_s.keys() == {"decode"}
     assert found.in_turn
+
+
+class Decoder:
+    """Makes inputs of files, as a card would."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, side_px: int) -> None:
+        self._side_px = side_px
+
+    def __call__(self, files: list[EncodedPicture]) -> tuple[torch.Tensor, dict[int, str]]:
+        return torch.zeros((len(files), self._side_px, self._side_px, 3), dtype=torch.uint8), {}
+
+
+@pytest.mark.usefixtures("always")
+def test_where_a_card_decodes_its_decoder_and_its_network_take_turns(tiny: Encoder) -> None:
+    decoder: Any = Decoder(tiny.spec.preprocess.size_px)
+    engine = TorchEngine(tiny, device=torch.device("cpu"), batch=4)
+    timeline, file = Timeline(1.0, readers=3), EncodedPicture(b"", for_card=True)
+    found = measure_extraction(engine, lambda *_: file, ITEMS, timeline, num_items=64, wall_s=1.0, on_cpu=False, decoder=decoder)
+    assert found is not None
+    assert {part.part: part.place for part in found.parts} == {"reading": CORES, "decoding": DEVICE, "engine": DEVICE}
+    assert all(part.per_s > 0 for part in found.parts)
 
 
 @pytest.mark.usefixtures("always")

@@ -64,3 +64,20 @@ def test_a_training_that_was_finished_before_has_nothing_to_run_again(tmp_path: 
     folder = tmp_path / "run"
     small().train(folder=folder)
     assert small().train(folder=folder).replay is None
+
+
+@pytest.mark.usefixtures("always")
+def test_a_device_with_room_is_also_shown_a_larger_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = "unchoke.training.network.step_replay"
+    done = small().train(workers=1)
+    assert done.replay is not None
+    monkeypatch.setattr(f"{place}.is_cpu", lambda _: False)
+    monkeypatch.setattr(f"{place}.peak_reserved_bytes", lambda _: 1_000)
+    monkeypatch.setattr(f"{place}.device_room_bytes", lambda _: 4_000)
+    found = done.replay.measure()
+    assert found is not None
+    assert found.facts["larger_batch"] == 32
+    assert found.part("step").per_s == max(found.facts["step_per_s"], found.facts["larger_per_s"])  # type: ignore[union-attr]
+    limited = done.replay.measure(limit_bytes=3_999)
+    assert limited is not None
+    assert "larger_batch" not in limited.facts
