@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,12 @@ from unchoke.core.events import OnEvent
 from unchoke.core.findings import Finding
 from unchoke.core.head_start import HeadStart, Steps
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace
+from unchoke.features.reader_source import FOR_CARD, FOR_PIXELS
 from unchoke.jobs.queue import JobQueue
+from unchoke.jobs.readers import preload_readers, worth_processes
+from unchoke.machine.detect import has_card_driver, usable_cores
 from unchoke.photos.check_samples import Inspection, gate, prepare
+from unchoke.photos.samples.sample_set import Samples
 from unchoke.runs.session import Session, open_session
 
 if TYPE_CHECKING:
@@ -69,7 +74,7 @@ def extract(
         if job is not None:
             _refuse_unplanned(session.workspace, job)
         with loading_ahead(session):
-            prepared = prepare(session, decode=job is not None or dry_run)
+            prepared = prepare(session, decode=job is not None or dry_run, on_samples=partial(begin_readers, session))
             wait_for_libraries(session)
             from unchoke.commands.pipeline import extract_all, extract_some
 
@@ -100,12 +105,12 @@ def _once_or_each_fold(session: Session, once: Callable[[Session], FitResult]) -
 
 
 def _fit_once(session: Session) -> FitResult:
-    prepared = prepare(session, decode=not decodes_later(session))
+    prepared = prepare(session, decode=not decodes_later(session), on_samples=partial(begin_readers, session))
     return _go_on(session, prepared, gate(session, prepared), command="fit")
 
 
 def _train_once(session: Session) -> FitResult:
-    prepared = prepare(session, decode=not decodes_later(session))
+    prepared = prepare(session, decode=not decodes_later(session), on_samples=partial(begin_readers, session))
     return _go_on(session, prepared, prepared.findings, command="train")
 
 
@@ -137,6 +142,13 @@ def _refuse_unplanned(workspace: Workspace, job: str) -> None:
     queue = JobQueue.load(workspace.features)
     if queue.jobs():
         queue.job(job)
+
+
+def begin_readers(session: Session, samples: Samples) -> None:
+    """Let the processes that will read import what they will need: little for a card, which decodes by itself; else torch."""
+    if worth_processes(len(samples), workers=session.settings.workers or usable_cores()):
+        for_card = has_card_driver() and session.settings.device is None and not session.settings.views
+        preload_readers(FOR_CARD if for_card else FOR_PIXELS)
 
 
 @contextmanager

@@ -30,19 +30,18 @@ from unchoke.features.extractor import Extractor, PictureReader, Read, run_job, 
 from unchoke.features.feature_store import FeatureStore, Placement, open_stored
 from unchoke.features.known_encoder import recall_encoder, remember_encoder
 from unchoke.features.prepare_engine import FrozenEncoder, Picture, open_encoder, prepare_encoder
-from unchoke.features.reader_source import FOR_CARD, FOR_PIXELS, CardProgram, CardReader, PictureReaders, PixelProgram
+from unchoke.features.reader_source import CardProgram, CardReader, PictureReaders, PixelProgram
 from unchoke.features.recipe import CARD, FeatureRecipe, PictureRecipe
 from unchoke.features.stream import Found, ItemSource, StreamExtractor, ThreadSource
 from unchoke.jobs.job_engines import InProcessEngine, JobEngine, ProcessEngine, StreamEngine
 from unchoke.jobs.job_plan import Job
 from unchoke.jobs.queue import JobQueue, QueueState
-from unchoke.jobs.readers import preload_readers, worth_processes
+from unchoke.jobs.readers import start_method, worth_processes
 from unchoke.jobs.records import DoneRecord, JobResult
 from unchoke.jobs.run_jobs import run_jobs
-from unchoke.machine.backend import decodes_jpegs, empty_cache, is_cpu, keep_freed_memory, torch_device
+from unchoke.machine.backend import empty_cache, is_cpu, keep_freed_memory, torch_device
 from unchoke.machine.memory.memory_watch import return_unused_memory
 from unchoke.photos.pixels.image import may_pass
-from unchoke.photos.pixels.tile_grid import plan_tiles
 from unchoke.photos.resources import measure_room
 from unchoke.runs.session import Session
 
@@ -120,7 +119,6 @@ def extract_features(session: Session, pictures: Sequence[Picture]) -> PictureEx
     """Run whatever is not yet cached of `pictures` and open the store for them."""
     if (cached := _all_cached(session, pictures)) is not None:
         return cached
-    _begin_readers(session, len(pictures))
     with session.stage("engine", session.settings.encoder):
         frozen = prepare_encoder(session, pictures)
     session.remember_settings()
@@ -145,14 +143,6 @@ def _all_cached(session: Session, pictures: Sequence[Picture]) -> PictureExtract
     session.remember_settings()
     extraction = extract(session, inputs, known.engine, planned=(queue, state))
     return PictureExtraction(**vars(extraction), load=lambda: open_encoder(session))
-
-
-def _begin_readers(session: Session, num_pictures: int) -> None:
-    """Have readers for a device ready by the time its engine is chosen."""
-    device = torch_device(session.policy)
-    if not is_cpu(device) and worth_processes(num_pictures, workers=session.policy.workers):
-        plain = not session.settings.views and plan_tiles(streams=session.settings.streams, tiles=session.settings.tiles).is_whole
-        preload_readers(FOR_CARD if plain and decodes_jpegs(device) else FOR_PIXELS)
 
 
 def picture_inputs(session: Session, recipe: PictureRecipe, pictures: Sequence[Picture]) -> InputSet:
@@ -285,11 +275,10 @@ def run_extraction(
         runner, slots = StreamEngine(), 1
     elif photos is not None and not streams and len(jobs) > workers > 1:
         assert isinstance(engine, TorchEngine)
-        body, runner, readers, slots = run_job, ProcessEngine(workers), workers, workers
-        setup, setup_args = (
-            set_up,
-            (photos.recipe, photos.weights, photos.paths, queue.folder, engine.batch, engine.channels_last),
-        )
+        body, runner, readers, slots = run_job, ProcessEngine(workers, start_method=start_method()), workers, workers
+        threads = max(1, session.machine.cores // workers)
+        setup = set_up
+        setup_args = (photos.recipe, photos.weights, photos.paths, queue.folder, engine.batch, engine.channels_last, threads)
     else:
         slots = engine.slots if streams else 2  # elsewhere two: one is loaded and written while the other is computed
         body, runner = Extractor(engine, recipe, inputs.read, queue.folder, read_threads), InProcessEngine(slots=slots)

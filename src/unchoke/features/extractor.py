@@ -98,11 +98,17 @@ _extractor: Extractor | None = None
 
 
 def set_up(
-    recipe: PictureRecipe, weights: Path | None, paths: Mapping[str, str], folder: Path, batch: int, channels_last: bool
+    recipe: PictureRecipe,
+    weights: Path | None,
+    paths: Mapping[str, str],
+    folder: Path,
+    batch: int,
+    channels_last: bool,
+    threads: int = 1,
 ) -> None:
-    """Build the frozen part in a worker process, once. One torch thread per worker: the parallelism is the workers'."""
+    """Build the frozen part in a worker process, once. `threads` are torch's: one, unless there are more cores than workers."""
     global _extractor
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads)
     encoder = load_encoder(recipe.encoder.name, weights=weights, input_px=recipe.encoder.input_px)
     if encoder.spec.weights_sha256 != recipe.encoder.weights_sha256:
         raise UsageError(

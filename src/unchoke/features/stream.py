@@ -12,7 +12,7 @@ import queue
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -186,14 +186,21 @@ class StreamExtractor:
         return outcome.value
 
     def stream(self, jobs: Iterator[Job]) -> Generator[Outcome[Job, JobResult], None, None]:
-        with closing(self.source()) as source:
-            yield from _Stream(self, source, jobs).run()
+        with closing(self.source()) as source, ThreadPoolExecutor(1, thread_name_prefix="unchoke-ready") as helper:
+            yield from _Stream(self, source, jobs, helper).run()
+
+
+def stack_pixels(pixels: list[Any]) -> tuple[NDArray[Any], dict[int, str]]:
+    """Inputs as one batch; none of them fails."""
+    return np.stack(pixels), {}
 
 
 class _Stream:
     """One pass over some jobs."""
 
-    def __init__(self, plan: StreamExtractor, source: ItemSource, jobs: Iterator[Job]) -> None:
+    def __init__(self, plan: StreamExtractor, source: ItemSource, jobs: Iterator[Job], helper: ThreadPoolExecutor) -> None:
+        self.helper = helper
+        self.ready: deque[tuple[Future[tuple[Any, dict[int, str]]], list[_Entry]]] = deque()
         self.plan, self.recipe, self.source, self.jobs = plan, plan.recipe, source, jobs
         self.size = plan.engine.batch
         self.unsent: deque[StreamItem] = deque()
@@ -214,11 +221,9 @@ class _Stream:
                 with self.clock.stage("load"):
                     chunk = self.source.take()
                 self._sort(chunk)
-                while len(self.batch) >= self.size:
-                    self._launch()
+                self._advance()
             else:  # all is read, or what was read fills all the memory there is for it
-                while self.batch:
-                    self._launch()
+                self._advance(rest=True)
                 self._land(down_to=0)
             while self.complete:
                 yield self._written(self.complete.popleft())
@@ -261,10 +266,22 @@ class _Stream:
             self.batch.extend(_Entry(item, row, pixels, held) for row, pixels in enumerate(views))
         held.used()
 
+    def _advance(self, *, rest: bool = False) -> None:
+        """Have full batches made ready, one of them while the one before is handed to the device; with `rest`, all there is."""
+        while len(self.batch) >= self.size or (rest and self.batch):
+            entries, self.batch = self.batch[: self.size], self.batch[self.size :]
+            make_ready = self.plan.decoder or stack_pixels
+            self.ready.append((self.helper.submit(make_ready, [entry.pixels for entry in entries]), entries))
+            if len(self.ready) > 1:
+                self._launch()
+        while rest and self.ready:
+            self._launch()
+
     def _launch(self) -> None:
-        """Hand the device a batch; fetch the one before."""
-        entries, self.batch = self.batch[: self.size], self.batch[self.size :]
-        inputs, failed = self._inputs([entry.pixels for entry in entries])
+        """Hand the device the oldest batch that is ready, and fetch one from before."""
+        made, entries = self.ready.popleft()
+        with self.clock.stage("decode" if self.plan.decoder else "collate"):
+            inputs, failed = made.result()
         for place, reason in failed.items():
             item = entries[place].item
             item.job.failed[item.place] = reason
@@ -274,14 +291,6 @@ class _Stream:
             sound = [(row, entry) for row, entry in enumerate(entries) if row not in failed]
             self.flying.append((fetch_later(self.plan.engine.launch(inputs).half()), sound))
         self._land(down_to=_FLYING - 1)
-
-    def _inputs(self, pixels: list[Any]) -> tuple[Any, dict[int, str]]:
-        """The inputs of a batch: as they are, or decoded on the card, with the reasons of those that do not decode."""
-        if self.plan.decoder is not None:
-            with self.clock.stage("decode"):
-                return self.plan.decoder(pixels)
-        with self.clock.stage("collate"):
-            return np.stack(pixels), {}
 
     def _land(self, *, down_to: int) -> None:
         """Fetch what the device has computed, but for the last few batches, and put it into the rows of its jobs."""

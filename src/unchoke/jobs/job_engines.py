@@ -132,15 +132,15 @@ def _work(body: Callable[[T], R], todo: queue.SimpleQueue[tuple[T] | None], outc
 
 
 class ProcessEngine:
-    """Runs bodies in spawned processes, one task at a time each; a killed worker costs its task, not the run.
+    """Runs bodies in processes of their own, one task at a time each; a killed worker costs its task, not the run.
 
     The body, `setup` and the tasks must be picklable. Workers do not import the caller's main script unless the body comes from
-    it; `import_main` says that the tasks do.
+    it; `import_main` says that the tasks do. They are spawned, or started as `start_method` says (see `pool.py`).
     """
 
-    def __init__(self, workers: int, *, import_main: bool = False) -> None:
+    def __init__(self, workers: int, *, import_main: bool = False, start_method: str = "spawn") -> None:
         self.workers = max(1, workers)
-        self._import_main = import_main
+        self._import_main, self._start_method = import_main, start_method
         self._stopped = False
 
     def map_unordered(
@@ -161,7 +161,12 @@ class ProcessEngine:
         self, body: Callable[[T], R], tasks: Iterable[T], setup: Callable[..., None] | None, setup_args: tuple[Any, ...]
     ) -> Generator[Outcome[T, R], None, None]:
         pool: WorkerPool[T, R] = WorkerPool(
-            body, size=self.workers, setup=setup, setup_args=setup_args, import_main=self._import_main
+            body,
+            size=self.workers,
+            setup=setup,
+            setup_args=setup_args,
+            import_main=self._import_main,
+            start_method=self._start_method,
         )
         waiting, more = iter(tasks), True
         try:

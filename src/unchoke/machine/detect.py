@@ -81,6 +81,11 @@ def usable_cores(limits: Limits | None = None) -> int:
     return max(1, min(cores, int(quota) if quota is not None else cores))
 
 
+def has_card_driver() -> bool:
+    """Whether a driver for NVIDIA's cards is loaded: a hint that needs no torch."""
+    return any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/dxg"))
+
+
 def machine_memory() -> tuple[int, int]:
     """Total and available bytes of ordinary memory, a container's limit honoured."""
     return _memory(_container_limits())

@@ -120,7 +120,7 @@ def _in_threads(paths: list[str], threads: int, loading: Loading, decode: bool) 
 
 def _in_processes(paths: list[str], processes: int, loading: Loading, decode: bool) -> Generator[FileFacts, None, None]:
     """In whatever order they come. A file that ends its reader every time is inspected here, where that would be seen."""
-    preload_readers(FOR_FILES)
+    preload_readers(FOR_FILES)  # where nobody said before what else they will be needed for
     chunks = deque(tuple(paths[start : start + _CHUNK]) for start in range(0, len(paths), _CHUNK))
     with closing(Readers(InspectProgram(decode), processes=processes, region_bytes=mmap.PAGESIZE)) as readers:
         while chunks or readers.in_flight:

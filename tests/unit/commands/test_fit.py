@@ -158,6 +158,33 @@ def test_the_gate_stops_on_errors_with_all_of_them(own_photos: Path, tmp_path: P
     assert "mend the errors" in result.to_text()
 
 
+def test_a_file_that_extraction_cannot_decode_is_found_as_check_would_find_it(
+    own_photos: Path, tmp_path: Path, tiny_weights: Path
+) -> None:
+    broken = sorted(own_photos.rglob("*.jpg"))[5]
+    broken.write_bytes(broken.read_bytes()[:-400])
+    how = {"out": tmp_path / "out", "on_event": ignore, "workers": 1, "encoder": "test_resnet", "weights": str(tiny_weights)}
+    first = fit(own_photos, **how, epochs=2)
+    assert [finding["code"] for finding in first.record["findings"] if finding["code"] == "truncated"] == ["truncated"]
+    assert [(row["path"], row["stage"]) for row in first.record["quarantine"]] == [(str(broken), "check")]
+    assert fit(own_photos, **how, epochs=2).already_done
+    found = check(own_photos, out=tmp_path / "elsewhere", on_event=ignore, workers=1).findings
+    assert [finding.message for finding in found if finding.code == "truncated"] == [
+        finding["message"] for finding in first.record["findings"] if finding["code"] == "truncated"
+    ]
+
+
+def test_too_many_files_that_do_not_decode_close_the_gate_before_training(
+    own_photos: Path, tmp_path: Path, tiny_weights: Path
+) -> None:
+    for file in sorted(own_photos.rglob("*.jpg"))[:6]:
+        file.write_bytes(file.read_bytes()[:-400])
+    events: list[Event] = []
+    with pytest.raises(DataError, match="end before the picture does"):
+        fit(own_photos, out=tmp_path, on_event=events.append, workers=1, encoder="test_resnet", weights=str(tiny_weights))
+    assert "train" not in {event.stage for event in events if isinstance(event, StageStarted)}
+
+
 def test_a_second_check_asks_no_worker_again_and_names_the_next_command(photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "my out"
     stages = []
