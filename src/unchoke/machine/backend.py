@@ -158,6 +158,15 @@ def held_memory_bytes(device: torch.device) -> int | None:
     return int(torch.mps.driver_allocated_memory()) if device.type == "mps" else None
 
 
+def passing_bytes(device: torch.device) -> int:
+    """How much more tensors took at their peak than they take now: what comes and goes within a step. 0 where nobody counts."""
+    import torch
+
+    if device.type != "cuda":
+        return 0
+    return int(torch.cuda.max_memory_allocated(device) - torch.cuda.memory_allocated(device))
+
+
 def device_total_bytes(device: torch.device) -> int:
     """All memory of the device: of the card, of what MPS recommends at most, or of the machine (or its container)."""
     import torch

@@ -19,10 +19,12 @@ from unchoke.core.events import Chosen
 from unchoke.core.units import format_bytes
 from unchoke.machine.backend import (
     can_record,
+    context_bytes,
     device_room_bytes,
     empty_cache,
     held_memory_bytes,
     is_cpu,
+    passing_bytes,
     random_state,
     record_work,
     synchronize,
@@ -30,7 +32,7 @@ from unchoke.machine.backend import (
 from unchoke.machine.memory.oom import out_of_memory
 from unchoke.training.data import Positions, Problem
 from unchoke.training.network.adamw import WeightAverage
-from unchoke.training.network.card_rows import ON_CARD, CardRows, choose_place, fill_card, rows_in_use
+from unchoke.training.network.card_rows import ON_CARD, choose_place, fill_card, rows_in_use
 from unchoke.training.network.choose_step import (
     EAGER,
     GRAPH,
@@ -48,6 +50,8 @@ from unchoke.training.network.sources import DrawnSource, InputSource, NumberedS
 from unchoke.training.network.step import Stepper
 from unchoke.training.network.step_graph import StepGraph, StepTable, plan_table
 
+_STEP_SHARE = 1.75
+"""Of what a step takes: itself, what recording rounds up to, and evaluation."""
 EagerStep = Callable[[HostBatch, int, MixShares | None, int], object]
 """Computes one step call by call: a batch, the size of the global one, what mixup keeps, and the number of the step."""
 
@@ -87,15 +91,25 @@ class CardSteps:
     eager_step: EagerStep
 
     @property
-    def per_epoch(self) -> int:
+    def num_whole(self) -> int:
         """Steps of a whole batch in an epoch."""
         return len(self.batches.train) // self.config.batch_size
+
+    @property
+    def fills_up(self) -> bool:
+        """Whether samples that do not count may stand beside others: not where batches have statistics."""
+        return not self.stepper.statistics
+
+    @property
+    def per_epoch(self) -> int:
+        """Steps of an epoch that a recording can take."""
+        return self.batches.per_epoch if self.fills_up else self.num_whole
 
     def choose(self, identity: str, *, epoch: int, first: int) -> StepGraph | None:
         """A recording of the step, where that pays; None where steps are computed call by call."""
         folder = self.where.folder
         kept = load_choice(folder, identity)
-        first = first if first < self.per_epoch else 0
+        first = first if first < self.num_whole else 0
         why = self._why_eager(epoch, first, begun=kept is not None)
         if why is not None:
             self._tell(Choice("step", EAGER, why))
@@ -110,20 +124,31 @@ class CardSteps:
         self.where.on_event(Chosen(choice))
 
     def table(self, epoch: int, first: int, num: int | None = None) -> StepTable:
-        """What the steps of whole batches differ in, from step `first` of an epoch on."""
-        fed, mixing = self._whole(epoch, first, num)
+        """What the steps differ in that are repeated from a recording, from step `first` of an epoch on."""
+        fed, mixing = self.planned(epoch, first, num)
         numbers = [epoch * self.batches.per_epoch + step for step in range(first, first + len(fed))]
-        shares = [self.average.share(number) if self.average else 0.0 for number in numbers]
         bases = [group["base_lr"] for group in self.optimizer.param_groups]
-        rates = np.outer([self.factor_at(number) for number in numbers], bases)
         assert isinstance(self.source, DrawnSource)
-        return plan_table(self.source, fed, mixing, epoch=epoch, rates=rates, shares=shares)
+        return plan_table(
+            self.source,
+            fed,
+            mixing,
+            epoch=epoch,
+            rates=np.outer([self.factor_at(number) for number in numbers], bases),
+            shares=[self.average.share(number) if self.average else 0.0 for number in numbers],
+            batch_size=self.config.batch_size,
+            mixes=self._mixes,
+        )
 
-    def _whole(self, epoch: int, first: int, num: int | None) -> tuple[list[Positions], list[MixShares | None]]:
-        """The whole batches from step `first` on, as they are fed, and what mixup keeps of each."""
+    def planned(self, epoch: int, first: int, num: int | None = None) -> tuple[list[Positions], list[MixShares | None]]:
+        """The batches of those steps, as they are fed, and what mixup keeps of each."""
         batches, mixing = self.batches.plan(epoch, first)
-        whole = [pair for pair in zip(batches, mixing, strict=True) if len(pair[0]) == self.config.batch_size][:num]
-        return [self.batches.own(*pair) for pair in whole], [kept for _, kept in whole]
+        taken = list(zip(batches, mixing, strict=True))[: max(0, self.per_epoch - first)][:num]
+        return [self.batches.own(*pair) for pair in taken], [kept for _, kept in taken]
+
+    @property
+    def _mixes(self) -> bool:
+        return self.config.mixup > 0 and self.config.batch_size > 1
 
     def _why_eager(self, epoch: int, first: int, *, begun: bool) -> str | None:
         """Why steps are not even tried to be recorded."""
@@ -131,6 +156,7 @@ class CardSteps:
         left = (config.epochs - epoch) * self.per_epoch - first
         unsound = {
             "this device records nothing": not can_record(where.device),
+            "no batch is whole": self.num_whole == 0,
             "several processes train together": where.ranks.world > 1,
             "a batch runs in parts": self.stepper.size.value < config.batch_size,
             "a loss scale looks at every step": self.stepper.scaler.is_enabled(),
@@ -153,7 +179,8 @@ class CardSteps:
             batch_size=self.config.batch_size,
             num_steps=self.per_epoch,
             clip=self.config.clip,
-            mixes=self.config.mixup > 0 and self.config.batch_size > 1,
+            mixes=self._mixes,
+            fills_up=self.fills_up,
         )
 
     def _as_begun(self, kept: Choice, epoch: int, first: int) -> tuple[StepGraph | None, Choice]:
@@ -205,13 +232,15 @@ class CardSteps:
         return [*self.stepper.network.state_dict().values(), *moments, *(self.average.values if self.average else [])]
 
     def refuse_tight(self) -> None:
-        """A recording holds a step's memory for good, and evaluation needs its own beside it."""
-        where = self.where
-        rows = self.source.rows.nbytes if isinstance(self.source, CardRows) else 0
-        held = held_memory_bytes(where.device) or 0
-        room = device_room_bytes(where.device) if where.limit_bytes is None else where.limit_bytes
-        if 2 * held - rows > room:
-            raise NotRecordable(f"a recorded step keeps {format_bytes(held - rows)} more of {format_bytes(room)}")
+        """A recording holds a step's memory for good, and evaluation needs some of its own beside it."""
+        device = self.where.device
+        empty_cache(device)  # recording does so anyway: what steps took call by call is free for it
+        step, held = passing_bytes(device), held_memory_bytes(device) or 0
+        room = device_room_bytes(device) if self.where.limit_bytes is None else self.where.limit_bytes
+        room -= context_bytes(device)
+        if held + _STEP_SHARE * step > room:
+            taken = f"a recorded step keeps {format_bytes(step)} for good, beside {format_bytes(held)}"
+            raise NotRecordable(f"{taken}: too much of {format_bytes(room)}")
 
 
 class _Passes:
@@ -220,8 +249,9 @@ class _Passes:
     def __init__(self, steps: CardSteps, epoch: int, first: int) -> None:
         self._steps, self._device = steps, steps.where.device
         self._number = epoch * steps.batches.per_epoch + first
-        self._table = steps.table(epoch, first, TRIED_STEPS)
-        fed, self._mixing = steps._whole(epoch, first, TRIED_STEPS)
+        num = min(TRIED_STEPS, steps.num_whole - first)
+        self._table = steps.table(epoch, first, num)
+        fed, self._mixing = steps.planned(epoch, first, num)
         where = steps.where
         read = feed(steps.source, fed, epoch=epoch, device=where.device, workers=where.workers, pin=where.pin)
         self._fed = list(read)

@@ -115,10 +115,10 @@ def judge(trial: StepTrial, *, batch_size: int) -> Choice:
 
 
 def too_few(num_steps: int) -> str | None:
-    """Why recording would not pay: so many steps of a whole batch are left."""
+    """Why recording would not pay: so many steps are left."""
     if num_steps >= FEWEST_STEPS:
         return None
-    return f"{format_count(num_steps, 'step')} of a whole batch left: recording one would not pay"
+    return f"{format_count(num_steps, 'step')} left: recording one would not pay"
 
 
 def load_choice(folder: Path | None, identity: str) -> Choice | None:

@@ -133,11 +133,6 @@ class NetworkTraining:
     def global_step(self) -> int:
         return self.standing.epoch * self.batches.per_epoch + self.standing.step
 
-    @property
-    def num_whole(self) -> int:
-        """Steps of a whole batch in an epoch."""
-        return len(self.train) // self.config.batch_size
-
     def _identity(self, inputs: NDArray[np.float32] | None) -> str:
         """Changes with anything the resulting weights depend on, the weights it starts from included."""
         begun = digest_state(self.network)
@@ -184,7 +179,7 @@ class NetworkTraining:
         epoch, first = self.standing.epoch, self.standing.step
         batches, mixing = self.batches.plan(epoch, first)
         training_mode(self.network, self.config)
-        if self.graph is not None and first < self.num_whole:
+        if self.graph is not None and first < self.graph.num_steps:
             self.graph.load(self._card_steps().table(epoch, first))
         fed_batches = self.clock.each("wait", self.begun or self._feed_epoch(epoch, first))
         self.begun = None
@@ -204,7 +199,7 @@ class NetworkTraining:
     def _step(self, fed: HostBatch | None, num_global: int, kept: MixShares | None) -> bool:
         """One optimizer step over a global batch, of which we were fed our share. Whether to stop, as all processes agree."""
         stopping = self.where.stop()
-        if self.graph is not None and num_global == self.config.batch_size:
+        if self.graph is not None and self.graph.takes(num_global):
             with self.clock.stage("replay"):
                 self.graph.step(fed)
             self._set_lr(self.global_step)
@@ -301,8 +296,7 @@ class NetworkTraining:
     def predict(self, positions: Positions) -> NDArray[np.float32]:
         """What is kept of the outputs for `positions`: each process its share, with averaged weights where there are any."""
         share = self.where.ranks.share(positions)
-        size = min(self.eval_size.value, most_evaluated(len(share)))
-        batches = [share[start : start + size] for start in range(0, len(share), size)]
+        batches = self._judged_batches(share)
         self.network.eval()
         self.network.zero_grad(set_to_none=True)  # the gradients' memory is free for larger batches
         self._clear_tight()
@@ -315,7 +309,18 @@ class NetworkTraining:
                 self.average.swap()
             self._clear_tight()
         mine = torch.cat(found).cpu().numpy() if found else np.empty((0, self.objective.num_judged), np.float32)
-        return np.concatenate(self.where.ranks.gather(mine))
+        return np.concatenate(self.where.ranks.gather(mine[: len(share)]))
+
+    def _judged_batches(self, share: Positions) -> list[Positions]:
+        """In parts, so that one is read while another is computed. Rows that lie on the card need no reading, and there all
+        batches are of one size: another would have the card look for other kernels, which takes seconds the first time.
+        """
+        if isinstance(self.source, CardRows) and len(share):
+            size = min(self.eval_size.value, len(share))
+            share = np.append(share, share[: -len(share) % size])
+        else:
+            size = min(self.eval_size.value, most_evaluated(len(share)))
+        return [share[start : start + size] for start in range(0, len(share), size)]
 
     def _clear_tight(self) -> None:
         """What the allocator kept is cut to the sizes of steps, which evaluation cannot use: let go of it where memory is short.
@@ -331,9 +336,9 @@ class NetworkTraining:
         if self.graph is None or self.graph.is_fed:
             yield from self._feed(wanted, epoch)
             return
-        num_whole = max(0, self.num_whole - first)
-        yield from [None] * num_whole
-        yield from self._feed(wanted[num_whole:], epoch)
+        num_recorded = max(0, self.graph.num_steps - first)
+        yield from [None] * num_recorded
+        yield from self._feed(wanted[num_recorded:], epoch)
 
     def _fed_positions(self, epoch: int, first: int) -> list[Positions]:
         return [self.batches.own(batch, kept) for batch, kept in zip(*self.batches.plan(epoch, first), strict=True)]

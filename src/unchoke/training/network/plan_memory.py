@@ -28,6 +28,7 @@ from unchoke.machine.backend import (
     device_free_bytes,
     empty_cache,
     expected_context_bytes,
+    has_own_memory,
     held_memory_bytes,
     is_cpu,
     torch_device,
@@ -229,7 +230,12 @@ class _PlanSearch:
         device = torch_device(self.job.device)
         beside = 0 if is_cpu(device) else held_memory_bytes(device) or 0
         room = MemoryRoom(self.limit.num_bytes, cache_bytes=self._cache_bytes()[0] if is_cpu(device) else 0, beside_bytes=beside)
-        return choose_counted(counted, room, wanted, num_samples=self._num_train)
+        if not (has_own_memory(device) and shown and wanted.eval_batch is None):
+            return choose_counted(counted, room, wanted, num_samples=self._num_train)
+        # a card is handed a small batch more slowly than it computes one, and memory for a larger one is there
+        plan = choose_counted(counted, room, replace(wanted, eval_batch=estimate.eval_batch), num_samples=self._num_train)
+        why = {"eval_batch": "no gradients are kept, and the limit is far away"}
+        return None if plan is None else replace(plan, reasons={**plan.reasons, **why})
 
     def plan_near(self, estimate: MemoryEstimate | None) -> MemoryPlan:
         """Steps measured on the way to a plan; the first ones side by side, if it is known what they take together."""

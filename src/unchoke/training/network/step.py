@@ -122,7 +122,7 @@ class Stepper:
             with self.clock.stage("prepare"):
                 x, extra, targets = self._part(fed, start, stop, kept)
             with self.clock.stage("forward"):
-                summed = self.summed_loss(x, extra, targets)
+                summed = self.losses(x, extra, targets).sum()
             with self.clock.stage("backward"):
                 torch.autograd.backward(self.scaler.scale(summed / num_global))
             losses.append(summed.detach())
@@ -142,9 +142,9 @@ class Stepper:
         targets = self.objective.target_rows(positions, soft=True, epoch=fed.epoch)
         return mix_part((fed.part(start, stop + 1), extra, targets), send(torch.from_numpy(kept[start:stop]), self.device))
 
-    def summed_loss(self, x: torch.Tensor, extra: torch.Tensor | None, targets: torch.Tensor) -> torch.Tensor:
-        """The losses of some samples, added up."""
-        return self.objective.losses(self._outputs(x, extra).float(), targets).sum()
+    def losses(self, x: torch.Tensor, extra: torch.Tensor | None, targets: torch.Tensor) -> torch.Tensor:
+        """One loss per sample."""
+        return self.objective.losses(self._outputs(x, extra).float(), targets)
 
     def _extra(self, positions: Positions) -> torch.Tensor | None:
         return None if self.inputs is None else self.inputs[send(torch.from_numpy(positions), self.device)]

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from small_training import NO_GPU_MEMORY, STEPS_PER_EPOCH, Small, after, distance, small
+from small_training import NO_GPU_MEMORY, STEPS_PER_EPOCH, Shortage, Small, after, distance, small
 from unchoke.core.errors import DataError, Interrupted
 from unchoke.core.events import Chosen, Event
 from unchoke.photos.pixels.tile_grid import TilePlan
@@ -130,11 +130,33 @@ def test_rows_on_the_card_are_read_once(card: Card) -> None:
     assert sum(map(len, made.store.asked)) == len(made.problem.sample_ids)
 
 
-def test_only_whole_batches_are_repeated(card: Card) -> None:
+def test_the_odd_batch_is_filled_up_except_where_batches_have_statistics(place: str, card: Card) -> None:
     small().train(epochs=2)
-    assert card.repeated == 2 * 4 + 2 * (
-        STEPS_PER_EPOCH - 1
-    )  # two passes of the trial over the four of an epoch, then two epochs
+    num_whole, tried = STEPS_PER_EPOCH - 1, 2 * 4
+    assert card.repeated == tried + 2 * STEPS_PER_EPOCH
+    small("test_efficientnet", cut="-2").train(epochs=2, batch_norm="train")
+    assert card.repeated == 2 * tried + 2 * STEPS_PER_EPOCH + 2 * num_whole
+
+
+@pytest.mark.parametrize("num_train", [33, 35])
+def test_samples_that_only_fill_up_do_not_count(num_train: int, place: str, card: Card) -> None:
+    made, changes = {"num_train": num_train, "num_inputs": 1}, {"mixup": 0.4, "epochs": 2}
+    with pytest.MonkeyPatch.context() as plain:
+        plain.setattr(finetune, "has_own_memory", lambda device: False)
+        expected = small(**made).train(**changes)
+    done = small(**made).train(**changes)
+    for name, value in expected.state.items():
+        torch.testing.assert_close(done.state[name], value, rtol=1e-3, atol=1e-4, msg=name)
+    assert [row["train_loss"] for row in done.curve] == pytest.approx([row["train_loss"] for row in expected.curve], rel=1e-5)
+    for split, outputs in expected.outputs.items():
+        torch.testing.assert_close(torch.from_numpy(done.outputs[split]), torch.from_numpy(outputs), rtol=1e-2, atol=1e-3)
+
+
+def test_rows_on_the_card_are_judged_in_batches_of_one_size(card: Card) -> None:
+    made = small(shortage=Shortage())
+    made.train(eval_batch=4)
+    assert made.network.shortage is not None
+    assert {len(x) for x in made.network.shortage.shown} == {8, 4}  # steps are filled up; val has 14 samples, test has 10
 
 
 @pytest.mark.parametrize(
@@ -157,7 +179,13 @@ def test_few_steps_are_not_recorded(card: Card, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(choose_step, "FEWEST_STEPS", 200)
     _, choices = told(small())
     assert choices["step"].value == EAGER
-    assert "12 steps of a whole batch left" in choices["step"].reason
+    assert "15 steps left" in choices["step"].reason
+
+
+def test_samples_that_are_not_even_one_whole_batch_are_not_recorded(card: Card) -> None:
+    done, choices = told(small(num_train=6))
+    assert "no batch is whole" in choices["step"].reason
+    assert done.num_steps == 3
 
 
 def test_a_network_that_drops_at_random_is_not_recorded_and_trains_as_ever(card: Card) -> None:
@@ -189,13 +217,16 @@ def test_a_recording_that_fails_is_told_and_training_goes_on_as_ever(error: Exce
     assert distance(done.state, expected.state) == 0
 
 
-def test_a_step_whose_memory_would_not_fit_twice_is_not_recorded(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(card_steps, "held_memory_bytes", lambda device: 600)
-    monkeypatch.setattr(card_steps, "device_room_bytes", lambda device: 1000)
-    monkeypatch.setattr(card_rows, "_SPARE_SHARE", 0.0)
+@pytest.mark.parametrize(("room", "way"), [(1000, GRAPH), (999, EAGER)])
+def test_a_step_whose_memory_would_not_fit_for_good_is_not_recorded(
+    room: int, way: str, card: Card, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(card_steps, "held_memory_bytes", lambda device: 300)
+    monkeypatch.setattr(card_steps, "passing_bytes", lambda device: 400)
+    monkeypatch.setattr(card_steps, "device_room_bytes", lambda device: room)
     _, choices = told(small())
-    assert choices["step"].value == EAGER
-    assert "keeps 600 B more" in choices["step"].reason
+    assert choices["step"].value == way
+    assert ("keeps 400 B for good, beside 300 B" in choices["step"].reason) == (way == EAGER)
 
 
 def test_a_training_that_diverges_is_noticed(card: Card) -> None:
