@@ -26,6 +26,7 @@ from unchoke.machine.memory.memory_watch import MemoryWatch, own_bytes, return_u
 from unchoke.machine.memory.probe import ProbeResult, StepCost
 from unchoke.runs.session import Session
 from unchoke.training.data import Problem
+from unchoke.training.network import plan_memory as plan_module
 from unchoke.training.network import prober
 from unchoke.training.network.loop_config import LoopConfig
 from unchoke.training.network.memory_trial import MemoryTrial
@@ -117,6 +118,19 @@ def test_evaluation_takes_more_at_once_than_training_where_that_takes_no_more_me
     planned = plan_memory(open_session(tmp_path, [], memory=LIMIT), asked, tmp_path / FILE)
     assert planned is not None
     assert planned.plan.eval_batch == 8  # an eighth of what is judged
+
+
+@pytest.mark.usefixtures("far")
+def test_on_a_card_far_below_its_limit_evaluation_takes_as_many_as_gain_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_module, "has_own_memory", lambda device: True)
+    heard: list[Event] = []
+    asked = with_val(job(tmp_path, batch=1), num=320)
+    planned = plan_memory(open_session(tmp_path, heard, memory=LIMIT), asked, tmp_path / FILE)
+    assert planned is not None
+    assert (planned.plan.counted, planned.plan.eval_batch) == (True, 4)
+    assert "the limit is far away" in chosen(heard)["eval_batch"].reason
 
 
 def test_a_network_that_asks_for_numbers_is_measured_and_that_is_said(
