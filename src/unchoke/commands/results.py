@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from unchoke.core.ceilings import Ceiling
 from unchoke.core.choices import Choice
 from unchoke.core.findings import Finding
 from unchoke.core.record import Interval, RunRecord
@@ -14,6 +15,7 @@ from unchoke.core.units import format_bytes, format_count, format_seconds
 from unchoke.core.workspace import out_option
 from unchoke.reports.profile_top import render_profile
 from unchoke.reports.text import render_choices, render_fit_result
+from unchoke.reports.timeline_bars import ceiling_sentence
 
 
 @dataclass(frozen=True)
@@ -125,11 +127,14 @@ class ExtractResult:
     """Whether nothing was run."""
     choices: list[Choice] = field(default_factory=list)
     """What was chosen, with reasons."""
+    ceilings: dict[str, Ceiling] = field(default_factory=dict)
+    """What long stages reached, beside what their parts can do alone."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
             **{name: getattr(self, name) for name in self.__dataclass_fields__},
             "choices": [c.to_dict() for c in self.choices],
+            "ceilings": {stage: ceiling.to_dict() for stage, ceiling in self.ceilings.items()},
         }
 
     def to_text(self) -> str:
@@ -141,6 +146,7 @@ class ExtractResult:
         lines = [
             f"{format_count(self.num_jobs, 'job')} {verb} ({images}, {format_seconds(self.seconds)}{rate})",
             f"{format_count(self.num_jobs_left, 'job')} left, {format_count(self.num_failed, 'image')} set aside",
+            *(ceiling_sentence(stage, ceiling) for stage, ceiling in self.ceilings.items()),
             f"features  {self.folder}",
             f"next      unchoke train{out_option(self.workspace)}",
         ]

@@ -126,13 +126,17 @@ def _cause(stage: StageFacts, loss: Loss, losses: list[Loss]) -> Cause:
 
 
 def _extraction_losses(stage: StageFacts) -> list[Loss]:
-    """Jobs run side by side, so their seconds count as far as all of them spend them at once."""
+    """Jobs run side by side, so their seconds count as far as all of them spend them at once.
+
+    What went by before the first was done was spent where most was spent, and is claimed once.
+    """
     spent, ceiling, slots = stage.timeline, stage.ceiling, max(1, stage.timeline.slots)
     reading_s = stage.needed_s("reading") if ceiling.in_turn else 0.0
-    started_s = stage.started_s
+    started_s, load_s, encode_s = stage.started_s, spent.seconds("load") / slots, spent.seconds("encode") / slots
+    before_reading_s, before_computing_s = (started_s, 0.0) if load_s > encode_s else (0.0, started_s)
     return [
-        Loss("load", spent.seconds("load") / slots - reading_s, _tell_reading),
-        Loss("encode", spent.seconds("encode") / slots - stage.needed_s("engine") - started_s, _tell_engine),
+        Loss("load", load_s - reading_s - before_reading_s, _tell_reading),
+        Loss("encode", encode_s - stage.needed_s("engine") - before_computing_s, _tell_engine),
         Loss("decode", spent.seconds("decode") / slots - stage.needed_s("decoding"), _tell_decoding),
         Loss("write", spent.seconds("collate", "write", "other") / slots, _tell_writing),
         Loss("idle", ceiling.wall_s - spent.wall_s / slots, _tell_draining),
@@ -189,12 +193,14 @@ def _tell_reading(stage: StageFacts) -> Remark:
             evidence,
         )
     busy = per(each * stage.ceiling.num_items, stage.readers * stage.ceiling.wall_s)
+    in_jobs = stage.name == "extract" and stage.timeline.slots > 1
+    half = run.command("--workers", max(1, stage.readers // 2))
     return Remark(
         "readers-idle",
         f"{format_count(stage.readers, 'reader')} read at full speed, but only {busy:.0%} of the time; the rest they waited for "
         "what they had read to be taken",
-        "larger jobs are handed over less often" if stage.name == "extract" else "larger batches are handed over less often",
-        _larger_jobs(stage) if stage.name == "extract" else "",
+        "larger jobs are handed over less often" if in_jobs else "fewer readers suffice, and leave more to the thread that takes",
+        _larger_jobs(stage) if in_jobs else half,
         run.place,
         {**evidence, "busy_share": busy},
     )

@@ -78,6 +78,14 @@ def test_a_fit_sends_no_worker_ahead_to_try_pictures_it_reads_itself(finished: P
     assert "worker" not in json.loads((finished / RUN / "record.json").read_text())["timings"]
 
 
+def test_an_extraction_says_what_it_reached_of_what_is_possible(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unchoke.machine.measure_rate.LEAST_S", 0.0)
+    result = extract(out=workspace, on_event=ignore, views=1)
+    assert (result.num_images, result.ceilings["extract"].num_items) == (42, 42)
+    assert "extract reached" in result.to_text()
+    assert json.loads(json.dumps(result.to_dict(), default=str))["ceilings"]["extract"]["share"] > 0
+
+
 def test_one_job_by_hand_is_done_again_with_the_same_bytes(workspace: Path) -> None:
     job = JobQueue.load(workspace / "features").jobs()[1]
     before, records = shards(workspace), done_files(workspace)

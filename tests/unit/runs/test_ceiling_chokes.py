@@ -47,11 +47,12 @@ def extraction(
     first_s: float = 0.1,
     engine_per_s: float = 13_600.0,
     num: int = 10_000,
+    slots: int = 2,
     more: Sequence[PartRate] = (),
 ) -> RunRecord:
     """10,000 pictures in two jobs at a time; `reader_s` is what readers took for one of them."""
     loading = rows({name: num * spent_s for name, spent_s in (reader_s or MAKING).items()}, num)
-    timeline = Timeline(sum(seconds.values()), rows(seconds, 157), loading, readers, first_s=first_s, slots=2)
+    timeline = Timeline(sum(seconds.values()), rows(seconds, 157), loading, readers, first_s=first_s, slots=slots)
     parts = [PartRate("reading", 476.0, lanes=16), PartRate("engine", engine_per_s, place=DEVICE), *more]
     facts = {"readers": readers, "batch": 64}
     return record("extract", Ceiling.of(num, wall_s, parts, alone_s=MAKING, facts=facts), timeline)
@@ -107,6 +108,17 @@ def test_readers_that_wait_for_what_they_read_to_be_taken() -> None:
     assert choke.code == "readers-idle"
     assert choke.command == "unchoke fit photos/ --job-size 256 --out work"
     assert choke.evidence["busy_share"] == pytest.approx(21 / (30 * 14))
+
+
+def test_a_stream_that_does_not_take_what_was_read() -> None:
+    choke = named(extraction({"load": 12.0, "encode": 1.0}, slots=1, readers=15))
+    assert (choke.code, choke.command) == ("readers-idle", "unchoke fit photos/ --workers 7 --out work")
+
+
+def test_what_went_by_before_the_first_job_is_claimed_once() -> None:
+    choke = named(extraction({"load": 9.0, "encode": 1.0}, wall_s=10.0, slots=1, first_s=6.0))
+    assert choke.code == "slow-start"
+    assert choke.evidence["lost_load_s"] == pytest.approx(9.0 - choke.evidence["lost_start_s"])
 
 
 def test_jobs_that_end_before_others_begin() -> None:
