@@ -162,7 +162,10 @@ def loading_ahead(session: Session) -> Iterator[None]:
 
 
 def _load(session: Session) -> Steps[Any]:
-    import unchoke.commands.pipeline  # noqa: F401  (and with it torch)
+    import torch  # noqa: F401
+
+    yield "torch"
+    import unchoke.commands.pipeline  # noqa: F401
 
     yield "libraries"
     from unchoke.features.load_ahead import load_ahead

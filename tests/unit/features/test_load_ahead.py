@@ -1,0 +1,63 @@
+"""What is loaded meanwhile is what would have been loaded, once; what fails there fails where it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from tests.conftest import TINY
+
+from unchoke.core.errors import UsageError
+from unchoke.core.events import ignore
+from unchoke.core.head_start import HeadStart
+from unchoke.features.encoders import digest_state
+from unchoke.features.load_ahead import load_ahead, warm_up_engines, warm_up_training
+from unchoke.features.prepare_engine import open_encoder
+from unchoke.runs.session import Session, open_session
+
+
+@pytest.fixture
+def session(photos: Path, tiny_weights: Path, tmp_path: Path) -> Iterator[Session]:
+    typed = {"data": str(photos), "encoder": TINY, "weights": str(tiny_weights), "device": "cpu"}
+    with open_session(typed, out=tmp_path / "out", on_event=ignore) as session:
+        yield session
+
+
+def test_the_encoder_that_was_loaded_meanwhile_is_handed_over_once(session: Session) -> None:
+    plain = open_encoder(session)
+    with HeadStart(load_ahead(session)) as session.head_start:
+        ahead, again = open_encoder(session), open_encoder(session)
+    assert ahead.spec == again.spec == plain.spec
+    assert digest_state(ahead.module) == digest_state(plain.module)
+    assert ahead.module is not again.module
+    assert not ahead.module.training
+    assert [row.stage for row in session.head_start.timeline().loading] == ["networks", "encoder"]
+
+
+def test_an_encoder_nobody_knows_is_refused_where_it_is_opened(photos: Path, tmp_path: Path) -> None:
+    with (
+        open_session({"data": str(photos), "encoder": "resnet_50"}, out=tmp_path / "out", on_event=ignore) as session,
+        HeadStart(load_ahead(session)) as session.head_start,
+        pytest.raises(UsageError, match="resnet_50"),
+    ):
+        open_encoder(session)
+
+
+def test_no_encoder_is_loaded_where_its_features_are_known(workspace: Path) -> None:
+    with (
+        open_session({}, out=workspace, on_event=ignore) as session,
+        HeadStart(load_ahead(session)) as start,
+    ):
+        assert start.take() is None
+
+
+def test_warming_up_leaves_the_encoder_as_it_was(session: Session) -> None:
+    encoder, cpu = open_encoder(session), torch.device("cpu")
+    before = digest_state(encoder.module)
+    warm_up_engines(session, encoder, cpu)
+    warm_up_training(encoder, session.policy, cpu, batch=2)
+    assert digest_state(encoder.module) == before
+    assert not encoder.module.training
+    assert not any(parameter.requires_grad for parameter in encoder.module.parameters())
