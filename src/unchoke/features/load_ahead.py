@@ -7,7 +7,9 @@ one pass of zeros, because the first pass of a process loads kernels for seconds
 from __future__ import annotations
 
 import copy
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import torch
@@ -30,8 +32,6 @@ def load_ahead(session: Session) -> Steps[Encoder | None]:
     if session.settings.cut == END and recall_encoder(session) is not None:
         return None
     prepare_torchvision()
-    import timm  # noqa: F401
-
     yield "networks"
     settings = session.settings
     weights = Path(settings.weights) if settings.weights else None
@@ -44,7 +44,10 @@ def load_ahead(session: Session) -> Steps[Encoder | None]:
         warm_up_engines(session, encoder, device)
         yield "first pass"
     if settings.cut != END:
+        compiler = Thread(target=import_module, args=("torch._dynamo",))  # torch's optimizers load it in their first step
+        compiler.start()
         warm_up_training(encoder, session.policy, device, batch=settings.batch_size or _TRAINED_AT_ONCE)
+        compiler.join()
         yield "first step"
     return encoder
 
