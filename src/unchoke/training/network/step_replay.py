@@ -25,6 +25,8 @@ from unchoke.machine.measure_rate import READ_ALONE, LoneReader, allowed_s, meas
 from unchoke.training.data import Positions
 
 _LARGER = 4
+_STEPS_S = 0.5
+"""What steps may take together, where a hundredth of the training is less."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +51,8 @@ class StepReplay:
         wall_s = self.timeline.wall_s
         limit_s = allowed_s(wall_s)
         steps_s = wall_s - self.timeline.seconds("evaluate", "checkpoint", "profiler") - self.timeline.first_s
-        if steps_s * min(1.0, self.batch / self.num_items) >= limit_s:  # one step would take longer than it may
+        steps_limit_s = max(_STEPS_S, limit_s) if limit_s else 0.0
+        if 2 * steps_s * min(1.0, self.batch / self.num_items) >= steps_limit_s:  # one to warm up and one to measure
             return None
         starts = range(0, max(1, len(self.positions) - self.batch + 1), self.batch)
         reader = LoneReader(
@@ -59,7 +62,7 @@ class StepReplay:
             reading_per_s = measure_rate(reader, limit_s=limit_s)
         with torch.random.fork_rng(devices=[]):  # steps set torch's random state
             try:
-                step_per_s = self._rate(self.batch, limit_s)
+                step_per_s = self._rate(self.batch, steps_limit_s)
                 larger_per_s = self._rate(_LARGER * self.batch, limit_s) if self._has_room(limit_bytes) else 0.0
             finally:
                 self.put_back()
