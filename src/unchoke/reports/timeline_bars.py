@@ -27,6 +27,8 @@ _WORDS = {
     "backward": ("backward", "the gradients"),
     "exchange": ("exchange", "summing gradients with the other processes"),
     "optimizer": ("optimizer", "clipping, moving and averaging the weights"),
+    "fill": ("filling the card", "reading all rows once, and copying them to where they are computed on"),
+    "record": ("recording a step", "trying a step both ways beforehand, and recording it"),
     "replay": ("recorded steps", "whole steps, recorded once and repeated by one call each"),
     "device": ("waiting for the device", "the card was still busy with what it had been handed when its results were read"),
     "evaluate": ("evaluation", "scoring the validation samples, their reading included, and the last look at val and test"),

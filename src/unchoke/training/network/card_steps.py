@@ -32,7 +32,7 @@ from unchoke.machine.backend import (
 from unchoke.machine.memory.oom import out_of_memory
 from unchoke.training.data import Positions, Problem
 from unchoke.training.network.adamw import WeightAverage
-from unchoke.training.network.card_rows import ON_CARD, choose_place, fill_card, rows_in_use
+from unchoke.training.network.card_rows import IN_MEMORY, ON_CARD, choose_place, fill_card, rows_in_use
 from unchoke.training.network.choose_step import (
     EAGER,
     GRAPH,
@@ -71,9 +71,16 @@ def place_rows(
     where.on_event(Chosen(choice))
     if choice.value != ON_CARD:
         return source
-    with clock.stage("copy"):
-        pin = where.pin and not is_cpu(where.device)
-        return fill_card(source, numbers, where.device, workers=where.workers, pin=pin, loading=loading)
+    try:
+        with clock.stage("fill"):
+            pin = where.pin and not is_cpu(where.device)
+            return fill_card(source, numbers, where.device, workers=where.workers, pin=pin, loading=loading)
+    except (RuntimeError, MemoryError) as error:  # others may have taken what was free
+        found = out_of_memory(error)
+        if found is None:
+            raise
+        where.on_event(Chosen(Choice("inputs", IN_MEMORY, f"they did not fit on the card after all: {found.message}")))
+        return source
 
 
 @dataclass(frozen=True, eq=False)

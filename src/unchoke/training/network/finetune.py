@@ -148,7 +148,8 @@ class NetworkTraining:
         held_before = held_memory_bytes(self.where.device) or 0
         training_mode(self.network, self.config)
         self.source = place_rows(self.source, self.problem, self.config, self.where, self.clock, self.loading)
-        self.graph = self._card_steps().choose(self.identity, epoch=self.standing.epoch, first=self.standing.step)
+        with self.clock.stage("record"):
+            self.graph = self._card_steps().choose(self.identity, epoch=self.standing.epoch, first=self.standing.step)
         self.network.zero_grad(set_to_none=True)
         empty_cache(self.where.device)
         self.beside_bytes = max(0, (held_memory_bytes(self.where.device) or 0) - held_before)

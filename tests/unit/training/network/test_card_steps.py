@@ -244,3 +244,15 @@ def test_the_ceiling_of_a_training_is_that_of_its_recorded_steps(card: Card, mon
     assert done.replay.measure() is not None
     assert card.repeated > before
     assert distance(made.network.state_dict(), done.state) == 0
+
+
+def test_rows_that_do_not_fit_after_all_are_read_ahead_and_that_is_told(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise NO_GPU_MEMORY
+
+    monkeypatch.setattr(card_steps, "fill_card", refuse)
+    done, choices = told(small())
+    assert choices["inputs"].value == "memory"
+    assert "after all: OutOfMemoryError: CUDA out of memory" in choices["inputs"].reason
+    assert choices["step"].value == GRAPH
+    assert done.num_steps == 3 * STEPS_PER_EPOCH
