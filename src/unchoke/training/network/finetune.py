@@ -104,6 +104,7 @@ class NetworkTraining:
         dtype = torch_dtype(config.dtype)
         self.scaler = torch.amp.GradScaler(where.device.type, enabled=dtype is torch.float16)
         self.eval_size = PartSize(config.eval_batch)
+        statistics = batch_statistics(self.network)
         self.stepper = Stepper(
             self.network,
             torch.compile(self.network) if config.compile else self.network,
@@ -114,8 +115,9 @@ class NetworkTraining:
             None if inputs is None else torch.from_numpy(inputs).to(where.device),
             where.on_event,
             self.scaler,
-            batch_statistics(self.network),
+            statistics,
             self.clock,
+            config.batch_size if has_own_memory(where.device) and not statistics and where.ranks.world == 1 else 0,
         )
         self.standing = TrainingProgress()
         folder = where.folder if where.ranks.leads else None
@@ -445,6 +447,7 @@ class NetworkTraining:
             read=lambda positions: self.source.read(positions, 0),
             positions=self.train,
             put_back=lambda: self._put_back(done.state),
+            recorded=self.graph is not None,
         )
 
     def _repeated_step(self, num: int) -> Callable[[], int]:

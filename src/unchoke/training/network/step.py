@@ -100,6 +100,8 @@ class Stepper:
     statistics: Sequence[torch.Tensor] = field(default_factory=list)
     """Buffers a forward pass changes (batch statistics in training): put back before a step is repeated."""
     clock: Clock = field(default_factory=Clock)
+    whole: int = 0
+    """The size that smaller batches are filled up to where they run at once: a device may have to build kernels for each size."""
 
     def backward(self, fed: HostBatch, num_global: int, *, seed: int, kept: MixShares | None = None) -> torch.Tensor:
         """Gradients of the mean loss over the global batch, as far as these samples contribute; return their summed loss.
@@ -122,7 +124,7 @@ class Stepper:
             with self.clock.stage("prepare"):
                 x, extra, targets = self._part(fed, start, stop, kept)
             with self.clock.stage("forward"):
-                summed = self.losses(x, extra, targets).sum()
+                summed = self._counted_losses((x, extra, targets)).sum()
             with self.clock.stage("backward"):
                 torch.autograd.backward(self.scaler.scale(summed / num_global))
             losses.append(summed.detach())
@@ -141,6 +143,16 @@ class Stepper:
         extra = self._extra(positions)
         targets = self.objective.target_rows(positions, soft=True, epoch=fed.epoch)
         return mix_part((fed.part(start, stop + 1), extra, targets), send(torch.from_numpy(kept[start:stop]), self.device))
+
+    def _counted_losses(self, part: Part) -> torch.Tensor:
+        """The losses of a part, which runs as a whole batch where that is asked for; what fills it up does not count."""
+        num = len(part[0])
+        if not num < self.whole <= self.size.value:
+            return self.losses(*part)
+        x, extra, targets = (None if rows is None else fill_up(rows, self.whole) for rows in part)
+        assert x is not None
+        assert targets is not None
+        return self.losses(x, extra, targets)[:num]
 
     def losses(self, x: torch.Tensor, extra: torch.Tensor | None, targets: torch.Tensor) -> torch.Tensor:
         """One loss per sample."""
@@ -169,6 +181,11 @@ class Stepper:
 
         in_parts(len(fed.positions), size, run, forget=forget, on_event=self.on_event)
         return torch.cat(found)
+
+
+def fill_up(rows: torch.Tensor, num: int) -> torch.Tensor:
+    """The rows, and their first one again until there are `num`."""
+    return torch.cat([rows, rows[:1].expand(num - len(rows), *rows.shape[1:])])
 
 
 def mix_part(part: Part, share: torch.Tensor) -> Part:

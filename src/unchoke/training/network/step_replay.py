@@ -27,6 +27,7 @@ from unchoke.training.data import Positions
 _LARGER = 4
 _STEPS_S = 0.5
 """What steps may take together, where a hundredth of the training is less."""
+_LONGEST_FIRST_S = 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +46,8 @@ class StepReplay:
     read: Callable[[Positions], object] = field(repr=False)
     positions: Positions = field(repr=False)
     put_back: Callable[[], None] = field(repr=False)
+    recorded: bool = False
+    """Whether steps were repeated from a recording: nothing to speak of was then spent on handing them over."""
 
     def measure(self, *, limit_bytes: int | None = None) -> Ceiling | None:
         """The rate of each part alone; a larger batch only where `limit_bytes`, or the device, has room for it."""
@@ -84,8 +87,12 @@ class StepReplay:
         return measure_rate(self.step(num), limit_s=limit_s, synchronize=partial(synchronize, self.device))
 
     def _has_room(self, limit_bytes: int | None) -> bool:
-        """Whether a larger batch certainly fits: all the training took, as many times over, and as many samples."""
-        if is_cpu(self.device) or len(self.positions) < _LARGER * self.batch:
+        """Whether a larger batch certainly fits: all the training took, as many times over, and as many samples. And whether it
+        tells anything for little: a device builds kernels for another size, which takes about as long as the first step did.
+        """
+        if is_cpu(self.device) or self.recorded or len(self.positions) < _LARGER * self.batch:
+            return False
+        if self.timeline.first_s > _LONGEST_FIRST_S:
             return False
         room_bytes = min(device_room_bytes(self.device), limit_bytes or sys.maxsize)
         return _LARGER * (peak_reserved_bytes(self.device) or 0) <= room_bytes

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -273,3 +274,24 @@ def test_in_bf16_outputs_and_losses_are_still_float32():
     assert used.backward(fed(made), NUM_GLOBAL, seed=0).dtype == torch.float32
     assert {value.dtype for value in gradients(made).values()} == {torch.float32}
     assert used.predict(fed(made, epoch=None), PartSize(3)).dtype == torch.float32
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_what_fills_a_batch_up_to_a_whole_one_does_not_count(mixed):
+    made = small(num_inputs=1)
+    kept = KEPT if mixed else None
+    expected = stepper(made, 16).backward(fed(made, mixed=mixed), NUM_GLOBAL, seed=0, kept=kept)
+    plain = gradients(made)
+    filled = replace(stepper(made, 16), whole=12)
+    loss = filled.backward(fed(made, mixed=mixed), NUM_GLOBAL, seed=0, kept=kept)
+    torch.testing.assert_close(loss, expected)
+    for name, value in gradients(made).items():
+        torch.testing.assert_close(value, plain[name], rtol=1e-4, atol=1e-7)
+
+
+def test_batches_that_run_in_parts_are_not_filled_up():
+    shortage = Shortage()
+    made = small(shortage=shortage)
+    replace(stepper(made, 4), whole=12).backward(fed(made), NUM_GLOBAL, seed=0)
+    replace(stepper(made, 12), whole=12).backward(fed(made), NUM_GLOBAL, seed=0)
+    assert [len(x) for x in shortage.shown] == [4, 3, 12]
