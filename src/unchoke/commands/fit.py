@@ -147,7 +147,7 @@ def _refuse_unplanned(workspace: Workspace, job: str) -> None:
 def begin_readers(session: Session, samples: Samples) -> None:
     """Let the processes that will read import what they will need: little for a card, which decodes by itself; else torch."""
     if worth_processes(len(samples), workers=session.settings.workers or usable_cores()):
-        for_card = has_card_driver() and session.settings.device is None and not session.settings.views
+        for_card = has_card_driver() and session.settings.device is None and not session.settings.views and decodes_later(session)
         preload_readers(FOR_CARD if for_card else FOR_PIXELS)
 
 

@@ -160,7 +160,7 @@ class PixelCache:
         if pixels.shape != self._shape or pixels.dtype != np.uint8:
             raise ValueError(f"read({position}) gave {pixels.dtype} {pixels.shape}, expected uint8 {self._shape}")
         if self._keeps:
-            self._keep(position, pixels)
+            self.keep(position, pixels)
         out[...] = pixels
 
     def close(self) -> None:
@@ -173,7 +173,7 @@ class PixelCache:
                 self._slot_of[position], earlier = kept.pop(stamp.key)
                 self._valid[position] = stamp.agrees(earlier)
 
-    def _keep(self, position: int, pixels: Pixels) -> None:
+    def keep(self, position: int, pixels: Pixels) -> None:
         """Store the picture if there is a slot for it and no other thread is storing it."""
         with self._lock:
             if self._valid[position] or position in self._busy:

@@ -13,7 +13,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,19 +27,21 @@ from unchoke.core.choices import Choice
 from unchoke.core.clock import Loading, during
 from unchoke.core.errors import DataError, MachineError, list_some
 from unchoke.core.events import Progress
-from unchoke.core.fingerprint import digest, digest_bytes
+from unchoke.core.fingerprint import digest
 from unchoke.core.timeline import Timeline
 from unchoke.core.units import format_bytes, format_count
 from unchoke.features.encoders import Encoder
 from unchoke.features.prepare_engine import Picture, open_encoder
 from unchoke.features.recipe import DECODING
+from unchoke.jobs.readers import worth_processes
 from unchoke.machine.backend import is_cpu, one_thread, torch_device
 from unchoke.machine.detect import detect_machine
 from unchoke.machine.measure_rate import READ_ALONE, measure_readers
 from unchoke.photos.inspect_samples import load_facts, read_size
 from unchoke.photos.pixels.augment_batch import augment_spec
 from unchoke.photos.pixels.canvas import Canvas, plan_canvas
-from unchoke.photos.pixels.image import DecodeError, Pixels, decode_image, may_pass, read_bytes
+from unchoke.photos.pixels.draw_rows import draw_row, fill_in_processes
+from unchoke.photos.pixels.image import DecodeError, Pixels, may_pass
 from unchoke.photos.pixels.pixel_cache import Mode, PictureFile, PixelCache, open_cache, plan_cache
 from unchoke.photos.pixels.slots import held_bytes
 from unchoke.photos.pixels.tile_grid import plan_tiles
@@ -154,21 +156,10 @@ def fill_pixels(session: Session, stored: StoredPixels) -> tuple[StoredPixels, d
 
 def _fill(session: Session, stored: StoredPixels, cache: PixelCache, wanted: list[int], failed: dict[str, str]) -> None:
     """Decode the pictures at `wanted`, adding to `failed`; what failed is remembered even if this is stopped on the way."""
-
     loading = Loading()
-
-    def decode(position: int) -> tuple[int, str]:
-        try:
-            with loading.here():
-                cache.row(position)
-        except DecodeError as error:
-            return position, str(error)
-        return position, ""
-
-    threads = session.policy.workers
     started = told = time.monotonic()
     try:
-        for done, (position, reason) in enumerate(map_ahead(decode, wanted, threads=threads, ahead=4 * max(1, threads)), start=1):
+        for done, (position, reason) in enumerate(_drawn(session, stored, cache, wanted, loading), start=1):
             if reason:
                 failed[stored.sample_ids[position]] = reason
                 _refuse_too_many(session, stored, failed)
@@ -180,6 +171,26 @@ def _fill(session: Session, stored: StoredPixels, cache: PixelCache, wanted: lis
     finally:
         _save_failed(stored, failed)
     session.timelines["pixels"] = Timeline.of(None, loading)
+
+
+def _drawn(
+    session: Session, stored: StoredPixels, cache: PixelCache, wanted: list[int], loading: Loading
+) -> Iterator[tuple[int, str]]:
+    """Fill the cache, by processes where there are cores for them: each position, and "" or the reason why it failed."""
+
+    def decode(position: int) -> tuple[int, str]:
+        try:
+            with loading.here():
+                cache.row(position)
+        except DecodeError as error:
+            return position, str(error)
+        return position, ""
+
+    workers = session.policy.workers
+    if worth_processes(len(wanted), workers=workers):
+        files = [(position, stored.paths[position], stored.contents[position]) for position in wanted]
+        return fill_in_processes(cache, stored.canvas, files, processes=workers, loading=loading)
+    return map_ahead(decode, wanted, threads=workers, ahead=4 * max(1, workers))
 
 
 def _measure_ceiling(session: Session, stored: StoredPixels, wanted: list[int]) -> None:
@@ -312,15 +323,7 @@ class StoredPixels:
 
     def draw(self, position: int) -> Pixels:
         """The row of one picture, decoded now."""
-        data = read_bytes(self.paths[position])
-        if self.contents[position]:
-            with during("verify"):
-                content = digest_bytes(data)
-            if content != self.contents[position]:
-                raise DecodeError("changed", "the file changed while the command ran; run it again")
-        image = decode_image(data, cover_px=self.canvas.cover_px)
-        with during("transform"):
-            return self.canvas.draw(image)
+        return draw_row(self.paths[position], self.contents[position], self.canvas)
 
     def noise(self) -> NoisePixels:
         """Pictures of noise that lie in memory as these do."""
