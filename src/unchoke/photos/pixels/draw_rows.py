@@ -100,8 +100,8 @@ def _chunks(
         while waiting and readers.has_room:
             readers.submit(waiting.popleft())
         chunk = readers.take()
-        for stage, (seconds, _) in (chunk.value[1] if chunk.value else {}).items():
-            loading.add(stage, seconds)
+        for stage, (seconds, calls) in (chunk.value[1] if chunk.value else {}).items():
+            loading.add(stage, seconds, calls)
         yield chunk
 
 
