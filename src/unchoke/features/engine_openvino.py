@@ -150,7 +150,10 @@ def _convert(network: FrozenNetwork) -> Any:
     ov = import_openvino()
     example = torch.from_numpy(np.zeros((2, *network.input_shape), network.input_dtype))
     inputs = [(ov.PartialShape([-1, *network.input_shape]), ov.Type(network.input_dtype))]
-    return ov.convert_model(network.runnable().eval(), example_input=example, input=inputs)
+    # Traced here: OpenVINO would have the tracer run the network again and again to check itself; `agree.py` checks the result.
+    trace: Any = torch.jit.trace  # torch leaves it untyped
+    traced = trace(network.runnable().eval(), example, strict=False, check_trace=False)
+    return ov.convert_model(traced, example_input=example, input=inputs)
 
 
 def _quantise(model: Any, calibration: NDArray[Any]) -> Any:

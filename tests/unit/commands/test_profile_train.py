@@ -63,7 +63,7 @@ def test_every_run_keeps_where_its_time_went(finished: Path) -> None:
     assert timeline["train"]["wall_s"] <= record["timings"]["train"]
     counted = {row["stage"]: row["calls"] for row in timeline["extract"]["loading"]}
     assert counted == dict.fromkeys(("open", "read", "verify", "decode", "transform"), 42)
-    assert {"list", "stat", "open", "read", "decode"} <= {row["stage"] for row in timeline["check"]["loading"]}
+    assert {"list", "stat", "open", "read", "verify"} <= {row["stage"] for row in timeline["check"]["loading"]}
     with ExperimentStore.open(finished / "experiments" / "experiments.db") as experiments:
         timings = experiments.stored("exp_1").timings
     assert {"train", "train/forward", "extract/encode", "extract/loading/decode", "check/loading/stat"} <= set(timings)
