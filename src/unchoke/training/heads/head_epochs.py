@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from unchoke.core.clock import NO_PROFILER, Clock, Loading, LoopProfiler
 from unchoke.core.events import Note, OnEvent
 from unchoke.core.mixing import hash_ids
 from unchoke.core.timeline import TRAINING, Timeline
+from unchoke.machine.backend import can_record, record_work
 from unchoke.training.data import FeatureSource, Problem, Standardiser
 from unchoke.training.device_targets import DeviceTargets
 from unchoke.training.heads.heads import Params
@@ -55,6 +57,8 @@ class HeadTraining:
         self.clock, self._loading = Clock(TRAINING, mark=profiler.mark), Loading()
         self._epoch_seconds: list[dict[str, float]] = []
         self._task = task
+        recordable = can_record(task.device) and profiler is NO_PROFILER  # a profiler wants to see the parts of a step
+        self._record = partial(record_work, device=task.device) if recordable else None
         scaler, held = Scaler.on(task.device, standardiser), hold_features(source, task.device)
         self._reading: dict[str, Any] = {"scaler": scaler, "held": held}
         self._train, self._val = problem.positions("train"), problem.positions("val")
@@ -71,7 +75,7 @@ class HeadTraining:
                 shapes.setdefault(shape, []).append(member)
 
         def stack(group: list[Member]) -> Stack:
-            return Stack(group, task=self._task, dim=self.source.dim, saved=states, clock=self.clock)
+            return Stack(group, task=self._task, dim=self.source.dim, saved=states, clock=self.clock, record=self._record)
 
         return [Cohort(*key, [stack(group) for group in shapes.values()]) for key, shapes in grouped.items()]
 

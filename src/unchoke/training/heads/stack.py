@@ -20,6 +20,7 @@ from unchoke.core.fingerprint import hash_int
 from unchoke.machine.backend import send
 from unchoke.training.device_targets import DeviceTargets
 from unchoke.training.heads.heads import HeadConfig, Noise, Params, forward, init_params, stack_params, unstack_params
+from unchoke.training.heads.recorded_update import Record, RecordedUpdate, UpdateInputs
 from unchoke.training.scoring.selection import ValScores
 
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
@@ -51,9 +52,17 @@ class Stack:
     """The heads of one shape still in training, as tensors with a leading K."""
 
     def __init__(
-        self, members: Sequence[Member], *, task: DeviceTargets, dim: int, saved: dict[int, dict[str, Params]], clock: Clock
+        self,
+        members: Sequence[Member],
+        *,
+        task: DeviceTargets,
+        dim: int,
+        saved: dict[int, dict[str, Params]],
+        clock: Clock,
+        record: Record | None = None,
     ) -> None:
-        self.task, self._clock = task, clock
+        """`record` records updates, where the device can repeat them by one call (`recorded_update.py`)."""
+        self.task, self._clock, self._record = task, clock, record
         self.kind = members[0].config.kind
         self._adopt(members)
         params = [saved[m.index]["params"] if saved else _begin(m.config, task=task, dim=dim) for m in members]
@@ -78,10 +87,16 @@ class Stack:
         self.optimiser = StackedAdamW(params, weight_decay=decays, first=first, second=second)
         for tensor in params.values():
             tensor.requires_grad_(True)
+        self._losses = torch.zeros(len(self.members), device=self.task.device)
+        self._recorded: RecordedUpdate | None = None
+        if self._record is not None:
+            optimiser = self.optimiser
+            changed = [*params.values(), *optimiser.first.values(), *optimiser.second.values(), self._losses]
+            self._recorded = RecordedUpdate(self._update_from, changed, self._record)
 
     def begin_epoch(self, *, epoch: int, num_batches: int) -> None:
         """Draw the mix-up shares of this epoch and clear the loss."""
-        self._losses = torch.zeros(len(self.members), device=self.task.device)
+        self._losses.zero_()
         self._mix: torch.Tensor | None = None
         if any(member.config.mixup for member in self.members):
             shares = [_mixup_shares(member.config, epoch=epoch, num_batches=num_batches) for member in self.members]
@@ -89,17 +104,41 @@ class Stack:
 
     def train_batch(self, feats: torch.Tensor, positions: torch.Tensor, *, epoch: int, batch: int, num_batches: int) -> None:
         """One update of every head; epochs and batches count from 0."""
-        with self._clock.stage("forward"):
+        step = epoch * num_batches + batch
+        rates = [scheduled_lr(m.config, step=step, num_steps=m.config.epochs * num_batches) for m in self.members]
+        if self._recorded is None:
+            with self._clock.stage("forward"):
+                noise = self._noise(len(feats), epoch=epoch, batch=batch)
+            count = torch.full((), float(step + 1), device=self.task.device)  # filled there: a copy would wait for the device
+            self._update(feats, positions, noise, count, rates, self._clock)
+            return
+        with self._clock.stage("replay"):
             noise = self._noise(len(feats), epoch=epoch, batch=batch)
+            numbers = send(torch.tensor([step + 1, *rates], dtype=torch.float32), self.task.device)
+            self._recorded(UpdateInputs(feats, positions, numbers[0], numbers[1:], noise.mix, noise.dropout))
+
+    def _update_from(self, inputs: UpdateInputs) -> None:
+        """An update that reads nothing but tensors, so that it can be recorded; what it spends is counted by who asks for it."""
+        noise = Noise(inputs.mix, inputs.dropout)
+        self._update(inputs.feats, inputs.positions, noise, inputs.count, inputs.rates.unbind(), Clock())
+
+    def _update(
+        self,
+        feats: torch.Tensor,
+        positions: torch.Tensor,
+        noise: Noise,
+        count: torch.Tensor,
+        rates: Sequence[float] | Sequence[torch.Tensor],
+        clock: Clock,
+    ) -> None:
+        with clock.stage("forward"):
             outputs = forward(self.kind, self.optimiser.params, feats, noise=noise)
             losses = self._batch_losses(outputs, self.task.targets[positions], noise.mix)
-        with self._clock.stage("backward"):
+        with clock.stage("backward"):
             names = list(self.optimiser.params)
             grads = torch.autograd.grad(losses.sum(), [self.optimiser.params[name] for name in names])
-        with self._clock.stage("optimizer"):
-            step = epoch * num_batches + batch
-            rates = [scheduled_lr(m.config, step=step, num_steps=m.config.epochs * num_batches) for m in self.members]
-            self.optimiser.step(dict(zip(names, grads, strict=True)), step=step, lr=rates)
+        with clock.stage("optimizer"):
+            self.optimiser.step(dict(zip(names, grads, strict=True)), count=count, lr=rates)
             self._losses += losses.detach() * len(feats)
 
     def _noise(self, num_rows: int, *, epoch: int, batch: int) -> Noise:
@@ -207,14 +246,13 @@ class StackedAdamW:
             self._slices = [[_by_head(values, names) for values in (params, self.first, self.second)] for names, _ in self._parts]
 
     @torch.no_grad()
-    def step(self, grads: Params, *, step: int, lr: Sequence[float]) -> None:
-        """One update; `step` counts from 0, `lr` holds one rate per head."""
+    def step(self, grads: Params, *, count: torch.Tensor, lr: Sequence[float] | Sequence[torch.Tensor]) -> None:
+        """One update, the `count`th, from 1 on; `lr` holds one rate per head."""
         # The kernel walks memory in order: a gradient that is a transposed view would be read in the wrong one.
         grads = {name: grad.contiguous() for name, grad in grads.items()}
-        device = next(iter(self.params.values())).device
-        count = torch.full((), float(step + 1), device=device)  # filled there: a copy would wait for the device
         for (names, decays), (params, first, second) in zip(self._parts, self._slices, strict=True):
             slopes = _by_head(grads, names)
+            rate: Any  # torch takes numbers and tensors, in two signatures
             for head, rate in enumerate(lr):
                 torch._fused_adamw_(
                     params[head],

@@ -15,7 +15,7 @@ def test_a_stacked_step_equals_torchs_adamw_for_each_head():
     torchs = [torch.optim.AdamW([p], lr=r, weight_decay=d) for p, r, d in zip(singles, rates, decays, strict=True)]
     for step in range(6):
         grads = torch.randn(3, 4, 5)
-        stacked.step({"weight": grads}, step=step, lr=rates)
+        stacked.step({"weight": grads}, count=torch.tensor(step + 1.0), lr=rates)
         for number, optimiser in enumerate(torchs):
             singles[number].grad = grads[number].clone()
             optimiser.step()
@@ -29,14 +29,14 @@ def test_a_gradient_laid_out_otherwise_counts_the_same():
     strided = grad.transpose(1, 2).contiguous().transpose(1, 2)
     assert not strided.is_contiguous()
     plain, other = (StackedAdamW({"weight": start.clone()}, weight_decay=[0.1, 0.1]) for _ in range(2))
-    plain.step({"weight": grad}, step=0, lr=[0.1, 0.1])
-    other.step({"weight": strided}, step=0, lr=[0.1, 0.1])
+    plain.step({"weight": grad}, count=torch.tensor(1.0), lr=[0.1, 0.1])
+    other.step({"weight": strided}, count=torch.tensor(1.0), lr=[0.1, 0.1])
     assert torch.equal(plain.params["weight"], other.params["weight"])
 
 
 def test_decay_spares_biases():
     optimiser = StackedAdamW({"bias": torch.ones(1, 3), "weight": torch.ones(1, 2, 3)}, weight_decay=[0.5])
-    optimiser.step({"bias": torch.zeros(1, 3), "weight": torch.zeros(1, 2, 3)}, step=0, lr=[0.1])
+    optimiser.step({"bias": torch.zeros(1, 3), "weight": torch.zeros(1, 2, 3)}, count=torch.tensor(1.0), lr=[0.1])
     assert optimiser.params["bias"].tolist() == [[1.0] * 3]
     torch.testing.assert_close(optimiser.params["weight"], torch.full((1, 2, 3), 0.95))
 
