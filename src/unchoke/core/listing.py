@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,11 +37,31 @@ def _walk(folder: str, prefix: str, seen: set[tuple[int, int]]) -> Iterator[File
     with os.scandir(folder) as scan:
         entries = sorted((entry for entry in scan if not entry.name.startswith(".")), key=lambda entry: entry.name)
     for entry in entries:
+        if _is_loop(entry):
+            continue
         if entry.is_dir():
             yield from _walk(entry.path, f"{prefix}{entry.name}/", seen)
-        elif entry.is_file():
-            stat = entry.stat()
+        elif entry.is_file() and (stat := _stat(entry)) is not None:
             yield FileEntry(entry.path, prefix + entry.name, stat.st_size, stat.st_mtime_ns)
+
+
+def _is_loop(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a link that only leads to itself: like one that leads nowhere, it is no file."""
+    try:
+        entry.is_dir()
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        return True
+    return False
+
+
+def _stat(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """None for a file that was deleted since its folder was read."""
+    try:
+        return entry.stat()
+    except FileNotFoundError:
+        return None
 
 
 def names(folder: Path, *, prefix: str = "", suffix: str = "") -> list[str]:

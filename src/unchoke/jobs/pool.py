@@ -11,7 +11,6 @@ import multiprocessing
 import os
 import pickle
 import signal
-import sys
 import threading
 import traceback
 from collections import deque
@@ -21,12 +20,11 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
-from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from unchoke.core.errors import MachineError
 from unchoke.jobs.attempts import Outcome, TaskFailed, WorkerDied, serve
-from unchoke.jobs.signals import STOP_SIGNALS
+from unchoke.jobs.child_start import main_script_hidden, stop_signals_held_back
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -129,6 +127,14 @@ class WorkerPool(Generic[T, R]):
         self._at_exit.cancel()
 
     def _start(self) -> _Worker[T]:
+        """A new worker. Where they are forked, the process they are forked from may have died: the next try starts another."""
+        while True:
+            try:
+                return self._started()
+            except (EOFError, ConnectionError) as error:
+                self._count_stillborn(f"could not be forked ({type(error).__name__})")
+
+    def _started(self) -> _Worker[T]:
         context: Any = self._context
         spawned = context.get_start_method() == "spawn"
         tied = spawned and threading.current_thread() is threading.main_thread()  # else another process or thread is its parent
@@ -136,7 +142,7 @@ class WorkerPool(Generic[T, R]):
             ours, theirs = context.Pipe(duplex=True)
             try:
                 process = context.Process(target=serve, args=(theirs, self._parcel, os.getpid(), tied), daemon=True)
-                with _stop_signals_held_back(), nullcontext() if self._import_main else main_script_hidden():
+                with nullcontext() if self._import_main else main_script_hidden(), stop_signals_held_back():
                     process.start()
             except BaseException:
                 ours.close()
@@ -179,7 +185,12 @@ class WorkerPool(Generic[T, R]):
         worker.process.join(_LEAVE_WITHIN_S)
         how = _describe_exit(worker.process.exitcode)
         _release(worker)
-        self._stillborn += not worker.ready
+        if not worker.ready:
+            self._count_stillborn(how)
+        return how
+
+    def _count_stillborn(self, how: str) -> None:
+        self._stillborn += 1
         if self._stillborn >= _STILLBORN_LIMIT:
             raise MachineError(
                 f"worker processes cannot be started here: the last one {how} before it was ready",
@@ -187,7 +198,6 @@ class WorkerPool(Generic[T, R]):
                 " `if __name__ == '__main__'` guard, does this",
                 try_="run the same command again with --workers 1",
             )
-        return how
 
 
 def _unpacked(message: bytes) -> Outcome[Any, Any]:
@@ -232,19 +242,6 @@ def _kill_all(idle: list[_Worker[Any]], busy: dict[Any, _Worker[Any]]) -> None:
 
 
 @contextmanager
-def _stop_signals_held_back() -> Iterator[None]:
-    """A Ctrl-C while a worker starts must not end it: it inherits the mask, and sets its own handlers before lifting it."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextmanager
 def _descriptors_explained(num_workers: int) -> Iterator[None]:
     try:
         yield
@@ -256,14 +253,3 @@ def _descriptors_explained(num_workers: int) -> Iterator[None]:
             why="each worker needs about four descriptors, and the limit (`ulimit -n`) is reached",
             try_=f"run the same command again with --workers {max(1, num_workers // 2)}",
         ) from error
-
-
-@contextmanager
-def main_script_hidden() -> Iterator[None]:
-    """Let a child start without importing the caller's main script, which may lack a guard and would run all over again."""
-    script = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = script

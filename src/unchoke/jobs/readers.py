@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from unchoke.jobs.attempts import Outcome
-from unchoke.jobs.pool import WorkerPool, main_script_hidden
+from unchoke.jobs.child_start import main_script_hidden, stop_signals_held_back
+from unchoke.jobs.pool import WorkerPool
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -37,23 +38,32 @@ def preload_readers(modules: Sequence[str]) -> None:
 
     Only the first call of a process counts. Where processes cannot be forked, nothing happens: each reader imports for itself.
     """
-    if start_method() != "forkserver":
-        return
-    from multiprocessing import forkserver
-
     multiprocessing.set_forkserver_preload(list(modules))
-    with main_script_hidden():
-        forkserver.ensure_running()
+    start_method()
 
 
 def start_method() -> str:
-    """How readers are started: forked from a clean process that only imports, on Linux; spawned elsewhere."""
-    return "forkserver" if sys.platform == "linux" else "spawn"
+    """How readers are started: forked from a clean process that only imports, on Linux; spawned elsewhere.
+
+    Spawned also where that process finds no place for its socket: a folder for temporary files that is full, or whose name is
+    longer than a socket's may be.
+    """
+    if sys.platform != "linux":
+        return "spawn"
+    from multiprocessing import forkserver
+
+    try:
+        with main_script_hidden(), stop_signals_held_back():
+            forkserver.ensure_running()
+    except OSError:
+        return "spawn"
+    return "forkserver"
 
 
 def worth_processes(num_items: int, *, workers: int, least: int = 1000) -> bool:
     """Whether processes read faster than threads: with few cores, or few items, starting them costs more than they gain."""
-    return workers >= _FEWEST_CORES and num_items >= least
+    may_start = not multiprocessing.current_process().daemon  # the workers of a user's own pool may not start processes
+    return may_start and workers >= _FEWEST_CORES and num_items >= least
 
 
 class SharedBlock:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -13,7 +15,7 @@ import pytest
 
 from unchoke.core.errors import MachineError
 from unchoke.jobs.attempts import WorkerDied
-from unchoke.jobs.readers import Readers, worth_processes
+from unchoke.jobs.readers import Readers, start_method, worth_processes
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,74 @@ class Sleeps:
         Path(self.began).touch()
         while True:
             signal.pause()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="readers are forked on Linux only")
+def test_the_process_that_forks_readers_is_started_again_when_it_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    from multiprocessing import forkserver
+
+    connect, failures = forkserver.connect_to_new_process, iter([EOFError("unexpected EOF"), ConnectionRefusedError()])
+
+    def dying(fds: list[int]) -> tuple[int, int]:
+        if (failure := next(failures, None)) is not None:
+            raise failure
+        return connect(fds)
+
+    monkeypatch.setattr(forkserver, "connect_to_new_process", dying)
+    with closing(Readers(Spell(), processes=1, region_bytes=4096)) as readers:
+        assert read_all(readers, [5, 6])[0] == {5: "5", 6: "6"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="readers are forked on Linux only")
+def test_readers_that_can_never_be_forked_are_a_matter_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    from multiprocessing import forkserver
+
+    def dead(fds: list[int]) -> tuple[int, int]:
+        raise EOFError("unexpected EOF")
+
+    monkeypatch.setattr(forkserver, "connect_to_new_process", dead)
+    with closing(Readers(Spell(), processes=1, region_bytes=4096)) as readers:
+        readers.submit(1)
+        with pytest.raises(MachineError, match="could not be forked"):
+            readers.take()
+
+
+_ALONE = """
+import operator
+from contextlib import closing
+from unchoke.jobs.readers import Readers, preload_readers, start_method
+
+preload_readers(["json", "numpy"])
+with closing(Readers(operator.is_, processes=1, region_bytes=4096)) as readers:
+    readers.submit(1)
+    chunk = readers.take()
+print(start_method(), chunk.value, chunk.error)
+"""
+
+
+def run_alone(folder: Path, **variables: str) -> str:
+    """What a script of its own, without a guard, says of readers when it is run in `folder`."""
+    script = folder / "elsewhere" / "script.py"
+    script.parent.mkdir()
+    script.write_text(_ALONE)
+    where = os.pathsep.join(path for path in sys.path if path)
+    environment = {**os.environ, "PYTHONPATH": where, **variables}
+    done = subprocess.run([sys.executable, script], cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_readers_do_not_import_what_happens_to_lie_in_the_folder_of_the_user(tmp_path: Path) -> None:
+    for name in ("numpy.py", "random.py", "selectors.py"):
+        (tmp_path / name).write_text("raise RuntimeError('this is not the module you look for')")
+    assert run_alone(tmp_path).split() == [start_method(), "False", "None"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="readers are forked on Linux only")
+def test_readers_are_spawned_where_a_socket_cannot_be_made(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 120)
+    deep.mkdir()
+    assert run_alone(tmp_path, TMPDIR=str(deep)).split() == ["spawn", "False", "None"]
 
 
 def test_few_cores_or_few_files_are_left_to_threads() -> None:

@@ -27,7 +27,7 @@ import numpy as np
 
 from unchoke.core.boxes import Box, plan_boxes
 from unchoke.core.clock import StageTimers
-from unchoke.jobs.pool import main_script_hidden
+from unchoke.jobs.child_start import main_script_hidden
 from unchoke.tuning.claims.claim import ClaimMeasurement, DoesNotApply, percent, possible_gain
 from unchoke.tuning.claims.claim_bench import Bench, field, write_scene
 
