@@ -45,6 +45,7 @@ def test_a_link_to_a_file_counts_and_a_dangling_one_does_not(tmp_path: Path) -> 
     tree(tmp_path / "data", "x")
     (tmp_path / "data" / "link").symlink_to(tmp_path / "data" / "x")
     (tmp_path / "data" / "gone").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "data" / "itself").symlink_to(tmp_path / "data" / "itself")
     assert [entry.relative for entry in walk(tmp_path / "data")] == ["link", "x"]
 
 
