@@ -16,7 +16,7 @@ import torch
 from torch.nn.functional import interpolate
 
 from unchoke.core.torchvision_ready import prepare_torchvision
-from unchoke.machine.backend import beside, device_free_bytes, hand_over, send
+from unchoke.machine.backend import device_free_bytes, send
 from unchoke.photos.pixels.image import DecodeError, Pixels, decode_image
 from unchoke.photos.pixels.resize import Preprocess, centre_offset, fit_to_input
 
@@ -55,11 +55,6 @@ class CardDecoder:
         self._pixels_at_once = max(_FEWEST_PIXELS, min(_MOST_PIXELS, affordable))
 
     def __call__(self, files: Sequence[EncodedPicture | Pixels]) -> tuple[torch.Tensor, dict[int, str]]:
-        with beside(self.device):
-            decoded, failed = self._decode_all(files)
-        return hand_over(decoded), failed
-
-    def _decode_all(self, files: Sequence[EncodedPicture | Pixels]) -> tuple[torch.Tensor, dict[int, str]]:
         side = self._preprocess.size_px
         out = torch.zeros((len(files), side, side, 3), dtype=torch.uint8, device=self.device)
         failed: dict[int, str] = {}

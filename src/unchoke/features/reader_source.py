@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from unchoke.features.stream import Found, StreamChunk, StreamItem
 
 FOR_CARD = (*FOR_FILES, "unchoke.features.reader_source")
-FOR_PIXELS = (*FOR_CARD, "torch", "timm", "unchoke.features.extractor")
+FOR_PIXELS = (*FOR_CARD, "torch", "unchoke.features.worker_imports")
 """What readers import beforehand, for one kind of work and the other."""
 _CHUNK = 16
 _REGION_BYTES = 16_000_000

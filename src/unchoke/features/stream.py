@@ -12,7 +12,7 @@ import queue
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -186,8 +186,8 @@ class StreamExtractor:
         return outcome.value
 
     def stream(self, jobs: Iterator[Job]) -> Generator[Outcome[Job, JobResult], None, None]:
-        with closing(self.source()) as source, ThreadPoolExecutor(1, thread_name_prefix="unchoke-ready") as helper:
-            yield from _Stream(self, source, jobs, helper).run()
+        with closing(self.source()) as source:
+            yield from _Stream(self, source, jobs).run()
 
 
 def stack_pixels(pixels: list[Any]) -> tuple[NDArray[Any], dict[int, str]]:
@@ -198,9 +198,7 @@ def stack_pixels(pixels: list[Any]) -> tuple[NDArray[Any], dict[int, str]]:
 class _Stream:
     """One pass over some jobs."""
 
-    def __init__(self, plan: StreamExtractor, source: ItemSource, jobs: Iterator[Job], helper: ThreadPoolExecutor) -> None:
-        self.helper = helper
-        self.ready: deque[tuple[Future[tuple[Any, dict[int, str]]], list[_Entry]]] = deque()
+    def __init__(self, plan: StreamExtractor, source: ItemSource, jobs: Iterator[Job]) -> None:
         self.plan, self.recipe, self.source, self.jobs = plan, plan.recipe, source, jobs
         self.size = plan.engine.batch
         self.unsent: deque[StreamItem] = deque()
@@ -267,21 +265,16 @@ class _Stream:
         held.used()
 
     def _advance(self, *, rest: bool = False) -> None:
-        """Have full batches made ready, one of them while the one before is handed to the device; with `rest`, all there is."""
+        """Hand full batches to the device; with `rest`, all there is."""
         while len(self.batch) >= self.size or (rest and self.batch):
             entries, self.batch = self.batch[: self.size], self.batch[self.size :]
-            make_ready = self.plan.decoder or stack_pixels
-            self.ready.append((self.helper.submit(make_ready, [entry.pixels for entry in entries]), entries))
-            if len(self.ready) > 1:
-                self._launch()
-        while rest and self.ready:
-            self._launch()
+            self._launch(entries)
 
-    def _launch(self) -> None:
-        """Hand the device the oldest batch that is ready, and fetch one from before."""
-        made, entries = self.ready.popleft()
+    def _launch(self, entries: list[_Entry]) -> None:
+        """Hand the device a batch, and fetch one from before, which it has computed meanwhile."""
+        make_ready = self.plan.decoder or stack_pixels
         with self.clock.stage("decode" if self.plan.decoder else "collate"):
-            inputs, failed = made.result()
+            inputs, failed = make_ready([entry.pixels for entry in entries])
         for place, reason in failed.items():
             item = entries[place].item
             item.job.failed[item.place] = reason

@@ -352,29 +352,6 @@ def launch_on(device: torch.device, work: Callable[[], T]) -> T:
     return _launching[0].submit(work).result()
 
 
-@contextlib.contextmanager
-def beside(device: torch.device) -> Iterator[None]:
-    """What the block has a card do goes on beside what it was given before, and is done when the block is left."""
-    import torch
-
-    if device.type != "cuda":
-        yield
-        return
-    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    with torch.cuda.stream(stream):
-        yield
-    stream.synchronize()
-
-
-def hand_over(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor that was made `beside`, for use in the usual order: its memory is kept until that has come by."""
-    import torch
-
-    if tensor.device.type == "cuda":
-        tensor.record_stream(torch.cuda.default_stream(tensor.device))
-    return tensor
-
-
 def decodes_jpegs(device: torch.device) -> bool:
     """Whether such a device has a decoder for JPEG of its own."""
     return device.type == "cuda"
