@@ -57,10 +57,11 @@ def prepare_training(
         inputs = prepare_inputs(session, pictures)
     kept = prepared.sound.to_numpy().copy()
     kept[np.flatnonzero(kept)] = inputs.present
-    prepared, later = settle(session, prepared, inputs.failed)
+    before, (prepared, later) = prepared, settle(session, prepared, inputs.failed)
     if command == "fit":
         refuse_errors(session, later)
-    findings = rank(findings + later)
+    outdated = [finding for finding in before.findings if finding not in prepared.findings]
+    findings = rank([finding for finding in findings if finding not in outdated] + later)
     quarantined = set_aside(session, prepared, inputs.failed)
     learnable = build_problem(prepared.samples, prepared.facts["content"], kept)
     return RunMaterial(learnable, inputs.encoder, findings, quarantined, command), inputs.trainer(learnable), prepared

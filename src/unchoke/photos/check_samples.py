@@ -10,6 +10,7 @@ import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -143,7 +144,8 @@ def prepare(session: Session, *, decode: bool = True, on_samples: Callable[[Samp
     """Everything of `check` but the worker: scan, look into files, split, diagnose.
 
     `on_samples` hears which samples there are before their files are read, and may begin something of its own. Without `decode`
-    only bytes and headers are looked at, by those who decode every file anyway right after: they `settle` it.
+    only bytes and headers are looked at, by those who decode every file anyway right after: they `settle` it. Where that leads to
+    an error nobody may get to decode, so then it is done here.
     """
     import pandas  # noqa: F401  (loading it is not part of a stage)
     import pyarrow.parquet  # noqa: F401
@@ -159,9 +161,10 @@ def prepare(session: Session, *, decode: bool = True, on_samples: Callable[[Samp
     with session.stage("check", format_count(len(scan.samples), "file")):
         threads = settings.workers if settings.workers is not None else usable_cores()
         began_s = time.perf_counter()
-        facts = inspect_samples(
-            scan.samples, session.workspace, threads=threads, on_event=session.on_event, loading=loading, decode=decode
+        inspect = partial(
+            inspect_samples, scan.samples, session.workspace, threads=threads, on_event=session.on_event, loading=loading
         )
+        facts = inspect(decode=decode)
         inspected_s = time.perf_counter() - began_s
         samples, choices = assign_splits(
             scan.samples,
@@ -174,6 +177,9 @@ def prepare(session: Session, *, decode: bool = True, on_samples: Callable[[Samp
             content=facts["content"].tolist(),
         )
         of_files = _diagnose(session, samples, facts)
+        if not decode and any(finding.severity == "error" for finding in scan.findings + of_files):
+            facts = inspect(decode=True)  # what closes the gate is said as `check` says it: all at once, not of broken files
+            of_files = _diagnose(session, samples, facts)
         findings = scan.findings + of_files
         default_encoder = settings.encoder == Settings().encoder
         need = estimate_need(len(samples), num_views=1 + settings.views, default_encoder=default_encoder)
@@ -217,11 +223,11 @@ def settle(session: Session, prepared: Inspection, failed: Mapping[str, str]) ->
     if prepared.facts["decoded"].all():
         return prepared, []
     frame = prepared.samples.frame
-    broken = {item: reason for item, reason in failed.items() if reason.partition(": ")[0] in FATAL_PROBLEMS}
     paths = dict(zip(frame["sample_id"].tolist(), frame["path"].tolist(), strict=True))
-    by_path = {paths[item]: reason for item, reason in broken.items()}
+    by_path = {paths[item]: reason for item, reason in failed.items()}
     facts = settle_facts(session.workspace, prepared.facts, by_path, session.on_event)
-    of_files = _diagnose(session, prepared.samples, facts) if broken else prepared.of_files
+    changed = (facts["problem"] != prepared.facts["problem"]).any()
+    of_files = _diagnose(session, prepared.samples, facts) if changed else prepared.of_files
     new = [finding for finding in of_files if finding not in prepared.of_files]
     gone = [finding for finding in prepared.of_files if finding not in of_files]
     kept = [finding for finding in prepared.findings if finding not in gone]

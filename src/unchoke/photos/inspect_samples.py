@@ -69,7 +69,7 @@ def inspect_samples(
     facts = wanted.merge(known, on=_KEY, how="left") if len(known) else wanted.assign(content=None)
     unread = facts["content"].isna() | (facts["content"] == "")  # "": it could not even be read
     if decode and len(known):
-        unread |= facts["decoded"].eq(False) & facts["problem"].eq("")
+        unread |= facts["decoded"].eq(False) & ~facts["problem"].isin(list(FATAL_PROBLEMS))
     unseen = facts.index[unread].to_numpy()
     if len(unseen) == 0:
         return facts.reset_index(drop=True)
@@ -165,13 +165,17 @@ def load_facts(workspace: Workspace, on_event: OnEvent) -> pd.DataFrame:
 
 
 def settle_facts(workspace: Workspace, facts: pd.DataFrame, failed: Mapping[str, str], on_event: OnEvent) -> pd.DataFrame:
-    """The facts once their pictures were decoded elsewhere, saved; `failed` maps paths to reasons like ``truncated: …``."""
+    """The facts once their pictures were decoded elsewhere, saved; `failed` maps paths to reasons like ``truncated: …``.
+
+    A file that was gone or changed when it was its turn has not been decoded yet.
+    """
     import pandas as pd
 
-    settled = facts.assign(decoded=True)
-    for path, reason in failed.items():
-        problem, _, detail = reason.partition(": ")
-        settled.loc[settled["path"] == path, ["problem", "detail"]] = [problem, detail]
+    problems = {path: reason.partition(": ") for path, reason in failed.items()}
+    unseen = [path for path, (problem, _, _) in problems.items() if problem not in FATAL_PROBLEMS]
+    settled = facts.assign(decoded=facts["decoded"] | ~facts["path"].isin(unseen))
+    for path in problems.keys() - set(unseen):
+        settled.loc[settled["path"] == path, ["problem", "detail"]] = [problems[path][0], problems[path][2]]
     both = pd.concat([load_facts(workspace, on_event), settled])
     save_facts(workspace, both, {str(name): settled[name].tolist() for name in settled})
     return settled

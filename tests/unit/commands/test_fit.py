@@ -182,6 +182,31 @@ def test_a_file_that_extraction_cannot_decode_is_found_as_check_would_find_it(
     ]
 
 
+def test_findings_that_decoding_made_outdated_are_not_recorded(own_photos: Path, tmp_path: Path, tiny_weights: Path) -> None:
+    files = sorted(own_photos.rglob("*.jpg"))
+    files[5].write_bytes(files[5].read_bytes()[:-400])
+    files[7].write_bytes(b"")
+    how = {"on_event": ignore, "workers": 1, "encoder": "test_resnet", "weights": str(tiny_weights), "max_failures": 0.5}
+    recorded = [(found["code"], found["message"]) for found in fit(own_photos, out=tmp_path, **how, epochs=2).record["findings"]]
+    found = check(own_photos, out=tmp_path / "elsewhere", on_event=ignore, workers=1, max_failures=0.5).findings
+    of_files = {"truncated", "empty", "sizes"}
+    assert [(code, message) for code, message in recorded if code in of_files] == [
+        (finding.code, finding.message) for finding in found if finding.code in of_files
+    ]
+
+
+def test_broken_files_that_are_equal_under_two_labels_do_not_close_the_gate(
+    own_photos: Path, tmp_path: Path, tiny_weights: Path
+) -> None:
+    files = sorted(own_photos.rglob("*.jpg"))
+    for file in (files[0], files[-1]):
+        file.write_bytes(files[0].read_bytes()[:1500])
+    how = {"on_event": ignore, "workers": 1, "encoder": "test_resnet", "weights": str(tiny_weights), "max_failures": 0.5}
+    assert check(own_photos, out=tmp_path / "elsewhere", on_event=ignore, workers=1, max_failures=0.5).ok
+    record = fit(own_photos, out=tmp_path / "out", **how, epochs=2).record
+    assert sorted(row["path"] for row in record["quarantine"]) == [str(files[0]), str(files[-1])]
+
+
 def test_too_many_files_that_do_not_decode_close_the_gate_before_training(
     own_photos: Path, tmp_path: Path, tiny_weights: Path
 ) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from PIL import Image
 
 from unchoke.core.events import Event, Note, Progress
 from unchoke.core.workspace import Workspace
@@ -140,6 +141,26 @@ def test_what_extraction_met_is_remembered(watch: Watch) -> None:
     assert watch.num_read == 0
     pd.testing.assert_frame_equal(again, settled, check_dtype=False)
     assert again.set_index("path").loc[met, ["problem", "detail"]].tolist() == ["truncated", "it ends early"]
+
+
+def test_a_file_under_a_wrong_name_is_still_decoded_when_it_is_asked_for(watch: Watch) -> None:
+    broken = next(watch.photos.rglob("*.jpg"))
+    Image.new("RGB", (90, 80), (9, 200, 30)).save(broken, "PNG")
+    broken.write_bytes(broken.read_bytes()[:-60])
+    facts = inspect_samples(watch.samples(), watch.workspace, threads=2, on_event=watch.events.append, decode=False)
+    assert facts.set_index("path")["problem"].to_dict()[str(broken)] == "wrong-extension"
+    assert watch.run().set_index("path")["problem"].to_dict()[str(broken)] == "truncated"
+
+
+def test_a_file_that_was_gone_when_it_was_its_turn_has_not_been_decoded(watch: Watch) -> None:
+    broken = next(watch.photos.rglob("*.jpg"))
+    broken.write_bytes(broken.read_bytes()[:-400])
+    facts = inspect_samples(watch.samples(), watch.workspace, threads=2, on_event=watch.events.append, decode=False)
+    settled = settle_facts(watch.workspace, facts, {str(broken): "missing: the file is gone"}, watch.events.append)
+    assert settled["path"][~settled["decoded"]].tolist() == [str(broken)]
+    assert (settled["problem"] == "").all()
+    assert watch.run().set_index("path")["problem"].to_dict()[str(broken)] == "truncated"
+    assert watch.num_read == 1
 
 
 def test_facts_from_before_pixels_were_told_apart_still_count(watch: Watch) -> None:
