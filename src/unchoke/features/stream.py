@@ -265,13 +265,17 @@ class _Stream:
         held.used()
 
     def _advance(self, *, rest: bool = False) -> None:
-        """Hand full batches to the device; with `rest`, all there is."""
+        """Hand full batches to the device, and fetch those from before; with `rest`, hand over all there is."""
         while len(self.batch) >= self.size or (rest and self.batch):
             entries, self.batch = self.batch[: self.size], self.batch[self.size :]
-            self._launch(entries)
+            try:
+                self._launch(entries)
+            except Exception as error:  # belongs to the jobs that shared the batch: they are tried again, or given up by name
+                self._lose(entries, error)
+            self._land(down_to=_FLYING - 1)
 
     def _launch(self, entries: list[_Entry]) -> None:
-        """Hand the device a batch, and fetch one from before, which it has computed meanwhile."""
+        """Hand the device a batch."""
         make_ready = self.plan.decoder or stack_pixels
         with self.clock.stage("decode" if self.plan.decoder else "collate"):
             inputs, failed = make_ready([entry.pixels for entry in entries])
@@ -283,14 +287,17 @@ class _Stream:
         with self.clock.stage("encode"):
             sound = [(row, entry) for row, entry in enumerate(entries) if row not in failed]
             self.flying.append((fetch_later(self.plan.engine.launch(inputs).half()), sound))
-        self._land(down_to=_FLYING - 1)
 
     def _land(self, *, down_to: int) -> None:
         """Fetch what the device has computed, but for the last few batches, and put it into the rows of its jobs."""
         while len(self.flying) > down_to:
             fetch, entries = self.flying.popleft()
-            with self.clock.stage("encode"):
-                features = fetch()
+            try:
+                with self.clock.stage("encode"):
+                    features = fetch()
+            except Exception as error:  # as above: what the device was computing belongs to these jobs
+                self._lose([entry for _, entry in entries], error)
+                continue
             fits = np.isfinite(features.reshape(len(features), -1)).all(axis=1)
             for row, entry in entries:
                 job = entry.item.job
@@ -301,6 +308,13 @@ class _Stream:
                     )
                 entry.held.used()
                 self._count(job, 1)
+
+    def _lose(self, entries: Sequence[_Entry], error: Exception) -> None:
+        """The jobs of these inputs fail with `error`, as soon as the rest of them is through."""
+        for entry in entries:
+            entry.item.job.error = error
+            entry.held.used()
+            self._count(entry.item.job, 1)
 
     def _count(self, job: OpenJob, num_inputs: int) -> None:
         job.num_left -= num_inputs

@@ -133,6 +133,40 @@ def test_a_feature_that_does_not_fit_fails_its_job_alone(photos: Photos) -> None
     assert len(outcomes) == len(photos.jobs())
 
 
+@pytest.mark.parametrize("fetched", [False, True])
+def test_an_engine_that_fails_costs_the_jobs_of_its_batch_and_no_other(photos: Photos, fetched: bool) -> None:
+    launch, seen = photos.engine.launch, iter(range(100))
+
+    class Lost:
+        """Features that never come."""
+
+        device = torch.device("cpu")
+
+        def half(self) -> Lost:
+            return self
+
+        def cpu(self) -> Lost:
+            raise RuntimeError("the device went away")
+
+    def failing(batch: object) -> Any:
+        if next(seen):
+            return launch(batch)  # type: ignore[arg-type]
+        if not fetched:
+            raise RuntimeError("the device went away")
+        return Lost()
+
+    photos.engine.launch = failing  # type: ignore[method-assign, assignment]
+    source = partial(ThreadSource, PictureReader(photos.recipe, photos.paths), threads=1, chunk_size=5)
+    extractor = StreamExtractor(photos.engine, photos.recipe, source, photos.folder)
+    outcomes = list(extractor.stream(iter(photos.jobs())))
+    assert len(outcomes) == 4
+    assert [str(outcome.error) for outcome in outcomes if outcome.error] == [
+        "the device went away" if fetched else "out of memory"
+    ]
+    again = list(extractor.stream(outcome.task for outcome in outcomes if outcome.error))
+    assert [outcome.error for outcome in again] == [None]
+
+
 def test_more_than_fits_in_memory_runs_in_smaller_batches(photos: Photos) -> None:
     class Narrow(ThreadSource):
         """Has room for two items at a time."""
