@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import mmap
 import os
+import stat
 import time
 from collections import deque
 from collections.abc import Generator, Mapping
@@ -24,7 +25,7 @@ from unchoke.core.events import Note, OnEvent, Progress
 from unchoke.core.fingerprint import digest_bytes
 from unchoke.core.workspace import Workspace
 from unchoke.jobs.readers import Readers, preload_readers, worth_processes
-from unchoke.photos.pixels.image import DecodeError, decode_image, is_jpeg, open_pillow, orientation, read_bytes
+from unchoke.photos.pixels.image import DecodeError, decode_image, file_refused, is_jpeg, open_pillow, orientation, read_bytes
 from unchoke.photos.preflight import FATAL_PROBLEMS, FileFacts, facts_frame
 from unchoke.photos.samples.sample_set import Samples
 
@@ -238,10 +239,12 @@ def read_size(path: str) -> tuple[int, int]:
 def _size_and_time(path: str) -> tuple[int, int]:
     try:
         with during("stat"):
-            stat = os.stat(path)
-    except FileNotFoundError as error:
-        raise DecodeError("missing", "the file is gone") from error
-    return stat.st_size, stat.st_mtime_ns
+            found = os.stat(path)
+    except OSError as error:
+        raise file_refused(error) from error
+    if stat.S_ISFIFO(found.st_mode):
+        raise DecodeError("unreadable", "a pipe, which would be waited for")
+    return found.st_size, found.st_mtime_ns
 
 
 def _header(data: bytes) -> tuple[str, str, int, int]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -11,7 +13,7 @@ from PIL import Image
 
 from unchoke.core.events import Event, Note, Progress
 from unchoke.core.workspace import Workspace
-from unchoke.photos.inspect_samples import inspect_samples, settle_facts
+from unchoke.photos.inspect_samples import inspect_file, inspect_samples, settle_facts
 from unchoke.photos.samples.sample_set import DataSource, Samples
 from unchoke.photos.samples.scan import scan_samples
 
@@ -168,3 +170,25 @@ def test_facts_from_before_pixels_were_told_apart_still_count(watch: Watch) -> N
     pd.read_parquet(watch.workspace.checked_file).drop(columns="decoded").to_parquet(watch.workspace.checked_file)
     pd.testing.assert_frame_equal(watch.run(), facts, check_dtype=False)
     assert watch.num_read == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links, pipes and sockets are a matter of POSIX")
+def test_no_kind_of_file_stops_the_inspection(tmp_path: Path) -> None:
+    (tmp_path / "itself.jpg").symlink_to(tmp_path / "itself.jpg")
+    os.mkfifo(tmp_path / "pipe.jpg")
+    (tmp_path / "folder.jpg").mkdir()
+    (tmp_path / "file.jpg").write_bytes(b"")
+    problems = {
+        name: inspect_file(str(tmp_path / name)).problem
+        for name in ("itself.jpg", "pipe.jpg", "folder.jpg", "file.jpg/below.jpg", "n" * 300 + ".jpg", "gone.jpg")
+    }
+    assert list(problems.values()) == ["unreadable"] * 3 + ["missing", "unreadable", "missing"]
+
+
+def test_a_machine_that_has_too_many_files_open_is_not_blamed_on_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: str) -> os.stat_result:
+        raise OSError(errno.EMFILE, "Too many open files", path)
+
+    monkeypatch.setattr("unchoke.photos.inspect_samples.os.stat", refuse)
+    with pytest.raises(OSError, match="Too many open files"):
+        inspect_file("any.jpg")

@@ -7,6 +7,7 @@ that does not decode raises `DecodeError` with a reason; nothing is ever substit
 
 from __future__ import annotations
 
+import errno
 import io
 import warnings
 from contextlib import ExitStack
@@ -27,6 +28,7 @@ DecodeProblem = Literal["unreadable", "truncated", "empty", "bomb-sized", "missi
 MAX_PIXELS = 250_000_000
 """Above this a picture is refused before it is decoded: 250 megapixels are 750 MB of RGB."""
 
+_OF_THE_FILE = {errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG}
 _ORIENTATION_TAG = 0x0112
 _EXIF_SEARCH_BYTES = 65_536
 
@@ -56,13 +58,20 @@ def read_bytes(path: str) -> bytes:
                 file = stack.enter_context(Path(path).open("rb"))
             with during("read"):
                 data = file.read()
-    except FileNotFoundError as error:
-        raise DecodeError("missing", "the file is gone") from error
-    except (PermissionError, IsADirectoryError) as error:
-        raise DecodeError("unreadable", error.strerror or str(error)) from error
+    except OSError as error:
+        raise file_refused(error) from error
     if not data:
         raise DecodeError("empty", "the file has no bytes")
     return data
+
+
+def file_refused(error: OSError) -> DecodeError:
+    """What the system's error says of the file; one that says something of the machine (too many open files) is raised again."""
+    if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        return DecodeError("missing", "the file is gone")
+    if error.errno in _OF_THE_FILE:
+        return DecodeError("unreadable", error.strerror or str(error))
+    raise error
 
 
 def read_image(path: str, *, cover_px: int | None = None) -> Pixels:
