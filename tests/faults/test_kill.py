@@ -93,7 +93,8 @@ def test_a_killed_worker_costs_an_attempt_and_not_the_run(place: scene.Place, fi
     running = scene.start("fit", *place.fit_args(checked, "--workers", "2"))
     running.wait_until(lambda: len(scene.done_files(checked)) >= 2)
     running.send(signal.SIGSTOP)
-    workers = [child for child in psutil.Process(running.pid).children() if "spawn_main" in " ".join(child.cmdline())]
+    (server,) = (child for child in psutil.Process(running.pid).children() if "forkserver" in " ".join(child.cmdline()))
+    workers = server.children()
     workers[0].send_signal(signal.SIGKILL)
     running.send(signal.SIGCONT)
     ended = running.end()

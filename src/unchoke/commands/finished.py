@@ -67,7 +67,7 @@ def _stands(workspace: Workspace, entry: dict[str, Any]) -> bool:
     row = _row(workspace, entry["run"])
     if row is None or (row.key, row.status) != (entry["run_key"], "done"):
         return False
-    whole = not JobQueue.load(workspace.features).state(entry["fingerprint"], verify=False).pending
+    whole = not JobQueue.load(workspace.features).state(entry["fingerprint"]).pending
     return whole and (workspace.run_folder(row.name) / "record.json").exists() and _kept(workspace, entry["engines"])
 
 

@@ -30,13 +30,13 @@ from unchoke.features.extractor import Extractor, PictureReader, Read, run_job, 
 from unchoke.features.feature_store import FeatureStore, Placement, open_stored
 from unchoke.features.known_encoder import recall_encoder, remember_encoder
 from unchoke.features.prepare_engine import FrozenEncoder, Picture, open_encoder, prepare_encoder
-from unchoke.features.reader_source import CardProgram, CardReader, PictureReaders, PixelProgram
+from unchoke.features.reader_source import FOR_PIXELS, CardProgram, CardReader, PictureReaders, PixelProgram
 from unchoke.features.recipe import CARD, FeatureRecipe, PictureRecipe
 from unchoke.features.stream import Found, ItemSource, StreamExtractor, ThreadSource
 from unchoke.jobs.job_engines import InProcessEngine, JobEngine, ProcessEngine, StreamEngine
 from unchoke.jobs.job_plan import Job
 from unchoke.jobs.queue import JobQueue, QueueState
-from unchoke.jobs.readers import start_method, worth_processes
+from unchoke.jobs.readers import preload_readers, start_method, worth_processes
 from unchoke.jobs.records import DoneRecord, JobResult
 from unchoke.jobs.run_jobs import run_jobs
 from unchoke.machine.backend import empty_cache, is_cpu, keep_freed_memory, torch_device
@@ -275,6 +275,7 @@ def run_extraction(
         runner, slots = StreamEngine(), 1
     elif photos is not None and not streams and len(jobs) > workers > 1:
         assert isinstance(engine, TorchEngine)
+        preload_readers(FOR_PIXELS)
         body, runner, readers, slots = run_job, ProcessEngine(workers, start_method=start_method()), workers, workers
         threads = max(1, session.machine.cores // workers)
         setup = set_up

@@ -226,7 +226,7 @@ class PictureReaders:
         for item in items:
             self._attempts[item.item_id] = tried = self._attempts.get(item.item_id, 0) + 1
             (given_up if tried >= _ATTEMPTS else self._again).append(item)
-        reason = f"unreadable: its reader failed every time ({chunk.error})"
+        reason = f"missing: whoever read it was ended every time ({chunk.error})"  # which says nothing of its content
         return StreamChunk(given_up, [reason] * len(given_up), {}, _no_memory)
 
     def _resubmit(self) -> None:

@@ -31,6 +31,7 @@ _AHEAD = 3
 """Tasks in flight for each reader: one being read, one waiting, one read already."""
 _FEWEST_CORES = 4
 _LOOK_EVERY_S = 0.05
+_preloaded: list[str] = []
 
 
 def preload_readers(modules: Sequence[str]) -> None:
@@ -38,8 +39,15 @@ def preload_readers(modules: Sequence[str]) -> None:
 
     Only the first call of a process counts. Where processes cannot be forked, nothing happens: each reader imports for itself.
     """
+    if not _preloaded:
+        _preloaded.extend(modules)
     multiprocessing.set_forkserver_preload(list(modules))
     start_method()
+
+
+def start_at_once() -> bool:
+    """Whether readers need not wait for torch, which takes seconds to import."""
+    return "torch" not in _preloaded
 
 
 def start_method() -> str:

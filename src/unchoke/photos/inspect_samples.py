@@ -24,7 +24,7 @@ from unchoke.core.clock import Loading, StageTally, during
 from unchoke.core.events import Note, OnEvent, Progress
 from unchoke.core.fingerprint import digest_bytes
 from unchoke.core.workspace import Workspace
-from unchoke.jobs.readers import Readers, preload_readers, worth_processes
+from unchoke.jobs.readers import Readers, preload_readers, start_at_once, worth_processes
 from unchoke.photos.pixels.image import DecodeError, decode_image, file_refused, is_jpeg, open_pillow, orientation, read_bytes
 from unchoke.photos.preflight import FATAL_PROBLEMS, FileFacts, facts_frame
 from unchoke.photos.samples.sample_set import Samples
@@ -92,7 +92,8 @@ def _inspect_all(
     decode: bool,
 ) -> pd.DataFrame:
     """Facts of `paths`, gathered column by column: objects for tens of thousands of files would stay in memory for good."""
-    inspect = _in_processes if worth_processes(len(paths), workers=threads) else _in_threads
+    in_processes = worth_processes(len(paths), workers=threads) and start_at_once()
+    inspect = _in_processes if in_processes else _in_threads
     seen: dict[str, list[Any]] = {name: [] for name in FileFacts.__dataclass_fields__}
     started = saved = told = time.monotonic()
     failed = 0

@@ -121,6 +121,7 @@ def test_processes_learn_what_threads_learn(watch: Watch, monkeypatch: pytest.Mo
     in_threads = watch.run()
     watch.workspace.checked_file.unlink()
     monkeypatch.setattr("unchoke.photos.inspect_samples.worth_processes", lambda *_, **__: True)
+    monkeypatch.setattr("unchoke.photos.inspect_samples.start_at_once", lambda: True)
     pd.testing.assert_frame_equal(watch.run(), in_threads)
 
 

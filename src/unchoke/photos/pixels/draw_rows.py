@@ -88,7 +88,8 @@ def fill_in_processes(
         return [(position, reason) for (position, _, _), reason in zip(chunk.task, chunk.value[0], strict=True)]
 
     with closing(readers):
-        for found in map_ahead(keep, _chunks(readers, files, loading), threads=_WRITERS, ahead=2 * _WRITERS):
+        ahead = min(2 * _WRITERS, 2 * processes)  # fewer than there are pieces of memory, or all would be held
+        for found in map_ahead(keep, _chunks(readers, files, loading), threads=_WRITERS, ahead=ahead):
             yield from found
 
 
