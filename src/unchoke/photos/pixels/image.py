@@ -161,7 +161,7 @@ def jpeg_shape(data: bytes) -> tuple[int, int] | None:
         if colorspace not in ("YCbCr", "Gray", "GRAY"):
             return None
         simplejpeg.decode_jpeg(data, "RGB", min_height=-(-height // 8), min_width=-(-width // 8))
-    except ValueError:
+    except ValueError:  # unchoke: ignore[blank-on-error]  the decoder that takes it instead says what is wrong
         return None
     return height, width
 

@@ -8,8 +8,9 @@ rounding of a larger matrix product.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -107,31 +108,31 @@ class Stack:
         step = epoch * num_batches + batch
         rates = [scheduled_lr(m.config, step=step, num_steps=m.config.epochs * num_batches) for m in self.members]
         if self._recorded is None:
-            with self._clock.stage("forward"):
-                noise = self._noise(len(feats), epoch=epoch, batch=batch)
+            noise = partial(self._noise, len(feats), epoch=epoch, batch=batch)
             count = torch.full((), float(step + 1), device=self.task.device)  # filled there: a copy would wait for the device
             self._update(feats, positions, noise, count, rates, self._clock)
             return
         with self._clock.stage("replay"):
-            noise = self._noise(len(feats), epoch=epoch, batch=batch)
+            drawn = self._noise(len(feats), epoch=epoch, batch=batch)
             numbers = send(torch.tensor([step + 1, *rates], dtype=torch.float32), self.task.device)
-            self._recorded(UpdateInputs(feats, positions, numbers[0], numbers[1:], noise.mix, noise.dropout))
+            self._recorded(UpdateInputs(feats, positions, numbers[0], numbers[1:], drawn.mix, drawn.dropout))
 
     def _update_from(self, inputs: UpdateInputs) -> None:
         """An update that reads nothing but tensors, so that it can be recorded; what it spends is counted by who asks for it."""
         noise = Noise(inputs.mix, inputs.dropout)
-        self._update(inputs.feats, inputs.positions, noise, inputs.count, inputs.rates.unbind(), Clock())
+        self._update(inputs.feats, inputs.positions, lambda: noise, inputs.count, inputs.rates.unbind(), Clock())
 
     def _update(
         self,
         feats: torch.Tensor,
         positions: torch.Tensor,
-        noise: Noise,
+        draw: Callable[[], Noise],
         count: torch.Tensor,
         rates: Sequence[float] | Sequence[torch.Tensor],
         clock: Clock,
     ) -> None:
         with clock.stage("forward"):
+            noise = draw()
             outputs = forward(self.kind, self.optimiser.params, feats, noise=noise)
             losses = self._batch_losses(outputs, self.task.targets[positions], noise.mix)
         with clock.stage("backward"):
