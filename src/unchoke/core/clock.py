@@ -187,6 +187,11 @@ class Loading:
         found.seconds += seconds
         found.calls += calls
 
+    def add_all(self, tally: StageTally) -> None:
+        """Count what another process counted, by the one thread that is read for."""
+        for stage, (seconds, calls) in tally.items():
+            self.add(stage, seconds, calls)
+
     def tally(self) -> StageTally:
         """Every stage so far; what a thread is in the middle of is not in it yet."""
         clocks = [*self._clocks, self._added]

@@ -33,7 +33,7 @@ from unchoke.features.prepare_engine import FrozenEncoder, Picture, open_encoder
 from unchoke.features.reader_source import FOR_PIXELS, CardProgram, CardReader, PictureReaders, PixelProgram
 from unchoke.features.recipe import CARD, FeatureRecipe, PictureRecipe
 from unchoke.features.stream import Found, ItemSource, StreamExtractor, ThreadSource
-from unchoke.jobs.job_engines import InProcessEngine, JobEngine, ProcessEngine, StreamEngine
+from unchoke.jobs.job_engines import InProcessEngine, JobEngine, ProcessEngine
 from unchoke.jobs.job_plan import Job
 from unchoke.jobs.queue import JobQueue, QueueState
 from unchoke.jobs.readers import preload_readers, start_method, worth_processes
@@ -272,7 +272,7 @@ def run_extraction(
     setup_args: tuple[Any, ...] = ()
     if isinstance(engine, TorchEngine) and not is_cpu(engine.device):
         body, readers = _stream(session, queue, jobs, inputs, engine, read_threads)
-        runner, slots = StreamEngine(), 1
+        runner, slots = InProcessEngine(), 1
     elif photos is not None and not streams and len(jobs) > workers > 1:
         assert isinstance(engine, TorchEngine)
         preload_readers(FOR_PIXELS)

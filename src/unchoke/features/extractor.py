@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from unchoke.core.ahead import map_ahead
 from unchoke.core.clock import Clock, Loading, during
 from unchoke.core.errors import UsageError
-from unchoke.core.fingerprint import digest_bytes
 from unchoke.core.timeline import EXTRACTION, job_clocks
 from unchoke.features.cut import cut_network, frozen_part
 from unchoke.features.encoders import load_encoder
@@ -28,7 +27,7 @@ from unchoke.features.feature_store import Half, save_rows, to_half
 from unchoke.features.recipe import FeatureRecipe, PictureRecipe
 from unchoke.jobs.job_plan import Job
 from unchoke.jobs.records import JobResult
-from unchoke.photos.pixels.image import DecodeError, Pixels, decode_image, read_bytes
+from unchoke.photos.pixels.image import DecodeError, Pixels, decode_image, read_planned
 from unchoke.photos.pixels.resize import fit_to_input, resize
 from unchoke.photos.pixels.tile_grid import Window, cover_px, cut_tiles, plan_view
 
@@ -149,13 +148,7 @@ def load_views(path: str, sample_id: str, content: str, recipe: PictureRecipe) -
 
     `content` is the planned SHA-256 ("" to skip the check).
     """
-    data = read_bytes(path)
-    if content:
-        with during("verify"):
-            found = digest_bytes(data)
-        if found != content:
-            raise DecodeError("changed", "the file changed while the command ran; run it again")
-    return decode_views(data, sample_id, recipe)
+    return decode_views(read_planned(path, content), sample_id, recipe)
 
 
 def decode_views(data: bytes, sample_id: str, recipe: PictureRecipe) -> list[Pixels]:

@@ -42,8 +42,20 @@ class JobEngine(Protocol):
         ...
 
 
+@runtime_checkable
+class StreamBody(Protocol):
+    """A body that also takes tasks as a stream, so that work goes on from one into the next without a pause."""
+
+    def stream(self, tasks: Iterator[Any]) -> Generator[Outcome[Any, Any], None, None]:
+        """Outcomes as they come. A task is taken when there is room for it, in the thread that reads the outcomes."""
+        ...
+
+
 class InProcessEngine:
-    """Runs bodies in this process: in the caller's thread, or in a few threads when `slots` is more than one."""
+    """Runs bodies in this process: in the caller's thread, or in a few threads when `slots` is more than one.
+
+    A body that takes tasks as a stream is handed them as that; whatever threads or processes it reads with are its own.
+    """
 
     def __init__(self, slots: int = 1) -> None:
         self.slots = max(1, slots)
@@ -59,6 +71,10 @@ class InProcessEngine:
         setup_args: tuple[Any, ...] = (),
     ) -> Generator[Outcome[T, R], None, None]:
         self._stopped = self._abandon = False
+        if isinstance(body, StreamBody):
+            if setup is not None:
+                setup(*setup_args)
+            return body.stream(self._until_stopped(iter(tasks)))
         run = self._one_by_one if self.slots == 1 else self._in_threads
         return run(body, tasks, setup, setup_args)
 
@@ -71,13 +87,16 @@ class InProcessEngine:
     ) -> Generator[Outcome[T, R], None, None]:
         if setup is not None:
             setup(*setup_args)
-        waiting = iter(tasks)
+        for task in self._until_stopped(iter(tasks)):
+            yield attempt(body, task)
+
+    def _until_stopped(self, tasks: Iterator[T]) -> Iterator[T]:
         while not self._stopped:
             try:
-                task = next(waiting)
+                task = next(tasks)
             except StopIteration:
                 return
-            yield attempt(body, task)
+            yield task
 
     def _in_threads(
         self, body: Callable[[T], R], tasks: Iterable[T], setup: Callable[..., None] | None, setup_args: tuple[Any, ...]
@@ -181,44 +200,3 @@ class ProcessEngine:
                 yield pool.next_outcome()
         finally:
             pool.close()
-
-
-@runtime_checkable
-class StreamBody(Protocol):
-    """A body that also takes tasks as a stream, so that work goes on from one into the next without a pause."""
-
-    def stream(self, tasks: Iterator[Any]) -> Generator[Outcome[Any, Any], None, None]:
-        """Outcomes as they come. A task is taken when there is room for it, in the thread that reads the outcomes."""
-        ...
-
-
-class StreamEngine:
-    """Runs a body that takes tasks as a stream; whatever threads or processes it reads with are its own."""
-
-    def __init__(self) -> None:
-        self._stopped = False
-
-    def map_unordered(
-        self,
-        body: Callable[[T], R],
-        tasks: Iterable[T],
-        *,
-        setup: Callable[..., None] | None = None,
-        setup_args: tuple[Any, ...] = (),
-    ) -> Generator[Outcome[T, R], None, None]:
-        self._stopped = False
-        if setup is not None:
-            setup(*setup_args)
-        assert isinstance(body, StreamBody)
-        return body.stream(self._until_stopped(iter(tasks)))
-
-    def stop(self, *, now: bool = False) -> None:
-        self._stopped = True
-
-    def _until_stopped(self, tasks: Iterator[T]) -> Iterator[T]:
-        while not self._stopped:
-            try:
-                task = next(tasks)
-            except StopIteration:
-                return
-            yield task

@@ -15,7 +15,8 @@ import queue
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -146,6 +147,14 @@ class Readers(Generic[T, R]):
         start = region * self._region_bytes
         memory = self._block.view[start : start + self._region_bytes]
         return ReadChunk(task, outcome.value, outcome.error, memory, lambda: self._free.append(region))
+
+    def each(self, tasks: Iterable[T]) -> Iterator[ReadChunk[T, R]]:
+        """Have all of them read: chunks as they are done, in any order. Each is to be released by whoever is given it."""
+        waiting = deque(tasks)
+        while waiting or self.in_flight:
+            while waiting and self.has_room:
+                self.submit(waiting.popleft())
+            yield self.take()
 
     def close(self) -> None:
         """End the readers, whatever they are doing."""

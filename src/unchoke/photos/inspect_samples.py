@@ -11,7 +11,6 @@ import mmap
 import os
 import stat
 import time
-from collections import deque
 from collections.abc import Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -123,16 +122,12 @@ def _in_threads(paths: list[str], threads: int, loading: Loading, decode: bool) 
 def _in_processes(paths: list[str], processes: int, loading: Loading, decode: bool) -> Generator[FileFacts, None, None]:
     """In whatever order they come. A file that ends its reader every time is inspected here, where that would be seen."""
     preload_readers(FOR_FILES)  # where nobody said before what else they will be needed for
-    chunks = deque(tuple(paths[start : start + _CHUNK]) for start in range(0, len(paths), _CHUNK))
+    chunks = (tuple(paths[start : start + _CHUNK]) for start in range(0, len(paths), _CHUNK))
     with closing(Readers(InspectProgram(decode), processes=processes, region_bytes=mmap.PAGESIZE)) as readers:
-        while chunks or readers.in_flight:
-            while chunks and readers.has_room:
-                readers.submit(chunks.popleft())
-            chunk = readers.take()
+        for chunk in readers.each(chunks):
             chunk.release()
             facts, tally = chunk.value or ([inspect_file(path, decode=decode) for path in chunk.task], {})
-            for stage, (seconds, calls) in tally.items():
-                loading.add(stage, seconds, calls)
+            loading.add_all(tally)
             yield from facts
 
 

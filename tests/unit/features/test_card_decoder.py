@@ -42,7 +42,7 @@ def jpeg(width: int, height: int, *, orientation: int = 1, mode: str = "RGB", se
 
 
 def encoded(data: bytes) -> EncodedPicture:
-    return EncodedPicture(data, *examine(data, ""))
+    return EncodedPicture(data, *examine(data))
 
 
 def on_cpu(data: bytes) -> np.ndarray:

@@ -22,7 +22,7 @@ from unchoke.features.feature_store import FeatureOverflow
 from unchoke.features.reader_source import CardProgram, CardReader, PictureReaders, PixelProgram
 from unchoke.features.recipe import CARD, PictureRecipe
 from unchoke.features.stream import Found, ItemSource, StreamExtractor, ThreadSource
-from unchoke.jobs.job_engines import StreamEngine
+from unchoke.jobs.job_engines import InProcessEngine
 from unchoke.jobs.job_plan import Job, plan_jobs
 from unchoke.jobs.queue import JobQueue
 from unchoke.jobs.run_jobs import run_jobs
@@ -192,14 +192,14 @@ def test_jobs_in_a_queue_are_recorded_as_they_are_complete(photos: Photos) -> No
     queue = JobQueue(photos.folder)
     queue.save_plan(photos.jobs())
     extractor = StreamExtractor(photos.engine, photos.recipe, photos.threads, photos.folder)
-    summary = run_jobs(queue, queue.jobs(), extractor, engine=StreamEngine())
+    summary = run_jobs(queue, queue.jobs(), extractor, engine=InProcessEngine())
     assert (summary.num_done, summary.num_failed, summary.num_failed_items) == (4, 0, 2)
     assert not queue.state("f" * 64).pending
     assert extractor(photos.jobs()[0]).sha256 == digest_file(photos.folder / photos.jobs()[0].output)
 
 
 def test_a_stopped_stream_finishes_what_it_began(photos: Photos) -> None:
-    engine, taken = StreamEngine(), []
+    engine, taken = InProcessEngine(), []
 
     def jobs() -> Iterator[Job]:
         for job in photos.jobs():

@@ -7,7 +7,6 @@ rows is the cache's business.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -16,10 +15,9 @@ import numpy as np
 
 from unchoke.core.ahead import map_ahead
 from unchoke.core.clock import Loading, StageTally, during
-from unchoke.core.fingerprint import digest_bytes
 from unchoke.jobs.readers import ReadChunk, Readers
 from unchoke.photos.pixels.canvas import Canvas
-from unchoke.photos.pixels.image import DecodeError, Pixels, decode_image, read_bytes
+from unchoke.photos.pixels.image import DecodeError, Pixels, decode_image, read_planned
 from unchoke.photos.pixels.pixel_cache import PixelCache
 
 RowFile = tuple[int, str, str]
@@ -32,13 +30,7 @@ Drawn = tuple[list[str], StageTally]
 
 def draw_row(path: str, content: str, canvas: Canvas) -> Pixels:
     """The row of one photo; a `DecodeError` where its file is not what was planned, or is no picture."""
-    data = read_bytes(path)
-    if content:
-        with during("verify"):
-            found = digest_bytes(data)
-        if found != content:
-            raise DecodeError("changed", "the file changed while the command ran; run it again")
-    image = decode_image(data, cover_px=canvas.cover_px)
+    image = decode_image(read_planned(path, content), cover_px=canvas.cover_px)
     with during("transform"):
         return canvas.draw(image)
 
@@ -74,36 +66,25 @@ def fill_in_processes(
         DrawProgram(canvas), processes=processes, region_bytes=_CHUNK * row_bytes
     )
 
-    def keep(chunk: ReadChunk[tuple[RowFile, ...], Drawn]) -> list[tuple[int, str]]:
+    def keep(chunk: ReadChunk[tuple[RowFile, ...], Drawn]) -> tuple[list[tuple[int, str]], StageTally]:
+        positions = [position for position, _, _ in chunk.task]
         if chunk.value is None:
             chunk.release()
-            return [(position, _kept_here(cache, position)) for position, _, _ in chunk.task]
+            return [(position, _kept_here(cache, position)) for position in positions], {}
+        reasons, tally = chunk.value
         with loading.here():
-            for row, (position, _, _), reason in zip(
-                _rows(chunk.memory, len(chunk.task), canvas), chunk.task, chunk.value[0], strict=True
-            ):
+            for row, position, reason in zip(_rows(chunk.memory, len(positions), canvas), positions, reasons, strict=True):
                 if not reason:
                     cache.keep(position, row)
         chunk.release()
-        return [(position, reason) for (position, _, _), reason in zip(chunk.task, chunk.value[0], strict=True)]
+        return list(zip(positions, reasons, strict=True)), tally
 
     with closing(readers):
         ahead = min(2 * _WRITERS, 2 * processes)  # fewer than there are pieces of memory, or all would be held
-        for found in map_ahead(keep, _chunks(readers, files, loading), threads=_WRITERS, ahead=ahead):
+        chunks = readers.each(tuple(files[start : start + _CHUNK]) for start in range(0, len(files), _CHUNK))
+        for found, tally in map_ahead(keep, chunks, threads=_WRITERS, ahead=ahead):
+            loading.add_all(tally)
             yield from found
-
-
-def _chunks(
-    readers: Readers[tuple[RowFile, ...], Drawn], files: Sequence[RowFile], loading: Loading
-) -> Iterator[ReadChunk[tuple[RowFile, ...], Drawn]]:
-    waiting = deque(tuple(files[start : start + _CHUNK]) for start in range(0, len(files), _CHUNK))
-    while waiting or readers.in_flight:
-        while waiting and readers.has_room:
-            readers.submit(waiting.popleft())
-        chunk = readers.take()
-        for stage, (seconds, calls) in (chunk.value[1] if chunk.value else {}).items():
-            loading.add(stage, seconds, calls)
-        yield chunk
 
 
 def _kept_here(cache: PixelCache, position: int) -> str:

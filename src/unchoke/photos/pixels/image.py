@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unchoke.core.clock import during
+from unchoke.core.fingerprint import digest_bytes
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -72,6 +73,17 @@ def file_refused(error: OSError) -> DecodeError:
     if error.errno in _OF_THE_FILE:
         return DecodeError("unreadable", error.strerror or str(error))
     raise error
+
+
+def read_planned(path: str, content: str) -> bytes:
+    """The file's content, refused if its digest is not the planned one ("" for any)."""
+    data = read_bytes(path)
+    if content:
+        with during("verify"):
+            found = digest_bytes(data)
+        if found != content:
+            raise DecodeError("changed", "the file changed while the command ran; run it again")
+    return data
 
 
 def read_image(path: str, *, cover_px: int | None = None) -> Pixels:
