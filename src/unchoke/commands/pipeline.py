@@ -28,6 +28,7 @@ from unchoke.photos.check_samples import Inspection, refuse_errors, set_aside, s
 from unchoke.photos.manifest import save_manifest
 from unchoke.photos.resources import estimate_need
 from unchoke.runs.session import Session
+from unchoke.runs.stretches import keeping_stretches
 from unchoke.training.build_record import RunMaterial
 from unchoke.training.heads.head_trainer import warm_up_heads
 from unchoke.training.inputs import disk_bytes, prepare_inputs, trains_network
@@ -37,9 +38,10 @@ from unchoke.training.run_training import Trainer, run_training
 
 def go_on(session: Session, prepared: Inspection, findings: list[Finding], *, command: str) -> FitResult:
     """Everything after the gate."""
-    material, trainer, prepared = prepare_training(session, prepared, findings, command=command)
-    planned_bytes = _need(session, len(prepared.samples)).memory_bytes
-    record, already_done = run_training(session, material, trainer, planned_bytes=planned_bytes)
+    with keeping_stretches(session):
+        material, trainer, prepared = prepare_training(session, prepared, findings, command=command)
+        planned_bytes = _need(session, len(prepared.samples)).memory_bytes
+        record, already_done = run_training(session, material, trainer, planned_bytes=planned_bytes)
     if not any(row.stage == "extract" for row in material.quarantined):  # those may be read the next time
         remember_run(session, prepared, record.run)
     return FitResult(record, session.workspace.root, already_done)

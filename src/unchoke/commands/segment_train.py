@@ -38,6 +38,7 @@ from unchoke.masks.segmenter import PYRAMID, WHOLE
 from unchoke.masks.trained_segmenter import HEAD_FILE, TrainedSegmenter, load_segmenter
 from unchoke.runs.experiment_store import RunRow
 from unchoke.runs.session import Session, open_session
+from unchoke.runs.stretches import keeping_stretches
 from unchoke.scenes.expression import parse_expression
 from unchoke.scenes.raster import read_box
 from unchoke.training.build_record import Judgement, RunOrigin, TrainingOutcome, as_typed, build_record
@@ -77,7 +78,10 @@ def segment_train(
     with taking_part() as part:
         if part.follows:
             return FollowerResult(workspace=Path(out or DEFAULT_ROOT), rank=part.follow())
-        with open_session({"data": data, **options}, out=out, on_event=on_event, part=part) as session:
+        with (
+            open_session({"data": data, **options}, out=out, on_event=on_event, part=part) as session,
+            keeping_stretches(session),
+        ):
             return _train(session, notes)
 
 

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from unchoke.core.boxes import plan_boxes
+from unchoke.core.boxes import Box, plan_boxes
 from unchoke.core.events import OnEvent
 from unchoke.core.findings import Finding
 from unchoke.core.fingerprint import digest
@@ -25,13 +25,13 @@ from unchoke.scenes.open_scenes import set_aside
 from unchoke.scenes.scene_facts import SceneFacts
 from unchoke.scenes.tiling.strip_work import find_state, plan_scene, plan_work, run_work
 from unchoke.scenes.tiling.tile_choices import (
-    DEFAULT_TILE_PX,
     choose_masks,
     choose_recipe,
     choose_scales,
     choose_workers,
     open_for_tiles,
     refuse_overlap,
+    rehearse_tile_px,
     tile_specs,
     tiles_folder,
 )
@@ -92,13 +92,20 @@ def _tile_all(
 def _rehearse(session: Session, facts: Sequence[SceneFacts], findings: list[Finding]) -> TileResult:
     """How many tiles there would be, and what they would take uncompressed. Nothing is measured, nothing is written."""
     settings = session.settings
-    tile_px = settings.tile_size if settings.tile_size != "auto" else DEFAULT_TILE_PX
     overlap_px = settings.overlap or 0
+
+    def boxes_of(one: SceneFacts, tile_px: int) -> list[Box]:
+        return plan_boxes(one.grid.height, one.grid.width, size_px=tile_px, overlap_px=overlap_px, edges=settings.edges)
+
+    def count(tile_px: int) -> int:
+        return sum(len(boxes_of(one, tile_px)) for one in facts)
+
+    tile_px = rehearse_tile_px(session, facts, count, root=tiles_folder(session))
     refuse_overlap(overlap_px, tile_px)
     masks = choose_masks(session, facts)
     rows, size_bytes = [], 0
     for one in facts:
-        boxes = plan_boxes(one.grid.height, one.grid.width, size_px=tile_px, overlap_px=overlap_px, edges=settings.edges)
+        boxes = boxes_of(one, tile_px)
         value_bytes = 4 * one.num_bands + 1 + (masks[one.scene_id] is not None)
         size_bytes += sum(box.height * box.width for box in boxes) * value_bytes
         rows.append(SceneRow(one.scene_id, one.grid.width, one.grid.height, one.band_names, len(boxes), 0, ""))

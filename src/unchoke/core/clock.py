@@ -251,19 +251,32 @@ class StageTimers:
 
     def __init__(self, *, clock: Callable[[], float] = time.perf_counter) -> None:
         self.seconds: dict[str, float] = {}
+        self._begun: list[tuple[str, float]] = []
         self._clock = clock
         self._lock = threading.Lock()
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Count the time until the block ends, also when it ends by an exception."""
-        started_s = self._clock()
+        begun = (name, self._clock())
+        with self._lock:
+            self._begun.append(begun)
         try:
             yield
         finally:
-            self.add(name, self._clock() - started_s)
+            with self._lock:
+                self._begun.remove(begun)
+            self.add(name, self._clock() - begun[1])
 
     def add(self, name: str, seconds: float) -> None:
         """Count time that was measured elsewhere."""
         with self._lock:
             self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+
+    def so_far(self) -> dict[str, float]:
+        """The same with the stages under way, as if each ended now."""
+        with self._lock:
+            found, begun = dict(self.seconds), list(self._begun)
+        for name, started_s in begun:
+            found[name] = found.get(name, 0.0) + self._clock() - started_s
+        return found

@@ -374,6 +374,8 @@ class RunRecord(RecordedRun):
     quarantine: SoundRows[QuarantineRecord] | None = None
     images_per_s: Number | None = None
     memory: MemoryRecord = MemoryRecord()
+    stretches: SoundRows[Named[Number]] = []
+    """Where a run was stopped and went on: the timings of each stretch, which `timings` adds up. `timeline` is of the last."""
     timeline: Named[Timeline] = {}
     ceilings: Named[Ceiling] = {}
     """By stage: what it reached, and what its parts can do alone."""
@@ -404,6 +406,11 @@ class RunRecord(RecordedRun):
     @property
     def encoder_facts(self) -> dict[str, Any]:
         return self.encoder.to_dict()
+
+    @property
+    def last_timings(self) -> dict[str, int | float]:
+        """Of the stretch that the timeline is about."""
+        return self.stretches[-1] if self.stretches else self.timings
 
     @property
     def draws_masks(self) -> bool:

@@ -373,6 +373,11 @@ def profiled_activities(device: torch.device) -> list[Any]:
     return [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
 
 
+def unseen_kernels(device: torch.device) -> str:
+    """The name of a device whose kernels torch.profiler cannot see (MPS, and whatever is no card of NVIDIA's); else nothing."""
+    return "" if device.type in ("cuda", "cpu") else device.type.upper()
+
+
 def is_operator_row(row: Any) -> bool:
     """Whether a row of torch.profiler's averages is about what ran on the CPU, not about a kernel it launched."""
     return bool(row.device_type.name == "CPU")

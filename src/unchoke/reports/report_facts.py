@@ -58,7 +58,8 @@ def timings(record: RunRecord) -> Model | None:
         return None
     rate = record.images_per_s
     shown = _divided([(stage, seconds, seconds / total) for stage, seconds in stages])
-    return {**shown, "total": format_seconds(total), "rate": f"{rate:,.0f} {summary.sample_words(record)[1]}/s" if rate else None}
+    speed = f"{rate:,.0f} {summary.sample_words(record)[1]}/s" if rate else None
+    return {**shown, "total": format_seconds(total), "stretches": summary.stretches_text(record), "rate": speed}
 
 
 def _divided(spent: Sequence[tuple[str, float, float]]) -> Model:

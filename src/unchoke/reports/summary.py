@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from unchoke.core.metrics import LEADING, format_metric, in_order, metric_label, metric_order
+from unchoke.core.units import format_seconds
 from unchoke.reports.layout import visible
 
 if TYPE_CHECKING:
@@ -137,6 +138,12 @@ def stage_seconds(timings: Mapping[str, float]) -> list[tuple[str, float]]:
     """Stages and their seconds, in the order they ran; `total` is no stage, nor is what one is made of (`train/forward`)."""
     known = [(stage, s) for stage, s in timings.items() if stage != "total" and "/" not in stage and s >= 0]
     return sorted(known, key=lambda item: in_order(item[0], STAGES))
+
+
+def stretches_text(record: RunRecord) -> str:
+    """``in 3 stretches (12.0 s, 41.2 s, 8.1 s)``: how a run that was stopped on the way came about; nothing for any other."""
+    spent = [format_seconds(sum(seconds for _, seconds in stage_seconds(one))) for one in record.stretches]
+    return f"in {len(spent)} stretches ({', '.join(spent)})" if len(spent) > 1 else ""
 
 
 @dataclass(frozen=True)

@@ -183,10 +183,11 @@ def render_timings(record: RunRecord) -> str:
         return ""
     table = [(stage, format_seconds(seconds), f"{seconds / total * 100:.0f} %") for stage, seconds in stages]
     table.append(("total", format_seconds(total), ""))
-    rate = record.images_per_s
+    rate, stretches = record.images_per_s, summary.stretches_text(record)
+    stopped = f"\nthe run was stopped and went on: {stretches}, added up here" if stretches else ""
     speed = f"\nfeatures were made at {rate:,.0f} {summary.sample_words(record)[1]}/s" if rate else ""
     rates = "".join(f"\n{visible(sentence)}" for sentence in timeline.ceiling_sentences(record))
-    return columns(table, header=("stage", "time", "share"), right=(1, 2)) + speed + rates
+    return columns(table, header=("stage", "time", "share"), right=(1, 2)) + stopped + speed + rates
 
 
 def render_chokes(chokes: Sequence[Finding], *, in_full: bool = False) -> str:

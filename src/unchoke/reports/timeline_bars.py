@@ -124,7 +124,7 @@ def loading(record: RunRecord, work: str = "train") -> list[StageTime]:
 def _around(record: RunRecord, inside_s: float) -> list[StageRow]:
     """What the stage `train` took beside the loop."""
     planning_s = record.training.seconds.get("planning memory", 0.0) if record.training else 0.0
-    rest_s = record.timings.get("train", 0.0) - inside_s - planning_s
+    rest_s = record.last_timings.get("train", 0.0) - inside_s - planning_s
     return [StageRow("planning memory", planning_s, 0.0, 0), StageRow("begin and end", rest_s, 0.0, 0)]
 
 
@@ -152,7 +152,8 @@ def render_timeline(record: RunRecord) -> str:
 
 def _render_work(record: RunRecord, work: str) -> str:
     own, inside = stages(record, work), loading(record, work)
-    tables = [_table(f"{_TITLES[work]}: where the time went", own)] if own else []
+    last = " in the last stretch" if record.stretches else ""
+    tables = [_table(f"{_TITLES[work]}: where the time went{last}", own)] if own else []
     if inside:
         threads = readers_text(record, work)
         tables.append(_table(f"{_TITLES[work]}: inside loading" + (f", {threads} added up" if threads else ""), inside))

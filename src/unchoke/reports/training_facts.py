@@ -186,7 +186,7 @@ def seconds(record: RunRecord) -> list[TimeShare]:
         "checkpoints": known.pop("checkpoint", 0.0),
         **known,
     }
-    named["beginning and ending"] = max(0.0, record.timings.get("train", 0.0) - sum(named.values()))
+    named["beginning and ending"] = max(0.0, record.last_timings.get("train", 0.0) - sum(named.values()))
     total = sum(named.values())
     return [TimeShare(what, value, value / total) for what, value in named.items() if value > 0]
 

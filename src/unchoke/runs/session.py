@@ -27,6 +27,7 @@ from unchoke.machine.memory.memory_watch import MemoryWatch
 if TYPE_CHECKING:
     from unchoke.machine.machine_facts import MachineFacts
     from unchoke.machine.policy import Policy
+    from unchoke.runs.stretches import StretchLog
 
 
 class LaunchGroup(Protocol):
@@ -61,6 +62,8 @@ class Session:
     """What records the training that runs now, where that is wanted."""
     head_start: HeadStart[Any] | None = None
     """Libraries and the encoder, where they are being loaded meanwhile."""
+    stretches: StretchLog | None = None
+    """What earlier stretches of the training that runs now took."""
 
     @cached_property
     def machine(self) -> MachineFacts:

@@ -41,6 +41,7 @@ from unchoke.reports.json import save_record, to_jsonable
 from unchoke.runs.experiment_store import Artefact, ExperimentStore, MemoryRow, MetricRow, RunRow
 from unchoke.runs.own_chokes import diagnose_run
 from unchoke.runs.session import Session
+from unchoke.runs.stretches import sum_stretches
 from unchoke.training.problem import LearningTask, summarise
 from unchoke.training.scoring.judge import Outputs, ScoredOutputs, scatter, worst_mistakes
 
@@ -194,6 +195,7 @@ def enter_run(experiments: ExperimentStore, run: RunRow, record: RunRecord, sess
     record.ceilings = dict(session.ceilings)
     record.machine = machine_facts(session)
     record.chokes = diagnose_run(record, out=out_option(session.workspace.root))
+    _add_stretches(record, session)
     memory = record.memory
     memory.process_bytes = session.memory.peak_bytes  # of all stages; a training may have measured itself, and its device
     memory.measured_bytes = memory.process_bytes if memory.measured_bytes is None else memory.measured_bytes
@@ -205,6 +207,13 @@ def enter_run(experiments: ExperimentStore, run: RunRow, record: RunRecord, sess
     experiments.record_choices(run, session.choices)
     experiments.record_artefacts(run, [_artefact(folder, name) for name in _FILES if (folder / name).exists()])
     experiments.finish_run(run, "done")
+
+
+def _add_stretches(record: RunRecord, session: Session) -> None:
+    """The time of a run that was stopped on the way is that of all its stretches."""
+    if session.stretches is not None and (earlier := session.stretches.earlier):
+        record.stretches = [*earlier, record.timings]
+        record.timings = sum_stretches(record.stretches)
 
 
 def machine_facts(session: Session) -> MachineRecord:

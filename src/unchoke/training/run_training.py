@@ -91,6 +91,8 @@ def record_run(
         if run.status == "done" and (folder / "record.json").exists():
             tell_if_done(session, run.name)
             return load_record(folder / "record.json"), True
+        if session.stretches is not None:
+            session.stretches.begin_run(run.name)
         for place in (folder, folder / "checkpoints"):
             atomic.sweep_temporaries(place)
         try:

@@ -7,6 +7,7 @@ nothing that is computed. Nothing is rendered here.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -18,7 +19,8 @@ import torch
 
 from unchoke.core import atomic
 from unchoke.core.clock import Clock, Loading, LoopProfiler, Mark, StageTally
-from unchoke.machine.backend import is_operator_row, profiled_activities
+from unchoke.machine.backend import is_operator_row, profiled_activities, unseen_kernels
+from unchoke.reports.trace.trace_source import OWN_NOTES
 
 PREFIX = "unchoke."
 """Stages are annotated in the trace as `unchoke.forward` and so on."""
@@ -56,6 +58,10 @@ class ProfilePlan:
         """Whether a step, counted from 1, is one of those that are kept."""
         return step <= self.num_steps and (step - 1) % self._cycle >= self.wait + self.warmup
 
+    def begins(self, step: int) -> bool:
+        """Whether a step, counted from 1, is the first to be kept of its cycle."""
+        return step <= self.num_steps and (step - 1) % self._cycle == self.wait + self.warmup
+
 
 @dataclass(frozen=True)
 class Operator:
@@ -90,6 +96,7 @@ class StepProfiler(LoopProfiler):
         self._stamp = time.strftime("%Y%m%dT%H%M%S")
         self._before: StageTally = {}
         self._profile: Any = None
+        self._notes: dict[str, Any] = {}
 
     @property
     def over(self) -> bool:
@@ -118,6 +125,8 @@ class StepProfiler(LoopProfiler):
             with_stack=False,
             acc_events=True,
         ) as self._profile:
+            self._notes = {"steps": plan.active, "unseen": unseen_kernels(device)}
+            self._note_plan()
             yield
 
     def step(self, clock: Clock, loading: Loading) -> None:
@@ -126,12 +135,18 @@ class StepProfiler(LoopProfiler):
             self.num_recorded += self.plan.records(self.num_steps)
             with clock.stage(_OWN):
                 self._profile.step()
+                self._note_plan()
         if self.num_steps == self.plan.num_steps:
             self._before = clock.tally()
         elif self.over:
             self.num_timed += 1
             self.timed = _since(self._before, clock.tally())
             self.loaded, self.num_readers = loading.tally(), loading.num_threads
+
+    def _note_plan(self) -> None:
+        """Where a recording begins, write into its trace what it should hold: one that is cut off then shows."""
+        if self.plan.begins(self.num_steps + 1):
+            self._profile.add_metadata_json(OWN_NOTES, json.dumps(self._notes))
 
     def _annotation(self, stage: str) -> AbstractContextManager[Any]:
         """The annotation of a stage; nothing once all is recorded, and none of what the profiler itself does."""

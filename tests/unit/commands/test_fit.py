@@ -13,12 +13,13 @@ import pytest
 from unchoke.commands.fit import extract, fit, train
 from unchoke.commands.results import FitResult, Rehearsal
 from unchoke.core.errors import DataError, MachineError, UsageError
-from unchoke.core.events import Chosen, Event, StageStarted, ignore
+from unchoke.core.events import Chosen, Event, Progress, StageStarted, ignore
 from unchoke.core.record import RunRecord
 from unchoke.core.remembered import load_remembered
 from unchoke.core.workspace import Workspace
 from unchoke.jobs.queue import JobQueue
 from unchoke.photos.check_samples import check
+from unchoke.reports.text import render_timings
 
 RUN = Path("experiments/exp_1")
 
@@ -298,3 +299,21 @@ def test_a_precision_asked_for_alone_picks_an_engine_that_has_it(workspace: Path
     for precision, engine in (("f32", "openvino:f32"), ("f16", "torch:f16")):
         result = extract(out=workspace, on_event=ignore, precision=precision, dry_run=True)
         assert next(choice.value for choice in result.choices if choice.name == "engine") == engine
+
+
+def test_a_run_that_was_stopped_reports_the_time_of_all_its_stretches(workspace: Path) -> None:
+    def stop_in_training(event: Event) -> None:
+        if isinstance(event, Progress) and event.stage == "train":
+            raise KeyboardInterrupt
+
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            train(out=workspace, on_event=stop_in_training, epochs=7, workers=1)
+    record = train(out=workspace, on_event=ignore, epochs=7, workers=2).run_record
+    assert len(record.stretches) == 3
+    assert record.timings["train"] == pytest.approx(sum(one["train"] for one in record.stretches))
+    assert "in 3 stretches" in render_timings(record)
+    page = (workspace / "experiments" / record.run / "report.html").read_text()
+    assert "in 3 stretches" in page and "in the last stretch" in page
+    assert not (workspace / "experiments" / "stretches.json").read_text().strip("{}\n ")
+    assert train(out=workspace, on_event=ignore, epochs=8).run_record.stretches == []

@@ -343,3 +343,20 @@ def test_more_failures_than_allowed_are_said_and_stop_nothing(scenes: Path, tmp_
     result = cut(scenes, tmp_path / "out", on_event=told.append)
     assert result.tiles > 0
     assert any(isinstance(event, Note) and "--max-failures" in event.text for event in told)
+
+
+def test_a_rehearsal_of_a_size_still_to_be_measured_says_what_it_counts_for(tmp_path: Path) -> None:
+    make_scene(tmp_path / "scenes", "large", height=600, width=560, seed=1)
+    planned = cut(tmp_path / "scenes", tmp_path / "out", tile_size="auto", dry_run=True)
+    chosen = next(choice for choice in planned.choices if choice.name == "tile_size" and choice.evidence)
+    assert chosen.evidence["tiles"] == {"256": 9, "512": 4}
+    assert "counted for 512 px" in chosen.reason and "counted for 512 px" in planned.to_text()
+    assert planned.tiles == 4
+
+
+def test_a_rehearsal_counts_for_the_size_that_was_measured_before(tmp_path: Path) -> None:
+    make_scene(tmp_path / "scenes", "large", height=600, width=560, seed=1)
+    made = cut(tmp_path / "scenes", tmp_path / "out", tile_size="auto")
+    planned = cut(tmp_path / "scenes", tmp_path / "out", tile_size="auto", dry_run=True)
+    assert planned.tiles == made.tiles
+    assert "measured before" in planned.choices[-1].reason

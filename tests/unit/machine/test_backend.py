@@ -160,3 +160,10 @@ def test_the_profiler_is_hushed_unless_someone_set_it_up_otherwise(monkeypatch: 
     monkeypatch.delenv("TORCH_CPP_LOG_LEVEL", raising=False)
     backend.quiet_profiler()
     assert (os.environ["KINETO_LOG_LEVEL"], os.environ.pop("TORCH_CPP_LOG_LEVEL")) == ("1", "ERROR")
+
+
+def test_kernels_are_unseen_where_the_profiler_has_no_eyes() -> None:
+    import torch
+
+    names = {name: backend.unseen_kernels(torch.device(name)) for name in ("cpu", "cuda", "mps")}
+    assert names == {"cpu": "", "cuda": "", "mps": "MPS"}

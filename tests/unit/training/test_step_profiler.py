@@ -14,6 +14,7 @@ import torch
 from small_training import CPU, STEPS_PER_EPOCH, Small, config, fingerprint, small
 from unchoke.core.errors import Interrupted
 from unchoke.core.events import ignore
+from unchoke.reports.trace import read_trace
 from unchoke.training.data import ArraySource, Problem
 from unchoke.training.heads.heads import HeadConfig
 from unchoke.training.heads.train_heads import train_heads
@@ -107,3 +108,16 @@ def test_heads_are_profiled_batch_by_batch_to_the_same_bytes(tmp_path: Path) -> 
     assert (stages["forward"], stages["backward"], stages["optimizer"], stages["evaluate"]) == (15, 15, 15, 3)
     assert [row["epoch"] for row in plain.timeline.epochs] == [1, 2, 3]
     assert {row.stage for row in plain.timeline.loading} == {"read", "collate"}
+
+
+def test_a_recording_that_a_stop_cuts_off_can_be_told_from_a_whole_one(tmp_path: Path) -> None:
+    profiler = StepProfiler(ProfilePlan(tmp_path, "cut", wait=1, warmup=1, active=6))
+    made = small()
+    where = LoopContext(CPU, None, ignore, stop=lambda: profiler.num_steps >= 4, profiler=profiler)
+    with pytest.raises(Interrupted):
+        finetune(made.network, made.source, made.problem, made.objective, config(), metric=made.metric, where=where)
+    assert "of 6 planned steps" in read_trace(profiler.traces[0]).about.cut_off
+
+
+def test_a_whole_recording_is_not_called_cut_off(profiled: Profiled) -> None:
+    assert [read_trace(trace).about.cut_off for trace in profiled.profiler.traces] == ["", ""]

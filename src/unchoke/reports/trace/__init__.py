@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from unchoke.reports.trace.spans import PYTHON
+from unchoke.reports.trace.spans import OPERATOR, PYTHON, Span
 from unchoke.reports.trace.strip import lay_out
 from unchoke.reports.trace.trace_records import WHOLE, Step, TraceOrigin, TraceRecord
 from unchoke.reports.trace.trace_source import TraceSource, load_source
-from unchoke.reports.trace.trace_steps import split_steps
+from unchoke.reports.trace.trace_steps import missing_stages, split_steps
 from unchoke.reports.trace.trace_sums import STEP, memory_lines, nest_calls, sum_kernels, sum_operators
 
 
@@ -44,7 +44,24 @@ def _about(source: TraceSource, steps: tuple[Step, ...], split_by: str) -> Trace
         memory=bool(source.memory),
         split_by=split_by,
         notes=tuple(_notes(source, steps)),
+        cut_off=_cut_off(source, steps, numbers),
+        unseen=source.own.get("unseen", "") or ("MPS" if any(map(_is_metal, source.spans)) else ""),
     )
+
+
+def _cut_off(source: TraceSource, steps: tuple[Step, ...], numbers: list[str]) -> str:
+    """What is missing of a recording that ended early, as its steps or its own plan show; else nothing."""
+    planned, told = source.own.get("steps"), []
+    if isinstance(planned, int) and len(numbers) < planned:
+        told.append(f"{len(numbers)} of {planned} planned steps were recorded")
+    if missing := missing_stages(steps):
+        told.append(f"its last step has no {' and no '.join(missing)}, and is left out of the means")
+    return "; ".join(told)
+
+
+def _is_metal(span: Span) -> bool:
+    """Whether an operator of torch says by its name that it ran on Apple's GPU."""
+    return span.kind == OPERATOR and span.name.startswith(("aten::_mps_", "aten::mps_"))
 
 
 def _notes(source: TraceSource, steps: tuple[Step, ...]) -> list[str]:

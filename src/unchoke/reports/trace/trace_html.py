@@ -35,7 +35,14 @@ from unchoke.reports.trace.trace_records import (
     TraceRecord,
     compare_traces,
 )
-from unchoke.reports.trace.trace_text import about_facts, describe_split, describe_steps, format_us
+from unchoke.reports.trace.trace_text import (
+    about_facts,
+    describe_kernels,
+    describe_split,
+    describe_steps,
+    diff_warnings,
+    format_us,
+)
 
 _STYLES = ("report.css", "trace.css")
 _SCRIPTS = ("trace_page.js", "trace_tables.js", "trace_strip.js", "trace_strip_input.js", "trace_memory.js", "trace_start.js")
@@ -69,10 +76,12 @@ def render_trace_html(record: TraceRecord, diff: TraceDiff | None = None) -> str
         steps=_step_rows(record.steps),
         steps_left_out=max(0, len(record.steps) - _MOST_STEPS),
         has_device=bool(record.kernels),
+        no_kernels=describe_kernels(record),
         strip=record.strip,
         memory=record.memory,
         diff=diff,
         changes=_stage_changes(diff) if diff else [],
+        warnings=diff_warnings(diff) if diff else [],
     )
 
 

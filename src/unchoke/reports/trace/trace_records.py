@@ -44,6 +44,10 @@ class TraceOrigin:
     split_by: str
     """How steps were split: "marks" the program set, "names" of well-known events, or nothing to split."""
     notes: tuple[str, ...] = ()
+    cut_off: str = ""
+    """Where the recording ended before it was over: what is missing."""
+    unseen: str = ""
+    """The device that computed, where torch.profiler cannot see what runs on it."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,8 @@ class Step:
     wall_us: float
     stages: dict[str, float]
     device_busy_us: float
+    whole: bool = True
+    """False for the last one of a recording that ended in the middle of it."""
 
 
 @dataclass(frozen=True)
@@ -157,8 +163,9 @@ class TraceRecord:
         return asdict(self)
 
     def mean_stages(self) -> dict[str, float]:
-        """Mean µs of each stage over the steps, in order, those that never occur left out."""
-        steps = [step for step in self.steps if step.wall_us > 0]
+        """Mean µs of each stage over whole steps, in order, those that never occur left out."""
+        timed = [step for step in self.steps if step.wall_us > 0]
+        steps = [step for step in timed if step.whole] or timed
         sums = {stage: sum(step.stages.get(stage, 0.0) for step in steps) for stage in STAGES}
         return {stage: total / len(steps) for stage, total in sums.items() if total > 0}
 

@@ -60,6 +60,7 @@ _EXACT_US = 2**53 / 1000
 """Above this, times are counted from 1970, as earlier versions of torch did, and rounded to a microsecond or a part of one."""
 _COARSE_NS = 1000
 _ABSURD = 1e18
+OWN_NOTES = "unchoke"
 RECORD_ONE = (
     "with torch.profiler.profile(record_shapes=True, profile_memory=True) as p: …; p.export_chrome_trace('one.pt.trace.json')"
 )
@@ -93,6 +94,12 @@ class TraceSource:
     duration_ns: int = 0
     slack_ns: int = 0
     """How far a call may seem to outlast the one it lies in, because times were rounded."""
+
+    @property
+    def own(self) -> Mapping[str, Any]:
+        """What a training of ours noted beside its events: how many `steps` were planned, and whose kernels are `unseen`."""
+        found = self.head.get(OWN_NOTES)
+        return found if isinstance(found, dict) else {}
 
 
 def load_source(path: Path) -> TraceSource:

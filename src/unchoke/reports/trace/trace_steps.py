@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from unchoke.reports.trace.spans import ANNOTATION, COPY, DEVICE_WORK, OPERATOR, RUNTIME, Span
@@ -25,6 +25,7 @@ _STARTS = {
     "autograd::engine::evaluate_function": "backward",
 }
 _READS_BACK = {"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::nonzero"}
+_OF_EVERY_STEP = ("forward", "backward", "optimizer")
 _WORK = "work"
 """Operators that no name explains: forward when a backward follows them, otherwise other."""
 
@@ -45,7 +46,19 @@ def split_steps(calls: ThreadCalls, spans: Sequence[Span]) -> tuple[tuple[Step, 
     found = sorted((span for span in annotations if span.name.startswith(STEP)), key=lambda span: span.start_ns)
     splitter = _Splitter(calls, spans, marked=marked)
     steps = [splitter.split(span, span.children) for span in found] or list(splitter.split_whole())
-    return tuple(steps), "marks" if marked else "names"
+    return tuple(_last_judged(steps)), "marks" if marked else "names"
+
+
+def missing_stages(steps: Sequence[Step]) -> list[str]:
+    """What every step before the last has and the last has not, where that shows that the recording ended in the middle of it."""
+    if len(steps) < 2:
+        return []
+    *before, last = steps
+    return [stage for stage in _OF_EVERY_STEP if stage not in last.stages and all(stage in step.stages for step in before)]
+
+
+def _last_judged(steps: list[Step]) -> list[Step]:
+    return [*steps[:-1], replace(steps[-1], whole=False)] if missing_stages(steps) else steps
 
 
 class _Splitter:

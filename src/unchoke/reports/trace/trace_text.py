@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from unchoke.core.units import format_bytes, format_count
 from unchoke.reports.layout import columns, shorten, wrap
-from unchoke.reports.trace.trace_records import STAGES, WHOLE, TraceDiff, TraceRecord
+from unchoke.reports.trace.trace_records import STAGES, WHOLE, TraceDiff, TraceOrigin, TraceRecord
 
 _TOP = 10
 _NAME = 60
@@ -44,6 +44,8 @@ def about_facts(record: TraceRecord) -> list[str]:
 def _devices(record: TraceRecord) -> list[str]:
     """``2 × NVIDIA H200``: a file names every card of its machine, used or not."""
     if not record.about.devices:
+        if record.about.unseen:
+            return [f"{record.about.unseen}, whose kernels the profiler cannot see"]
         return ["a device that the file does not name" if record.kernels else "no device beside the CPU"]
     return [f"{count} × {name}" if count > 1 else name for name, count in Counter(record.about.devices).items()]
 
@@ -62,7 +64,36 @@ def describe_steps(record: TraceRecord) -> list[str]:
     if record.kernels:
         busy = sum(step.device_busy_us for step in record.steps) / sum(step.wall_us for step in record.steps)
         sentences.append(f"The device is busy {busy * 100:.0f} % of that time; the rest it waits for work.")
-    return [*sentences, *record.about.notes]
+    cut_off = [cut_sentence(record.about)] if record.about.cut_off else []
+    return [*cut_off, *sentences, *record.about.notes]
+
+
+def cut_sentence(about: TraceOrigin) -> str:
+    """That a recording was cut off, and what is missing."""
+    return f"{about.file} was cut off before the recording was over: {about.cut_off}."
+
+
+def diff_warnings(diff: TraceDiff) -> list[str]:
+    """What makes two recordings hard to compare."""
+    cut = [cut_sentence(about) for about in (diff.before, diff.after) if about.cut_off]
+    half = "Calls and times of operators count what was recorded of a step that was cut off: record it again to compare them."
+    return [*cut, half] if cut else []
+
+
+def describe_kernels(record: TraceRecord) -> str:
+    """Why there are none, where there are none."""
+    if record.kernels:
+        return ""
+    if record.about.unseen:
+        return (
+            f"The network ran on {record.about.unseen}, and torch.profiler cannot see the kernels of such a device: what is "
+            "listed as operators is the time the CPU took to hand work over or to wait for it, not the time of the work itself."
+        )
+    return (
+        "This trace holds no work of a device: either the program ran on the CPU, where operators are plain function calls and "
+        "there are no kernels to list, or the profiler was started without ProfilerActivity.CUDA. The operators' self time tells "
+        "where a CPU's time went."
+    )
 
 
 def describe_split(record: TraceRecord) -> str:
@@ -82,6 +113,7 @@ def render_trace(record: TraceRecord, diff: TraceDiff | None = None) -> str:
         f"{record.about.file}: {', '.join(about_facts(record))}",
         _overview(record),
         "\n".join(wrap(sentence, indent="") for sentence in describe_steps(record)),
+        wrap(describe_kernels(record), indent="") if record.about.unseen else "",
         *(_top(record, title, figure, show) for title, figure, show in _FIGURES),
         render_diff(diff) if diff else "",
     ]
@@ -139,4 +171,5 @@ def render_diff(diff: TraceDiff) -> str:
     changed = columns(
         operators, header=("operator", "self CPU before", "after", "change", "device change", "calls"), right=(1, 2, 3, 4)
     )
-    return "\n\n".join([head, table, changed])
+    warnings = "\n".join(wrap(f"warning: {sentence}", indent="") for sentence in diff_warnings(diff))
+    return "\n\n".join(part for part in (head, warnings, table, changed) if part)

@@ -174,8 +174,7 @@ def choose_recipe(
     session: Session, facts: Sequence[SceneFacts], scales: Mapping[str, SceneScale], *, pool: HandlePool, workers: int, root: Path
 ) -> TileRecipe:
     """Everything that shapes the files: as typed, as measured before in this workspace, or measured now."""
-    settings = session.settings
-    before = _EarlierChoices(root / "measured.json", key=digest([str(getattr(settings, name)) for name in _ABOUT_TILES]))
+    settings, before = session.settings, _EarlierChoices.of(session, root)
     overlap_px, tile_px, compress = settings.overlap or 0, settings.tile_size, settings.compress
     if compress is None:
         compress = before.settle(session, "compress", lambda: _measure_compress(session, facts, scales, pool, workers))
@@ -186,6 +185,30 @@ def choose_recipe(
         tile_px = before.settle(session, "tile_size", lambda: _measure_tile_px(session, spec, pool))
     refuse_overlap(overlap_px, tile_px)
     return TileRecipe(tile_px, overlap_px, compress)
+
+
+def rehearse_tile_px(session: Session, facts: Sequence[SceneFacts], count: Callable[[int], int], *, root: Path) -> int:
+    """The side of tiles that a rehearsal counts for; where it is still to be measured, what each size would give is told."""
+    asked, overlap_px = session.settings.tile_size, session.settings.overlap or 0
+    if asked != "auto":
+        return asked
+    if (before := _EarlierChoices.of(session, root).known("tile_size")) is not None:
+        session.chose(before)
+        return int(before.value)
+    largest = max(facts, key=lambda one: one.num_pixels)
+    sizes_px = _sizes_to_try(largest, overlap_px) or [DEFAULT_TILE_PX]
+    counted_px = DEFAULT_TILE_PX if DEFAULT_TILE_PX in sizes_px or len(sizes_px) < 2 else sizes_px[-1]
+    counts = {size: count(size) for size in sorted({*sizes_px, counted_px}) if size > overlap_px}
+    told = ", ".join(f"{format_count(num, 'tile')} of {size} px" for size, num in counts.items())
+    reason = f"measured when tiles are made, on these scenes: {told}; what follows is counted for {counted_px} px"
+    session.chose(Choice("tile_size", "auto", reason, {"tiles": {str(size): num for size, num in counts.items()}}))
+    return counted_px
+
+
+def _sizes_to_try(facts: SceneFacts, overlap_px: int) -> list[int]:
+    """The sizes that `auto` compares on a scene; fewer than two leave nothing to compare."""
+    shortest_px = min(facts.grid.height, facts.grid.width)
+    return [size for size in tile_sizes_px(facts.bands[0].block, shortest_side_px=shortest_px) if size > overlap_px]
 
 
 def tile_specs(
@@ -236,12 +259,22 @@ class _EarlierChoices:
         except (OSError, ValueError, KeyError, TypeError):
             pass  # measured again: a lost file costs seconds
 
+    @classmethod
+    def of(cls, session: Session, root: Path) -> _EarlierChoices:
+        """Those of the settings in force, for tiles in `root`."""
+        return cls(root / "measured.json", key=digest([str(getattr(session.settings, name)) for name in _ABOUT_TILES]))
+
+    def known(self, name: str) -> Choice | None:
+        """What was measured before, with its figures."""
+        if name not in self._choices:
+            return None
+        before = Choice(**self._choices[name])
+        return replace(before, reason=f"measured before in this workspace; {before.reason}")
+
     def settle(self, session: Session, name: str, measure: Callable[[], Choice]) -> Any:
         """What was measured before, with its figures, or is measured now and kept; it is told."""
-        if name in self._choices:
-            before = Choice(**self._choices[name])
-            choice = replace(before, reason=f"measured before in this workspace; {before.reason}")
-        else:
+        choice = self.known(name)
+        if choice is None:
             choice = measure()
             self._choices[name] = choice.to_dict()
             atomic.write_json(self._file, {"key": self._key, "choices": self._choices})
@@ -290,9 +323,7 @@ def _sample(
 
 def _measure_tile_px(session: Session, spec: TileSpec, pool: HandlePool) -> Choice:
     """Tiles of several sizes from the first strips of the largest scene, made for real and thrown away."""
-    grid, block = spec.facts.grid, spec.facts.bands[0].block
-    shortest_px = min(grid.height, grid.width)
-    sizes_px = [size for size in tile_sizes_px(block, shortest_side_px=shortest_px) if size > spec.overlap_px]
+    sizes_px = _sizes_to_try(spec.facts, spec.overlap_px)
     if len(sizes_px) < 2:
         return Choice("tile_size", DEFAULT_TILE_PX, f"{spec.facts.scene_id} is too small to compare sizes on")
     with session.stage("try sizes", ", ".join(map(str, sizes_px))), scratch_folder(session) as folder:

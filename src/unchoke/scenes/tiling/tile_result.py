@@ -115,7 +115,11 @@ class TileResult:
 
     def _ending(self) -> str:
         if self.dry_run:
-            return f"would write {self._counts()} into {self.manifest.parent}\nnothing was run"
+            auto = next(
+                (one.reason for one in self.choices if one.name == "tile_size" and one.value == "auto" and one.evidence), ""
+            )
+            open_size = f"\nthe size of tiles is {auto}" if auto else ""
+            return f"would write {self._counts()} into {self.manifest.parent}{open_size}\nnothing was run"
         done = "done already: " if self.already_done else ""
         splits = ", ".join(f"{name} {number:,}" for name, number in self.splits.items())
         lines = [

@@ -13,6 +13,7 @@ import traces
 from unchoke.reports.trace import read_trace
 from unchoke.reports.trace.trace_html import render_trace_html, save_trace_html
 from unchoke.reports.trace.trace_records import compare_traces
+from unchoke.reports.trace.trace_text import render_trace
 
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>\u202e&amp;"
 
@@ -76,3 +77,22 @@ def test_a_comparison_adds_its_view_with_before_and_after(tmp_path: Path) -> Non
     first = dict(zip(changes["columns"], changes["rows"][0], strict=True))
     assert (first["name"], first["device_change_us"]) == ("aten::cudnn_convolution", -200)
     assert compare_traces(read_trace(before), read_trace(after)).to_dict()["operators"][0]["device_change_us"] == -200
+
+
+def test_where_kernels_cannot_be_seen_the_view_says_so(tmp_path: Path) -> None:
+    ours, theirs = traces.training_on_a_processor(), traces.training_on_a_processor()
+    ours.head["unchoke"] = {"steps": 2, "unseen": "MPS"}
+    theirs.op("aten::_mps_convolution", 310, 20)
+    for made in (ours, theirs):
+        record = read_trace(made.save(tmp_path / "metal.json"))
+        assert "cannot see the kernels" in render_trace_html(record)
+        assert "MPS, whose kernels the profiler cannot see" in render_trace(record)
+    plain = render_trace_html(read_trace(traces.training_on_a_processor().save(tmp_path / "plain.json")))
+    assert "cannot see the kernels" not in plain
+
+
+def test_a_page_that_compares_a_recording_that_was_cut_off_says_so(tmp_path: Path) -> None:
+    after = traces.training_on_a_processor()
+    after.head["unchoke"] = {"steps": 9}
+    records = [read_trace(made.save(tmp_path / f"{n}.json")) for n, made in enumerate((traces.training_on_a_processor(), after))]
+    assert "1.json was cut off" in render_trace_html(records[1], compare_traces(*records))

@@ -7,6 +7,7 @@ from pathlib import Path
 import traces
 from unchoke.reports.trace import read_trace
 from unchoke.reports.trace.trace_records import TraceDiff, compare_traces
+from unchoke.reports.trace.trace_text import render_diff
 
 
 def compared(before: traces.Recording, after: traces.Recording, folder: Path) -> TraceDiff:
@@ -37,3 +38,31 @@ def test_without_steps_whole_recordings_are_compared(tmp_path: Path) -> None:
     diff = compared(traces.training_on_a_processor(), after, tmp_path)
     assert not diff.per_step
     assert next(change.cpu_change_us for change in diff.operators if change.name == "aten::conv2d") == 700 - 2 * 150
+
+
+def cut_in_the_last_step(steps: int) -> traces.Recording:
+    """The last step ends after its forward pass, as when a signal comes."""
+    made = traces.training_on_a_processor(steps=steps)
+    made.events = [event for event in made.events if event["ts"] < traces.BEGAN_US + 1000 * (steps - 1) + 500]
+    next(event for event in made.events if event["name"] == f"ProfilerStep#{steps - 1}")["dur"] = 500
+    return made
+
+
+def test_a_recording_that_was_cut_off_is_compared_with_a_warning(tmp_path: Path) -> None:
+    diff = compared(traces.training_on_a_processor(steps=3), cut_in_the_last_step(3), tmp_path)
+    assert not diff.before.cut_off
+    assert "no backward and no optimizer" in diff.after.cut_off
+    assert "warning: b.json was cut off" in render_diff(diff)
+    assert all(change.change_us == 0 for change in diff.stages), "the half step must not count"
+
+
+def test_fewer_steps_than_a_training_of_ours_planned_are_told(tmp_path: Path) -> None:
+    made = traces.training_on_a_processor(steps=2)
+    made.head["unchoke"] = {"steps": 5, "unseen": ""}
+    assert "2 of 5 planned steps" in read_trace(made.save(tmp_path / "a.json")).about.cut_off
+
+
+def test_whole_recordings_are_compared_without_a_word(tmp_path: Path) -> None:
+    diff = compared(traces.training_on_a_card(), traces.training_on_a_card(steps=1), tmp_path)
+    assert not diff.before.cut_off and not diff.after.cut_off
+    assert "warning" not in render_diff(diff)
