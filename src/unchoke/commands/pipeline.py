@@ -28,12 +28,11 @@ from unchoke.photos.check_samples import Inspection, refuse_errors, set_aside, s
 from unchoke.photos.manifest import save_manifest
 from unchoke.photos.resources import estimate_need
 from unchoke.runs.session import Session
-from unchoke.runs.stretches import keeping_stretches
 from unchoke.training.build_record import RunMaterial
 from unchoke.training.heads.head_trainer import warm_up_heads
 from unchoke.training.inputs import disk_bytes, prepare_inputs, trains_network
 from unchoke.training.problem import build_problem
-from unchoke.training.run_training import Trainer, run_training
+from unchoke.training.run_training import Trainer, keeping_stretches, run_training
 
 
 def go_on(session: Session, prepared: Inspection, findings: list[Finding], *, command: str) -> FitResult:

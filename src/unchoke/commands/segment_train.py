@@ -38,14 +38,13 @@ from unchoke.masks.segmenter import PYRAMID, WHOLE
 from unchoke.masks.trained_segmenter import HEAD_FILE, TrainedSegmenter, load_segmenter
 from unchoke.runs.experiment_store import RunRow
 from unchoke.runs.session import Session, open_session
-from unchoke.runs.stretches import keeping_stretches
 from unchoke.scenes.expression import parse_expression
 from unchoke.scenes.raster import read_box
 from unchoke.training.build_record import Judgement, RunOrigin, TrainingOutcome, as_typed, build_record
 from unchoke.training.network.distributed import taking_part
 from unchoke.training.network.network_trainer import NetworkTrainer
 from unchoke.training.profiled import profiled_if_asked
-from unchoke.training.run_training import Trainer, record_run
+from unchoke.training.run_training import Trainer, keeping_stretches, record_run
 
 JUDGED = ("val", "test")
 _BATCH = 8

@@ -10,23 +10,18 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from unchoke.core import atomic
 from unchoke.core.clock import StageTimers
-from unchoke.core.errors import MachineError
 from unchoke.core.events import Event, OnEvent
 from unchoke.core.fingerprint import digest
 from unchoke.core.settings import OPTIONS, Settings
 
-if TYPE_CHECKING:
-    from unchoke.runs.session import Session
-
 Seconds = dict[str, float]
-_FILE = "stretches.json"
+FILE = "stretches.json"
 _EVERY_S = 5.0
 _WORK = ("extract", "pixels", "train")
 """A stretch counts from its first stage that leaves something to go on from."""
@@ -85,32 +80,13 @@ class StretchLog:
         atomic.write_json(self._file, {**others, **({self._key: stretches} if stretches else {})})
 
 
-@contextmanager
-def keeping_stretches(session: Session) -> Iterator[None]:
-    """While a training is prepared and run: if it ends early, by whatever, the next stretch finds what this one took."""
-    file = session.workspace.experiments / _FILE
-    atomic.sweep_temporaries(file.parent)
-    log = session.stretches = StretchLog(file, _training_key(session.settings), session.timers)
-    listener, session.on_event = session.on_event, log.listening(session.on_event)
-    try:
-        yield
-    except BaseException:
-        with suppress(MachineError, OSError):  # what ended the stretch is what a person must hear of
-            log.save()
-        raise
-    else:
-        log.forget()
-    finally:
-        session.on_event, session.stretches = listener, None
-
-
 def sum_stretches(stretches: Sequence[Mapping[str, float]]) -> Seconds:
     """Seconds by stage over all of them, in the order stages first appear."""
     names = dict.fromkeys(name for one in stretches for name in one)
     return {name: sum(one.get(name, 0.0) for one in stretches) for name in names}
 
 
-def _training_key(settings: Settings) -> str:
+def training_key(settings: Settings) -> str:
     """Which training it is, as far as settings say: what only concerns the machine may differ from stretch to stretch."""
     told_apart = [
         name for name, option in OPTIONS.items() if option.tells_runs_apart or option.group not in ("Machine", "Profile")

@@ -7,19 +7,22 @@ run's key is a digest of data, features and training settings: the same key goes
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 from unchoke import __version__
 from unchoke.core import atomic
-from unchoke.core.errors import Interrupted
+from unchoke.core.errors import Interrupted, MachineError
 from unchoke.core.fingerprint import digest
 from unchoke.core.record import RunRecord
 from unchoke.features.recipe import TWICE
 from unchoke.reports.json import load_record
 from unchoke.runs.experiment_store import ExperimentStore, RunRow
 from unchoke.runs.session import Session, tell_if_done
+from unchoke.runs.stretches import FILE as STRETCHES_FILE
+from unchoke.runs.stretches import StretchLog, training_key
 from unchoke.training.build_record import Judgement, RunMaterial, RunOrigin, TrainingOutcome, as_typed, build_record, enter_run
 from unchoke.training.profiled import profiled_if_asked
 from unchoke.training.scoring.judge import ScoredOutputs, judge, predictions_table
@@ -62,6 +65,25 @@ def run_training(session: Session, material: RunMaterial, trainer: Trainer, *, p
         num_samples=len(material.learnable.frame),
         fingerprint=material.encoder.fingerprint,
     )
+
+
+@contextmanager
+def keeping_stretches(session: Session) -> Iterator[None]:
+    """While a training is prepared and run: if it ends early, by whatever, the next stretch finds what this one took."""
+    file = session.workspace.experiments / STRETCHES_FILE
+    atomic.sweep_temporaries(file.parent)
+    log = session.stretches = StretchLog(file, training_key(session.settings), session.timers)
+    listener, session.on_event = session.on_event, log.listening(session.on_event)
+    try:
+        yield
+    except BaseException:
+        with suppress(MachineError, OSError):  # what ended the stretch is what a person must hear of
+            log.save()
+        raise
+    else:
+        log.forget()
+    finally:
+        session.on_event, session.stretches = listener, None
 
 
 def record_run(
