@@ -8,6 +8,7 @@ reference the others are measured against (`agree.py`).
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from unchoke.machine.backend import launch_on
+from unchoke.machine.backend import empty_cache, is_cpu, launch_on
 from unchoke.photos.pixels.resize import Preprocess
 
 Features = NDArray[np.float32]
@@ -93,7 +94,10 @@ class FromPixels(nn.Module):
 
 
 class TorchEngine:
-    """Plain PyTorch on any device. One batch at a time: torch itself uses all cores."""
+    """Plain PyTorch on any device. One batch at a time: torch itself uses all cores.
+
+    On an accelerator it has weights of its own: the network may be cut again or trained elsewhere meanwhile.
+    """
 
     name = "torch"
     slots = 1
@@ -112,8 +116,14 @@ class TorchEngine:
         self.device = device
         self.channels_last = channels_last
         self._lock = threading.Lock()
-        model = network.runnable().eval().to(device)
+        model = network.runnable().eval()
+        model = model if is_cpu(device) else copy.deepcopy(model).to(device)
         self._model = model.to(memory_format=torch.channels_last) if channels_last else model  # type: ignore[call-overload]
+
+    def leave_device(self) -> None:
+        """Free the accelerator's memory for others."""
+        self._model.to("cpu")
+        empty_cache(self.device)
 
     def encode(self, inputs: NDArray[Any]) -> Features:
         return in_padded_batches(inputs, self.batch, lambda batch: self.launch(batch).cpu().numpy())

@@ -29,7 +29,7 @@ from unchoke.features.extraction_ceiling import measure_extraction
 from unchoke.features.extractor import Extractor, PictureReader, Read, run_job, set_up
 from unchoke.features.feature_store import FeatureStore, Placement, open_stored
 from unchoke.features.known_encoder import recall_encoder, remember_encoder
-from unchoke.features.prepare_engine import FrozenEncoder, Picture, open_encoder, prepare_encoder
+from unchoke.features.prepare_engine import Picture, open_encoder, prepare_encoder
 from unchoke.features.reader_source import FOR_PIXELS, CardProgram, CardReader, PictureReaders, PixelProgram
 from unchoke.features.recipe import CARD, FeatureRecipe, PictureRecipe
 from unchoke.features.stream import Found, ItemSource, StreamExtractor, ThreadSource
@@ -39,7 +39,7 @@ from unchoke.jobs.queue import JobQueue, QueueState
 from unchoke.jobs.readers import preload_readers, start_method, worth_processes
 from unchoke.jobs.records import DoneRecord, JobResult
 from unchoke.jobs.run_jobs import run_jobs
-from unchoke.machine.backend import empty_cache, is_cpu, keep_freed_memory, torch_device
+from unchoke.machine.backend import is_cpu, keep_freed_memory, torch_device
 from unchoke.machine.memory.memory_watch import return_unused_memory
 from unchoke.photos.pixels.image import may_pass
 from unchoke.photos.resources import measure_room
@@ -125,7 +125,8 @@ def extract_features(session: Session, pictures: Sequence[Picture]) -> PictureEx
     remember_encoder(session, frozen)
     inputs = picture_inputs(session, frozen.recipe(session.settings.views), pictures)
     extraction = extract(session, inputs, frozen.engine)
-    leave_device(frozen)
+    if isinstance(frozen.engine, TorchEngine):
+        frozen.engine.leave_device()  # training has the device's memory for itself
     return PictureExtraction(**{**vars(extraction), "engine": frozen.describe()}, load=lambda: frozen.encoder)
 
 
@@ -158,14 +159,6 @@ def picture_inputs(session: Session, recipe: PictureRecipe, pictures: Sequence[P
         judged_later=not all(picture.decoded for picture in pictures),
         photos=PhotoFiles(recipe, Path(settings.weights) if settings.weights else None, paths),
     )
-
-
-def leave_device(frozen: FrozenEncoder) -> None:
-    """Bring the frozen weights back, so that training has the device's memory for itself."""
-    engine = frozen.engine
-    if isinstance(engine, TorchEngine) and not is_cpu(engine.device):
-        frozen.encoder.module.to("cpu")
-        empty_cache(engine.device)
 
 
 def extract(

@@ -57,7 +57,7 @@ def warm_up_engines(session: Session, encoder: Encoder, device: torch.device) ->
     policy, pixels = session.policy, np.zeros((1, *encoder.input_shape), np.uint8)
     for label in dict.fromkeys([*policy.engine[:1], "torch:f32"]):
         engine = TorchEngine(
-            copy.deepcopy(encoder),
+            encoder,
             device=device,
             precision=label.partition(":")[2],
             batch=policy.encode_batch,

@@ -35,7 +35,8 @@ class FakeCard:
         return torch.from_numpy(np.maximum(pixels.astype(int) - self.darker, 0).astype(np.uint8)), {}
 
 
-def choose(tiny: Encoder, folder: Path, *, readers: int = 1, num_augmented: int = 0) -> Choice | None:
+def choose(tiny: Encoder, folder: Path, *, readers: int = 0, num_augmented: int = 0) -> Choice | None:
+    """Without readers to compete with, how busy the machine is plays no part."""
     paths = {file.name: str(file) for file in sorted(folder.rglob("*.jpg"))[:12]}
     recipe = PictureRecipe(tiny.spec, "torch", "f32", num_augmented)
     engine = TorchEngine(tiny, device=torch.device("cpu"), batch=4)
