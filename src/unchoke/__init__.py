@@ -150,7 +150,8 @@ def fit(
         folds: Split into K folds instead; `fold` says which one is the test set.
         fold: Which fold is the test set, or all: one run for each, every sample predicted once (default 0).
         expect: What every image should be, for instance '600x450 rgb'; 'any' drops what a preset expects.
-        max_failures: Share of unreadable images above which the run stops (default 0.05).
+        max_failures: Share of images that cannot be read, or of copies that spoil a score, above which the run stops (default
+            0.05).
         positive: Targets are never negative: the outputs cannot be either (default no).
         sums: NAME=A+B: this target is the sum of others and is derived, not learned; one or several.
         target_weights: NAME=W: what this target counts in loss and score; one or several.
@@ -318,7 +319,8 @@ def train(
         folds: Split into K folds instead; `fold` says which one is the test set.
         fold: Which fold is the test set, or all: one run for each, every sample predicted once (default 0).
         expect: What every image should be, for instance '600x450 rgb'; 'any' drops what a preset expects.
-        max_failures: Share of unreadable images above which the run stops (default 0.05).
+        max_failures: Share of images that cannot be read, or of copies that spoil a score, above which the run stops (default
+            0.05).
         positive: Targets are never negative: the outputs cannot be either (default no).
         sums: NAME=A+B: this target is the sum of others and is derived, not learned; one or several.
         target_weights: NAME=W: what this target counts in loss and score; one or several.
@@ -439,7 +441,8 @@ def check(
         folds: Split into K folds instead; `fold` says which one is the test set.
         fold: Which fold is the test set, or all: one run for each, every sample predicted once (default 0).
         expect: What every image should be, for instance '600x450 rgb'; 'any' drops what a preset expects.
-        max_failures: Share of unreadable images above which the run stops (default 0.05).
+        max_failures: Share of images that cannot be read, or of copies that spoil a score, above which the run stops (default
+            0.05).
         positive: Targets are never negative: the outputs cannot be either (default no).
         sums: NAME=A+B: this target is the sum of others and is derived, not learned; one or several.
         target_weights: NAME=W: what this target counts in loss and score; one or several.
@@ -522,7 +525,8 @@ def extract(
         folds: Split into K folds instead; `fold` says which one is the test set.
         fold: Which fold is the test set, or all: one run for each, every sample predicted once (default 0).
         expect: What every image should be, for instance '600x450 rgb'; 'any' drops what a preset expects.
-        max_failures: Share of unreadable images above which the run stops (default 0.05).
+        max_failures: Share of images that cannot be read, or of copies that spoil a score, above which the run stops (default
+            0.05).
         positive: Targets are never negative: the outputs cannot be either (default no).
         sums: NAME=A+B: this target is the sum of others and is derived, not learned; one or several.
         target_weights: NAME=W: what this target counts in loss and score; one or several.
@@ -650,7 +654,8 @@ def detach(
         folds: Split into K folds instead; `fold` says which one is the test set.
         fold: Which fold is the test set, or all: one run for each, every sample predicted once (default 0).
         expect: What every image should be, for instance '600x450 rgb'; 'any' drops what a preset expects.
-        max_failures: Share of unreadable images above which the run stops (default 0.05).
+        max_failures: Share of images that cannot be read, or of copies that spoil a score, above which the run stops (default
+            0.05).
         positive: Targets are never negative: the outputs cannot be either (default no).
         sums: NAME=A+B: this target is the sum of others and is derived, not learned; one or several.
         target_weights: NAME=W: what this target counts in loss and score; one or several.
@@ -844,7 +849,8 @@ def tune(
         folds: Split into K folds instead; `fold` says which one is the test set.
         fold: Which fold is the test set, or all: one run for each, every sample predicted once (default 0).
         expect: What every image should be, for instance '600x450 rgb'; 'any' drops what a preset expects.
-        max_failures: Share of unreadable images above which the run stops (default 0.05).
+        max_failures: Share of images that cannot be read, or of copies that spoil a score, above which the run stops (default
+            0.05).
         positive: Targets are never negative: the outputs cannot be either (default no).
         sums: NAME=A+B: this target is the sum of others and is derived, not learned; one or several.
         target_weights: NAME=W: what this target counts in loss and score; one or several.
@@ -1173,7 +1179,8 @@ def tile(
         split: Column with train, val or test. Left out, a stratified split is made and kept.
         val_share: Share of the samples used to pick the best epoch or head (default 0.15).
         test_share: Share of the samples kept back for the final figures (default 0.15).
-        max_failures: Share of unreadable images above which the run stops (default 0.05).
+        max_failures: Share of images that cannot be read, or of copies that spoil a score, above which the run stops (default
+            0.05).
 
     Scenes:
         bands: Bands to use, in this order: B2,B3,B4. Left out, all bands every scene has.
@@ -1299,7 +1306,8 @@ def segment_train(
         split: Column with train, val or test. Left out, a stratified split is made and kept.
         val_share: Share of the samples used to pick the best epoch or head (default 0.15).
         test_share: Share of the samples kept back for the final figures (default 0.15).
-        max_failures: Share of unreadable images above which the run stops (default 0.05).
+        max_failures: Share of images that cannot be read, or of copies that spoil a score, above which the run stops (default
+            0.05).
 
     Scenes:
         bands: Bands to use, in this order: B2,B3,B4. Left out, all bands every scene has.
@@ -1653,7 +1661,8 @@ def profile_train(
         folds: Split into K folds instead; `fold` says which one is the test set.
         fold: Which fold is the test set, or all: one run for each, every sample predicted once (default 0).
         expect: What every image should be, for instance '600x450 rgb'; 'any' drops what a preset expects.
-        max_failures: Share of unreadable images above which the run stops (default 0.05).
+        max_failures: Share of images that cannot be read, or of copies that spoil a score, above which the run stops (default
+            0.05).
         positive: Targets are never negative: the outputs cannot be either (default no).
         sums: NAME=A+B: this target is the sum of others and is derived, not learned; one or several.
         target_weights: NAME=W: what this target counts in loss and score; one or several.
@@ -1777,7 +1786,8 @@ def profile_tile(
         split: Column with train, val or test. Left out, a stratified split is made and kept.
         val_share: Share of the samples used to pick the best epoch or head (default 0.15).
         test_share: Share of the samples kept back for the final figures (default 0.15).
-        max_failures: Share of unreadable images above which the run stops (default 0.05).
+        max_failures: Share of images that cannot be read, or of copies that spoil a score, above which the run stops (default
+            0.05).
 
     Scenes:
         bands: Bands to use, in this order: B2,B3,B4. Left out, all bands every scene has.

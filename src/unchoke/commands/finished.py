@@ -111,6 +111,7 @@ def _key(session: Session, prepared: Inspection) -> str:
             digest_bytes(frame.to_csv(index=False).encode()),
             digest(prepared.facts["content"].tolist()),
             prepared.sound.tolist(),
+            *([prepared.unscored] if prepared.unscored else []),
         ]
     )
 

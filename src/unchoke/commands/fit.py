@@ -24,7 +24,7 @@ from unchoke.features.reader_source import FOR_CARD, FOR_PIXELS
 from unchoke.jobs.queue import JobQueue
 from unchoke.jobs.readers import preload_readers, worth_processes
 from unchoke.machine.detect import has_card_driver, usable_cores
-from unchoke.photos.check_samples import Inspection, gate, prepare
+from unchoke.photos.check_samples import Inspection, gate, prepare, tell_findings
 from unchoke.photos.samples.sample_set import Samples
 from unchoke.runs.session import Session, open_session
 
@@ -111,6 +111,7 @@ def _fit_once(session: Session) -> FitResult:
 
 def _train_once(session: Session) -> FitResult:
     prepared = prepare(session, decode=not decodes_later(session), on_samples=partial(begin_readers, session))
+    tell_findings(session, prepared.findings)
     return _go_on(session, prepared, prepared.findings, command="train")
 
 

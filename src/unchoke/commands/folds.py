@@ -138,16 +138,25 @@ def gather_oof(results: Sequence[FitResult], workspace: Workspace) -> pd.DataFra
 
 
 def _refuse_uncovered(oof: pd.DataFrame, results: Sequence[FitResult], tables: Sequence[pd.DataFrame]) -> None:
-    """Every sample validates once and is tested once, so both must be the same samples, as many as each run had."""
-    validated = {name for table in tables for name in table.loc[table["split"] == "val", "sample_id"]}
-    sizes = {int(result.run_record.data.num_samples or 0) for result in results} | {len(oof)}
-    if len(sizes) > 1 or not oof["sample_id"].is_unique or set(oof["sample_id"]) != validated:
+    """Every sample validates once and is tested once, so both must be the same samples, as many as each run had; those that no
+    score counts (copies that earlier folds tore apart, or with other labels) are left out of both.
+    """
+    left_out = {side: _unscored(results, side) for side in ("val", "test")}
+    validated = {name for table in tables for name in table.loc[table["split"] == "val", "sample_id"]} | left_out["val"]
+    tested = set(oof["sample_id"]) | left_out["test"]
+    sizes = {int(result.run_record.data.num_samples or 0) for result in results} | {len(tested)}
+    if len(sizes) > 1 or not oof["sample_id"].is_unique or tested != validated:
         raise DataError(
             "the folds do not test every sample exactly once",
             why=f"{len(oof):,} predictions for {oof['sample_id'].nunique():,} samples, in runs of "
             f"{' and '.join(f'{size:,}' for size in sorted(sizes))}: the data or the manifest changed between folds",
             try_="run the same command again: the folds that no longer fit are trained anew",
         )
+
+
+def _unscored(results: Sequence[FitResult], side: str) -> set[str]:
+    """The samples that were left out on this side, in whichever fold."""
+    return {row.sample_id for result in results for row in result.run_record.unscored or () if row.split == side}
 
 
 def judge_oof(oof: pd.DataFrame, kind: str, names: Sequence[str], *, settings: Settings) -> Scores:
@@ -213,6 +222,11 @@ class FoldsResult(FitResult):
         """The table in which every sample is predicted once, by the run that never saw it."""
         return self.folder / OOF_FILE
 
+    @property
+    def num_unscored(self) -> int:
+        """How many samples no fold scored: copies that earlier folds tore apart, or that have other labels."""
+        return len(_unscored(self.results, "test"))
+
     def fold_metrics(self, fold: int) -> dict[str, Interval]:
         """The test metrics of one fold, with their intervals."""
         return self.results[fold].run_record.metrics.get("test", {})
@@ -271,6 +285,7 @@ class FoldsResult(FitResult):
                 "measured_bytes": _most(record.memory.measured_bytes for record in records),
             },
             "num_quarantined": len(records[-1].quarantine or []),
+            "num_unscored": self.num_unscored,
         }
 
     def to_text(self) -> str:
@@ -287,6 +302,9 @@ class FoldsResult(FitResult):
             f"{self.run}: {len(self.results)} folds, {samples}, each predicted by the run that never saw it",
             columns(self._rows(), header=header, right=(1, 2, 3)),
             "\n".join(self.pooled.notes),
+            f"{format_count(self.num_unscored, 'sample')} left out of the score: `unchoke check` names them and their copies"
+            if self.num_unscored
+            else "",
             columns(tail),
         ]
         return done + "\n\n".join(part for part in parts if part)

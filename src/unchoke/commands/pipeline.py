@@ -24,7 +24,7 @@ from unchoke.features.extraction import extract_features, picture_inputs, plan_f
 from unchoke.features.prepare_engine import Picture, prepare_encoder
 from unchoke.jobs.job_plan import Job
 from unchoke.jobs.queue import JobQueue
-from unchoke.photos.check_samples import Inspection, refuse_errors, set_aside, settle
+from unchoke.photos.check_samples import Inspection, refuse_errors, set_aside, settle, tell_findings
 from unchoke.photos.manifest import save_manifest
 from unchoke.photos.resources import estimate_need
 from unchoke.runs.session import Session
@@ -61,6 +61,8 @@ def prepare_training(
     before, (prepared, later) = prepared, settle(session, prepared, inputs.failed)
     if command == "fit":
         refuse_errors(session, later)
+    else:
+        tell_findings(session, later)
     outdated = [finding for finding in before.findings if finding not in prepared.findings]
     findings = rank([finding for finding in findings if finding not in outdated] + later)
     quarantined = set_aside(session, prepared, inputs.failed)

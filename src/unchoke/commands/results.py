@@ -65,6 +65,7 @@ class FitResult:
             "images_per_s": record.images_per_s,
             "memory": plain.get("memory", {}),
             "num_quarantined": len(record.quarantine or []),
+            "num_unscored": len(record.unscored or []),
             "choices": plain.get("choices", []),
         }
 

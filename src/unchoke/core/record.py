@@ -338,6 +338,16 @@ class QuarantineRecord(RecordPart):
     reason: str = ""
 
 
+class UnscoredRecord(RecordPart):
+    """A sample of val or test that no score counts, with the code of the finding that says so."""
+
+    sample_id: str = ""
+    path: str = ""
+    split: str = ""
+    code: str = ""
+    reason: str = ""
+
+
 class RecordedRun(RecordPart):
     """What a run's own file and the database both know of it."""
 
@@ -372,6 +382,8 @@ class RunRecord(RecordedRun):
     encoder: EncoderRecord = EncoderRecord()
     findings: SoundRows[Finding] | None = None
     quarantine: SoundRows[QuarantineRecord] | None = None
+    unscored: SoundRows[UnscoredRecord] | None = None
+    """Absent in records of before copies were left out of the score."""
     images_per_s: Number | None = None
     memory: MemoryRecord = MemoryRecord()
     stretches: SoundRows[Named[Number]] = []

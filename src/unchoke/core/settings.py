@@ -153,7 +153,11 @@ class Settings:
     expect: Annotated[
         str | None, _photos("What every image should be, for instance '600x450 rgb'; 'any' drops what a preset expects.")
     ] = None
-    max_failures: Annotated[float, Interval(ge=0, le=1), _data("Share of unreadable images above which the run stops.")] = 0.05
+    max_failures: Annotated[
+        float,
+        Interval(ge=0, le=1),
+        _data("Share of images that cannot be read, or of copies that spoil a score, above which the run stops."),
+    ] = 0.05
     positive: Annotated[bool, _photos("Targets are never negative: the outputs cannot be either.", tells_runs_apart=True)] = False
     sums: Annotated[
         dict[str, tuple[str, ...]],

@@ -29,6 +29,7 @@ from unchoke.jobs.records import QuarantineRow, save_quarantine
 from unchoke.machine.detect import usable_cores
 from unchoke.machine.measure_rate import READ_ALONE, measure_readers
 from unchoke.machine.memory.memory_watch import return_unused_memory
+from unchoke.photos.copies import can_be_left_out, find_unscored
 from unchoke.photos.inspect_samples import inspect_file, inspect_samples, settle_facts
 from unchoke.photos.manifest import load_manifest
 from unchoke.photos.preflight import FATAL_PROBLEMS, diagnose_files, parse_expect
@@ -66,6 +67,12 @@ class Inspection:
     def sound(self) -> pd.Series[bool]:
         """Which samples have a file that decodes."""
         return ~self.facts["problem"].isin(list(FATAL_PROBLEMS))
+
+    @property
+    def unscored(self) -> list[str]:
+        """The samples of val and test that no score counts, as far as it is known from their files."""
+        contents = self.facts["content"].where(self.sound, "").tolist()
+        return [one.sample_id for one in find_unscored(self.samples, contents)]
 
 
 @dataclass(frozen=True)
@@ -106,6 +113,8 @@ class CheckResult:
 
     def to_text(self) -> str:
         verdict = "sound" if self.ok else "not sound: nothing should be trained on it yet"
+        if not self.ok and all(can_be_left_out(finding) for finding in self.findings if finding.severity == "error"):
+            verdict = "not sound: mend it, or train and these copies are left out of the score"
         ending = f"{format_count(self.num_samples, 'sample')} checked: {verdict}"
         next_step = (
             f"next      unchoke fit {shlex.quote(self.data)}{out_option(self.workspace)}"
@@ -302,16 +311,21 @@ def gate(session: Session, prepared: Inspection) -> list[Finding]:
 
 
 def refuse_errors(session: Session, findings: list[Finding]) -> None:
-    """Stop on errors, with all of them; otherwise say the warnings."""
+    """Stop on errors, with all of them, unless they are about few copies, which no score will count; otherwise say the rest."""
     errors = [finding for finding in findings if finding.severity == "error"]
-    if errors:
+    if not all(can_be_left_out(finding) for finding in errors):
         raise DataError(
             f"the data has {format_count(len(errors), 'problem')} that must be mended first\n{render_findings(errors)}",
             why="a model trained on it would be wrong, and would not say so",
             try_="mend what is listed and run the same command again; `unchoke check` shows everything, with --json too",
         )
+    tell_findings(session, findings)
+
+
+def tell_findings(session: Session, findings: list[Finding]) -> None:
+    """Say what was found about the data, but for notes."""
     for finding in findings:
-        if finding.severity == "warning":
+        if finding.severity != "info":
             session.warn(f"{finding.code}: {finding.message}")
 
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unchoke.core.errors import UsageError, list_some
 from unchoke.core.findings import Finding, Severity
 from unchoke.core.units import format_count
+from unchoke.photos.copies import diagnose_copies
 from unchoke.photos.samples.sample_set import Samples
 
 if TYPE_CHECKING:
@@ -110,7 +110,8 @@ def diagnose_files(
     findings = _problems(frame, failure_rate=failure_rate) + _wrong_extensions(frame)
     if expect is not None:
         findings += _unexpected(sound, expect)
-    findings += diagnose_duplicates(samples, frame["content"].mask(fatal, "").tolist()) + diagnose_groups(samples)
+    findings += diagnose_copies(samples, frame["content"].mask(fatal, "").tolist(), failure_rate=failure_rate)
+    findings += diagnose_groups(samples)
     return findings + _sizes(sound)
 
 
@@ -206,73 +207,6 @@ def _sizes(sound: pd.DataFrame) -> list[Finding]:
     kinds = format_count(len(counts), "combination")
     text = f"{kinds} of size and mode: {list_some([f'{count:,} of {kind}' for kind, count in counts.items()], limit=3)}"
     return [Finding("sizes", text, severity="info", evidence=shown)]
-
-
-def diagnose_duplicates(samples: Samples, contents: Sequence[str]) -> list[Finding]:
-    """Samples with the same bytes: labelled differently, on several sides, or merely repeated."""
-    rows_of: dict[str, list[int]] = defaultdict(list)
-    for row, content in enumerate(contents):
-        if content:
-            rows_of[content].append(row)
-    sets = [rows for rows in rows_of.values() if len(rows) > 1]
-    if not sets:
-        return []
-    values = list(zip(*(samples.frame[name].tolist() for name in samples.value_columns), strict=True))
-    splits = samples.frame["split"].tolist()
-    conflicting = [len({values[row] for row in rows}) > 1 for rows in sets]
-    leaking = [len({splits[row] for row in rows} - {""}) > 1 for rows in sets]
-    conflicts = list(compress(sets, conflicting))
-    leaks = list(compress(sets, leaking))
-    plain = [rows for rows, bad, worse in zip(sets, conflicting, leaking, strict=True) if not bad and not worse]
-    return [
-        *_same(
-            "duplicate-label-conflict", samples, conflicts, "with different labels", "error", "keep the copy with the right label"
-        ),
-        *_same(
-            "duplicate-across-splits",
-            samples,
-            leaks,
-            "on several sides of the split",
-            "error",
-            "keep one copy, or put all on one side",
-        ),
-        *_same(
-            "duplicate-images",
-            samples,
-            plain,
-            "with the same label, on the same side",
-            "info",
-            "keep one copy unless the weight is meant",
-        ),
-    ]
-
-
-def _same(code: str, samples: Samples, sets: list[list[int]], how: str, severity: Severity, fix: str) -> list[Finding]:
-    if not sets:
-        return []
-    names, paths = samples.frame["sample_id"].tolist(), samples.frame["path"].tolist()
-    shown = [" = ".join(repr(names[row]) for row in rows[:4]) for rows in sets]
-    concerned = tuple(paths[row] for rows in sets for row in rows)
-    return [
-        Finding(
-            code,
-            f"{format_count(len(sets), 'image')} stored several times {how}: {list_some(shown, limit=3)}",
-            severity=severity,
-            path=concerned[0],
-            paths=concerned,
-            evidence={"images": len(sets), "files": len(concerned), **_matter(code, samples, sets)},
-            fix=fix,
-        )
-    ]
-
-
-def _matter(code: str, samples: Samples, sets: Iterable[list[int]]) -> dict[str, list[list[str]]]:
-    """For the first sets, what differs within them."""
-    if code == "duplicate-images":
-        return {}
-    columns = samples.value_columns if code == "duplicate-label-conflict" else ("split",)
-    frame = samples.frame[list(columns)]
-    return {"differ": [sorted({str(cell) for cell in frame.iloc[rows].to_numpy().ravel()}) for rows in list(sets)[:10]]}
 
 
 def diagnose_groups(samples: Samples) -> list[Finding]:

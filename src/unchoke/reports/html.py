@@ -44,6 +44,7 @@ _BUILDERS = {
     "choices": facts.choices,
     "findings": facts.findings,
     "quarantine": facts.quarantine,
+    "unscored": facts.unscored,
     "reproduce": facts.reproduce,
 }
 _EXPECTED = {

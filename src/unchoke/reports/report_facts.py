@@ -136,6 +136,12 @@ def quarantine(record: RunRecord) -> Model | None:
     return {"rows": shown[:_MOST_QUARANTINED], "num": len(shown), "num_more": max(0, len(shown) - _MOST_QUARANTINED)}
 
 
+def unscored(record: RunRecord) -> Model | None:
+    """Images of val and test that no score counts, each with its reason; None when there are none."""
+    shown = [(row.path or row.sample_id, row.split, row.reason) for row in record.unscored or ()]
+    return {"rows": shown[:_MOST_QUARANTINED], "num_more": max(0, len(shown) - _MOST_QUARANTINED)} if shown else None
+
+
 def reproduce(record: RunRecord) -> Model | None:
     """The command, the encoder and the versions: what it takes to do it again."""
     encoder = _facts(record.encoder.to_dict(), first=("name", "weights", "engine", "precision", "dim", "image_px"))

@@ -6,18 +6,21 @@ which classes are confused. No markup, no layout.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from unchoke.core.metrics import LEADING, format_metric, in_order, metric_label, metric_order
-from unchoke.core.units import format_seconds
+from unchoke.core.units import format_count, format_seconds
 from unchoke.reports.layout import visible
 
 if TYPE_CHECKING:
     from unchoke.core.record import RecordedRun, RunRecord
 
 SPLITS = ("test", "val")
+_ACROSS, _TORN_GROUPS = "duplicate-across-splits", "group-leakage"
+_SPOILT = {_ACROSS: "on another side of the split", "duplicate-label-conflict": "under another label"}
 STAGES = (
     *("index", "check", "scenes", "worker", "libraries", "encoder", "masks", "engine", "extract", "pixels", "train"),
     *("load", "evaluate", "score", "report"),
@@ -117,6 +120,17 @@ def baseline_sentence(record: RunRecord) -> str:
             )
             return f"Without any training, {visible(held.name)} reaches {reached}{against}."
     return ""
+
+
+def unscored_sentence(record: RunRecord) -> str:
+    """What the scores leave out, and what of the training they count all the same; else nothing."""
+    counts = Counter(row.code for row in record.unscored or ())
+    parts = [f"{counts[code]:,} with a copy {how}" for code, how in _SPOILT.items() if counts[code]]
+    leaks = (_TORN_GROUPS,) if record.unscored is not None else (_ACROSS, _TORN_GROUPS)
+    counted = [finding.message for finding in record.findings or () if finding.code in leaks]
+    sentences = [f"Left out of the score: {format_count(counts.total(), 'image')}, {' and '.join(parts)}."] if parts else []
+    sentences += [f"The score counts what was trained on: {visible(message)}." for message in counted]
+    return " ".join(sentences)
 
 
 def picked_epoch(record: RunRecord) -> float | None:

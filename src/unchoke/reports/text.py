@@ -125,7 +125,8 @@ def _run_row(run: RecordedRun) -> tuple[str, ...]:
 
 def render_fit_result(record: RunRecord, *, report: str = "", next_command: str = "") -> str:
     """How a `fit` ends: the result with its interval, where the time went, the report, the next command."""
-    parts = [render_headline(record), render_metrics(record), summary.baseline_sentence(record)]
+    parts = [render_headline(record), summary.unscored_sentence(record), render_metrics(record)]
+    parts.append(summary.baseline_sentence(record))
     parts += [render_training(record), render_timings(record), render_chokes(record.chokes)]
     tail = [("report", report), ("next", next_command)]
     parts.append("\n".join(f"{word:<8}{visible(text)}" for word, text in tail if text))
@@ -211,7 +212,8 @@ def render_run(record: RunRecord) -> str:
         ("memory", "" if training.facts(record) else training.memory_text(record.memory)),
         ("profile", ", ".join(record.profile.pages) if record.profile else ""),
     ]
-    parts = [render_headline(record), columns([(word, value) for word, value in facts if value]), render_metrics(record)]
+    parts = [render_headline(record), summary.unscored_sentence(record)]
+    parts += [columns([(word, value) for word, value in facts if value]), render_metrics(record)]
     parts += [summary.baseline_sentence(record), render_training(record, in_full=True), render_timings(record)]
     parts += [timeline.render_timeline(record), render_chokes(record.chokes, in_full=True)]
     parts.append(render_choices(record.choices) if record.choices else "")

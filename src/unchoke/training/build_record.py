@@ -29,6 +29,7 @@ from unchoke.core.record import (
     RunRecord,
     ScatterRecord,
     TaskRecord,
+    UnscoredRecord,
 )
 from unchoke.core.settings import Settings, as_options
 from unchoke.core.workspace import out_option
@@ -36,6 +37,7 @@ from unchoke.features.encoders import EncoderSpec
 from unchoke.features.extraction import PictureExtraction
 from unchoke.jobs.records import QuarantineRow
 from unchoke.machine.backend import is_cpu, torch_device
+from unchoke.photos.copies import UnscoredSample
 from unchoke.reports.html import save_report
 from unchoke.reports.json import save_record, to_jsonable
 from unchoke.runs.experiment_store import Artefact, ExperimentStore, MemoryRow, MetricRow, RunRow
@@ -101,6 +103,8 @@ class RunOrigin:
     findings: list[Finding]
     quarantined: list[QuarantineRow]
     num_run: int = 0
+    unscored: list[UnscoredRecord] = field(default_factory=list)
+    """Samples of val and test that the scores leave out."""
 
     @classmethod
     def of_photos(cls, material: RunMaterial, *, source: str) -> RunOrigin:
@@ -119,7 +123,12 @@ class RunOrigin:
             material.findings,
             material.quarantined,
             use.num_images_run,
+            [_unscored(one) for one in material.learnable.unscored],
         )
+
+
+def _unscored(one: UnscoredSample) -> UnscoredRecord:
+    return UnscoredRecord(sample_id=one.sample_id, path=one.path, split=one.split, code=one.code, reason=one.reason)
 
 
 @dataclass(frozen=True)
@@ -175,6 +184,7 @@ def build_record(
         "choices": session.choices,
         "findings": origin.findings,
         "quarantine": origin.quarantined,
+        "unscored": origin.unscored,
         "timings": session.timers.seconds,
         "images_per_s": origin.num_run / extract_s if origin.num_run and extract_s else None,
         "memory": {"planned_bytes": planned_bytes, "measured_bytes": None},

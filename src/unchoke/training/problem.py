@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from unchoke.core.errors import DataError
 from unchoke.core.fingerprint import digest, digest_bytes
 from unchoke.core.record import DataRecord
+from unchoke.photos.copies import UnscoredSample, find_unscored
 from unchoke.photos.samples.sample_set import Samples
 from unchoke.training.data import Problem
 
@@ -30,11 +31,15 @@ class LearningTask:
     key: str
     inputs: NDArray[np.float32] | None = None
     input_names: tuple[str, ...] = ()
+    unscored: tuple[UnscoredSample, ...] = ()
+    """Samples in no split although they have a side: a score that counted them would be wrong."""
 
 
 def build_problem(samples: Samples, contents: pd.Series[str], kept: NDArray[np.bool_]) -> LearningTask:
-    """Only `kept` samples, in the order of the store."""
+    """Only `kept` samples, in the order of the store; copies that would spoil the score are in no split."""
     frame = samples.frame[kept].reset_index(drop=True)
+    unscored = find_unscored(replace(samples, frame=frame), contents[kept].tolist())
+    frame.loc[[one.row for one in unscored], "split"] = ""
     task = samples.task
     if task.kind == "classification":
         targets: NDArray[Any] = pd.Categorical(frame["label"], categories=list(task.names)).codes.astype(np.int64)
@@ -45,7 +50,8 @@ def build_problem(samples: Samples, contents: pd.Series[str], kept: NDArray[np.b
     sample_ids = frame["sample_id"].tolist()
     problem = Problem(task.kind, task.names, targets, splits, sample_ids)
     inputs = frame[list(samples.input_columns)].to_numpy(dtype=np.float32, copy=True) if samples.inputs else None
-    return LearningTask(problem, frame, _key(problem, contents[kept], inputs, samples.inputs), inputs, samples.inputs)
+    key = _key(problem, contents[kept], inputs, samples.inputs)
+    return LearningTask(problem, frame, key, inputs, samples.inputs, tuple(unscored))
 
 
 def _key(problem: Problem, contents: pd.Series[str], inputs: NDArray[np.float32] | None, names: tuple[str, ...]) -> str:
@@ -77,7 +83,7 @@ def summarise(learnable: LearningTask, *, source: str, num_quarantined: int) -> 
     if problem.kind == "classification":
         summary.class_counts = {
             str(split): {str(name): int(count) for name, count in rows["label"].value_counts().items()}
-            for split, rows in frame.groupby("split")
+            for split, rows in frame[frame["split"] != ""].groupby("split")
         }
     else:
         summary.targets_summary = _describe(frame[list(problem.names)])

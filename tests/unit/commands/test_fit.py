@@ -13,7 +13,7 @@ import pytest
 from unchoke.commands.fit import extract, fit, train
 from unchoke.commands.results import FitResult, Rehearsal
 from unchoke.core.errors import DataError, MachineError, UsageError
-from unchoke.core.events import Chosen, Event, Progress, StageStarted, ignore
+from unchoke.core.events import Chosen, Event, Note, Progress, StageStarted, ignore
 from unchoke.core.record import RunRecord
 from unchoke.core.remembered import load_remembered
 from unchoke.core.workspace import Workspace
@@ -157,11 +157,12 @@ def test_the_gate_stops_on_errors_with_all_of_them(own_photos: Path, tmp_path: P
     files = sorted(own_photos.rglob("*.jpg"))
     for file in files[:4]:
         file.write_bytes(b"")
-    shutil.copy(files[20], own_photos / "apple" / "copied.jpg")
+    for number in (20, 21):
+        shutil.copy(files[number], own_photos / "apple" / f"copied{number}.jpg")
     with pytest.raises(DataError) as caught:
         fit(own_photos, out=tmp_path / "out", on_event=ignore, workers=1)
     assert "2 problems" in caught.value.what
-    assert all(word in caught.value.what for word in ("no bytes", "9.3%"))
+    assert all(word in caught.value.what for word in ("no bytes", "9.1%"))
     result = check(own_photos, out=tmp_path / "out", on_event=ignore, workers=1)
     assert not result.ok
     assert "mend the errors" in result.to_text()
@@ -217,6 +218,42 @@ def test_too_many_files_that_do_not_decode_close_the_gate_before_training(
     with pytest.raises(DataError, match="end before the picture does"):
         fit(own_photos, out=tmp_path, on_event=events.append, workers=1, encoder="test_resnet", weights=str(tiny_weights))
     assert "train" not in {event.stage for event in events if isinstance(event, StageStarted)}
+
+
+def test_copies_on_both_sides_and_under_two_labels_are_said_and_not_scored(
+    own_photos: Path, tmp_path: Path, tiny_weights: Path
+) -> None:
+    classes = sorted(folder.name for folder in own_photos.iterdir())
+    for name in classes:
+        for number, file in enumerate(sorted((own_photos / name).glob("*.jpg"))):
+            place = own_photos / ("train" if number < 8 else "val" if number < 11 else "test") / name
+            place.mkdir(parents=True, exist_ok=True)
+            file.rename(place / file.name)
+        (own_photos / name).rmdir()
+    for name in classes:  # a copy of what is trained on, for each class
+        shutil.copy(min((own_photos / "train" / name).iterdir()), own_photos / "test" / name / "copied.jpg")
+    contradicted = sorted((own_photos / "test" / classes[0]).iterdir())[1]
+    shutil.copy(contradicted, own_photos / "test" / classes[1] / "relabelled.jpg")
+    events: list[Event] = []
+    how = {"on_event": events.append, "workers": 1, "encoder": "test_resnet", "weights": str(tiny_weights), "epochs": 2}
+    result = train(own_photos, out=tmp_path / "out", **how)
+    told = [event.text for event in events if isinstance(event, Note) and event.level == "warning"]
+    assert any("duplicate-across-splits" in text for text in told)
+    assert any("duplicate-label-conflict" in text for text in told)
+    record = result.record
+    assert sorted(row["sample_id"] for row in record["unscored"]) == sorted(
+        [f"test/{name}/copied.jpg" for name in classes]
+        + [f"test/{classes[0]}/{contradicted.name}", f"test/{classes[1]}/relabelled.jpg"]
+    )
+    scored = pd.read_csv(result.folder / "predictions.csv")
+    assert not set(scored["sample_id"]) & {row["sample_id"] for row in record["unscored"]}
+    assert record["data"]["splits"]["test"] == sum(scored["split"] == "test") == 3 * len(classes) - 1
+    assert "Left out of the score: 5 images" in result.to_text()
+    assert "Left out of the score: 5 images" in result.report.read_text()
+    assert result.to_dict()["num_unscored"] == 5
+    with pytest.raises(DataError, match="above the limit of 5%"):
+        fit(own_photos, out=tmp_path / "out", **how)
+    assert fit(own_photos, out=tmp_path / "out", max_failures=0.5, **how).record["unscored"] == record["unscored"]
 
 
 def test_a_second_check_asks_no_worker_again_and_names_the_next_command(photos: Path, tmp_path: Path) -> None:

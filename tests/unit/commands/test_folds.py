@@ -275,3 +275,17 @@ def test_one_command_runs_every_fold_and_its_repetition_finds_them_done(
     again = train(out=out, on_event=ignore, head="linear", epochs=8)
     assert isinstance(again, FoldsResult)
     assert again.already_done
+
+
+def test_copies_under_two_labels_are_in_no_fold_scored(own_photos: Path, tmp_path: Path, tiny_weights: Path) -> None:
+    kinds = sorted(folder.name for folder in own_photos.iterdir())
+    original = min((own_photos / kinds[0]).iterdir())
+    shutil.copy(original, own_photos / kinds[1] / "relabelled.jpg")
+    how = {"on_event": ignore, "workers": 1, "encoder": "test_resnet", "weights": str(tiny_weights), "epochs": 2}
+    result = train(own_photos, out=tmp_path / "out", folds=3, fold="all", **how)
+    assert isinstance(result, FoldsResult)
+    oof = pd.read_csv(result.oof_file)
+    assert len(oof) == result.pooled.num_samples == 43 - 2
+    assert not {f"{kinds[0]}/{original.name}", f"{kinds[1]}/relabelled.jpg"} & set(oof["sample_id"])
+    assert "2 samples left out of the score" in result.to_text()
+    assert result.to_dict()["num_unscored"] == 2
