@@ -1,18 +1,25 @@
-"""An engine on another device leaves the network it was made from as it was."""
+"""An engine on an accelerator leaves the network it was made from where it was."""
 
 from __future__ import annotations
 
 from itertools import chain
 
+import pytest
 import torch
 
-from unchoke.features.cut import cut_network, frozen_part
+from unchoke.features import engines
 from unchoke.features.encoders import Encoder
 from unchoke.features.engines import TorchEngine
 
 
-def test_a_network_is_left_where_it_was_and_can_be_cut_again(tiny: Encoder) -> None:
-    first = cut_network(tiny, "-1")
-    TorchEngine(frozen_part(tiny, first), device=torch.device("meta"), batch=4)
-    assert {tensor.device.type for tensor in chain(tiny.module.parameters(), tiny.module.buffers())} == {"cpu"}
-    assert cut_network(tiny, "-1").shape == first.shape
+def test_an_accelerator_is_given_weights_of_its_own(tiny: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    moved: list[set[int]] = []
+    monkeypatch.setattr(engines, "is_cpu", lambda device: False)
+    monkeypatch.setattr(torch.nn.Module, "to", lambda self, *_, **__: moved.append(_places(self)) or self)
+    TorchEngine(tiny, device=torch.device("cpu"), batch=4)
+    assert moved
+    assert not _places(tiny.module) & moved[0]
+
+
+def _places(module: torch.nn.Module) -> set[int]:
+    return {tensor.data_ptr() for tensor in chain(module.parameters(), module.buffers())}
