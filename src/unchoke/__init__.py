@@ -66,6 +66,9 @@ def fit(
     id: str | None = None,
     path: str | None = None,
     label: str | Path | None = None,
+    exclude: Sequence[str] = (),
+    strict: bool | None = None,
+    drop_duplicates: bool | None = None,
     target: Sequence[str] = (),
     long: tuple[str, str] | None = None,
     input: Sequence[str] = (),
@@ -140,6 +143,9 @@ def fit(
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
+        exclude: Photos to leave out: a pattern like '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more.
+        strict: Every image must be used: one without a row of the table, or a class folder, is an error (default no).
+        drop_duplicates: Of photos with the same bytes and the same label, use one (default no).
         target: Numeric column to predict; one or several. For long tables: a target name to keep.
         long: NAME,VALUE columns of a table with one row per image and target.
         input: Numeric column the network sees beside the image (NDVI, height); one or several.
@@ -236,6 +242,9 @@ def train(
     id: str | None = None,
     path: str | None = None,
     label: str | Path | None = None,
+    exclude: Sequence[str] = (),
+    strict: bool | None = None,
+    drop_duplicates: bool | None = None,
     target: Sequence[str] = (),
     long: tuple[str, str] | None = None,
     input: Sequence[str] = (),
@@ -309,6 +318,9 @@ def train(
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
+        exclude: Photos to leave out: a pattern like '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more.
+        strict: Every image must be used: one without a row of the table, or a class folder, is an error (default no).
+        drop_duplicates: Of photos with the same bytes and the same label, use one (default no).
         target: Numeric column to predict; one or several. For long tables: a target name to keep.
         long: NAME,VALUE columns of a table with one row per image and target.
         input: Numeric column the network sees beside the image (NDVI, height); one or several.
@@ -402,6 +414,9 @@ def check(
     id: str | None = None,
     path: str | None = None,
     label: str | Path | None = None,
+    exclude: Sequence[str] = (),
+    strict: bool | None = None,
+    drop_duplicates: bool | None = None,
     target: Sequence[str] = (),
     long: tuple[str, str] | None = None,
     input: Sequence[str] = (),
@@ -431,6 +446,9 @@ def check(
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
+        exclude: Photos to leave out: a pattern like '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more.
+        strict: Every image must be used: one without a row of the table, or a class folder, is an error (default no).
+        drop_duplicates: Of photos with the same bytes and the same label, use one (default no).
         target: Numeric column to predict; one or several. For long tables: a target name to keep.
         long: NAME,VALUE columns of a table with one row per image and target.
         input: Numeric column the network sees beside the image (NDVI, height); one or several.
@@ -472,6 +490,9 @@ def extract(
     id: str | None = None,
     path: str | None = None,
     label: str | Path | None = None,
+    exclude: Sequence[str] = (),
+    strict: bool | None = None,
+    drop_duplicates: bool | None = None,
     target: Sequence[str] = (),
     long: tuple[str, str] | None = None,
     input: Sequence[str] = (),
@@ -515,6 +536,9 @@ def extract(
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
+        exclude: Photos to leave out: a pattern like '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more.
+        strict: Every image must be used: one without a row of the table, or a class folder, is an error (default no).
+        drop_duplicates: Of photos with the same bytes and the same label, use one (default no).
         target: Numeric column to predict; one or several. For long tables: a target name to keep.
         long: NAME,VALUE columns of a table with one row per image and target.
         input: Numeric column the network sees beside the image (NDVI, height); one or several.
@@ -571,6 +595,9 @@ def detach(
     id: str | None = None,
     path: str | None = None,
     label: str | Path | None = None,
+    exclude: Sequence[str] = (),
+    strict: bool | None = None,
+    drop_duplicates: bool | None = None,
     target: Sequence[str] = (),
     long: tuple[str, str] | None = None,
     input: Sequence[str] = (),
@@ -644,6 +671,9 @@ def detach(
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
+        exclude: Photos to leave out: a pattern like '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more.
+        strict: Every image must be used: one without a row of the table, or a class folder, is an error (default no).
+        drop_duplicates: Of photos with the same bytes and the same label, use one (default no).
         target: Numeric column to predict; one or several. For long tables: a target name to keep.
         long: NAME,VALUE columns of a table with one row per image and target.
         input: Numeric column the network sees beside the image (NDVI, height); one or several.
@@ -768,6 +798,9 @@ def tune(
     id: str | None = None,
     path: str | None = None,
     label: str | Path | None = None,
+    exclude: Sequence[str] = (),
+    strict: bool | None = None,
+    drop_duplicates: bool | None = None,
     target: Sequence[str] = (),
     long: tuple[str, str] | None = None,
     input: Sequence[str] = (),
@@ -839,6 +872,9 @@ def tune(
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
+        exclude: Photos to leave out: a pattern like '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more.
+        strict: Every image must be used: one without a row of the table, or a class folder, is an error (default no).
+        drop_duplicates: Of photos with the same bytes and the same label, use one (default no).
         target: Numeric column to predict; one or several. For long tables: a target name to keep.
         long: NAME,VALUE columns of a table with one row per image and target.
         input: Numeric column the network sees beside the image (NDVI, height); one or several.
@@ -1579,6 +1615,9 @@ def profile_train(
     id: str | None = None,
     path: str | None = None,
     label: str | Path | None = None,
+    exclude: Sequence[str] = (),
+    strict: bool | None = None,
+    drop_duplicates: bool | None = None,
     target: Sequence[str] = (),
     long: tuple[str, str] | None = None,
     input: Sequence[str] = (),
@@ -1651,6 +1690,9 @@ def profile_train(
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
+        exclude: Photos to leave out: a pattern like '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more.
+        strict: Every image must be used: one without a row of the table, or a class folder, is an error (default no).
+        drop_duplicates: Of photos with the same bytes and the same label, use one (default no).
         target: Numeric column to predict; one or several. For long tables: a target name to keep.
         long: NAME,VALUE columns of a table with one row per image and target.
         input: Numeric column the network sees beside the image (NDVI, height); one or several.

@@ -125,6 +125,16 @@ class Settings:
         str | None,
         _data("Column with the class of each image. For scenes: a label raster, a folder of them, or a column.", path=True),
     ] = None
+    exclude: Annotated[
+        tuple[str, ...],
+        _photos(
+            "Photos to leave out: a pattern like '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more."
+        ),
+    ] = ()
+    strict: Annotated[
+        bool, _photos("Every image must be used: one without a row of the table, or a class folder, is an error.")
+    ] = False
+    drop_duplicates: Annotated[bool, _photos("Of photos with the same bytes and the same label, use one.")] = False
     target: Annotated[
         tuple[str, ...], _photos("Numeric column to predict; repeat it for several. For long tables: a target name to keep.")
     ] = ()

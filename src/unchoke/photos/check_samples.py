@@ -29,7 +29,7 @@ from unchoke.jobs.records import QuarantineRow, save_quarantine
 from unchoke.machine.detect import usable_cores
 from unchoke.machine.measure_rate import READ_ALONE, measure_readers
 from unchoke.machine.memory.memory_watch import return_unused_memory
-from unchoke.photos.copies import can_be_left_out, find_unscored
+from unchoke.photos.copies import can_be_left_out, find_unscored, keep_one_copy
 from unchoke.photos.inspect_samples import inspect_file, inspect_samples, settle_facts
 from unchoke.photos.manifest import load_manifest
 from unchoke.photos.preflight import FATAL_PROBLEMS, diagnose_files, parse_expect
@@ -113,7 +113,7 @@ class CheckResult:
 
     def to_text(self) -> str:
         verdict = "sound" if self.ok else "not sound: nothing should be trained on it yet"
-        if not self.ok and all(can_be_left_out(finding) for finding in self.findings if finding.severity == "error"):
+        if not self.ok and not any(_closes_gate(finding) for finding in self.findings):
             verdict = "not sound: mend it, or train and these copies are left out of the score"
         ending = f"{format_count(self.num_samples, 'sample')} checked: {verdict}"
         next_step = (
@@ -171,23 +171,29 @@ def prepare(session: Session, *, decode: bool = True, on_samples: Callable[[Samp
         threads = settings.workers if settings.workers is not None else usable_cores()
         began_s = time.perf_counter()
         inspect = partial(
-            inspect_samples, scan.samples, session.workspace, threads=threads, on_event=session.on_event, loading=loading
+            inspect_samples, workspace=session.workspace, threads=threads, on_event=session.on_event, loading=loading
         )
-        facts = inspect(decode=decode)
+        facts = inspect(scan.samples, decode=decode)
         inspected_s = time.perf_counter() - began_s
+        previous = load_manifest(session.workspace.manifest_file)
+        samples, facts = (
+            _drop_copies(session, scan.samples, facts, previous) if settings.drop_duplicates else (scan.samples, facts)
+        )
         samples, choices = assign_splits(
-            scan.samples,
+            samples,
             val_share=settings.val_share,
             test_share=settings.test_share,
             folds=settings.folds,
             fold=settings.test_fold,
             seed=settings.seed,
-            previous=load_manifest(session.workspace.manifest_file),
+            previous=previous,
             content=facts["content"].tolist(),
         )
         of_files = _diagnose(session, samples, facts)
-        if not decode and any(finding.severity == "error" for finding in scan.findings + of_files):
-            facts = inspect(decode=True)  # what closes the gate is said as `check` says it: all at once, not of broken files
+        if not decode and any(_closes_gate(finding) for finding in scan.findings + of_files):
+            facts = inspect(
+                samples, decode=True
+            )  # what closes the gate is said as `check` says it: all at once, not of broken files
             of_files = _diagnose(session, samples, facts)
         findings = scan.findings + of_files
         default_encoder = settings.encoder == Settings().encoder
@@ -199,6 +205,22 @@ def prepare(session: Session, *, decode: bool = True, on_samples: Callable[[Samp
         session.chose(choice)
     return_unused_memory()
     return Inspection(samples, facts, rank(findings), of_files)
+
+
+def _drop_copies(
+    session: Session, samples: Samples, facts: pd.DataFrame, previous: pd.DataFrame | None
+) -> tuple[Samples, pd.DataFrame]:
+    """Without the copies that `--drop-duplicates` means, said and recorded as a choice."""
+    contents = facts["content"].mask(facts["problem"].isin(list(FATAL_PROBLEMS)), "").tolist()
+    kept = keep_one_copy(samples, contents, previous)
+    num_dropped = len(samples) - sum(kept)
+    reason = f"{num_dropped:,} of {format_count(len(samples), 'image')} are copies of others with the same label and are left out"
+    session.chose(Choice("drop_duplicates", True, reason, {"dropped": num_dropped}))
+    return samples.subset(kept), facts[kept].reset_index(drop=True)
+
+
+def _closes_gate(finding: Finding) -> bool:
+    return finding.severity == "error" and not can_be_left_out(finding)
 
 
 def _measure_ceiling(session: Session, samples: Samples, inspected_s: float, *, readers: int, decode: bool) -> None:
@@ -256,6 +278,9 @@ def data_source(settings: Settings) -> DataSource:
         split=settings.split,
         long=settings.long,
         inputs=settings.input,
+        exclude=settings.exclude,
+        strict=settings.strict,
+        failure_rate=settings.max_failures,
     )
 
 
@@ -313,7 +338,7 @@ def gate(session: Session, prepared: Inspection) -> list[Finding]:
 def refuse_errors(session: Session, findings: list[Finding]) -> None:
     """Stop on errors, with all of them, unless they are about few copies, which no score will count; otherwise say the rest."""
     errors = [finding for finding in findings if finding.severity == "error"]
-    if not all(can_be_left_out(finding) for finding in errors):
+    if any(_closes_gate(finding) for finding in errors):
         raise DataError(
             f"the data has {format_count(len(errors), 'problem')} that must be mended first\n{render_findings(errors)}",
             why="a model trained on it would be wrong, and would not say so",

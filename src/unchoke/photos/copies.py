@@ -10,12 +10,16 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from unchoke.core.errors import list_some
 from unchoke.core.findings import Finding, Severity
 from unchoke.core.units import format_count
 from unchoke.photos.samples.sample_set import Samples
 from unchoke.photos.splits import SIDES
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 CONFLICT = "duplicate-label-conflict"
 ACROSS = "duplicate-across-splits"
@@ -86,6 +90,23 @@ def find_unscored(samples: Samples, contents: Sequence[str]) -> list[UnscoredSam
         return []
     paths = samples.frame["path"].tolist()
     return [UnscoredSample(row, names[row], paths[row], splits[row], *reasons[row]) for row in sorted(reasons)]
+
+
+def keep_one_copy(samples: Samples, contents: Sequence[str], previous: pd.DataFrame | None = None) -> list[bool]:
+    """Which samples stay when copies go: of copies with one label the one on the first side, given or of the earlier manifest,
+    else the first by name. Copies with different labels all stay: which of them is right is not ours to say.
+    """
+    found = find_copies(samples, contents)
+    names, given = samples.frame["sample_id"].tolist(), samples.frame["split"].tolist()
+    earlier = {} if previous is None else dict(zip(previous["sample_id"].tolist(), previous["split"].tolist(), strict=True))
+    kept = [True] * len(samples)
+    conflicting = {row for rows in found.conflicts for row in rows}
+    for rows in (rows for rows in (*found.across, *found.plain) if rows[0] not in conflicting):
+        sides = {row: given[row] or earlier.get(names[row], "") for row in rows}
+        first = min(rows, key=lambda row: SIDES.index(sides[row]) if sides[row] in SIDES else len(SIDES))
+        for row in rows:
+            kept[row] = row == first
+    return kept
 
 
 def diagnose_copies(samples: Samples, contents: Sequence[str], *, failure_rate: float) -> list[Finding]:

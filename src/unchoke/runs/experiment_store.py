@@ -6,8 +6,10 @@ holds no absolute paths of its own, so it may be copied. What a run computed lie
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
+import shlex
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +22,7 @@ from typing import Any, Literal, Self
 from unchoke.core import listing
 from unchoke.core.choices import Choice
 from unchoke.core.errors import UsageError, list_some
-from unchoke.core.metrics import BEST_BY, find_metric
+from unchoke.core.metrics import BEST_BY, find_metric, metric_order
 from unchoke.core.record import ArtefactRecord, Interval, MemoryRecord, StepValue, StoredRun
 from unchoke.runs.database import connect, explained, transaction
 
@@ -199,17 +201,26 @@ class ExperimentStore:
 
     def best(self, metric: str, *, split: str = "val") -> RunRow:
         """The finished run with the best value; the earlier one of equals."""
+        metric = metric.removeprefix(f"{split}.")
         ranked = self._values(metric, split=split)
         if not ranked:
-            found = self._select("SELECT DISTINCT split || '.' || name FROM metrics ORDER BY 1")
-            names = [str(name) for (name,) in found]
-            raise UsageError(
-                f"no finished run has a value of {split}.{metric}",
-                why=f"recorded are: {list_some(names)}" if names else "no metrics have been recorded yet",
-                try_=f"name one of those, such as {names[0]}" if names else "unchoke fit DATA",
-            )
+            raise self._no_value(metric, split)
         pick = max if find_metric(metric).higher_is_better else min
         return pick(ranked, key=lambda pair: pair[1])[0]
+
+    def _no_value(self, metric: str, split: str) -> UsageError:
+        found = self._select(
+            "SELECT DISTINCT metrics.name FROM metrics JOIN runs ON runs.id = metrics.run"
+            " WHERE split = ? AND status = 'done' AND value IS NOT NULL",
+            (_text(split),),
+        )
+        names = sorted((str(name) for (name,) in found), key=metric_order)
+        meant = difflib.get_close_matches(metric, names, n=1) or names
+        return UsageError(
+            f"no finished run has a value of {split}.{metric}",
+            why=f"recorded of {split} are: {list_some(names)}" if names else f"nothing has been recorded of {split} yet",
+            try_=f"--metric {shlex.quote(meant[0])}" if meant else "unchoke fit DATA",
+        )
 
     def metrics(self, run: RunRow) -> list[MetricRow]:
         """All values of a run, by split, name and step; one stored as NaN comes back as NaN."""

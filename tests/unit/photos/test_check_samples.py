@@ -1,14 +1,15 @@
-"""What `check` keeps of its own speed: only of files it looked into, and only where that took long enough."""
+"""What `check` keeps of its own speed (only of files it looked into, and only where that took long enough), and what it drops."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from unchoke.core.ceilings import Ceiling
 from unchoke.core.events import ignore
-from unchoke.photos.check_samples import prepare
+from unchoke.photos.check_samples import check, prepare
 from unchoke.runs.session import open_session
 
 
@@ -31,3 +32,15 @@ def test_looking_into_files_is_compared_with_one_reader_alone(
 def test_a_quick_look_is_not_measured(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unchoke.machine.measure_rate.LEAST_S", 3600.0)
     assert ceilings(photos, tmp_path / "out") == {}
+
+
+def test_copies_are_dropped_when_asked_for_and_that_is_said(own_photos: Path, tmp_path: Path) -> None:
+    original = min(own_photos.rglob("*.jpg"))
+    shutil.copy(original, original.with_name("zz_copied.jpg"))
+    how = {"on_event": ignore, "workers": 1}
+    plain = check(own_photos, out=tmp_path / "plain", **how)
+    assert "duplicate-images" in {finding.code for finding in plain.findings}
+    dropped = check(own_photos, out=tmp_path / "dropped", drop_duplicates=True, **how)
+    assert "duplicate-images" not in {finding.code for finding in dropped.findings}
+    assert dropped.num_samples == plain.num_samples - 1
+    assert [choice.evidence for choice in dropped.choices if "copies of others" in choice.reason] == [{"dropped": 1}]

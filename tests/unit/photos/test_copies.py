@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pandas as pd
+
 from unchoke.core.listing import FileEntry
-from unchoke.photos.copies import can_be_left_out, diagnose_copies, find_unscored
+from unchoke.photos.copies import can_be_left_out, diagnose_copies, find_unscored, keep_one_copy
 from unchoke.photos.samples.sample_set import Samples, TaskSpec, build_samples
 
 
@@ -66,3 +68,14 @@ def test_copies_here_and_there_are_named_by_file() -> None:
     (finding,) = diagnose_copies(samples, ["1", "2", "2", "1"], failure_rate=0.05)
     assert "'a/1.jpg' = 'b/1.jpg'" in finding.message
     assert "'a/2.jpg' = 'a/3.jpg'" in finding.message
+
+
+def test_of_copies_with_one_label_the_first_stays() -> None:
+    samples = numbered([""] * 5, ["a", "a", "a", "b", "a"])
+    assert keep_one_copy(samples, ["1", "1", "2", "2", ""]) == [True, False, True, True, True]
+
+
+def test_of_copies_on_several_sides_the_one_on_the_first_stays() -> None:
+    assert keep_one_copy(numbered(["test", "val", "train"]), ["1", "1", "1"]) == [False, False, True]
+    previous = pd.DataFrame({"sample_id": ["001.jpg"], "split": ["train"]})
+    assert keep_one_copy(numbered(["", "", ""]), ["1", "1", "1"], previous) == [False, True, False]

@@ -132,7 +132,18 @@ def test_best_of_an_unknown_metric_names_those_there_are(store: ExperimentStore)
     finished(store, "a", accuracy=1.0)
     with pytest.raises(UsageError) as caught:
         store.best("acuracy")
-    assert "val.accuracy" in caught.value.why
+    assert "accuracy" in caught.value.why
+    assert caught.value.try_ == "--metric accuracy"
+    assert store.best("val.accuracy").name == "exp_1", "as it is spelled in the error"
+
+
+def test_the_metric_that_is_suggested_is_one_that_works(store: ExperimentStore) -> None:
+    run = finished(store, "a", accuracy=1.0)
+    store.record_metrics(run, [MetricRow("history", "lr", 0.1, step=0), MetricRow("test", "aaa", 0.5)])
+    with pytest.raises(UsageError) as caught:
+        store.best("foo")
+    assert store.best(caught.value.try_.removeprefix("--metric ")).name == "exp_1"
+    assert "history" not in caught.value.why
 
 
 def test_a_metric_that_is_not_a_number_comes_back_so(store: ExperimentStore) -> None:

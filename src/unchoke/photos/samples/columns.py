@@ -7,6 +7,7 @@ no clear answer, become a `UsageError` that lists the columns there are. Cells a
 from __future__ import annotations
 
 import difflib
+import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from unchoke.core.choices import Choice
 from unchoke.core.errors import UsageError
 from unchoke.core.findings import Finding
 from unchoke.photos.samples.image_files import FileMatcher
-from unchoke.photos.samples.sample_set import FIXED_COLUMNS, DataSource, is_reserved
+from unchoke.photos.samples.sample_set import FIXED_COLUMNS, SPLIT_WORDS, DataSource, is_reserved
 from unchoke.photos.samples.table import is_missing
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ LABEL_NAMES = ("label", "labels", "class", "class_name", "classname", "category"
 LONG_NAMES = (("target_name", "target"), ("target_name", "value"), ("target", "value"), ("variable", "value"), ("name", "value"))
 GROUP_NAMES = ("lesion_id", "patient_id", "patient", "subject_id", "subject", "person_id", "case_id", "group", "group_id",
                "site_id", "plant_id", "animal_id", "individual_id", "scene_id", "video_id")  # fmt: skip
+_USUAL_NAMES = {"--path": PATH_NAMES, "--id": ID_NAMES, "--label": LABEL_NAMES, "--group": GROUP_NAMES}
 _PROBES = 200
 
 
@@ -116,12 +118,39 @@ def require_columns(table: pd.DataFrame, named: dict[str, list[str]]) -> None:
         return
     option, name = missing[0]
     close = difflib.get_close_matches(name.lower(), [column.lower() for column in there], n=1, cutoff=0.5)
-    suggestion = next((column for column in there if close and column.lower() == close[0]), there[0] if there else "COLUMN")
+    suggestion = next((column for column in there if close and column.lower() == close[0]), None) or _usual(table, option)
     raise UsageError(
         f"the table has no column {' nor '.join(f'{name!r} ({option})' for option, name in missing)}",
         why=f"its columns are {describe_columns(table)}",
-        try_=f"{option} {shlex.quote(suggestion)}",
+        try_=f"{option} {shlex.quote(suggestion)}" if suggestion else f"name one of them, or leave {option} out",
     )
+
+
+def _usual(table: pd.DataFrame, option: str) -> str | None:
+    """A column that may well be meant by an option, by its name or by its cells; None where nothing speaks for one."""
+    named = _known(table, _USUAL_NAMES.get(option, ()))
+    if named or option not in ("--label", "--split", "--target", "--input"):
+        return named[0] if named else None
+    taken = _known(table, PATH_NAMES + ID_NAMES + GROUP_NAMES)
+    return next((str(name) for name in table.columns if name not in taken and _speaks_for(table[name], option)), None)
+
+
+def _speaks_for(column: pd.Series[str], option: str) -> bool:
+    """Whether the cells are what the option is about: words of splits, numbers, or classes, which come several times."""
+    distinct = [str(cell).strip() for cell in column.drop_duplicates() if not is_missing(str(cell))]
+    splits = bool(distinct) and all(cell.lower() in SPLIT_WORDS for cell in distinct)
+    if option == "--split":
+        return splits
+    if option == "--label":
+        return not splits and 1 < len(distinct) <= len(column) / 2
+    return bool(distinct) and all(_is_number(cell) for cell in distinct)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def describe_columns(table: pd.DataFrame) -> str:
@@ -186,7 +215,7 @@ def _choose_value(table: pd.DataFrame, key: str, sample_id: str | None, source: 
     taken = {key, sample_id, source.group, source.split, *source.inputs}
     candidates = [name for name in _known(table, LABEL_NAMES) if name not in taken]
     if not candidates:
-        raise _unclear("no column is plainly the label", table, option="--label", example="COLUMN")
+        raise _unclear("no column is plainly the label", table, option="--label", example=_usual(table, "--label") or "COLUMN")
     name = candidates[0]
     if _has_fractions(table[name]):
         choices.append(

@@ -38,6 +38,7 @@ FOREIGN_IMAGE_SUFFIXES = frozenset(
 WORKSPACE_MARK = "unchoke.toml"
 NO_FILE = -1
 SEVERAL_FILES = -2
+LEFT_OUT = -3
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,7 @@ def _folded(text: str) -> str:
 
 @dataclass
 class Matches:
-    """For each row the position of its file, or `NO_FILE`, or `SEVERAL_FILES`; and the problems."""
+    """For each row the position of its file, or `NO_FILE`, `SEVERAL_FILES` or `LEFT_OUT`; and the problems."""
 
     positions: npt.NDArray[np.int64]
     findings: list[Finding] = field(default_factory=list)
@@ -218,8 +219,8 @@ class Matches:
         return np.equal(self.positions, SEVERAL_FILES)
 
 
-def match_rows(table: pd.DataFrame, key: str, *, matcher: FileMatcher) -> Matches:
-    """Find the file of each row by the cell in column `key`."""
+def match_rows(table: pd.DataFrame, key: str, *, matcher: FileMatcher, excluded: FileMatcher | None = None) -> Matches:
+    """Find the file of each row by the cell in column `key`; a row whose only files are `excluded` is left out with them."""
     files = matcher.entries
     cells = [str(cell) for cell in table[key]]
     positions = np.empty(len(cells), dtype=np.int64)
@@ -229,6 +230,8 @@ def match_rows(table: pd.DataFrame, key: str, *, matcher: FileMatcher) -> Matche
         positions[row] = hits[0] if len(hits) == 1 else SEVERAL_FILES if hits else NO_FILE
         if len(hits) > 1:
             several[cell] = hits
+        elif not hits and excluded is not None and excluded.find(cell):
+            positions[row] = LEFT_OUT
     matches = Matches(positions)
     matches.findings += _missing(table, cells, positions, key) + _several(several, files, key) + _shared(cells, positions, files)
     return matches
@@ -254,7 +257,7 @@ def _missing(table: pd.DataFrame, cells: list[str], positions: npt.NDArray[np.in
 def _several(several: dict[str, list[int]], files: Sequence[FileEntry], key: str) -> list[Finding]:
     if not several:
         return []
-    shown = [f"{cell!r} → {list_some([repr(files[hit].relative) for hit in hits], limit=3)}" for cell, hits in several.items()]
+    shown = [f"{cell!r} → {list_some(_told_apart([files[hit] for hit in hits]), limit=3)}" for cell, hits in several.items()]
     paths = tuple(files[hit].path for hits in several.values() for hit in hits)
     return [
         Finding(
@@ -270,6 +273,12 @@ def _several(several: dict[str, list[int]], files: Sequence[FileEntry], key: str
             fix="write the path below the image folder in the table, or name fewer folders with --images",
         )
     ]
+
+
+def _told_apart(files: Sequence[FileEntry]) -> list[str]:
+    """Files with as many of their folders as it takes to tell them apart, whichever image folder they are in."""
+    common = os.path.commonpath([os.path.dirname(entry.path) for entry in files])  # noqa: PTH120 (text)
+    return [repr(os.path.relpath(entry.path, common).replace(os.sep, "/")) for entry in files]
 
 
 def _shared(cells: list[str], positions: npt.NDArray[np.int64], files: Sequence[FileEntry]) -> list[Finding]:
@@ -299,8 +308,8 @@ def _shared(cells: list[str], positions: npt.NDArray[np.int64], files: Sequence[
     ]
 
 
-def diagnose_unused(files: Sequence[FileEntry], matches: Matches) -> list[Finding]:
-    """Files that no row names."""
+def diagnose_unused(files: Sequence[FileEntry], matches: Matches, *, strict: bool = False) -> list[Finding]:
+    """Files that no row names: `strict` makes that an error."""
     used = np.zeros(len(files), dtype=bool)
     used[matches.positions[matches.found]] = True
     for finding in matches.findings:
@@ -315,6 +324,7 @@ def diagnose_unused(files: Sequence[FileEntry], matches: Matches) -> list[Findin
         Finding(
             "files-without-row",
             f"{format_count(len(unused), 'image')} of {len(files):,} that no row names: {shown}",
+            severity="error" if strict else "warning",
             path=unused[0].path,
             paths=tuple(entry.path for entry in unused),
             evidence={"count": len(unused), "files": len(files)},
@@ -323,16 +333,18 @@ def diagnose_unused(files: Sequence[FileEntry], matches: Matches) -> list[Findin
     ]
 
 
-def diagnose_names(unnameable: list[str]) -> list[Finding]:
-    """Files whose names are not Unicode: they cannot be written to a manifest, so they cannot be used."""
+def diagnose_names(found: FolderFiles, *, failure_rate: float) -> list[Finding]:
+    """Files whose names are not Unicode: they cannot be written to a manifest, so they cannot be used; few of them only warn."""
+    unnameable = found.unnameable
     if not unnameable:
         return []
+    share = len(unnameable) / (len(found.images) + len(unnameable))
     return [
         Finding(
             "undecodable-name",
             f"{format_count(len(unnameable), 'file')} whose name is not valid Unicode: {list_some(unnameable)}",
-            severity="error",
-            evidence={"files": len(unnameable)},
-            fix="rename them (convmv does so for a whole tree): such a name cannot be written to the manifest",
+            severity="error" if share > failure_rate else "warning",
+            evidence={"files": len(unnameable), "failed_share": round(share, 5), "limit_share": failure_rate},
+            fix="they are not used: rename them (convmv does so for a whole tree), such a name cannot be written to the manifest",
         )
     ]

@@ -6,7 +6,7 @@ Rows and files are matched both ways. Rows that cannot be used are named in an e
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from unchoke.core.findings import Finding
 from unchoke.core.units import format_count
 from unchoke.photos.samples.class_labels import diagnose_labels
 from unchoke.photos.samples.columns import Columns, choose_columns, diagnose_ungrouped
+from unchoke.photos.samples.excluded import exclude_files
 from unchoke.photos.samples.extra_inputs import read_inputs
 from unchoke.photos.samples.image_files import (
     FileMatcher,
@@ -56,6 +57,8 @@ def scan_table(source: DataSource) -> Scan:
         raise no_rows(source.data)
     require_folders(source.images)
     found = _find(source, table)
+    exclusion = exclude_files(found.images, source.exclude)
+    found = replace(found, images=exclusion.kept)
     matcher = FileMatcher(found.images)
     columns, choices = choose_columns(table, source, matcher=matcher)
     if columns.long is not None:
@@ -65,11 +68,13 @@ def scan_table(source: DataSource) -> Scan:
         values = _Values("regression", {name: table[name] for name in targets}, inputs, _complete(inputs), findings)
     else:
         values = _read_values(table, columns, source.inputs)
-    matches = match_rows(table, columns.key, matcher=matcher)
+    excluded = FileMatcher(exclusion.excluded) if exclusion.excluded else None
+    matches = match_rows(table, columns.key, matcher=matcher, excluded=excluded)
     _refuse_no_match(source, table, columns.key, matches)
     samples, findings = _assemble(table, source, columns, found, matches, values)
-    findings += diagnose_unused(found.images, matches) + diagnose_ungrouped(table, source, columns)
-    return Scan(samples, diagnose_names(found.unnameable) + findings + diagnose_labels(samples), choices)
+    findings += diagnose_unused(found.images, matches, strict=source.strict) + diagnose_ungrouped(table, source, columns)
+    findings = exclusion.findings + diagnose_names(found, failure_rate=source.failure_rate) + findings
+    return Scan(samples, findings + diagnose_labels(samples), exclusion.choices + choices)
 
 
 def _find(source: DataSource, table: pd.DataFrame) -> FolderFiles:

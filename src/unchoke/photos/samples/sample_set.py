@@ -54,6 +54,10 @@ class DataSource:
     split: str | None = None
     long: tuple[str, str] | None = None
     inputs: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    strict: bool = False
+    failure_rate: float = 0.05
+    """The share of files that may be unusable before that is an error."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,10 @@ class Samples:
     def with_columns(self, **columns: Any) -> Samples:
         """The same samples with columns added or replaced."""
         return replace(self, frame=self.frame.assign(**columns))
+
+    def subset(self, kept: Sequence[bool]) -> Samples:
+        """Those of the samples that are `kept`."""
+        return replace(self, frame=self.frame[list(kept)].reset_index(drop=True))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import difflib
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from unchoke.core import listing
@@ -19,6 +20,7 @@ from unchoke.core.findings import Finding
 from unchoke.core.listing import FileEntry
 from unchoke.core.units import format_count
 from unchoke.photos.samples.class_labels import diagnose_labels
+from unchoke.photos.samples.excluded import exclude_files
 from unchoke.photos.samples.image_files import (
     FOREIGN_IMAGE_SUFFIXES,
     WORKSPACE_MARK,
@@ -61,6 +63,8 @@ def scan_folders(source: DataSource) -> Scan:
     found = find_files([root])
     if not found.images:
         raise _no_images(root, found)
+    exclusion = exclude_files(found.images, source.exclude)
+    found = replace(found, images=exclusion.kept)
     by_split = _has_split_folders(found.images)
     depth = 1 if by_split else 0
     placed = [entry for entry in found.images if entry.relative.count("/") > depth]
@@ -75,12 +79,15 @@ def scan_folders(source: DataSource) -> Scan:
         values={"label": labels},
         splits=splits,
     )
-    choices = [Choice("labels", "folder names", f"{root.name} holds {format_count(len(set(labels)), 'class folder')}")]
+    choices = [
+        *exclusion.choices,
+        Choice("labels", "folder names", f"{root.name} holds {format_count(len(set(labels)), 'class folder')}"),
+    ]
     if by_split:
         choices.append(Choice("split", "from the folders", "the folders directly inside are named after splits"))
     unplaced = [entry for entry in found.images if entry.relative.count("/") <= depth]
-    findings = _diagnose_tree(root, found, unplaced, labels=set(labels), by_split=by_split)
-    return Scan(samples, findings + diagnose_labels(samples), choices)
+    findings = _diagnose_tree(source, found, unplaced, labels=set(labels), by_split=by_split)
+    return Scan(samples, exclusion.findings + findings + diagnose_labels(samples), choices)
 
 
 def _refuse_columns(source: DataSource) -> None:
@@ -130,13 +137,13 @@ def _no_classes(root: Path, found: FolderFiles) -> UsageError:
 
 
 def _diagnose_tree(
-    root: Path, found: FolderFiles, unplaced: list[FileEntry], *, labels: set[str], by_split: bool
+    source: DataSource, found: FolderFiles, unplaced: list[FileEntry], *, labels: set[str], by_split: bool
 ) -> list[Finding]:
-    findings = diagnose_names(found.unnameable) + _foreign(found.others)
+    findings = diagnose_names(found, failure_rate=source.failure_rate) + _foreign(found.others)
     if unplaced:
-        findings.append(_unplaced(unplaced))
+        findings.append(_unplaced(unplaced, strict=source.strict))
     if not by_split:
-        findings += _empty_classes(root, found, labels) + _table_beside(root, found)
+        findings += _empty_classes(source.data, found, labels) + _table_beside(source.data, found)
     return findings
 
 
@@ -154,16 +161,17 @@ def _foreign(others: list[str]) -> list[Finding]:
     return findings
 
 
-def _unplaced(unplaced: list[FileEntry]) -> Finding:
+def _unplaced(unplaced: list[FileEntry], *, strict: bool) -> Finding:
     paths = tuple(entry.path for entry in unplaced)
     names = list_some([repr(entry.relative) for entry in unplaced])
     return Finding(
         "files-without-class",
         f"{format_count(len(paths), 'image')} outside every class folder: {names}",
+        severity="error" if strict else "warning",
         path=paths[0],
         paths=paths,
         evidence={"files": len(paths)},
-        fix="they are not used: move them into the folder of their class",
+        fix="they are not used: move them into the folder of their class, or leave them out with --exclude",
     )
 
 

@@ -5,6 +5,7 @@ import os
 import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -93,6 +94,52 @@ def test_an_id_with_several_files_is_an_error_that_lists_them(make_files: MakeFi
     assert sorted(Path(path).parent.name for path in found.paths) == ["a", "b"]
     assert scan.samples.frame["sample_id"].tolist() == ["2"]
     assert "files-without-row" not in {finding.code for finding in scan.findings}
+
+
+def test_files_that_one_cell_could_mean_are_told_apart_by_their_folders(make_files: MakeFiles) -> None:
+    root = make_files(["part_1/x/1.jpg", "part_2/x/1.jpg", "part_2/2.jpg"])
+    data = table(root, ("id", "label"), ("1", "a"), ("2", "b"))
+    scan = scan_samples(DataSource(data, images=(root / "part_1", root / "part_2")))
+    assert "'part_1/x/1.jpg', 'part_2/x/1.jpg'" in finding(scan, "ambiguous-file").message
+    assert not errors(scan_samples(DataSource(data, exclude=("part_1",))))
+
+
+def test_rows_of_excluded_files_are_left_out_with_them(make_files: MakeFiles) -> None:
+    root = make_files(["1.jpg", "2.jpg", "3.jpg", "bad/4.jpg"])
+    data = table(root, ("path", "label"), ("1.jpg", "a"), ("2.jpg", "b"), ("3.jpg", "a"), ("bad/4.jpg", "b"), ("5.jpg", "a"))
+    scan = scan_samples(DataSource(data, exclude=("bad/*",)))
+    assert scan.samples.frame["sample_id"].tolist() == ["1.jpg", "2.jpg", "3.jpg"]
+    assert finding(scan, "rows-without-file").evidence["cells"] == ["5.jpg"]
+    assert scan.choices[0].evidence == {"bad/*": 1}
+
+
+def test_strictly_a_file_without_a_row_is_an_error(make_files: MakeFiles) -> None:
+    root = make_files(["1.jpg", "2.jpg", "3.jpg"])
+    data = table(root, ("path", "label"), ("1.jpg", "a"), ("2.jpg", "b"))
+    assert errors(scan_samples(DataSource(data))) == set()
+    assert errors(scan_samples(DataSource(data, strict=True))) == {"files-without-row"}
+    assert errors(scan_samples(DataSource(data, strict=True, exclude=("3.*",)))) == set()
+
+
+@pytest.mark.parametrize(
+    ("options", "suggestion"),
+    [
+        ({"label": "nothing"}, "--label kind"),
+        ({"split": "nothing"}, "--split part"),
+        ({"targets": ("nothing",)}, "--target height"),
+        ({"path": "nothing"}, "--path path"),
+        ({"group": "nothing"}, "name one of them, or leave --group out"),
+    ],
+)
+def test_a_column_that_is_not_there_suggests_one_that_may_be_meant(
+    make_files: MakeFiles, options: dict[str, Any], suggestion: str
+) -> None:
+    root = make_files([f"{row}.jpg" for row in range(4)])
+    rows = [(f"{row}.jpg", "train" if row else "test", f"1.{row}", "ab"[row % 2]) for row in range(4)]
+    data = table(root, ("path", "part", "height", "kind"), *rows)
+    with pytest.raises(UsageError, match="has no column 'nothing'") as caught:
+        scan_samples(DataSource(data, **options))
+    assert caught.value.try_ == suggestion
 
 
 def test_all_faults_of_a_table_are_listed_at_once(make_files: MakeFiles) -> None:

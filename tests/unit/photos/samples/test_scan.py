@@ -127,6 +127,30 @@ def test_a_name_that_is_not_unicode_is_an_error_not_a_crash(make_files: MakeFile
     scan = scan_samples(DataSource(root))
     assert len(scan.samples) == 2
     assert codes(scan)["undecodable-name"] == "error"
+    few = scan_samples(DataSource(root, failure_rate=0.4))
+    assert (len(few.samples), codes(few)["undecodable-name"]) == (2, "warning")
+
+
+def test_strictly_a_picture_outside_every_class_is_an_error(make_files: MakeFiles) -> None:
+    root = make_files(["a/1.jpg", "b/2.jpg", "stray.jpg"])
+    assert codes(scan_samples(DataSource(root)))["files-without-class"] == "warning"
+    assert codes(scan_samples(DataSource(root, strict=True)))["files-without-class"] == "error"
+
+
+def test_excluded_pictures_are_no_samples_and_are_counted(make_files: MakeFiles) -> None:
+    root = make_files(["a/1.jpg", "a/1_mask.png", "b/2.jpg", "b/2_mask.png", "old/3.jpg"])
+    scan = scan_samples(DataSource(root, exclude=("*_mask.png", "old", "*.nef")))
+    assert scan.samples.frame["sample_id"].tolist() == ["a/1.jpg", "b/2.jpg"]
+    assert scan.samples.task.names == ("a", "b")
+    choice = scan.choices[0]
+    assert (choice.name, choice.evidence) == ("exclude", {"*_mask.png": 2, "old": 1, "*.nef": 0})
+    assert "3 of 5 images left out" in choice.reason
+    assert codes(scan)["exclude-unused"] == "warning"
+
+
+def test_excluding_everything_is_refused(make_files: MakeFiles) -> None:
+    with pytest.raises(UsageError, match="leaves none of 2 images"):
+        scan_samples(DataSource(make_files(["a/1.jpg", "b/2.jpg"]), exclude=("*.jpg",)))
 
 
 def test_columns_make_no_sense_for_a_folder(make_files: MakeFiles) -> None:
