@@ -1225,7 +1225,8 @@ def tile(
         tile_size: Side of a tile in pixels, or auto: measured on your scenes (default 512).
         overlap: Pixels that neighbouring windows share (default 0 for tiles, 64 for patches).
         edges: smaller or padded: what becomes of windows at the right and lower edge (default smaller).
-        normalise: none, max, percentile, percentile:2,98, a number, or B2=10000,B3=9000: what bands are divided by.
+        normalise: none, max (of a sample where a scene is large), max:all, percentile, percentile:2,98, a number, or
+            B2=10000,B3=9000: what bands are divided by.
         mask: Expression over bands that is true inside the mask, for instance '(B3-B5)/(B3+B5) > 0'.
         polygons: Vector file (GeoJSON, GeoPackage, shapefile) whose polygons are the mask.
         polygon_class: Field of the polygons that holds their class number. Left out, every polygon is class 1.
@@ -1350,7 +1351,8 @@ def segment_train(
         grid: Pixels to work on: finest, coarsest, the name of a band, or a pixel size (default finest).
         resampling: nearest, bilinear, cubic or average: how bands come onto the grid (default bilinear).
         overlap: Pixels that neighbouring windows share (default 0 for tiles, 64 for patches).
-        normalise: none, max, percentile, percentile:2,98, a number, or B2=10000,B3=9000: what bands are divided by.
+        normalise: none, max (of a sample where a scene is large), max:all, percentile, percentile:2,98, a number, or
+            B2=10000,B3=9000: what bands are divided by.
         mask: Expression over bands that is true inside the mask, for instance '(B3-B5)/(B3+B5) > 0'.
         polygons: Vector file (GeoJSON, GeoPackage, shapefile) whose polygons are the mask.
         polygon_class: Field of the polygons that holds their class number. Left out, every polygon is class 1.
@@ -1838,7 +1840,8 @@ def profile_tile(
         tile_size: Side of a tile in pixels, or auto: measured on your scenes (default 512).
         overlap: Pixels that neighbouring windows share (default 0 for tiles, 64 for patches).
         edges: smaller or padded: what becomes of windows at the right and lower edge (default smaller).
-        normalise: none, max, percentile, percentile:2,98, a number, or B2=10000,B3=9000: what bands are divided by.
+        normalise: none, max (of a sample where a scene is large), max:all, percentile, percentile:2,98, a number, or
+            B2=10000,B3=9000: what bands are divided by.
         mask: Expression over bands that is true inside the mask, for instance '(B3-B5)/(B3+B5) > 0'.
         polygons: Vector file (GeoJSON, GeoPackage, shapefile) whose polygons are the mask.
         polygon_class: Field of the polygons that holds their class number. Left out, every polygon is class 1.

@@ -22,7 +22,7 @@ from unchoke.commands.export import encoder_of
 from unchoke.core import atomic, listing
 from unchoke.core.ahead import map_ahead
 from unchoke.core.errors import DataError, MachineError, UsageError
-from unchoke.core.events import Note, OnEvent, Progress
+from unchoke.core.events import Chosen, Note, OnEvent, Progress
 from unchoke.core.fingerprint import digest_bytes
 from unchoke.features.cut import Cut, cut_network, frozen_part
 from unchoke.features.encoders import Encoder, EncoderSpec
@@ -34,7 +34,7 @@ from unchoke.features.recipe import TWICE, PictureRecipe
 from unchoke.machine.backend import one_thread, torch_device
 from unchoke.machine.detect import detect_machine
 from unchoke.machine.policy import choose_policy
-from unchoke.photos.pixels.image import DecodeError, Pixels, read_bytes
+from unchoke.photos.pixels.image import DecodeError, Pixels, read_bytes, slow_decoding
 from unchoke.photos.samples.extra_inputs import read_given_inputs
 from unchoke.runs.lookup import FoundRun, find_run
 from unchoke.runs.session import default_listener
@@ -123,6 +123,8 @@ def predict(
     found = find_run(run, out=out)
     found.refuse_masks("predict")
     paths = list_images(images)
+    if (choice := slow_decoding()) is not None:
+        listener(Chosen(choice))
     open_model = _open_network if found.trains_network else _open_head
     model = open_model(found, paths, _Options(inputs, weights, device, listener))
     rows: list[dict[str, Any]] = []

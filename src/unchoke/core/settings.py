@@ -213,7 +213,10 @@ class Settings:
     ] = "smaller"
     normalise: Annotated[
         Annotated[str, ValueParser(parse_normalise)] | None,
-        _scenes("none, max, percentile, percentile:2,98, a number, or B2=10000,B3=9000: what bands are divided by."),
+        _scenes(
+            "none, max (of a sample where a scene is large), max:all, percentile, percentile:2,98, a number, "
+            "or B2=10000,B3=9000: what bands are divided by."
+        ),
     ] = None
     mask: Annotated[
         str | None, _scenes("Expression over bands that is true inside the mask, for instance '(B3-B5)/(B3+B5) > 0'.")

@@ -17,7 +17,7 @@ from torch.nn.functional import interpolate
 
 from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.machine.backend import device_free_bytes, send
-from unchoke.photos.pixels.image import DecodeError, Pixels, decode_image
+from unchoke.photos.pixels.image import DecodeError, Pixels, decode_image, decode_stored
 from unchoke.photos.pixels.resize import Preprocess, centre_offset, fit_to_input
 
 _BYTES_PER_PIXEL = 60
@@ -106,9 +106,7 @@ class CardDecoder:
         try:
             return self._decode([_tensor(file.data)])[0]
         except RuntimeError:  # a kind of JPEG the card does not know
-            import simplejpeg
-
-            return torch.from_numpy(simplejpeg.decode_jpeg(bytes(file.data), "RGB")).permute(2, 0, 1).to(self.device)
+            return torch.from_numpy(decode_stored(bytes(file.data))).permute(2, 0, 1).to(self.device)
 
     def _index(self, places: list[int]) -> torch.Tensor:
         return send(torch.tensor(places), self.device)

@@ -54,7 +54,7 @@ class MaskWork:
         """`depends_on` is what all masks of a run share: its weights, its engine."""
         scene = [facts.content, facts.band_names, facts.grid.width, facts.grid.height, list(facts.grid.transform), facts.grid.crs]
         made_from = digest([_SCHEMA, depends_on, scene, plan.patch_px, plan.overlap_px, probabilities])
-        files = plan_files(folder, facts.scene_id, facts.grid, probabilities=probabilities)
+        files = plan_files(folder, facts.scene_id, facts.grid, probabilities=probabilities, sources=facts.scene.paths)
         return cls(facts, plan, files, made_from, run)
 
     @property
@@ -227,4 +227,4 @@ def _mask_line(mask: dict[str, Any]) -> str:
 def _next_command(classes: Path) -> str:
     if classes.suffix == ".png":
         return f"open {shlex.quote(str(classes))} in any viewer; each colour is a class"
-    return f"gdalinfo {shlex.quote(str(classes))}, or open it in QGIS: it has its place on the map"
+    return f"gdalinfo {shlex.quote(str(classes))}, or open it in QGIS: it has the scene's own grid"

@@ -51,7 +51,7 @@ from unchoke.photos.resources import measure_room
 from unchoke.runs.session import Session
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.open_scenes import broken_scene, find_scenes, measure_scales, open_scenes, set_aside, warn_of
-from unchoke.scenes.scale import SceneScale
+from unchoke.scenes.scale import SceneScale, sampling_text
 from unchoke.scenes.scene_facts import SceneError, SceneFacts
 
 if TYPE_CHECKING:
@@ -146,6 +146,8 @@ def prepare_patches(session: Session) -> PatchMaterial:
         facts = with_labels(session, facts)
         normalise = settings.normalise or "none"  # bands are standardised anyway: it matters where scenes differ in brightness
         scales, broken = measure_scales(facts, normalise, pool=pool, threads=threads)
+        if sampled := sampling_text(facts, normalise):
+            session.chose(Choice("normalise", normalise, sampled))
     session.remember_settings()
     facts = _without(session, facts, broken)
     patch_px, overlap_px = choose_sizes(session, facts)

@@ -44,6 +44,7 @@ NO_CLASS = 255
 PROBABILITY_STEPS = 254
 """A stored probability is a whole number of steps: 0 is 0, 254 is 1."""
 _ROWS = 64
+_TIFF = (".tif", ".tiff")
 _IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
 _SMALLEST_BLOCK_PX = 16  # TIFF wants multiples of this
 _CACHE_BYTES = 24 * 2**20
@@ -135,14 +136,18 @@ class MaskFiles:
         return [self.classes] if self.probabilities is None else [self.classes, self.probabilities]
 
 
-def is_photo(grid: Grid) -> bool:
-    """Whether a picture has no place on a map: neither a CRS nor coordinates of its own."""
-    return not grid.crs and tuple(grid.transform) == _IDENTITY
+def is_photo(grid: Grid, sources: Sequence[str] = ()) -> bool:
+    """Whether a picture has no place on a map, neither a CRS nor coordinates of its own, and no file of it is a TIFF."""
+    is_tiff = any(Path(source).suffix.lower() in _TIFF for source in sources)
+    return not grid.crs and tuple(grid.transform) == _IDENTITY and not is_tiff
 
 
-def plan_files(folder: Path, scene_id: str, grid: Grid, *, probabilities: bool) -> MaskFiles:
-    """The names of a mask's files: `.tif`, for the classes of a photo `.png`. Probabilities are one TIFF with all classes."""
-    classes = folder / f"{scene_id}_classes{'.png' if is_photo(grid) else '.tif'}"
+def plan_files(folder: Path, scene_id: str, grid: Grid, *, probabilities: bool, sources: Sequence[str] = ()) -> MaskFiles:
+    """The names of a mask's files: `.tif`, for the classes of a photo `.png`. Probabilities are one TIFF with all classes.
+
+    `sources` are the files of the scene: whoever gave TIFFs gets one back, whether it has a place on a map or not.
+    """
+    classes = folder / f"{scene_id}_classes{'.png' if is_photo(grid, sources) else '.tif'}"
     return MaskFiles(classes, folder / f"{scene_id}_probabilities.tif" if probabilities else None)
 
 

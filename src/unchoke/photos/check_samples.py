@@ -32,6 +32,7 @@ from unchoke.machine.memory.memory_watch import return_unused_memory
 from unchoke.photos.copies import can_be_left_out, find_unscored, keep_one_copy
 from unchoke.photos.inspect_samples import inspect_file, inspect_samples, settle_facts
 from unchoke.photos.manifest import load_manifest
+from unchoke.photos.pixels.image import slow_decoding
 from unchoke.photos.preflight import FATAL_PROBLEMS, diagnose_files, parse_expect
 from unchoke.photos.resources import diagnose_room, estimate_need, measure_room
 from unchoke.photos.samples.sample_set import DataSource, Samples
@@ -163,7 +164,7 @@ def prepare(session: Session, *, decode: bool = True, on_samples: Callable[[Samp
     with session.stage("index"), loading.here():
         scan = scan_samples(data_source(settings))
         check_target_names(settings, scan.samples.task.names, kind=scan.samples.task.kind)
-    for choice in scan.choices:
+    for choice in [*scan.choices, *filter(None, [slow_decoding()])]:
         session.chose(choice)
     if on_samples is not None:
         on_samples(scan.samples)
@@ -372,8 +373,14 @@ def set_aside(session: Session, prepared: Inspection, failed: dict[str, str]) ->
 
 
 def _versions() -> list[str]:
-    from importlib.metadata import version
+    from importlib.metadata import PackageNotFoundError, version
 
     from unchoke import __version__
 
-    return [__version__, *(version(name) for name in ("torch", "numpy", "simplejpeg", "Pillow"))]
+    def installed(name: str) -> str:
+        try:
+            return version(name)
+        except PackageNotFoundError:  # simplejpeg can be done without
+            return ""
+
+    return [__version__, *(installed(name) for name in ("torch", "numpy", "simplejpeg", "Pillow"))]

@@ -24,7 +24,16 @@ from unchoke.core.events import Note, OnEvent, Progress
 from unchoke.core.fingerprint import digest_bytes
 from unchoke.core.workspace import Workspace
 from unchoke.jobs.readers import Readers, preload_readers, start_at_once, worth_processes
-from unchoke.photos.pixels.image import DecodeError, decode_image, file_refused, is_jpeg, open_pillow, orientation, read_bytes
+from unchoke.photos.pixels.image import (
+    DecodeError,
+    decode_image,
+    file_refused,
+    find_turbo,
+    is_jpeg,
+    open_pillow,
+    orientation,
+    read_bytes,
+)
 from unchoke.photos.preflight import FATAL_PROBLEMS, FileFacts, facts_frame
 from unchoke.photos.samples.sample_set import Samples
 
@@ -245,15 +254,19 @@ def _size_and_time(path: str) -> tuple[int, int]:
 
 def _header(data: bytes) -> tuple[str, str, int, int]:
     """Format, colour mode, and the width and height of the upright picture."""
-    if is_jpeg(data):
-        import simplejpeg
-
+    if is_jpeg(data) and (simplejpeg := find_turbo()) is not None:
         try:
             height, width, colours, _ = simplejpeg.decode_jpeg_header(data)
         except ValueError:
             pass  # Pillow below says what is wrong with it
         else:
-            swapped = orientation(data) >= 5
-            return "JPEG", _COLOURS.get(colours, colours), *((height, width) if swapped else (width, height))
+            return "JPEG", _COLOURS.get(colours, colours), *_upright(data, width, height)
     with open_pillow(data) as image:
+        if is_jpeg(data):
+            return "JPEG", image.mode, *_upright(data, image.width, image.height)
         return image.format or "", image.mode, image.width, image.height
+
+
+def _upright(data: bytes, width: int, height: int) -> tuple[int, int]:
+    """Width and height of a JPEG as it is meant to be seen."""
+    return (height, width) if orientation(data) >= 5 else (width, height)

@@ -6,7 +6,7 @@ sample of whole blocks spread evenly over a large one. Applying them is plain fl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from unchoke.core.boxes import Box
 from unchoke.core.errors import UsageError, list_some
+from unchoke.core.units import format_count
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.raster import read_box
 from unchoke.scenes.scene_facts import SceneFacts
@@ -45,16 +46,18 @@ class SceneScale:
 
 
 def measure_scale(facts: SceneFacts, how: str, *, pool: HandlePool) -> SceneScale:
-    """The constants of a scene: `how` is none, max, percentile, percentile:LOW,HIGH, a number, or NAME=NUMBER for each band.
+    """The constants of a scene: `how` is none, max, max:all, percentile[:LOW,HIGH], a number, or NAME=NUMBER for each band.
 
-    max and percentile look at valid pixels and physical values. A band without a valid pixel, or of one value, is left as it is.
+    max and percentile look at valid pixels and physical values: those of a sample where the scene is large; max:all looks at all.
+    A band without a valid pixel, or of one value, is left as it is.
     """
     num_bands = facts.num_bands
     kind, _, given = how.partition(":")
     if kind == "none":
         return SceneScale("none", (1.0,) * num_bands, (0.0,) * num_bands)
     if kind == "max":
-        return SceneScale("max", _measure_max(facts, pool), (0.0,) * num_bands)
+        found = _pieces(facts, _sample_boxes(facts), pool) if given else _sample(facts, pool)
+        return SceneScale("max", _measure_max(found, num_bands), (0.0,) * num_bands)
     if kind == "percentile":
         return _measure_percentiles(facts, _percentiles(given, how), pool)
     return SceneScale("given", _given(facts.band_names, how), (0.0,) * num_bands)
@@ -90,9 +93,29 @@ def to_physical(stored: NDArray[Any], facts: SceneFacts) -> NDArray[np.float32]:
     return physical
 
 
-def _measure_max(facts: SceneFacts, pool: HandlePool) -> tuple[float, ...]:
-    highest = np.full(facts.num_bands, -np.inf, np.float32)
-    for values in _sample(facts, pool):
+def sampled_share(facts: SceneFacts, how: str) -> float:
+    """The share of a scene's pixels that its constants are measured on; 1 where all are read, or none need be."""
+    return 1 / _times(facts) if how.partition(":")[0] in ("max", "percentile") and how != "max:all" else 1.0
+
+
+def sampling_text(scenes: Sequence[SceneFacts], how: str) -> str:
+    """What to know of constants that were measured on a part of the pixels; nothing where all were read."""
+    shares = [share for one in scenes if (share := sampled_share(one, how)) < 1]
+    if not shares:
+        return ""
+    of = f"of {format_count(len(shares), 'large scene')} " if len(shares) < len(scenes) else ""
+    above = "" if how != "max" else ", so single values may lie above 1; --normalise max:all reads them all"
+    return f"sampled: {of}{100 * min(shares):.2g} % of the pixels were read{above}"
+
+
+def _times(facts: SceneFacts) -> int:
+    """Every how many pieces of a scene one is sampled."""
+    return max(1, round(facts.num_pixels / SAMPLE_PX))
+
+
+def _measure_max(found: Iterable[NDArray[np.float32]], num_bands: int) -> tuple[float, ...]:
+    highest = np.full(num_bands, -np.inf, np.float32)
+    for values in found:
         np.maximum(highest, values.max(axis=1), out=highest)
     return tuple(float(value) if np.isfinite(value) and value > 0 else 1.0 for value in highest)
 
@@ -109,17 +132,22 @@ def _measure_percentiles(facts: SceneFacts, percentiles: tuple[float, float], po
 
 def _sample(facts: SceneFacts, pool: HandlePool) -> Iterator[NDArray[np.float32]]:
     """Valid pixels, (B, n) for each box read. Where a sample meets only nodata, other boxes are tried, in the end all of them."""
-    boxes = _sample_boxes(facts)
-    times = max(1, round(facts.num_pixels / SAMPLE_PX))
+    boxes, times = _sample_boxes(facts), _times(facts)
     for first in range(times):
         found = False
-        for box in boxes[first::times]:
-            bands, valid = read_box(facts, box, pool=pool)
-            if valid.any():
-                found = True
-                yield bands[:, valid] if not valid.all() else bands.reshape(len(bands), -1)
+        for values in _pieces(facts, boxes[first::times], pool):
+            found = True
+            yield values
         if found:
             return
+
+
+def _pieces(facts: SceneFacts, boxes: Iterable[Box], pool: HandlePool) -> Iterator[NDArray[np.float32]]:
+    """The valid pixels of each box that has some."""
+    for box in boxes:
+        bands, valid = read_box(facts, box, pool=pool)
+        if valid.any():
+            yield bands[:, valid] if not valid.all() else bands.reshape(len(bands), -1)
 
 
 def _sample_boxes(facts: SceneFacts) -> list[Box]:

@@ -231,3 +231,15 @@ def test_under_a_limit_the_batch_is_one_that_was_measured(run: Path, scenes: Pat
     assert batch.value in [one["batch"] for one in batch.evidence["tried"] if one["peak_bytes"]]
     assert found.memory["limit_bytes"] == 3_000_000_000
     assert found.memory["measured_bytes"] < 3_000_000_000
+
+
+def test_scenes_without_a_place_come_back_as_the_tiffs_they_were(tmp_path: Path) -> None:
+    run = mask_run.make_run(tmp_path / "exp_3")
+    mask_run.make_scene(tmp_path / "scenes" / "lake.tif", height=70, width=90, on_map=False)
+    found = segment_predict(run, tmp_path / "scenes", to=tmp_path / "masks", probabilities=False, on_event=ignore)
+    assert sorted(artefacts(tmp_path / "masks")) == ["lake.json", "lake_classes.tif"]
+    assert mask_run.read(tmp_path / "masks" / "lake_classes.tif").shape == (1, 70, 90)
+    assert segment_predict(run, tmp_path / "scenes", to=tmp_path / "masks", probabilities=False, on_event=ignore).masks[0][
+        "skipped"
+    ]
+    assert "scene's own grid" in found.to_text()

@@ -241,6 +241,8 @@ def test_a_photo_is_what_has_no_place_at_all() -> None:
     assert is_photo(PHOTO)
     assert not is_photo(Grid(3, 3, MAP.transform, ""))
     assert not is_photo(Grid(3, 3, PHOTO.transform, UTM))
+    assert is_photo(PHOTO, ["a/leaf.jpg"])
+    assert not is_photo(PHOTO, ["a/B2.TIF", "a/B3.tif"]), "whoever gives TIFFs gets a TIFF back"
 
 
 def test_a_scene_of_one_pixel_has_a_mask_of_one_pixel(tmp_path: Path) -> None:

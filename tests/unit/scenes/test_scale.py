@@ -114,3 +114,23 @@ def test_normalising_is_one_float32_division_and_invalid_pixels_become_zero() ->
 def test_constants_survive_a_record() -> None:
     one = SceneScale("percentile", (3.5, 2.0), (1.0, 0.0))
     assert SceneScale.from_dict(one.to_dict()) == one
+
+
+def test_the_maximum_of_all_is_that_of_all_and_a_sampled_one_says_so(
+    make_scene: MakeScene, pool: HandlePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scale, "SAMPLE_PX", 16 * 16 * 4)
+    monkeypatch.setattr(scale, "_SMALLEST_PIECE_PX", 1)
+    pixels = np.full((1, 64, 64), 50, np.uint16)
+    pixels[0, 20, 20] = 77  # in a piece that the sample passes over
+    facts = make_scene(pixels, tiled=True, blockxsize=16, blockysize=16)
+    assert measure_scale(facts, "max", pool=pool).divide == (50.0,)
+    assert measure_scale(facts, "max:all", pool=pool).divide == (77.0,)
+    assert scale.sampled_share(facts, "max") == 0.25
+    assert "sampled: 25 % of the pixels were read" in scale.sampling_text([facts], "max")
+    assert "above 1" not in scale.sampling_text([facts], "percentile:2,98")
+    assert scale.sampling_text([facts], "max:all") == scale.sampling_text([facts], "none") == ""
+
+
+def test_a_scene_that_is_measured_whole_says_nothing_of_samples(make_scene: MakeScene) -> None:
+    assert scale.sampling_text([make_scene((1, 64, 64))], "max") == ""

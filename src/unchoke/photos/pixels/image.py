@@ -1,8 +1,9 @@
 """Image files to RGB pixels: one function, one answer, whatever the format.
 
 In: a path or the bytes of an image file. Out: a uint8 array, height × width × RGB, upright (EXIF orientation applied).
-JPEG goes through libjpeg-turbo; what that declines (CMYK, recoverable damage) and every other format goes through Pillow. A file
-that does not decode raises `DecodeError` with a reason; nothing is ever substituted for it. Resizing lives in `resize.py`.
+JPEG goes through libjpeg-turbo; what that declines (CMYK, recoverable damage) and every other format goes through Pillow, and so
+does all JPEG where simplejpeg cannot be imported: the same pixels, slower. A file that does not decode raises `DecodeError` with a
+reason; nothing is ever substituted for it. Resizing lives in `resize.py`.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import errno
 import io
 import warnings
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from unchoke.core.choices import Choice
 from unchoke.core.clock import during
 from unchoke.core.fingerprint import digest_bytes
 
@@ -139,10 +142,28 @@ def refuse_bombs(width: int, height: int) -> None:
         raise DecodeError("bomb-sized", f"{width}×{height} pixels, the limit is {MAX_PIXELS:,}")
 
 
+@cache
+def find_turbo() -> Any | None:
+    """The package simplejpeg, which is libjpeg-turbo; None where it cannot be imported."""
+    try:
+        import simplejpeg
+    except ImportError:
+        return None
+    return simplejpeg
+
+
+def slow_decoding() -> Choice | None:
+    """What to tell where JPEG is not decoded the quick way."""
+    if find_turbo() is not None:
+        return None
+    reason = "simplejpeg cannot be imported: JPEG is decoded to the same pixels, but about half as fast; `pip install simplejpeg`"
+    return Choice("decoder", "Pillow", reason)
+
+
 def _decode_turbo(data: bytes, cover_px: int | None) -> Pixels | None:
     """libjpeg-turbo's pixels, or None where Pillow should decide (CMYK, damage that might be recoverable)."""
-    import simplejpeg
-
+    if (simplejpeg := find_turbo()) is None:
+        return None
     try:
         height, width, colorspace, _ = simplejpeg.decode_jpeg_header(data)
     except ValueError:
@@ -163,10 +184,10 @@ def jpeg_shape(data: bytes) -> tuple[int, int] | None:
 
     It is decoded as small as can be: all its bytes are read, few pixels are made. None for anything else.
     """
-    import simplejpeg
-
     if not is_jpeg(data):
         return None
+    if (simplejpeg := find_turbo()) is None:
+        return _shape_by_pillow(data)
     try:
         height, width, colorspace, _ = simplejpeg.decode_jpeg_header(data)
         refuse_bombs(width, height)
@@ -176,6 +197,29 @@ def jpeg_shape(data: bytes) -> tuple[int, int] | None:
     except ValueError:  # unchoke: ignore[blank-on-error]  the decoder that takes it instead says what is wrong
         return None
     return height, width
+
+
+def _shape_by_pillow(data: bytes) -> tuple[int, int] | None:
+    """The same without simplejpeg."""
+    try:
+        with open_pillow(data) as image:
+            size = image.height, image.width
+            if image.format != "JPEG" or image.mode not in ("L", "RGB") or image.info.get("adobe_transform") == 0:
+                return None
+            image.draft(None, (image.width // 8, image.height // 8))
+            image.load()
+    except (DecodeError, OSError, SyntaxError, ValueError):  # unchoke: ignore[blank-on-error]  as above
+        return None
+    return size
+
+
+def decode_stored(data: bytes) -> Pixels:
+    """The whole JPEG as it is stored, not turned upright."""
+    if (simplejpeg := find_turbo()) is not None:
+        pixels: Pixels = simplejpeg.decode_jpeg(data, "RGB")
+        return pixels
+    with open_pillow(data) as image:
+        return np.array(image.convert("RGB"))
 
 
 def shrink_factor(short_side_px: int, cover_px: int | None) -> int:

@@ -35,7 +35,7 @@ from unchoke.scenes.mask_sources import MaskSource, choose_mask
 from unchoke.scenes.npz import Compress, write_npz
 from unchoke.scenes.open_scenes import find_scenes, measure_scales, open_scenes, require_scenes
 from unchoke.scenes.raster import read_box
-from unchoke.scenes.scale import SceneScale, apply_scale
+from unchoke.scenes.scale import SceneScale, apply_scale, sampling_text
 from unchoke.scenes.scene_facts import SceneError, SceneFacts
 from unchoke.scenes.tiling.tiles import TileSpec, plan_strips, run_strip
 
@@ -135,7 +135,8 @@ def choose_scales(
     numbers = _spell_scale(left[0].band_names, scales[left[0].scene_id])
     shown = f"; {left[0].scene_id}: {list_some(numbers, limit=6)}" if how != "none" else ""
     evidence = {one.scene_id: scales[one.scene_id].to_dict() for one in left[:8]}
-    reason = f"{given}; constants of a scene are the same for all its tiles{shown}"
+    sampled = sampling_text(left, how)
+    reason = f"{given}; constants of a scene are the same for all its tiles{shown}" + (f"; {sampled}" if sampled else "")
     session.chose(Choice("normalise", how, reason, evidence))
     return scales, left, findings
 
