@@ -436,7 +436,8 @@ def check(
 
     Args:
         data: Class folders, or a CSV or Parquet table. Left out, what this workspace was made for.
-        dataset: An object, a torch Dataset for instance, that is also sent to a spawned worker and loaded from.
+        dataset: An object, a torch Dataset for instance, that is also sent to a spawned worker and loaded from; or its name,
+            ``my_module:make_dataset``. Without `data`, that is all.
         out: Workspace folder (default unchoke-out).
         on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
 

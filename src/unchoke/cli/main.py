@@ -66,11 +66,22 @@ def doctor(typed: dict[str, Any], json: Json = False) -> None:
     show("doctor", json, work)
 
 
+Dataset = Annotated[
+    str | None,
+    typer.Option(
+        help="MODULE:NAME or FILE.py:NAME, a dataset of your own or what makes it: a spawned worker loads a batch of it. "
+        "Your code is run. Without DATA, that is all.",
+        show_default=False,
+        rich_help_panel="Data",
+    ),
+]
+
+
 @app.command()
 @takes("check")
-def check(typed: dict[str, Any], out: Out = None, json: Json = False) -> None:
+def check(typed: dict[str, Any], dataset: Dataset = None, out: Out = None, json: Json = False) -> None:
     """Pre-flight gate: is this data sound, and can workers load it? Exits 1 on errors. Never writes inside DATA."""
-    show("check", json, lambda console: unchoke.check(out=out, on_event=console.on_event, **typed))
+    show("check", json, lambda console: unchoke.check(dataset=dataset, out=out, on_event=console.on_event, **typed))
 
 
 @app.command()

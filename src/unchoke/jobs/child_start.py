@@ -1,11 +1,12 @@
 """What a process that is being started must not get from the one that starts it: its main script, its folder, a Ctrl-C.
 
-In: nothing. Out: three conditions that hold while a block starts a process, and afterwards no more. Threads may start processes
+In: nothing. Out: conditions that hold while a block starts a process, and afterwards no more. Threads may start processes
 at the same time.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -78,3 +79,20 @@ def stop_signals_held_back() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def children_allowed() -> Iterator[None]:
+    """Start a process although this one is itself a worker of a pool, which multiprocessing forbids to have children.
+
+    It forbids it because they would be left behind when the pool ends its workers; ours end when whoever started them does.
+    """
+    config: dict[str, object] = multiprocessing.current_process()._config  # type: ignore[attr-defined]
+    if not config.get("daemon"):
+        yield
+        return
+    config["daemon"] = False
+    try:
+        yield
+    finally:
+        config["daemon"] = True

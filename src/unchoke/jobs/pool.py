@@ -24,7 +24,7 @@ from typing import Any, Generic, TypeVar
 
 from unchoke.core.errors import MachineError
 from unchoke.jobs.attempts import Outcome, TaskFailed, WorkerDied, serve
-from unchoke.jobs.child_start import main_script_hidden, stop_signals_held_back
+from unchoke.jobs.child_start import children_allowed, main_script_hidden, stop_signals_held_back
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -142,7 +142,8 @@ class WorkerPool(Generic[T, R]):
             ours, theirs = context.Pipe(duplex=True)
             try:
                 process = context.Process(target=serve, args=(theirs, self._parcel, os.getpid(), tied), daemon=True)
-                with nullcontext() if self._import_main else main_script_hidden(), stop_signals_held_back():
+                hidden = nullcontext() if self._import_main else main_script_hidden()
+                with hidden, stop_signals_held_back(), children_allowed():
                     process.start()
             except BaseException:
                 ours.close()

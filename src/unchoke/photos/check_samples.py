@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 from unchoke.core import atomic
 from unchoke.core.choices import Choice
-from unchoke.core.clock import Loading
+from unchoke.core.clock import Loading, StageTimers
 from unchoke.core.errors import DataError
 from unchoke.core.events import OnEvent
 from unchoke.core.findings import Finding, rank
 from unchoke.core.fingerprint import digest
+from unchoke.core.remembered import load_remembered
 from unchoke.core.settings import ANYTHING, Settings
 from unchoke.core.timeline import Timeline
-from unchoke.core.units import format_count
-from unchoke.core.workspace import out_option
+from unchoke.core.units import format_count, format_seconds
+from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option
 from unchoke.jobs.records import QuarantineRow, save_quarantine
 from unchoke.machine.detect import usable_cores
 from unchoke.machine.measure_rate import READ_ALONE, measure_readers
@@ -32,6 +33,7 @@ from unchoke.machine.memory.memory_watch import return_unused_memory
 from unchoke.photos.copies import can_be_left_out, find_unscored, keep_one_copy
 from unchoke.photos.inspect_samples import inspect_file, inspect_samples, settle_facts
 from unchoke.photos.manifest import load_manifest
+from unchoke.photos.named_dataset import load_dataset
 from unchoke.photos.pixels.image import slow_decoding
 from unchoke.photos.preflight import FATAL_PROBLEMS, diagnose_files, parse_expect
 from unchoke.photos.resources import diagnose_room, estimate_need, measure_room
@@ -39,7 +41,7 @@ from unchoke.photos.samples.sample_set import DataSource, Samples
 from unchoke.photos.samples.scan import scan_samples
 from unchoke.photos.splits import assign_splits
 from unchoke.photos.targets import check_target_names
-from unchoke.photos.worker_trial import ImageSet, WorkerTrial
+from unchoke.photos.worker_trial import ImageSet, WorkerTrial, try_worker
 from unchoke.reports.text import render_findings
 from unchoke.runs.session import Session, open_session
 
@@ -117,12 +119,20 @@ class CheckResult:
         if not self.ok and not any(_closes_gate(finding) for finding in self.findings):
             verdict = "not sound: mend it, or train and these copies are left out of the score"
         ending = f"{format_count(self.num_samples, 'sample')} checked: {verdict}"
+        if not self.data:  # a dataset by itself
+            return "\n".join([render_findings(self.findings), "", _verdict_on_dataset(self)])
         next_step = (
             f"next      unchoke fit {shlex.quote(self.data)}{out_option(self.workspace)}"
             if self.ok
             else "next      mend the errors above and run the same command again"
         )
         return "\n".join([render_findings(self.findings), "", ending, next_step])
+
+
+def _verdict_on_dataset(result: CheckResult) -> str:
+    if result.ok:
+        return f"a spawned worker loaded a batch of the dataset ({format_seconds(result.timings['worker'])})"
+    return "workers cannot load the dataset: mend it and run the same command again"
 
 
 def check(
@@ -133,9 +143,16 @@ def check(
     on_event: OnEvent | None = None,
     **options: Any,
 ) -> CheckResult:
-    """Check DATA; with `dataset`, also send that object (a torch Dataset, say) to a spawned worker and load from it."""
+    """Check DATA; with `dataset`, also send that object (a torch Dataset, say) to a spawned worker and load from it.
+
+    The dataset may be named, as MODULE:NAME. Where no DATA is known, the dataset alone is tried and nothing is written.
+    """
+    theirs = load_dataset(dataset) if isinstance(dataset, str) else dataset
+    root = Path(out) if out is not None else DEFAULT_ROOT
+    if theirs is not None and not data and not load_remembered(Workspace(root)).get("data"):
+        return _check_dataset(theirs, root)
     with open_session({"data": data, **options}, out=out, on_event=on_event) as session:
-        with LoadingTrial(session, dataset) as trial:
+        with LoadingTrial(session, theirs) as trial:
             prepared = prepare(session, on_samples=trial.begin)
             findings = rank(prepared.findings + trial.findings())
         if not prepared.errors:
@@ -148,6 +165,15 @@ def check(
             session.settings.data,
             session.workspace.root,
         )
+
+
+def _check_dataset(dataset: Any, root: Path) -> CheckResult:
+    """A user's dataset by itself."""
+    timers = StageTimers()
+    with timers.stage("worker"):
+        findings = try_worker(dataset, name="dataset")
+    num_samples = len(dataset) if hasattr(dataset, "__len__") else 0
+    return CheckResult(findings, [], num_samples, timers.seconds, "", root)
 
 
 def prepare(session: Session, *, decode: bool = True, on_samples: Callable[[Samples], None] | None = None) -> Inspection:

@@ -8,6 +8,7 @@ path (`loader.transform.fn`), because "cannot pickle '_thread.lock' object" help
 from __future__ import annotations
 
 import functools
+import itertools
 import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -107,7 +108,11 @@ def _remedy(loader: Any, name: str, error: BaseException) -> str:
 
 def load_one_batch(loader: Any) -> int:
     """What the worker does: the first few items, as one batch where the loader can."""
+    if not hasattr(loader, "__len__") or not (hasattr(loader, "__getitem__") or hasattr(loader, "batch")):
+        return len(list(itertools.islice(iter(loader), _BATCH)))
     positions = list(range(min(_BATCH, len(loader))))
+    if not positions:
+        raise IndexError("it has no items: its length is 0")
     if hasattr(loader, "batch"):
         return len(loader.batch(positions))
     return len([loader[position] for position in positions])

@@ -127,3 +127,13 @@ def test_a_dataset_defined_in_a_script_is_reported_as_such(photos: Path, tmp_pat
     else:
         assert done.stdout.startswith("worker-cannot-load|Leaves is defined in __main__")
         assert done.stdout.endswith("ok=False\n")
+
+
+def check_in_a_pool(paths: tuple[str, ...]) -> list[str]:
+    return [finding.code for finding in try_worker(ImageSet(paths))]
+
+
+def test_a_worker_of_somebody_elses_pool_may_try_one_too(photos: Path) -> None:
+    paths = tuple(str(path) for path in sorted(photos.rglob("*.jpg"))[:3])
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(check_in_a_pool, (paths,)) == []

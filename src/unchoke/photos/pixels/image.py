@@ -2,8 +2,8 @@
 
 In: a path or the bytes of an image file. Out: a uint8 array, height × width × RGB, upright (EXIF orientation applied).
 JPEG goes through libjpeg-turbo; what that declines (CMYK, recoverable damage) and every other format goes through Pillow, and so
-does all JPEG where simplejpeg cannot be imported: the same pixels, slower. A file that does not decode raises `DecodeError` with a
-reason; nothing is ever substituted for it. Resizing lives in `resize.py`.
+does all JPEG where simplejpeg cannot be imported: the same pixels, slower. A file that does not decode raises `DecodeError` with
+a reason; nothing is ever substituted for it. Resizing lives in `resize.py`.
 """
 
 from __future__ import annotations
