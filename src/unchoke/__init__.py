@@ -1025,11 +1025,12 @@ def report(run: str | Path = "latest", *, out: str | Path | None = None) -> Path
     return write_report(run, out=out)
 
 
-def list_runs(*, out: str | Path | None = None) -> list[dict[str, Any]]:
+def list_runs(*, out: str | Path | None = None, sort: str = "run") -> list[dict[str, Any]]:
     """All runs of the workspace, oldest first.
 
     Args:
         out: Workspace folder (default unchoke-out).
+        sort: What to sort by: a column of `unchoke runs list`, or a metric, the best first.
 
     Returns:
         For each run its name, settings, status and final metrics, as `unchoke runs list --json` has them.
@@ -1040,7 +1041,7 @@ def list_runs(*, out: str | Path | None = None) -> list[dict[str, Any]]:
     """
     from unchoke.runs.lookup import list_runs as find_runs
 
-    return find_runs(out=out)
+    return find_runs(out=out, sort=sort)
 
 
 def show_run(run: str | Path = "latest", *, out: str | Path | None = None) -> RunRecord:

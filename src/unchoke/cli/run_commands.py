@@ -20,15 +20,22 @@ presets_app = typer.Typer(help="Settings that belong together, for --preset.", i
 
 
 @runs_app.command("list")
-def runs_list(out: Out = None, json: Json = False) -> None:
-    """All runs of the workspace, newest last."""
+def runs_list(
+    sort: Annotated[
+        str,
+        typer.Option("--sort", help="run, started, encoder, cut, head, epochs, result, time, or a metric; -NAME turns it round."),
+    ] = "run",
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """All runs of the workspace, newest last, or the best first with --sort result."""
 
     def work(_: object) -> Result:
         from unchoke.reports.text import render_runs_table
-        from unchoke.runs.lookup import stored_runs
+        from unchoke.runs.lookup import describe_run, stored_runs
 
-        rows = stored_runs(out=out)
-        return PlainResult({"runs": [run.to_dict() for run in rows]}, render_runs_table(rows))
+        rows = stored_runs(out=out, sort=sort)
+        return PlainResult({"runs": [describe_run(run) for run in rows]}, render_runs_table(rows))
 
     show("runs list", json, work)
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from unchoke.commands.finished import remember_run
 from unchoke.commands.results import ExtractResult, FitResult, Rehearsal
+from unchoke.core.choices import UNSCORED, Choice
 from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.findings import Finding, rank
 from unchoke.core.head_start import HeadStart
@@ -67,6 +68,9 @@ def prepare_training(
     findings = rank([finding for finding in findings if finding not in outdated] + later)
     quarantined = set_aside(session, prepared, inputs.failed)
     learnable = build_problem(prepared.samples, prepared.facts["content"], kept)
+    if learnable.unscored:
+        reason = "images of val and test are left out of the score: they have a copy on another side, or under another label"
+        session.chose(Choice(UNSCORED, len(learnable.unscored), reason))
     return RunMaterial(learnable, inputs.encoder, findings, quarantined, command), inputs.trainer(learnable), prepared
 
 

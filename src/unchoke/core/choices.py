@@ -5,6 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+CONFIGURATION = "configuration"
+"""The choice of one among several trained heads."""
+UNSCORED = "unscored"
+"""The choice to leave samples out of the score."""
+
 
 @dataclass(frozen=True)
 class Choice:

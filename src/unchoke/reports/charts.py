@@ -12,15 +12,19 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from unchoke.core.units import format_number
-from unchoke.reports.layout import shorten
+from unchoke.reports.layout import shorten, tell_apart, visible, width
 from unchoke.reports.svg import Scale, figure, join, label, line, nice_ticks, path, tag
 
 _WIDTH, _HEIGHT = 440.0, 284.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 14.0, 44.0, 40.0
 _MOST_POINTS = 1500
 MOST_CLASSES = 50
-_LONGEST_NAME = 20
+_LONGEST_NAME = 32
 _CHARACTER_PX = 6.6
+_WIDER_PX = 2.4
+_ROOM_FOR_TEXT_PX, _SMALL = 18, 10.5 / 12
+"""Beside smaller cells labels are small, too."""
+_WIDE_LETTERS = "mw@%"
 _ROOM_FOR_COUNTS_PX = 24
 
 
@@ -193,11 +197,12 @@ def confusion_chart(ident: str, matrix: Sequence[Sequence[int]], names: Sequence
     """
     chosen = most_mistaken(matrix)
     cell = cell_px(len(chosen))
-    margin = 14 + _CHARACTER_PX * max(min(len(names[place]), _LONGEST_NAME) for place in chosen)
+    shown = tell_apart([names[place] for place in chosen], _LONGEST_NAME)
+    margin = 18 + max(map(_text_px, shown)) * (1 if cell >= _ROOM_FOR_TEXT_PX else _SMALL)
     top, size = margin + 12, cell * len(chosen)
     body = [
         *_grid(len(chosen), cell, margin, top),
-        *_names(chosen, names, cell, margin, top),
+        *_names([names[place] for place in chosen], shown, cell, margin, top),
         *_cells(matrix, chosen, names, cell, margin, top, in_percent=in_percent),
     ]
     body.append(label("answer", margin + size, 12, anchor="end", class_="label soft"))
@@ -222,13 +227,22 @@ def _grid(count: int, cell: float, left: float, top: float) -> Iterator[Markup]:
         yield line(left + place * cell, top, left + place * cell, top + size, "grid")
 
 
-def _names(chosen: Sequence[int], names: Sequence[str], cell: float, left: float, top: float) -> Iterator[Markup]:
-    class_ = "label" if cell >= 18 else "label small"
-    for place, index in enumerate(chosen):
-        name, middle = shorten(names[index], _LONGEST_NAME), (place + 0.5) * cell
-        yield label(name, left - 8, top + middle + 4, anchor="end", class_=class_)
+def _text_px(text: str) -> float:
+    """About how long a label is, on the safe side: letters differ in width, and wide scripts take twice as much."""
+    wide = sum(character.isupper() or character in _WIDE_LETTERS for character in text)
+    return _CHARACTER_PX * width(text) + _WIDER_PX * wide
+
+
+def _names(names: Sequence[str], shown: Sequence[str], cell: float, left: float, top: float) -> Iterator[Markup]:
+    """The names beside the rows and above the columns; one that had to be cut is whole when pointed at."""
+    class_ = "label" if cell >= _ROOM_FOR_TEXT_PX else "label small"
+    for place, (name, text) in enumerate(zip(names, shown, strict=True)):
+        middle = (place + 0.5) * cell
         x, y = left + middle + 4, top - 8
-        yield label(name, x, y, class_=class_, transform=f"rotate(-90 {x:.1f} {y:.1f})")
+        beside = label(text, left - 8, top + middle + 4, anchor="end", class_=class_)
+        above = label(text, x, y, class_=class_, transform=f"rotate(-90 {x:.1f} {y:.1f})")
+        whole = [tag("title", visible(name))] if text != visible(name) else []
+        yield tag("g", *whole, beside, above)
 
 
 def _cells(

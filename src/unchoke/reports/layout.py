@@ -49,14 +49,17 @@ def pad(text: str, cells: int, *, right: bool = False) -> str:
 
 
 def columns(rows: Sequence[Sequence[object]], *, header: Sequence[str] = (), right: Sequence[int] = (), indent: str = "") -> str:
-    """Rows as aligned columns; the columns numbered in `right` are right-aligned, the last one is never padded."""
-    cells = [[visible(cell) for cell in row] for row in ([header] if header else [])] + [
-        [visible(cell) for cell in row] for row in rows
-    ]
+    """Rows as aligned columns; the columns numbered in `right` are right-aligned, the last one is never padded. Below a header,
+    columns in which nothing stands are left out.
+    """
+    body = [[visible(cell) for cell in row] for row in rows]
+    cells = [[visible(cell) for cell in header], *body] if header else body
     if not cells:
         return ""
-    widths = [max(width(row[place]) for row in cells) for place in range(len(cells[0]))]
-    lines = [_line(row, widths, right) for row in cells]
+    shown = [place for place in range(len(cells[0])) if not header or not body or any(row[place] for row in body)]
+    cells = [[row[place] for place in shown] for row in cells]
+    widths = [max(width(row[place]) for row in cells) for place in range(len(shown))]
+    lines = [_line(row, widths, [new for new, old in enumerate(shown) if old in right]) for row in cells]
     if header:
         lines.insert(1, _GAP.join("-" * cells_wide for cells_wide in widths))
     return "\n".join(indent + line for line in lines)
@@ -70,6 +73,38 @@ def wrap(text: object, *, indent: str, limit: int = 110) -> str:
     """One paragraph broken at spaces; words are never cut, so paths and commands stay whole."""
     lines = textwrap.wrap(visible(text), limit, break_long_words=False, break_on_hyphens=False)
     return "\n".join(indent + line for line in lines)
+
+
+def tell_apart(names: Sequence[str], limit: int) -> list[str]:
+    """Names made visible and cut to `limit` characters so that different ones stay different: where cutting the end makes some
+    alike, what they begin with in common is cut instead; what is alike even so is numbered.
+    """
+    full = [visible(name) for name in names]
+    shown = [shorten(name, limit) for name in full]
+    for alike in _alike(full, shown):
+        common = _shared_start([full[place] for place in alike])
+        for place in alike:
+            rest = full[place][max(0, min(common - 2, len(full[place]) - limit + 1)) :]
+            shown[place] = shorten(f"…{rest}", limit)
+    for alike in _alike(full, shown):
+        for number, place in enumerate(alike, start=1):
+            mark = f"…{number}"
+            shown[place] = shown[place][: limit - len(mark)] + mark
+    return shown
+
+
+def _shared_start(texts: Sequence[str]) -> int:
+    """How many characters all begin with."""
+    first, last = min(texts), max(texts)
+    return next((place for place, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), len(first))
+
+
+def _alike(full: Sequence[str], shown: Sequence[str]) -> list[list[int]]:
+    """Places of different names that are shown alike."""
+    places: dict[str, list[int]] = {}
+    for place, text in enumerate(shown):
+        places.setdefault(text, []).append(place)
+    return [group for group in places.values() if len({full[place] for place in group}) > 1]
 
 
 def shorten(text: object, limit: int) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unchoke.core.metrics import BEST_BY, METRICS, find_metric, format_metric, in_order, metric_label
@@ -44,6 +45,7 @@ def result(record: RunRecord) -> Model | None:
         "samples": summary.sample_words(record)[1],
         "sentences": _sentences(record, metric),
         "bar": interval_bar(metric.value, metric.low, metric.high) if 0 <= metric.value <= 1 else None,
+        "has_intervals": any(one.interval for split in summary.SPLITS for one in summary.overall_metrics(record, split)),
         "metrics": [_metric_row(one) for split in summary.SPLITS for one in summary.overall_metrics(record, split)],
     }
 
@@ -199,6 +201,7 @@ def mistakes(record: RunRecord) -> Model | None:
 
 def _mistake(item: MistakeRecord) -> Model:
     return {
+        "name": item.sample_id or Path(item.path).name,
         "path": item.path or item.sample_id,
         "truth": _maybe(item.truth),
         "predicted": _maybe(item.predicted),
@@ -255,7 +258,7 @@ def sweep(record: RunRecord) -> Model | None:
     fixed = [(key, format_value(configs[0].get(key))) for key in keys if key not in varied]
     best_first = sorted(record.sweep, key=lambda row: -(row.val_metric or float("-inf")))
     rows = [_sweep_row(row, [format_value(row.config.get(key)) for key in varied]) for row in best_first]
-    return {"keys": varied, "fixed": fixed, "rows": rows}
+    return {"keys": varied, "fixed": fixed, "rows": rows, "winner": summary.winner_sentence(record)}
 
 
 def _sweep_row(row: SweepRecord, settings: list[str]) -> Model:

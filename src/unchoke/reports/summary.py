@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from unchoke.core.choices import CONFIGURATION
 from unchoke.core.metrics import LEADING, format_metric, in_order, metric_label, metric_order
-from unchoke.core.units import format_count, format_seconds
+from unchoke.core.settings import Settings
+from unchoke.core.units import format_count, format_number, format_seconds
 from unchoke.reports.layout import visible
 
 if TYPE_CHECKING:
@@ -131,6 +133,53 @@ def unscored_sentence(record: RunRecord) -> str:
     sentences = [f"Left out of the score: {format_count(counts.total(), 'image')}, {' and '.join(parts)}."] if parts else []
     sentences += [f"The score counts what was trained on: {visible(message)}." for message in counted]
     return " ".join(sentences)
+
+
+@dataclass(frozen=True)
+class RunSetup:
+    """What a run trained: where the network was cut, the kind of head that was picked or asked for, and for how many epochs."""
+
+    cut: str
+    head: str
+    epochs: int
+
+
+def run_setup(run: RecordedRun) -> RunSetup:
+    """From the settings a run was given and what it chose; what older runs do not say is empty or the default."""
+    given, default = run.settings, Settings()
+    picked = next((choice.evidence.get("kind") for choice in run.choices if choice.name == CONFIGURATION), None)
+    cut = "pyramid" if run.command.startswith("unchoke segment") else str(given.get("cut", default.cut))
+    return RunSetup(cut, str(picked or given.get("head") or ""), int(given.get("epochs", default.epochs)))
+
+
+def total_seconds(run: RecordedRun) -> float:
+    """The seconds of all stages."""
+    return sum(seconds for _, seconds in stage_seconds(run.timings))
+
+
+def winner_sentence(record: RunRecord) -> str:
+    """Which of several configurations was picked, by what differs between them, and how it did; nothing for a single one."""
+    picked = next((row for row in record.sweep if row.picked), None)
+    if picked is None or len(record.sweep) < 2:
+        return ""
+    figure = "" if picked.val_metric is None else f" with validation {_figure(record.selection_metric, picked.val_metric)}"
+    epoch = "" if picked.best_epoch is None else f", epoch {picked.best_epoch:g} of {picked.num_epochs or picked.best_epoch:g}"
+    words = describe_config(picked.config, [row.config for row in record.sweep])
+    return f"Picked of {len(record.sweep):,} configurations{figure}{epoch}: {visible(words)}."
+
+
+def _figure(name: str, value: float) -> str:
+    return f"{metric_label(name)} {format_metric(name, value)}" if name else f"metric {format_number(value)}"
+
+
+def describe_config(config: Mapping[str, Any], among: Sequence[Mapping[str, Any]]) -> str:
+    """A configuration by its kind and by what differs among all: ``mlp, lr 0.003, mixup 0.2``."""
+    varied = [key for key in config if key != "kind" and len({repr(other.get(key)) for other in among}) > 1]
+    return ", ".join([str(config.get("kind", "head")), *(f"{key} {_plain(config[key])}" for key in varied)])
+
+
+def _plain(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else "none" if value is None else str(value)
 
 
 def picked_epoch(record: RunRecord) -> float | None:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from unchoke.core.choices import UNSCORED
 from unchoke.core.errors import list_some
 from unchoke.core.findings import Finding, rank
 from unchoke.core.metrics import in_order, metric_label
@@ -101,21 +102,30 @@ def format_value(value: Any) -> str:
 
 
 def render_runs_table(runs: Sequence[RecordedRun]) -> str:
-    """One line a run: name, status, when, encoder, its leading metric with interval, and its time."""
+    """One line a run: name, status, when, encoder, cut, head, epochs, its leading metric with interval, and its time; below, what
+    some of them leave out of their score.
+    """
     if not runs:
         return "no runs yet; start one with: unchoke fit DATA"
-    header = ("run", "status", "started", "encoder", "metric", "result", "95 % interval", "time")
-    return columns([_run_row(run) for run in runs], header=header, right=(5, 7))
+    header = ("run", "status", "started", "encoder", "cut", "head", "epochs", "metric", "result", "95 % interval", "time")
+    table = columns([_run_row(run) for run in runs], header=header, right=(6, 8, 10))
+    left_out = [
+        f"{run.called}: {choice.value} {choice.reason}" for run in runs for choice in run.choices if choice.name == UNSCORED
+    ]
+    return "\n".join([table, *(["", *map(visible, left_out)] if left_out else [])])
 
 
 def _run_row(run: RecordedRun) -> tuple[str, ...]:
-    metric = summary.leading_metric(run)
-    seconds = sum(seconds for _, seconds in summary.stage_seconds(run.timings))
+    metric, setup = summary.leading_metric(run), summary.run_setup(run)
+    seconds = summary.total_seconds(run)
     return (
         run.called,
         run.status or ("done" if metric else ""),
         run.created_at[:16].replace("T", " "),
         str(run.encoder_facts.get("name", "")),
+        setup.cut,
+        setup.head,
+        str(setup.epochs),
         f"{metric.split} {metric.label}" if metric else "",
         metric.text if metric else "",
         metric.interval if metric else "",
@@ -126,7 +136,7 @@ def _run_row(run: RecordedRun) -> tuple[str, ...]:
 def render_fit_result(record: RunRecord, *, report: str = "", next_command: str = "") -> str:
     """How a `fit` ends: the result with its interval, where the time went, the report, the next command."""
     parts = [render_headline(record), summary.unscored_sentence(record), render_metrics(record)]
-    parts.append(summary.baseline_sentence(record))
+    parts += [summary.baseline_sentence(record), summary.winner_sentence(record)]
     parts += [render_training(record), render_timings(record), render_chokes(record.chokes)]
     tail = [("report", report), ("next", next_command)]
     parts.append("\n".join(f"{word:<8}{visible(text)}" for word, text in tail if text))
@@ -214,7 +224,8 @@ def render_run(record: RunRecord) -> str:
     ]
     parts = [render_headline(record), summary.unscored_sentence(record)]
     parts += [columns([(word, value) for word, value in facts if value]), render_metrics(record)]
-    parts += [summary.baseline_sentence(record), render_training(record, in_full=True), render_timings(record)]
+    parts += [summary.baseline_sentence(record), summary.winner_sentence(record)]
+    parts += [render_training(record, in_full=True), render_timings(record)]
     parts += [timeline.render_timeline(record), render_chokes(record.chokes, in_full=True)]
     parts.append(render_choices(record.choices) if record.choices else "")
     parts.append(render_findings(record.findings) if record.findings else "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,9 @@ from unchoke.core.record import RunRecord, StoredRun
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace
 from unchoke.reports.html import save_report
 from unchoke.reports.json import load_record
+from unchoke.reports.summary import leading_metric, run_setup
 from unchoke.runs.experiment_store import ExperimentStore
+from unchoke.runs.run_order import sort_runs
 
 RECORD = "record.json"
 
@@ -79,15 +81,21 @@ def _workspace(out: Path | str | None) -> Workspace:
     return workspace
 
 
-def list_runs(*, out: Path | str | None = None) -> list[dict[str, Any]]:
-    """Every run with its final metrics, oldest first, as plain values: a table can be made of them."""
-    return [run.to_dict() for run in stored_runs(out=out)]
+def list_runs(*, out: Path | str | None = None, sort: str = "run") -> list[dict[str, Any]]:
+    """Every run with its final metrics, as plain values: a table can be made of them."""
+    return [describe_run(run) for run in stored_runs(out=out, sort=sort)]
 
 
-def stored_runs(*, out: Path | str | None = None) -> list[StoredRun]:
-    """Every run with its final metrics, oldest first."""
+def describe_run(run: StoredRun) -> dict[str, Any]:
+    """A run as plain values: what the database holds, its leading metric, and what it trained."""
+    metric = leading_metric(run)
+    return {**run.to_dict(), **asdict(run_setup(run)), "headline": None if metric is None else asdict(metric)}
+
+
+def stored_runs(*, out: Path | str | None = None, sort: str = "run") -> list[StoredRun]:
+    """Every run with its final metrics, oldest first or as `sort` says."""
     with ExperimentStore.open(_workspace(out).experiments_file) as experiments:
-        return [experiments.stored(row.name) for row in experiments.runs()]
+        return sort_runs([experiments.stored(row.name) for row in experiments.runs()], sort)
 
 
 def show_run(run: str | Path, *, out: Path | str | None = None) -> RunRecord:

@@ -104,6 +104,18 @@ def test_fifty_classes_fit_a_page_and_more_show_the_worst() -> None:
     assert len(parts(chart, "g", "cell")) >= 50
 
 
+def test_names_beside_the_matrix_differ_and_have_room() -> None:
+    names = ["Corn_(maize)___Cercospora_leaf_spot Gray_leaf_spot", "Corn_(maize)___Cercospora_leaf_spot Brown", "WWWWWWWWWWWW"]
+    chart = confusion_chart("m", [[3, 1, 0], [0, 2, 0], [0, 0, 1]], names)
+    labels = [
+        one for one in parts(chart, "text", "label") if one.get("text-anchor") == "end" and one.text not in ("answer", "truth")
+    ]
+    assert len({one.text for one in labels}) == 3
+    assert all(float(one.get("x") or 0) >= 6.6 * len(one.text or "") for one in labels)
+    assert float(labels[2].get("x") or 0) >= 9 * 12
+    assert names[0] in chart, "the whole name is told when pointed at"
+
+
 def test_bars_are_to_scale_and_stay_inside() -> None:
     assert parts(share_bar(0.25), "rect", "bar")[0].get("width") == "25.00%"
     assert parts(share_bar(7.0), "rect", "bar")[0].get("width") == "100.00%"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unchoke.reports.layout import columns, visible, visible_block, width
+from unchoke.reports.layout import columns, tell_apart, visible, visible_block, width
 
 
 def test_control_characters_are_shown_not_obeyed() -> None:
@@ -29,3 +29,26 @@ def test_columns_align_by_screen_width() -> None:
 
 def test_no_rows_and_no_header_give_no_text() -> None:
     assert columns([]) == ""
+
+
+def test_columns_in_which_nothing_stands_are_left_out() -> None:
+    lines = columns([("a", "", 1), ("b", "", 22)], header=("name", "interval", "n"), right=(2,)).splitlines()
+    assert lines[0].split() == ["name", "n"]
+    assert lines[2] == "a      1"
+    assert columns([], header=("name", "interval")).splitlines()[0].split() == ["name", "interval"]
+
+
+def test_names_that_differ_stay_different_when_they_are_cut() -> None:
+    names = ["Tomato___Spider_mites Two-spotted_spider_mite", "Tomato___Spider_mites Two-spotted_other", "leaf", "Tomato___Early"]
+    shown = tell_apart(names, 20)
+    assert len(set(shown)) == 4
+    assert max(map(len, shown)) <= 20
+    assert shown[0].endswith("spider_mite")
+    assert shown[2:] == ["leaf", "Tomato___Early"]
+
+
+def test_names_that_no_cut_tells_apart_are_numbered() -> None:
+    names = ["a" * 30 + "x" + "b" * 30, "a" * 30 + "y" + "b" * 30, *(f"{'c' * 25}{end}{'d' * 40}" for end in "xyz")]
+    shown = tell_apart(names, 12)
+    assert len(set(shown)) == len(names)
+    assert max(map(len, shown)) <= 12

@@ -115,6 +115,53 @@ def test_runs_stand_in_one_table(groceries: dict[str, Any], pasture: dict[str, A
     assert "unchoke fit" in render_runs_table([])
 
 
+def test_a_list_says_what_each_run_trained_and_what_it_leaves_out_of_the_score(groceries: dict[str, Any]) -> None:
+    stored = {"status": "done", "created_at": "2026-11-15T10:00:00+00:00", "encoder": "resnet50"}
+    picked = Choice("configuration", "mlp, lr 0.001", "the best of 8", {"kind": "mlp"})
+    left_out = Choice("unscored", 4, "images are left out of the score")
+    heads = StoredRun(number=1, name="exp_1", key="k", settings={"epochs": 7}, choices=[picked, left_out], **stored)
+    network = StoredRun(number=2, name="exp_2", key="l", settings={"cut": "-4"}, metrics={"test": {"r2": 0.5}}, **stored)
+    lines = render_runs_table([heads, network]).splitlines()
+    assert lines[0].split() == ["run", "status", "started", "encoder", "cut", "head", "epochs", "metric", "result"]
+    assert lines[2].split()[-3:] == ["end", "mlp", "7"]
+    assert lines[3].split()[5:] == ["-4", "20", "test", "R²", "0.500"]
+    assert lines[-1] == "exp_1: 4 images are left out of the score"
+
+
+def test_the_configuration_that_was_picked_is_said(groceries: dict[str, Any]) -> None:
+    sweep = [
+        {"config": {"kind": "linear", "lr": 0.003, "epochs": 20}, "val_metric": 0.8, "picked": False},
+        {
+            "config": {"kind": "mlp", "lr": 0.001, "epochs": 20},
+            "val_metric": 0.9,
+            "best_epoch": 4,
+            "num_epochs": 9,
+            "picked": True,
+        },
+    ]
+    record = as_record({**groceries, "sweep": sweep, "selection_metric": "accuracy"})
+    sentence = "Picked of 2 configurations with validation accuracy 90.0 %, epoch 4 of 9: mlp, lr 0.001."
+    assert sentence in render_fit_result(record)
+    assert sentence in render_run(record)
+    assert "Picked of" not in render_fit_result(as_record({**groceries, "sweep": sweep[1:]}))
+
+
+def test_an_interval_that_nothing_has_takes_no_column(groceries: dict[str, Any]) -> None:
+    bare = {split: {name: one["value"] for name, one in found.items()} for split, found in groceries["metrics"].items()}
+    assert "95 % interval" in render_fit_result(as_record(groceries))
+    assert "95 % interval" not in render_fit_result(as_record({**groceries, "metrics": bare}))
+
+
+def test_a_score_that_counts_what_was_trained_on_says_so(groceries: dict[str, Any]) -> None:
+    leak = {"code": "duplicate-across-splits", "message": "11 images stored several times", "severity": "error"}
+    before = as_record({**groceries, "findings": [leak]})
+    assert "The score counts what was trained on: 11 images stored several times." in render_fit_result(before)
+    row = {"sample_id": "a", "split": "test", "code": "duplicate-across-splits", "reason": "a copy"}
+    since = render_run(as_record({**groceries, "findings": [leak], "unscored": [row]}))
+    assert "counts what was trained on" not in since
+    assert "Left out of the score: 1 image, 1 with a copy on another side of the split." in since
+
+
 def test_a_comparison_shows_metrics_and_only_differing_settings(groceries: dict[str, Any]) -> None:
     other = {
         **groceries,

@@ -9,22 +9,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from unchoke.core.choices import Choice
+from unchoke.core.choices import CONFIGURATION, Choice
 from unchoke.core.clock import NO_PROFILER
 from unchoke.core.events import Chosen, Event, OnEvent
 from unchoke.core.head_start import Steps
+from unchoke.core.metrics import metric_label
 from unchoke.core.settings import HeadKind
 from unchoke.core.units import format_count
 from unchoke.features.feature_store import FeatureStore
 from unchoke.jobs.signals import stop_requests
 from unchoke.machine.backend import is_cpu, one_thread, torch_device
 from unchoke.machine.policy import CLAIMED
+from unchoke.reports.summary import describe_config
 from unchoke.runs.session import Session
 from unchoke.training.build_record import TrainingOutcome
 from unchoke.training.data import Problem
 from unchoke.training.heads.heads import HeadConfig
 from unchoke.training.heads.train_heads import train_heads, warm_heads
-from unchoke.training.heads.trained_head import save_head
+from unchoke.training.heads.trained_head import TrainResult, save_head
 from unchoke.training.scoring.judge import run_head
 from unchoke.training.scoring.selection import IMBALANCE_FOR_BALANCED, imbalance
 
@@ -66,6 +68,7 @@ class HeadTrainer:
                 profiler=profiler,
             )
         session.timelines["train"] = result.timeline
+        session.chose(_winner(result))
         return TrainingOutcome(
             outputs=run_head(result.best, self._store, self._problem, device=device),
             metric=result.metric,
@@ -73,6 +76,14 @@ class HeadTrainer:
             sweep=[{**row.to_dict(), "picked": index == result.best_index} for index, row in enumerate(result.all)],
             save=lambda path, extra: save_head(result.best, path, extra=extra),
         )
+
+
+def _winner(result: TrainResult) -> Choice:
+    """Which configuration was picked, in the words in which they differ, and by what."""
+    configs, picked = [row.config.to_dict() for row in result.all], result.all[result.best_index]
+    reason = f"the best of {len(configs):,} by validation {metric_label(result.metric)}" if len(configs) > 1 else "the only one"
+    evidence = {**picked.config.to_dict(), "best_epoch": picked.best_epoch}
+    return Choice(CONFIGURATION, describe_config(picked.config.to_dict(), configs), reason, evidence)
 
 
 def warm_up_heads(session: Session) -> Steps[None]:
