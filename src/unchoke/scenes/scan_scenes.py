@@ -35,6 +35,7 @@ from unchoke.scenes.scene_files import (
     told_left_out,
     unique_ids,
 )
+from unchoke.scenes.scene_products import find_products, told_products
 from unchoke.scenes.scene_tables import scan_scene_table
 
 
@@ -89,7 +90,7 @@ def scan_scene_folder(root: Path, *, bands: Sequence[str] = (), label: str | Non
     if any(name is not None and not name.quality for _, name in named):
         scanned = _scan_band_files(root, named, bands)
     else:
-        scanned = _scan_whole_files(root, named)
+        scanned = _scan_whole_files(root, named, labelled=label is not None)
     scenes, findings, choices = give_labels(scanned.scenes, label, data=root)
     return ScannedScenes(scenes, scanned.findings + findings, scanned.choices + choices)
 
@@ -104,9 +105,11 @@ def _refuse_columns(data: Path, options: dict[str, object]) -> None:
         )
 
 
-def _scan_whole_files(root: Path, named: Sequence[tuple[FileEntry, BandName | None]]) -> ScannedScenes:
-    """Each file a scene; previews and quality files beside them are not."""
+def _scan_whole_files(root: Path, named: Sequence[tuple[FileEntry, BandName | None]], *, labelled: bool) -> ScannedScenes:
+    """Each file a scene; previews, quality files, masks and other products beside them are not."""
     kept = [entry for entry, name in named if name is None]
+    products = find_products([entry.relative for entry in kept])
+    kept = [entry for entry in kept if entry.relative not in products]
     if not kept:
         raise DataError(
             f"only quality bands and previews below {root}",
@@ -118,7 +121,10 @@ def _scan_whole_files(root: Path, named: Sequence[tuple[FileEntry, BandName | No
     scenes = [Scene(id_, file=entry.path, split=side) for id_, entry, side in zip(ids, kept, splits, strict=True)]
     choices.insert(0, Choice("scenes", len(scenes), "no file is named after a band, so each file is a scene"))
     left = [entry.relative for entry, name in named if name is not None]
-    return ScannedScenes(scenes, [], choices + told_left_out(left, "quality bands and previews, by their names"))
+    choices += told_left_out(left, "quality bands and previews, by their names") + told_products(
+        sorted(products), labelled=labelled
+    )
+    return ScannedScenes(scenes, [], choices)
 
 
 def _scan_band_files(root: Path, named: Sequence[tuple[FileEntry, BandName | None]], wanted: Sequence[str]) -> ScannedScenes:
