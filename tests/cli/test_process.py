@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(sys.executable).with_name("unchoke")
 
 
@@ -32,6 +34,17 @@ def test_a_reader_that_leaves_is_no_bug(finished: Path) -> None:
         )
     assert done.stderr == ""
     assert done.returncode == 130
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no such device here")
+@pytest.mark.parametrize("words", [["doctor"], ["doctor", "--json"], ["--help"]])
+def test_an_answer_that_finds_no_room_is_an_error_and_no_bug(words: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([SCRIPT, *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=120)
+    assert done.returncode == 3
+    assert "error  the answer cannot be written to stdout" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
 
 
 def test_the_module_and_the_script_tell_the_same_version() -> None:

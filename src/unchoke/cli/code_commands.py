@@ -17,6 +17,7 @@ from unchoke.core.errors import UsageError
 from unchoke.core.events import Note
 
 if TYPE_CHECKING:
+    from unchoke.core.output_file import OutputFile
     from unchoke.linting.lint_session import LintSession
     from unchoke.reports.console import Console
 
@@ -139,11 +140,13 @@ def _lint(asked: LintOptions, console: Console) -> Result:
     from unchoke.linting.lint_session import run_lint
     from unchoke.linting.lint_text import render_sum
 
+    if asked.output is not None and asked.output != STDIN:
+        _output(asked)  # refused before anything is read
     stdin = sys.stdin.buffer.read() if STDIN in asked.paths else None
     linted = run_lint(asked.paths, select=asked.select, ignore=asked.ignore, fix=asked.fix, diff=asked.diff, stdin=stdin)
     text = _rendered(asked, linted)
     if asked.output is not None and asked.output != STDIN:
-        _write(asked.output, text)
+        _output(asked).write_text(f"{text}\n")
         text = f"{render_sum(linted)}\nwrote  {asked.output}"
     elif linted.written and linted.repaired and asked.form in (ReportForm.sarif, ReportForm.github):
         console.on_event(Note(f"fixed {sum(len(file.applied) for file in linted.repaired)} in {len(linted.repaired)} files"))
@@ -165,19 +168,11 @@ def _rendered(asked: LintOptions, linted: LintSession) -> str:
     return lint_text.render_statistics(linted) if asked.statistics else lint_text.render_lint(linted)
 
 
-def _write(file: str, text: str) -> None:
-    """The whole report or nothing; what is no plain file (a pipe, a terminal) is written to as it is."""
-    from unchoke.core import atomic
+def _output(asked: LintOptions) -> OutputFile:
+    from unchoke.core.output_file import output_file
 
-    path = Path(file)
-    try:
-        if path.exists() and not path.is_file():
-            path.write_text(f"{text}\n", encoding="utf-8")
-        else:
-            atomic.write_text(path, f"{text}\n")
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise UsageError(f"cannot write {file}", why=why, try_="--output FILE with a folder that can be written to") from error
+    read = [path for path in asked.paths if path != STDIN]
+    return output_file(asked.output or "", option="--output", example="report.txt", sources=read)
 
 
 def notebook(

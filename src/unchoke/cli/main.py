@@ -18,7 +18,7 @@ from unchoke.cli import run_commands as runs
 from unchoke.cli import scene_commands as scenes
 from unchoke.cli import tuning_commands as tuning
 from unchoke.cli.options import Detach, DryRun, Json, Out, Run, Weights, takes
-from unchoke.cli.showing import INTERRUPTED, PlainResult, Result, hush_profiler, show
+from unchoke.cli.showing import INTERRUPTED, PlainResult, Result, hush_profiler, show, tell_error
 from unchoke.core.errors import UsageError
 
 _COLOUR_WORDS = {"rgb", "rgba", "l", "grey", "gray", "cmyk"}
@@ -213,12 +213,34 @@ def join_expect(arguments: list[str]) -> list[str]:
 
 def main() -> None:
     """The console script."""
+    _open_closed_streams()
     try:
         app(args=join_expect(profiling.name_script(sys.argv[1:])))
     except SystemExit as ended:
         if ended.code == INTERRUPTED:
             _leave_at_once()
         raise
+    except OSError as error:
+        raise SystemExit(_unwritten(error)) from None
+
+
+def _unwritten(error: OSError) -> int:
+    """A help text, or a word about wrong usage, that could not be written."""
+    from unchoke.machine.system_limits import limit_reached
+    from unchoke.reports.console import Console, no_stdout, silence
+
+    if limit_reached(error) is None:
+        raise error
+    if sys.stdout is not None:
+        silence(sys.stdout)
+    return tell_error(Console(), "unchoke", no_stdout(error.strerror or str(error)))
+
+
+def _open_closed_streams() -> None:
+    """Where stdin, stdout or stderr is closed (`>&-`), let its number lead nowhere: else the next file would bear it."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
 
 
 def _leave_at_once() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import select
 import sys
 import traceback
 from collections.abc import Callable
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import typer
 
 from unchoke import __version__
-from unchoke.core.errors import Interrupted, UnchokeError
+from unchoke.core.errors import Interrupted, MachineError, UnchokeError
 
 if TYPE_CHECKING:
     from unchoke.reports.console import Console
@@ -47,6 +45,7 @@ class PlainResult:
 
 def show(command: str, as_json: bool, work: Callable[[Console], Result]) -> None:
     """Run `work`, show what it returns, and exit as the house rules say."""
+    from unchoke.machine.system_limits import limit_reached
     from unchoke.reports.console import Console
 
     console = Console(json=as_json)
@@ -55,18 +54,31 @@ def show(command: str, as_json: bool, work: Callable[[Console], Result]) -> None
         code = int(getattr(result, "exit_code", 0))
         console.result(command, result.to_dict(), result.to_text(), ok=code == 0)
     except UnchokeError as error:
-        console.error(command, error)
-        raise typer.Exit(error.exit_code) from None
+        raise typer.Exit(tell_error(console, command, error)) from None
     except KeyboardInterrupt:
-        console.error(command, _interrupted())
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(tell_error(console, command, _interrupted())) from None
     except Exception as error:
         if isinstance(error, BrokenPipeError) and _reader_left():
             raise typer.Exit(INTERRUPTED) from None
+        if (limit := limit_reached(error)) is not None:
+            raise typer.Exit(tell_error(console, command, limit)) from None
         console.bug(command, f"{traceback.format_exc()}\nthis is a bug in unchoke {__version__}: please report the lines above")
         raise typer.Exit(OUR_BUG) from None
     if code:
         raise typer.Exit(code)
+
+
+def tell_error(console: Console, command: str, error: UnchokeError) -> int:
+    """Say what went wrong, and return the exit code. Where even that cannot be written to stdout, it is said on stderr."""
+    try:
+        console.error(command, error)
+    except BrokenPipeError:
+        if not _reader_left():
+            raise
+        return INTERRUPTED
+    except MachineError:
+        console.error(command, error)  # the console has turned to stderr
+    return error.exit_code
 
 
 def hush_profiler(wanted: bool | None) -> None:
@@ -79,15 +91,11 @@ def hush_profiler(wanted: bool | None) -> None:
 
 def _reader_left() -> bool:
     """Whether whoever read our stdout is gone (`| head`); if so, nothing more is written there, not even at exit."""
-    try:
-        stdout = sys.stdout.fileno()
-        poll = select.poll()
-    except (OSError, AttributeError):  # no real stream, or no such call on this system
-        return False
-    poll.register(stdout, select.POLLOUT)
-    left = any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+    from unchoke.reports.console import reader_left, silence
+
+    left = sys.stdout is not None and reader_left(sys.stdout)
     if left:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stdout)
+        silence(sys.stdout)
     return left
 
 

@@ -23,12 +23,14 @@ from unchoke.core import atomic
 from unchoke.core.errors import DataError, UsageError
 from unchoke.core.events import Note, OnEvent, Progress, StageDone, StageStarted, ignore
 from unchoke.core.findings import Finding
+from unchoke.core.output_file import OutputFile, output_file
+from unchoke.core.setting_values import refuse_number
 from unchoke.core.units import format_count
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option, safe_name
 from unchoke.linting.lint_engine import find_chokes
 from unchoke.notebooks.cell_record import CellRun, CellTask, NotebookRun
 from unchoke.notebooks.cells import CellReading, read_cells
-from unchoke.notebooks.notebook_html import save_notebook_html
+from unchoke.notebooks.notebook_html import render_notebook_html
 from unchoke.notebooks.notebook_markdown import render_notebook_markdown
 from unchoke.notebooks.notebook_text import render_notebook
 from unchoke.notebooks.run_cells import choose_kernel, run_cells
@@ -163,6 +165,7 @@ def notebook(
     A cell that raises or runs over its time ends the run, unless it is to `keep_going`. Cells run in the notebook's own folder,
     or in `cwd`; `html` asks for the page as well. The notebook itself is never written.
     """
+    refuse_number("--timeout", timeout_s, example=f"{TIMEOUT_S:g}")
     path = Path(path)
     page = _page(path, html)
     data = _bytes(path)
@@ -182,11 +185,12 @@ def notebook(
     workspace = Workspace(Path(out) if out is not None else DEFAULT_ROOT)
     file = _record_path(workspace, path) if ran is not None else None
     text_cells = len(source.cells) - len(cells)
-    report = NotebookReport(path, cells, text_cells, ran, _next(path, cells, ran, workspace), notes, file, page, costs)
+    written = None if page is None else page.path
+    report = NotebookReport(path, cells, text_cells, ran, _next(path, cells, ran, workspace), notes, file, written, costs)
     if file is not None:
         atomic.write_json(file, to_jsonable(report.to_dict()))
     if page is not None:
-        save_notebook_html(report.to_dict(), page)
+        page.write_text(render_notebook_html(report.to_dict()))
     return report
 
 
@@ -209,7 +213,7 @@ def _notebook_source(path: Path, data: bytes) -> SourceFile:
     return source
 
 
-def _page(path: Path, html: Path | str | None) -> Path | None:
+def _page(path: Path, html: Path | str | None) -> OutputFile | None:
     if html is None:
         return None
     page = Path(html)
@@ -218,7 +222,7 @@ def _page(path: Path, html: Path | str | None) -> Path | None:
     if page.suffix.lower() == ".ipynb" or page.absolute() == path.absolute():
         why = "a notebook is never written"
         raise UsageError(f"{page} is a notebook", why=why, try_=f"unchoke notebook {shlex.quote(str(path))} --html page.html")
-    return page
+    return output_file(page, option="--html", example="page.html", sources=[path])
 
 
 class _CellFacts:

@@ -19,11 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unchoke.commands.export import encoder_of
-from unchoke.core import atomic, listing
+from unchoke.core import listing
 from unchoke.core.ahead import map_ahead
 from unchoke.core.errors import DataError, MachineError, UsageError
 from unchoke.core.events import Chosen, Note, OnEvent, Progress
 from unchoke.core.fingerprint import digest_bytes
+from unchoke.core.output_file import OutputFile, output_file
 from unchoke.features.cut import Cut, cut_network, frozen_part
 from unchoke.features.encoders import Encoder, EncoderSpec
 from unchoke.features.engine_openvino import OpenVinoEngine
@@ -36,13 +37,14 @@ from unchoke.machine.detect import detect_machine
 from unchoke.machine.policy import choose_policy
 from unchoke.photos.pixels.image import DecodeError, Pixels, read_bytes, slow_decoding
 from unchoke.photos.samples.extra_inputs import read_given_inputs
+from unchoke.photos.samples.image_files import FOREIGN_IMAGE_SUFFIXES, IMAGE_SUFFIXES, suffix_of
 from unchoke.runs.lookup import FoundRun, find_run
 from unchoke.runs.session import default_listener
 from unchoke.training.heads.trained_head import load_head
 from unchoke.training.network.trained_network import RowsInMemory, TrainedNetwork, load_network, open_network, pixel_recipe_of
 from unchoke.training.scoring.judge import class_columns
 
-_SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".mpo"}
+_PICTURES = IMAGE_SUFFIXES | FOREIGN_IMAGE_SUFFIXES
 _CHUNK = 64
 _CHUNK_BYTES = 256_000_000
 _SHOWN = 20
@@ -123,6 +125,7 @@ def predict(
     found = find_run(run, out=out)
     found.refuse_masks("predict")
     paths = list_images(images)
+    saved = None if to is None else output_file(to, option="--to", example="predictions.csv", sources=paths)
     if (choice := slow_decoding()) is not None:
         listener(Chosen(choice))
     open_model = _open_network if found.trains_network else _open_head
@@ -134,10 +137,9 @@ def predict(
         if places:
             chunk = [paths[place] for place in places]
             rows.extend(_rows(chunk, model.answer(places, pixels), model.names, model.kind, model.temperature))
-    saved_to = Path(to) if to is not None else None
-    if saved_to is not None:
-        _save(saved_to, rows)
-    return Predictions(found.record.run, rows, failed, saved_to)
+    if saved is not None:
+        _save(saved, rows)
+    return Predictions(found.record.run, rows, failed, None if saved is None else saved.path)
 
 
 @dataclass(frozen=True)
@@ -220,7 +222,7 @@ def _chunk(recipe: PictureRecipe, activation: tuple[int, ...]) -> int:
 
 
 def list_images(images: Sequence[str | Path]) -> list[str]:
-    """Files as given; the images below folders."""
+    """Files as given; below folders everything named like a picture: one that cannot be decoded fails, and is named."""
     paths: list[str] = []
     missing = [str(image) for image in images if not Path(image).exists()]
     if missing:
@@ -229,7 +231,7 @@ def list_images(images: Sequence[str | Path]) -> list[str]:
         )
     for image in map(Path, images):
         if image.is_dir():
-            paths += [entry.path for entry in listing.walk(image) if Path(entry.path).suffix.lower() in _SUFFIXES]
+            paths += _below(image)
         else:
             paths.append(str(image))
     if not paths:
@@ -237,6 +239,13 @@ def list_images(images: Sequence[str | Path]) -> list[str]:
             "there are no images to predict", why=f"{images[0]} holds none", try_="name image files, or a folder with some"
         )
     return paths
+
+
+def _below(folder: Path) -> list[str]:
+    """Also links that lead nowhere, where they are named like a picture."""
+    special: list[str] = []
+    files = [entry.path for entry in listing.walk(folder, on_special=lambda path, _, __: special.append(path))]
+    return sorted((path for path in files + special if suffix_of(path) in _PICTURES), key=lambda path: Path(path).parts)
 
 
 def _decoded(paths: list[str], model: OpenModel, listener: OnEvent) -> Iterator[tuple[list[int], Pixels, dict[str, str]]]:
@@ -316,7 +325,7 @@ def _rows(
     ]
 
 
-def _save(to: Path, rows: list[dict[str, Any]]) -> None:
+def _save(to: OutputFile, rows: list[dict[str, Any]]) -> None:
     import csv
     import io
 
@@ -325,7 +334,7 @@ def _save(to: Path, rows: list[dict[str, Any]]) -> None:
     writer = csv.DictWriter(text, fieldnames=names, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     writer.writeheader()
     writer.writerows(rows)
-    atomic.write_text(to, text.getvalue())
+    to.write_text(text.getvalue())
 
 
 def _cell(value: Any) -> str:

@@ -26,6 +26,7 @@ from unchoke.core import atomic
 from unchoke.core.errors import UsageError
 from unchoke.core.events import Note, OnEvent, StageDone, StageStarted, ignore
 from unchoke.core.findings import Finding
+from unchoke.core.setting_values import refuse_number
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option
 
 Diagnose = Callable[[Recording], Iterable[Finding]]
@@ -105,6 +106,8 @@ def profile(
     if not command:
         why = "what stands after `--` is run as it is"
         raise UsageError("no command to profile", why=why, try_="unchoke profile -- python train.py")
+    refuse_number("--steps", steps, example="50")
+    refuse_number("--seconds", seconds, example="60")
     tell = on_event or ignore
     workspace = Workspace(Path(out) if out is not None else DEFAULT_ROOT)
     with tempfile.TemporaryDirectory(prefix="unchoke-") as name:

@@ -24,6 +24,7 @@ from unchoke.core import atomic
 from unchoke.core.boxes import Box
 from unchoke.core.events import OnEvent
 from unchoke.core.findings import Finding, rank
+from unchoke.core.setting_values import refuse_number
 from unchoke.core.settings import typed_options
 from unchoke.core.stages import Marker, profile_rows, self_seconds
 from unchoke.core.workspace import out_option
@@ -71,6 +72,7 @@ def profile_tile(
     **typed: Any,
 ) -> TileProfile:
     """Profile `windows` windows of the scenes in `data` both ways; the settings are those of `tile`."""
+    refuse_number("--windows", windows, example=str(WINDOWS))
     given = {"data": data, **typed}
     with (
         open_session(given, out=out, on_event=on_event, remembering=False) as session,

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from unchoke.core import atomic
 from unchoke.core.errors import UsageError
+from unchoke.core.output_file import output_file
 from unchoke.reports.trace import read_trace
 from unchoke.reports.trace.trace_html import render_trace_html
 from unchoke.reports.trace.trace_records import TraceDiff, TraceRecord, compare_traces
@@ -69,9 +69,10 @@ def profile_view(trace: Path | str, *, against: Path | str | None = None, to: Pa
         raise UsageError(
             f"{html} is the trace itself", why=why, try_=f"unchoke profile view {shlex.quote(str(trace))} --to view.html"
         )
+    page = output_file(html, option="--to", example="view.html", sources=[trace, *([earlier] if earlier else [])])
     record = read_trace(trace)
     diff = None if earlier is None else compare_traces(read_trace(earlier), record)
-    atomic.write_text(html, render_trace_html(record, diff))
+    page.write_text(render_trace_html(record, diff))
     return TraceView(trace, html, record, diff)
 
 

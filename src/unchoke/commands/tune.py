@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unchoke.core.atomic import TEMPORARY_PREFIX, TEMPORARY_SUFFIX
-from unchoke.core.errors import UsageError
 from unchoke.core.events import OnEvent
+from unchoke.core.setting_values import refuse_number
 from unchoke.core.settings import Settings, typed_options
 from unchoke.core.tuned import TuningVerdicts, Verdict, load_verdicts, model_name, save_verdicts
 from unchoke.core.units import format_count
@@ -52,8 +52,7 @@ def tune(
     **options: Any,
 ) -> TuneResult:
     """Try what may make this training faster, for at most `minutes`. What was tried before still holds, unless `again`."""
-    if minutes <= 0:
-        raise UsageError(f"--minutes {minutes:g} leaves no time", why="every trial takes some seconds", try_="--minutes 2")
+    refuse_number("--minutes", minutes, example="2")
     deadline = Deadline(60 * minutes)
     typed = {"data": data, **options}
     with open_session(typed, out=out, on_event=on_event, remembering=not dry_run) as session:

@@ -25,6 +25,7 @@ from unchoke.core.units import format_bytes
 TEMPORARY_PREFIX = ".unchoke-"
 TEMPORARY_SUFFIX = ".tmp"
 _umask_lock = threading.Lock()
+_SOME_SIZE = "a largest size"
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -101,11 +102,24 @@ def no_room_explained(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in _NO_ROOM:
             raise
-        raise no_room(path) from error
+        raise no_room(path, error) from error
 
 
-def no_room(path: Path) -> MachineError:
-    """The error for a full disk, naming the file that did not fit."""
+def no_room(path: Path, error: OSError | None = None) -> MachineError:
+    """The error for a full disk, a quota or a limit on the size of files, naming the file that did not fit."""
+    code = None if error is None else error.errno
+    if code == errno.EFBIG or (code is None and _file_limit() != _SOME_SIZE):
+        return MachineError(
+            f"{path.name} may not become as large as it has to be",
+            why=f"files in {path.parent} may have {_file_limit()} (ulimit -f, or the disk's own limit); nothing was half-written",
+            try_="ulimit -f unlimited, then the same command again: it goes on from here",
+        )
+    if code == errno.EDQUOT:
+        return MachineError(
+            f"no room left to write {path.name}",
+            why=f"this user's quota on the disk that holds {path.parent} is used up; nothing was half-written",
+            try_="free some space, or name a folder on another disk with --out; the same command goes on from here",
+        )
     return MachineError(
         f"no room left to write {path.name}",
         why=f"the disk that holds {path.parent} has {format_bytes(_free_bytes(path.parent))} free; nothing was half-written",
@@ -123,6 +137,15 @@ def sweep_temporaries(folder: Path) -> int:
         else:
             path.unlink(missing_ok=True)
     return len(strays)
+
+
+def _file_limit() -> str:
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return _SOME_SIZE
+    soft, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    return _SOME_SIZE if soft == resource.RLIM_INFINITY else f"{format_bytes(soft)} at most"
 
 
 def _free_bytes(folder: Path) -> int:

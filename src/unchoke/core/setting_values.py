@@ -28,11 +28,12 @@ class ValueParser:
         return core_schema.no_info_before_validator_function(self.parse, handler(source))
 
 
-class FiniteCheck:
-    """For pydantic: neither infinite nor no number at all."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
-        return {**handler(source), "allow_inf_nan": False}
+def refuse_number(option: str, value: float | None, *, example: str, most: float = 1e9) -> None:
+    """Refuse what a command that counts or waits for `value` cannot work with: nothing, less, no number, no end."""
+    if value is None or 0 < value <= most:
+        return
+    why = "it must be above 0" if value <= 0 else f"it must be a number up to {most:g}"
+    raise UsageError(f"{option} {value:g} cannot be used", why=why, try_=f"{option} {example}")
 
 
 def parse_fold(value: Any) -> Any:

@@ -19,7 +19,6 @@ from annotated_types import Interval
 from unchoke.core.errors import UsageError
 from unchoke.core.presets import load_preset
 from unchoke.core.setting_values import (
-    FiniteCheck,
     ValueParser,
     parse_cut,
     parse_fold,
@@ -52,6 +51,8 @@ TILE = ("tile", "profile_tile")
 MASKS = ("segment_train",)
 SCENES = (*TILE, *MASKS)
 """Commands that take the same options, by the names of their functions."""
+MOST_COUNT = 1_000_000_000
+"""What no number of steps, pixels or seconds exceeds that was meant: beyond it a slip of the finger would run for ever."""
 
 
 @dataclass(frozen=True)
@@ -92,14 +93,14 @@ _machine = partial(Option, group="Machine", commands=(*TRAIN, *MASKS), remembere
 _profile = partial(Option, group="Profile", commands=("fit", "train", "profile_train", *MASKS), remembered=False)
 
 Share = Annotated[float, Interval(ge=0, lt=1)]
-Weight = Annotated[float, Interval(ge=0), FiniteCheck()]
+Weight = Annotated[float, Interval(ge=0)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """Every option, in the order of the pipeline. The names are those of the command line. Values are checked by `validate`."""
 
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "allow_inf_nan": False}
 
     preset: Annotated[
         str | None, _data("Settings that belong together, see `unchoke presets list`; what is typed wins. 'none' forgets one.")
@@ -153,7 +154,7 @@ class Settings:
     val_share: Annotated[Share, _data("Share of the samples used to pick the best epoch or head.")] = 0.15
     test_share: Annotated[Share, _data("Share of the samples kept back for the final figures.")] = 0.15
     folds: Annotated[
-        int | None, Interval(ge=2), _photos("Split into K folds instead; --fold says which one is the test set.")
+        int | None, Interval(ge=2, le=MOST_COUNT), _photos("Split into K folds instead; --fold says which one is the test set.")
     ] = None
     fold: Annotated[
         int | Literal["all"],
@@ -205,7 +206,7 @@ class Settings:
     ] = 512
     overlap: Annotated[
         int | None,
-        Interval(ge=0),
+        Interval(ge=0, le=MOST_COUNT),
         _scenes("Pixels that neighbouring windows share (default 0 for tiles, 64 for patches).", remembered=False),
     ] = None
     edges: Annotated[
@@ -243,7 +244,7 @@ class Settings:
     ] = None
     block_px: Annotated[
         int | None,
-        Interval(ge=1),
+        Interval(ge=1, le=MOST_COUNT),
         _scenes("Side of the blocks that go to train, val or test as a whole. Left out, chosen from the scenes."),
     ] = None
     patch_size: Annotated[
@@ -321,9 +322,11 @@ class Settings:
         ),
     ] = None
     workers: Annotated[
-        int | None, Interval(ge=0), _host("Threads or processes that load and encode.", commands=(*EXTRACT, *SCENES, "doctor"))
+        int | None,
+        Interval(ge=0, le=MOST_COUNT),
+        _host("Threads or processes that load and encode.", commands=(*EXTRACT, *SCENES, "doctor")),
     ] = None
-    job_size: Annotated[int, Interval(ge=1), _frozen("Images per micro-job.")] = 64
+    job_size: Annotated[int, Interval(ge=1, le=MOST_COUNT), _frozen("Images per micro-job.")] = 64
 
     head: Annotated[
         HeadKind | None,
@@ -346,31 +349,37 @@ class Settings:
     dice: Annotated[
         float | None, Interval(ge=0, le=1), _masks("Share of the Dice loss; the rest is cross-entropy (default 0.5).")
     ] = None
-    epochs: Annotated[int, Interval(ge=1), _trained("Passes over the training samples.")] = 20
+    epochs: Annotated[int, Interval(ge=1, le=MOST_COUNT), _trained("Passes over the training samples.")] = 20
     batch_size: Annotated[
         int | None,
-        Interval(ge=1),
+        Interval(ge=1, le=MOST_COUNT),
         _trained("Samples per step. Left out, chosen from the size of the train split.", commands=(*TRAIN, *MASKS, "budget")),
     ] = None
-    lr: Annotated[float | None, Interval(gt=0), _trained("Learning rate: of the head, and of the last block that trains.")] = None
-    weight_decay: Annotated[float | None, Interval(ge=0), _trained("AdamW weight decay.")] = None
+    lr: Annotated[
+        float | None, Interval(gt=0, le=MOST_COUNT), _trained("Learning rate: of the head, and of the last block that trains.")
+    ] = None
+    weight_decay: Annotated[float | None, Interval(ge=0, le=MOST_COUNT), _trained("AdamW weight decay.")] = None
     layer_decay: Annotated[
         float | None,
         Interval(gt=0, le=1),
         _network("Learning rate of each layer as a share of that of the layer above it, up to 1."),
     ] = None
-    warmup: Annotated[float | None, Interval(ge=0), _network("Epochs in which the learning rate rises to its full value.")] = None
+    warmup: Annotated[
+        float | None, Interval(ge=0, le=MOST_COUNT), _network("Epochs in which the learning rate rises to its full value.")
+    ] = None
     ema: Annotated[
         float | None,
         Interval(ge=0, lt=1),
         _network("Decay of the running average of the weights that is evaluated and kept, 0 for none."),
     ] = None
-    clip: Annotated[float | None, Interval(ge=0), _network("Largest gradient norm, 0 for no limit.")] = None
+    clip: Annotated[float | None, Interval(ge=0, le=MOST_COUNT), _network("Largest gradient norm, 0 for no limit.")] = None
     label_smoothing: Annotated[float | None, Interval(ge=0, lt=1), _trained("Label smoothing, 0 to below 1.", commands=TRAIN)] = (
         None
     )
     mixup: Annotated[
-        float | None, Interval(ge=0), _trained("Mixup: alpha of its beta distribution, 0 for none.", commands=TRAIN)
+        float | None,
+        Interval(ge=0, le=MOST_COUNT),
+        _trained("Mixup: alpha of its beta distribution, 0 for none.", commands=TRAIN),
     ] = None
     augment: Annotated[
         Literal["none", "light", "strong"] | None,
@@ -384,11 +393,13 @@ class Settings:
         _network("frozen or train: whether batch statistics follow your images in the part that trains."),
     ] = None
     patience: Annotated[
-        int | None, Interval(ge=0), _trained("Stop after this many epochs without a better validation score, 0 for never.")
+        int | None,
+        Interval(ge=0, le=MOST_COUNT),
+        _trained("Stop after this many epochs without a better validation score, 0 for never."),
     ] = None
     sweep: Annotated[
         int,
-        Interval(ge=0),
+        Interval(ge=0, le=10_000),
         _trained("Train this many head configurations at once and pick by validation.", commands=TRAIN, heads_only=True),
     ] = 0
     seed: Annotated[int, _trained("Seed of everything that is random.", commands=(*TRAIN, *SCENES), remembered=True)] = 0
@@ -402,11 +413,11 @@ class Settings:
     ] = None
     sub_batch: Annotated[
         int | None,
-        Interval(ge=1),
+        Interval(ge=1, le=MOST_COUNT),
         _machine("Samples that go through the network at once; a step adds up several. Left out, what fits."),
     ] = None
     eval_batch: Annotated[
-        int | None, Interval(ge=1), _machine("Samples at once where no gradients are needed. Left out, what fits.")
+        int | None, Interval(ge=1, le=MOST_COUNT), _machine("Samples at once where no gradients are needed. Left out, what fits.")
     ] = None
     grad_ckpt: Annotated[
         bool | None,
@@ -432,8 +443,10 @@ class Settings:
             tells_runs_apart=True,
         ),
     ] = None
-    devices: Annotated[int, Interval(ge=1), _machine("Processes that train together, one for each device.")] = 1
-    checkpoint_every: Annotated[float, Interval(ge=0), _machine("Seconds between checkpoints within an epoch.")] = 60.0
+    devices: Annotated[int, Interval(ge=1, le=1024), _machine("Processes that train together, one for each device.")] = 1
+    checkpoint_every: Annotated[
+        float, Interval(ge=0, le=MOST_COUNT), _machine("Seconds between checkpoints within an epoch.")
+    ] = 60.0
 
     profile: Annotated[
         bool,
@@ -442,10 +455,10 @@ class Settings:
             commands=(*MASKS, "fit", "train"),
         ),
     ] = False
-    profile_wait: Annotated[int, Interval(ge=0), _profile("Steps to let pass before the profiler begins.")] = 1
-    profile_warmup: Annotated[int, Interval(ge=0), _profile("Steps in which it runs and keeps nothing.")] = 1
-    profile_active: Annotated[int, Interval(ge=1), _profile("Steps that are recorded.")] = 3
-    profile_repeat: Annotated[int, Interval(ge=1), _profile("How often, one trace each.")] = 1
+    profile_wait: Annotated[int, Interval(ge=0, le=MOST_COUNT), _profile("Steps to let pass before the profiler begins.")] = 1
+    profile_warmup: Annotated[int, Interval(ge=0, le=MOST_COUNT), _profile("Steps in which it runs and keeps nothing.")] = 1
+    profile_active: Annotated[int, Interval(ge=1, le=MOST_COUNT), _profile("Steps that are recorded.")] = 3
+    profile_repeat: Annotated[int, Interval(ge=1, le=MOST_COUNT), _profile("How often, one trace each.")] = 1
 
     @property
     def test_fold(self) -> int:

@@ -8,6 +8,7 @@ from unchoke.core.errors import UsageError
 
 _BYTE_UNITS = {"": 1, "b": 1, "k": 10**3, "kb": 10**3, "kib": 2**10, "m": 10**6, "mb": 10**6, "mib": 2**20,
                "g": 10**9, "gb": 10**9, "gib": 2**30, "t": 10**12, "tb": 10**12, "tib": 2**40}  # fmt: skip
+_MOST_BYTES = 10**18
 
 
 def parse_bytes(text: str) -> int:
@@ -15,7 +16,14 @@ def parse_bytes(text: str) -> int:
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-zA-Z]*)\s*", text)
     if match is None or match[2].lower() not in _BYTE_UNITS:
         raise UsageError(f"not a size: {text!r}", why="a size is a number and a unit", try_="write it like 4GB or 512MiB")
-    return int(float(match[1]) * _BYTE_UNITS[match[2].lower()])
+    num_bytes = float(match[1]) * _BYTE_UNITS[match[2].lower()]
+    if num_bytes > _MOST_BYTES:
+        raise UsageError(f"not a size: {_shortened(text)}", why="no machine has that much", try_="write it like 4GB or 512MiB")
+    return int(num_bytes)
+
+
+def _shortened(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:40] + "…")
 
 
 def format_bytes(num_bytes: float) -> str:

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from unchoke.core import atomic
 from unchoke.notebooks.notebook_text import (
     bytes_words,
     cell_facts,
@@ -26,12 +25,6 @@ from unchoke.reports.svg import share_bar
 
 _STYLES = ("report.css", "notebook.css")
 _LONGEST_SOURCE = 400  # lines; what is longer is cut, with a word
-
-
-def save_notebook_html(record: Mapping[str, Any], to: Path) -> Path:
-    """Write the page to `to`; its path."""
-    atomic.write_text(to, render_notebook_html(record))
-    return to
 
 
 def render_notebook_html(record: Mapping[str, Any]) -> str:

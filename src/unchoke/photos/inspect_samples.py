@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import mmap
 import os
-import stat
 import time
 from collections.abc import Generator, Mapping
 from contextlib import closing
@@ -247,8 +246,6 @@ def _size_and_time(path: str) -> tuple[int, int]:
             found = os.stat(path)
     except OSError as error:
         raise file_refused(error) from error
-    if stat.S_ISFIFO(found.st_mode):
-        raise DecodeError("unreadable", "a pipe, which would be waited for")
     return found.st_size, found.st_mtime_ns
 
 

@@ -7,13 +7,14 @@ few seconds otherwise. JSON: one object per line on stdout, the last one the res
 from __future__ import annotations
 
 import os
+import select
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
-from unchoke.core.errors import UnchokeError
+from unchoke.core.errors import MachineError, UnchokeError
 from unchoke.core.events import Chosen, Event, Note, Progress, StageDone, StageStarted
 from unchoke.core.units import format_seconds
 from unchoke.reports.json import SCHEMA, dump_event, dump_line
@@ -64,32 +65,32 @@ class Console:
                 return
             self._flush_progress()
             if self._json:
-                _write(self._stdout, dump_event(event))
+                self._answer(dump_event(event))
             else:
                 self._say(_event_line(event), style=_event_style(event))
 
     def pass_on(self, line: str) -> None:
         """A line of JSON that another process wrote, as it is."""
         with self._lock:
-            _write(self._stdout, line)
+            self._answer(line)
 
     def result(self, command: str, result: Mapping[str, Any], text: str, *, ok: bool = True) -> None:
         """The command's result: `text` for people, or `result` as the last JSON line."""
         with self._lock:
             self._flush_progress()
             if self._json:
-                _write(self._stdout, dump_line({"schema": SCHEMA, "command": command, "ok": ok, "result": result}))
+                self._answer(dump_line({"schema": SCHEMA, "command": command, "ok": ok, "result": result}))
             elif text:
-                _write(self._stdout, visible_block(text).rstrip("\n"))
+                self._answer(visible_block(text).rstrip("\n"))
 
     def bug(self, command: str, text: str) -> None:
         """An error that is ours: its traceback on stderr in either mode, and for JSON readers a last line that says so."""
         with self._lock:
             self._flush_progress()
-            _write(self._stderr, text)
+            self._tell(text)
             if self._json:
                 error = {"what": "a bug in unchoke", "why": text.strip().splitlines()[-1], "try": "report it", "exit_code": 70}
-                _write(self._stdout, dump_line({"schema": SCHEMA, "command": command, "ok": False, "error": error}))
+                self._answer(dump_line({"schema": SCHEMA, "command": command, "ok": False, "error": error}))
 
     def error(self, command: str, error: UnchokeError) -> None:
         """What happened, why, and what to try: three lines on stderr, or one JSON line on stdout."""
@@ -97,7 +98,7 @@ class Console:
             self._flush_progress()
             if self._json:
                 lines = {"what": error.what, "why": error.why, "try": error.try_, "exit_code": error.exit_code}
-                _write(self._stdout, dump_line({"schema": SCHEMA, "command": command, "ok": False, "error": lines}))
+                self._answer(dump_line({"schema": SCHEMA, "command": command, "ok": False, "error": lines}))
                 return
             self._say(_labelled("error", error.what), style="bold red")
             self._say(_labelled("why", error.why))
@@ -119,7 +120,7 @@ class Console:
     def _show_progress(self, event: Progress) -> None:
         self._unshown = None
         if self._json:
-            _write(self._stdout, dump_event(event))
+            self._answer(dump_event(event))
         elif self._redraws:
             self._redraw(progress_line(event))
         else:
@@ -134,9 +135,36 @@ class Console:
             self._stderr.flush()
             self._line_open = False
 
+    def _answer(self, line: str) -> None:
+        """A line on stdout. One that cannot be written is an error: whoever reads it would take half an answer for the whole."""
+        if self._stdout is None:  # closed by whoever started us (`>&-`)
+            self._json = False
+            raise no_stdout("it is closed")
+        try:
+            _write(self._stdout, line)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            silence(self._stdout)
+            self._json = False  # then the error is told where there is room for it
+            raise no_stdout(error.strerror or str(error)) from error
+
+    def _tell(self, line: str) -> None:
+        """A line on stderr. Where that cannot be written there is nowhere left to say so, and the work goes on."""
+        if self._stderr is None:
+            return
+        try:
+            _write(self._stderr, line)
+        except BrokenPipeError:
+            if self._stdout is None or reader_left(self._stdout):
+                raise
+            silence(self._stderr)
+        except OSError:
+            silence(self._stderr)
+
     def _say(self, line: str, *, style: str = "") -> None:
         if not self._redraws:
-            _write(self._stderr, line)
+            self._tell(line)
             return
         from rich.text import Text
 
@@ -225,6 +253,36 @@ def _labelled(label: str, text: str) -> str:
     """The label and the text in a fixed column; further lines of the text keep that column."""
     column = max(7, len(label) + 2)
     return f"{label:<{column}}{visible_block(text)}".replace("\n", "\n" + " " * column)
+
+
+def no_stdout(why: str) -> MachineError:
+    return MachineError(
+        "the answer cannot be written to stdout",
+        why=why,
+        try_="let stdout go to a file on a disk with room, or to a terminal; what was done is kept, and is not done again",
+    )
+
+
+def reader_left(stream: TextIO) -> bool:
+    """Whether whoever read this stream is gone (`| head`)."""
+    try:
+        number = stream.fileno()
+        poll = select.poll()
+    except (OSError, AttributeError):  # no real stream, or no such call on this system
+        return False
+    poll.register(number, select.POLLOUT)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+
+
+def silence(stream: TextIO) -> None:
+    """Write nothing more there, not even what Python holds back until it exits."""
+    try:
+        number = stream.fileno()
+    except (OSError, AttributeError):  # no real stream
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, number)
+    os.close(nowhere)
 
 
 def _is_terminal(stream: TextIO) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import shutil
 from pathlib import Path
 
@@ -41,6 +42,31 @@ def test_only_bad_images_give_no_rows(finished: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.jpg").write_bytes(b"")
     found = predict("1", [tmp_path], out=finished, on_event=ignore)
     assert (found.rows, list(found.failed.values())) == ([], ["empty: the file has no bytes"])
+
+
+def test_what_is_named_like_a_picture_in_a_folder_is_never_passed_over(finished: Path, photos: Path, tmp_path: Path) -> None:
+    shutil.copy(min(photos.rglob("*.jpg")), tmp_path / "a.jpg")
+    (tmp_path / "b.heic").write_bytes(b"\0\0\0\x18ftypheic" + bytes(40))
+    (tmp_path / "c.jpg").symlink_to(tmp_path / "nowhere.jpg")
+    os.mkfifo(tmp_path / "d.jpg")
+    (tmp_path / "notes.txt").write_text("no picture")
+    found = predict("1", [tmp_path], out=finished, on_event=ignore)
+    assert [Path(row["path"]).name for row in found.rows] == ["a.jpg"]
+    assert {Path(path).name: reason for path, reason in found.failed.items()} == {
+        "b.heic": "unreadable: a HEIC picture, which cannot be decoded here: convert it to JPEG",
+        "c.jpg": "missing: the file is gone",
+        "d.jpg": "unreadable: a pipe, not a file",
+    }
+    assert found.exit_code == 1
+
+
+def test_a_table_goes_only_where_a_file_may_lie(finished: Path, photos: Path, tmp_path: Path) -> None:
+    photo = min(photos.rglob("*.jpg"))
+    shutil.copy(photo, tmp_path / "a.jpg")
+    for target in (tmp_path, tmp_path / "a.jpg", Path("/dev/zero")):
+        with pytest.raises(UsageError, match=r"cannot write .* named with --to"):
+            predict("1", [tmp_path / "a.jpg"], out=finished, on_event=ignore, to=target)
+    assert (tmp_path / "a.jpg").read_bytes() == photo.read_bytes()
 
 
 def test_nothing_to_predict_is_a_wrong_usage(finished: Path, tmp_path: Path) -> None:

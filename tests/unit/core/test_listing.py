@@ -55,6 +55,17 @@ def test_a_file_that_is_neither_file_nor_folder_is_passed_over(tmp_path: Path) -
     assert [entry.relative for entry in walk(tmp_path)] == ["x"]
 
 
+def test_what_is_neither_file_nor_folder_is_told_of(tmp_path: Path) -> None:
+    tree(tmp_path, "a/x")
+    os.mkfifo(tmp_path / "a" / "pipe")
+    (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "itself").symlink_to(tmp_path / "itself")
+    told: dict[str, str] = {}
+    files = list(walk(tmp_path, on_special=lambda _, relative, what: told.update({relative: what})))
+    assert [entry.relative for entry in files] == ["a/x"]
+    assert told == {"a/pipe": "a pipe", "gone": "a link that leads nowhere", "itself": "a link that leads to itself"}
+
+
 def test_walking_nothing_raises_and_naming_nothing_is_empty(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         list(walk(tmp_path / "nowhere"))

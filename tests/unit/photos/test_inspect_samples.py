@@ -184,6 +184,8 @@ def test_no_kind_of_file_stops_the_inspection(tmp_path: Path) -> None:
         for name in ("itself.jpg", "pipe.jpg", "folder.jpg", "file.jpg/below.jpg", "n" * 300 + ".jpg", "gone.jpg")
     }
     assert list(problems.values()) == ["unreadable"] * 3 + ["missing", "unreadable", "missing"]
+    (tmp_path / "endless.jpg").symlink_to("/dev/zero")
+    assert inspect_file(str(tmp_path / "endless.jpg")).detail == "a device, not a file"
 
 
 def test_a_machine_that_has_too_many_files_open_is_not_blamed_on_the_file(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import warnings
 from contextlib import ExitStack
 from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from unchoke.core.choices import Choice
 from unchoke.core.clock import during
 from unchoke.core.fingerprint import digest_bytes
+from unchoke.core.listing import special_kind
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -31,10 +32,17 @@ DecodeProblem = Literal["unreadable", "truncated", "empty", "bomb-sized", "missi
 
 MAX_PIXELS = 250_000_000
 """Above this a picture is refused before it is decoded: 250 megapixels are 750 MB of RGB."""
+MAX_RATIO = 1000
+"""A picture longer than this many times its width is refused: with its short side at a network's input it would be as large as
+the limit above, whatever its file weighs."""
 
 _OF_THE_FILE = {errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG}
+_NO_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # the second on Windows alone
 _ORIENTATION_TAG = 0x0112
 _EXIF_SEARCH_BYTES = 65_536
+
+
+_HEIF_BRANDS = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"}
 
 
 class DecodeError(Exception):
@@ -59,7 +67,7 @@ def read_bytes(path: str) -> bytes:
     try:
         with ExitStack() as stack:
             with during("open"):
-                file = stack.enter_context(Path(path).open("rb"))
+                file = stack.enter_context(open_plain(path))
             with during("read"):
                 data = file.read()
     except OSError as error:
@@ -67,6 +75,18 @@ def read_bytes(path: str) -> bytes:
     if not data:
         raise DecodeError("empty", "the file has no bytes")
     return data
+
+
+def open_plain(path: str) -> BinaryIO:
+    """The file, opened to be read. A pipe, which would be waited for, or a device, which may have no end, is refused unread."""
+    descriptor = os.open(path, os.O_RDONLY | _NO_WAITING)
+    try:
+        if what := special_kind(os.fstat(descriptor).st_mode):
+            raise DecodeError("unreadable", f"{what}, not a file")
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
 
 
 def file_refused(error: OSError) -> DecodeError:
@@ -129,17 +149,27 @@ def open_pillow(data: bytes) -> Image:
     except Image.DecompressionBombError as error:
         raise DecodeError("bomb-sized", str(error)) from error
     except UnidentifiedImageError as error:
-        raise DecodeError("unreadable", "not an image in a known format") from error
+        raise DecodeError("unreadable", _unknown_format(data)) from error
     except (OSError, SyntaxError, ValueError) as error:
         raise DecodeError("unreadable", str(error)) from error
     refuse_bombs(image.width, image.height)
     return image
 
 
+def _unknown_format(data: bytes) -> str:
+    if data[4:8] == b"ftyp" and data[8:12] in _HEIF_BRANDS:
+        return "a HEIC picture, which cannot be decoded here: convert it to JPEG"
+    return "not an image in a known format"
+
+
 def refuse_bombs(width: int, height: int) -> None:
     """Raise for a picture whose pixels would not reasonably fit in memory."""
     if width * height > MAX_PIXELS:
         raise DecodeError("bomb-sized", f"{width}×{height} pixels, the limit is {MAX_PIXELS:,}")
+    if max(width, height) > MAX_RATIO * min(width, height):
+        raise DecodeError(
+            "bomb-sized", f"{width}×{height} pixels, which no network's input can be made of; at most 1:{MAX_RATIO}"
+        )
 
 
 @cache

@@ -12,7 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from unchoke.photos.pixels.image import Pixels
+from unchoke.photos.pixels.image import DecodeError, Pixels
+
+MAX_RESIZED_PIXELS = 100_000_000
+"""Beyond this a long picture is refused rather than resized: it would take 650 MB on the way to a small square."""
+_USUAL_RATIO = 16  # pictures up to 1:16 are resized however large the network's input is
+_KEPT_WHOLE = 8
 
 
 @dataclass(frozen=True)
@@ -49,15 +54,20 @@ def fit_to_input(image_hwc: Pixels, preprocess: Preprocess) -> Pixels:
     if not preprocess.is_plain:
         return _fit_with_timm(image_hwc, preprocess)
     resized = resize_short_side(image_hwc, preprocess.resize_px, interpolation=preprocess.interpolation)
-    return crop_centre(resized, preprocess.size_px)
+    cropped = crop_centre(resized, preprocess.size_px)
+    return cropped if resized.size <= _KEPT_WHOLE * cropped.size else cropped.copy()  # a view would keep a long strip alive
 
 
 def resize_short_side(image_hwc: Pixels, short_px: int, *, interpolation: str) -> Pixels:
     """Scale so that the shorter side is `short_px`; the other keeps the ratio, rounded down as torchvision does."""
     height, width = image_hwc.shape[:2]
-    if height <= width:
-        return resize(image_hwc, short_px, int(short_px * width / height), interpolation=interpolation)
-    return resize(image_hwc, int(short_px * height / width), short_px, interpolation=interpolation)
+    long_px = int(short_px * max(height, width) / min(height, width))
+    if long_px * short_px > max(MAX_RESIZED_PIXELS, _USUAL_RATIO * short_px**2):
+        raise DecodeError(
+            "bomb-sized", f"{width}×{height} pixels would become {long_px * short_px:,} at a short side of {short_px}"
+        )
+    size = (short_px, long_px) if height <= width else (long_px, short_px)
+    return resize(image_hwc, *size, interpolation=interpolation)
 
 
 def resize(image_hwc: Pixels, height_px: int, width_px: int, *, interpolation: str) -> Pixels:

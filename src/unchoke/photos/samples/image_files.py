@@ -48,6 +48,8 @@ class FolderFiles:
     images: list[FileEntry]
     others: list[str]
     unnameable: list[str]
+    special: dict[str, str] = field(default_factory=dict)
+    """What is neither file nor folder, by its path below the folder: a link to nothing, a pipe."""
 
 
 def suffix_of(name: str) -> str:
@@ -60,7 +62,7 @@ def find_files(roots: Iterable[Path]) -> FolderFiles:
     found = FolderFiles([], [], [])
     for root in outermost(roots):
         with during("list"):
-            entries = list(_walk(root))
+            entries = list(_walk(root, found.special))
         for entry in _outside_workspaces(entries):
             if not _is_text(entry.path):
                 found.unnameable.append(ascii(entry.relative))
@@ -77,9 +79,12 @@ def outermost(roots: Iterable[Path]) -> list[Path]:
     return [root for root in absolute if not any(other in root.parents for other in absolute)]
 
 
-def _walk(root: Path) -> Iterator[FileEntry]:
+def _walk(root: Path, special: dict[str, str]) -> Iterator[FileEntry]:
+    def note(_path: str, relative: str, what: str) -> None:
+        special[relative if _is_text(relative) else ascii(relative)] = what
+
     try:
-        yield from listing.walk(root)
+        yield from listing.walk(root, on_special=note)
     except PermissionError as error:
         raise UsageError(
             f"cannot list {error.filename!r}",
@@ -329,6 +334,21 @@ def diagnose_unused(files: Sequence[FileEntry], matches: Matches, *, strict: boo
             paths=tuple(entry.path for entry in unused),
             evidence={"count": len(unused), "files": len(files)},
             fix="they are not used: add rows for them, or name only the folders that belong to the table with --images",
+        )
+    ]
+
+
+def diagnose_special(special: dict[str, str]) -> list[Finding]:
+    """Entries that are neither files nor folders: a link to a picture that was moved, a pipe named like one."""
+    if not special:
+        return []
+    shown = list_some([f"{name!r} ({what})" for name, what in special.items()])
+    return [
+        Finding(
+            "not-a-file",
+            f"{format_count(len(special), 'entry', 'entries')} that cannot be read as a file: {shown}",
+            evidence={"count": len(special), "entries": dict(list(special.items())[:1000])},
+            fix="they are not used: mend the links (ls -l shows where they lead), or remove them",
         )
     ]
 

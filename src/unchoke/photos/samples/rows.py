@@ -25,6 +25,7 @@ from unchoke.photos.samples.image_files import (
     FolderFiles,
     Matches,
     diagnose_names,
+    diagnose_special,
     diagnose_unused,
     find_files,
     match_rows,
@@ -73,7 +74,7 @@ def scan_table(source: DataSource) -> Scan:
     _refuse_no_match(source, table, columns.key, matches)
     samples, findings = _assemble(table, source, columns, found, matches, values)
     findings += diagnose_unused(found.images, matches, strict=source.strict) + diagnose_ungrouped(table, source, columns)
-    findings = exclusion.findings + diagnose_names(found, failure_rate=source.failure_rate) + findings
+    findings = exclusion.findings + diagnose_names(found, failure_rate=source.failure_rate) + diagnose_special(found.special) + findings
     return Scan(samples, findings + diagnose_labels(samples), exclusion.choices + choices)
 
 

@@ -26,6 +26,7 @@ from unchoke.photos.samples.image_files import (
     WORKSPACE_MARK,
     FolderFiles,
     diagnose_names,
+    diagnose_special,
     find_files,
     suffix_of,
 )
@@ -139,7 +140,8 @@ def _no_classes(root: Path, found: FolderFiles) -> UsageError:
 def _diagnose_tree(
     source: DataSource, found: FolderFiles, unplaced: list[FileEntry], *, labels: set[str], by_split: bool
 ) -> list[Finding]:
-    findings = diagnose_names(found, failure_rate=source.failure_rate) + _foreign(found.others)
+    of_names = diagnose_names(found, failure_rate=source.failure_rate)
+    findings = of_names + diagnose_special(found.special) + _foreign(found.others)
     if unplaced:
         findings.append(_unplaced(unplaced, strict=source.strict))
     if not by_split:

@@ -20,8 +20,9 @@ from typing import Any
 
 from unchoke import __version__
 from unchoke.core import atomic
-from unchoke.core.errors import UnchokeError, UsageError
+from unchoke.core.errors import UnchokeError
 from unchoke.core.events import OnEvent, StageDone, StageStarted, ignore
+from unchoke.core.setting_values import refuse_number
 from unchoke.core.units import format_count, format_seconds
 from unchoke.machine.machine_facts import MachineFacts
 from unchoke.reports.json import SCHEMA, to_jsonable
@@ -103,8 +104,7 @@ def claims_run(
     Ctrl-C ends the measuring: what was measured by then is the result.
     """
     claims = choose_claims(names)
-    if not minutes > 0:
-        raise UsageError(f"--minutes {minutes:g} leaves no time", why="measuring takes a while", try_=f"--minutes {MINUTES:g}")
+    refuse_number("--minutes", minutes, example=f"{MINUTES:g}")
     with tempfile.TemporaryDirectory(prefix=atomic.TEMPORARY_PREFIX, suffix=atomic.TEMPORARY_SUFFIX) as folder:
         run = ClaimsRun(Bench(Path(folder), sizes=sizes), claims, minutes=minutes, on_event=on_event)
         result = run.result()

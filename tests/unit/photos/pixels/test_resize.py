@@ -5,7 +5,8 @@ import pytest
 from PIL import Image
 
 from unchoke.core.torchvision_ready import prepare_torchvision
-from unchoke.photos.pixels.resize import Preprocess, fit_to_input
+from unchoke.photos.pixels.image import DecodeError
+from unchoke.photos.pixels.resize import Preprocess, fit_to_input, resize_short_side
 
 
 def preprocess(**changes: object) -> Preprocess:
@@ -53,3 +54,14 @@ def test_unusual_settings_go_through_timm_itself(changes: dict[str, str]) -> Non
 
 def test_settings_survive_a_round_trip() -> None:
     assert Preprocess.from_dict(preprocess().to_dict()) == preprocess()
+
+
+@pytest.mark.parametrize("shape", [(1, 20_000), (20_000, 1)])
+def test_a_strip_is_refused_by_what_resizing_would_make_of_it(shape: tuple[int, int]) -> None:
+    with pytest.raises(DecodeError, match="bomb-sized"):
+        resize_short_side(np.zeros((*shape, 3), np.uint8), 256, interpolation="bicubic")
+
+
+def test_a_long_picture_leaves_no_more_in_memory_than_the_input_itself() -> None:
+    shown = fit_to_input(np.zeros((8, 2000, 3), np.uint8), preprocess())
+    assert shown.base is None or shown.base.nbytes <= 8 * shown.nbytes

@@ -1,0 +1,89 @@
+"""Errors that say a limit of this system was reached: memory, threads and processes, open files, room on a disk.
+
+In: an exception that nobody explained on its way up. Out: the `MachineError` it amounts to, or None. Libraries meet these limits
+wherever they happen to be, so this is asked once, at the end of every command. Nothing is caught or repeated here.
+"""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+from unchoke.core import atomic
+from unchoke.core.errors import MachineError
+from unchoke.core.units import format_bytes
+from unchoke.machine.memory.oom import out_of_memory
+
+_AGAIN = "; the same command goes on from here"
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_NO_FILES = {errno.EMFILE, errno.ENFILE}
+_NOT_MAPPED = ("failed to map segment from shared object", "cannot allocate memory in static TLS block")
+_NO_THREAD = ("can't start new thread", "Resource temporarily unavailable", "pthread_create")
+
+
+def limit_reached(error: BaseException) -> MachineError | None:
+    """The limit that `error` is about, as an error of its own; None where it is about something else."""
+    code = error.errno if isinstance(error, OSError) else None
+    text = str(error)
+    if isinstance(error, OSError) and code in _NO_ROOM:
+        return atomic.no_room(Path(error.filename), error) if error.filename else _no_room_somewhere(error)
+    if code in _NO_FILES:
+        return MachineError(
+            "too many files are open at once",
+            why=f"this shell allows {soft_limit('RLIMIT_NOFILE') or 'fewer'} (ulimit -n)",
+            try_="ulimit -n 4096, then the same command again: it goes on from here",
+        )
+    if out_of_memory(error) is not None or any(words in text for words in _NOT_MAPPED):
+        return _no_memory(text)
+    if code == errno.EAGAIN or any(words in text for words in _NO_THREAD):
+        return _no_memory(text) if soft_limit("RLIMIT_AS") is not None else _no_threads(text)
+    return None
+
+
+def soft_limit(name: str) -> int | None:
+    """A limit of this process, such as RLIMIT_AS; None where there is none, or the system knows no such thing."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return None
+    number = getattr(resource, name, None)
+    if number is None:
+        return None
+    soft, _ = resource.getrlimit(number)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def _no_room_somewhere(error: OSError) -> MachineError:
+    why = f"{error.strerror}: the workspace, the folder for temporary files (TMPDIR) or shared memory (/dev/shm) is full"
+    if error.errno == errno.EFBIG:
+        why = f"{error.strerror}: files may have {soft_limit('RLIMIT_FSIZE')} bytes here (ulimit -f)"
+    return MachineError(
+        "something could not be written", why=why, try_=f"make room (df -h shows where it lacks), or lift the limit{_AGAIN}"
+    )
+
+
+def _no_memory(text: str) -> MachineError:
+    limit = soft_limit("RLIMIT_AS")
+    if limit is None:
+        return MachineError(
+            "the memory did not suffice",
+            why=_first_line(text) or "what was asked for could not be had",
+            try_=f"close what else runs, or give a smaller --batch-size or fewer --workers{_AGAIN}",
+        )
+    return MachineError(
+        "the memory that this shell allows did not suffice",
+        why=f"a process may have {format_bytes(limit)} of addresses (ulimit -v), and torch alone takes several GB of them",
+        try_="ulimit -v unlimited, then the same command again: it goes on from here",
+    )
+
+
+def _no_threads(text: str) -> MachineError:
+    limit = soft_limit("RLIMIT_NPROC")
+    allowed = f"this user may have {limit:,} at once (ulimit -u)" if limit is not None else _first_line(text)
+    return MachineError(
+        "no further thread or process could be started", why=allowed, try_=f"end what else runs, or give fewer --workers{_AGAIN}"
+    )
+
+
+def _first_line(text: str) -> str:
+    return text.strip().split("\n", 1)[0]

@@ -1,0 +1,36 @@
+"""Limits of the system, told apart by the errors they lead to."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from unchoke.machine.system_limits import limit_reached
+
+
+@pytest.mark.parametrize(
+    ("error", "word"),
+    [
+        (MemoryError(), "memory"),
+        (ImportError("x.so: failed to map segment from shared object"), "memory"),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"), "memory"),
+        (RuntimeError("can't start new thread"), "thread"),
+        (OSError(errno.EMFILE, "Too many open files"), "open"),
+        (OSError(errno.ENOSPC, "No space left on device", "/somewhere/file"), "no room left to write file"),
+        (OSError(errno.ENOSPC, "No space left on device"), "could not be written"),
+        (OSError(errno.EFBIG, "File too large", "/somewhere/file"), "may not become as large"),
+    ],
+)
+def test_a_limit_is_an_error_of_the_machine(error: BaseException, word: str) -> None:
+    found = limit_reached(error)
+    assert found is not None
+    assert word in found.what
+    assert found.exit_code == 3
+    assert found.why
+    assert found.try_
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), OSError(errno.EIO, "Input/output error"), RuntimeError("shapes differ")])
+def test_anything_else_is_not_excused(error: BaseException) -> None:
+    assert limit_reached(error) is None
