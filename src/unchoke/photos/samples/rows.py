@@ -74,7 +74,8 @@ def scan_table(source: DataSource) -> Scan:
     _refuse_no_match(source, table, columns.key, matches)
     samples, findings = _assemble(table, source, columns, found, matches, values)
     findings += diagnose_unused(found.images, matches, strict=source.strict) + diagnose_ungrouped(table, source, columns)
-    findings = exclusion.findings + diagnose_names(found, failure_rate=source.failure_rate) + diagnose_special(found.special) + findings
+    of_folders = diagnose_names(found, failure_rate=source.failure_rate) + diagnose_special(found.special)
+    findings = exclusion.findings + of_folders + findings
     return Scan(samples, findings + diagnose_labels(samples), exclusion.choices + choices)
 
 
