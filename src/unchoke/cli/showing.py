@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import typer
 
 from unchoke import __version__
-from unchoke.core.errors import Interrupted, MachineError, UnchokeError
+from unchoke.core.errors import Interrupted, MachineError, SettingsError, UnchokeError
+from unchoke.core.settings import explained_by
 
 if TYPE_CHECKING:
     from unchoke.reports.console import Console
@@ -54,7 +55,8 @@ def show(command: str, as_json: bool, work: Callable[[Console], Result]) -> None
         code = int(getattr(result, "exit_code", 0))
         console.result(command, result.to_dict(), result.to_text(), ok=code == 0)
     except UnchokeError as error:
-        raise typer.Exit(tell_error(console, command, error)) from None
+        told = explained_by(error, command) if isinstance(error, SettingsError) else error
+        raise typer.Exit(tell_error(console, command, told)) from None
     except KeyboardInterrupt:
         raise typer.Exit(tell_error(console, command, _interrupted())) from None
     except Exception as error:

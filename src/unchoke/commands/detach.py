@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,7 +31,7 @@ from unchoke.core.settings import typed_options
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option
 from unchoke.reports.json import load_record, parse_event
 from unchoke.reports.text import render_fit_result
-from unchoke.runs.session import default_listener, refuse_inside_data
+from unchoke.runs.session import default_listener, refuse_inside_data, refuse_missing_weights
 
 COMMANDS = ("fit", "train")
 _STARTED = ".json"
@@ -138,6 +139,8 @@ def detach(command: str, data: str | Path | None = None, *, out: Path | str | No
     workspace = Workspace(Path(out) if out is not None else DEFAULT_ROOT)
     typed = {"data": data, **options}
     refuse_inside_data(workspace, resolve_settings(workspace, typed)[0])
+    refuse_missing_weights(options.get("weights"))
+    absent = workspace.absent_folders()
     with workspace.own():
         log = _new_log(workspace, command)
     words = [command, *typed_options(typed), *([] if out is None else ["--out", os.fspath(out)])]
@@ -146,8 +149,22 @@ def detach(command: str, data: str | Path | None = None, *, out: Path | str | No
     atomic.write_json(
         log.with_suffix(".json"), {"command": detached.command, "pid": process.pid, "created_s": detached.created_s}
     )
-    _raise_early_error(detached)
+    try:
+        _raise_early_error(detached)
+    except UsageError:  # it was told: nothing is left to watch
+        _remove_log(detached, absent)
+        raise
     return detached
+
+
+def _remove_log(detached: BackgroundRun, absent: list[Path]) -> None:
+    """Nothing stays of a command that could not begin: neither its log nor the folders made for it."""
+    workspace = Workspace(detached.workspace)
+    for file in (detached.log, detached.stderr, detached.log.with_suffix(".json")):
+        file.unlink(missing_ok=True)
+    with suppress(OSError):  # logs of other commands are there
+        workspace.logs.rmdir()
+    workspace.leave_nothing(absent)
 
 
 def _new_log(workspace: Workspace, command: str) -> Path:

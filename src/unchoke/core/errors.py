@@ -2,6 +2,7 @@
 
     UnchokeError
     ├── UsageError      exit 2   a wrong option, a missing file or column: the command must change
+    │   └── SettingsError        values of settings that cannot be
     ├── DataError       exit 1   the data has problems, or too many items failed
     ├── MachineError    exit 3   this machine cannot: no room, no hub, a missing extra
     └── Interrupted     exit 130 stopped on request, resumable
@@ -12,7 +13,11 @@ translated into these once, at the boundary where they arise; anything else that
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+
+_LONGEST_VALUE, _LONGEST_LINE = 200, 2000
+"""Characters of one value, and of one line, that a message quotes."""
 
 
 class UnchokeError(Exception):
@@ -21,10 +26,10 @@ class UnchokeError(Exception):
     exit_code = 1
 
     def __init__(self, what: str, *, why: str, try_: str) -> None:
-        super().__init__(what)
-        self.what = what
-        self.why = why
+        self.what = shorten(what)
+        self.why = shorten(why)
         self.try_ = try_
+        super().__init__(self.what)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Keep the three lines when the error crosses a process boundary."""
@@ -35,6 +40,12 @@ class UsageError(UnchokeError):
     """The command as typed cannot work."""
 
     exit_code = 2
+
+
+class SettingsError(UsageError):
+    """Values that settings cannot have; `names` are the settings, so that a command can point to its own help."""
+
+    names: tuple[str, ...] = ()
 
 
 class DataError(UnchokeError):
@@ -57,6 +68,28 @@ class Interrupted(UnchokeError):  # noqa: N818 (a request, not a fault)
 
 def _rebuild(kind: type[UnchokeError], what: str, why: str, try_: str) -> UnchokeError:
     return kind(what, why=why, try_=try_)
+
+
+def shorten(text: str) -> str:
+    """A message in which no value of the user's data is longer than a person reads: a quoted text, a word, a line.
+
+    What is left out is counted: a cell of 3 MB reads as its beginning, its length and its end.
+    """
+    if len(text) <= _LONGEST_VALUE:
+        return text
+    lines = (_LONG_VALUE.sub(lambda found: _cut(found[0], _LONGEST_VALUE), line) for line in text.split("\n"))
+    return "\n".join(_cut(line, _LONGEST_LINE) for line in lines)
+
+
+_LONG_VALUE = re.compile(rf"'[^']{{{_LONGEST_VALUE},}}'|\S{{{_LONGEST_VALUE},}}")
+
+
+def _cut(text: str, longest: int) -> str:
+    """The beginning and the end of a text that is too long, and how long it was."""
+    if len(text) <= longest:
+        return text
+    head = longest // 2
+    return f"{text[:head]} … ({len(text):,} characters) … {text[-head // 4 :]}"
 
 
 def list_some(items: Sequence[str], *, limit: int = 5) -> str:

@@ -55,7 +55,7 @@ def parse_cut(value: Any) -> str:
 def parse_tiles(value: Any) -> str:
     match = re.fullmatch(r"([1-9][0-9]?)[x×]([1-9][0-9]?)", str(value).strip().lower())
     if match is None:
-        raise ValueError("should be ROWSxCOLUMNS, for instance 2x2")
+        raise ValueError("should be ROWSxCOLUMNS, each from 1 to 99, for instance 2x2")
     return f"{match[1]}x{match[2]}"
 
 

@@ -8,6 +8,7 @@ from them.
 """
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
 from annotated_types import Interval
 
-from unchoke.core.errors import UsageError
+from unchoke.core.errors import SettingsError, UsageError
 from unchoke.core.presets import load_preset
 from unchoke.core.setting_values import (
     ValueParser,
@@ -549,11 +550,13 @@ def validate(values: dict[str, Any]) -> Settings:
         problems = [
             f"{'.'.join(map(str, item['loc']))}: {_sentence(item['msg'])} (got {item['input']!r})" for item in error.errors()
         ]
-        raise UsageError(
+        told = SettingsError(
             f"{format_count(len(problems), 'setting')} cannot be used: {'; '.join(problems)}",
             why="each option has a range that makes sense",
-            try_=f"unchoke {_explaining(error)} --help, which explains {_named(error)}",
-        ) from error
+            try_=f"unchoke {_explaining(error)} --help-all, which explains {_named(error)}",
+        )
+        told.names = tuple(name for name in _concerned(error) if name in OPTIONS)
+        raise told from error
 
 
 @cache
@@ -577,6 +580,14 @@ def _explaining(error: "ValidationError") -> str:
     return "fit" if all("fit" in commands for commands in taken) else "segment train"
 
 
+def explained_by(error: SettingsError, command: str) -> SettingsError:
+    """The same error, pointing to the help of the command that was typed, where that has the options concerned."""
+    function = command.replace(" ", "_")
+    if error.names and all(function in OPTIONS[name].commands for name in error.names):
+        error.try_ = re.sub(r"^unchoke .*? --help-all", f"unchoke {command} --help-all", error.try_)
+    return error
+
+
 def _concerned(error: "ValidationError") -> list[str]:
     return list(dict.fromkeys(str(item["loc"][0]) for item in error.errors()))
 
@@ -594,7 +605,9 @@ def preset_values(name: str) -> dict[str, Any]:
     try:
         validate(values)
     except UsageError as error:
-        raise UsageError(f"the preset {name}: {error.what}", why=error.why, try_=error.try_) from error
+        told = SettingsError(f"the preset {name}: {error.what}", why=error.why, try_=error.try_)
+        told.names = getattr(error, "names", ())
+        raise told from error
     return values
 
 

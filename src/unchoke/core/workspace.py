@@ -10,13 +10,15 @@ import os
 import re
 import shlex
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from unchoke.core import listing
 from unchoke.core.errors import UsageError
 
 DEFAULT_ROOT = Path("unchoke-out")
+_OWNER = ".owner"
 
 
 def out_option(workspace: Path) -> str:
@@ -97,6 +99,7 @@ class Workspace:
         """Hold the workspace for writing; say who has it if it is taken."""
         from filelock import FileLock, Timeout
 
+        absent = self.absent_folders()
         self.root.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.lock_file)
         try:
@@ -108,15 +111,30 @@ class Workspace:
                 try_=f"unchoke runs watch --out {self.root}, if it was detached; or give this one its own folder with --out DIR",
             ) from None
         try:
-            (self.root / ".owner").write_text(str(os.getpid()))
+            (self.root / _OWNER).write_text(str(os.getpid()))
             yield
         finally:
+            self.leave_nothing(absent)
             lock.release()
+
+    def absent_folders(self) -> list[Path]:
+        """The folders that owning this workspace would make, the innermost first."""
+        return [folder for folder in (self.root, *self.root.parents) if not folder.exists()]
+
+    def leave_nothing(self, made: list[Path]) -> None:
+        """Take away the folders that were made for a command which then wrote nothing into them; anything in them stays."""
+        if not made or {*listing.names(self.root)} - {_OWNER, self.lock_file.name}:
+            return
+        with suppress(OSError):  # somebody else began to use them, or the system keeps an open file
+            for file in (self.root / _OWNER, self.lock_file):
+                file.unlink(missing_ok=True)
+            for folder in made:
+                folder.rmdir()
 
 
 def _holder(root: Path) -> str:
     try:
-        return f" (process {int((root / '.owner').read_text())})"
+        return f" (process {int((root / _OWNER).read_text())})"
     except (OSError, ValueError):
         return ""
 

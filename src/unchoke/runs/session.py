@@ -136,6 +136,7 @@ def open_session(
     workspace = Workspace(Path(out) if out is not None else DEFAULT_ROOT)
     settings, reasons = resolve_settings(workspace, typed)
     refuse_inside_data(workspace, settings)
+    refuse_missing_weights(typed.get("weights"))
     listener = on_event or default_listener()
     with workspace.own(), MemoryWatch() as memory:
         for place in (workspace.root, workspace.engines):
@@ -159,6 +160,12 @@ def default_listener() -> OnEvent:
     from unchoke.reports.console import Console
 
     return Console().on_event
+
+
+def refuse_missing_weights(typed: Path | str | None) -> None:
+    """A wrong path is said before files are read and libraries loaded."""
+    if typed and not Path(typed).exists():
+        raise UsageError(f"no weights file at {typed}", why="--weights names a file on this machine", try_="check the path")
 
 
 def refuse_inside_data(workspace: Workspace, settings: Settings) -> None:

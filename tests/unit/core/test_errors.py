@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from unchoke.core.errors import DataError, Interrupted, MachineError, UnchokeError, UsageError, list_some, missing_extra
+from unchoke.core.errors import DataError, Interrupted, MachineError, UnchokeError, UsageError, list_some, missing_extra, shorten
 
 
 @pytest.mark.parametrize(("kind", "code"), [(UsageError, 2), (DataError, 1), (MachineError, 3), (Interrupted, 130)])
@@ -26,3 +26,14 @@ def test_a_missing_extra_names_the_command_that_installs_it() -> None:
     error = missing_extra("nncf", extra="int8", purpose="int8 precision")
     assert isinstance(error, MachineError)
     assert (error.try_, "nncf" in error.what) == ("pip install 'unchoke[int8]'", True)
+
+
+def test_a_cell_of_three_megabytes_is_quoted_by_its_ends_and_its_length() -> None:
+    for cell in ("x" * 3_000_000, "a word " * 400_000, "a word's " * 400_000):
+        error = DataError(f"the value {cell!r} is no number", why=f"row 7 has {cell}", try_="mend the row")
+        assert "characters) …" in error.what
+        assert len(error.what) < 2_500
+        assert len(error.why) < 2_500
+    assert "the value 'xxx" in DataError(f"the value {'x' * 300!r} is no number", why="", try_="").what
+    ordinary = "row 7 of table.csv has no number in the column 'height': 'tall'"
+    assert shorten(ordinary) == ordinary

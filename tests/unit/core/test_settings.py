@@ -8,9 +8,19 @@ from typing import Any, get_args
 
 import pytest
 
-from unchoke.core.errors import UsageError
+from unchoke.core.errors import SettingsError, UsageError
 from unchoke.core.remembered import resolve_settings
-from unchoke.core.settings import OPTIONS, Group, Settings, as_options, help_of, options_of, settings_where, validate
+from unchoke.core.settings import (
+    OPTIONS,
+    Group,
+    Settings,
+    as_options,
+    explained_by,
+    help_of,
+    options_of,
+    settings_where,
+    validate,
+)
 from unchoke.core.workspace import Workspace
 
 COMMANDS = {
@@ -147,7 +157,7 @@ def test_an_unknown_option_gets_the_nearest_known_one() -> None:
     with pytest.raises(UsageError) as caught:
         validate({"epoch": 3})
     assert "epoch" in caught.value.what
-    assert caught.value.try_ == "unchoke fit --help, which explains --epochs"
+    assert caught.value.try_ == "unchoke fit --help-all, which explains --epochs"
 
 
 EVERYTHING: dict[str, Any] = {
@@ -226,4 +236,11 @@ def test_a_wrong_value_is_told_once_and_names_a_command_that_has_the_option(wron
     with pytest.raises(UsageError) as caught:
         validate(wrong)
     assert caught.value.what.startswith("1 setting cannot be used")
-    assert caught.value.try_.startswith(f"unchoke {command} --help")
+    assert caught.value.try_.startswith(f"unchoke {command} --help-all")
+
+
+def test_a_command_points_to_its_own_help_where_that_has_the_option() -> None:
+    with pytest.raises(SettingsError) as caught:
+        validate({"epochs": 0})
+    assert explained_by(caught.value, "profile train").try_ == "unchoke profile train --help-all, which explains --epochs"
+    assert explained_by(caught.value, "tile").try_.startswith("unchoke profile train"), "tile has no --epochs"

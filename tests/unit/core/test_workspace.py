@@ -70,3 +70,22 @@ def test_the_workspace_is_free_again_after_an_error(tmp_path: Path) -> None:
 )
 def test_a_safe_name_is_never_a_path_and_never_empty(text: str, name: str) -> None:
     assert safe_name(text) == name
+
+
+def test_a_command_that_wrote_nothing_leaves_no_folder_behind(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    for root in (tmp_path / "new", tmp_path / "deep" / "er", tmp_path / "mine" / "new"):
+        with pytest.raises(UsageError), Workspace(root).own():
+            raise UsageError("no such folder", why="", try_="")
+        assert sorted(path.name for path in tmp_path.rglob("*")) == ["mine"]
+
+
+def test_what_a_command_wrote_before_it_failed_stays(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path / "new")
+    with pytest.raises(UsageError), workspace.own():
+        workspace.manifest_file.write_text("rows")
+        raise UsageError("a wrong option", why="", try_="")
+    assert workspace.manifest_file.read_text() == "rows"
+    with pytest.raises(UsageError), Workspace(tmp_path).own():
+        raise UsageError("the folder was there before", why="", try_="")
+    assert workspace.lock_file.exists()

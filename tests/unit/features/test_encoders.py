@@ -138,8 +138,10 @@ class Trap:
 @pytest.mark.parametrize("save", [torch.save, lambda value, file: Path(file).write_bytes(pickle.dumps(value))])
 def test_a_pickle_that_wants_to_run_is_refused(tmp_path: Path, save: object) -> None:
     save({"conv1.weight": Trap()}, tmp_path / "w.pt")  # type: ignore[operator]
-    with pytest.raises(UsageError, match="not a plain weights file"):
+    with pytest.raises(UsageError, match="not a plain weights file") as caught:
         load_state(tmp_path / "w.pt")
+    assert "weights_only" not in caught.value.why, "torch's advice to load it all the same"
+    assert "PyTorch" not in caught.value.why
 
 
 def test_the_hub_out_of_reach_is_said_quickly_with_a_way_on(tmp_path: Path) -> None:

@@ -280,7 +280,7 @@ def _eval_batch(
     if not largest:
         _refuse_too_large("--eval-batch", 1, mode, room)
     if largest == wanted.most_evaluated:
-        return largest, "no more are judged by at once"
+        return largest, "there are no more to judge at once: a split is judged in several parts"
     if largest < sub_batch:
         return largest, "as many as fit"
     return max(sub_batch, 1 << largest.bit_length() - 1), "no gradients are kept, so more fit in what a training step takes"

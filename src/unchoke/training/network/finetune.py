@@ -33,7 +33,7 @@ from unchoke.training.network.adamw import WeightAverage, build_optimizer, load_
 from unchoke.training.network.card_rows import CardRows
 from unchoke.training.network.card_steps import CardSteps, place_rows
 from unchoke.training.network.feeding import Batches, HostBatch, MixShares, Prefetch, feed
-from unchoke.training.network.loop_config import LoopConfig, LoopContext, LoopResult
+from unchoke.training.network.loop_config import USUAL_LR, LoopConfig, LoopContext, LoopResult
 from unchoke.training.network.objective import LoopObjective
 from unchoke.training.network.sources import InputSource
 from unchoke.training.network.step import PartSize, Stepper, batch_statistics, prepare_network, training_mode
@@ -515,7 +515,7 @@ class NetworkTraining:
         return DataError(
             f"training diverged in epoch {self.standing.epoch + 1}, by step {self.standing.step}",
             why=why,
-            try_=f"--lr {self.config.lr / 10:g}, or --train-precision f32",
+            try_=f"--lr {min(self.config.lr / 10, USUAL_LR):g}, or --train-precision f32",
         )
 
 

@@ -17,7 +17,7 @@ from unchoke.features.encoders import Encoder
 from unchoke.machine.policy import LONG, SHORT, UNMEASURED
 from unchoke.runs.session import Session
 from unchoke.training.data import Problem
-from unchoke.training.network.loop_config import LoopConfig
+from unchoke.training.network.loop_config import USUAL_LR, LoopConfig
 from unchoke.training.scoring.selection import IMBALANCE_FOR_BALANCED, imbalance
 
 _BODY_SHARE = 0.3
@@ -79,7 +79,7 @@ def choose_loop(session: Session, problem: Problem, part: TrainedPart) -> LoopCo
     choose = _Chooser(session, num_samples=settings.epochs * num_train)
     batch_size = choose("batch_size", *_batch_size(num_train))
     num_steps = settings.epochs * -(-num_train // batch_size)
-    lr = choose("lr", 1e-3, "the head's; a common rate for AdamW on a new linear layer", **UNMEASURED)
+    lr = choose("lr", USUAL_LR, "the head's; a common rate for AdamW on a new linear layer", **UNMEASURED)
     body_lr = lr * _BODY_SHARE if part.anything else 0.0
     if body_lr:
         session.chose(Choice("body_lr", body_lr, "pretrained blocks move more slowly than the new head", UNMEASURED))

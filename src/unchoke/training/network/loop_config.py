@@ -24,6 +24,9 @@ from unchoke.training.heads.heads import ClassWeights
 from unchoke.training.network.parallel import ALONE, Ranks
 from unchoke.training.network.step_replay import StepReplay
 
+USUAL_LR = 1e-3
+"""The learning rate of a new head where none was asked for."""
+
 
 @dataclass(frozen=True)
 class LoopConfig:

@@ -430,6 +430,14 @@ def test_a_training_that_diverges_says_so_before_anything_broken_is_saved(passes
         assert_finite(torch.load(file, weights_only=True))
 
 
+def test_a_rate_beyond_reason_is_answered_with_a_usual_one(tmp_path):
+    made = small()
+    made.network.suffix = Overflowing(made.network.suffix, passes=2, value=math.nan, in_gradient=False)
+    with pytest.raises(DataError, match="training diverged in epoch") as caught:
+        made.train(folder=tmp_path, lr=1e9)
+    assert str(caught.value.try_).startswith("--lr 0.001,")
+
+
 def assert_finite(value: Any) -> None:
     if isinstance(value, dict):
         value = list(value.values())
