@@ -17,24 +17,22 @@ from unchoke.cli import profile_commands as profiling
 from unchoke.cli import run_commands as runs
 from unchoke.cli import scene_commands as scenes
 from unchoke.cli import tuning_commands as tuning
+from unchoke.cli.help_page import HELP_NAMES, HelpfulApp
 from unchoke.cli.options import Detach, DryRun, Json, Out, Run, Weights, takes
 from unchoke.cli.showing import INTERRUPTED, PlainResult, Result, hush_profiler, show, tell_error
 from unchoke.core.errors import UsageError
 
 _COLOUR_WORDS = {"rgb", "rgba", "l", "grey", "gray", "cmyk"}
 
-app = typer.Typer(
+_BEGIN, _TRAIN, _SCENES, _RUNS, _SPEED = "Begin", "Train", "Scenes and masks", "Runs", "What holds training back"
+"""Headings of the commands."""
+
+app = HelpfulApp(
     name="unchoke",
     help="Train image models fast on the machine you have, and know what holds a run back.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": HELP_NAMES},
 )
-app.add_typer(runs.runs_app, name="runs")
-app.add_typer(runs.presets_app, name="presets")
-app.add_typer(scenes.segment_app, name="segment")
-app.add_typer(profiling.profile_app, name="profile")
-app.add_typer(tuning.claims_app, name="claims")
 
 
 def _version(wanted: bool) -> None:
@@ -52,7 +50,7 @@ def root(
     """Train image models fast on the machine you have, and know what holds a run back."""
 
 
-@app.command()
+@app.command(short_help="What this machine is, and what was chosen for it.", rich_help_panel=_BEGIN)
 @takes("doctor")
 def doctor(typed: dict[str, Any], json: Json = False) -> None:
     """This machine: what it is, and what was chosen for it, each with its reason."""
@@ -77,14 +75,14 @@ Dataset = Annotated[
 ]
 
 
-@app.command()
+@app.command(short_help="Is this data sound? Exits 1 on errors.", rich_help_panel=_BEGIN)
 @takes("check")
 def check(typed: dict[str, Any], dataset: Dataset = None, out: Out = None, json: Json = False) -> None:
     """Pre-flight gate: is this data sound, and can workers load it? Exits 1 on errors. Never writes inside DATA."""
     show("check", json, lambda console: unchoke.check(dataset=dataset, out=out, on_event=console.on_event, **typed))
 
 
-@app.command()
+@app.command(short_help="Check, extract features once, train, evaluate, report.", rich_help_panel=_TRAIN)
 @takes("fit")
 def fit(typed: dict[str, Any], out: Out = None, detach: Detach = False, dry_run: DryRun = False, json: Json = False) -> None:
     """The main job: check, extract features once, train, evaluate, report. Run it again and it goes on, or says it is done."""
@@ -95,7 +93,7 @@ def fit(typed: dict[str, Any], out: Out = None, detach: Detach = False, dry_run:
     show("fit", json, lambda console: unchoke.fit(out=out, on_event=console.on_event, dry_run=dry_run, **typed))
 
 
-@app.command()
+@app.command(short_help="The same without the gate in front.", rich_help_panel=_TRAIN)
 @takes("train")
 def train(typed: dict[str, Any], out: Out = None, detach: Detach = False, json: Json = False) -> None:
     """Train and evaluate, without the gate in front; extracts what is missing."""
@@ -113,7 +111,7 @@ def _detach(command: Any, typed: dict[str, Any], out: Path | None, *, dry_run: b
     return unchoke.detach(command, out=out, **typed)
 
 
-@app.command()
+@app.command(short_help="The frozen part alone, in resumable micro-jobs.", rich_help_panel=_TRAIN)
 @takes("extract")
 def extract(
     typed: dict[str, Any],
@@ -126,7 +124,7 @@ def extract(
     show("extract", json, lambda console: unchoke.extract(out=out, job=job, dry_run=dry_run, on_event=console.on_event, **typed))
 
 
-@app.command()
+@app.command(short_help="What batch fits here, and how fast it is.", rich_help_panel=_SPEED)
 @takes("budget")
 def budget(
     typed: dict[str, Any],
@@ -139,13 +137,13 @@ def budget(
     show("budget", json, lambda console: unchoke.budget(benchmark=benchmark, on_event=console.on_event, **typed))
 
 
-@app.command()
+@app.command(short_help="Score a run again from its files.", rich_help_panel=_TRAIN)
 def evaluate(run: Run = "latest", out: Out = None, json: Json = False) -> None:
     """Score a run again from its files: what was cached and the saved weights, no training."""
     show("evaluate", json, lambda console: unchoke.evaluate(run, out=out, on_event=console.on_event))
 
 
-@app.command()
+@app.command(short_help="Predict new images with a run.", rich_help_panel=_TRAIN)
 def predict(
     run: Run,
     images: Annotated[list[str], typer.Argument(help="Image files or folders.")],
@@ -163,7 +161,7 @@ def predict(
     show("predict", json, lambda console: unchoke.predict(run, images, on_event=console.on_event, **options))
 
 
-@app.command()
+@app.command(short_help="Write report.html of a run again.", rich_help_panel=_TRAIN)
 def report(run: Run = "latest", out: Out = None, json: Json = False) -> None:
     """Write report.html of a run again, from its files alone."""
 
@@ -174,10 +172,19 @@ def report(run: Run = "latest", out: Out = None, json: Json = False) -> None:
     show("report", json, work)
 
 
-app.command("tile")(scenes.tile)
-app.command("tune")(tuning.tune)
-app.command("lint")(code.lint)
-app.command("notebook")(code.notebook)
+app.command("tile", short_help="Scenes to NPZ tiles with masks and a manifest.", rich_help_panel=_SCENES)(scenes.tile)
+app.command("tune", short_help="Try the tricks on your data; keep what is faster.", rich_help_panel=_SPEED)(tuning.tune)
+app.command("lint", short_help="Choke points in training code, by reading it.", rich_help_panel=_SPEED)(code.lint)
+app.command("notebook", short_help="The same, cell by cell, read or run.", rich_help_panel=_SPEED)(code.notebook)
+_GROUPS = (
+    (scenes.segment_app, "segment", "Train a decoder, stitch masks of any size.", _SCENES),
+    (runs.runs_app, "runs", "What was tried, and what came out.", _RUNS),
+    (runs.presets_app, "presets", "Settings that belong together, for --preset.", _RUNS),
+    (profiling.profile_app, "profile", "Where the time goes, in any PyTorch script.", _SPEED),
+    (tuning.claims_app, "claims", "Commonly reported gains, measured here.", _SPEED),
+)
+for _group, _name, _short, _heading in _GROUPS:
+    app.add_typer(_group, name=_name, short_help=_short, rich_help_panel=_heading)
 
 
 class Demo(StrEnum):
@@ -187,7 +194,7 @@ class Demo(StrEnum):
     scenes = "scenes"
 
 
-@app.command()
+@app.command(short_help="All of it on data that comes with a package, offline.", rich_help_panel=_BEGIN)
 def demo(
     what: Annotated[
         Demo, typer.Argument(help="photos: grocery photos to classes; scenes: Landsat bands to a cloud mask.")

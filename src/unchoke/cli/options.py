@@ -62,8 +62,8 @@ def _plain(value: Any) -> Any:
 
 
 Out = Annotated[Path | None, typer.Option("--out", help="Workspace folder (default unchoke-out).", show_default=False)]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object per line on stdout; the last is the result.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON lines on stdout; the last one is the result.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; nothing is extracted or trained.")]
-Detach = Annotated[bool, typer.Option("--detach", help="Work in the background; `unchoke runs watch` shows how far it is.")]
+Detach = Annotated[bool, typer.Option("--detach", help="Work in the background; see `unchoke runs watch`.")]
 Weights = Annotated[Path | None, typer.Option("--weights", help="The encoder's weights, where they are no longer found.")]
 Run = Annotated[str, typer.Argument(help="A run: exp_3, 3, latest, best, or an exported folder.")]

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import typer
 
 import unchoke
+from unchoke.cli.help_page import HelpfulApp
 from unchoke.cli.options import Json, Out, takes
 from unchoke.cli.showing import hush_profiler, show
 
-profile_app = typer.Typer(
+profile_app = HelpfulApp(
     help="Where the time goes: `profile -- python train.py` for any PyTorch script, and the commands below.",
-    no_args_is_help=True,
 )
 
 

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import unchoke
+from unchoke.cli.help_page import HelpfulApp
 from unchoke.cli.options import Json, Out, Run, Weights
 from unchoke.cli.showing import PlainResult, Result, show
 
 if TYPE_CHECKING:
     from unchoke.reports.console import Console
 
-runs_app = typer.Typer(help="What was tried, and what came out.", no_args_is_help=True)
-presets_app = typer.Typer(help="Settings that belong together, for --preset.", invoke_without_command=True)
+runs_app = HelpfulApp(help="What was tried, and what came out.")
+presets_app = HelpfulApp(help="Settings that belong together, for --preset.", invoke_without_command=True, no_args_is_help=False)
 
 
 @runs_app.command("list")

@@ -8,12 +8,11 @@ from typing import Annotated, Any
 import typer
 
 import unchoke
+from unchoke.cli.help_page import HelpfulApp
 from unchoke.cli.options import DryRun, Json, Out, Run, Weights, takes
 from unchoke.cli.showing import hush_profiler, show
 
-segment_app = typer.Typer(
-    help="Patches to full-size masks: train a decoder, then stitch masks of any size.", no_args_is_help=True
-)
+segment_app = HelpfulApp(help="Patches to full-size masks: train a decoder, then stitch masks of any size.")
 
 
 @takes("tile")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import typer
 
 from unchoke import __version__
+from unchoke.cli.misuse import explain_misuse
 from unchoke.core.errors import Interrupted, MachineError, SettingsError, UnchokeError
 from unchoke.core.settings import explained_by
 
@@ -81,6 +82,18 @@ def tell_error(console: Console, command: str, error: UnchokeError) -> int:
     except MachineError:
         console.error(command, error)  # the console has turned to stderr
     return error.exit_code
+
+
+def tell_misuse(error: Any, words: list[str]) -> int:
+    """Tell of a command that could not be read; the exit code. A group of commands typed alone shows its help."""
+    from unchoke.reports.console import Console
+
+    console = Console(json="--json" in words)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        console.notice(error.ctx.get_help())
+        return int(error.exit_code)
+    told = explain_misuse(error, words)
+    return tell_error(console, " ".join(error.ctx.command_path.split()[1:]) if error.ctx else "", told)
 
 
 def hush_profiler(wanted: bool | None) -> None:

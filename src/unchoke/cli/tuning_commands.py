@@ -9,10 +9,11 @@ from typing import Annotated, Any
 import typer
 
 import unchoke
+from unchoke.cli.help_page import HelpfulApp
 from unchoke.cli.options import DryRun, Json, Out, takes
 from unchoke.cli.showing import PlainResult, Result, show
 
-claims_app = typer.Typer(help="Commonly reported gains, measured on this machine.", no_args_is_help=True)
+claims_app = HelpfulApp(help="Commonly reported gains, measured on this machine.")
 
 
 @takes("tune")

@@ -29,6 +29,7 @@ from unchoke.core.record import Interval, RunRecord
 from unchoke.core.remembered import resolve_settings
 from unchoke.core.settings import typed_options
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option
+from unchoke.photos.samples.scan import refuse_missing
 from unchoke.reports.json import load_record, parse_event
 from unchoke.reports.text import render_fit_result
 from unchoke.runs.session import default_listener, refuse_inside_data, refuse_missing_weights
@@ -138,7 +139,9 @@ def detach(command: str, data: str | Path | None = None, *, out: Path | str | No
         )
     workspace = Workspace(Path(out) if out is not None else DEFAULT_ROOT)
     typed = {"data": data, **options}
-    refuse_inside_data(workspace, resolve_settings(workspace, typed)[0])
+    settings = resolve_settings(workspace, typed)[0]
+    refuse_inside_data(workspace, settings)
+    refuse_missing(Path(settings.data))
     refuse_missing_weights(options.get("weights"))
     absent = workspace.absent_folders()
     with workspace.own():

@@ -65,6 +65,8 @@ class Option:
     group: Group
     commands: tuple[str, ...]
     """The functions that take it."""
+    brief: str = ""
+    """A few words for the short help, which leaves out settings without."""
     flag: str = ""
     """How it is typed, where that is not its own name."""
     help_for_scenes: str = ""
@@ -104,28 +106,49 @@ class Settings:
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "allow_inf_nan": False}
 
     preset: Annotated[
-        str | None, _data("Settings that belong together, see `unchoke presets list`; what is typed wins. 'none' forgets one.")
+        str | None,
+        _data(
+            "Settings that belong together, see `unchoke presets list`; what is typed wins. 'none' forgets one.",
+            brief="Settings that belong together: `unchoke presets list`.",
+        ),
     ] = None
 
     data: Annotated[
         str,
         _data(
             "Class folders, or a CSV or Parquet table. Left out, what this workspace was made for.",
+            brief="Class folders, or a CSV or Parquet table.",
             path=True,
             help_for_scenes="Band files or multi-band files in folders, a large image, or a table. "
             "Left out, what this workspace was made for.",
         ),
     ] = ""
     images: Annotated[
-        tuple[str, ...], _data("Folder that holds the images of a table; repeat it for several folders.", path=True)
+        tuple[str, ...],
+        _data(
+            "Folder that holds the images of a table; repeat it for several folders.",
+            brief="Folder that holds the images of a table.",
+            path=True,
+        ),
     ] = ()
     id: Annotated[
-        str | None, _data("Column with image ids (file names with or without ending), looked up in the image folders.")
+        str | None,
+        _data(
+            "Column with image ids (file names with or without ending), looked up in the image folders.",
+            brief="Column with image ids, looked up in the folders.",
+        ),
     ] = None
-    path: Annotated[str | None, _data("Column with image paths, relative to the image folders or to the table.")] = None
+    path: Annotated[
+        str | None,
+        _data("Column with image paths, relative to the image folders or to the table.", brief="Column with image paths."),
+    ] = None
     label: Annotated[
         str | None,
-        _data("Column with the class of each image. For scenes: a label raster, a folder of them, or a column.", path=True),
+        _data(
+            "Column with the class of each image. For scenes: a label raster, a folder of them, or a column.",
+            brief="Column with the class; for scenes, a label raster.",
+            path=True,
+        ),
     ] = None
     exclude: Annotated[
         tuple[str, ...],
@@ -138,7 +161,11 @@ class Settings:
     ] = False
     drop_duplicates: Annotated[bool, _photos("Of photos with the same bytes and the same label, use one.")] = False
     target: Annotated[
-        tuple[str, ...], _photos("Numeric column to predict; repeat it for several. For long tables: a target name to keep.")
+        tuple[str, ...],
+        _photos(
+            "Numeric column to predict; repeat it for several. For long tables: a target name to keep.",
+            brief="Numeric column to predict; repeat it for several.",
+        ),
     ] = ()
     long: Annotated[
         Annotated[tuple[str, str], ValueParser(parse_long)] | None,
@@ -149,7 +176,11 @@ class Settings:
         _photos("Numeric column the network sees beside the image (NDVI, height); repeat it for several.", tells_runs_apart=True),
     ] = ()
     group: Annotated[
-        str | None, _data("Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant.")
+        str | None,
+        _data(
+            "Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant.",
+            brief="Column the split must not tear apart, as patients.",
+        ),
     ] = None
     split: Annotated[str | None, _data("Column with train, val or test. Left out, a stratified split is made and kept.")] = None
     val_share: Annotated[Share, _data("Share of the samples used to pick the best epoch or head.")] = 0.15
@@ -193,7 +224,10 @@ class Settings:
     bands: Annotated[
         tuple[str, ...],
         ValueParser(parse_names),
-        _scenes("Bands to use, in this order: B2,B3,B4, or repeat it. Left out, all bands every scene has."),
+        _scenes(
+            "Bands to use, in this order: B2,B3,B4, or repeat it. Left out, all bands every scene has.",
+            brief="Bands to use, in this order: B2,B3,B4.",
+        ),
     ] = ()
     grid: Annotated[str, _scenes("Pixels to work on: finest, coarsest, the name of a band, or a pixel size.")] = "finest"
     resampling: Annotated[
@@ -203,12 +237,19 @@ class Settings:
     tile_size: Annotated[
         int | Literal["auto"],
         ValueParser(parse_tile_size),
-        _tiles("Side of a tile in pixels, or auto: measured on your scenes."),
+        _tiles(
+            "Side of a tile in pixels, or auto: measured on your scenes.",
+            brief="Side of a tile in pixels, or auto (default 512).",
+        ),
     ] = 512
     overlap: Annotated[
         int | None,
         Interval(ge=0, le=MOST_COUNT),
-        _scenes("Pixels that neighbouring windows share (default 0 for tiles, 64 for patches).", remembered=False),
+        _scenes(
+            "Pixels that neighbouring windows share (default 0 for tiles, 64 for patches).",
+            brief="Pixels that neighbouring windows share.",
+            remembered=False,
+        ),
     ] = None
     edges: Annotated[
         Literal["smaller", "padded"], _tiles("smaller or padded: what becomes of windows at the right and lower edge.")
@@ -217,24 +258,42 @@ class Settings:
         Annotated[str, ValueParser(parse_normalise)] | None,
         _scenes(
             "none, max (of a sample where a scene is large), max:all, percentile, percentile:2,98, a number, "
-            "or B2=10000,B3=9000: what bands are divided by."
+            "or B2=10000,B3=9000: what bands are divided by.",
+            brief="What bands are divided by: max, percentile, a number.",
         ),
     ] = None
     mask: Annotated[
-        str | None, _scenes("Expression over bands that is true inside the mask, for instance '(B3-B5)/(B3+B5) > 0'.")
+        str | None,
+        _scenes(
+            "Expression over bands that is true inside the mask, for instance '(B3-B5)/(B3+B5) > 0'.",
+            brief="True inside the mask: '(B3-B5)/(B3+B5) > 0'.",
+        ),
     ] = None
     polygons: Annotated[
-        str | None, _scenes("Vector file (GeoJSON, GeoPackage, shapefile) whose polygons are the mask.", path=True)
+        str | None,
+        _scenes(
+            "Vector file (GeoJSON, GeoPackage, shapefile) whose polygons are the mask.",
+            brief="Vector file whose polygons are the mask.",
+            path=True,
+        ),
     ] = None
     polygon_class: Annotated[
         str | None, _scenes("Field of the polygons that holds their class number. Left out, every polygon is class 1.")
     ] = None
     min_valid: Annotated[
-        float, Interval(ge=0, le=1), _tiles("Skip tiles with a smaller share of valid pixels; 0 skips none.")
+        float,
+        Interval(ge=0, le=1),
+        _tiles(
+            "Skip tiles with a smaller share of valid pixels; 0 skips none.",
+            brief="Skip tiles with fewer valid pixels than this share.",
+        ),
     ] = 0.0
     compress: Annotated[
         Literal["isal", "zlib", "none"] | None,
-        _tiles("isal, zlib or none: how NPZ files are written. Left out, measured on your scenes."),
+        _tiles(
+            "isal, zlib or none: how NPZ files are written. Left out, measured on your scenes.",
+            brief="isal, zlib or none: how NPZ files are written.",
+        ),
     ] = None
     store: Annotated[
         Literal["float32", "raw"], _tiles("float32, normalised; or raw: as the files have it, with the constants beside it.")
@@ -249,13 +308,17 @@ class Settings:
         _scenes("Side of the blocks that go to train, val or test as a whole. Left out, chosen from the scenes."),
     ] = None
     patch_size: Annotated[
-        int | None, Interval(ge=32, le=4096), _frozen("Side of a patch in pixels (default 256).", commands=MASKS)
+        int | None,
+        Interval(ge=32, le=4096),
+        _frozen("Side of a patch in pixels (default 256).", brief="Side of a patch in pixels (default 256).", commands=MASKS),
     ] = None
     strides: Annotated[
         tuple[int, ...], ValueParser(parse_strides), _frozen("Levels of the encoder's pyramid that are kept.", commands=MASKS)
     ] = (4, 8, 16, 32)
     classes: Annotated[
-        tuple[str, ...], ValueParser(parse_names), _scenes("Names of the classes 0, 1, …: clear,cloud, or repeat it.")
+        tuple[str, ...],
+        ValueParser(parse_names),
+        _scenes("Names of the classes 0, 1, …: clear,cloud, or repeat it.", brief="Names of the classes 0, 1, …: clear,cloud."),
     ] = ()
     ignore: Annotated[int | None, Interval(ge=0, le=65535), _scenes("Label value that counts as unlabelled.")] = None
     baseline: Annotated[
@@ -263,9 +326,14 @@ class Settings:
         _masks("Expression to compare with on the test pixels, true for class 1: '(b3-b6)/(b3+b6) > 0'.", tells_runs_apart=False),
     ] = None
 
-    encoder: Annotated[str, _frozen("Network: any timm model name.", commands=(*EXTRACT, *MASKS, "budget"))] = (
-        "tf_efficientnet_lite0"
-    )
+    encoder: Annotated[
+        str,
+        _frozen(
+            "Network: any timm model name.",
+            brief="Any timm model (default tf_efficientnet_lite0).",
+            commands=(*EXTRACT, *MASKS, "budget"),
+        ),
+    ] = "tf_efficientnet_lite0"
     weights: Annotated[
         str | None, _frozen("Weights file for the encoder: safetensors, or a .pt with nothing but tensors.", path=True)
     ] = None
@@ -274,6 +342,7 @@ class Settings:
         ValueParser(parse_cut),
         _frozen(
             "Where the frozen part ends: end (all; for masks, pyramid), -4 (the last 4 blocks train), none (everything trains).",
+            brief="What trains: end (heads), -4 (last blocks), none (all).",
             commands=(*EXTRACT, *MASKS, "budget"),
             shows_default=False,
             tells_runs_apart=True,
@@ -283,7 +352,9 @@ class Settings:
         int | None,
         Interval(ge=16, le=8192),
         _frozen(
-            "Side of the square the network sees, in pixels. Left out, the one it was made for.", commands=(*EXTRACT, "budget")
+            "Side of the square the network sees, in pixels. Left out, the one it was made for.",
+            brief="Side of the square the network sees.",
+            commands=(*EXTRACT, "budget"),
         ),
     ] = None
     streams: Annotated[
@@ -319,13 +390,18 @@ class Settings:
         str | None,
         _host(
             "cpu, cuda, cuda:N or mps. Left out, chosen by `unchoke doctor`'s rules.",
+            brief="cpu, cuda, cuda:N or mps; left out, chosen.",
             commands=(*EXTRACT, *MASKS, "budget", "doctor"),
         ),
     ] = None
     workers: Annotated[
         int | None,
         Interval(ge=0, le=MOST_COUNT),
-        _host("Threads or processes that load and encode.", commands=(*EXTRACT, *SCENES, "doctor")),
+        _host(
+            "Threads or processes that load and encode.",
+            brief="Threads or processes that load and encode.",
+            commands=(*EXTRACT, *SCENES, "doctor"),
+        ),
     ] = None
     job_size: Annotated[int, Interval(ge=1, le=MOST_COUNT), _frozen("Images per micro-job.")] = 64
 
@@ -333,6 +409,7 @@ class Settings:
         HeadKind | None,
         _trained(
             "linear, mlp or attention, on the frozen network. Left out, a few are tried and validation picks.",
+            brief="linear, mlp or attention; left out, the best of some.",
             commands=TRAIN,
             heads_only=True,
         ),
@@ -345,19 +422,32 @@ class Settings:
     ] = "mean"
     decoder: Annotated[
         Literal["unet", "fpn"] | None,
-        _masks("unet or fpn, from segmentation-models-pytorch (default fpn; unet for other strides than 4,8,16,32)."),
+        _masks(
+            "unet or fpn, from segmentation-models-pytorch (default fpn; unet for other strides than 4,8,16,32).",
+            brief="unet or fpn.",
+        ),
     ] = None
     dice: Annotated[
         float | None, Interval(ge=0, le=1), _masks("Share of the Dice loss; the rest is cross-entropy (default 0.5).")
     ] = None
-    epochs: Annotated[int, Interval(ge=1, le=MOST_COUNT), _trained("Passes over the training samples.")] = 20
+    epochs: Annotated[
+        int,
+        Interval(ge=1, le=MOST_COUNT),
+        _trained("Passes over the training samples.", brief="Passes over the training samples (default 20)."),
+    ] = 20
     batch_size: Annotated[
         int | None,
         Interval(ge=1, le=MOST_COUNT),
-        _trained("Samples per step. Left out, chosen from the size of the train split.", commands=(*TRAIN, *MASKS, "budget")),
+        _trained(
+            "Samples per step. Left out, chosen from the size of the train split.",
+            brief="Samples per step; left out, chosen.",
+            commands=(*TRAIN, *MASKS, "budget"),
+        ),
     ] = None
     lr: Annotated[
-        float | None, Interval(gt=0, le=MOST_COUNT), _trained("Learning rate: of the head, and of the last block that trains.")
+        float | None,
+        Interval(gt=0, le=MOST_COUNT),
+        _trained("Learning rate: of the head, and of the last block that trains.", brief="Learning rate; left out, chosen."),
     ] = None
     weight_decay: Annotated[float | None, Interval(ge=0, le=MOST_COUNT), _trained("AdamW weight decay.")] = None
     layer_decay: Annotated[
@@ -401,7 +491,12 @@ class Settings:
     sweep: Annotated[
         int,
         Interval(ge=0, le=10_000),
-        _trained("Train this many head configurations at once and pick by validation.", commands=TRAIN, heads_only=True),
+        _trained(
+            "Train this many head configurations at once and pick by validation.",
+            brief="Train this many head configurations, keep the best.",
+            commands=TRAIN,
+            heads_only=True,
+        ),
     ] = 0
     seed: Annotated[int, _trained("Seed of everything that is random.", commands=(*TRAIN, *SCENES), remembered=True)] = 0
 
@@ -409,6 +504,7 @@ class Settings:
         Annotated[str, ValueParser(parse_memory)] | None,
         _machine(
             "Memory that training may take, for instance 4GB; batches are measured and chosen to stay below.",
+            brief="What training may take: 4GB. Batches are fitted to it.",
             commands=(*TRAIN, *MASKS, "budget"),
         ),
     ] = None

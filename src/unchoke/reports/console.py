@@ -83,6 +83,11 @@ class Console:
             elif text:
                 self._answer(visible_block(text).rstrip("\n"))
 
+    def notice(self, text: str) -> None:
+        """Text that is no result, such as a help page nobody asked for by name."""
+        with self._lock:
+            _write(self._stderr, text)
+
     def bug(self, command: str, text: str) -> None:
         """An error that is ours: its traceback on stderr in either mode, and for JSON readers a last line that says so."""
         with self._lock:

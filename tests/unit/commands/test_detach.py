@@ -138,6 +138,10 @@ def test_mistakes_are_errors_at_once(tmp_path: Path, photos: Path) -> None:
 def test_what_only_the_command_itself_finds_out_is_told_as_well(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="photoz"):
         detach("fit", tmp_path / "photoz", out=tmp_path / "out")
+    with pytest.raises(UsageError, match=r"weights file at .*nowhere"):
+        detach("fit", tmp_path, out=tmp_path.parent / "out", weights=tmp_path / "nowhere")
+    assert not (tmp_path / "out").exists(), "nothing is left of a command that could not begin"
+    assert not (tmp_path.parent / "out").exists()
 
 
 def test_events_are_followed_as_they_are_written(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:

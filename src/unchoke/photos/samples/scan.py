@@ -39,11 +39,16 @@ def scan_samples(source: DataSource) -> Scan:
     """Find the samples that `source` describes, with every problem on the way."""
     import pyarrow as pa
 
-    if not source.data.exists():
-        raise _no_such(source.data)
+    refuse_missing(source.data)
     scan = scan_folders(source) if source.data.is_dir() else scan_table(source)
     pa.default_memory_pool().release_unused()  # what reading and sorting needed: several times the size of the result
     return scan
+
+
+def refuse_missing(path: Path) -> None:
+    """DATA that is not there is an error that says what is."""
+    if not path.exists():
+        raise _no_such(path)
 
 
 def _no_such(path: Path) -> UsageError:

@@ -1,0 +1,156 @@
+"""What was typed and cannot be read, told as every other error: what, why, try. Words of other tools lead to ours.
+
+In: the parser's complaint and the words that were typed. Out: a `UsageError` whose last line is, where that can be known, the
+same command with the right word in it. An option of another tool is never taken for ours in silence: its values may mean
+something else.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from difflib import get_close_matches
+from itertools import pairwise
+from typing import Any
+
+import typer
+
+from unchoke.core.errors import UsageError
+
+PARSER_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
+"""What the parser raises: typer has it from click, or from a copy of its own."""
+
+_SPELLINGS = {
+    "--workers": "num-workers n-workers jobs num-jobs j threads num-threads dataloader-num-workers",
+    "--device": "device-type accelerator",
+    "--devices": "gpus num-gpus num-devices nproc nproc-per-node world-size",
+    "--lr": "learning-rate lr0 base-lr init-lr max-lr",
+    "--batch-size": "batch bs b batchsize train-batch-size per-device-train-batch-size mini-batch-size",
+    "--eval-batch": "eval-batch-size val-batch-size test-batch-size per-device-eval-batch-size",
+    "--input-px": "img-size image-size imgsz img input-size resolution crop-size px",
+    "--encoder": "model model-name arch backbone network net architecture",
+    "--weights": "pretrained-weights checkpoint ckpt ckpt-path checkpoint-path",
+    "--out": "output output-dir out-dir save-dir project o workdir work-dir logdir log-dir",
+    "--epochs": "epoch num-epochs max-epochs n-epochs num-train-epochs",
+    "--weight-decay": "wd l2",
+    "--warmup": "warmup-epochs",
+    "--label-smoothing": "smoothing",
+    "--mixup": "mixup-alpha",
+    "--patience": "early-stopping early-stop early-stopping-patience early-stopping-rounds",
+    "--clip": "clip-grad clip-grad-norm max-grad-norm gradient-clip-val grad-clip",
+    "--ema": "ema-decay model-ema model-ema-decay",
+    "--train-precision": "amp fp16 bf16 half mixed-precision dtype",
+    "--grad-ckpt": "gradient-checkpointing grad-checkpointing activation-checkpointing checkpointing",
+    "--folds": "cv kfold k-fold k-folds num-folds n-folds",
+    "--val-share": "val-split val-size validation-split val-fraction valid-pct",
+    "--test-share": "test-split test-size test-fraction",
+    "--cut": "freeze freeze-layers unfreeze trainable-layers",
+    "--seed": "random-seed manual-seed random-state",
+    "--images": "image-dir image-folder images-dir img-dir image-root",
+    "--label": "label-col label-column class-column y-col",
+    "--target": "target-col target-column targets",
+    "--path": "path-col path-column file-column filename-column x-col",
+    "--id": "id-col id-column image-id",
+    "--class-weights": "class-weight balanced",
+    "--augment": "aug augmentation augmentations",
+    "--memory": "max-memory memory-limit vram",
+    "--compile": "torch-compile torchcompile",
+    "--dry-run": "dryrun simulate",
+    "--tile-size": "tile window window-size tilesize",
+    "--patch-size": "patch patchsize",
+    "--sub-batch": "grad-accum gradient-accumulation gradient-accumulation-steps accumulate accumulate-grad-batches accum-iter "
+    "grad-accum-steps micro-batch micro-batch-size update-freq",
+}
+_OURS = {word: ours for ours, words in _SPELLINGS.items() for word in words.split()}
+_OTHER_VALUES = {
+    "--sub-batch": "a step adds up parts of --sub-batch samples: 4 parts of a batch of 32 are --sub-batch 8",
+    "--cut": "what trains is said by the cut: end (heads), -4 (the last 4 blocks), none (everything)",
+    "--train-precision": "it takes f32, bf16 or f16",
+    "--devices": "it takes the number of processes that train together; one device is --device cuda:0",
+}
+"""Where ours takes another value than what the word takes elsewhere."""
+_POSITIONAL = {"data", "data-dir", "data-path", "dataset", "dataset-path", "train-dir", "source", "root", "data-root"}
+_NEEDLESS = {"resume": "the same command goes on from where it was", "continue": "the same command goes on from where it was"}
+
+
+def explain_misuse(error: Any, words: Sequence[str]) -> UsageError:
+    """The parser's complaint in three lines."""
+    command = error.ctx.command_path if getattr(error, "ctx", None) else " ".join(["unchoke", *words[:1]])
+    option = getattr(error, "option_name", None)
+    if option and "No such option" in str(error.message):
+        return _unknown_option(error, str(option), command, list(words))
+    unknown = re.match(r"No such command '(.*?)'", str(error.message))
+    if unknown:
+        return _unknown_command(error, unknown[1], command, list(words))
+    about = str(getattr(getattr(error, "param", None), "help", None) or "")
+    return UsageError(_misread(error, words), why=about or "the command could not be read as typed", try_=f"{command} --help-all")
+
+
+def _misread(error: Any, words: Sequence[str]) -> str:
+    """What is wrong, with the value that was typed where it follows its option."""
+    names = getattr(getattr(error, "param", None), "opts", ())
+    after = [value for word, value in pairwise(words) if word in names and word.startswith("-")]
+    return _sentence(error.format_message()) + (f" (got {after[-1]!r})" if after else "")
+
+
+def _unknown_option(error: Any, option: str, command: str, words: list[str]) -> UsageError:
+    known = {name for one in error.ctx.command.params for name in (*one.opts, *one.secondary_opts) if name.startswith("--")}
+    word = option.lstrip("-").replace("_", "-").lower()
+    what = f"{command} has no option {option}"
+    ours = _known_as(word, known)
+    if ours in _OTHER_VALUES and word in _OURS:
+        return UsageError(what, why=f"{ours} is the nearest: {_OTHER_VALUES[ours]}", try_=f"{command} --help-all")
+    if ours:
+        return UsageError(what, why=f"it is called {ours} here", try_=_retyped(words, option, ours))
+    if word in _POSITIONAL:
+        return UsageError(what, why="the data comes first, without an option", try_=f"{command} DATA")
+    if word in _NEEDLESS:
+        return UsageError(what, why=f"none is needed: {_NEEDLESS[word]}", try_=_without(words, option))
+    return UsageError(what, why=_elsewhere(word), try_=f"{command} --help-all, which lists its options")
+
+
+def _known_as(word: str, known: set[str]) -> str:
+    """Our option for a word of another tool, or the nearest spelling."""
+    meant = _OURS.get(word, f"--{word}")
+    if meant in known:
+        return meant
+    if meant == "--input-px":
+        return next((name for name in ("--tile-size", "--patch-size") if name in known), "")
+    return next(iter(get_close_matches(f"--{word}", sorted(known), n=1, cutoff=0.8)), "")
+
+
+def _elsewhere(word: str) -> str:
+    from unchoke.core.settings import OPTIONS, flag
+
+    meant = _OURS.get(word, f"--{word}")
+    commands = next((option.commands for name, option in OPTIONS.items() if flag(name) == meant), ())
+    if commands:
+        typed = [f"`unchoke {name.replace('_', ' ')}`" for name in commands[:3]]
+        return f"{meant} is an option of {', '.join(typed)}"
+    return "no option is spelt like it"
+
+
+def _unknown_command(error: Any, name: str, command: str, words: list[str]) -> UsageError:
+    known = list(error.ctx.command.commands)
+    near = get_close_matches(name, known, n=1, cutoff=0.6)
+    if near:
+        return UsageError(
+            f"{command} has no command {name}", why=f"the nearest is {near[0]}", try_=_retyped(words, name, near[0])
+        )
+    return UsageError(f"{command} has no command {name}", why=f"there are {', '.join(known)}", try_=f"{command} --help")
+
+
+def _retyped(words: list[str], wrong: str, right: str) -> str:
+    """The same command with the right word."""
+    changed = [right + word[len(wrong) :] if word == wrong or word.startswith(f"{wrong}=") else word for word in words]
+    return shlex.join(["unchoke", *changed])
+
+
+def _without(words: list[str], option: str) -> str:
+    return shlex.join(["unchoke", *(word for word in words if word.split("=")[0] != option)])
+
+
+def _sentence(message: str) -> str:
+    text = message.strip().rstrip(".").replace("Value error, ", "").replace("Input should be", "should be")
+    return text[:1].lower() + text[1:].replace(", unable to parse string as an integer", "")

@@ -1,0 +1,74 @@
+"""What cannot be read is told in three lines, and words of other tools lead to ours."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import TYPE_CHECKING
+
+import pytest
+
+from unchoke.cli.misuse import _OURS
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Type
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("fit photos --num-workers 2", "unchoke fit photos --workers 2"),
+        ("fit photos --num_workers=2", "unchoke fit photos --workers=2"),
+        ("train photos --device-type cpu", "unchoke train photos --device cpu"),
+        ("train photos --learning-rate 0.1", "unchoke train photos --lr 0.1"),
+        ("fit photos --batch 8", "unchoke fit photos --batch-size 8"),
+        ("fit photos --img-size 64", "unchoke fit photos --input-px 64"),
+        ("tile scenes --img-size 64", "unchoke tile scenes --tile-size 64"),
+        ("fit photos --epohcs 3", "unchoke fit photos --epochs 3"),
+        ("fit photos --resume", "unchoke fit photos"),
+        ("fti photos", "unchoke fit photos"),
+        ("runs lst", "unchoke runs list"),
+    ],
+)
+def test_a_word_of_another_tool_is_answered_with_the_command_that_works(unchoke: Type, typed: str, meant: str) -> None:
+    answer = unchoke(*shlex.split(typed))
+    assert answer.code == 2
+    error, why, try_ = (line.split(maxsplit=1) for line in answer.stderr.strip().splitlines())
+    assert (error[0], why[0], try_[0]) == ("error", "why", "try")
+    assert try_[1] == meant
+
+
+def test_a_word_whose_values_mean_something_else_is_explained_and_not_replaced(unchoke: Type) -> None:
+    answer = unchoke("train", "photos", "--grad-accum", "4")
+    assert answer.code == 2
+    assert "--sub-batch" in answer.stderr
+    assert "unchoke train --help-all" in answer.stderr
+
+
+def test_an_option_of_another_command_is_said_to_be_one(unchoke: Type) -> None:
+    assert "`unchoke fit`" in unchoke("predict", "exp_1", "photos", "--epochs", "4").stderr
+
+
+def test_a_wrong_value_shows_the_value_and_what_the_option_is_for(unchoke: Type) -> None:
+    answer = unchoke("fit", "photos", "--batch-size", "many")
+    assert answer.code == 2
+    assert "'many'" in answer.stderr
+    assert "Samples per step" in answer.stderr
+
+
+def test_what_cannot_be_read_is_json_where_json_was_asked_for(unchoke: Type) -> None:
+    answer = unchoke("fit", "photos", "--frobnicate", "--json")
+    assert (answer.code, answer.stderr) == (2, "")
+    told = json.loads(answer.stdout)
+    assert (told["command"], told["ok"], told["error"]["exit_code"]) == ("fit", False, 2)
+
+
+def test_every_word_of_other_tools_leads_to_an_option_that_exists() -> None:
+    import typer
+
+    from unchoke.cli.main import app
+
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    nested = [inner for one in commands.values() for inner in getattr(one, "commands", {}).values()]
+    known = {name for command in [*commands.values(), *nested] for one in command.params for name in one.opts}
+    assert set(_OURS.values()) <= known
