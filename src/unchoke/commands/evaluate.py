@@ -7,6 +7,7 @@ again, or come with the export.
 
 from __future__ import annotations
 
+import io
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,11 +25,13 @@ from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.events import OnEvent, StageDone, StageStarted
 from unchoke.core.mixing import hash_ids
 from unchoke.core.record import Interval, RunRecord, TrainingRecord
+from unchoke.core.seals import making_sense, read_sealed, verify
 from unchoke.core.workspace import out_option
 from unchoke.features.encoders import EncoderSpec
 from unchoke.features.feature_store import FeatureStore, Placement, first_member, load_shard_ids, map_member, open_stored
 from unchoke.jobs.queue import JobQueue
 from unchoke.photos.samples.sample_set import input_column
+from unchoke.reports.json import WRITE_AGAIN
 from unchoke.reports.text import render_fit_result
 from unchoke.runs.lookup import FoundRun, find_run
 from unchoke.runs.session import default_listener
@@ -146,6 +149,7 @@ def _exported_pixels(found: FoundRun, sample_ids: Sequence[str]) -> NDArray[np.u
             why="all of the network was trained, from pixels, and those of the judged samples were too large for the export",
             try_=f"unchoke evaluate {found.record.run} in its workspace, or unchoke predict {found.folder} IMAGES here",
         )
+    verify(file)
     place = {sample_id: row for row, sample_id in enumerate(load_shard_ids(file))}
     _refuse_missing([sample_id for sample_id in sample_ids if sample_id not in place])
     with np.load(file, allow_pickle=False) as shard:
@@ -167,7 +171,9 @@ def _load_judged(found: FoundRun) -> pd.DataFrame:
 def load_predictions(file: Path) -> pd.DataFrame:
     """`predictions.csv` with text kept as text."""
     text = {"sample_id": "str", "split": "str", "truth": "str", "predicted": "str"}
-    return pd.read_csv(file, dtype=text, na_filter=False)
+    data = read_sealed(file, try_=WRITE_AGAIN)
+    with making_sense(file, try_=WRITE_AGAIN):
+        return pd.read_csv(io.BytesIO(data), dtype=text, na_filter=False)
 
 
 def as_problem(kind: ProblemKind, names: tuple[str, ...], table: pd.DataFrame) -> Problem:
@@ -191,6 +197,7 @@ def place_features(found: FoundRun, fingerprint: str, sample_ids: Sequence[str])
     """Where the features of `sample_ids` lie: in the workspace, or in the exported folder."""
     exported = found.folder / EXPORTED_FEATURES
     if exported.exists():
+        verify(exported)
         place = {sample_id: row for row, sample_id in enumerate(load_shard_ids(exported))}
         _refuse_missing([sample_id for sample_id in sample_ids if sample_id not in place])
         rows = np.array([place[sample_id] for sample_id in sample_ids], np.int32)

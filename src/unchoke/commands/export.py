@@ -18,13 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unchoke.commands.evaluate import EXPORTED_FEATURES, EXPORTED_PIXELS, load_predictions, open_activations, place_features
-from unchoke.core import atomic
+from unchoke.core import atomic, seals
 from unchoke.core.errors import UsageError
 from unchoke.core.events import Note, OnEvent
 from unchoke.core.units import format_bytes, format_count
 from unchoke.features.encoders import Encoder, EncoderSpec, load_encoder
 from unchoke.features.feature_store import ACTIVATIONS, POOLED, FeatureStore, save_rows
 from unchoke.runs.lookup import FoundRun, find_run
+from unchoke.runs.run_files import seal_run
 from unchoke.runs.session import default_listener
 from unchoke.training.data import Positions
 from unchoke.training.heads.trained_head import load_head
@@ -56,10 +57,12 @@ def export_run(
     with atomic.build_folder(to) as built:
         for relative in _COPIED:
             (built / relative).parent.mkdir(parents=True, exist_ok=True)
+            seals.verify(found.folder / relative)
             shutil.copy2(found.folder / relative, built / relative)
         with_network = partial(_export_network, listener=listener)
         export = _export_masks if found.record.draws_masks else with_network if found.trains_network else _export_head
         names, told = export(found, built, weights)
+        seal_run(built, names)
     size_bytes = sum((to / name).stat().st_size for name in (*_COPIED, *names))
     listener(Note(f"{found.record.run} {told}"))
     return {"folder": str(to), "run": found.record.run, "size_bytes": size_bytes, "masks": found.record.draws_masks}

@@ -7,12 +7,11 @@ while the features and the choice of engine it rests upon are as they were.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
 from unchoke import __version__
-from unchoke.core import atomic
+from unchoke.core import seals
 from unchoke.core.fingerprint import digest, digest_bytes
 from unchoke.core.record import RunRecord
 from unchoke.core.remembered import load_tuned
@@ -21,8 +20,8 @@ from unchoke.features.weights_identity import identify_weights
 from unchoke.jobs.queue import JobQueue
 from unchoke.photos.check_samples import Inspection, set_aside
 from unchoke.photos.manifest import save_manifest
-from unchoke.reports.json import load_record
 from unchoke.runs.experiment_store import ExperimentStore, RunRow
+from unchoke.runs.run_files import recall_record
 from unchoke.runs.session import Session, tell_if_done
 
 _FILE = "finished.json"
@@ -31,19 +30,22 @@ _FILE = "finished.json"
 def is_likely_done(session: Session) -> bool:
     """Whether a run with these settings was finished here: if the samples are the same too, nothing will have to be loaded."""
     settings = _settings_digest(session)
-    return any(entry["settings"] == settings for entry in _load(session.workspace).values())
+    return any(entry["settings"] == settings for entry in _load(session).values())
 
 
 def recall_run(session: Session, prepared: Inspection) -> RunRecord | None:
     """The record of the finished run that these samples and settings gave, if all it rests upon is still there."""
-    entry = _load(session.workspace).get(_key(session, prepared))
-    if entry is None or not _stands(session.workspace, entry):
+    entry = _load(session).get(_key(session, prepared))
+    if entry is None or not _stands(session, entry):
+        return None
+    record = recall_record(session.workspace.run_folder(entry["run"]), session.warn)
+    if record is None:
         return None
     save_manifest(prepared.samples, session.workspace.manifest_file)
     session.remember_settings()
     set_aside(session, prepared, {})
     tell_if_done(session, entry["run"])
-    return load_record(session.workspace.run_folder(entry["run"]) / "record.json")
+    return record
 
 
 def remember_run(session: Session, prepared: Inspection, run: str) -> None:
@@ -57,18 +59,19 @@ def remember_run(session: Session, prepared: Inspection, run: str) -> None:
         "run": run,
         "run_key": row.key,
         "fingerprint": row.fingerprint,
-        "engines": _engine_choices(workspace),
+        "engines": _engine_choices(session),
     }
-    entries = {**_load(workspace), _key(session, prepared): entry}
-    atomic.write_json(workspace.experiments / _FILE, entries)
+    entries = {**_load(session), _key(session, prepared): entry}
+    seals.save_sealed_json(workspace.experiments / _FILE, entries)
 
 
-def _stands(workspace: Workspace, entry: dict[str, Any]) -> bool:
+def _stands(session: Session, entry: dict[str, Any]) -> bool:
+    workspace = session.workspace
     row = _row(workspace, entry["run"])
     if row is None or (row.key, row.status) != (entry["run_key"], "done"):
         return False
     whole = not JobQueue.load(workspace.features).state(entry["fingerprint"]).pending
-    return whole and (workspace.run_folder(row.name) / "record.json").exists() and _kept(workspace, entry["engines"])
+    return whole and _kept(session, entry["engines"])
 
 
 def _row(workspace: Workspace, run: str) -> RunRow | None:
@@ -78,23 +81,20 @@ def _row(workspace: Workspace, run: str) -> RunRow | None:
         return next((row for row in experiments.runs() if row.name == run), None)
 
 
-def _kept(workspace: Workspace, engines: dict[str, Any]) -> bool:
+def _kept(session: Session, engines: dict[str, Any]) -> bool:
     """Whether every engine chosen by then is chosen still; others may have come since."""
-    now = _engine_choices(workspace)
+    now = _engine_choices(session)
     return all(now.get(name) == chosen for name, chosen in engines.items())
 
 
-def _engine_choices(workspace: Workspace) -> dict[str, Any]:
+def _engine_choices(session: Session) -> dict[str, Any]:
     """Which engine was chosen for which network, and how it is run: without the reasons."""
-    file = workspace.engines / "choice.json"
-    kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    kept = seals.recall_json(session.workspace.engines / "choice.json", session.warn)
     return {name: [choice["value"], choice.get("how", {})] for name, choice in kept.items()}
 
 
-def _load(workspace: Workspace) -> dict[str, dict[str, Any]]:
-    file = workspace.experiments / _FILE
-    found: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    return found
+def _load(session: Session) -> dict[str, dict[str, Any]]:
+    return seals.recall_json(session.workspace.experiments / _FILE, session.warn)
 
 
 def _key(session: Session, prepared: Inspection) -> str:

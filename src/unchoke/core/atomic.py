@@ -65,7 +65,12 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Create or replace `path` with `value` as sorted, indented JSON."""
-    write_text(path, json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+    write_text(path, render_json(value))
+
+
+def render_json(value: Any) -> str:
+    """`value` as sorted, indented JSON: what `write_json` writes."""
+    return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 @contextmanager

@@ -4,6 +4,7 @@
     ├── UsageError      exit 2   a wrong option, a missing file or column: the command must change
     │   └── SettingsError        values of settings that cannot be
     ├── DataError       exit 1   the data has problems, or too many items failed
+    │   └── DamagedFile          a file of ours is not as it was written
     ├── MachineError    exit 3   this machine cannot: no room, no hub, a missing extra
     └── Interrupted     exit 130 stopped on request, resumable
 
@@ -52,6 +53,10 @@ class DataError(UnchokeError):
     """The data is not sound enough to go on."""
 
     exit_code = 1
+
+
+class DamagedFile(DataError):  # noqa: N818 (a fact about a file)
+    """A file of a workspace is not as it was written; what can be made again catches this and is made again, with a word."""
 
 
 class MachineError(UnchokeError):

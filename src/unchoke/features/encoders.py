@@ -19,6 +19,7 @@ from torch import nn
 
 from unchoke.core.errors import MachineError, UsageError, list_some
 from unchoke.core.fingerprint import digest
+from unchoke.core.seals import verify_archive
 from unchoke.core.tensors import NotTensors, first_line, load_tensors
 from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.features.engines import FromPixels
@@ -140,6 +141,7 @@ def load_state(path: Path) -> StateDict:
 
 def _load_plain(path: Path) -> dict[str, Any]:
     try:
+        verify_archive(path)
         return load_tensors(path)
     except NotTensors as error:
         raise UsageError(

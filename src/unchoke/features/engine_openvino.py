@@ -7,7 +7,9 @@ run side by side. Whether its numbers may be used is decided elsewhere (`agree.p
 from __future__ import annotations
 
 import hashlib
+import shutil
 import threading
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,13 +18,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unchoke.core import atomic
-from unchoke.core.errors import MachineError, UnchokeError, missing_extra
+from unchoke.core import atomic, seals
+from unchoke.core.errors import DamagedFile, MachineError, UnchokeError, missing_extra
 from unchoke.core.tensors import first_line
 from unchoke.features.engines import Features, FrozenNetwork, in_padded_batches
 
 OPENVINO_BATCH = 8
 """Pictures for each stream at once: their activations stay in the cache."""
+_MODEL, _WEIGHTS = "model.xml", "model.bin"
 _HINTS = {"f32": "f32", "bf16": "bf16", "int8": "f32"}
 
 
@@ -40,12 +43,13 @@ class OpenVinoEngine:
         batch: int = OPENVINO_BATCH,
         keep_in: Path,
         calibration: NDArray[Any] | None = None,
+        warn: Callable[[str], object] = lambda _: None,
     ) -> None:
         self.precision = precision
         self.batch = batch
         self.slots = streams
         self._dtype, shape = network.input_dtype, (batch, *network.input_shape)
-        model = shared_core().read_model(converted(network, keep_in, calibration=calibration if precision == "int8" else None))
+        model = open_model(network, keep_in, calibration=calibration if precision == "int8" else None, warn=warn)
         model.reshape(list(shape))
         config = {
             "INFERENCE_PRECISION_HINT": _HINTS[precision],
@@ -112,23 +116,52 @@ def _silence_telemetry() -> None:
             setattr(openvino_telemetry.Telemetry, method, nothing)
 
 
-def converted(network: FrozenNetwork, keep_in: Path, *, calibration: NDArray[Any] | None = None) -> Path:
-    """The model file of `network`, converted once and kept; with `calibration` inputs, quantised to int8 by NNCF."""
-    folder = keep_in / network.model_name("" if calibration is None else hashlib.sha256(calibration.tobytes()).hexdigest())
-    if not (folder / "model.xml").is_file():
-        model = _convert_or_refuse(network, calibration)
-        with atomic.build_folder(folder) as built:
-            _save(model, built / "model.xml")
-    return folder / "model.xml"
+def open_model(
+    network: FrozenNetwork,
+    keep_in: Path,
+    *,
+    calibration: NDArray[Any] | None = None,
+    warn: Callable[[str], object] = lambda _: None,
+) -> Any:
+    """The model of `network`, converted once and kept; one whose files are damaged is told and converted again."""
+    folder = model_folder(network, keep_in, calibration=calibration)
+    if folder.is_dir():
+        try:
+            return _read_kept(folder)
+        except DamagedFile as error:
+            warn(f"{error.what} ({error.why}): the network is converted again")
+            shutil.rmtree(folder)
+    model = _convert_or_refuse(network, calibration)
+    with atomic.build_folder(folder) as built:
+        _save(model, built)
+    return shared_core().read_model(folder / _MODEL)
 
 
-def _save(model: Any, file: Path) -> None:
+def model_folder(network: FrozenNetwork, keep_in: Path, *, calibration: NDArray[Any] | None = None) -> Path:
+    """Where the converted model lies; with `calibration` inputs it is one quantised to int8 by NNCF."""
+    return keep_in / network.model_name("" if calibration is None else hashlib.sha256(calibration.tobytes()).hexdigest())
+
+
+def _read_kept(folder: Path) -> Any:
+    """The model in `folder`, as it was written."""
+    for name in (_MODEL, _WEIGHTS):
+        if not (folder / name).is_file():
+            raise seals.damaged(folder / name, "it is not there")
+        seals.verify(folder / name)
+    try:
+        return shared_core().read_model(folder / _MODEL)
+    except RuntimeError as error:
+        raise seals.damaged(folder / _MODEL, f"OpenVINO cannot read it: {first_line(error)}") from error
+
+
+def _save(model: Any, folder: Path) -> None:
     """Write the model and read it back: OpenVINO does not say so when the disk was too full for all of it."""
     try:
-        import_openvino().save_model(model, file, compress_to_fp16=False)
-        shared_core().read_model(file)
+        import_openvino().save_model(model, folder / _MODEL, compress_to_fp16=False)
+        shared_core().read_model(folder / _MODEL)
     except RuntimeError as error:
-        raise atomic.no_room(file) from error
+        raise atomic.no_room(folder / _MODEL) from error
+    seals.seal_files(folder, (_MODEL, _WEIGHTS))
 
 
 def _convert_or_refuse(network: FrozenNetwork, calibration: NDArray[Any] | None) -> Any:

@@ -6,18 +6,15 @@ is only a memory, in `engines/known.json`: without it, or where anything changed
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
 from unchoke import __version__
-from unchoke.core import atomic
+from unchoke.core import seals
 from unchoke.core.choices import Choice
 from unchoke.core.fingerprint import digest
-from unchoke.core.workspace import Workspace
 from unchoke.features.cut import frozen_part
 from unchoke.features.encoders import EncoderSpec
 from unchoke.features.engines import Features
@@ -58,10 +55,10 @@ class KnownEncoder:
 
 def recall_encoder(session: Session) -> KnownEncoder | None:
     """What the settings' encoder was when it last ran here; None where it has not, or where something changed."""
-    entry = _load(session.workspace).get(_key(session))
+    entry = _load(session).get(_key(session))
     if entry is None:
         return None
-    chosen = load_choices(session.workspace, OF_PICTURES).get(entry["choice"])
+    chosen = load_choices(session, OF_PICTURES).get(entry["choice"])
     if chosen is None or [chosen["value"], chosen.get("how", {})] != entry["chosen"]:
         return None
     name, _, precision = chosen["value"].partition(":")
@@ -84,7 +81,7 @@ def recall_encoder(session: Session) -> KnownEncoder | None:
 def remember_encoder(session: Session, frozen: FrozenEncoder) -> None:
     """Keep what an encoder that has been prepared is."""
     key = frozen_part(frozen.encoder, frozen.cut).choice_key(_wishes(session))
-    chosen = load_choices(session.workspace, OF_PICTURES)[key]
+    chosen = load_choices(session, OF_PICTURES)[key]
     entry = {
         "spec": frozen.encoder.spec.to_dict(),
         "cut": frozen.cut.name,
@@ -93,9 +90,9 @@ def remember_encoder(session: Session, frozen: FrozenEncoder) -> None:
         "choice": key,
         "chosen": [chosen["value"], chosen.get("how", {})],
     }
-    known = _load(session.workspace)
+    known = _load(session)
     if known.get(_key(session)) != entry:
-        atomic.write_json(_file(session.workspace), {**known, _key(session): entry})
+        seals.save_sealed_json(session.workspace.engines / _FILE, {**known, _key(session): entry})
 
 
 def _key(session: Session) -> str:
@@ -108,11 +105,5 @@ def _wishes(session: Session) -> list[str | None]:
     return [session.settings.engine, session.settings.precision, session.settings.device]
 
 
-def _file(workspace: Workspace) -> Path:
-    return workspace.engines / _FILE
-
-
-def _load(workspace: Workspace) -> dict[str, Any]:
-    file = _file(workspace)
-    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    return found
+def _load(session: Session) -> dict[str, Any]:
+    return seals.recall_json(session.workspace.engines / _FILE, session.warn)

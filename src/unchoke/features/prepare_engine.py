@@ -6,7 +6,6 @@ written down in the workspace and stands from then on, so that a resumed run com
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -17,12 +16,11 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from unchoke.core import atomic
+from unchoke.core import seals
 from unchoke.core.choices import Choice
 from unchoke.core.errors import MachineError, UsageError
 from unchoke.core.fingerprint import hash_int
 from unchoke.core.settings import Settings
-from unchoke.core.workspace import Workspace
 from unchoke.features.agree import ASKED_FOR_INT8, USUAL, Candidate, choose_engine
 from unchoke.features.choose_decoder import choose_decoder
 from unchoke.features.cut import NONE, Cut, cut_network, frozen_part
@@ -110,7 +108,7 @@ def prepare_engine(
         tuning = replace(tuning, decode_scale=CARD) if decoder.value == CARD else tuning
     how = {"how": tuning.given()} if rules.tunable else {}
     file = session.workspace.engines / rules.file
-    atomic.write_json(file, {**_load_choices(file), _key(session, network): {**choice.to_dict(), **how}})
+    seals.save_sealed_json(file, {**load_choices(session, rules), _key(session, network): {**choice.to_dict(), **how}})
     session.chose(choice)
     return engine, tuning
 
@@ -137,17 +135,13 @@ def refuse_unknown_precision(settings: Settings, rules: EngineRules) -> None:
 
 def kept_choice(session: Session, network: FrozenNetwork, rules: EngineRules) -> dict[str, Any] | None:
     """The choice made earlier in this workspace for the same network and wishes."""
-    found: dict[str, Any] | None = _load_choices(session.workspace.engines / rules.file).get(_key(session, network))
+    found: dict[str, Any] | None = load_choices(session, rules).get(_key(session, network))
     return found
 
 
-def load_choices(workspace: Workspace, rules: EngineRules) -> dict[str, Any]:
-    """Every choice kept in a workspace for one kind of network."""
-    return _load_choices(workspace.engines / rules.file)
-
-
-def _load_choices(file: Path) -> dict[str, Any]:
-    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+def load_choices(session: Session, rules: EngineRules) -> dict[str, Any]:
+    """Every choice kept in the workspace for one kind of network; where they are damaged engines are chosen again."""
+    return seals.recall_json(session.workspace.engines / rules.file, session.warn)
 
 
 def _key(session: Session, network: FrozenNetwork) -> str:
@@ -208,6 +202,7 @@ def build_engine(
             batch=tuning.encode_batch or network.fitting_batch(OPENVINO_BATCH),
             keep_in=session.workspace.engines,
             calibration=sample(_CALIBRATED) if precision == "int8" else None,
+            warn=session.warn,
         )
     return TorchEngine(
         network,

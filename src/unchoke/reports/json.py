@@ -16,7 +16,7 @@ from datetime import date, datetime
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-from unchoke.core import atomic
+from unchoke.core import atomic, seals
 from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError
 from unchoke.core.events import Chosen, Event, Note, Progress, StageDone, StageStarted
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from unchoke.core.record import RunRecord
 
 SCHEMA = 1
+WRITE_AGAIN = "run the command that made the run again: it is judged anew, and this file is written again"
 _EVENTS: dict[str, type[StageStarted | StageDone | Progress | Choice | Note]] = {
     "stage_started": StageStarted,
     "stage_done": StageDone,
@@ -119,17 +120,18 @@ def load_record(path: Path) -> RunRecord:
     from unchoke.core.record import RunRecord
 
     try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
+        plain = json.loads(seals.read_sealed(path, try_=WRITE_AGAIN))
     except FileNotFoundError:
         raise _unusable(path, "there is no such file: the run has not finished, or its folder was moved") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _unusable(path, f"it is not valid JSON: {error}") from None
     if not isinstance(plain, dict):
         raise _unusable(path, "it holds no JSON object")
     schema = plain.get("schema", SCHEMA)
     if not isinstance(schema, int) or schema > SCHEMA:
         raise _unusable(path, f"it has schema {schema!r}; this version reads up to {SCHEMA}")
-    return RunRecord.of(plain)
+    with seals.making_sense(path, try_=WRITE_AGAIN):
+        return RunRecord.of(plain)
 
 
 def _unusable(path: Path, why: str) -> DataError:

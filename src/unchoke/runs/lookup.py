@@ -15,9 +15,8 @@ from unchoke.reports.html import save_report
 from unchoke.reports.json import load_record
 from unchoke.reports.summary import leading_metric, run_setup
 from unchoke.runs.experiment_store import ExperimentStore
+from unchoke.runs.run_files import RECORD
 from unchoke.runs.run_order import sort_runs
-
-RECORD = "record.json"
 
 
 @dataclass(frozen=True)

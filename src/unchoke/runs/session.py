@@ -64,6 +64,7 @@ class Session:
     """Libraries and the encoder, where they are being loaded meanwhile."""
     stretches: StretchLog | None = None
     """What earlier stretches of the training that runs now took."""
+    _warned: set[str] = field(default_factory=set, repr=False)
 
     @cached_property
     def machine(self) -> MachineFacts:
@@ -115,7 +116,10 @@ class Session:
         self.on_event(Chosen(choice))
 
     def warn(self, text: str) -> None:
-        self.on_event(Note(text, "warning"))
+        """Say it, once."""
+        if text not in self._warned:
+            self._warned.add(text)
+            self.on_event(Note(text, "warning"))
 
     def remember_settings(self) -> None:
         """Keep the settings for next time, once DATA proved to be there; a rehearsal keeps nothing."""

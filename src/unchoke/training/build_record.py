@@ -42,6 +42,7 @@ from unchoke.reports.html import save_report
 from unchoke.reports.json import save_record, to_jsonable
 from unchoke.runs.experiment_store import Artefact, ExperimentStore, MemoryRow, MetricRow, RunRow
 from unchoke.runs.own_chokes import diagnose_run
+from unchoke.runs.run_files import seal_run
 from unchoke.runs.session import Session
 from unchoke.runs.stretches import sum_stretches
 from unchoke.training.problem import LearningTask, summarise
@@ -215,6 +216,7 @@ def enter_run(experiments: ExperimentStore, run: RunRow, record: RunRecord, sess
     experiments.record_timings(run, {**record.timings, **_inner_seconds(session)})
     experiments.record_memory(run, [MemoryRow("process", memory.planned_bytes, memory.measured_bytes)])
     experiments.record_choices(run, session.choices)
+    seal_run(folder)
     experiments.record_artefacts(run, [_artefact(folder, name) for name in _FILES if (folder / name).exists()])
     experiments.finish_run(run, "done")
 

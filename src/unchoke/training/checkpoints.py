@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import torch
 
-from unchoke.core import atomic, listing
+from unchoke.core import atomic, listing, seals
 from unchoke.core.errors import DataError, UsageError
 from unchoke.core.events import Note, OnEvent
 from unchoke.core.tensors import NotTensors, load_tensors
@@ -58,8 +58,9 @@ def _own_storage(value: torch.Tensor) -> torch.Tensor:
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
-    """What `save_tensors` wrote. Anything that would need code to load is refused."""
+    """What `save_tensors` wrote, byte for byte. Anything that would need code to load is refused."""
     try:
+        seals.verify(path)
         return load_tensors(path)
     except FileNotFoundError:
         raise UsageError(f"there is no file {path}", why="weights are read from it", try_="check the path") from None

@@ -18,8 +18,8 @@ from unchoke.core.errors import Interrupted, MachineError
 from unchoke.core.fingerprint import digest
 from unchoke.core.record import RunRecord
 from unchoke.features.recipe import TWICE
-from unchoke.reports.json import load_record
 from unchoke.runs.experiment_store import ExperimentStore, RunRow
+from unchoke.runs.run_files import recall_record, unseal_run
 from unchoke.runs.session import Session, tell_if_done
 from unchoke.runs.stretches import FILE as STRETCHES_FILE
 from unchoke.runs.stretches import StretchLog, training_key
@@ -110,11 +110,12 @@ def record_run(
             fingerprint=fingerprint,
         )
         folder = session.workspace.run_folder(run.name)
-        if run.status == "done" and (folder / "record.json").exists():
+        if run.status == "done" and (record := recall_record(folder, session.warn)) is not None:
             tell_if_done(session, run.name)
-            return load_record(folder / "record.json"), True
+            return record, True
         if session.stretches is not None:
             session.stretches.begin_run(run.name)
+        unseal_run(folder)
         for place in (folder, folder / "checkpoints"):
             atomic.sweep_temporaries(place)
         try:

@@ -16,8 +16,8 @@ from unchoke.core.errors import MachineError
 from unchoke.features.agree import Candidate, choose_engine
 from unchoke.features.cut import cut_network, frozen_part
 from unchoke.features.encoders import Encoder
-from unchoke.features.engine_openvino import OpenVinoEngine, converted
-from unchoke.features.engines import TorchEngine
+from unchoke.features.engine_openvino import OpenVinoEngine, model_folder, open_model
+from unchoke.features.engines import FrozenNetwork, TorchEngine
 
 
 class Untraceable(nn.Module):
@@ -34,6 +34,12 @@ class Untraceable(nn.Module):
         return features
 
 
+def converted(network: FrozenNetwork, keep_in: Path) -> Path:
+    """Where the model lies, once it was opened."""
+    open_model(network, keep_in)
+    return model_folder(network, keep_in) / "model.xml"
+
+
 def test_a_model_is_converted_once_and_kept(tiny: Encoder, tmp_path: Path) -> None:
     first = converted(tiny, tmp_path)
     before = first.stat().st_mtime_ns
@@ -41,6 +47,29 @@ def test_a_model_is_converted_once_and_kept(tiny: Encoder, tmp_path: Path) -> No
     assert first.stat().st_mtime_ns == before
     other = replace(tiny, spec=replace(tiny.spec, weights_sha256="0" * 64))
     assert converted(other, tmp_path) != first
+
+
+@pytest.mark.parametrize("name", ["model.xml", "model.bin"])
+@pytest.mark.parametrize("harm", ["flip", "cut", "empty", "delete"])
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_damaged_model_is_told_and_converted_again(tiny: Encoder, tmp_path: Path, name: str, harm: str, sealed: bool) -> None:
+    if (name, harm, sealed) == ("model.bin", "flip", False):
+        pytest.skip("nothing vouches for the weights of a model that was made before there were seals")
+    file = converted(tiny, tmp_path).with_name(name)
+    data = file.read_bytes()
+    if not sealed:
+        (file.parent / "SHA256SUMS").unlink()
+    flipped = data[:5] + bytes(255 - value for value in data[5:50]) + data[50:]
+    file.write_bytes({"flip": flipped, "cut": data[: len(data) // 2]}.get(harm, b""))
+    if harm == "delete":
+        file.unlink()
+    told: list[str] = []
+    open_model(tiny, tmp_path, warn=told.append)
+    assert file.stat().st_size == len(data)
+    assert name == "model.xml" or file.read_bytes() == data
+    assert len(told) == 1
+    assert name in told[0] or not sealed
+    open_model(tiny, tmp_path, warn=lambda _: pytest.fail("it is sound again"))
 
 
 def test_another_cut_is_another_model(tiny: Encoder, tmp_path: Path) -> None:

@@ -1,0 +1,166 @@
+"""Files that are read as they were written: their SHA-256 stands beside them, in `SHA256SUMS` of their folder or the one above.
+
+In: bytes to write, finished files, files to read. Out: the very bytes that were written, or a `DamagedFile`. The list is one that
+`sha256sum -c SHA256SUMS` reads; its first line vouches for the others. A file that it does not name is used as it is, so folders
+made before there were seals open as ever. A kill between a file and its seal must not make a sound file look damaged: the new sum
+is added first, then the file is replaced, then the old sum goes. Until then both count.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from unchoke.core import atomic
+from unchoke.core.errors import DamagedFile
+from unchoke.core.fingerprint import digest_bytes, digest_file
+
+SEALS = "SHA256SUMS"
+Sums = dict[str, tuple[str, ...]]
+_MARK = "# sealed "
+_LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
+_TRIES = 3
+_PIECE_BYTES = 1 << 20
+_NONSENSE = (ValueError, KeyError, TypeError, AttributeError, IndexError, EOFError, RecursionError)
+
+
+def write_sealed(path: Path, data: bytes) -> None:
+    """Create or replace `path` with `data`, and vouch for it."""
+    sums, new = _load(path.parent), digest_bytes(data)
+    known = sums.get(path.name, ())
+    if known != (new,):
+        _save(path.parent, {**sums, path.name: tuple(dict.fromkeys((*known, new)))})
+    atomic.write_bytes(path, data)
+    if known and known != (new,):
+        _save(path.parent, {**sums, path.name: (new,)}, durable=False)
+
+
+def save_sealed_json(path: Path, value: Any) -> None:
+    """`atomic.write_json`, vouched for."""
+    write_sealed(path, atomic.render_json(value).encode("utf-8"))
+
+
+def seal_files(folder: Path, names: Iterable[str]) -> None:
+    """Vouch for those of `names` that are in `folder` or below it, and for nothing else there."""
+    _save(folder, {name: (digest_file(folder / name),) for name in sorted(names) if (folder / name).is_file()})
+
+
+def unseal(folder: Path, names: Iterable[str]) -> None:
+    """Vouch no longer for `names`: they are about to be made again."""
+    sums = _load(folder)
+    left = {name: sum_ for name, sum_ in sums.items() if name not in set(names)}
+    if left != sums:
+        _save(folder, left)
+
+
+def is_sealed(path: Path) -> bool:
+    """Whether somebody vouches for `path`, be it there or not."""
+    return bool(_sums(path))
+
+
+def read_sealed(path: Path, *, try_: str = "") -> bytes:
+    """The bytes of `path` as they were written; `DamagedFile` for others, the system's own error where there is no such file."""
+    for _ in range(_TRIES):  # another process may have replaced file and seal between the two looks
+        data, sums = path.read_bytes(), _sums(path)
+        if not sums or digest_bytes(data) in sums:
+            return data
+    raise damaged(path, try_=try_)
+
+
+def load_sealed_json(path: Path, *, try_: str = "") -> Any:
+    """The value in a JSON file, as it was written."""
+    data = read_sealed(path, try_=try_)
+    with making_sense(path, try_=try_):
+        return json.loads(data)
+
+
+def recall_json(path: Path, warn: Callable[[str], object]) -> dict[str, Any]:
+    """The object in a file that is only a memory; a damaged one is told and counts as absent."""
+    try:
+        found = load_sealed_json(path)
+        with making_sense(path):
+            return dict(found)
+    except FileNotFoundError:
+        return {}
+    except DamagedFile as error:
+        warn(f"{path.name} is not used ({error.why}): what it remembered is found out again")
+        return {}
+
+
+def verify(path: Path, *, try_: str = "") -> None:
+    """Refuse a file that is not as it was written: by its seal, or by the sums that an archive has inside."""
+    for _ in range(_TRIES):
+        sums = _sums(path)
+        if not sums:
+            return verify_archive(path, try_=try_)
+        if digest_file(path) in sums:
+            return None
+    raise damaged(path, try_=try_)
+
+
+def verify_archive(path: Path, *, try_: str = "") -> None:
+    """Compare every member of a zip archive (`.pt`, `.npz`) with its CRC-32; other files have nothing to compare."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for info in archive.infolist():
+                with archive.open(info) as member:
+                    while member.read(_PIECE_BYTES):
+                        pass
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+        if zipfile.is_zipfile(path):
+            raise damaged(path, str(error), try_=try_) from error
+
+
+def damaged(path: Path, fact: str = "it no longer has the checksum it was written with", *, try_: str = "") -> DamagedFile:
+    """The error for a file that is not what was written."""
+    changed = f"remove its line from {SEALS} if it was changed on purpose"
+    return DamagedFile(f"{path} is damaged", why=fact, try_=try_ or f"put a copy of it in its place, or {changed}")
+
+
+@contextmanager
+def making_sense(path: Path, *, try_: str = "") -> Iterator[None]:
+    """What nobody vouches for may still turn out to be nonsense: then it is damaged, too."""
+    try:
+        yield
+    except _NONSENSE as error:
+        fact = f"its content makes no sense ({type(error).__name__}: {str(error)[:120]})"
+        raise damaged(path, fact, try_=try_) from error
+
+
+def _sums(path: Path) -> tuple[str, ...]:
+    """The sums that `path` may have; a folder also vouches for files in those below."""
+    for folder in (path.parent, path.parent.parent):
+        if found := _load(folder).get(path.relative_to(folder).as_posix()):
+            return found
+    return ()
+
+
+def _load(folder: Path) -> Sums:
+    """What is vouched for in a folder. A list of somebody else's, without our mark, is as good."""
+    file = folder / SEALS
+    try:
+        text = file.read_bytes().decode("utf-8", "replace")
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    first, _, lines = text.partition("\n")
+    if first.startswith(_MARK) and first != _MARK + digest_bytes(lines.encode()):
+        use = f"rm {shlex.quote(str(file))}: the files beside it are then used as they are"
+        raise damaged(file, "its lines are not those that were written", try_=use)
+    sums: Sums = {}
+    for line in text.split("\n"):
+        if match := _LINE.fullmatch(line):
+            sums[match[2]] = (*sums.get(match[2], ()), match[1])
+    return sums
+
+
+def _save(folder: Path, sums: Sums, *, durable: bool = True) -> None:
+    lines = "".join(f"{sha256}  {name}\n" for name in sorted(sums) for sha256 in sums[name])
+    data = f"{_MARK}{digest_bytes(lines.encode())}\n{lines}".encode()
+    atomic.write_with(folder / SEALS, lambda file: file.write(data), durable=durable)

@@ -1,0 +1,43 @@
+"""The files of a finished run: which of them the run vouches for, and whether they are still as it left them.
+
+In: a run's folder. Out: its record, where every file it vouches for is there and as it was written. The report is not among them
+(it can be written again), nor are snapshots, which have sums of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from unchoke.core import seals
+from unchoke.core.errors import DataError
+from unchoke.core.record import RunRecord
+from unchoke.reports.json import load_record
+
+RECORD = "record.json"
+_KEPT = ("checkpoints/best_head.pt", "history.json", "loop.json", "memory.json", "predictions.csv", RECORD)
+
+
+def seal_run(folder: Path, others: Iterable[str] = ()) -> None:
+    """Vouch for the files of a run that is finished, and for `others` beside them."""
+    seals.seal_files(folder, (*_KEPT, *others))
+
+
+def unseal_run(folder: Path) -> None:
+    """What the run is made of is about to be written again; how it began stays as it is."""
+    seals.unseal(folder, set(_KEPT) - {"loop.json", "memory.json"})
+
+
+def recall_record(folder: Path, warn: Callable[[str], object]) -> RunRecord | None:
+    """The record of a finished run; None, with a word, where one of its files is not as it was left."""
+    try:
+        for name in _KEPT:
+            file = folder / name
+            if file.exists():
+                seals.verify(file)
+            elif seals.is_sealed(file):
+                raise seals.damaged(file, "it is not there")
+        return load_record(folder / RECORD)
+    except DataError as error:
+        warn(f"{error.what} ({error.why}): {folder.name} is finished again from what is sound")
+        return None
