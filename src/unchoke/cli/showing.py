@@ -13,6 +13,7 @@ import typer
 from unchoke import __version__
 from unchoke.cli.misuse import explain_misuse
 from unchoke.core.errors import Interrupted, MachineError, SettingsError, UnchokeError
+from unchoke.core.places import explain_place
 from unchoke.core.settings import explained_by
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ def show(command: str, as_json: bool, work: Callable[[Console], Result]) -> None
             raise typer.Exit(INTERRUPTED) from None
         if (limit := limit_reached(error)) is not None:
             raise typer.Exit(tell_error(console, command, limit)) from None
+        if isinstance(error, OSError) and (explained := explain_place(error)) is not None:
+            raise typer.Exit(tell_error(console, command, explained)) from None
         console.bug(command, f"{traceback.format_exc()}\nthis is a bug in unchoke {__version__}: please report the lines above")
         raise typer.Exit(OUR_BUG) from None
     if code:

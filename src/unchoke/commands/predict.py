@@ -149,6 +149,9 @@ class _Options:
     device: str | None
     listener: OnEvent
 
+    def warn(self, text: str) -> None:
+        self.listener(Note(text, "warning"))
+
 
 def _open_head(found: FoundRun, paths: Sequence[str], options: _Options) -> OpenModel:
     """The encoder, then a head on its pooled features."""
@@ -283,7 +286,7 @@ def _engine(found: FoundRun, encoder: Encoder, extra: dict[str, Any], options: _
     engine, precision = str(extra["engine"]), str(extra["precision"])
     if engine == "openvino":
         try:
-            return _openvino(found, encoder, precision, options.device, max(1, policy.workers))
+            return _openvino(found, encoder, precision, options, max(1, policy.workers))
         except MachineError as error:
             options.listener(Note(f"{error.what}; plain torch is used instead: same model, tiny differences", "warning"))
             precision = "f32"
@@ -296,7 +299,8 @@ def _engine(found: FoundRun, encoder: Encoder, extra: dict[str, Any], options: _
     )
 
 
-def _openvino(found: FoundRun, encoder: Encoder, precision: str, device: str | None, streams: int) -> FrozenEngine:
+def _openvino(found: FoundRun, encoder: Encoder, precision: str, options: _Options, streams: int) -> FrozenEngine:
+    device = options.device
     if device is not None or precision == "int8":
         raise MachineError(
             "the run's features come from OpenVINO" + (" in int8" if device is None else f", which --device {device} replaces"),
@@ -307,7 +311,7 @@ def _openvino(found: FoundRun, encoder: Encoder, precision: str, device: str | N
         with tempfile.TemporaryDirectory() as keep_in:  # an exported run on a read-only disk
             return OpenVinoEngine(encoder, precision=precision, streams=streams, keep_in=Path(keep_in))
     keep_in_run = found.workspace.engines if found.workspace else found.folder / "engines"
-    return OpenVinoEngine(encoder, precision=precision, streams=streams, keep_in=keep_in_run)
+    return OpenVinoEngine(encoder, precision=precision, streams=streams, keep_in=keep_in_run, warn=options.warn)
 
 
 def _rows(

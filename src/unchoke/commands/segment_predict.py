@@ -159,7 +159,7 @@ class MaskDrawing:
         with session.stage("network", self._found.record.run):
             held_bytes = max(work.plan.held_bytes for work in works)
             batch = choose_batch(session, spec, held_bytes=held_bytes, keep_in=unfinished)
-            predictor = open_predictor(spec, batch=batch)
+            predictor = open_predictor(spec, batch=batch, warn=session.warn)
         begun = [self._begin(work, batch) for work in works]
         self._num_patches = sum(count_patches(work.plan, todo) for work, _, todo in begun)
         self._started_s = time.monotonic()

@@ -25,6 +25,7 @@ from unchoke.core.fingerprint import digest
 from unchoke.core.workspace import safe_name
 
 DEFAULT_JOB_SIZE = 64
+PLAN_AGAIN = "delete jobs_queue.csv: the plan is made anew, and finished jobs whose items are the same still count"
 COLUMNS = ("job_id", "fingerprint", "first", "last", "num_items", "items", "contents", "inputs", "output")
 _LONGEST_FIELD = 2**31 - 1
 
@@ -181,7 +182,7 @@ def _unreadable(why: str) -> DataError:
     return DataError(
         "jobs_queue.csv cannot be read",
         why=why,
-        try_="delete jobs_queue.csv: the plan is made anew, and finished jobs whose items are the same still count",
+        try_=PLAN_AGAIN,
     )
 
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unchoke.core import atomic, listing
+from unchoke.core import atomic, listing, seals
 from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.fingerprint import digest_file
-from unchoke.jobs.job_plan import DEFAULT_JOB_SIZE, Job, jobs_from_csv, jobs_to_csv, plan_jobs
+from unchoke.jobs.job_plan import DEFAULT_JOB_SIZE, PLAN_AGAIN, Job, jobs_from_csv, jobs_to_csv, plan_jobs
 from unchoke.jobs.records import (
     DONE,
     FAILED,
@@ -56,7 +56,8 @@ class JobQueue:
         """The queue in `folder`; an empty one if there is none yet."""
         queue = cls(folder)
         if queue.file.exists():
-            queue._jobs = {job.job_id: job for job in jobs_from_csv(queue.file.read_text(encoding="utf-8"))}
+            data = seals.read_sealed(queue.file, try_=PLAN_AGAIN)
+            queue._jobs = {job.job_id: job for job in jobs_from_csv(data.decode("utf-8", "surrogateescape"))}
         queue._list_records()
         return queue
 
@@ -103,7 +104,7 @@ class JobQueue:
             _refuse_other_fingerprint(merged.get(job.job_id), job)
             merged[job.job_id] = job
         if merged != self._jobs or not self.file.exists():
-            atomic.write_text(self.file, jobs_to_csv(merged.values()))
+            seals.write_sealed(self.file, jobs_to_csv(merged.values()).encode("utf-8"))
         self._jobs = merged
 
     def state(self, fingerprint: str, *, verify: bool = True) -> QueueState:
@@ -195,7 +196,7 @@ class JobQueue:
             return DoneRecord.from_dict(json.loads((self.folder / name).read_text(encoding="utf-8")))
         except FileNotFoundError:  # the driver replaced it since the folder was listed
             return None
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError, IsADirectoryError) as error:
             problems.append(f"{name} cannot be read ({error}); its job will be done again")
             return None
 

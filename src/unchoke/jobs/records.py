@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 import traceback
 from collections.abc import Iterable, Mapping
@@ -16,7 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from unchoke.core import atomic
+from unchoke.core.fingerprint import digest
+from unchoke.core.seals import making_sense, read_sealed, write_sealed
 
 PREFIX = "job_"
 DONE = ".done"
@@ -56,12 +58,16 @@ class DoneRecord:
     info: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """Plain values; `seal` vouches for the others."""
+        plain = json.loads(json.dumps(asdict(self)))
+        return {**plain, "seal": digest(plain)}
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> DoneRecord:
-        """The record in parsed JSON; `KeyError`, `TypeError` or `ValueError` if it is not one."""
+        """The record in parsed JSON; `KeyError`, `TypeError` or `ValueError` if it is not one, or not as it was written."""
         fields = dict(value)
+        if (seal := fields.pop("seal", None)) is not None and seal != digest(fields):
+            raise ValueError("it is not as it was written")
         fields["failed_items"] = tuple((str(item), str(reason)) for item, reason in fields["failed_items"])
         return cls(**fields)
 
@@ -137,7 +143,7 @@ def save_quarantine(file: Path, entries: Iterable[QuarantineRow]) -> list[Quaran
     writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)  # a bare "\r" would end a row
     writer.writerow([field.name for field in fields(QuarantineRow)])
     writer.writerows(astuple(entry) for entry in counted)
-    atomic.write_text(file, text.getvalue())
+    write_sealed(file, text.getvalue().encode("utf-8"))
     return counted
 
 
@@ -145,9 +151,11 @@ def load_quarantine(file: Path) -> list[QuarantineRow]:
     """The entries of the file; none if it does not exist."""
     if not file.exists():
         return []
-    with file.open(encoding="utf-8", newline="") as text:
-        rows = list(csv.DictReader(text))
-    return [QuarantineRow(row["sample_id"], row["path"], row["stage"], row["reason"], int(row["times"])) for row in rows]
+    again = f"delete {file.name}: it is written anew, and counts from one"
+    data = read_sealed(file, try_=again)
+    with making_sense(file, try_=again):
+        rows = list(csv.DictReader(io.StringIO(data.decode("utf-8"), newline="")))
+        return [QuarantineRow(row["sample_id"], row["path"], row["stage"], row["reason"], int(row["times"])) for row in rows]
 
 
 def _counted(entry: QuarantineRow, before: QuarantineRow | None) -> QuarantineRow:

@@ -6,12 +6,11 @@ kept beside the unfinished masks and stands until they are finished, so that a m
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from unchoke.core import atomic
+from unchoke.core import seals
 from unchoke.core.choices import Choice
 from unchoke.core.errors import MachineError
 from unchoke.core.fingerprint import digest
@@ -42,19 +41,17 @@ def choose_batch(session: Session, spec: PredictorSpec, *, held_bytes: int, keep
         session.chose(Choice("batch", USUAL_BATCH, reason))
         return USUAL_BATCH
     key = digest([spec.identity(), asked, held_bytes])
-    choice = _kept(keep_in / FILE, key) or _measured(session, spec, held_bytes=held_bytes)
-    atomic.write_json(keep_in / FILE, {"made_for": key, "choice": choice.to_dict()})
+    choice = _kept(keep_in / FILE, key, session.warn) or _measured(session, spec, held_bytes=held_bytes)
+    seals.save_sealed_json(keep_in / FILE, {"made_for": key, "choice": choice.to_dict()})
     session.chose(choice)
     if asked is not None and not is_cpu(device):
         given_limit(device, asked)
     return int(choice.value)
 
 
-def _kept(file: Path, key: str) -> Choice | None:
-    if not file.exists():
-        return None
-    kept = json.loads(file.read_text(encoding="utf-8"))
-    if kept["made_for"] != key:
+def _kept(file: Path, key: str, warn: Callable[[str], object]) -> Choice | None:
+    kept = seals.recall_json(file, warn)
+    if kept.get("made_for") != key:
         return None
     earlier = Choice(**kept["choice"])
     return replace(earlier, reason=f"as the unfinished masks began: {earlier.reason.rpartition('began: ')[2]}")

@@ -7,7 +7,6 @@ decided elsewhere.
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -17,13 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unchoke.core import atomic
 from unchoke.core.ahead import map_ahead
 from unchoke.core.boxes import Box
 from unchoke.core.choices import Choice
-from unchoke.core.errors import DataError
+from unchoke.core.errors import DamagedFile, DataError
 from unchoke.core.findings import Finding
-from unchoke.core.fingerprint import digest
+from unchoke.core.fingerprint import digest, digest_file
+from unchoke.core.seals import load_sealed_json, save_sealed_json
 from unchoke.core.units import format_seconds
 from unchoke.masks.patches import PatchReader
 from unchoke.masks.predictor import READ_AHEAD, OpenPredictor
@@ -68,11 +67,13 @@ class MaskWork:
     def finished(self) -> dict[str, Any] | None:
         """The record of this very mask, if its files are there as it says; None where it is to be made."""
         try:
-            record: dict[str, Any] = json.loads(self.record_file.read_text(encoding="utf-8"))
+            record: dict[str, Any] = dict(load_sealed_json(self.record_file))
             sizes = {path.name: path.stat().st_size for path in self.files.paths}
-        except (OSError, ValueError):
+            sums = {path.name: digest_file(path) for path in self.files.paths}
+        except (OSError, ValueError, TypeError, DamagedFile):
             return None
-        return record if (record.get("made_from"), record.get("files")) == (self.made_from, sizes) else None
+        same = (record.get("made_from"), record.get("files")) == (self.made_from, sizes)
+        return record if same and record.get("sha256", sums) == sums else None
 
     def open_parts(self, *, batch: int) -> PartStore:
         """The bands that are finished; other sizes of batches and bands round otherwise, or lie elsewhere, and are not mixed."""
@@ -107,7 +108,7 @@ def make_mask(
     names = predictor.trained.class_names
     counts = write_masks(work.plan, parts, grid=work.facts.grid, class_names=names, files=work.files)
     record = _record(work, counts)
-    atomic.write_json(work.record_file, record)
+    save_sealed_json(work.record_file, record)
     parts.remove()
     return record
 
@@ -120,6 +121,7 @@ def _record(work: MaskWork, counts: dict[str, int]) -> dict[str, Any]:
         "run": work.run,
         "scene": work.scene_id,
         "files": {path.name: path.stat().st_size for path in work.files.paths},
+        "sha256": {path.name: digest_file(path) for path in work.files.paths},
         "width": grid.width,
         "height": grid.height,
         "patch_px": work.plan.patch_px,

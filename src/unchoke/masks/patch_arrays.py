@@ -7,7 +7,6 @@ of a scene that could not be read are left empty and reported, and a later run d
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,13 +16,13 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unchoke.core import atomic
+from unchoke.core import atomic, seals
 from unchoke.core.ahead import map_ahead
 from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.events import Progress
 from unchoke.core.findings import Finding
-from unchoke.core.fingerprint import digest
+from unchoke.core.fingerprint import digest, digest_file
 from unchoke.core.settings import Settings
 from unchoke.core.units import format_count
 from unchoke.masks.patches import Patch, pixels_key, read_mask
@@ -122,8 +121,9 @@ def build_masks(
     def note(number: int, mask: NDArray[Any]) -> None:
         counts[number] = np.bincount(mask.ravel(), minlength=NUM_VALUES)
 
-    def finish() -> None:
+    def finish() -> Path:
         atomic.write_with(counts_file, lambda file: np.save(file, counts, allow_pickle=False))
+        return counts_file
 
     shape, blank = (patch_px, patch_px), np.uint8(IGNORE)
     file, failed = _build(folder, name, patches, read, key=key, shape=shape, blank=blank, threads=threads, on_row=on_row,
@@ -150,12 +150,13 @@ def build_pixels(
 
 def holds(folder: Path, name: str, key: str) -> bool:
     """Whether the array is there and whole; `name` without its digest, such as `pixels`."""
-    about, file = folder / f"{name}-{key[:8]}.json", folder / f"{name}-{key[:8]}.npy"
-    try:
-        known = json.loads(about.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+    known = seals.recall_json(folder / f"{name}-{key[:8]}.json", lambda _: None)
+    if known.get("key") != key or known.get("failed"):
         return False
-    return bool(known["key"] == key and not known["failed"] and file.is_file() and file.stat().st_size == known["size_bytes"])
+    sums = known.get("sha256") or {}
+    file = folder / f"{name}-{key[:8]}.npy"
+    whole = file.is_file() and file.stat().st_size == known.get("size_bytes")
+    return whole and all((folder / one).is_file() and digest_file(folder / one) == sums[one] for one in sums)
 
 
 def _build(
@@ -170,7 +171,7 @@ def _build(
     threads: int,
     on_row: OnRow | None,
     note: Callable[[int, NDArray[Any]], None] | None = None,
-    finish: Callable[[], None] | None = None,
+    finish: Callable[[], Path] | None = None,
 ) -> tuple[Path, dict[str, str]]:
     """Write the array, then what belongs to it, then the word that it is whole; the scenes that could not be read, with why."""
     file = folder / f"{name}.npy"
@@ -191,9 +192,9 @@ def _build(
                 on_row(number + 1)
 
     atomic.write_with(file, write)
-    if finish is not None:
-        finish()
-    atomic.write_json(folder / f"{name}.json", {"key": key, "failed": failed, "size_bytes": file.stat().st_size})
+    made = [file.name] if finish is None else [file.name, finish().name]
+    about = {"key": key, "failed": failed, "size_bytes": file.stat().st_size}
+    seals.save_sealed_json(folder / f"{name}.json", {**about, "sha256": {one: digest_file(folder / one) for one in made}})
     return file, failed
 
 

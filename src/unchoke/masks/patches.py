@@ -77,7 +77,7 @@ def save_patch_manifest(
     content = _manifest_text(patches, parents, features)
     versions = _manifest_versions(folder)
     for name in versions.values():
-        if (folder / name).read_text(encoding="utf-8") == content:
+        if (folder / name).read_bytes() == content.encode("utf-8"):
             return folder / name
     file = folder / f"patch_manifest.v{max(versions, default=0) + 1:03d}.csv"
     atomic.write_text(file, content)

@@ -76,14 +76,14 @@ class OpenPredictor:
     threads: int
 
 
-def open_predictor(spec: PredictorSpec, *, batch: int) -> OpenPredictor:
+def open_predictor(spec: PredictorSpec, *, batch: int, warn: Callable[[str], object] = lambda _: None) -> OpenPredictor:
     """Load the run's networks. `batch` patches go through the trained part at a time, padded: neighbours change nothing."""
     keep_freed_memory()
     trained = load_segmenter(Path(spec.folder))
     decode = trained.decoder(torch_device(spec.device), batch)
     if trained.cut == WHOLE:
         return OpenPredictor(trained, _as_they_are, decode, threads=1)
-    engine = _engine(spec, trained)
+    engine = _engine(spec, trained, warn)
 
     def encode(patches: NDArray[np.float16]) -> NDArray[np.float16]:
         return engine.encode(patches).astype(np.float16)
@@ -95,12 +95,12 @@ def _as_they_are(patches: NDArray[np.float16]) -> NDArray[np.float16]:
     return patches
 
 
-def _engine(spec: PredictorSpec, trained: TrainedSegmenter) -> FrozenEngine:
+def _engine(spec: PredictorSpec, trained: TrainedSegmenter, warn: Callable[[str], object]) -> FrozenEngine:
     backbone = trained.load_backbone(Path(spec.weights) if spec.weights else None)
     use = spec.engine
     if use.name == OpenVinoEngine.name:
         return OpenVinoEngine(
-            backbone, precision=use.precision, streams=spec.streams, batch=use.batch, keep_in=Path(spec.keep_in)
+            backbone, precision=use.precision, streams=spec.streams, batch=use.batch, keep_in=Path(spec.keep_in), warn=warn
         )
     return TorchEngine(
         backbone,

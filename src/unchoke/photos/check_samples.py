@@ -32,7 +32,7 @@ from unchoke.machine.measure_rate import READ_ALONE, measure_readers
 from unchoke.machine.memory.memory_watch import return_unused_memory
 from unchoke.photos.copies import can_be_left_out, find_unscored, keep_one_copy
 from unchoke.photos.inspect_samples import inspect_file, inspect_samples, settle_facts
-from unchoke.photos.manifest import load_manifest
+from unchoke.photos.manifest import recall_manifest
 from unchoke.photos.named_dataset import load_dataset
 from unchoke.photos.pixels.image import slow_decoding
 from unchoke.photos.preflight import FATAL_PROBLEMS, diagnose_files, parse_expect
@@ -202,7 +202,7 @@ def prepare(session: Session, *, decode: bool = True, on_samples: Callable[[Samp
         )
         facts = inspect(scan.samples, decode=decode)
         inspected_s = time.perf_counter() - began_s
-        previous = load_manifest(session.workspace.manifest_file)
+        previous = recall_manifest(session.workspace.manifest_file, session.warn)
         samples, facts = (
             _drop_copies(session, scan.samples, facts, previous) if settings.drop_duplicates else (scan.samples, facts)
         )

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unchoke.core import atomic
 from unchoke.core.ahead import map_ahead
 from unchoke.core.clock import Loading, StageTally, during
+from unchoke.core.errors import DamagedFile
 from unchoke.core.events import Note, OnEvent, Progress
 from unchoke.core.fingerprint import digest_bytes
+from unchoke.core.seals import read_sealed, write_sealed
 from unchoke.core.workspace import Workspace
 from unchoke.jobs.readers import Readers, preload_readers, start_at_once, worth_processes
 from unchoke.photos.pixels.image import (
@@ -161,7 +162,10 @@ def load_facts(workspace: Workspace, on_event: OnEvent) -> pd.DataFrame:
     if not workspace.checked_file.exists():
         return empty
     try:
-        known = pd.read_parquet(workspace.checked_file)
+        known = pd.read_parquet(io.BytesIO(read_sealed(workspace.checked_file)))
+    except DamagedFile as error:
+        on_event(Note(f"{workspace.checked_file.name} is damaged ({error.why}); every file is looked at again", "warning"))
+        return empty
     except (ArrowException, OSError, ValueError) as error:
         on_event(Note(f"{workspace.checked_file.name} cannot be read ({error}); every file is looked at again", "warning"))
         return empty
@@ -194,7 +198,7 @@ def save_facts(workspace: Workspace, known: pd.DataFrame, seen: dict[str, list[A
     both = pd.concat([known, learnt]).drop_duplicates("path", keep="last") if len(known) else learnt
     buffer = io.BytesIO()
     both.to_parquet(buffer, index=False)
-    atomic.write_with(workspace.checked_file, lambda file: file.write(buffer.getbuffer()))
+    write_sealed(workspace.checked_file, buffer.getvalue())
     return learnt
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import io
 import shlex
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unchoke.core import atomic
 from unchoke.core.errors import DataError
+from unchoke.core.seals import is_sealed, read_sealed, write_sealed
 from unchoke.photos.samples.sample_set import Samples
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ _REQUIRED = {"sample_id", "path", "split"}
 def save_manifest(samples: Samples, file: Path) -> None:
     """Write the samples' manifest, wholly or not at all; leave the file alone if it already says the same."""
     data = render_manifest(samples)
-    if not file.exists() or file.read_bytes() != data:
-        atomic.write_bytes(file, data)
+    if not (file.exists() and file.read_bytes() == data and is_sealed(file)):
+        write_sealed(file, data)
 
 
 def render_manifest(samples: Samples) -> bytes:
@@ -51,14 +51,26 @@ def _quote(cell: str) -> str:
     return cell if plain else '"' + cell.replace('"', '""') + '"'
 
 
+def recall_manifest(file: Path, warn: Callable[[str], object]) -> pd.DataFrame | None:
+    """The earlier manifest, if there is one; that there was one once is told, since splits are made anew without it."""
+    found = load_manifest(file)
+    if found is None and is_sealed(file):
+        warn(f"{file.name} is gone: splits are made anew, and samples that earlier runs were trained on may come to test them")
+    return found
+
+
 def load_manifest(file: Path) -> pd.DataFrame | None:
     """The manifest as a frame (text as text, targets and inputs as floats, fold as integer), or None if there is none yet."""
     import pandas as pd
 
     if not file.exists():
         return None
+    anew = f"put a copy of it in its place; or rm {shlex.quote(str(file))}, and the splits are made anew"
+    data = read_sealed(file, try_=anew)
     try:
-        frame = pd.read_csv(io.BytesIO(file.read_bytes()), dtype="str", na_filter=False, skip_blank_lines=False, encoding="utf-8")
+        if not data.endswith(b"\n"):
+            raise ValueError("its last line was cut off")
+        frame = pd.read_csv(io.BytesIO(data), dtype="str", na_filter=False, skip_blank_lines=False, encoding="utf-8")
         missing = _REQUIRED - set(frame.columns)
         if missing:
             raise ValueError(f"it lacks the columns {', '.join(sorted(missing))}")

@@ -6,19 +6,20 @@ rows mean is known elsewhere.
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from unchoke.core import atomic
-from unchoke.core.errors import DataError, MachineError
+from unchoke.core import atomic, listing
+from unchoke.core.errors import DamagedFile, MachineError
 
 _WAIT_S = 30.0
 _SHARED_MEMORY_BYTES = 32_768
 _REFUSALS = ("locked", "unable to open", "disk I/O", "readonly")
-_DAMAGES = ("not a database", "malformed")
+_DAMAGES = ("not a database", "malformed", "already exists", "no such", "Could not decode")
 _FIRST = (
     """CREATE TABLE runs (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -69,7 +70,9 @@ _FIRST = (
 )
 _SECOND = ("CREATE INDEX metrics_by_name ON metrics (split, name)",)
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND)
+_THIRD = ("CREATE TABLE seals (run INTEGER PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE, sha256 TEXT NOT NULL)",)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND, _THIRD)
 VERSION = len(MIGRATIONS)
 
 
@@ -108,19 +111,45 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def connect(file: Path) -> sqlite3.Connection:
-    """A connection to the current version of `file`, created or migrated if need be; transactions are begun by hand."""
+    """A connection to the current version of `file`, created or migrated if need be; transactions are begun by hand.
+
+    What cannot be written is opened to be read, as it is.
+    """
     with explained(file):
         file.parent.mkdir(parents=True, exist_ok=True)
-        connection = sqlite3.connect(file, timeout=_WAIT_S, isolation_level=None)
+        _refuse_emptied(file)
+        reader = file.exists() and not (os.access(file, os.W_OK) and os.access(file.parent, os.W_OK))
+        connection = _connect_reader(file) if reader else sqlite3.connect(file, timeout=_WAIT_S, isolation_level=None)
         try:
+            _refuse_unsound(connection)
             connection.execute("PRAGMA foreign_keys = ON")
-            if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+            if not reader and connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
                 connection.execute("PRAGMA journal_mode = WAL")
-            migrate(connection)
+            migrate(connection, to_version=0 if reader else VERSION)
         except BaseException:
             connection.close()
             raise
     return connection
+
+
+def _connect_reader(file: Path) -> sqlite3.Connection:
+    """A connection that writes nothing, not even beside the file; what others write meanwhile it sees where it can."""
+    log = file.with_name(f"{file.name}-wal")
+    how = "mode=ro" if log.exists() else "immutable=1"
+    return sqlite3.connect(f"{file.resolve().as_uri()}?{how}", uri=True, timeout=_WAIT_S, isolation_level=None)
+
+
+def _refuse_emptied(file: Path) -> None:
+    """SQLite takes an empty file for a new database; where runs lie beside it, it is one that was lost."""
+    if file.is_file() and file.stat().st_size == 0 and listing.names(file.parent, prefix="exp_"):
+        raise _damaged(file, "it is empty")
+
+
+def _refuse_unsound(connection: sqlite3.Connection) -> None:
+    """Tables and their indexes agree, or it says which do not."""
+    found = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+    if found != "ok":
+        raise sqlite3.DatabaseError(f"malformed: {found}")
 
 
 @contextmanager
@@ -137,6 +166,8 @@ def explained(file: Path) -> Iterator[None]:
         if any(part in text for part in _DAMAGES):
             raise _damaged(file, text) from error
         raise
+    except (UnicodeDecodeError, OverflowError, MemoryError) as error:  # of sizes and texts that nobody wrote
+        raise _damaged(file, str(error) or type(error).__name__) from error
 
 
 def _is_full(folder: Path) -> bool:
@@ -152,8 +183,8 @@ def _refused(file: Path, text: str) -> MachineError:
     )
 
 
-def _damaged(file: Path, text: str) -> DataError:
-    return DataError(
+def _damaged(file: Path, text: str) -> DamagedFile:
+    return DamagedFile(
         f"{file.name} is damaged: {text}",
         why=f"{file} does not hold a sound SQLite database",
         try_=f"mv '{file}' '{file}.damaged', then run the same command again",

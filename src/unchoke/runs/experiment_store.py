@@ -22,8 +22,10 @@ from typing import Any, Literal, Self
 from unchoke.core import listing
 from unchoke.core.choices import Choice
 from unchoke.core.errors import UsageError, list_some
+from unchoke.core.fingerprint import digest
 from unchoke.core.metrics import BEST_BY, find_metric, metric_order
 from unchoke.core.record import ArtefactRecord, Interval, MemoryRecord, StepValue, StoredRun
+from unchoke.core.seals import damaged, making_sense
 from unchoke.runs.database import connect, explained, transaction
 
 _RUN_COLUMNS = "id, name, key, command, status, created_at, finished_at, settings, data, encoder, fingerprint"
@@ -96,6 +98,7 @@ class ExperimentStore:
     def __init__(self, connection: sqlite3.Connection, file: Path) -> None:
         self._connection = connection
         self.file = file
+        self._verified: set[int] = set()
 
     @classmethod
     def open(cls, file: Path) -> Self:
@@ -131,6 +134,7 @@ class ExperimentStore:
             else:
                 number = found[0]
                 if found[1] != "done":
+                    self._connection.execute("DELETE FROM seals WHERE run = ?", (number,))
                     self._connection.execute("UPDATE runs SET status = 'running', finished_at = NULL WHERE id = ?", (number,))
         return self.run(number)
 
@@ -138,6 +142,8 @@ class ExperimentStore:
         """Say how the run ended."""
         with self._writing():
             self._connection.execute("UPDATE runs SET status = ?, finished_at = ? WHERE id = ?", (status, _now(), run.number))
+            seal = (run.number, self._digest(run.number))
+            self._connection.execute("INSERT OR REPLACE INTO seals (run, sha256) VALUES (?, ?)", seal)
         return self.run(run.number)
 
     def record_metrics(self, run: RunRow, metrics: Iterable[MetricRow]) -> None:
@@ -180,7 +186,9 @@ class ExperimentStore:
 
     def runs(self) -> list[RunRow]:
         """Every run, oldest first."""
-        return [_run_row(row) for row in self._select(f"SELECT {_RUN_COLUMNS} FROM runs ORDER BY id")]
+        rows = self._select(f"SELECT {_RUN_COLUMNS} FROM runs ORDER BY id")
+        with making_sense(self.file):
+            return [_run_row(row) for row in rows]
 
     def run(self, name: str | int) -> RunRow:
         """One run by name (``exp_3``), number (``3``), ``latest`` or ``best``."""
@@ -232,6 +240,7 @@ class ExperimentStore:
     def stored(self, name: str | int) -> StoredRun:
         """Everything about one run; `metrics` has the final ones, `history` those by step."""
         run = self.run(name)
+        self._verify(run)
         rows, one = self.metrics(run), (run.number,)
         final: dict[str, dict[str, Interval]] = {}
         for row in rows:
@@ -269,6 +278,8 @@ class ExperimentStore:
         for number, value, step in found:
             by_run.setdefault(number, []).append(MetricRow(split, metric, math.nan if value is None else value, step))
         done = [run for run in self.runs() if run.status == "done"]
+        for run in done:
+            self._verify(run)
         rises = find_metric(metric).higher_is_better
         values = [(run, value_of_run(by_run.get(run.number, ()), higher_is_better=rises)) for run in done]
         return [(run, value) for run, value in values if value is not None]
@@ -286,7 +297,30 @@ class ExperimentStore:
 
     def _replace(self, statement: str, values: Sequence[tuple[object, ...]]) -> None:
         with self._writing():
+            self._connection.executemany("DELETE FROM seals WHERE run = ?", {(row[0],) for row in values})
             self._connection.executemany(statement, values)
+
+    def _verify(self, run: RunRow) -> None:
+        """Refuse to show what is not what was written when the run ended; earlier files have no seals."""
+        if run.number in self._verified or not self._select("SELECT 1 FROM sqlite_master WHERE name = 'seals'"):
+            return
+        with explained(self.file):
+            self._connection.execute("BEGIN")  # seal and rows of one moment
+            try:
+                sealed = self._select("SELECT sha256 FROM seals WHERE run = ?", (run.number,))
+                sound = not sealed or sealed[0][0] == self._digest(run.number)
+            finally:
+                self._connection.execute("ROLLBACK")
+        if not sound:
+            fact = f"what it says of {run.name} is not what was written when that run ended"
+            shown = f"unchoke runs show {self.file.parent / run.name}"
+            raise damaged(self.file, fact, try_=f"put a copy of it in its place; `{shown}` reads the run's own files")
+        self._verified.add(run.number)
+
+    def _digest(self, number: int) -> str:
+        """Of everything that is kept of a run."""
+        tables = {"runs": "id", **dict.fromkeys(("metrics", "timings", "memory", "artefacts", "choices"), "run")}
+        return digest([self._select(f"SELECT * FROM {table} WHERE {column} = ?", (number,)) for table, column in tables.items()])
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

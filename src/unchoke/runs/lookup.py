@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from unchoke.core.errors import UsageError
+from unchoke.core import listing
+from unchoke.core.errors import UsageError, list_some
 from unchoke.core.record import RunRecord, StoredRun
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace
 from unchoke.reports.html import save_report
@@ -71,13 +73,20 @@ def find_run(run: str | Path, *, out: Path | str | None) -> FoundRun:
 
 def _workspace(out: Path | str | None) -> Workspace:
     workspace = Workspace(Path(out) if out is not None else DEFAULT_ROOT)
-    if not workspace.experiments_file.exists():
+    if workspace.experiments_file.exists():
+        return workspace
+    if folders := listing.names(workspace.experiments, prefix="exp_"):
+        named = f"unchoke runs show {workspace.run_folder(folders[-1])}"
         raise UsageError(
-            f"there are no runs in {workspace.root}",
-            why="nothing has been trained there",
-            try_="unchoke fit DATA, or name the folder with --out",
+            f"{workspace.experiments_file} is gone",
+            why=f"it lists the runs; the files of {list_some(folders)} are there",
+            try_=f"put a copy of it in its place, or name a run by its folder: {named}",
         )
-    return workspace
+    raise UsageError(
+        f"there are no runs in {workspace.root}",
+        why="nothing has been trained there",
+        try_="unchoke fit DATA, or name the folder with --out",
+    )
 
 
 def list_runs(*, out: Path | str | None = None, sort: str = "run") -> list[dict[str, Any]]:
@@ -121,5 +130,7 @@ def best_run(metric: str | None = None, *, out: Path | str | None = None) -> Run
 
 
 def report(run: str | Path = "latest", *, out: Path | str | None = None) -> Path:
-    """Write `report.html` again, from the run's files alone."""
-    return save_report(find_run(run, out=out).folder)
+    """Write `report.html` again, from the run's files alone; where nothing may be written, the one that is there stands."""
+    folder = find_run(run, out=out).folder
+    page = folder / "report.html"
+    return page if page.is_file() and not os.access(folder, os.W_OK) else save_report(folder)

@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from unchoke import __version__
-from unchoke.core import atomic
+from unchoke.core import atomic, listing
 from unchoke.core.ceilings import Ceiling
 from unchoke.core.choices import Choice
 from unchoke.core.clock import LoopProfiler, StageTimers
-from unchoke.core.errors import UsageError
+from unchoke.core.errors import UsageError, list_some
 from unchoke.core.events import Chosen, Note, OnEvent, StageDone, StageStarted
 from unchoke.core.head_start import HeadStart
 from unchoke.core.remembered import remember, resolve_settings
 from unchoke.core.settings import Settings
 from unchoke.core.timeline import Timeline
 from unchoke.core.tuned import TuningVerdicts, load_verdicts, model_name
-from unchoke.core.workspace import DEFAULT_ROOT, Workspace
+from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option
 from unchoke.machine.memory.memory_watch import MemoryWatch
 
 if TYPE_CHECKING:
@@ -172,12 +172,22 @@ def refuse_missing_weights(typed: Path | str | None) -> None:
         raise UsageError(f"no weights file at {typed}", why="--weights names a file on this machine", try_="check the path")
 
 
+def _no_data(workspace: Workspace) -> UsageError:
+    """Nothing was typed and nothing is remembered: in a new workspace, or in one whose memory was lost."""
+    runs = listing.names(workspace.experiments, prefix="exp_")
+    if not runs:
+        why, try_ = "this workspace has not seen any yet", "unchoke fit PHOTOS, a folder or a table"
+        return UsageError("no DATA was given", why=why, try_=try_)
+    file = workspace.settings_file
+    lost = "is gone" if not file.exists() else "names none"
+    why = f"{file.name}, which remembers it for {list_some(runs)}, {lost}"
+    return UsageError("no DATA was given", why=why, try_=f"name it once more: unchoke fit PHOTOS{out_option(workspace.root)}")
+
+
 def refuse_inside_data(workspace: Workspace, settings: Settings) -> None:
     """DATA is only ever read: a workspace among the pictures would be scanned as one of them."""
     if not settings.data:
-        raise UsageError(
-            "no DATA was given", why="this workspace has not seen any yet", try_="unchoke fit PHOTOS, a folder or a table"
-        )
+        raise _no_data(workspace)
     data = Path(settings.data)
     folders = [Path(folder) for folder in settings.images] or ([data] if data.is_dir() else [])
     root = workspace.root.resolve()

@@ -19,7 +19,7 @@ from unchoke.features.encoders import Encoder
 from unchoke.features.prepare_engine import Picture
 from unchoke.machine.backend import has_glibc, is_cpu, torch_device
 from unchoke.photos.check_samples import data_source
-from unchoke.photos.manifest import load_manifest
+from unchoke.photos.manifest import recall_manifest
 from unchoke.photos.pixels.image import DecodeError, read_image
 from unchoke.photos.samples.scan import scan_samples
 from unchoke.photos.splits import assign_splits
@@ -85,7 +85,7 @@ def take_sample(session: Session, *, num: int = PICTURES) -> Sample:
         folds=settings.folds,
         fold=settings.test_fold,
         seed=settings.seed,
-        previous=load_manifest(session.workspace.manifest_file),
+        previous=recall_manifest(session.workspace.manifest_file, session.warn),
     )
     unknown = pd.Series([""] * len(samples), index=samples.frame.index, dtype="str")
     learnable = build_problem(samples, unknown, np.ones(len(samples), np.bool_))

@@ -192,3 +192,28 @@ def test_an_unknown_job_is_answered_with_those_there_are(queue: JobQueue) -> Non
     with pytest.raises(UsageError) as caught:
         queue.job("nope")
     assert "1a2b3c4d-00000" in caught.value.why
+
+
+def test_a_record_that_was_changed_is_said_and_its_job_redone(queue: JobQueue) -> None:
+    file = records(queue, "done")[0]
+    file.write_text(file.read_text().replace('"num_failed": 0', '"num_failed": 1'))
+    state = JobQueue.load(queue.folder).state(FINGERPRINT)
+    assert len(state.pending) == 1
+    assert "not as it was written" in state.problems[0]
+
+
+def test_a_record_from_before_there_were_seals_counts(queue: JobQueue) -> None:
+    for file in records(queue, "done"):
+        plain = json.loads(file.read_text())
+        del plain["seal"]
+        file.write_text(json.dumps(plain))
+    assert pending(queue) == []
+
+
+def test_a_damaged_plan_is_refused_with_the_way_to_a_new_one(queue: JobQueue) -> None:
+    queue.file.write_bytes(queue.file.read_bytes().replace(b"0", b"1", 1))
+    with pytest.raises(DataError, match=r"jobs_queue\.csv is damaged") as caught:
+        JobQueue.load(queue.folder)
+    assert caught.value.try_.startswith("delete jobs_queue.csv")
+    queue.file.unlink()
+    assert plan(JobQueue.load(queue.folder), ITEMS).pending == []

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unchoke.core.errors import DataError
+from unchoke.core.errors import DamagedFile, DataError
 from unchoke.core.listing import FileEntry
-from unchoke.photos.manifest import load_manifest, render_manifest, save_manifest
+from unchoke.photos.manifest import load_manifest, recall_manifest, render_manifest, save_manifest
 from unchoke.photos.samples.sample_set import Samples, TaskSpec, build_samples
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
@@ -87,3 +87,35 @@ def test_inputs_keep_every_digit(tmp_path: Path) -> None:
     loaded = load_manifest(tmp_path / "m.csv")
     assert loaded is not None
     assert loaded["input/NDVI, mean"].tolist() == [1e-300, 0.1 + 0.2]
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_half_a_manifest_is_refused_with_the_way_to_new_splits(tmp_path: Path, sealed: bool) -> None:
+    file = tmp_path / "manifest.csv"
+    save_manifest(samples_of(["a", "b", "c", "d"], ["x", "y", "x", "y"]), file)
+    if not sealed:
+        (tmp_path / "SHA256SUMS").unlink()
+    data = file.read_bytes()
+    file.write_bytes(data[: len(data) // 2 + 3])
+    with pytest.raises(DamagedFile if sealed else DataError) as caught:
+        load_manifest(file)
+    assert f"rm {file}" in caught.value.try_
+
+
+def test_a_manifest_that_was_there_once_is_missed(tmp_path: Path) -> None:
+    told: list[str] = []
+    assert recall_manifest(tmp_path / "manifest.csv", told.append) is None
+    assert not told
+    save_manifest(samples_of(["a"], ["x"]), tmp_path / "manifest.csv")
+    assert recall_manifest(tmp_path / "manifest.csv", told.append) is not None
+    (tmp_path / "manifest.csv").unlink()
+    assert recall_manifest(tmp_path / "manifest.csv", told.append) is None
+    assert "splits are made anew" in told[0]
+
+
+def test_a_manifest_from_before_there_were_seals_opens_and_is_sealed_when_saved(tmp_path: Path) -> None:
+    file, samples = tmp_path / "manifest.csv", samples_of(["a"], ["x"])
+    file.write_bytes(render_manifest(samples))
+    assert load_manifest(file) is not None
+    save_manifest(samples, file)
+    assert (tmp_path / "SHA256SUMS").exists()

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from unchoke.core.errors import MachineError
+from unchoke.core.errors import DamagedFile, MachineError, UnchokeError
 from unchoke.runs.database import VERSION, migrate
-from unchoke.runs.experiment_store import ExperimentStore
+from unchoke.runs.experiment_store import ExperimentStore, MetricRow
 
 
 def old_file(path: Path, version: int) -> None:
@@ -70,3 +70,71 @@ def test_a_file_of_a_newer_unchoke_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MachineError, match="knows versions up to"):
         ExperimentStore.open(path)
     assert version_of(path) == VERSION + 1
+
+
+def finished_file(path: Path) -> None:
+    with ExperimentStore.open(path) as store:
+        run = store.start_run(key="n", command="fit", settings={}, data={}, encoder="", fingerprint="")
+        store.record_metrics(run, [MetricRow("val", "accuracy", 0.5)])
+        store.finish_run(run, "done")
+
+
+def test_a_file_that_may_not_be_written_is_read_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "experiments.db"
+    old_file(path, 2)
+    before = path.read_bytes()
+    monkeypatch.setattr("unchoke.runs.database.os.access", lambda *_: False)
+    with ExperimentStore.open(path) as store:
+        assert store.run("best").name == "exp_4"
+        assert store.stored("exp_4").metrics["val"]["accuracy"].value == 0.75
+        with pytest.raises(MachineError, match="readonly"):
+            store.start_run(key="n", command="fit", settings={}, data={}, encoder="", fingerprint="")
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["experiments.db"]
+
+
+def test_figures_that_were_not_written_so_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "experiments.db"
+    finished_file(path)
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE metrics SET value = 0.75")
+    with ExperimentStore.open(path) as store:
+        for ask in (lambda: store.stored("exp_1"), lambda: store.best("accuracy")):
+            with pytest.raises(DamagedFile, match=r"experiments\.db is damaged") as caught:
+                ask()
+            assert "exp_1" in caught.value.why
+
+
+def test_a_run_that_is_recorded_again_is_not_held_against_the_former(tmp_path: Path) -> None:
+    finished_file(tmp_path / "experiments.db")
+    with ExperimentStore.open(tmp_path / "experiments.db") as store:
+        store.record_metrics(store.run("exp_1"), [MetricRow("val", "accuracy", 0.75)])
+        assert store.stored("exp_1").metrics["val"]["accuracy"].value == 0.75
+
+
+def test_an_emptied_file_beside_runs_is_damaged_and_one_just_begun_is_not(tmp_path: Path) -> None:
+    (tmp_path / "experiments.db").touch()
+    ExperimentStore.open(tmp_path / "experiments.db").close()
+    (tmp_path / "exp_1").mkdir()
+    (tmp_path / "experiments.db").write_bytes(b"")
+    with pytest.raises(DamagedFile, match="it is empty"):
+        ExperimentStore.open(tmp_path / "experiments.db")
+
+
+def test_any_byte_of_a_small_file_may_flip_without_an_unexplained_error(tmp_path: Path) -> None:
+    path = tmp_path / "experiments.db"
+    finished_file(path)
+    sound = path.read_bytes()
+    with ExperimentStore.open(path) as store:
+        told = store.stored("exp_1").to_dict()
+    for place in range(0, len(sound), 61):
+        data = bytearray(sound)
+        data[place] ^= 0xFF
+        path.write_bytes(data)
+        for beside in ("-wal", "-shm"):
+            path.with_name(f"{path.name}{beside}").unlink(missing_ok=True)
+        try:
+            with ExperimentStore.open(path) as store:
+                assert store.stored("exp_1").to_dict() == told
+        except UnchokeError as error:
+            assert error.try_

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,6 @@ from unchoke.runs.lookup import best_run, compare_runs, find_run, list_runs, rep
 
 @pytest.fixture(scope="module")
 def two_runs(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    import shutil
-
     root = Path(shutil.copytree(finished, tmp_path_factory.mktemp("two") / "out"))
     train(out=root, on_event=ignore, head="linear", epochs=1, lr=1e-6)
     return root
@@ -77,8 +76,6 @@ def test_a_shown_run_leaves_its_pictures_out(two_runs: Path) -> None:
 
 
 def test_the_report_comes_back_from_files_alone(two_runs: Path, tmp_path: Path) -> None:
-    import shutil
-
     folder = Path(shutil.copytree(two_runs / "experiments" / "exp_1", tmp_path / "alone"))
     before = (folder / "report.html").read_bytes()
     (folder / "report.html").unlink()
@@ -87,3 +84,18 @@ def test_the_report_comes_back_from_files_alone(two_runs: Path, tmp_path: Path) 
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     assert report(folder) == folder / "report.html"
     assert (folder / "report.html").read_bytes() == before
+
+
+def test_a_lost_database_is_told_apart_from_a_place_without_runs(two_runs: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(two_runs, tmp_path / "out"))
+    (root / "experiments" / "experiments.db").unlink()
+    with pytest.raises(UsageError, match=r"experiments\.db is gone") as caught:
+        list_runs(out=root)
+    assert "exp_1, exp_2" in caught.value.why
+    assert show_run(root / "experiments" / "exp_2").run == "exp_2"
+
+
+def test_the_report_of_a_place_that_may_not_be_written_stands(two_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unchoke.runs.lookup.os.access", lambda *_: False)
+    monkeypatch.setattr("unchoke.runs.lookup.save_report", lambda _: pytest.fail("nothing may be written"))
+    assert report("exp_1", out=two_runs).is_file()

@@ -7,7 +7,6 @@ beside the tiles: a second run must not choose otherwise, or it would make every
 from __future__ import annotations
 
 import io
-import json
 import os
 import tempfile
 import time
@@ -21,10 +20,10 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from unchoke.core import atomic
+from unchoke.core import atomic, seals
 from unchoke.core.boxes import Box
 from unchoke.core.choices import Choice
-from unchoke.core.errors import UsageError, list_some
+from unchoke.core.errors import DamagedFile, UsageError, list_some
 from unchoke.core.findings import Finding
 from unchoke.core.fingerprint import digest
 from unchoke.core.units import format_bytes, format_count, format_seconds
@@ -130,7 +129,7 @@ def choose_scales(
     require_scenes(left, findings, session.settings.data or "")
     if not scales.keys() <= known.keys():
         kept |= {keys[scene_id]: scale for scene_id, scale in scales.items()}
-        atomic.write_json(file, {key: scale.to_dict() for key, scale in kept.items()})
+        seals.save_sealed_json(file, {key: scale.to_dict() for key, scale in kept.items()})
     given = "as asked" if session.settings.normalise else "the default"
     numbers = _spell_scale(left[0].band_names, scales[left[0].scene_id])
     shown = f"; {left[0].scene_id}: {list_some(numbers, limit=6)}" if how != "none" else ""
@@ -149,9 +148,9 @@ def _scale_key(facts: SceneFacts, how: str) -> str:
 def _load_scales(file: Path) -> dict[str, SceneScale]:
     """The figures of an earlier run; a file that cannot be read is no loss."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found = seals.load_sealed_json(file)
         return {key: SceneScale.from_dict(one) for key, one in found.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, DamagedFile):
         return {}
 
 
@@ -255,9 +254,9 @@ class _EarlierChoices:
         self._file, self._key = file, key
         self._choices: dict[str, Any] = {}
         try:
-            found = json.loads(file.read_text(encoding="utf-8"))
+            found = seals.load_sealed_json(file)
             self._choices = dict(found["choices"]) if found["key"] == key else {}
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, DamagedFile):
             pass  # measured again: a lost file costs seconds
 
     @classmethod
@@ -278,7 +277,7 @@ class _EarlierChoices:
         if choice is None:
             choice = measure()
             self._choices[name] = choice.to_dict()
-            atomic.write_json(self._file, {"key": self._key, "choices": self._choices})
+            seals.save_sealed_json(self._file, {"key": self._key, "choices": self._choices})
         session.chose(choice)
         return choice.value
 

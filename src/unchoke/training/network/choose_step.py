@@ -7,7 +7,6 @@ run began with is kept in `step.json` beside its snapshots, so that a run that i
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from unchoke.core import atomic
+from unchoke.core import seals
 from unchoke.core.choices import Choice
 from unchoke.core.units import format_count
 
@@ -126,14 +125,16 @@ def load_choice(folder: Path | None, identity: str) -> Choice | None:
     file = None if folder is None else folder / FILE
     if file is None or not file.exists():
         return None
-    kept = json.loads(file.read_text(encoding="utf-8"))
-    if kept["identity"] != identity:
-        return None
-    return Choice("step", kept["step"], f"as this run began, kept in {FILE}", kept["evidence"])
+    begun = f"delete {file.parent}: the run is trained anew"
+    with seals.making_sense(file, try_=begun):
+        kept = seals.load_sealed_json(file, try_=begun)
+        if kept["identity"] != identity:
+            return None
+        return Choice("step", kept["step"], f"as this run began, kept in {FILE}", kept["evidence"])
 
 
 def save_choice(folder: Path | None, identity: str, choice: Choice) -> None:
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         kept = {"identity": identity, "step": choice.value, "reason": choice.reason, "evidence": choice.evidence}
-        atomic.write_json(folder / FILE, kept)
+        seals.save_sealed_json(folder / FILE, kept)

@@ -8,12 +8,11 @@ same numbers.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from unchoke.core import atomic
+from unchoke.core import seals
 from unchoke.core.choices import Choice
 from unchoke.core.clock import NO_PROFILER
 from unchoke.core.errors import MachineError
@@ -79,7 +78,7 @@ class NetworkTrainer(Generic[P]):
         kept = self._kept(folder / LOOP_FILE)
         plan, metric = subject.settle(kept)
         if kept is None:
-            atomic.write_json(folder / LOOP_FILE, plan.to_dict())
+            seals.save_sealed_json(folder / LOOP_FILE, plan.to_dict())
         workers, pin = choose_feeding(session)
         job = TrainingJob(
             blueprint=subject.blueprint(plan),
@@ -100,7 +99,9 @@ class NetworkTrainer(Generic[P]):
         """How this run began, from `loop.json`; None for a new run."""
         if not file.exists():
             return None
-        kept = self._subject.plan_kind.from_dict(json.loads(file.read_text(encoding="utf-8")))
+        begun = f"put a copy of it in its place; or delete {file.parent}, and the run is trained anew"
+        with seals.making_sense(file, try_=begun):
+            kept = self._subject.plan_kind.from_dict(seals.load_sealed_json(file, try_=begun))
         self._session.chose(Choice("loop", "as begun", f"this run's choices are kept in {file.name}", kept.to_dict()))
         return kept
 
@@ -116,7 +117,7 @@ class NetworkTrainer(Generic[P]):
             session.chose(Choice("ema", 0.0, f"weights are not averaged after all: {error.why}"))
             job = replace(job, loop=replace(job.loop, ema_decay=0.0))
             planned = plan_memory(session, job, folder / MEMORY_FILE)
-            atomic.write_json(folder / LOOP_FILE, replace(plan, loop=job.loop).to_dict())
+            seals.save_sealed_json(folder / LOOP_FILE, replace(plan, loop=job.loop).to_dict())
         return planned, planned.applied_to(job) if planned else job
 
     def _trained(self, plan: P, job: TrainingJob, done: LoopResult, planned: ProcessPlan | None) -> TrainingOutcome:

@@ -8,12 +8,11 @@ A `StoredPixels` is a plain value: any process can open the same cache from it, 
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unchoke.core import atomic
+from unchoke.core import seals
 from unchoke.core.ahead import map_ahead
 from unchoke.core.choices import Choice
 from unchoke.core.clock import Loading, during
@@ -140,7 +139,7 @@ def fill_pixels(session: Session, stored: StoredPixels) -> tuple[StoredPixels, d
     """Decode what the cache has room for and does not hold; return it ready to open, what failed, and how many were decoded."""
     cache = stored.open_cache()
     try:
-        failed = _load_failed(stored)
+        failed = _load_failed(stored, session.warn)
         missing = [position for position in cache.missing().tolist() if stored.sample_ids[position] not in failed]
         wanted = missing[: max(0, cache.capacity_rows - cache.num_valid)]
         if wanted:
@@ -227,12 +226,9 @@ def _refuse_too_many(session: Session, stored: StoredPixels, failed: dict[str, s
         )
 
 
-def _load_failed(stored: StoredPixels) -> dict[str, str]:
+def _load_failed(stored: StoredPixels, warn: Callable[[str], object]) -> dict[str, str]:
     """What failed before with the same content and would fail again."""
-    file = stored.folder / "failed.json"
-    if not file.exists():
-        return {}
-    known = json.loads(file.read_text(encoding="utf-8"))
+    known = seals.recall_json(stored.folder / "failed.json", warn)
     content = dict(zip(stored.sample_ids, stored.contents, strict=True))
     return {
         sample_id: entry["reason"]
@@ -247,7 +243,7 @@ def _save_failed(stored: StoredPixels, failed: dict[str, str]) -> None:
     if failed or file.exists():
         entries = {sample_id: {"content": content[sample_id], "reason": reason} for sample_id, reason in failed.items()}
         stored.folder.mkdir(parents=True, exist_ok=True)
-        atomic.write_json(file, entries)
+        seals.save_sealed_json(file, entries)
 
 
 def _choose_augment(session: Session) -> str:

@@ -7,7 +7,6 @@ start from the same bytes.
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unchoke.core import atomic
+from unchoke.core import seals
 from unchoke.core.clock import NO_PROFILER, LoopProfiler
 from unchoke.core.events import Note, OnEvent
 from unchoke.core.units import format_bytes
@@ -169,14 +168,17 @@ def measured_peak(job: TrainingJob, device: torch.device, on_event: OnEvent, *, 
     finally:
         counts = leads and (watch.trained or before is None)
         if counts and job.folder is not None and gauge.peak_bytes > (before or 0):
-            atomic.write_json(job.folder / PEAK_FILE, {"peak_bytes": gauge.peak_bytes})
+            seals.save_sealed_json(job.folder / PEAK_FILE, {"peak_bytes": gauge.peak_bytes})
 
 
 def kept_peak(folder: Path | None) -> int | None:
     """The most memory any process took that worked on the training in `folder`; None if nobody measured."""
     if folder is None or not (folder / PEAK_FILE).exists():
         return None
-    return int(json.loads((folder / PEAK_FILE).read_text(encoding="utf-8"))["peak_bytes"])
+    file = folder / PEAK_FILE
+    again = f"delete {file}: the peak is measured anew"
+    with seals.making_sense(file, try_=again):
+        return int(seals.load_sealed_json(file, try_=again)["peak_bytes"])
 
 
 def _over_limit(held_bytes: int, job: TrainingJob) -> str:
