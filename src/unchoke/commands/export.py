@@ -63,7 +63,7 @@ def export_run(
         export = _export_masks if found.record.draws_masks else with_network if found.trains_network else _export_head
         names, told = export(found, built, weights)
         seal_run(built, names)
-    size_bytes = sum((to / name).stat().st_size for name in (*_COPIED, *names))
+    size_bytes = sum((to / name).stat().st_size for name in (*_COPIED, seals.SEALS, *names))
     listener(Note(f"{found.record.run} {told}"))
     return {"folder": str(to), "run": found.record.run, "size_bytes": size_bytes, "masks": found.record.draws_masks}
 

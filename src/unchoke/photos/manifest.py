@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unchoke.core.errors import DataError
-from unchoke.core.seals import is_sealed, read_sealed, write_sealed
+from unchoke.core.seals import SEALS, is_sealed, read_sealed, write_sealed
 from unchoke.photos.samples.sample_set import Samples
 
 if TYPE_CHECKING:
@@ -65,7 +65,8 @@ def load_manifest(file: Path) -> pd.DataFrame | None:
 
     if not file.exists():
         return None
-    anew = f"put a copy of it in its place; or rm {shlex.quote(str(file))}, and the splits are made anew"
+    edited = f"remove its line from {SEALS} if it was changed on purpose"
+    anew = f"put a copy of it in its place; {edited}; or rm {shlex.quote(str(file))}, and the splits are made anew"
     data = read_sealed(file, try_=anew)
     try:
         if not data.endswith(b"\n"):
