@@ -77,5 +77,5 @@ def _misplaced(path: Path) -> UsageError:
 
 
 def _in_the_way(place: Path, lies: str, belongs: str) -> UsageError:
-    aside = f"mv {shlex.quote(str(place))} {shlex.quote(f'{place}.aside')}, then run the same command again"
+    aside = f"mv {shlex.quote(str(place))} {shlex.quote(f'{place}.aside')}, or name another workspace with --out DIR"
     return UsageError(f"{place} is {lies}", why=f"{belongs} of the workspace belongs there", try_=aside)
