@@ -2,7 +2,7 @@
 
 Workspaces of photos, of tiles and of masks and an exported run are made once. A case is one file and one harm: bytes flipped, cut
 in half, emptied, deleted, replaced by a folder, or made read-only with its folder. Each case has a fresh copy, in which the
-reading commands, predictions and the commands that made it are run again, in a process forked for it. What they exit with, say and
+reading commands, predictions and the commands that made it run again, in a process forked for it. What they exit with, say and
 answer is compared with the same commands on a sound copy, and the case is classified by rule (`judge()`). Each is a line of
 `results.jsonl`: so the campaign goes on where it was. Copies in which something went wrong are kept.
 
