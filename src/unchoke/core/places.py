@@ -1,6 +1,7 @@
 """What the system says of files and folders, in three lines: read-only places, files where folders belong, places that are gone.
 
-In: an `OSError` that nobody could do anything about. Out: the error for a person, or None where it is not about a place.
+In: an `OSError` that nobody could do anything about. Out: the error for a person, or None where it is not about a place. What
+lacks (room, memory, open files) is told elsewhere.
 """
 
 from __future__ import annotations
@@ -14,8 +15,7 @@ from unchoke.core import atomic
 from unchoke.core.errors import MachineError, UnchokeError, UsageError
 
 _NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_FAILING = {errno.EIO, errno.ESTALE, errno.EBUSY, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTEMPTY, errno.EMFILE, errno.ENFILE,
+_FAILING = {errno.EIO, errno.ESTALE, errno.EBUSY, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTEMPTY,
             errno.ENXIO, errno.ENODEV, errno.EXDEV, errno.EMLINK}  # fmt: skip
 
 
@@ -26,8 +26,6 @@ def explain_place(error: OSError) -> UnchokeError | None:
         return _nowhere()
     if error.errno in _NOT_ALLOWED and path is not None:
         return _not_allowed(path, error)
-    if error.errno in _NO_ROOM:
-        return atomic.no_room(path or Path("a file"))
     if error.errno in (errno.ENOTDIR, errno.EISDIR, errno.EEXIST) and path is not None:
         return _misplaced(path)
     if error.errno == errno.ENOENT and path is not None:

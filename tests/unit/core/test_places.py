@@ -55,10 +55,8 @@ def test_a_working_folder_that_is_gone_is_said(tmp_path: Path, monkeypatch: pyte
     assert "no longer exists" in told.what
 
 
-def test_a_full_disk_and_a_lost_file_are_said() -> None:
-    full, lost = (explain_place(OSError(number, os.strerror(number), "/out/a")) for number in (errno.ENOSPC, errno.ENOENT))
-    assert full is not None
-    assert "no room left" in full.what
+def test_a_lost_file_is_said() -> None:
+    lost = explain_place(OSError(errno.ENOENT, os.strerror(errno.ENOENT), "/out/a"))
     assert lost is not None
     assert lost.what == "/out/a is gone"
 
