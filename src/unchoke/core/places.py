@@ -11,7 +11,6 @@ import os
 import shlex
 from pathlib import Path
 
-from unchoke.core import atomic
 from unchoke.core.errors import MachineError, UnchokeError, UsageError
 
 _NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
