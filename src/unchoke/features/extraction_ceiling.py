@@ -1,7 +1,8 @@
 """What an extraction could have done: its engine on one batch, and one reader alone, measured when it is over.
 
 In: an extraction that has just ended: its engine, how an item is read, some of its items, and its timeline. Out: a `Ceiling`, or
-None after an extraction too short to be worth it. Nothing is written, and what is read was read a moment ago.
+None after an extraction too short to be worth it, or whose engine takes longer for one batch than may be spent on it: what
+reading alone could do says nothing about such an extraction. Nothing is written, and what is read was read a moment ago.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ def measure_extraction(
 
     On a CPU those who read and those who compute share its cores; a card decodes and computes in turn.
     """
-    limit_s = allowed_s(wall_s)
-    if not limit_s or not items:
+    limit_s, encode_s = allowed_s(wall_s), timeline.seconds("encode") / max(1, timeline.calls("encode"))
+    if not limit_s or not items or encode_s > limit_s:
         return None
     reader = LoneReader(lambda item: read(*item), items, count=lambda found: 0 if isinstance(found, str) else 1)
     with one_thread():  # one reader has one core
@@ -53,11 +54,10 @@ def measure_extraction(
     batch = [inputs[place % len(inputs)] for place in range(engine.batch)]
     if decoder is not None:
         parts.append(PartRate("decoding", measure_rate(_decoder_alone(decoder, batch), limit_s=limit_s), place=DEVICE))
-    if timeline.seconds("encode") / max(1, timeline.calls("encode")) <= limit_s:
-        ready = np.stack(batch) if decoder is None else decoder(batch)[0]
-        inputs_per_s = _engine_rate(engine, ready, on_cpu=on_cpu, limit_s=limit_s)
-        per_item = len(inputs) / len(reader.found)
-        parts.append(PartRate("engine", inputs_per_s / per_item, place=CORES if on_cpu else DEVICE))
+    ready = np.stack(batch) if decoder is None else decoder(batch)[0]
+    inputs_per_s = _engine_rate(engine, ready, on_cpu=on_cpu, limit_s=limit_s)
+    per_item = len(inputs) / len(reader.found)
+    parts.append(PartRate("engine", inputs_per_s / per_item, place=CORES if on_cpu else DEVICE))
     facts = {"readers": timeline.readers, "batch": engine.batch, "slots": timeline.slots, "first_s": timeline.first_s}
     return Ceiling.of(num_items, wall_s, parts, alone_s=reader.seconds(), facts=facts)
 

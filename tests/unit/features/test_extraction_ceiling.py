@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from unchoke.core.ceilings import CORES, DEVICE
 from unchoke.core.clock import Clock, Loading, during
 from unchoke.core.record import MachineRecord, RunRecord
-from unchoke.core.timeline import EXTRACTION, JobTimes, Timeline, job_clocks
+from unchoke.core.timeline import EXTRACTION, JobTimes, StageRow, Timeline, job_clocks
 from unchoke.features.card_decoder import EncodedPicture
 from unchoke.features.encoders import Encoder
 from unchoke.features.engines import TorchEngine
@@ -85,6 +85,13 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_small_runs_pay_nothing() -> None:
     engine = Engine()
     found = measure_extraction(engine, OneAtATime(), ITEMS, Timeline(0.1), num_items=64, wall_s=0.1, on_cpu=False)
+    assert (found, engine.shown) == (None, [])
+
+
+@pytest.mark.usefixtures("always")
+def test_what_readers_could_do_is_no_ceiling_of_an_engine_too_slow_to_measure() -> None:
+    engine, timeline = Engine(), Timeline(50.0, (StageRow("encode", 50.0, 1.0, 1),), readers=2)
+    found = measure_extraction(engine, OneAtATime(), ITEMS, timeline, num_items=64, wall_s=50.0, on_cpu=True)
     assert (found, engine.shown) == (None, [])
 
 
