@@ -800,8 +800,6 @@ def tune(
     path: str | None = None,
     label: str | Path | None = None,
     exclude: Sequence[str] = (),
-    strict: bool | None = None,
-    drop_duplicates: bool | None = None,
     target: Sequence[str] = (),
     long: tuple[str, str] | None = None,
     input: Sequence[str] = (),
@@ -874,8 +872,6 @@ def tune(
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
         exclude: Photos to leave out: a pattern like '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more.
-        strict: Every image must be used: one without a row of the table, or a class folder, is an error (default no).
-        drop_duplicates: Of photos with the same bytes and the same label, use one (default no).
         target: Numeric column to predict; one or several. For long tables: a target name to keep.
         long: NAME,VALUE columns of a table with one row per image and target.
         input: Numeric column the network sees beside the image (NDVI, height); one or several.

@@ -48,6 +48,7 @@ ANYTHING = "any"
 TRAIN = ("fit", "train", "tune", "profile_train")
 EXTRACT = (*TRAIN, "extract")
 PHOTOS = (*EXTRACT, "check")
+INSPECT = ("fit", "train", "profile_train", "extract", "check")
 TILE = ("tile", "profile_tile")
 MASKS = ("segment_train",)
 SCENES = (*TILE, *MASKS)
@@ -157,9 +158,12 @@ class Settings:
         ),
     ] = ()
     strict: Annotated[
-        bool, _photos("Every image must be used: one without a row of the table, or a class folder, is an error.")
+        bool,
+        _photos("Every image must be used: one without a row of the table, or a class folder, is an error.", commands=INSPECT),
     ] = False
-    drop_duplicates: Annotated[bool, _photos("Of photos with the same bytes and the same label, use one.")] = False
+    drop_duplicates: Annotated[bool, _photos("Of photos with the same bytes and the same label, use one.", commands=INSPECT)] = (
+        False
+    )
     target: Annotated[
         tuple[str, ...],
         _photos(

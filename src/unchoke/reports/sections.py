@@ -103,6 +103,8 @@ def _first_sentence(record: RunRecord, metric: ReportedMetric) -> str:
     split = summary.SPLIT_WORDS.get(metric.split, metric.split)
     noun = summary.sample_words(record)[1]
     images = f"{size:,} {split} {noun}" if size else f"the {split} {noun}"
+    if summary.counted_leaks(record):
+        return f"On {images} the model's {metric.label} is {metric.text}."
     if metric.name == "accuracy":
         return f"Of {images} the model was not trained on, it named {metric.text} correctly."
     if metric.name in ("r2", "weighted_r2"):

@@ -128,11 +128,15 @@ def unscored_sentence(record: RunRecord) -> str:
     """What the scores leave out, and what of the training they count all the same; else nothing."""
     counts = Counter(row.code for row in record.unscored or ())
     parts = [f"{counts[code]:,} with a copy {how}" for code, how in _SPOILT.items() if counts[code]]
-    leaks = (_TORN_GROUPS,) if record.unscored is not None else (_ACROSS, _TORN_GROUPS)
-    counted = [finding.message for finding in record.findings or () if finding.code in leaks]
     sentences = [f"Left out of the score: {format_count(counts.total(), 'image')}, {' and '.join(parts)}."] if parts else []
-    sentences += [f"The score counts what was trained on: {visible(message)}." for message in counted]
+    sentences += [f"The score counts what was trained on: {visible(message)}." for message in counted_leaks(record)]
     return " ".join(sentences)
+
+
+def counted_leaks(record: RunRecord) -> list[str]:
+    """What was found of samples that are scored though they, or others of their group, were trained on."""
+    leaks = (_TORN_GROUPS,) if record.unscored is not None else (_ACROSS, _TORN_GROUPS)
+    return [finding.message for finding in record.findings or () if finding.code in leaks]
 
 
 @dataclass(frozen=True)

@@ -149,7 +149,8 @@ def render_headline(record: RunRecord) -> str:
     if metric is None:
         return f"{visible(record.called)}: no metrics recorded"
     size = summary.split_size(record, metric.split)
-    on = f" on {format_count(size, *summary.sample_words(record))} it was not trained on" if size else ""
+    on = f" on {format_count(size, *summary.sample_words(record))}" if size else ""
+    on += " it was not trained on" if size and not summary.counted_leaks(record) else ""
     interval = f" (95 % interval {metric.interval})" if metric.interval else ""
     split = summary.SPLIT_WORDS.get(metric.split, metric.split)
     return f"{visible(record.called)}: {split} {metric.label} {metric.text}{interval}{on}"

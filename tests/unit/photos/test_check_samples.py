@@ -9,7 +9,8 @@ import pytest
 
 from unchoke.core.ceilings import Ceiling
 from unchoke.core.events import ignore
-from unchoke.photos.check_samples import check, prepare
+from unchoke.photos.check_samples import Inspection, check, prepare
+from unchoke.photos.manifest import save_manifest
 from unchoke.runs.session import open_session
 
 
@@ -44,3 +45,21 @@ def test_copies_are_dropped_when_asked_for_and_that_is_said(own_photos: Path, tm
     assert "duplicate-images" not in {finding.code for finding in dropped.findings}
     assert dropped.num_samples == plain.num_samples - 1
     assert [choice.evidence for choice in dropped.choices if "copies of others" in choice.reason] == [{"dropped": 1}]
+
+
+def test_copies_that_an_earlier_manifest_tore_apart_keep_their_side_and_are_not_scored(own_photos: Path, tmp_path: Path) -> None:
+    def look() -> Inspection:
+        with open_session({"data": own_photos, "workers": 1}, out=tmp_path / "out", on_event=ignore) as session:
+            prepared = prepare(session)
+            save_manifest(prepared.samples, session.workspace.manifest_file)
+            return prepared
+
+    before = look()
+    assert before.unscored == []
+    frame = before.samples.frame
+    trained, tested = (frame[(frame["label"] == "apple") & (frame["split"] == side)].iloc[0] for side in ("train", "test"))
+    shutil.copy(trained["path"], tested["path"])
+    after = look()
+    assert after.samples.frame["split"].tolist() == frame["split"].tolist()
+    assert after.unscored == [tested["sample_id"]]
+    assert "duplicate-across-splits" in {finding.code for finding in after.errors}

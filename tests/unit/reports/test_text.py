@@ -156,6 +156,8 @@ def test_a_score_that_counts_what_was_trained_on_says_so(groceries: dict[str, An
     leak = {"code": "duplicate-across-splits", "message": "11 images stored several times", "severity": "error"}
     before = as_record({**groceries, "findings": [leak]})
     assert "The score counts what was trained on: 11 images stored several times." in render_fit_result(before)
+    assert "it was not trained on" not in render_fit_result(before)
+    assert "it was not trained on" in render_fit_result(as_record(groceries))
     row = {"sample_id": "a", "split": "test", "code": "duplicate-across-splits", "reason": "a copy"}
     since = render_run(as_record({**groceries, "findings": [leak], "unscored": [row]}))
     assert "counts what was trained on" not in since
