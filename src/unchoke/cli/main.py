@@ -17,6 +17,7 @@ from unchoke.cli import profile_commands as profiling
 from unchoke.cli import run_commands as runs
 from unchoke.cli import scene_commands as scenes
 from unchoke.cli import tuning_commands as tuning
+from unchoke.cli.completion import complete_device
 from unchoke.cli.help_page import HELP_NAMES, HelpfulApp
 from unchoke.cli.options import Detach, DryRun, Json, Out, Run, Weights, takes
 from unchoke.cli.showing import INTERRUPTED, PlainResult, Result, hush_profiler, show, tell_error
@@ -152,7 +153,7 @@ def predict(
         Path | None, typer.Option("--inputs", help="Table with the images' extra columns, for a run trained with --input.")
     ] = None,
     weights: Weights = None,
-    device: Annotated[str | None, typer.Option("--device", help="cpu, cuda or mps.")] = None,
+    device: Annotated[str | None, typer.Option("--device", help="cpu, cuda or mps.", autocompletion=complete_device)] = None,
     out: Out = None,
     json: Json = False,
 ) -> None:
@@ -251,11 +252,11 @@ def _open_closed_streams() -> None:
 
 
 def _leave_at_once() -> None:
-    """Exit without waiting for threads that were told to be abandoned: ending Python beside them aborts in native code.
+    """Exit without waiting for threads that nobody needs any more: ending Python beside them waits, or aborts in native code.
 
     Nothing is lost: every file is written whole or not at all, and the lock goes with the process.
     """
-    if any(thread.daemon for thread in threading.enumerate()):
+    if threading.active_count() > 1:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(INTERRUPTED)

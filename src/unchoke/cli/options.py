@@ -15,6 +15,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 import typer
 
+from unchoke.cli.completion import complete_run, complete_setting
 from unchoke.core.settings import OPTIONS, TYPES, flag, flag_off, help_of, options_of
 
 
@@ -42,7 +43,8 @@ def takes(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
 def _parameter(name: str, command: str) -> inspect.Parameter:
     kind, about = typed_as(TYPES[name].__origin__), help_of(name, command)
     flags = f"{flag(name)}/{flag_off(name)}" if kind is bool else flag(name)
-    info: Any = typer.Option(flags, help=about, show_default=False, rich_help_panel=OPTIONS[name].group)
+    offers = None if kind is bool else complete_setting(name)
+    info: Any = typer.Option(flags, help=about, show_default=False, rich_help_panel=OPTIONS[name].group, autocompletion=offers)
     if name == "data":
         info = typer.Argument(help=about, show_default=False)
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, info])
@@ -66,4 +68,4 @@ Json = Annotated[bool, typer.Option("--json", help="JSON lines on stdout; the la
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; nothing is extracted or trained.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Work in the background; see `unchoke runs watch`.")]
 Weights = Annotated[Path | None, typer.Option("--weights", help="The encoder's weights, where they are no longer found.")]
-Run = Annotated[str, typer.Argument(help="A run: exp_3, 3, latest, best, or an exported folder.")]
+Run = Annotated[str, typer.Argument(help="A run: exp_3, 3, latest, best, or an exported folder.", autocompletion=complete_run)]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import unchoke
+from unchoke.cli.completion import complete_preset, complete_run
 from unchoke.cli.help_page import HelpfulApp
 from unchoke.cli.options import Json, Out, Run, Weights
 from unchoke.cli.showing import PlainResult, Result, show
@@ -56,7 +57,9 @@ def runs_show(run: Run = "latest", out: Out = None, json: Json = False) -> None:
 
 @runs_app.command("compare")
 def runs_compare(
-    runs: Annotated[list[str], typer.Argument(help="Two or more runs.")], out: Out = None, json: Json = False
+    runs: Annotated[list[str], typer.Argument(help="Two or more runs.", autocompletion=complete_run)],
+    out: Out = None,
+    json: Json = False,
 ) -> None:
     """Runs side by side: what differs in settings, and in results."""
 
@@ -135,7 +138,9 @@ def presets_list(json: Json = False) -> None:
 
 
 @presets_app.command("show")
-def presets_show(name: Annotated[str, typer.Argument(help="A preset, or a TOML file.")], json: Json = False) -> None:
+def presets_show(
+    name: Annotated[str, typer.Argument(help="A preset, or a TOML file.", autocompletion=complete_preset)], json: Json = False
+) -> None:
     """A preset as it is written: every setting, and why."""
 
     def work(_: object) -> Result:

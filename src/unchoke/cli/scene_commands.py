@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import unchoke
+from unchoke.cli.completion import complete_device
 from unchoke.cli.help_page import HelpfulApp
 from unchoke.cli.options import DryRun, Json, Out, Run, Weights, takes
 from unchoke.cli.showing import hush_profiler, show
@@ -43,7 +44,7 @@ def segment_predict(
     overlap: Annotated[int | None, typer.Option("--overlap", help="Pixels that patches share (default: as trained).")] = None,
     memory: Annotated[str | None, typer.Option("--memory", help="Memory it may take, for instance 2GB.")] = None,
     weights: Weights = None,
-    device: Annotated[str | None, typer.Option("--device", help="cpu, cuda or mps.")] = None,
+    device: Annotated[str | None, typer.Option("--device", help="cpu, cuda or mps.", autocompletion=complete_device)] = None,
     out: Out = None,
     json: Json = False,
 ) -> None:

@@ -1,8 +1,8 @@
 """Work that begins before its result is needed, in a thread of its own: libraries and weights, loaded while files are being read.
 
 In: steps, a generator that pauses after each, says what it was, and returns the result. Out: a `HeadStart`, which hands the
-result over to the first who asks, or raises what the steps raised. Asked to stop, it ends after the step it is in; it never
-outlives the block it is used in. It knows nothing of what the steps do.
+result over to the first who asks, or raises what the steps raised. Asked to stop, it ends after the step it is in, and the
+block it is used in waits for that; only Ctrl-C does not wait for an import of seconds. It knows nothing of what the steps do.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ class HeadStart(Generic[T]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._stopped = True
-        self._thread.join()
+        if kind is None or not issubclass(kind, KeyboardInterrupt):
+            self._thread.join()
 
     @property
     def is_over(self) -> bool:

@@ -58,9 +58,28 @@ def test_leaving_early_ends_it_after_the_step_it_is_in() -> None:
         seen.append("two")
         yield "two"
 
-    with pytest.raises(KeyboardInterrupt), HeadStart(long()) as start:  # type: ignore[arg-type, var-annotated]
+    with pytest.raises(LookupError), HeadStart(long()) as start:  # type: ignore[arg-type, var-annotated]
         entered.wait()
         threading.Timer(0.05, allowed.set).start()
-        raise KeyboardInterrupt
+        raise LookupError
     assert start.is_over
     assert seen == []
+
+
+def test_an_interrupt_does_not_wait_for_the_step_it_is_in() -> None:
+    entered, allowed, seen = threading.Event(), threading.Event(), []
+
+    def long() -> Iterator[str]:
+        entered.set()
+        allowed.wait()
+        yield "one"
+        seen.append("two")
+        yield "two"
+
+    with pytest.raises(KeyboardInterrupt), HeadStart(long()) as start:  # type: ignore[arg-type]
+        entered.wait()
+        raise KeyboardInterrupt
+    assert not start.is_over, "it was waited for"
+    allowed.set()
+    start.wait()
+    assert seen == [], "it went on after the step it was in"
