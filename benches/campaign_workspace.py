@@ -218,6 +218,9 @@ class Campaign:
             undo_rights(copy)
         case.verdicts = {name: judge(one, reference[name], case.file) for name, one in told.items()}
         case.verdict = max(case.verdicts.values(), key=VERDICTS.index)
+        if case.verdict == "harmless" and is_unmended(copy / case.file, self.base(place) / case.file, case.harm):
+            case.verdict = "SILENT"
+            case.verdicts = dict.fromkeys(case.verdicts, "SILENT")
         worst = [name for name, verdict in case.verdicts.items() if verdict == case.verdict]
         case.detail = f"{worst[0]}: {told[worst[0]].crash or ' | '.join(told[worst[0]].words)}"[:900]
         case.seconds = round(time.monotonic() - began, 2)
@@ -256,6 +259,12 @@ def do_harm(file: Path, harm: str, chance: random.Random) -> None:
         file.unlink()
         if harm == "folder":
             file.mkdir()
+
+
+def is_unmended(file: Path, sound: Path, harm: str) -> bool:
+    """Whether something people use (features, tiles, masks) was changed, and is so still after its command was run again."""
+    used = file.suffix in (".npz", ".tif") and harm in ("flip", "cut", "empty", "delete")
+    return used and not (file.is_file() and file.read_bytes() == sound.read_bytes())
 
 
 def undo_rights(folder: Path) -> None:

@@ -106,3 +106,20 @@ def test_a_file_replaced_while_it_is_read_is_named_and_the_others_are_tiled(tmp_
     manifest = Path(result["manifest"]).read_text()
     assert "small" in manifest
     assert "large" not in manifest
+
+
+def test_a_tile_that_was_damaged_is_told_and_written_again(tmp_path: Path) -> None:
+    make_scene(tmp_path / "scenes", "a", seed=1, side_px=64)
+    out = tmp_path / "out"
+    assert end(start(tmp_path / "scenes", out))[0] == 0
+    before = tiles(out)
+    file = sorted((out / "tiles").rglob("*.npz"))[1]
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    file.write_bytes(data)
+    command = start(tmp_path / "scenes", out)
+    said, errors = command.communicate(timeout=PATIENCE_S)
+    assert command.returncode == 0, errors
+    assert f"{file.name} of" in said
+    assert "is damaged" in said
+    assert tiles(out) == before

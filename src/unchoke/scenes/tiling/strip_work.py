@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import json
 import time
+import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
 
 from unchoke.core import atomic
 from unchoke.core.choices import Choice
-from unchoke.core.errors import MachineError
+from unchoke.core.errors import DamagedFile, MachineError
 from unchoke.core.events import Event, Progress
 from unchoke.core.fingerprint import digest
+from unchoke.core.seals import verify_archive
 from unchoke.core.units import format_bytes, format_seconds
 from unchoke.jobs.job_engines import InProcessEngine, JobEngine, ProcessEngine
 from unchoke.jobs.job_plan import Job, inputs_digest
@@ -174,7 +177,7 @@ def find_state(queue: JobQueue, jobs: Sequence[Job], *, fingerprint: str) -> Wor
     for job in jobs:
         done = known.done.get(job.job_id)
         record = load_strip(queue.artefact(job)) if done is not None and not done.failed_items else None
-        fault = None if record is None else _missing_tile(queue.artefact(job).parent, record)
+        fault = None if done is None or record is None else _missing_tile(queue.artefact(job).parent, record, done)
         if done is None or record is None or fault is not None:
             state.pending.append(job)
             state.problems.extend([f"{fault}; its strip will be done again"] if fault else [])
@@ -189,18 +192,30 @@ def _about(problems: Iterable[str], jobs: Iterable[Job], planned: Iterable[Job])
     return [problem for problem in problems if problem.partition(" ")[0] not in gone]
 
 
-def _missing_tile(folder: Path, record: StripRecord) -> str | None:
-    """A sentence about the first tile that is not as it was written."""
+def _missing_tile(folder: Path, record: StripRecord, done: DoneRecord) -> str | None:
+    """A sentence about the first tile that is not as it was written; those touched since then are read for that."""
+    finished_s = datetime.fromisoformat(done.finished_at).timestamp()
     for tile in record.tiles:
         if tile.skipped:
             continue
         try:
-            size_bytes = (folder / tile.file).stat().st_size
+            found = (folder / tile.file).stat()
         except FileNotFoundError:
             return f"{tile.file} of {folder.parent.name} is gone"
-        if size_bytes != tile.size_bytes:
-            return f"{tile.file} of {folder.parent.name} has {size_bytes:,} bytes instead of {tile.size_bytes:,}"
+        if found.st_size != tile.size_bytes:
+            return f"{tile.file} of {folder.parent.name} has {found.st_size:,} bytes instead of {tile.size_bytes:,}"
+        if found.st_mtime > finished_s and not _is_sound(folder / tile.file):
+            return f"{tile.file} of {folder.parent.name} is damaged"
     return None
+
+
+def _is_sound(tile: Path) -> bool:
+    """Whether the arrays in a tile have the sums that were written with them."""
+    try:
+        verify_archive(tile)
+    except DamagedFile:
+        return False
+    return zipfile.is_zipfile(tile)
 
 
 @dataclass(frozen=True)
