@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from unchoke.commands.results import FitResult
-from unchoke.core import atomic, listing
+from unchoke.core import atomic, listing, seals
 from unchoke.core.errors import DataError, Interrupted, MachineError, UnchokeError, UsageError
 from unchoke.core.events import OnEvent
 from unchoke.core.record import Interval, RunRecord
@@ -229,8 +229,12 @@ def find_detached(workspace: Workspace) -> BackgroundRun:
             try_="unchoke fit DATA --detach, or name the folder with --out",
         )
     file = workspace.logs / started[-1]
-    told = json.loads(file.read_text(encoding="utf-8"))
-    return BackgroundRun(told["command"], told["pid"], told["created_s"], file.with_suffix(".jsonl"), workspace.root)
+    logs = f"read {file.with_suffix('.jsonl')}, which holds what the command said, or start it again"
+    with seals.making_sense(file, try_=logs):
+        told = seals.load_sealed_json(file, try_=logs)
+        return BackgroundRun(
+            str(told["command"]), int(told["pid"]), float(told["created_s"]), file.with_suffix(".jsonl"), workspace.root
+        )
 
 
 def watch_run(

@@ -21,7 +21,7 @@ from tests.conftest import TINY
 from unchoke.commands.detach import BackgroundResult, detach, find_detached, watch_run
 from unchoke.commands.fit import fit
 from unchoke.core.choices import Choice
-from unchoke.core.errors import DataError, Interrupted, MachineError, UnchokeError, UsageError
+from unchoke.core.errors import DamagedFile, DataError, Interrupted, MachineError, UnchokeError, UsageError
 from unchoke.core.events import Chosen, Event, Note, Progress, StageDone, StageStarted, ignore
 from unchoke.core.workspace import Workspace
 from unchoke.reports.json import dump_event, dump_line
@@ -216,3 +216,13 @@ def test_a_result_without_a_record_of_its_own_is_shown_from_what_it_says(tmp_pat
     result = {**RESULT, "run": "folds_ab", "reports": ["a.html", "b.html"], "timings": {"train": 2.0}}
     text = BackgroundResult(True, result, tmp_path).to_text()
     assert all(part in text for part in ("folds_ab", "90.0 %", "80.0–95.0 %", "a.html, b.html"))
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "", "[" * 100_000])
+def test_a_damaged_word_of_what_was_detached_is_told(tmp_path: Path, text: str) -> None:
+    logs = Workspace(tmp_path).logs
+    logs.mkdir(parents=True)
+    (logs / "20260101T000000-fit.json").write_text(text)
+    with pytest.raises(DamagedFile, match="fit.json is damaged") as caught:
+        find_detached(Workspace(tmp_path))
+    assert "fit.jsonl" in caught.value.try_
