@@ -223,6 +223,6 @@ def test_a_damaged_word_of_what_was_detached_is_told(tmp_path: Path, text: str) 
     logs = Workspace(tmp_path).logs
     logs.mkdir(parents=True)
     (logs / "20260101T000000-fit.json").write_text(text)
-    with pytest.raises(DamagedFile, match="fit.json is damaged") as caught:
+    with pytest.raises(DamagedFile, match=r"fit\.json is damaged") as caught:
         find_detached(Workspace(tmp_path))
     assert "fit.jsonl" in caught.value.try_
