@@ -144,7 +144,8 @@ def fit(
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
         exclude: Photos to leave out: a pattern like '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more.
-        strict: Every image must be used: one without a row of the table, or a class folder, is an error (default no).
+        strict: Table and files must match both ways: an image without a row or class folder, or a row without an image, stops fit
+            (default no).
         drop_duplicates: Of photos with the same bytes and the same label, use one (default no).
         target: Numeric column to predict; one or several. For long tables: a target name to keep.
         long: NAME,VALUE columns of a table with one row per image and target.
@@ -156,8 +157,8 @@ def fit(
         folds: Split into K folds instead; `fold` says which one is the test set.
         fold: Which fold is the test set, or all: one run for each, every sample predicted once (default 0).
         expect: What every image should be, for instance '600x450 rgb'; 'any' drops what a preset expects.
-        max_failures: Share of images that cannot be read, or of copies that spoil a score, above which the run stops (default
-            0.05).
+        max_failures: Share of images that cannot be read, are missing, or are copies that spoil a score, above which the run
+            stops (default 0.05).
         positive: Targets are never negative: the outputs cannot be either (default no).
         sums: NAME=A+B: this target is the sum of others and is derived, not learned; one or several.
         target_weights: NAME=W: what this target counts in loss and score; one or several.
@@ -319,7 +320,8 @@ def train(
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
         exclude: Photos to leave out: a pattern like '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more.
-        strict: Every image must be used: one without a row of the table, or a class folder, is an error (default no).
+        strict: Table and files must match both ways: an image without a row or class folder, or a row without an image, stops fit
+            (default no).
         drop_duplicates: Of photos with the same bytes and the same label, use one (default no).
         target: Numeric column to predict; one or several. For long tables: a target name to keep.
         long: NAME,VALUE columns of a table with one row per image and target.
@@ -331,8 +333,8 @@ def train(
         folds: Split into K folds instead; `fold` says which one is the test set.
         fold: Which fold is the test set, or all: one run for each, every sample predicted once (default 0).
         expect: What every image should be, for instance '600x450 rgb'; 'any' drops what a preset expects.
-        max_failures: Share of images that cannot be read, or of copies that spoil a score, above which the run stops (default
-            0.05).
+        max_failures: Share of images that cannot be read, are missing, or are copies that spoil a score, above which the run
+            stops (default 0.05).
         positive: Targets are never negative: the outputs cannot be either (default no).
         sums: NAME=A+B: this target is the sum of others and is derived, not learned; one or several.
         target_weights: NAME=W: what this target counts in loss and score; one or several.
@@ -448,7 +450,8 @@ def check(
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
         exclude: Photos to leave out: a pattern like '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more.
-        strict: Every image must be used: one without a row of the table, or a class folder, is an error (default no).
+        strict: Table and files must match both ways: an image without a row or class folder, or a row without an image, stops fit
+            (default no).
         drop_duplicates: Of photos with the same bytes and the same label, use one (default no).
         target: Numeric column to predict; one or several. For long tables: a target name to keep.
         long: NAME,VALUE columns of a table with one row per image and target.
@@ -460,8 +463,8 @@ def check(
         folds: Split into K folds instead; `fold` says which one is the test set.
         fold: Which fold is the test set, or all: one run for each, every sample predicted once (default 0).
         expect: What every image should be, for instance '600x450 rgb'; 'any' drops what a preset expects.
-        max_failures: Share of images that cannot be read, or of copies that spoil a score, above which the run stops (default
-            0.05).
+        max_failures: Share of images that cannot be read, are missing, or are copies that spoil a score, above which the run
+            stops (default 0.05).
         positive: Targets are never negative: the outputs cannot be either (default no).
         sums: NAME=A+B: this target is the sum of others and is derived, not learned; one or several.
         target_weights: NAME=W: what this target counts in loss and score; one or several.
@@ -538,7 +541,8 @@ def extract(
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
         exclude: Photos to leave out: a pattern like '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more.
-        strict: Every image must be used: one without a row of the table, or a class folder, is an error (default no).
+        strict: Table and files must match both ways: an image without a row or class folder, or a row without an image, stops fit
+            (default no).
         drop_duplicates: Of photos with the same bytes and the same label, use one (default no).
         target: Numeric column to predict; one or several. For long tables: a target name to keep.
         long: NAME,VALUE columns of a table with one row per image and target.
@@ -550,8 +554,8 @@ def extract(
         folds: Split into K folds instead; `fold` says which one is the test set.
         fold: Which fold is the test set, or all: one run for each, every sample predicted once (default 0).
         expect: What every image should be, for instance '600x450 rgb'; 'any' drops what a preset expects.
-        max_failures: Share of images that cannot be read, or of copies that spoil a score, above which the run stops (default
-            0.05).
+        max_failures: Share of images that cannot be read, are missing, or are copies that spoil a score, above which the run
+            stops (default 0.05).
         positive: Targets are never negative: the outputs cannot be either (default no).
         sums: NAME=A+B: this target is the sum of others and is derived, not learned; one or several.
         target_weights: NAME=W: what this target counts in loss and score; one or several.
@@ -673,7 +677,8 @@ def detach(
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
         exclude: Photos to leave out: a pattern like '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more.
-        strict: Every image must be used: one without a row of the table, or a class folder, is an error (default no).
+        strict: Table and files must match both ways: an image without a row or class folder, or a row without an image, stops fit
+            (default no).
         drop_duplicates: Of photos with the same bytes and the same label, use one (default no).
         target: Numeric column to predict; one or several. For long tables: a target name to keep.
         long: NAME,VALUE columns of a table with one row per image and target.
@@ -685,8 +690,8 @@ def detach(
         folds: Split into K folds instead; `fold` says which one is the test set.
         fold: Which fold is the test set, or all: one run for each, every sample predicted once (default 0).
         expect: What every image should be, for instance '600x450 rgb'; 'any' drops what a preset expects.
-        max_failures: Share of images that cannot be read, or of copies that spoil a score, above which the run stops (default
-            0.05).
+        max_failures: Share of images that cannot be read, are missing, or are copies that spoil a score, above which the run
+            stops (default 0.05).
         positive: Targets are never negative: the outputs cannot be either (default no).
         sums: NAME=A+B: this target is the sum of others and is derived, not learned; one or several.
         target_weights: NAME=W: what this target counts in loss and score; one or several.
@@ -882,8 +887,8 @@ def tune(
         folds: Split into K folds instead; `fold` says which one is the test set.
         fold: Which fold is the test set, or all: one run for each, every sample predicted once (default 0).
         expect: What every image should be, for instance '600x450 rgb'; 'any' drops what a preset expects.
-        max_failures: Share of images that cannot be read, or of copies that spoil a score, above which the run stops (default
-            0.05).
+        max_failures: Share of images that cannot be read, are missing, or are copies that spoil a score, above which the run
+            stops (default 0.05).
         positive: Targets are never negative: the outputs cannot be either (default no).
         sums: NAME=A+B: this target is the sum of others and is derived, not learned; one or several.
         target_weights: NAME=W: what this target counts in loss and score; one or several.
@@ -1213,8 +1218,8 @@ def tile(
         split: Column with train, val or test. Left out, a stratified split is made and kept.
         val_share: Share of the samples used to pick the best epoch or head (default 0.15).
         test_share: Share of the samples kept back for the final figures (default 0.15).
-        max_failures: Share of images that cannot be read, or of copies that spoil a score, above which the run stops (default
-            0.05).
+        max_failures: Share of images that cannot be read, are missing, or are copies that spoil a score, above which the run
+            stops (default 0.05).
 
     Scenes:
         bands: Bands to use, in this order: B2,B3,B4. Left out, all bands every scene has.
@@ -1341,8 +1346,8 @@ def segment_train(
         split: Column with train, val or test. Left out, a stratified split is made and kept.
         val_share: Share of the samples used to pick the best epoch or head (default 0.15).
         test_share: Share of the samples kept back for the final figures (default 0.15).
-        max_failures: Share of images that cannot be read, or of copies that spoil a score, above which the run stops (default
-            0.05).
+        max_failures: Share of images that cannot be read, are missing, or are copies that spoil a score, above which the run
+            stops (default 0.05).
 
     Scenes:
         bands: Bands to use, in this order: B2,B3,B4. Left out, all bands every scene has.
@@ -1691,7 +1696,8 @@ def profile_train(
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
         exclude: Photos to leave out: a pattern like '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more.
-        strict: Every image must be used: one without a row of the table, or a class folder, is an error (default no).
+        strict: Table and files must match both ways: an image without a row or class folder, or a row without an image, stops fit
+            (default no).
         drop_duplicates: Of photos with the same bytes and the same label, use one (default no).
         target: Numeric column to predict; one or several. For long tables: a target name to keep.
         long: NAME,VALUE columns of a table with one row per image and target.
@@ -1703,8 +1709,8 @@ def profile_train(
         folds: Split into K folds instead; `fold` says which one is the test set.
         fold: Which fold is the test set, or all: one run for each, every sample predicted once (default 0).
         expect: What every image should be, for instance '600x450 rgb'; 'any' drops what a preset expects.
-        max_failures: Share of images that cannot be read, or of copies that spoil a score, above which the run stops (default
-            0.05).
+        max_failures: Share of images that cannot be read, are missing, or are copies that spoil a score, above which the run
+            stops (default 0.05).
         positive: Targets are never negative: the outputs cannot be either (default no).
         sums: NAME=A+B: this target is the sum of others and is derived, not learned; one or several.
         target_weights: NAME=W: what this target counts in loss and score; one or several.
@@ -1828,8 +1834,8 @@ def profile_tile(
         split: Column with train, val or test. Left out, a stratified split is made and kept.
         val_share: Share of the samples used to pick the best epoch or head (default 0.15).
         test_share: Share of the samples kept back for the final figures (default 0.15).
-        max_failures: Share of images that cannot be read, or of copies that spoil a score, above which the run stops (default
-            0.05).
+        max_failures: Share of images that cannot be read, are missing, or are copies that spoil a score, above which the run
+            stops (default 0.05).
 
     Scenes:
         bands: Bands to use, in this order: B2,B3,B4. Left out, all bands every scene has.

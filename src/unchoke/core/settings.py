@@ -159,7 +159,10 @@ class Settings:
     ] = ()
     strict: Annotated[
         bool,
-        _photos("Every image must be used: one without a row of the table, or a class folder, is an error.", commands=INSPECT),
+        _photos(
+            "Table and files must match both ways: an image without a row or class folder, or a row without an image, stops fit.",
+            commands=INSPECT,
+        ),
     ] = False
     drop_duplicates: Annotated[bool, _photos("Of photos with the same bytes and the same label, use one.", commands=INSPECT)] = (
         False
@@ -203,7 +206,7 @@ class Settings:
     max_failures: Annotated[
         float,
         Interval(ge=0, le=1),
-        _data("Share of images that cannot be read, or of copies that spoil a score, above which the run stops."),
+        _data("Share of images that cannot be read, are missing, or are copies that spoil a score, above which the run stops."),
     ] = 0.05
     positive: Annotated[bool, _photos("Targets are never negative: the outputs cannot be either.", tells_runs_apart=True)] = False
     sums: Annotated[

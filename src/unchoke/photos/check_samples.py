@@ -30,12 +30,12 @@ from unchoke.jobs.records import QuarantineRow, save_quarantine
 from unchoke.machine.detect import usable_cores
 from unchoke.machine.measure_rate import READ_ALONE, measure_readers
 from unchoke.machine.memory.memory_watch import return_unused_memory
-from unchoke.photos.copies import can_be_left_out, find_unscored, keep_one_copy
+from unchoke.photos.copies import find_unscored, keep_one_copy
 from unchoke.photos.inspect_samples import inspect_file, inspect_samples, settle_facts
 from unchoke.photos.manifest import recall_manifest
 from unchoke.photos.named_dataset import load_dataset
 from unchoke.photos.pixels.image import slow_decoding
-from unchoke.photos.preflight import FATAL_PROBLEMS, diagnose_files, parse_expect
+from unchoke.photos.preflight import FATAL_PROBLEMS, can_be_left_out, diagnose_files, parse_expect
 from unchoke.photos.resources import diagnose_room, estimate_need, measure_room
 from unchoke.photos.samples.sample_set import DataSource, Samples
 from unchoke.photos.samples.scan import scan_samples
@@ -117,7 +117,7 @@ class CheckResult:
     def to_text(self) -> str:
         verdict = "sound" if self.ok else "not sound: nothing should be trained on it yet"
         if not self.ok and not any(_closes_gate(finding) for finding in self.findings):
-            verdict = "not sound: mend it, or train and these copies are left out of the score"
+            verdict = "not sound: mend it, or train without what is left out"
         ending = f"{format_count(self.num_samples, 'sample')} checked: {verdict}"
         if not self.data:  # a dataset by itself
             return "\n".join([render_findings(self.findings), "", _verdict_on_dataset(self)])
@@ -363,7 +363,7 @@ def gate(session: Session, prepared: Inspection) -> list[Finding]:
 
 
 def refuse_errors(session: Session, findings: list[Finding]) -> None:
-    """Stop on errors, with all of them, unless they are about few copies, which no score will count; otherwise say the rest."""
+    """Stop on errors, with all of them, unless they are few and can be left out; otherwise say the rest."""
     errors = [finding for finding in findings if finding.severity == "error"]
     if any(_closes_gate(finding) for finding in errors):
         raise DataError(

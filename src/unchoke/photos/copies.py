@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 CONFLICT = "duplicate-label-conflict"
 ACROSS = "duplicate-across-splits"
 PLAIN = "duplicate-images"
-_SHARE, _LIMIT = "copied_share", "limit_share"
 _ALIKE_SETS = 3
 """From so many copies between the same folders on, the folders are named instead of the files."""
 
@@ -125,13 +124,7 @@ def diagnose_copies(samples: Samples, contents: Sequence[str], *, failure_rate: 
         ),
         *_told(PLAIN, samples, found.plain, "with the same label, on the same side", "info", ""),
     ]
-    return [replace(one, evidence={**one.evidence, _SHARE: round(share, 5), _LIMIT: failure_rate}) for one in told]
-
-
-def can_be_left_out(finding: Finding) -> bool:
-    """Whether an error is about copies, and those so few that leaving them out of the score is enough."""
-    evidence = finding.evidence
-    return finding.code in (CONFLICT, ACROSS) and evidence.get(_SHARE, 1) <= evidence.get(_LIMIT, 0)
+    return [replace(one, evidence={**one.evidence, "failed_share": round(share, 5), "limit_share": failure_rate}) for one in told]
 
 
 _FIXES = {

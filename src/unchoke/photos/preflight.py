@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from unchoke.core.errors import UsageError, list_some
 from unchoke.core.findings import Finding, Severity
 from unchoke.core.units import format_count
-from unchoke.photos.copies import diagnose_copies
+from unchoke.photos.copies import ACROSS, CONFLICT, diagnose_copies
 from unchoke.photos.samples.sample_set import Samples
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ FATAL_PROBLEMS = {
     "empty": ("have no bytes", "copy or download them again"),
     "bomb-sized": ("claim more pixels than is safe to decode", "scale them down, or remove them if they are not yours"),
 }
+_DISPENSABLE = (CONFLICT, ACROSS, "rows-without-file")
+"""Errors of the data about single photos: while they are few, training does without those."""
 _MODES = {
     "rgb": "RGB",
     "grey": "L",
@@ -113,6 +115,12 @@ def diagnose_files(
     findings += diagnose_copies(samples, frame["content"].mask(fatal, "").tolist(), failure_rate=failure_rate)
     findings += diagnose_groups(samples)
     return findings + _sizes(sound)
+
+
+def can_be_left_out(finding: Finding) -> bool:
+    """Whether an error is about photos that are left out, of the samples or of the score, and so few that this is enough."""
+    evidence = finding.evidence
+    return finding.code in _DISPENSABLE and evidence.get("failed_share", 1) <= evidence.get("limit_share", 0)
 
 
 def facts_frame(facts: Sequence[FileFacts] | pd.DataFrame) -> pd.DataFrame:

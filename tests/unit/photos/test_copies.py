@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import pandas as pd
 
 from unchoke.core.listing import FileEntry
-from unchoke.photos.copies import can_be_left_out, diagnose_copies, find_unscored, keep_one_copy
+from unchoke.photos.copies import diagnose_copies, find_unscored, keep_one_copy
+from unchoke.photos.preflight import can_be_left_out
 from unchoke.photos.samples.sample_set import Samples, TaskSpec, build_samples
 
 

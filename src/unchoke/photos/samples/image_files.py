@@ -224,8 +224,13 @@ class Matches:
         return np.equal(self.positions, SEVERAL_FILES)
 
 
-def match_rows(table: pd.DataFrame, key: str, *, matcher: FileMatcher, excluded: FileMatcher | None = None) -> Matches:
-    """Find the file of each row by the cell in column `key`; a row whose only files are `excluded` is left out with them."""
+def match_rows(
+    table: pd.DataFrame, key: str, *, matcher: FileMatcher, excluded: FileMatcher | None = None, failure_rate: float = 0
+) -> Matches:
+    """Find the file of each row by the cell in column `key`; a row whose only files are `excluded` is left out with them.
+
+    Up to the failure rate rows without a file are left out as well, and training goes on.
+    """
     files = matcher.entries
     cells = [str(cell) for cell in table[key]]
     positions = np.empty(len(cells), dtype=np.int64)
@@ -238,11 +243,15 @@ def match_rows(table: pd.DataFrame, key: str, *, matcher: FileMatcher, excluded:
         elif not hits and excluded is not None and excluded.find(cell):
             positions[row] = LEFT_OUT
     matches = Matches(positions)
-    matches.findings += _missing(table, cells, positions, key) + _several(several, files, key) + _shared(cells, positions, files)
+    matches.findings += (
+        _missing(table, cells, positions, key, failure_rate) + _several(several, files, key) + _shared(cells, positions, files)
+    )
     return matches
 
 
-def _missing(table: pd.DataFrame, cells: list[str], positions: npt.NDArray[np.int64], key: str) -> list[Finding]:
+def _missing(
+    table: pd.DataFrame, cells: list[str], positions: npt.NDArray[np.int64], key: str, failure_rate: float
+) -> list[Finding]:
     mask = positions == NO_FILE
     if not mask.any():
         return []
@@ -253,7 +262,14 @@ def _missing(table: pd.DataFrame, cells: list[str], positions: npt.NDArray[np.in
             "rows-without-file",
             f"{format_count(len(names), 'row')} of {len(cells):,} without an image file: {shown}",
             severity="error",
-            evidence={"count": len(names), "column": key, "cells": names[:1000], "rows": name_rows(table, mask)[:1000]},
+            evidence={
+                "count": len(names),
+                "column": key,
+                "cells": names[:1000],
+                "rows": name_rows(table, mask)[:1000],
+                "failed_share": round(len(names) / len(cells), 5),
+                "limit_share": failure_rate,
+            },
             fix="add the files, add their folder with --images, or remove the rows",
         )
     ]

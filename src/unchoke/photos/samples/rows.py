@@ -70,7 +70,8 @@ def scan_table(source: DataSource) -> Scan:
     else:
         values = _read_values(table, columns, source.inputs)
     excluded = FileMatcher(exclusion.excluded) if exclusion.excluded else None
-    matches = match_rows(table, columns.key, matcher=matcher, excluded=excluded)
+    allowed = 0 if source.strict else source.failure_rate
+    matches = match_rows(table, columns.key, matcher=matcher, excluded=excluded, failure_rate=allowed)
     _refuse_no_match(source, table, columns.key, matches)
     samples, findings = _assemble(table, source, columns, found, matches, values)
     findings += diagnose_unused(found.images, matches, strict=source.strict) + diagnose_ungrouped(table, source, columns)

@@ -11,6 +11,7 @@ import pytest
 
 from unchoke.core.errors import DataError, UsageError
 from unchoke.core.findings import Finding
+from unchoke.photos.preflight import can_be_left_out
 from unchoke.photos.samples.sample_set import DataSource, Scan
 from unchoke.photos.samples.scan import scan_samples
 
@@ -119,6 +120,14 @@ def test_strictly_a_file_without_a_row_is_an_error(make_files: MakeFiles) -> Non
     assert errors(scan_samples(DataSource(data))) == set()
     assert errors(scan_samples(DataSource(data, strict=True))) == {"files-without-row"}
     assert errors(scan_samples(DataSource(data, strict=True, exclude=("3.*",)))) == set()
+
+
+def test_few_rows_without_a_file_can_be_left_out_unless_strictly_none_may_be(make_files: MakeFiles) -> None:
+    root = make_files([f"{row}.jpg" for row in range(30)])
+    data = table(root, ("path", "label"), *((f"{row}.jpg", "ab"[row % 2]) for row in range(31)))
+    for options, enough in (({}, True), ({"strict": True}, False), ({"failure_rate": 0.03}, False)):
+        found = finding(scan_samples(DataSource(data, **options)), "rows-without-file")
+        assert (found.severity, can_be_left_out(found)) == ("error", enough)
 
 
 @pytest.mark.parametrize(
