@@ -41,6 +41,7 @@ from unchoke.photos.samples.sample_set import DataSource, Samples
 from unchoke.photos.samples.scan import scan_samples
 from unchoke.photos.splits import assign_splits
 from unchoke.photos.targets import check_target_names
+from unchoke.photos.value_findings import diagnose_sides, diagnose_values
 from unchoke.photos.worker_trial import ImageSet, WorkerTrial, try_worker
 from unchoke.reports.text import render_findings
 from unchoke.runs.session import Session, open_session
@@ -222,7 +223,9 @@ def prepare(session: Session, *, decode: bool = True, on_samples: Callable[[Samp
                 samples, decode=True
             )  # what closes the gate is said as `check` says it: all at once, not of broken files
             of_files = _diagnose(session, samples, facts)
-        findings = scan.findings + of_files
+        given = bool(scan.samples.frame["split"].ne("").any())
+        of_values = diagnose_values(samples, settings) + diagnose_sides(samples, settings, given=given)
+        findings = scan.findings + of_values + of_files
         default_encoder = settings.encoder == Settings().encoder
         need = estimate_need(len(samples), num_views=1 + settings.views, default_encoder=default_encoder)
         findings += diagnose_room(measure_room(session.workspace.root), need, session.workspace.root)

@@ -1,0 +1,74 @@
+"""Contradictions within labels, targets and sides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from unchoke.core.settings import Settings, validate
+from unchoke.photos.samples.sample_set import Samples, TaskSpec
+from unchoke.photos.value_findings import diagnose_sides, diagnose_values
+
+
+def samples(kind: str = "regression", *, split: str | list[str] = "", group: str = "", **values: list[Any]) -> Samples:
+    num = len(next(iter(values.values())))
+    names = tuple(sorted(set(values["label"]))) if kind == "classification" else tuple(values)
+    fixed = {"sample_id": [f"s{row}" for row in range(num)], "path": "", "size_bytes": 0, "mtime_ns": 0}
+    frame = pd.DataFrame({**fixed, **values, "group": group, "split": split})
+    return Samples(TaskSpec(kind, names), frame, group_name="plant")  # type: ignore[arg-type]
+
+
+def found(of: Samples, **settings: Any) -> dict[str, str]:
+    return {finding.code: finding.severity for finding in diagnose_values(of, validate(settings))}
+
+
+@pytest.mark.parametrize("labels", [["RED", "red", "blue"], ["red pepper", "red_pepper", "blue"], ["e\u0301", "\u00e9", "x"]])
+def test_labels_that_only_spelling_tells_apart_are_named(labels: list[str]) -> None:
+    (finding,) = diagnose_values(samples("classification", label=labels), Settings())
+    assert finding.code == "similar-labels"
+    assert repr(labels[0]) in finding.message
+    assert repr(labels[1]) in finding.message
+
+
+def test_labels_that_differ_are_fine() -> None:
+    assert found(samples("classification", label=["red", "reds", "blue", "-", "_"])) == {}
+
+
+def test_a_target_that_never_changes_is_an_error_alone_and_a_warning_among_others() -> None:
+    assert found(samples(height=[7, 7, 7])) == {"constant-target": "error"}
+    assert found(samples(height=[7, 7, 7], width=[1, 2, 3])) == {"constant-target": "warning"}
+
+
+def test_values_below_0_contradict_positive() -> None:
+    rows = samples(height=[1, -2, 3])
+    assert found(rows, positive=True) == {"negative-targets": "error"}
+    assert found(rows) == {}
+
+
+def test_a_sum_is_held_against_the_table() -> None:
+    parts: dict[str, Any] = {"a": [float(n) for n in range(40)], "b": [10.0] * 40}
+    right = [n + 10.001 for n in range(40)]
+    declared = {"sums": {"total": ("a", "b")}}
+    assert "sum-contradicted" not in found(samples(**parts, total=right), **declared)
+    assert found(samples(**parts, total=[99.0, *right[1:]]), **declared)["sum-contradicted"] == "warning"
+    assert found(samples(**parts, total=[3 * value for value in right]), **declared)["sum-contradicted"] == "error"
+
+
+def test_a_single_group_leaves_nothing_to_judge_by() -> None:
+    rows = samples(height=[1, 2, 3], group="g", split="train")
+    (finding,) = diagnose_sides(rows, Settings(), given=False)
+    assert (finding.code, finding.severity) == ("empty-side", "error")
+    assert "1 group of 'plant'" in finding.message
+    (warned,) = diagnose_sides(rows, Settings(), given=True)
+    assert warned.severity == "warning"
+    assert diagnose_sides(rows, validate({"val_share": 0, "test_share": 0}), given=False) == []
+
+
+def test_one_empty_side_is_a_warning_and_folds_have_sides_of_their_own() -> None:
+    rows = samples(height=[1, 2, 3], split=["train", "train", "val"])
+    (finding,) = diagnose_sides(rows, Settings(), given=False)
+    assert finding.severity == "warning"
+    assert "no sample is on the test side" in finding.message
+    assert diagnose_sides(rows, validate({"folds": 3}), given=False) == []
