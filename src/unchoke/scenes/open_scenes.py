@@ -22,10 +22,12 @@ from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.inspect_scene import inspect_scene
 from unchoke.scenes.scale import SceneScale, measure_scale
 from unchoke.scenes.scan_scenes import scan_scenes
-from unchoke.scenes.scene_facts import SceneError, SceneFacts
+from unchoke.scenes.scene_facts import SceneError, SceneFacts, bounds_of
 from unchoke.scenes.scene_files import ScannedScenes, Scene
 
 MEND = "mend the file and run the same command again"
+_LOST_SHARE = 0.05
+"""How much less than its largest band a scene may cover without a word: bands of different pixels end a little apart."""
 Item = TypeVar("Item")
 SceneResult = TypeVar("SceneResult")
 
@@ -63,7 +65,7 @@ def open_scenes(
 
     opened, broken = _each(inspect, scanned.scenes, scanned.scenes, threads=threads, stage="inspect")
     facts, differing = _compare_bands(list(opened.values()), same_bands=same_bands)
-    findings = [*scanned.findings, *broken, *differing]
+    findings = [*scanned.findings, *broken, *differing, *_cut_scenes(facts)]
     require_scenes(facts, findings, settings.data or "")
     return facts, findings
 
@@ -147,6 +149,30 @@ def require_scenes(facts: Sequence[SceneFacts], findings: Sequence[Finding], dat
             why=found if reasons else "no scene was found there",
             try_="give a folder or table of band files, a multi-band file or a large image; --bands names unusual bands",
         )
+
+
+def _cut_scenes(facts: Sequence[SceneFacts]) -> list[Finding]:
+    """Scenes of which a good part is lost because their bands do not cover the same ground."""
+    return [finding for one in facts if (finding := _cut_scene(one)) is not None]
+
+
+def _cut_scene(facts: SceneFacts) -> Finding | None:
+    covered = {band.name: bounds_of(band.own) for band in facts.bands}
+    largest = max(bounds.area for bounds in covered.values())
+    kept = bounds_of(facts.grid).area / largest if largest > 0 else 1.0
+    if kept >= 1 - _LOST_SHARE:
+        return None
+    usual = Counter(covered.values()).most_common(1)[0][0]
+    odd = [name for name, bounds in covered.items() if bounds != usual] or list(covered)
+    path = next(band.path for band in facts.bands if band.name == odd[0])
+    return Finding(
+        "bands-cover-less",
+        f"scene {facts.scene_id} is cut to {kept:.0%} of what its largest band covers: {list_some(odd)} "
+        f"{'lies' if len(odd) == 1 else 'lie'} elsewhere than the others ({Path(path).name})",
+        path=path,
+        evidence={"scene": facts.scene_id, "kept_share": round(kept, 4), "bounds": {name: list(b) for name, b in covered.items()}},
+        fix="only the ground that all bands cover is used: mend the place of that file, or leave the band out with --bands",
+    )
 
 
 def _compare_bands(facts: list[SceneFacts], *, same_bands: bool) -> tuple[list[SceneFacts], list[Finding]]:

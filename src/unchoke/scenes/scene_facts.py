@@ -150,6 +150,10 @@ class Bounds(NamedTuple):
     right: float
     high: float
 
+    @property
+    def area(self) -> float:
+        return (self.right - self.left) * (self.high - self.low)
+
     def common(self, other: Bounds) -> Bounds:
         """What both cover; turned inside out where they do not meet."""
         low, high = max(self.low, other.low), min(self.high, other.high)

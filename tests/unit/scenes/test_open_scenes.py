@@ -13,6 +13,7 @@ from unchoke.core.errors import DataError
 from unchoke.core.settings import Settings
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.open_scenes import measure_scales, open_scenes, set_aside
+from unchoke.scenes.scan_scenes import scan_scenes
 from unchoke.scenes.scene_facts import SceneFacts
 from unchoke.scenes.scene_files import ScannedScenes
 
@@ -57,3 +58,20 @@ def test_a_scene_that_breaks_later_is_quarantined_with_the_file_to_blame(make_sc
     entry, *others = set_aside([*findings, *findings])
     assert (entry.sample_id, entry.path, entry.stage) == ("gone", gone.scene.paths[0], "scale")
     assert entry.reason.startswith(f"{gone.scene.paths[0]} cannot be read") and not others
+
+
+def test_a_band_that_lies_elsewhere_is_named_with_what_it_costs(tmp_path: Path, pool: HandlePool) -> None:
+    import numpy as np
+    import rasterio
+
+    for band, shifted in (("B2", 0), ("B3", 16), ("B4", 0)):
+        place = rasterio.Affine(10, 0, 500_000 + 10 * shifted, 0, -10, 5_000_000)
+        profile = {"driver": "GTiff", "height": 32, "width": 32, "count": 1, "dtype": "uint8", "crs": "EPSG:32633"}
+        with rasterio.open(tmp_path / f"a_{band}.tif", "w", transform=place, **profile) as file:
+            file.write(np.ones((1, 32, 32), np.uint8))
+    _, findings = open_scenes(SESSION, scan_scenes(tmp_path), pool=pool, threads=1, same_bands=True)
+    (finding,) = [finding for finding in findings if finding.code == "bands-cover-less"]
+    assert finding.severity == "warning"
+    assert "cut to 50%" in finding.message
+    assert "B3 lies elsewhere" in finding.message
+    assert finding.path == str(tmp_path / "a_B3.tif")

@@ -107,7 +107,7 @@ def open_for_tiles(session: Session, *, pool: HandlePool, threads: int) -> tuple
     resampled = list(dict.fromkeys(band.name for one in facts for band in one.bands if band.warped))
     sizes = sorted({f"{abs(one.grid.transform[0]):g}" for one in facts if one.grid.crs}, key=float)
     what = f"pixels of {list_some(sizes, limit=3)} units of the map" if sizes else "plain pixels without a place on the map"
-    how = f"{', '.join(resampled)} resampled onto it ({settings.resampling})" if resampled else "every band lies on it already"
+    how = f"{', '.join(resampled)} resampled onto it ({settings.resampling})" if resampled else "no band is resampled"
     session.chose(Choice("grid", settings.grid, f"{what}; {how}", {"resampled": resampled, "pixel_sizes": sizes}))
     return facts, findings
 
