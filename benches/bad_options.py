@@ -127,7 +127,13 @@ _OUTSIDE: dict[str, tuple[list[str], tuple[str, ...]]] = {
     "runs export": (["runs", "export", "exp_1", "--out", "out"], ("out", "/dev/null", "/dev/null/x", "/proc/x", "x" * 300)),
     "--nothing": ([], ("--nothing", "nothing", "fitt", "")),
 }
-_FINE = {("lint", "/dev/null"), ("predict --device", "mps"), ("predict IMAGES", "/dev/null"), ("extract --job", "")}
+_FINE = {
+    ("tile DATA", "photos"),
+    ("lint", "/dev/null"),
+    ("predict --device", "mps"),
+    ("predict IMAGES", "/dev/null"),
+    ("extract --job", ""),
+}
 
 
 def cases() -> Iterator[BadCase]:

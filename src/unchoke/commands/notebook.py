@@ -23,6 +23,7 @@ from unchoke.core import atomic
 from unchoke.core.errors import DataError, UsageError
 from unchoke.core.events import Note, OnEvent, Progress, StageDone, StageStarted, ignore
 from unchoke.core.findings import Finding
+from unchoke.core.input_file import refuse_special
 from unchoke.core.output_file import OutputFile, output_file
 from unchoke.core.setting_values import refuse_number
 from unchoke.core.units import format_count
@@ -198,6 +199,7 @@ def _bytes(path: Path) -> bytes:
     if path.suffix.lower() != ".ipynb":
         why = "a notebook's name ends in .ipynb; scripts are for `lint`, and for `profile`, which runs them"
         raise UsageError(f"{path} is no notebook", why=why, try_=f"unchoke lint {shlex.quote(str(path))}")
+    refuse_special(path)
     try:
         return path.read_bytes()
     except OSError as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from unchoke.core.findings import Finding, rank
 from unchoke.core.head_start import HeadStart
 from unchoke.core.settings import Settings
 from unchoke.features.cut import NONE
+from unchoke.features.encoders import check_encoder
 from unchoke.features.extraction import extract_features, picture_inputs, plan_features, run_extraction
 from unchoke.features.prepare_engine import Picture, prepare_encoder
 from unchoke.jobs.job_plan import Job
@@ -164,14 +166,17 @@ def _refuse_given_up(job_ids: list[str]) -> None:
 
 def rehearse(session: Session, prepared: Inspection, findings: list[Finding]) -> Rehearsal:
     """What `fit` would do, and what it would take."""
-    num_sound = int(prepared.sound.sum())
+    settings, num_sound = session.settings, int(prepared.sound.sum())
+    check_encoder(
+        settings.encoder, weights=None if settings.weights is None else Path(settings.weights), input_px=settings.input_px
+    )
     for choice in session.policy.choices:
         session.choices.append(choice)
     return Rehearsal(
         workspace=session.workspace.root,
         num_samples=len(prepared.samples),
         num_quarantined=len(prepared.samples) - num_sound,
-        num_jobs=0 if session.settings.cut == NONE else math.ceil(num_sound / session.settings.job_size),
+        num_jobs=0 if settings.cut == NONE else math.ceil(num_sound / settings.job_size),
         disk_bytes=_disk_bytes(session, prepared),
         choices=session.choices,
         findings=findings,

@@ -83,5 +83,5 @@ def _page_path(trace: Path, to: Path | None) -> Path:
         name = name.removesuffix(ending)
     beside = f"{name or 'trace'}.html"
     if to is None:
-        return trace.with_name(beside)
+        return trace.parent / beside
     return to / beside if to.is_dir() else to

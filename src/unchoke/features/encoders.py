@@ -123,10 +123,23 @@ def bare_encoder(name: str, *, input_px: int | None = None) -> Encoder:
     return Encoder(module, _describe(module, name, "none", "", input_px))
 
 
-def load_state(path: Path) -> StateDict:
-    """The tensors of a weights file. A `.pt` is read without running any code in it; a pickle that wants to is refused."""
+def check_encoder(name: str, *, weights: Path | None = None, input_px: int | None = None) -> None:
+    """Refuse what `load_encoder` would, without building a network: an unknown name, a size it cannot take, no weights file."""
+    other_px = _other_than_its_own(name, input_px)
+    if other_px is not None and timm_config(name).fixed_input_size:
+        _refuse_unbuildable(name, other_px)
+    if weights is not None:
+        _require_weights(weights)
+
+
+def _require_weights(path: Path) -> None:
     if not path.is_file():
         raise UsageError(f"no weights file at {path}", why="--weights names a file on this machine", try_="check the path")
+
+
+def load_state(path: Path) -> StateDict:
+    """The tensors of a weights file. A `.pt` is read without running any code in it; a pickle that wants to is refused."""
+    _require_weights(path)
     loaded = _load_safetensors(path) if path.suffix == ".safetensors" else _load_plain(path)
     for key in ("state_dict", "model", "model_state_dict"):
         if isinstance(loaded.get(key), dict):

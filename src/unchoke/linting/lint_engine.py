@@ -18,6 +18,7 @@ from unchoke.code.source import CodePlace, SourceFile, SourceProblem, read_sourc
 from unchoke.core import listing
 from unchoke.core.errors import UsageError
 from unchoke.core.findings import Finding
+from unchoke.core.input_file import refuse_special
 from unchoke.linting.rule import Hit, Rule
 from unchoke.linting.rules import CODES, LoadedRule, load_rule, split_names
 
@@ -133,6 +134,7 @@ def _files_at(path: Path) -> Iterator[Path]:
             why = f"{error.filename or path}: {error.strerror or error}"
             raise UsageError(f"cannot list {path}", why=why, try_="name the folders and files that can be read") from error
     elif path.exists():
+        refuse_special(path)
         yield path
     else:
         raise UsageError(

@@ -21,6 +21,7 @@ from unchoke.core import listing
 from unchoke.core.boxes import Box
 from unchoke.core.errors import DataError, UsageError, list_some, missing_extra
 from unchoke.core.fingerprint import digest, digest_file
+from unchoke.core.input_file import refuse_special
 from unchoke.core.settings import Settings
 from unchoke.scenes.expression import Expression, parse_expression
 from unchoke.scenes.handles import HandlePool
@@ -154,6 +155,7 @@ def check_polygons(path: Path, *, class_field: str | None) -> None:
     """Refuse a file that is missing or cannot be read, or whose class field is lacking or holds no classes."""
     if not path.exists():
         raise UsageError(f"there is no vector file {path}", why="--polygons names it", try_="check the path")
+    refuse_special(path)
     _, _, _, fields = _read(str(path), class_field=None, max_features=1)
     if class_field is not None and class_field not in fields:
         known = f"its fields are {list_some(fields, limit=20)}" if fields else "its polygons have no fields"

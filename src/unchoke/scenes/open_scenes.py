@@ -170,7 +170,11 @@ def _cut_scene(facts: SceneFacts) -> Finding | None:
         f"scene {facts.scene_id} is cut to {kept:.0%} of what its largest band covers: {list_some(odd)} "
         f"{'lies' if len(odd) == 1 else 'lie'} elsewhere than the others ({Path(path).name})",
         path=path,
-        evidence={"scene": facts.scene_id, "kept_share": round(kept, 4), "bounds": {name: list(b) for name, b in covered.items()}},
+        evidence={
+            "scene": facts.scene_id,
+            "kept_share": round(kept, 4),
+            "bounds": {name: list(b) for name, b in covered.items()},
+        },
         fix="only the ground that all bands cover is used: mend the place of that file, or leave the band out with --bands",
     )
 

@@ -7,6 +7,7 @@ are never reprojected: they must share one CRS.
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from typing import NamedTuple
 
 from unchoke.core.boxes import Box
 from unchoke.core.errors import DataError, UsageError, list_some
+from unchoke.core.listing import special_kind
 from unchoke.scenes.scene_files import Scene
 
 IGNORE = 255
@@ -65,8 +67,10 @@ class FileStamp:
 
     @classmethod
     def of(cls, path: str) -> FileStamp:
-        """The file's stamp now; raises OSError for a file that is gone."""
+        """The file's stamp now; raises OSError for a file that is gone, and for a pipe or device, which is none."""
         status = os.stat(path)
+        if what := special_kind(status.st_mode):
+            raise OSError(errno.EINVAL, f"{what}, not a file", path)
         return cls(path, status.st_size, status.st_mtime_ns)
 
 

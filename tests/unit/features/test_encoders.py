@@ -17,6 +17,7 @@ from unchoke.features.encoders import (
     Encoder,
     EncoderSpec,
     bare_encoder,
+    check_encoder,
     digest_state,
     digest_tensors,
     load_encoder,
@@ -230,3 +231,13 @@ def test_a_bare_encoder_has_the_structure_and_no_identity(tiny: Encoder) -> None
 def test_the_identity_of_tensors_is_that_of_their_module(tiny: Encoder) -> None:
     state = tiny.module.state_dict()
     assert digest_tensors(dict(reversed(list(state.items())))) == digest_state(tiny.module) == tiny.spec.weights_sha256
+
+
+def test_what_cannot_be_loaded_is_refused_without_building_anything(tmp_path: Path) -> None:
+    check_encoder("test_resnet", input_px=48)
+    with pytest.raises(UsageError, match="no encoder is called 'nobody'"):
+        check_encoder("nobody")
+    with pytest.raises(UsageError, match="no weights file"):
+        check_encoder("test_resnet", weights=tmp_path)
+    with pytest.raises(UsageError, match="cannot be given inputs of 33 pixels"):
+        check_encoder("vit_tiny_patch16_224", input_px=33)

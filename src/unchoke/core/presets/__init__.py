@@ -15,6 +15,7 @@ from typing import Any
 
 from unchoke.core import listing
 from unchoke.core.errors import UsageError
+from unchoke.core.input_file import refuse_special
 
 _FOLDER = Path(__file__).parent
 _TEXTS = ("about", "expects")
@@ -64,10 +65,11 @@ def load_preset(name: str) -> Preset:
 
 
 def _parse(name: str, file: Path) -> Preset:
+    refuse_special(file)
     try:
         text = file.read_text(encoding="utf-8")
         loaded = tomllib.loads(text)
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # wrong TOML, wrong UTF-8, a number of 5,000 digits; nested too deeply
         raise UsageError(
             f"the preset {file} cannot be read", why=str(error), try_="mend the file, or leave --preset out"
         ) from error

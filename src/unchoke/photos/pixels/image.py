@@ -32,6 +32,8 @@ DecodeProblem = Literal["unreadable", "truncated", "empty", "bomb-sized", "missi
 
 MAX_PIXELS = 250_000_000
 """Above this a picture is refused before it is decoded: 250 megapixels are 750 MB of RGB."""
+MAX_FILE_BYTES = 3_000_000_000
+"""A file above this is refused unread: no picture within the limit above takes that many bytes, packed or not."""
 MAX_RATIO = 1000
 """A picture longer than this many times its width is refused: with its short side at a network's input it would be as large as
 the limit above, whatever its file weighs."""
@@ -68,6 +70,8 @@ def read_bytes(path: str) -> bytes:
         with ExitStack() as stack:
             with during("open"):
                 file = stack.enter_context(open_plain(path))
+            if (size_bytes := os.fstat(file.fileno()).st_size) > MAX_FILE_BYTES:
+                raise DecodeError("bomb-sized", f"{size_bytes:,} bytes, the limit for a picture is {MAX_FILE_BYTES:,}")
             with during("read"):
                 data = file.read()
     except OSError as error:

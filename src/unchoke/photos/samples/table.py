@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,8 @@ import numpy.typing as npt
 
 from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.findings import Finding
-from unchoke.core.units import format_count
+from unchoke.core.input_file import refuse_special
+from unchoke.core.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,6 +28,8 @@ CSV_SUFFIXES = (".csv", ".tsv", ".txt")
 PARQUET_SUFFIXES = (".parquet", ".pq")
 TABLE_SUFFIXES = CSV_SUFFIXES + PARQUET_SUFFIXES
 MISSING_WORDS = frozenset({"", "na", "n/a", "nan", "null", "#n/a", "<na>"})
+_MOST_COLUMNS = 5_000
+_MOST_BYTES = 4_000_000_000
 _BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
@@ -43,6 +47,7 @@ def read_table(path: Path) -> pd.DataFrame:
             why=f"tables end in {', '.join(TABLE_SUFFIXES)}",
             try_="save the table as CSV in UTF-8, or give a folder with one sub-folder per class",
         )
+    refuse_special(path)
     frame = _read_parquet(path) if suffix in PARQUET_SUFFIXES else _read_csv(path)
     frame.columns = [str(name).strip() for name in frame.columns]
     _refuse_twin_columns(path, frame.columns)
@@ -57,6 +62,7 @@ def _read_csv(path: Path) -> pd.DataFrame:
 
     text = _decode(path)
     delimiter = "\t" if path.suffix.lower() == ".tsv" else sniff_delimiter(text)
+    _refuse_wide(path, 1 + text.partition("\n")[0].count(delimiter))
     try:
         rows = pd.read_csv(io.StringIO(text), sep=delimiter, header=None, dtype="str", keep_default_na=False, na_filter=False)
     except pd.errors.EmptyDataError:
@@ -72,7 +78,23 @@ def _read_csv(path: Path) -> pd.DataFrame:
     return frame
 
 
+def _refuse_wide(path: Path, num_columns: int) -> None:
+    """Every column costs time and memory of its own, and one row per image has few: more are a matrix, or no table at all."""
+    if num_columns > _MOST_COLUMNS:
+        raise DataError(
+            f"{path.name} has {num_columns:,} columns",
+            why=f"a table with one row per image has at most {_MOST_COLUMNS:,}: ids, labels, targets, inputs",
+            try_="keep the columns that are needed, or turn the table around if its rows and columns are swapped",
+        )
+
+
 def _decode(path: Path) -> str:
+    if (size_bytes := path.stat().st_size) > _MOST_BYTES:
+        raise DataError(
+            f"{path.name} is too large for a table: {format_bytes(size_bytes)}",
+            why=f"the limit is {format_bytes(_MOST_BYTES)}, tens of millions of rows",
+            try_="check that this is the file that was meant; or keep the columns that are needed, as Parquet",
+        )
     data = path.read_bytes()
     if data[:2] in _BOMS:
         raise _wrong_encoding(path, where="its first two bytes mark it as UTF-16", encoding=_BOMS[data[:2]])
@@ -146,7 +168,7 @@ def no_rows(path: Path) -> DataError:
 
 def _refuse_twin_columns(path: Path, columns: Iterable[str]) -> None:
     names = list(columns)
-    twins = sorted({name for name in names if names.count(name) > 1})
+    twins = sorted(name for name, count in Counter(names).items() if count > 1)
     if twins:
         raise DataError(
             f"{path.name} has several columns of the same name: {', '.join(map(repr, twins))}",

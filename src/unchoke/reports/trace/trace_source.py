@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from unchoke.core.errors import DataError, UsageError
+from unchoke.core.input_file import refuse_special
 from unchoke.core.units import format_count
 from unchoke.reports.trace.spans import (
     ANNOTATION,
@@ -216,6 +217,7 @@ def _load_events(path: Path) -> tuple[Mapping[str, Any], list[dict[str, Any]]]:
 
 def _bytes(path: Path) -> bytes:
     try:
+        refuse_special(path)
         packed = path.read_bytes()
         return gzip.decompress(packed) if packed[:2] == b"\x1f\x8b" else packed
     except FileNotFoundError:

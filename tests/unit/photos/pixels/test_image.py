@@ -182,3 +182,10 @@ def test_without_simplejpeg_pictures_have_the_same_pixels_and_it_is_said(request
     assert answers() == quick
     said = slow_decoding()
     assert said is not None and said.value == "Pillow" and "simplejpeg" in said.reason
+
+
+def test_a_file_of_many_gigabytes_is_refused_unread(tmp_path: Path) -> None:
+    with (tmp_path / "large.jpg").open("wb") as file:
+        file.truncate(8_000_000_000)
+    with pytest.raises(DecodeError, match="bomb-sized"):
+        read_image(str(tmp_path / "large.jpg"))

@@ -94,3 +94,16 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
 def test_none_is_a_word_and_na_is_not() -> None:
     assert all(map(is_missing, ("", " ", "NA", "nan", "NULL", "N/A")))
     assert not any(map(is_missing, ("none", "None", "0", "no")))
+
+
+def test_a_table_of_too_many_columns_is_refused_before_they_are_read(tmp_path: Path) -> None:
+    (tmp_path / "wide.csv").write_text(",".join(f"c{number}" for number in range(100_000)) + "\n")
+    with pytest.raises(DataError, match="100,000 columns"):
+        read_table(tmp_path / "wide.csv")
+
+
+def test_a_table_of_many_gigabytes_is_refused_unread(tmp_path: Path) -> None:
+    with (tmp_path / "large.csv").open("wb") as file:
+        file.truncate(8_000_000_000)
+    with pytest.raises(DataError, match="too large for a table"):
+        read_table(tmp_path / "large.csv")

@@ -1,0 +1,40 @@
+"""What may be named as a file to read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from unchoke.core.errors import UsageError
+from unchoke.core.input_file import refuse_special
+from unchoke.core.presets import load_preset
+from unchoke.photos.samples.table import read_table
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Path:
+    os.mkfifo(tmp_path / "pipe.csv")
+    return tmp_path / "pipe.csv"
+
+
+def test_pipes_and_devices_are_refused_unread(pipe: Path) -> None:
+    for path, what in ((pipe, "a pipe"), (Path("/dev/zero"), "a device")):
+        with pytest.raises(UsageError, match=f"is {what}, not a file"):
+            refuse_special(path)
+    with pytest.raises(UsageError, match="a pipe"):
+        read_table(pipe)
+
+
+def test_files_folders_and_what_is_not_there_are_for_others_to_judge(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path, tmp_path / "file", tmp_path / "nowhere", tmp_path / ("x" * 300)):
+        refuse_special(path)
+
+
+@pytest.mark.parametrize("content", ["epochs = " + "9" * 5000, "x = " + "[" * 5000 + "]" * 5000, "no toml"])
+def test_a_preset_that_cannot_be_parsed_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "p.toml").write_text(content)
+    with pytest.raises(UsageError, match="cannot be read"):
+        load_preset(str(tmp_path / "p.toml"))
