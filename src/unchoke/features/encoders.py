@@ -125,8 +125,8 @@ def bare_encoder(name: str, *, input_px: int | None = None) -> Encoder:
 
 def check_encoder(name: str, *, weights: Path | None = None, input_px: int | None = None) -> None:
     """Refuse what `load_encoder` would, without building a network: an unknown name, a size it cannot take, no weights file."""
-    other_px = _other_than_its_own(name, input_px)
-    if other_px is not None and timm_config(name).fixed_input_size:
+    fixed, other_px = bool(timm_config(name).fixed_input_size), _other_than_its_own(name, input_px)
+    if fixed and other_px is not None:
         _refuse_unbuildable(name, other_px)
     if weights is not None:
         _require_weights(weights)
