@@ -16,7 +16,7 @@ from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.listing import FileEntry
 from unchoke.core.workspace import safe_name
-from unchoke.photos.samples.image_files import IMAGE_SUFFIXES, find_files, stem_of, suffix_of
+from unchoke.photos.samples.image_files import IMAGE_SUFFIXES, diagnose_special, find_files, stem_of, suffix_of
 from unchoke.photos.samples.sample_set import SPLIT_WORDS
 from unchoke.photos.samples.table import TABLE_SUFFIXES
 from unchoke.scenes.scene_files import (
@@ -81,7 +81,8 @@ def scan_scenes(
 def scan_scene_folder(root: Path, *, bands: Sequence[str] = (), label: str | None = None) -> ScannedScenes:
     """Every scene below `root`; files of the label's are no scenes."""
     place = label_place(label, data=root)
-    entries = [entry for entry in find_files([root]).images if place is None or not is_below(entry.path, place)]
+    files = find_files([root])
+    entries = [entry for entry in files.images if place is None or not is_below(entry.path, place)]
     if not entries:
         raise DataError(
             f"no rasters below {root}", why="scenes are TIFF, JPEG 2000 or picture files", try_=f"ls -R {shlex.quote(str(root))}"
@@ -92,7 +93,7 @@ def scan_scene_folder(root: Path, *, bands: Sequence[str] = (), label: str | Non
     else:
         scanned = _scan_whole_files(root, named, labelled=label is not None)
     scenes, findings, choices = give_labels(scanned.scenes, label, data=root)
-    return ScannedScenes(scenes, scanned.findings + findings, scanned.choices + choices)
+    return ScannedScenes(scenes, diagnose_special(files.special) + scanned.findings + findings, scanned.choices + choices)
 
 
 def _refuse_columns(data: Path, options: dict[str, object]) -> None:

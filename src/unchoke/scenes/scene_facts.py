@@ -12,6 +12,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 from unchoke.core.boxes import Box
@@ -23,6 +24,8 @@ IGNORE = 255
 """The label of pixels that have none: outside, unlabelled, not valid."""
 
 Affine6 = tuple[float, float, float, float, float, float]
+_FINEST = 100
+"""How many times finer than the finest band a grid may be."""
 _SLACK_PX = 1e-6
 """Coordinates are sums of decimals; a millionth of a pixel apart is the same place."""
 _SAME_PX = 1e-3
@@ -238,7 +241,7 @@ def choose_grid(own: Mapping[str, Grid], how: str, *, paths: Mapping[str, str]) 
         if not common.meets(bounds_of(own[name])):
             raise no_overlap(paths[name], bounds_of(own[name]), paths[base], common)
         common = common.common(bounds_of(own[name]))
-    grid = own[base] if size is None else _resized(own[base], size)
+    grid = own[base] if size is None else _resized(own[base], size, paths[base])
     return _inside(grid, common, paths[base])
 
 
@@ -300,9 +303,16 @@ def _pixel_area(transform: Affine6) -> float:
     return abs(a * e - b * d)
 
 
-def _resized(grid: Grid, size: float) -> Grid:
+def _resized(grid: Grid, size: float, path: str) -> Grid:
     """Square pixels of `size` over the same footprint, counted from the same corner; the last may reach beyond it."""
     a, _, c, _, e, f = grid.transform
+    if size * _FINEST < min(abs(a), abs(e)):
+        raise SceneError(
+            f"--grid {size:g} makes more pixels of {Path(path).name} than it has any use for",
+            why=f"its own pixels are {abs(a):g} wide, more than {_FINEST} times as much: nearly all would be made up",
+            try_=f"--grid {abs(a):g}, or --grid finest",
+            path=path,
+        )
     width = max(1, math.ceil(grid.width * abs(a) / size - _SLACK_PX))
     height = max(1, math.ceil(grid.height * abs(e) / size - _SLACK_PX))
     return Grid(width, height, (math.copysign(size, a), 0.0, c, 0.0, math.copysign(size, e), f), grid.crs)

@@ -75,3 +75,11 @@ def test_a_band_that_lies_elsewhere_is_named_with_what_it_costs(tmp_path: Path, 
     assert "cut to 50%" in finding.message
     assert "B3 lies elsewhere" in finding.message
     assert finding.path == str(tmp_path / "a_B3.tif")
+
+
+def test_a_grid_far_finer_than_any_band_is_refused(make_scene: MakeScene, pool: HandlePool) -> None:
+    scene = make_scene((1, 8, 8), name="a")
+    session: Any = SimpleNamespace(settings=Settings(data="scenes", grid="0.000001"))
+    with pytest.raises(DataError, match="no scene") as caught:
+        open_scenes(session, ScannedScenes([scene.scene]), pool=pool, threads=1, same_bands=True)
+    assert "more pixels" in caught.value.why
