@@ -313,8 +313,6 @@ def _of_limits() -> Iterator[BadCase]:
                 make,
                 "handled",
                 limits={"RLIMIT_FSIZE": size},
-                may_be_json=False,
-                stdout="/dev/null",
             )
         for number in (16, 48):
             yield BadCase("limits", f"{number} open files, {command}", make, "handled", limits={"RLIMIT_NOFILE": number})

@@ -12,7 +12,8 @@ Every third case is typed with --json. Each verdict is a line of `results.jsonl`
 that was not ok is tried again. Cases with devices, mounts and full disks run in a mount namespace and a tmpfs of their own, which
 takes root; without, they are skipped, and that is said.
 
-Usage: python benches/campaign_inputs.py [--num N] [--seed N] [--only KIND,NAME] [--work DIR] [--again] [--list] [--json]
+Usage: python benches/campaign_inputs.py [--num N] [--seed N] [--only KIND,KIND] [--name NAME|NAME] [--work DIR] [--again]
+       [--list] [--json]
 Exits 1 when any case was not ok.
 """
 
@@ -28,6 +29,7 @@ import os
 import random
 import re
 import resource
+import select
 import shutil
 import signal
 import sys
@@ -87,44 +89,60 @@ def run_case(case: BadCase, stage: Stage, folder: Path, *, as_json: bool) -> Ver
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     started = time.monotonic()
+    pipes = [os.pipe(), os.pipe()]  # no files: a limit on their size would cut off what is said of it
     child = os.fork()
     if child == 0:
-        _be_the_command(case, stage, folder, as_json)
-    status, used = _wait(child)
+        _be_the_command(case, stage, folder, as_json, [writer for _, writer in pipes])
+    for _, writer in pipes:
+        os.close(writer)
+    status, used, said = _wait(child, [reader for reader, _ in pipes])
     seconds = time.monotonic() - started
     with suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)  # whoever it left behind
-    said = {name: _read(folder.with_suffix(f".{name}")) for name in ("out", "err")}
     code = os.waitstatus_to_exitcode(status) if status is not None else -signal.SIGKILL
-    verdict, why = judge(case, code, said["out"], said["err"], timed_out=status is None, peak_bytes=used, as_json=as_json)
-    words = (said["err"] + "\n" + said["out"]).strip()[-1500:] if verdict != "ok" else ""
-    _remove(folder)
+    verdict, why = judge(case, code, *said, timed_out=status is None, peak_bytes=used, as_json=as_json)
+    words = "\n".join(reversed(said)).strip()[-1500:] if verdict != "ok" else ""
+    shutil.rmtree(folder, ignore_errors=True)
     return Verdict(case.kind, case.name, verdict, why, code, round(seconds, 2), used, words)
 
 
-def _wait(child: int) -> tuple[int | None, int]:
-    """Its status, None if it had to be ended; and the most memory it held."""
-    until = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until:
+def _wait(child: int, readers: list[int]) -> tuple[int | None, int, list[str]]:
+    """Its status, None if it had to be ended; the most memory it held; and what it said on stdout and stderr."""
+    heard: dict[int, bytes] = dict.fromkeys(readers, b"")
+    until, ended, status = time.monotonic() + PATIENCE_S, 0, 0
+    while not ended and time.monotonic() < until:
         ended, status, used = os.wait4(child, os.WNOHANG)
-        if ended:
-            return status, used.ru_maxrss * 1024
-        time.sleep(0.01)
-    os.kill(child, signal.SIGABRT)
-    time.sleep(1.0)
-    os.killpg(child, signal.SIGKILL)
-    _, _, used = os.wait4(child, 0)
-    return None, used.ru_maxrss * 1024
+        _hear(heard, 0.0 if ended else 0.02)
+    if not ended:
+        os.kill(child, signal.SIGABRT)
+        time.sleep(1.0)
+        _hear(heard, 0.0)
+        os.killpg(child, signal.SIGKILL)
+        _, _, used = os.wait4(child, 0)
+    for reader in readers:
+        os.close(reader)
+    return status if ended else None, used.ru_maxrss * 1024, [data.decode("utf-8", "replace") for data in heard.values()]
 
 
-def _be_the_command(case: BadCase, stage: Stage, folder: Path, as_json: bool) -> None:
+def _hear(heard: dict[int, bytes], wait_s: float) -> None:
+    """Take what was said by now; only the end of it is kept."""
+    ready, _, _ = select.select(list(heard), [], [], wait_s)
+    while parts := {reader: part for reader in ready if (part := os.read(reader, 65_536))}:
+        for reader, part in parts.items():
+            heard[reader] = (heard[reader] + part)[-400_000:]
+        ready, _, _ = select.select(list(heard), [], [], 0.0)
+    if ready and wait_s:
+        time.sleep(wait_s)  # it has closed a stream and goes on
+
+
+def _be_the_command(case: BadCase, stage: Stage, folder: Path, as_json: bool, writers: list[int]) -> None:
     """The inside of the process: never returns."""
     code = 1
     try:
         os.setsid()
-        for name, number in (("out", 1), ("err", 2)):
-            descriptor = os.open(folder.with_suffix(f".{name}"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            os.dup2(descriptor, number)
+        for number, writer in enumerate(writers, start=1):
+            os.dup2(writer, number)
+            os.close(writer)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         faulthandler.enable(sys.__stderr__)
         if case.in_namespace:
@@ -240,20 +258,12 @@ def _broken_json(out: str, code: int) -> str:
     return "" if told == code else f"the JSON says exit {told}, it was {code}"
 
 
-def _read(file: Path) -> str:
-    text = file.read_bytes()[-400_000:].decode("utf-8", "replace") if file.exists() else ""
-    file.unlink(missing_ok=True)
-    return text
-
-
-def _remove(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def chosen_cases(only: str, num: int | None, seed: int) -> list[BadCase]:
-    """Those of these kinds or names, at most `num` of them, drawn by `seed`."""
-    wanted = [word for word in only.split(",") if word]
-    cases = [case for case in CASES if not wanted or case.kind in wanted or any(word in case.name for word in wanted)]
+def chosen_cases(only: str, names: str, num: int | None, seed: int) -> list[BadCase]:
+    """Those of these kinds and names, at most `num` of them, drawn by `seed`."""
+    kinds, wanted = [word for word in only.split(",") if word], [word for word in names.split("|") if word]
+    if unknown := [word for word in kinds if word not in KINDS]:
+        raise SystemExit(f"no such kind: {', '.join(unknown)}; there are {', '.join(KINDS)}")
+    cases = [case for case in CASES if (not kinds or case.kind in kinds) and (not wanted or case.name in wanted)]
     if num is not None and num < len(cases):
         drawn = set(random.Random(seed).sample(range(len(cases)), num))
         cases = [case for place, case in enumerate(cases) if place in drawn]
@@ -315,7 +325,8 @@ def parse_words() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--num", type=int, help="at most so many cases, drawn by --seed")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help=f"kinds ({','.join(KINDS)}) or parts of names")
+    parser.add_argument("--only", default="", help=f"some of {','.join(KINDS)}")
+    parser.add_argument("--name", default="", help="only the cases of these names, with | between them; --list shows all")
     parser.add_argument("--work", type=Path, default=Path("bench-out/inputs"))
     parser.add_argument("--again", action="store_true", help="also what was ok before")
     parser.add_argument("--list", action="store_true", help="name the cases, and run none")
@@ -325,12 +336,12 @@ def parse_words() -> argparse.Namespace:
 
 def main() -> None:
     words = parse_words()
-    cases = chosen_cases(words.only, words.num, words.seed)
+    cases = chosen_cases(words.only, words.name, words.num, words.seed)
     if words.list:
         print("\n".join(f"{case.kind}: {case.name}" for case in cases))
         return
     if not cases:
-        raise SystemExit(f"no case of a kind or name like {words.only}")
+        raise SystemExit(f"no case of that kind is called {words.name}")
     warm_up()
     work = words.work.resolve()
     work.mkdir(parents=True, exist_ok=True)

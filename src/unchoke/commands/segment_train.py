@@ -88,6 +88,8 @@ def _train(session: Session, notes: Sequence[str]) -> SegmentResult:
     _refuse_unused(session)
     whole = _trains_whole(session)
     material = prepare_patches(session)
+    if session.settings.baseline is not None:
+        parse_expression(session.settings.baseline, material.facts[0].band_names)  # refused before hours of training, not after
     kept = save_quarantine(session.workspace.quarantine_file, material.quarantined)
     if kept:
         session.warn(f"{format_count(len(kept), 'scene')} set aside, see {session.workspace.quarantine_file}")
