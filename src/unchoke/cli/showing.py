@@ -12,6 +12,7 @@ import typer
 
 from unchoke import __version__
 from unchoke.cli.misuse import explain_misuse
+from unchoke.core.brief_waits import wait_briefly
 from unchoke.core.errors import Interrupted, MachineError, SettingsError, UnchokeError
 from unchoke.core.places import explain_place
 from unchoke.core.settings import explained_by
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 OUR_BUG = 70
 INTERRUPTED = 130
+_RUNS_OTHERS = ("profile", "notebook")
+"""Commands that run somebody's script as it would run without them."""
 
 
 class Result(Protocol):
@@ -51,6 +54,8 @@ def show(command: str, as_json: bool, work: Callable[[Console], Result]) -> None
     from unchoke.machine.system_limits import limit_reached
     from unchoke.reports.console import Console
 
+    if command not in _RUNS_OTHERS:
+        wait_briefly()
     console = Console(json=as_json)
     try:
         result = work(console)

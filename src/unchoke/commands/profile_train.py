@@ -21,8 +21,10 @@ from unchoke.core.timeline import Timeline
 from unchoke.core.workspace import out_option
 from unchoke.photos.check_samples import prepare
 from unchoke.reports.profile_top import render_profiled_training
-from unchoke.runs.own_chokes import diagnose_run
+from unchoke.runs.own_chokes import bounded_by, diagnose_run
+from unchoke.runs.run_facts import AROUND
 from unchoke.runs.session import Session, open_session
+from unchoke.runs.step_bottleneck import name_bottleneck
 from unchoke.training.build_record import as_typed, machine_facts
 from unchoke.training.profiled import plan_profile, profile_record, profiling, too_short
 from unchoke.training.run_training import Trainer
@@ -133,6 +135,13 @@ def _findings(session: Session, profiler: StepProfiler) -> list[Finding]:
         machine=machine_facts(session),
         planned_epochs=session.settings.epochs,
         timings={"train": timed.wall_s},
+        settings=session.settings.given(),
         timeline={"train": timed},
     )
-    return diagnose_run(record, out=out_option(session.workspace.root), min_saved_s=0.0)
+    out = out_option(session.workspace.root)
+    found = diagnose_run(record, out=out, min_saved_s=0.0)
+    steps = {row.stage: row.seconds for row in timed.stages if row.stage not in AROUND}
+    num_steps = profiler.num_timed or profiler.num_steps
+    bound = name_bottleneck(steps, profiler.operators, num_recorded=profiler.num_recorded, num_steps=num_steps)
+    named = [] if bound is None else [bounded_by(bound, record, out=out)]
+    return [*(finding for finding in found if finding.code != "compute-bound"), *named]

@@ -15,6 +15,7 @@ from unchoke.core.record import RunRecord
 from unchoke.core.units import format_count, format_seconds
 from unchoke.runs.ceiling_chokes import below_ceiling
 from unchoke.runs.run_facts import MAKING, RunFacts, loading_s, slowest
+from unchoke.runs.step_bottleneck import Bottleneck
 
 _COMPUTE = ("forward", "backward", "optimizer", "replay", "device")
 _LOOP_SHARE = 0.1
@@ -216,6 +217,22 @@ def diagnose_run(record: RunRecord, *, out: str = "", min_saved_s: float | None 
     causes += below_ceiling(run, told={cause.stage for cause in causes})
     found = [_finding(cause, run) for cause in sorted(causes, key=lambda cause: -cause.saved_s)]
     return found or list(_computing(run, floor_s))
+
+
+def bounded_by(found: Bottleneck, record: RunRecord, *, out: str = "") -> Finding:
+    """What bounds a step, as a finding with the command that tries something about it."""
+    run = RunFacts(record, out)
+    batch = _chosen(run, "batch_size") or record.settings.get("batch_size")
+    larger = run.command("--batch-size", 2 * int(batch)) if found.wants_larger_batch and batch else ""
+    return Finding(
+        code=found.name,
+        message=found.what,
+        severity="info",
+        stage=found.stage,
+        evidence=found.evidence,
+        fix=found.fix,
+        command=larger or (run.tuning if run.is_tunable else ""),
+    )
 
 
 def _finding(cause: Cause, run: RunFacts) -> Finding:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from unchoke import __version__
 from unchoke.core import atomic, listing
+from unchoke.core.brief_waits import wait_briefly
 from unchoke.core.ceilings import Ceiling
 from unchoke.core.choices import Choice
 from unchoke.core.clock import LoopProfiler, StageTimers
@@ -137,6 +138,7 @@ def open_session(
     part: LaunchGroup | None = None,
 ) -> Iterator[Session]:
     """Own the workspace and settle the settings."""
+    wait_briefly()
     workspace = Workspace(Path(out) if out is not None else DEFAULT_ROOT)
     settings, reasons = resolve_settings(workspace, typed)
     refuse_inside_data(workspace, settings)
