@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from unchoke.commands.count_operations import OperationBudget, count_operations
 from unchoke.core.choices import Choice
 from unchoke.core.events import Chosen, OnEvent
 from unchoke.core.settings import Settings, validate
@@ -51,6 +52,8 @@ class BudgetResult:
     """Whether every size was timed as well."""
     choices: list[Choice] = field(default_factory=list)
     """What was chosen, with reasons."""
+    operations: list[OperationBudget] = field(default_factory=list)
+    """What extraction, heads and masks would take: counted, not measured."""
 
     @property
     def speeds(self) -> dict[str, list[dict[str, Any]]]:
@@ -75,10 +78,12 @@ class BudgetResult:
             "memory": {"planned_bytes": self.plan.planned_bytes, "limit_bytes": self.plan.limit_bytes},
             "plan": self.plan.to_dict(),
             "choices": [choice.to_dict() for choice in self.choices],
+            "operations": [one.to_dict() for one in self.operations],
         }
 
     def to_text(self) -> str:
-        return render_budget(self.about, self.plan, self.fits, fastest=self.fastest if self.benchmark else None)
+        others = [(one.operation, one.text) for one in self.operations]
+        return render_budget(self.about, self.plan, self.fits, fastest=self.fastest if self.benchmark else None, others=others)
 
 
 def budget(*, benchmark: bool = False, on_event: OnEvent | None = None, **options: Any) -> BudgetResult:
@@ -112,7 +117,8 @@ class _Inquiry:
         prober = Prober.of_training(trial, limit=limit, on_event=self._on_event, usual=self._usual())
         plan, fits = self._measure(prober, trial, limit)
         prober.finish()
-        return BudgetResult({**about, "limit_reason": limit.choice.reason}, plan, fits, self._benchmark, self._choices)
+        others = count_operations(self._settings, torch_device(policy), limit.num_bytes)
+        return BudgetResult({**about, "limit_reason": limit.choice.reason}, plan, fits, self._benchmark, self._choices, others)
 
     def _chose(self, choice: Choice) -> None:
         self._choices.append(choice)

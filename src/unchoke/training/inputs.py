@@ -52,7 +52,7 @@ def prepare_inputs(session: Session, pictures: Sequence[Picture]) -> Inputs:
     """Make sure that everything training will read is on this disk, once."""
     refuse_unused(session.settings)
     if unheeded := unheeded_options(session.settings):
-        session.warn(f"{' and '.join(unheeded)} concern training through a network: heads on cached features do not need them")
+        session.warn(unheeded_text(unheeded))
     if session.settings.cut == NONE:
         return _pixels(session, pictures)
     extracted = extract_features(session, pictures)
@@ -102,6 +102,13 @@ def unheeded_options(settings: Settings) -> list[str]:
         return []
     given = settings.given()
     return [flag(name) for name in settings_where(lambda option: option.networks_only) if name in given]
+
+
+def unheeded_text(flags: list[str]) -> str:
+    """That options are not used by heads, and why."""
+    verbs = "concerns training through a network and is" if len(flags) == 1 else "concern training through a network and are"
+    whole = "; a batch of them is a few MB and always goes through whole" if {"--sub-batch", "--eval-batch"} & set(flags) else ""
+    return f"{' and '.join(flags)} {verbs} not used: heads train on cached vectors{whole}"
 
 
 def refuse_unused(settings: Settings) -> None:

@@ -7,11 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 import unchoke
 from unchoke.commands.budget import BudgetResult, budget
+from unchoke.commands.count_operations import count_operations
 from unchoke.core.errors import MachineError, UsageError
 from unchoke.core.events import Chosen, Event, Progress, ignore
+from unchoke.core.settings import validate
 from unchoke.core.units import parse_bytes
 from unchoke.machine.memory.memory_plan import MemoryRequest, MemoryRoom, Probes, choose_plan
 from unchoke.machine.memory.probe import ProbeResult, StepCost
@@ -105,3 +108,19 @@ def test_a_batch_that_was_given_is_planned_in_parts() -> None:
 def test_what_makes_no_sense_or_cannot_fit_is_said(options: dict[str, Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         budget(device="cpu", on_event=ignore, **options)
+
+
+def test_operations_beside_the_training_are_counted_one_by_one() -> None:
+    counted = count_operations(validate({"encoder": "test_resnet"}), torch.device("cpu"), 4 * GB)
+    found = {one.operation: one for one in counted}
+    assert list(found) == ["extraction", "heads", "mask features", "mask decoder"]
+    assert all(one.fits >= one.batch > 0 and one.peak_bytes < 4 * GB for one in counted)
+    assert found["heads"].fits > found["extraction"].fits
+    tight = {one.operation: one for one in count_operations(validate({"encoder": "test_resnet"}), torch.device("cpu"), 10 * MB)}
+    assert tight["mask decoder"].fits == 0 and "not even one fits" in tight["mask decoder"].text
+
+
+def test_a_network_that_cannot_draw_masks_says_so() -> None:
+    *photos, features, decoder = count_operations(validate({"encoder": "test_vit"}), torch.device("cpu"), 4 * GB)
+    assert [one.why_not for one in photos] == ["", ""]
+    assert "stride" in features.text and features.why_not == decoder.why_not

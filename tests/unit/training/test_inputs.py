@@ -6,7 +6,7 @@ import pytest
 
 from unchoke.core.errors import UsageError
 from unchoke.core.settings import Settings
-from unchoke.training.inputs import refuse_unused, trains_network, unheeded_options
+from unchoke.training.inputs import refuse_unused, trains_network, unheeded_options, unheeded_text
 
 
 @pytest.mark.parametrize(
@@ -54,3 +54,8 @@ def test_options_of_networks_are_named_where_heads_are_trained():
     assert unheeded_options(Settings(memory="4GB", ema=0.9)) == ["--ema", "--memory"]
     assert unheeded_options(Settings(memory="4GB", ema=0.9, cut="-4")) == []
     assert unheeded_options(Settings(epochs=3, lr=0.1)) == []
+
+
+def test_why_heads_do_not_use_an_option_is_said() -> None:
+    assert "is not used: heads train on cached vectors; a batch of them" in unheeded_text(["--sub-batch"])
+    assert unheeded_text(["--ema", "--clip"]).endswith("are not used: heads train on cached vectors")

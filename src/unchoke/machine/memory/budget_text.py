@@ -47,15 +47,25 @@ def render_probes(plan: MemoryPlan) -> str:
 
 
 def render_budget(
-    about: Mapping[str, Any], plan: MemoryPlan, fits: Mapping[str, int], *, fastest: Mapping[str, int] | None = None
+    about: Mapping[str, Any],
+    plan: MemoryPlan,
+    fits: Mapping[str, int],
+    *,
+    fastest: Mapping[str, int] | None = None,
+    others: Sequence[tuple[str, str]] = (),
 ) -> str:
-    """The answer of `unchoke budget`: what fits, what the chosen step's memory is made of, and everything that was measured."""
+    """The answer of `unchoke budget`: what fits, what the chosen step's memory is made of, and everything that was measured.
+
+    `others` are operations beside the training, with what was counted of each.
+    """
     trained = f"{about['num_trained']} of {about['num_blocks']} blocks" if about["num_blocks"] else "no blocks counted"
     shown = f"{about['input_px']} px" + ("" if about["tiles"] == _ONE_TILE else f", {about['tiles']} tiles")
     head = f"{about['encoder']}, --cut {about['cut']} ({trained} train), {shown}, {about['precision']} on {about['device']}"
     limit = f"{format_bytes(plan.limit_bytes)} ({about['limit_reason']})"
     answers = [(_WAYS[way], _answer(way, largest, plan, fastest)) for way, largest in fits.items()]
-    return "\n".join([head, "", "What fits", *_rows([("limit", limit), *answers]), "", render_plan(plan), render_probes(plan)])
+    counted = ["Other operations, counted and not measured", *_rows(others), ""] if others else []
+    parts = [head, "", "What fits", *_rows([("limit", limit), *answers]), "", render_plan(plan), *counted, render_probes(plan)]
+    return "\n".join(parts)
 
 
 def _answer(way: str, largest: int, plan: MemoryPlan, fastest: Mapping[str, int] | None) -> str:

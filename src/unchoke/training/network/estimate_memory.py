@@ -8,6 +8,7 @@ top of the tensors that live at once is a stated allowance, compared with measur
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -166,3 +167,41 @@ def _fake_on(network: nn.Module, device: torch.device) -> None:
 
 def _like(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=device)
+
+
+@dataclass(frozen=True)
+class PassCost:
+    """The most that a pass of `batch` samples takes: `fixed_bytes` whatever the batch, `batch_bytes` for these samples."""
+
+    batch: int
+    fixed_bytes: int
+    batch_bytes: int
+
+    @property
+    def peak_bytes(self) -> int:
+        return self.fixed_bytes + self.batch_bytes
+
+    def largest(self, limit_bytes: int) -> int:
+        """How many samples at once stay below a limit."""
+        return max(0, (limit_bytes - self.fixed_bytes) * self.batch // max(1, self.batch_bytes))
+
+
+def count_pass(
+    network: nn.Module, sample_shape: tuple[int, ...], *, batch: int, device: torch.device, training: bool
+) -> PassCost:
+    """Count a forward pass of a network by itself; with `training` also its gradients, and what AdamW keeps.
+
+    Its weights are replaced by shapes: it cannot compute afterwards.
+    """
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        _fake_on(network, device)
+        network.train(training)
+        with LiveTensors() as tensors, torch.set_grad_enabled(training):
+            found = network(torch.empty((batch, *sample_shape), device=device))
+            if training:
+                torch.autograd.backward(found.float().sum())
+    weights = tensor_bytes([*network.parameters(), *network.buffers()])
+    moved = tensor_bytes(parameter for parameter in network.parameters() if parameter.requires_grad) if training else 0
+    given = 4 * batch * math.prod(sample_shape)
+    spent = int(SLACK * (tensors.peak_bytes + given)) + _SCRATCH * tensors.largest_bytes
+    return PassCost(batch, 2 * weights + 3 * moved + _SCRATCH_BYTES, spent)
