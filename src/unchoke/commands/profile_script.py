@@ -106,6 +106,7 @@ def profile(
     if not command:
         why = "what stands after `--` is run as it is"
         raise UsageError("no command to profile", why=why, try_="unchoke profile -- python train.py")
+    _refuse_missing_script(command)
     refuse_number("--steps", steps, example="50")
     refuse_number("--seconds", seconds, example="60")
     tell = on_event or ignore
@@ -125,6 +126,14 @@ def profile(
             findings = _with_trials(recording, findings, Path(name), tell)
     folder = _save(recording, findings, workspace)
     return ScriptProfile(recording, findings, folder, _next(command, findings, workspace, tried=try_fixes))
+
+
+def _refuse_missing_script(command: Sequence[str]) -> None:
+    """A script that is not there is said before a folder is made for what it would have done."""
+    named = [word for word in command[1:2] if Path(command[0]).name.startswith("python") and word.endswith(".py")]
+    if named and not Path(named[0]).exists():
+        folder = shlex.quote(str(Path(named[0]).absolute().parent))
+        raise UsageError(f"there is no script {named[0]}", why="python was to run it", try_=f"ls {folder}")
 
 
 def _with_replay(recording: Recording, folder: Path, tell: OnEvent) -> Recording:

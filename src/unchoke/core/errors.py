@@ -27,8 +27,8 @@ class UnchokeError(Exception):
     exit_code = 1
 
     def __init__(self, what: str, *, why: str, try_: str) -> None:
-        self.what = shorten(what)
-        self.why = shorten(why)
+        self.what = shorten_values(what)
+        self.why = shorten_values(why)
         self.try_ = try_
         super().__init__(self.what)
 
@@ -75,7 +75,7 @@ def _rebuild(kind: type[UnchokeError], what: str, why: str, try_: str) -> Unchok
     return kind(what, why=why, try_=try_)
 
 
-def shorten(text: str) -> str:
+def shorten_values(text: str) -> str:
     """A message in which no value of the user's data is longer than a person reads: a quoted text, a word, a line.
 
     What is left out is counted: a cell of 3 MB reads as its beginning, its length and its end.

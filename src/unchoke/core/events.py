@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from unchoke.core.choices import Choice
+from unchoke.core.errors import shorten_values
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,9 @@ class Chosen:
 class Note:
     text: str
     level: Literal["info", "warning"] = "info"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", shorten_values(self.text))
 
 
 Event = StageStarted | StageDone | Progress | Chosen | Note

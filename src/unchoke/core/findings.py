@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol
 
+from unchoke.core.errors import shorten_values
+
 Severity = Literal["error", "warning", "info"]
 _RANK = {"error": 0, "warning": 1, "info": 2}
 WORTH_SHARE = 0.1
@@ -45,6 +47,9 @@ class Finding:
     """The command that does it."""
     paths: tuple[str, ...] = ()
     """Every file concerned."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", shorten_values(self.message))
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 _HIDDEN_CATEGORIES = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 _JOINERS = {"\u200c", "\u200d"}
+_LONGEST_CELL = 500
 _GAP = "  "
 
 
@@ -50,9 +51,9 @@ def pad(text: str, cells: int, *, right: bool = False) -> str:
 
 def columns(rows: Sequence[Sequence[object]], *, header: Sequence[str] = (), right: Sequence[int] = (), indent: str = "") -> str:
     """Rows as aligned columns; the columns numbered in `right` are right-aligned, the last one is never padded. Below a header,
-    columns in which nothing stands are left out.
+    columns in which nothing stands are left out, and a cell longer than anyone reads is cut.
     """
-    body = [[visible(cell) for cell in row] for row in rows]
+    body = [[shorten(cell, _LONGEST_CELL) for cell in row] for row in rows]
     cells = [[visible(cell) for cell in header], *body] if header else body
     if not cells:
         return ""

@@ -6,7 +6,18 @@ import pickle
 
 import pytest
 
-from unchoke.core.errors import DataError, Interrupted, MachineError, UnchokeError, UsageError, list_some, missing_extra, shorten
+from unchoke.core.errors import (
+    DataError,
+    Interrupted,
+    MachineError,
+    UnchokeError,
+    UsageError,
+    list_some,
+    missing_extra,
+    shorten_values,
+)
+from unchoke.core.events import Note
+from unchoke.core.findings import Finding
 
 
 @pytest.mark.parametrize(("kind", "code"), [(UsageError, 2), (DataError, 1), (MachineError, 3), (Interrupted, 130)])
@@ -36,4 +47,10 @@ def test_a_cell_of_three_megabytes_is_quoted_by_its_ends_and_its_length() -> Non
         assert len(error.why) < 2_500
     assert "the value 'xxx" in DataError(f"the value {'x' * 300!r} is no number", why="", try_="").what
     ordinary = "row 7 of table.csv has no number in the column 'height': 'tall'"
-    assert shorten(ordinary) == ordinary
+    assert shorten_values(ordinary) == ordinary
+
+
+def test_findings_and_notes_quote_values_as_errors_do() -> None:
+    cell = "x" * 3_000_000
+    assert len(Finding("single-image-class", f"1 class with one image: {cell!r}").message) < 400
+    assert len(Note(f"{cell!r} has one image").text) < 400
