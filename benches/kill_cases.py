@@ -154,6 +154,7 @@ _UNTIMED = {
     ".lock",
     ".owner",
     "peak.json",
+    "stretches.json",
     "memory.json",
     "choice.json",
     "pyramid_choice.json",
@@ -202,6 +203,8 @@ def _contents(name: str, file: Path) -> dict[str, str]:
         return {general: "whole"} if _is_whole(file) else {f"{name} is cut off": ""}
     if file.name == "SHA256SUMS":
         return {name: "agrees"} if _agrees(file) else {f"{name} does not agree": ""}
+    if file.name == "SHA256SUMS":
+        return {name: "holds" if not (wrong := _unsealed(file)) else f"does not hold for {wrong}"}
     if file.suffix == ".done":
         return {re.sub(r"_\d{8}T[^_]*Z", "", name): _digest(_chosen(file, _OF_DONE))}
     if file.name == "record.json":
@@ -226,6 +229,15 @@ def _agrees(sums: Path) -> bool:
     except (OSError, UnchokeError):
         return False
     return True
+
+
+def _unsealed(file: Path) -> list[str]:
+    """Files whose bytes are not what the list beside them says."""
+    from unchoke.core.fingerprint import digest_file
+
+    lines = [line.split("  ", 1) for line in file.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    places = {name: file.parent / name for _, name in lines}
+    return [name for digest, name in lines if not places[name].exists() or digest_file(places[name]) != digest]
 
 
 def _is_whole(file: Path) -> bool:
