@@ -351,6 +351,7 @@ def drop_privileges() -> None:
     libc, header, data = ctypes.CDLL(None, use_errno=True), Header(0x20080522, 0), (Data * 2)()
     libc.capget(ctypes.byref(header), data)
     data[0].effective &= _CAP_MASK & 0xFFFFFFFF
+    data[0].permitted &= _CAP_MASK & 0xFFFFFFFF
     if libc.capset(ctypes.byref(header), data) != 0:
         raise OSError(ctypes.get_errno(), "capabilities cannot be dropped")
 
@@ -384,6 +385,8 @@ def judge(told: Told, sound: Told, file: str) -> str:
     """By rule: a traceback or 70 is a crash; another answer without a word about it is silent; an error in words is refused."""
     if told.crash:
         return "HANG" if told.crash == "HANG" else "CRASH"
+    if (told.code, told.words) == (sound.code, sound.words) and told.code != 0:
+        return "harmless"
     if told.code != 0:
         return "refused" if told.code in (1, 2, 3) and told.words else "CRASH"
     new = [text for text in told.words if text not in sound.words]

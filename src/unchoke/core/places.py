@@ -13,7 +13,8 @@ from pathlib import Path
 
 from unchoke.core.errors import MachineError, UnchokeError, UsageError
 
-_NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
+NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
+"""What the system says where something may not be written or read."""
 _FAILING = {errno.EIO, errno.ESTALE, errno.EBUSY, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTEMPTY,
             errno.ENXIO, errno.ENODEV, errno.EXDEV, errno.EMLINK}  # fmt: skip
 
@@ -23,7 +24,7 @@ def explain_place(error: OSError) -> UnchokeError | None:
     path = _named(error)
     if working_folder_gone():
         return _nowhere()
-    if error.errno in _NOT_ALLOWED and path is not None:
+    if error.errno in NOT_ALLOWED and path is not None:
         return _not_allowed(path, error)
     if error.errno in (errno.ENOTDIR, errno.EISDIR, errno.EEXIST) and path is not None:
         return _misplaced(path)

@@ -6,7 +6,6 @@ rows mean is known elsewhere.
 
 from __future__ import annotations
 
-import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from unchoke.core.errors import DamagedFile, MachineError
 _WAIT_S = 30.0
 _SHARED_MEMORY_BYTES = 32_768
 _REFUSALS = ("locked", "unable to open", "disk I/O", "readonly")
+_UNWRITABLE = ("unable to open", "readonly")
 _DAMAGES = ("not a database", "malformed", "already exists", "no such", "Could not decode")
 _FIRST = (
     """CREATE TABLE runs (
@@ -118,17 +118,25 @@ def connect(file: Path) -> sqlite3.Connection:
     with explained(file):
         file.parent.mkdir(parents=True, exist_ok=True)
         _refuse_emptied(file)
-        reader = file.exists() and not (os.access(file, os.W_OK) and os.access(file.parent, os.W_OK))
-        connection = _connect_reader(file) if reader else sqlite3.connect(file, timeout=_WAIT_S, isolation_level=None)
         try:
-            _refuse_unsound(connection)
-            connection.execute("PRAGMA foreign_keys = ON")
-            if not reader and connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-                connection.execute("PRAGMA journal_mode = WAL")
-            migrate(connection, to_version=0 if reader else VERSION)
-        except BaseException:
-            connection.close()
-            raise
+            return _prepared(sqlite3.connect(file, timeout=_WAIT_S, isolation_level=None), to_version=VERSION)
+        except sqlite3.OperationalError as error:
+            if not (file.is_file() and any(part in str(error) for part in _UNWRITABLE)):
+                raise
+            return _prepared(_connect_reader(file), to_version=0)
+
+
+def _prepared(connection: sqlite3.Connection, *, to_version: int) -> sqlite3.Connection:
+    """The connection, of a sound file that others may read while one writes; migrated, unless it is only to be read."""
+    try:
+        _refuse_unsound(connection)
+        connection.execute("PRAGMA foreign_keys = ON")
+        if to_version and connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+            connection.execute("PRAGMA journal_mode = WAL")
+        migrate(connection, to_version=to_version)
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

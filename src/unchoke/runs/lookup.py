@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -11,6 +10,7 @@ from typing import Any
 
 from unchoke.core import listing
 from unchoke.core.errors import UsageError, list_some
+from unchoke.core.places import NOT_ALLOWED
 from unchoke.core.record import RunRecord, StoredRun
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace
 from unchoke.reports.html import save_report
@@ -133,4 +133,9 @@ def report(run: str | Path = "latest", *, out: Path | str | None = None) -> Path
     """Write `report.html` again, from the run's files alone; where nothing may be written, the one that is there stands."""
     folder = find_run(run, out=out).folder
     page = folder / "report.html"
-    return page if page.is_file() and not os.access(folder, os.W_OK) else save_report(folder)
+    try:
+        return save_report(folder)
+    except OSError as error:
+        if error.errno in NOT_ALLOWED and page.is_file():
+            return page
+        raise

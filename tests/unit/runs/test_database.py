@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -83,7 +84,13 @@ def test_a_file_that_may_not_be_written_is_read_as_it_is(tmp_path: Path, monkeyp
     path = tmp_path / "experiments.db"
     old_file(path, 2)
     before = path.read_bytes()
-    monkeypatch.setattr("unchoke.runs.database.os.access", lambda *_: False)
+    connect = sqlite3.connect
+
+    def as_reader(database: object, **how: Any) -> sqlite3.Connection:
+        """What a place that may not be written answers to whoever wants to write there."""
+        return connect(database if how.get("uri") else f"file:{database}?mode=ro", **{**how, "uri": True})  # type: ignore[arg-type]
+
+    monkeypatch.setattr("unchoke.runs.database.sqlite3.connect", as_reader)
     with ExperimentStore.open(path) as store:
         assert store.run("best").name == "exp_4"
         assert store.stored("exp_4").metrics["val"]["accuracy"].value == 0.75

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from pathlib import Path
 
@@ -96,6 +98,8 @@ def test_a_lost_database_is_told_apart_from_a_place_without_runs(two_runs: Path,
 
 
 def test_the_report_of_a_place_that_may_not_be_written_stands(two_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unchoke.runs.lookup.os.access", lambda *_: False)
-    monkeypatch.setattr("unchoke.runs.lookup.save_report", lambda _: pytest.fail("nothing may be written"))
+    def refused(folder: Path) -> Path:
+        raise PermissionError(errno.EROFS, os.strerror(errno.EROFS), str(folder))
+
+    monkeypatch.setattr("unchoke.runs.lookup.save_report", refused)
     assert report("exp_1", out=two_runs).is_file()
