@@ -9,6 +9,7 @@ old ones are removed third, so the two always agree. A file of another training 
 from __future__ import annotations
 
 import sys
+import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import IO, Any
 import torch
 
 from unchoke.core import atomic, listing, seals
-from unchoke.core.errors import DataError, UsageError
+from unchoke.core.errors import DamagedFile, DataError, UsageError
 from unchoke.core.events import Note, OnEvent
 from unchoke.core.tensors import NotTensors, load_tensors
 
@@ -101,6 +102,17 @@ class TrainingProgress:
         return (metric, -loss) > (self.best_metric, -self.best_loss)
 
 
+def _fault(file: Path) -> str:
+    """Why a file of weights cannot be gone on with; empty for a sound one."""
+    if not file.exists():
+        return "gone"
+    try:
+        seals.verify(file)
+    except DamagedFile as error:
+        return f"damaged ({error.why})"
+    return "" if zipfile.is_zipfile(file) else "damaged (the file is not whole)"
+
+
 class Snapshots:
     """The snapshots of one training in `folder`, tied to `digest`; without a folder nothing is kept."""
 
@@ -135,8 +147,8 @@ class Snapshots:
             self._on_event(Note("last.pt belongs to another training (other data, splits or settings): starting anew"))
             return TrainingProgress(), None
         standing = TrainingProgress(**content["standing"])
-        if standing.best_epoch and not (self._folder / self._best_name(standing.best_epoch)).exists():
-            self._on_event(Note("the best weights so far are gone: starting anew", "warning"))
+        if standing.best_epoch and (fault := _fault(self._folder / self._best_name(standing.best_epoch))):
+            self._on_event(Note(f"the best weights so far are {fault}: starting anew", "warning"))
             return TrainingProgress(), None
         return standing, content["pieces"]
 

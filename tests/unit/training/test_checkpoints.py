@@ -277,6 +277,20 @@ def test_best_weights_that_are_gone_are_said_and_training_starts_anew(tmp_path):
     assert "are gone" in events[0].text
 
 
+@pytest.mark.parametrize("harm", ["flip", "cut", "empty"])
+def test_best_weights_that_are_damaged_are_said_and_training_starts_anew(tmp_path, harm):
+    train(snapshots(tmp_path), [Epoch(), Epoch()])
+    file = next(tmp_path.glob("best-*.pt"))
+    data = file.read_bytes()
+    held = load_checkpoint(file)["state"]["weight"].numpy().tobytes()
+    place = data.index(held) if harm == "flip" else len(data) // 2
+    flipped = data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :]
+    file.write_bytes({"flip": flipped, "cut": data[:place], "empty": b""}[harm])
+    events: list[Event] = []
+    assert snapshots(tmp_path, on_event=events.append).load() == (TrainingProgress(), None)
+    assert "are damaged" in events[0].text
+
+
 def test_best_weights_that_are_damaged_are_refused_not_used(tmp_path):
     train(snapshots(tmp_path), [Epoch()])
     next(tmp_path.glob("best-*.pt")).write_bytes(b"not weights")
