@@ -1,4 +1,4 @@
-"""What bounds a step of a training, by name: data, copying, augmenting, launching, the optimizer, memory or computing.
+"""What bounds a step, by name: data, copying, augmenting, one operator, launching, the optimizer, memory or computing.
 
 In: the seconds of a step by stage, and what a profiler measured of its operators, where one ran. Out: one `Bottleneck`, with the
 shares it was read from. The first that holds is named, in the order in which removing one lets the next appear. Nothing is
@@ -18,7 +18,7 @@ _WAITS, _COPIES, _PREPARES, _OPTIMIZES = 0.3, 0.2, 0.3, 0.25
 _IDLE_CARD = 0.5
 _SMALL_CALL_S = 12e-6
 """Calling an operator takes some microseconds by itself: where the mean call is no longer, calling is what takes time."""
-_MOVES = 0.5
+_MOVES = _DOMINATES = 0.5
 _COMPUTES = ("conv", "mm", "linear", "matmul", "attention", "einsum")
 _STEPS_WEIGHTS = ("Optimizer.", "aten::_fused_adam", "aten::_foreach_")
 _HANDS_OVER = ("forward", "backward", "optimizer")
@@ -63,7 +63,7 @@ def name_bottleneck(
     by_operators = (
         _by_operators(operators, shares, step_s=total_s / num_steps, num_recorded=num_recorded) if num_recorded else None
     )
-    if by_operators is not None and by_operators.name == "launch-bound":
+    if by_operators is not None and by_operators.name != "memory-bound":
         return by_operators
     return by_stage or by_operators or _computing(shares)
 
@@ -117,6 +117,8 @@ def _by_operators(
     on_card = device_s > 0
     busy, mean_s = per(device_s / num_recorded, step_s), per(cpu_s, calls)
     evidence = {"calls_per_step": round(calls / num_recorded), "mean_call_s": mean_s}
+    if (one := _dominating(operators, on_card=on_card)) is not None:
+        return one
     launching = sum(shares.get(stage, 0.0) for stage in _HANDS_OVER) >= 0.5
     if (on_card and busy < _IDLE_CARD and launching) or (not on_card and mean_s < _SMALL_CALL_S):
         seen = f"the card computes {busy:.0%} of a step" if on_card else f"the mean call takes {mean_s * 1e6:.0f} µs"
@@ -139,6 +141,22 @@ def _by_operators(
             {**evidence, "moving_share": moving},
         )
     return None
+
+
+def _dominating(operators: Sequence[MeasuredOperator], *, on_card: bool) -> Bottleneck | None:
+    """One operator that takes most of the time and is no convolution or product."""
+    spent = {one.name: one.self_device_s if on_card else one.self_cpu_s for one in operators}
+    name = max(spent, key=lambda name: spent[name], default="")
+    share = per(spent.get(name, 0.0), sum(spent.values()))
+    if share < _DOMINATES or any(word in name for word in _COMPUTES) or name.startswith(_STEPS_WEIGHTS):
+        return None
+    return Bottleneck(
+        "operator-bound",
+        "forward",
+        f"{share:.0%} of the operators' time is {name} alone",
+        "the trace shows where it is called; where others compute on this machine too, it may be one that waited for a core",
+        {"operator": name, "operator_share": share},
+    )
 
 
 def _moving_share(operators: Sequence[MeasuredOperator], *, on_card: bool) -> float:

@@ -44,8 +44,15 @@ def test_the_clocks_alone_name_it(stages: dict[str, float], name: str) -> None:
     ("operators", "name"),
     [
         (CONVOLUTIONS, "compute-bound"),
-        ([Measured("aten::mul", 9000, 0.05), Measured("aten::addmm", 1000, 0.02)], "launch-bound"),
-        ([Measured("aten::native_batch_norm", 50, 0.3), Measured("aten::conv2d", 50, 0.1)], "memory-bound"),
+        (
+            [Measured("aten::mul", 4000, 0.02), Measured("aten::add", 4000, 0.02), Measured("aten::addmm", 999, 0.01)],
+            "launch-bound",
+        ),
+        (
+            [Measured("aten::native_batch_norm", 9, 0.2), Measured("aten::relu", 9, 0.2), Measured("aten::conv2d", 9, 0.1)],
+            "memory-bound",
+        ),
+        ([Measured("aten::scatter_add_", 3, 0.02), Measured("aten::view", 30, 0.0001)], "operator-bound"),
         ([Measured("aten::conv2d", 900, 0.5, 0.1), Measured("aten::mm", 900, 0.4, 0.1)], "launch-bound"),
         ([Measured("aten::conv2d", 900, 0.5, 0.9), Measured("aten::relu", 900, 0.4, 0.05)], "compute-bound"),
         ([Measured("Optimizer.step#AdamW.step", 1, 9.0), *CONVOLUTIONS], "compute-bound"),
@@ -58,7 +65,8 @@ def test_operators_tell_small_calls_and_moving_from_computing(operators: list[Me
 
 def test_small_calls_come_before_the_optimizer_which_is_made_of_them() -> None:
     stages = {"forward": 0.3, "backward": 0.4, "optimizer": 0.3}
-    found = name_bottleneck(stages, [Measured("aten::add_", 10_000, 0.05)], num_recorded=1)
+    small = [Measured(f"aten::{name}", 3000, 0.02) for name in ("add_", "mul", "sum")]
+    found = name_bottleneck(stages, small, num_recorded=1)
     assert found is not None and found.name == "launch-bound"
 
 
