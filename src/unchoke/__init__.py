@@ -143,7 +143,8 @@ def fit(
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
-        exclude: Photos to leave out: a pattern like '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more.
+        exclude: Photos to leave out: '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more. 'none' forgets
+            all.
         strict: Table and files must match both ways: an image without a row or class folder, or a row without an image, stops fit
             (default no).
         drop_duplicates: Of photos with the same bytes and the same label, use one (default no).
@@ -319,7 +320,8 @@ def train(
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
-        exclude: Photos to leave out: a pattern like '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more.
+        exclude: Photos to leave out: '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more. 'none' forgets
+            all.
         strict: Table and files must match both ways: an image without a row or class folder, or a row without an image, stops fit
             (default no).
         drop_duplicates: Of photos with the same bytes and the same label, use one (default no).
@@ -449,7 +451,8 @@ def check(
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
-        exclude: Photos to leave out: a pattern like '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more.
+        exclude: Photos to leave out: '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more. 'none' forgets
+            all.
         strict: Table and files must match both ways: an image without a row or class folder, or a row without an image, stops fit
             (default no).
         drop_duplicates: Of photos with the same bytes and the same label, use one (default no).
@@ -540,7 +543,8 @@ def extract(
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
-        exclude: Photos to leave out: a pattern like '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more.
+        exclude: Photos to leave out: '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more. 'none' forgets
+            all.
         strict: Table and files must match both ways: an image without a row or class folder, or a row without an image, stops fit
             (default no).
         drop_duplicates: Of photos with the same bytes and the same label, use one (default no).
@@ -676,7 +680,8 @@ def detach(
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
-        exclude: Photos to leave out: a pattern like '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more.
+        exclude: Photos to leave out: '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more. 'none' forgets
+            all.
         strict: Table and files must match both ways: an image without a row or class folder, or a row without an image, stops fit
             (default no).
         drop_duplicates: Of photos with the same bytes and the same label, use one (default no).
@@ -876,7 +881,8 @@ def tune(
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
-        exclude: Photos to leave out: a pattern like '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more.
+        exclude: Photos to leave out: '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more. 'none' forgets
+            all.
         target: Numeric column to predict; one or several. For long tables: a target name to keep.
         long: NAME,VALUE columns of a table with one row per image and target.
         input: Numeric column the network sees beside the image (NDVI, height); one or several.
@@ -1695,7 +1701,8 @@ def profile_train(
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
-        exclude: Photos to leave out: a pattern like '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more.
+        exclude: Photos to leave out: '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more. 'none' forgets
+            all.
         strict: Table and files must match both ways: an image without a row or class folder, or a row without an image, stops fit
             (default no).
         drop_duplicates: Of photos with the same bytes and the same label, use one (default no).

@@ -154,7 +154,7 @@ class Settings:
     exclude: Annotated[
         tuple[str, ...],
         _photos(
-            "Photos to leave out: a pattern like '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more."
+            "Photos to leave out: '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more. 'none' forgets all."
         ),
     ] = ()
     strict: Annotated[

@@ -16,6 +16,8 @@ from unchoke.core.findings import Finding
 from unchoke.core.listing import FileEntry
 from unchoke.core.units import format_count
 
+_NONE = "none"
+
 
 @dataclass(frozen=True)
 class Exclusion:
@@ -40,13 +42,14 @@ class Exclusion:
         idle = [pattern for pattern, count in self.counts.items() if not count]
         if not idle:
             return []
-        text = f"--exclude {list_some([repr(pattern) for pattern in idle])} fits no image that others had not taken"
+        text = f"--exclude {list_some([repr(pattern) for pattern in idle])} fits no image"
         fix = "compare it with the paths below DATA; * stands for any text, and letter case counts"
         return [Finding("exclude-unused", text, evidence={"patterns": idle}, fix=fix)]
 
 
 def exclude_files(images: Sequence[FileEntry], patterns: Sequence[str]) -> Exclusion:
-    """Divide files by whether a pattern fits them; refused when none is left."""
+    """Divide files by whether a pattern fits them; refused when none is left. The word `none` is no pattern."""
+    patterns = [pattern for pattern in patterns if pattern not in ("", _NONE)]
     if not patterns:
         return Exclusion(list(images))
     found = Exclusion([], [], dict.fromkeys(patterns, 0))

@@ -148,6 +148,13 @@ def test_excluded_pictures_are_no_samples_and_are_counted(make_files: MakeFiles)
     assert codes(scan)["exclude-unused"] == "warning"
 
 
+def test_the_word_none_excludes_nothing(make_files: MakeFiles) -> None:
+    scan = scan_samples(DataSource(make_files(["a/1.jpg", "b/2.jpg", "none/3.jpg"]), exclude=("none",)))
+    assert len(scan.samples) == 3
+    assert "exclude" not in {choice.name for choice in scan.choices}
+    assert "exclude-unused" not in codes(scan)
+
+
 def test_excluding_everything_is_refused(make_files: MakeFiles) -> None:
     with pytest.raises(UsageError, match="leaves none of 2 images"):
         scan_samples(DataSource(make_files(["a/1.jpg", "b/2.jpg"]), exclude=("*.jpg",)))
