@@ -126,7 +126,10 @@ def resolve(words: list[str]) -> Any:
 
 
 def options_of(command: Any) -> set[str]:
-    return {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)} | {"--help", "--help-all"}
+    return {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)} | {
+        "--help",
+        "--help-all",
+    }
 
 
 def all_commands(command: Any, prefix: str) -> dict[str, Any]:
