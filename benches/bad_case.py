@@ -79,7 +79,7 @@ class BadCase:
     """Where stdout goes instead of a file: a device, or "closed"."""
     in_namespace: bool = False
     """Whether it needs devices or a disk of its own."""
-    disk_bytes: int = 64_000_000
+    disk_bytes: int = 400_000_000
     may_be_json: bool = True
 
 

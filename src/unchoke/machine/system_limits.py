@@ -17,6 +17,8 @@ from unchoke.machine.memory.oom import out_of_memory
 _AGAIN = "; the same command goes on from here"
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_FILES = {errno.EMFILE, errno.ENFILE}
+_NO_SPACE = "No space left on device"
+_LEAST_ADDRESSES = 400_000_000
 _NOT_MAPPED = ("failed to map segment from shared object", "cannot allocate memory in static TLS block")
 _NO_THREAD = ("can't start new thread", "Resource temporarily unavailable", "pthread_create")
 
@@ -27,6 +29,8 @@ def limit_reached(error: BaseException) -> MachineError | None:
     text = str(error)
     if isinstance(error, OSError) and code in _NO_ROOM:
         return atomic.no_room(Path(error.filename), error) if error.filename else _no_room_somewhere(error)
+    if _NO_SPACE in text:  # libraries that write by themselves raise errors of their own
+        return _no_room_somewhere(OSError(errno.ENOSPC, _NO_SPACE))
     if code in _NO_FILES:
         return MachineError(
             "too many files are open at once",
@@ -38,6 +42,23 @@ def limit_reached(error: BaseException) -> MachineError | None:
     if code == errno.EAGAIN or any(words in text for words in _NO_THREAD):
         return _no_memory(text) if soft_limit("RLIMIT_AS") is not None else _no_threads(text)
     return None
+
+
+def refuse_no_addresses() -> None:
+    """Refuse to begin where a limit on addresses (ulimit -v) leaves next to nothing: native libraries end the process there."""
+    limit = soft_limit("RLIMIT_AS")
+    if limit is not None and limit - _addresses() < _LEAST_ADDRESSES:
+        raise _no_memory("")
+
+
+def _addresses() -> int:
+    """How many bytes of addresses this process has; 0 where that cannot be seen."""
+    try:
+        import resource
+
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+    except (ImportError, OSError):
+        return 0
 
 
 def soft_limit(name: str) -> int | None:

@@ -24,6 +24,7 @@ from unchoke.core.timeline import Timeline
 from unchoke.core.tuned import TuningVerdicts, load_verdicts, model_name
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option
 from unchoke.machine.memory.memory_watch import MemoryWatch
+from unchoke.machine.system_limits import refuse_no_addresses
 
 if TYPE_CHECKING:
     from unchoke.machine.machine_facts import MachineFacts
@@ -138,6 +139,7 @@ def open_session(
     part: LaunchGroup | None = None,
 ) -> Iterator[Session]:
     """Own the workspace and settle the settings."""
+    refuse_no_addresses()
     wait_briefly()
     workspace = Workspace(Path(out) if out is not None else DEFAULT_ROOT)
     settings, reasons = resolve_settings(workspace, typed)

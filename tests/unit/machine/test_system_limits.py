@@ -6,7 +6,8 @@ import errno
 
 import pytest
 
-from unchoke.machine.system_limits import limit_reached
+from unchoke.core.errors import MachineError
+from unchoke.machine.system_limits import limit_reached, refuse_no_addresses
 
 
 @pytest.mark.parametrize(
@@ -19,6 +20,7 @@ from unchoke.machine.system_limits import limit_reached
         (OSError(errno.EMFILE, "Too many open files"), "open"),
         (OSError(errno.ENOSPC, "No space left on device", "/somewhere/file"), "no room left to write file"),
         (OSError(errno.ENOSPC, "No space left on device"), "could not be written"),
+        (RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)"), "could not be written"),
         (OSError(errno.EFBIG, "File too large", "/somewhere/file"), "may not become as large"),
     ],
 )
@@ -29,6 +31,13 @@ def test_a_limit_is_an_error_of_the_machine(error: BaseException, word: str) -> 
     assert found.exit_code == 3
     assert found.why
     assert found.try_
+
+
+def test_a_limit_on_addresses_that_leaves_nothing_is_refused_before_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse_no_addresses()
+    monkeypatch.setattr("unchoke.machine.system_limits.soft_limit", lambda name: 1_000_000)
+    with pytest.raises(MachineError, match="memory that this shell allows"):
+        refuse_no_addresses()
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), OSError(errno.EIO, "Input/output error"), RuntimeError("shapes differ")])

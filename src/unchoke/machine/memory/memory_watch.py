@@ -106,7 +106,8 @@ class MemoryWatch:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._ended.set()
         self._thread.join()
-        self.peak_bytes = max(self.peak_bytes, self._read(), _peak_own_bytes() if self._exact else 0)
+        with suppress(OSError):  # where every descriptor is taken, what was sampled before must do
+            self.peak_bytes = max(self.peak_bytes, self._read(), _peak_own_bytes() if self._exact else 0)
 
     @property
     def grown_bytes(self) -> int:
@@ -115,9 +116,13 @@ class MemoryWatch:
 
     def _sample(self) -> None:
         while not self._ended.wait(self._interval_s):
-            if (held := self._read()) > self.peak_bytes:
-                self.peak_bytes = held
-                self._on_peak(held)
+            with suppress(OSError):  # a sample is missed while no descriptor is free
+                self._take_sample()
+
+    def _take_sample(self) -> None:
+        if (held := self._read()) > self.peak_bytes:
+            self.peak_bytes = held
+            self._on_peak(held)
 
 
 def return_unused_memory() -> None:
