@@ -236,9 +236,8 @@ def _explained(text: str, *, as_json: bool) -> bool:
     """Three lines of an error, a usage text, a list of findings, or rows that failed."""
     if as_json:
         return '"why"' in text or '"findings"' in text or '"failed"' in text or "Usage:" in text or _three_lines(text)
-    return (
-        _three_lines(text) or "Usage:" in text or "failed\t" in text or bool(re.search(r"^error +[\w-]+: ", text, re.MULTILINE))
-    )
+    named = r"^error +[\w-]+: |^failed\t|: not read: "
+    return _three_lines(text) or "Usage:" in text or bool(re.search(named, text, re.MULTILINE))
 
 
 def _three_lines(text: str) -> bool:
