@@ -140,7 +140,7 @@ def _device(facts: MachineFacts, wanted: dict[str, Any]) -> Choice:
 
 def _checked_device(facts: MachineFacts, device: str) -> str:
     kind, _, index = device.partition(":")
-    if kind not in {"cuda", "mps", "cpu"} or (index and not index.isdigit()):
+    if kind not in {"cuda", "mps", "cpu"} or (index and not index.isdigit()) or (kind == "cpu" and int(index or 0)):
         raise UsageError(f"no such device: {device!r}", why="devices are cpu, cuda, cuda:N and mps", try_="--device cpu")
     if kind != "cpu" and int(index or 0) >= len(facts.of_kind(kind)):
         there = ", ".join([*(f"{card.kind}:{card.index} ({card.name})" for card in facts.accelerators), "cpu"])

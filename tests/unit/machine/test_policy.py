@@ -154,3 +154,9 @@ def test_what_the_machine_cannot_do_is_refused(facts: MachineFacts, wanted: dict
 def test_what_nobody_could_mean_is_wrong_usage(wanted: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         choose_policy(TWO_CORES, overrides=wanted)
+
+
+@pytest.mark.parametrize("device", ["quantum", "cuda:x", "cpu:5"])
+def test_a_device_that_cannot_be_meant_is_wrong_usage(device: str) -> None:
+    with pytest.raises(UsageError, match="no such device"):
+        choose_policy(H200, overrides={"device": device})

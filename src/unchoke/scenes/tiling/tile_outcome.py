@@ -91,6 +91,11 @@ def short_crs(wkt: str) -> str:
     return ":".join(authority) if authority else wkt
 
 
+def unnamed_classes(rows: Iterable[TileRow], class_names: Sequence[str]) -> list[int]:
+    """Values of masks that have no name although some have."""
+    return sorted({label for row in rows for label in row.class_counts if label >= len(class_names)}) if class_names else []
+
+
 def class_word(label: int, class_names: Sequence[str]) -> str:
     """The name of a class where it has one, its number otherwise."""
     return safe_name(class_names[label]) if label < len(class_names) else str(label)
@@ -153,6 +158,11 @@ def conclude(
     with session.stage("manifest"):
         rows = _rows(session, scenes, recipe)
         manifest = save_tile_manifest(queue.folder, rows, class_names=session.settings.classes)
+    if unnamed := unnamed_classes(rows, session.settings.classes):
+        named = format_count(len(session.settings.classes), "class", "classes")
+        session.warn(
+            f"masks hold the values {list_some(list(map(str, unnamed)))}, but --classes names {named}: they go by number"
+        )
     _tell_of_others(session, queue, scenes)
     counts = Counter(row.split for row in rows)
     return TileResult(

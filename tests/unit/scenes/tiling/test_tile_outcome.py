@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 
 from unchoke.core.boxes import Box
-from unchoke.scenes.tiling.tile_outcome import TileRow, render_tile_manifest, save_tile_manifest, short_crs
+from unchoke.scenes.tiling.tile_outcome import TileRow, render_tile_manifest, save_tile_manifest, short_crs, unnamed_classes
 
 
 def row(scene: str, top: int, left: int, **changed: object) -> TileRow:
@@ -64,3 +64,10 @@ def test_a_coordinate_system_is_named_by_its_code_where_it_has_one() -> None:
     assert short_crs("") == ""
     own = CRS.from_proj4("+proj=laea +lat_0=33.7 +lon_0=12.3 +x_0=5 +datum=WGS84").to_wkt()
     assert short_crs(own) == own
+
+
+def test_values_without_a_name_are_found_where_others_have_one() -> None:
+    rows = [row("a", 0, 0), row("a", 0, 8, class_counts={0: 1, 4: 1})]
+    assert unnamed_classes(rows, ("dry",)) == [1, 4]
+    assert unnamed_classes(rows, ("dry", "wet", "ice", "sand", "rock")) == []
+    assert unnamed_classes(rows, ()) == []
