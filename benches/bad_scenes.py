@@ -161,7 +161,7 @@ ASKED: dict[str, tuple[tuple[str, ...], Due, str]] = {
     "a label of another size": (("--label", "small.tif"), "handled", ""),
     "a label of floats": (("--label", "floats.tif"), "named", "float"),
     "mask and polygons at once": ((*_MASK, "--polygons", "near.geojson"), "refused", ""),
-    "two names for five classes": ((*_MASK, "--classes", "only"), "refused", "class"),
+    "one name for two classes": ((*_MASK, "--classes", "only"), "named", "class"),
     "every class ignored": ((*_MASK, "--ignore", "1"), "handled", ""),
 }
 
