@@ -13,6 +13,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from unchoke.core.brief_waits import wait_briefly
+
+wait_briefly()  # as the commands do, and before torch is loaded: a suite that runs beside others need not crawl
 TINY = "test_resnet"
 SYSTEM = (
     *("browser", "crash", "faults", "notebooks", "unit/machine/memory/test_search.py", "unit/chokes/test_remedy_trials.py"),
