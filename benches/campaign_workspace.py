@@ -42,7 +42,7 @@ _PICTURES = [_ONE, "../../inputs/photos/birch/002.jpg", "../../inputs/photos/clo
 _VOLATILE = {"timings", "timeline", "created_at", "finished_at", "memory", "already_done", "seconds", "artefacts", "ceilings",
              "images_per_s", "chokes", "choices", "machine", "history", "key", "number", "wall_s", "rate_per_s", "size_bytes",
              "profile", "cost", "stages", "run", "name", "report", "records", "written", "skipped", "num_written", "num_run",
-             "stretches", "reason", "evidence", "findings", "workers"}  # fmt: skip
+             "patches", "stretches", "reason", "evidence", "findings", "workers"}  # fmt: skip
 """What differs between two sound runs, or says how it came about rather than what came out."""
 _CAP_MASK = ~(1 << 1 | 1 << 2 | 1 << 3)
 
