@@ -21,6 +21,7 @@ from unchoke.commands.evaluate import EXPORTED_FEATURES, EXPORTED_PIXELS, load_p
 from unchoke.core import atomic, seals
 from unchoke.core.errors import UsageError
 from unchoke.core.events import Note, OnEvent
+from unchoke.core.fingerprint import digest_file
 from unchoke.core.units import format_bytes, format_count
 from unchoke.features.encoders import Encoder, EncoderSpec, load_encoder
 from unchoke.features.feature_store import ACTIVATIONS, POOLED, FeatureStore, save_rows
@@ -46,14 +47,18 @@ def export_run(
     out: Path | str | None = None,
     on_event: OnEvent | None = None,
 ) -> dict[str, Any]:
-    """Make the folder `to`, whole or not at all."""
+    """Make the folder `to`, whole or not at all. Where it holds this very run already, that is said and nothing is done."""
     to = Path(to)
     listener = on_event or default_listener()
-    if to.exists():
-        raise UsageError(
-            f"{to} exists already", why="an export never overwrites anything", try_=f"choose another name, such as {to}-2"
-        )
+    if to.exists() and not (to / seals.SEALS).is_file():
+        raise _in_the_way(to)
     found = find_run(run, out=out)
+    if to.exists():
+        if not _holds(to, found):
+            raise _in_the_way(to)
+        listener(Note(f"{found.record.run} was exported to {to} already"))
+        return _about(to, found)
+    atomic.sweep_temporaries(to.parent, of=to.name)
     with atomic.build_folder(to) as built:
         for relative in _COPIED:
             (built / relative).parent.mkdir(parents=True, exist_ok=True)
@@ -63,9 +68,24 @@ def export_run(
         export = _export_masks if found.record.draws_masks else with_network if found.trains_network else _export_head
         names, told = export(found, built, weights)
         seal_run(built, names)
-    size_bytes = sum((to / name).stat().st_size for name in (*_COPIED, seals.SEALS, *names))
     listener(Note(f"{found.record.run} {told}"))
+    return _about(to, found)
+
+
+def _about(to: Path, found: FoundRun) -> dict[str, Any]:
+    size_bytes = sum(file.stat().st_size for file in to.rglob("*") if file.is_file())
     return {"folder": str(to), "run": found.record.run, "size_bytes": size_bytes, "masks": found.record.draws_masks}
+
+
+def _in_the_way(to: Path) -> UsageError:
+    why, try_ = "an export never overwrites anything", f"choose another name, such as {to}-2"
+    return UsageError(f"{to} exists already", why=why, try_=try_)
+
+
+def _holds(to: Path, found: FoundRun) -> bool:
+    """Whether `to` is an export of this run as it is now, with every file as it was written."""
+    seals.verify_all(to)
+    return all((to / name).is_file() and digest_file(to / name) == digest_file(found.folder / name) for name in _COPIED)
 
 
 def _export_head(found: FoundRun, built: Path, weights: Path | str | None) -> tuple[list[str], str]:

@@ -8,6 +8,7 @@ and leaves nothing half-written.
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import shutil
@@ -75,9 +76,12 @@ def render_json(value: Any) -> str:
 
 @contextmanager
 def build_folder(target: Path) -> Iterator[Path]:
-    """An empty folder to fill. When the block ends well it becomes `target`, which must not exist yet; otherwise it vanishes."""
+    """An empty folder to fill. When the block ends well it becomes `target`, which must not exist yet; otherwise it vanishes.
+
+    What a kill left of it is swept with `sweep_temporaries(target.parent, of=target.name)`.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
-    name = tempfile.mkdtemp(dir=target.parent, prefix=TEMPORARY_PREFIX, suffix=TEMPORARY_SUFFIX)
+    name = tempfile.mkdtemp(dir=target.parent, prefix=_prefix_of(target.name), suffix=TEMPORARY_SUFFIX)
     built = Path(name)
     try:
         with no_room_explained(target):
@@ -132,9 +136,9 @@ def no_room(path: Path, error: OSError | None = None) -> MachineError:
     )
 
 
-def sweep_temporaries(folder: Path) -> int:
-    """Remove what an earlier kill left behind in `folder`; return how many files."""
-    strays = listing.names(folder, prefix=TEMPORARY_PREFIX, suffix=TEMPORARY_SUFFIX)
+def sweep_temporaries(folder: Path, *, of: str = "") -> int:
+    """Remove what an earlier kill left behind in `folder`, in all or of a folder named `of`; return how many files."""
+    strays = listing.names(folder, prefix=_prefix_of(of) if of else TEMPORARY_PREFIX, suffix=TEMPORARY_SUFFIX)
     for stray in strays:
         path = folder / stray
         if path.is_dir():
@@ -142,6 +146,11 @@ def sweep_temporaries(folder: Path) -> int:
         else:
             path.unlink(missing_ok=True)
     return len(strays)
+
+
+def _prefix_of(name: str) -> str:
+    """Of what becomes the folder `name`; a digest, because a name may be as long as names can be."""
+    return f"{TEMPORARY_PREFIX}{hashlib.sha256(name.encode()).hexdigest()[:8]}-"
 
 
 def _file_limit() -> str:

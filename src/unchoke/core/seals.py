@@ -105,6 +105,14 @@ def verify(path: Path, *, try_: str = "") -> None:
     raise damaged(path, try_=try_)
 
 
+def verify_all(folder: Path) -> None:
+    """Refuse a folder where a file that it vouches for is not there, or not as it was written."""
+    for name in _load(folder):
+        if not (folder / name).is_file():
+            raise damaged(folder / name, "it is not there")
+        verify(folder / name)
+
+
 def verify_archive(path: Path, *, try_: str = "") -> None:
     """Compare every member of a zip archive (`.pt`, `.npz`) with its CRC-32; other files have nothing to compare."""
     try:

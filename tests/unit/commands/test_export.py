@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from unchoke.commands import export as export_module
 from unchoke.commands.evaluate import evaluate
 from unchoke.commands.export import export_run
 from unchoke.commands.fit import train
 from unchoke.commands.predict import predict
-from unchoke.core.errors import UsageError
+from unchoke.core import atomic
+from unchoke.core.errors import DamagedFile, UsageError
 from unchoke.core.events import ignore
 
 ELSEWHERE = """
@@ -71,6 +73,34 @@ def test_an_export_never_overwrites(workspace: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="exists already"):
         export_run("latest", tmp_path / "there", out=workspace, on_event=ignore)
     assert list((tmp_path / "there").iterdir()) == []
+
+
+def test_the_same_export_again_is_there_already_and_another_run_is_refused(workspace: Path, tmp_path: Path) -> None:
+    first = export_run("exp_1", tmp_path / "there", out=workspace, on_event=ignore)
+    notes: list[str] = []
+    again = export_run("exp_1", tmp_path / "there", out=workspace, on_event=lambda event: notes.append(str(event)))
+    assert again == first
+    assert "already" in notes[-1]
+    other = train(out=workspace, on_event=ignore, seed=5).run
+    with pytest.raises(UsageError, match="exists already"):
+        export_run(other, tmp_path / "there", out=workspace, on_event=ignore)
+    (tmp_path / "there" / "encoder.safetensors").write_bytes(b"other")
+    with pytest.raises(DamagedFile, match=r"encoder\.safetensors"):
+        export_run("exp_1", tmp_path / "there", out=workspace, on_event=ignore)
+
+
+def test_what_a_kill_left_of_an_export_is_swept_by_the_next(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".unchoke-elsewhere.tmp").mkdir()
+    with monkeypatch.context() as killed:
+        killed.setattr(atomic.shutil, "rmtree", lambda *_, **__: None)  # a killed process cleans nothing
+        killed.setattr(export_module, "_export_head", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            export_run("exp_1", tmp_path / "there", out=workspace, on_event=ignore)
+    assert len(list(tmp_path.glob(".unchoke-*"))) == 2
+    export_run("exp_1", tmp_path / "there", out=workspace, on_event=ignore)
+    assert [one.name for one in tmp_path.glob(".unchoke-*")] == [".unchoke-elsewhere.tmp"], "somebody else's"
 
 
 def test_weights_that_are_gone_can_be_given_and_other_ones_are_refused(
