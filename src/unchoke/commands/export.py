@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unchoke.commands.evaluate import EXPORTED_FEATURES, EXPORTED_PIXELS, load_predictions, open_activations, place_features
-from unchoke.core import atomic, seals
+from unchoke.core import atomic, listing, seals
 from unchoke.core.errors import UsageError
 from unchoke.core.events import Note, OnEvent
 from unchoke.core.fingerprint import digest_file
@@ -73,7 +73,7 @@ def export_run(
 
 
 def _about(to: Path, found: FoundRun) -> dict[str, Any]:
-    size_bytes = sum(file.stat().st_size for file in to.rglob("*") if file.is_file())
+    size_bytes = sum(file.size_bytes for file in listing.walk(to))
     return {"folder": str(to), "run": found.record.run, "size_bytes": size_bytes, "masks": found.record.draws_masks}
 
 
