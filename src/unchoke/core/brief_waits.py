@@ -3,7 +3,7 @@
 Out: an environment variable that OpenMP reads when torch is first loaded. GNU's OpenMP spins for milliseconds at every barrier.
 Where other programs want the cores too, a thread then burns its share waiting for one that cannot run because of it, and a
 training becomes many times slower than its share of the machine would make it (docs/claims.md, *Training under load*). Nothing
-that is computed changes, nor does the speed of a quiet machine.
+that is computed changes; on two quiet cores no difference in speed was seen.
 """
 
 from __future__ import annotations

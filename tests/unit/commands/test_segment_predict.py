@@ -119,7 +119,7 @@ def test_stopped_on_the_way_it_goes_on_and_ends_with_the_same_bytes(masks: Path,
     folder = tmp_path / "masks"
     with pytest.raises(KeyboardInterrupt):
         segment_predict(run, scenes, to=folder, on_event=stop)
-    assert sorted(artefacts(folder)) == ["north.json", "north_classes.tif", "north_probabilities.tif"]
+    assert sorted(artefacts(folder)) == ["SHA256SUMS", "north.json", "north_classes.tif", "north_probabilities.tif"]
     assert len(list((folder / ".unfinished" / "south").glob("part_*"))) == 1
     events: list[Event] = []
     found = segment_predict(run, scenes, to=folder, on_event=events.append)
@@ -193,7 +193,7 @@ def test_photos_get_a_png_and_need_no_place(tmp_path: Path) -> None:
     mask_run.make_scene(tmp_path / "photos" / "leaf.png", height=70, width=90)
     found = segment_predict(run, tmp_path / "photos", to=tmp_path / "masks", probabilities=False, on_event=ignore)
     assert found.ok
-    assert sorted(artefacts(tmp_path / "masks")) == ["leaf.json", "leaf_classes.png"]
+    assert sorted(artefacts(tmp_path / "masks")) == ["SHA256SUMS", "leaf.json", "leaf_classes.png"]
     assert mask_run.read(tmp_path / "masks" / "leaf_classes.png").shape == (1, 70, 90)
     assert "any viewer" in found.to_text()
     assert found.masks[0]["probabilities"] is None
@@ -237,7 +237,7 @@ def test_scenes_without_a_place_come_back_as_the_tiffs_they_were(tmp_path: Path)
     run = mask_run.make_run(tmp_path / "exp_3")
     mask_run.make_scene(tmp_path / "scenes" / "lake.tif", height=70, width=90, on_map=False)
     found = segment_predict(run, tmp_path / "scenes", to=tmp_path / "masks", probabilities=False, on_event=ignore)
-    assert sorted(artefacts(tmp_path / "masks")) == ["lake.json", "lake_classes.tif"]
+    assert sorted(artefacts(tmp_path / "masks")) == ["SHA256SUMS", "lake.json", "lake_classes.tif"]
     assert mask_run.read(tmp_path / "masks" / "lake_classes.tif").shape == (1, 70, 90)
     assert segment_predict(run, tmp_path / "scenes", to=tmp_path / "masks", probabilities=False, on_event=ignore).masks[0][
         "skipped"

@@ -60,7 +60,7 @@ def test_two_processes_end_as_one_does(photos, weights, tmp_path):
 
 def test_an_error_in_a_process_is_told_once_and_as_what_it_is(photos, weights, tmp_path):
     with pytest.raises(DataError, match="diverged"):
-        unchoke.train(photos, out=tmp_path, on_event=ignore, weights=weights, devices=2, lr=1e30, clip=0, **QUICK)
+        unchoke.train(photos, out=tmp_path, on_event=ignore, weights=weights, devices=2, lr=1e9, clip=0, **QUICK)
 
 
 def test_more_processes_than_samples_in_a_batch_are_refused(photos, weights, tmp_path):
