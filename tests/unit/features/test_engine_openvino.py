@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -65,11 +66,16 @@ def test_a_damaged_model_is_told_and_converted_again(tiny: Encoder, tmp_path: Pa
         file.unlink()
     told: list[str] = []
     open_model(tiny, tmp_path, warn=told.append)
-    assert file.stat().st_size == len(data)
-    assert name == "model.xml" or file.read_bytes() == data
+    made = file.read_bytes()
+    assert made == data or (name == "model.xml" and _unnumbered(made) == _unnumbered(data))
     assert len(told) == 1
     assert name in told[0] or not sealed
     open_model(tiny, tmp_path, warn=lambda _: pytest.fail("it is sound again"))
+
+
+def _unnumbered(model: bytes) -> bytes:
+    """OpenVINO counts the models and nodes that a process makes, in their names."""
+    return re.sub(rb"[0-9]+", b"", model)
 
 
 def test_another_cut_is_another_model(tiny: Encoder, tmp_path: Path) -> None:
