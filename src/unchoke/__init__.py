@@ -78,6 +78,7 @@ def fit(
     test_share: float | None = None,
     folds: int | None = None,
     fold: int | Literal["all"] | None = None,
+    fold_column: str | None = None,
     expect: str | None = None,
     max_failures: float | None = None,
     positive: bool | None = None,
@@ -151,12 +152,13 @@ def fit(
         target: Numeric column to predict; one or several. For long tables: a target name to keep.
         long: NAME,VALUE columns of a table with one row per image and target.
         input: Numeric column the network sees beside the image (NDVI, height); one or several.
-        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant.
+        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant. 'none' forgets it.
         split: Column with train, val or test. Left out, a stratified split is made and kept.
         val_share: Share of the samples used to pick the best epoch or head (default 0.15).
         test_share: Share of the samples kept back for the final figures (default 0.15).
         folds: Split into K folds instead; `fold` says which one is the test set.
         fold: Which fold is the test set, or all: one run for each, every sample predicted once (default 0).
+        fold_column: Column that says each sample's fold; --fold counts its values from 0, in their order.
         expect: What every image should be, for instance '600x450 rgb'; 'any' drops what a preset expects.
         max_failures: Share of images that cannot be read, are missing, or are copies that spoil a score, above which the run
             stops (default 0.05).
@@ -256,6 +258,7 @@ def train(
     test_share: float | None = None,
     folds: int | None = None,
     fold: int | Literal["all"] | None = None,
+    fold_column: str | None = None,
     expect: str | None = None,
     max_failures: float | None = None,
     positive: bool | None = None,
@@ -328,12 +331,13 @@ def train(
         target: Numeric column to predict; one or several. For long tables: a target name to keep.
         long: NAME,VALUE columns of a table with one row per image and target.
         input: Numeric column the network sees beside the image (NDVI, height); one or several.
-        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant.
+        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant. 'none' forgets it.
         split: Column with train, val or test. Left out, a stratified split is made and kept.
         val_share: Share of the samples used to pick the best epoch or head (default 0.15).
         test_share: Share of the samples kept back for the final figures (default 0.15).
         folds: Split into K folds instead; `fold` says which one is the test set.
         fold: Which fold is the test set, or all: one run for each, every sample predicted once (default 0).
+        fold_column: Column that says each sample's fold; --fold counts its values from 0, in their order.
         expect: What every image should be, for instance '600x450 rgb'; 'any' drops what a preset expects.
         max_failures: Share of images that cannot be read, are missing, or are copies that spoil a score, above which the run
             stops (default 0.05).
@@ -430,6 +434,7 @@ def check(
     test_share: float | None = None,
     folds: int | None = None,
     fold: int | Literal["all"] | None = None,
+    fold_column: str | None = None,
     expect: str | None = None,
     max_failures: float | None = None,
     positive: bool | None = None,
@@ -459,12 +464,13 @@ def check(
         target: Numeric column to predict; one or several. For long tables: a target name to keep.
         long: NAME,VALUE columns of a table with one row per image and target.
         input: Numeric column the network sees beside the image (NDVI, height); one or several.
-        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant.
+        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant. 'none' forgets it.
         split: Column with train, val or test. Left out, a stratified split is made and kept.
         val_share: Share of the samples used to pick the best epoch or head (default 0.15).
         test_share: Share of the samples kept back for the final figures (default 0.15).
         folds: Split into K folds instead; `fold` says which one is the test set.
         fold: Which fold is the test set, or all: one run for each, every sample predicted once (default 0).
+        fold_column: Column that says each sample's fold; --fold counts its values from 0, in their order.
         expect: What every image should be, for instance '600x450 rgb'; 'any' drops what a preset expects.
         max_failures: Share of images that cannot be read, are missing, or are copies that spoil a score, above which the run
             stops (default 0.05).
@@ -509,6 +515,7 @@ def extract(
     test_share: float | None = None,
     folds: int | None = None,
     fold: int | Literal["all"] | None = None,
+    fold_column: str | None = None,
     expect: str | None = None,
     max_failures: float | None = None,
     positive: bool | None = None,
@@ -551,12 +558,13 @@ def extract(
         target: Numeric column to predict; one or several. For long tables: a target name to keep.
         long: NAME,VALUE columns of a table with one row per image and target.
         input: Numeric column the network sees beside the image (NDVI, height); one or several.
-        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant.
+        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant. 'none' forgets it.
         split: Column with train, val or test. Left out, a stratified split is made and kept.
         val_share: Share of the samples used to pick the best epoch or head (default 0.15).
         test_share: Share of the samples kept back for the final figures (default 0.15).
         folds: Split into K folds instead; `fold` says which one is the test set.
         fold: Which fold is the test set, or all: one run for each, every sample predicted once (default 0).
+        fold_column: Column that says each sample's fold; --fold counts its values from 0, in their order.
         expect: What every image should be, for instance '600x450 rgb'; 'any' drops what a preset expects.
         max_failures: Share of images that cannot be read, are missing, or are copies that spoil a score, above which the run
             stops (default 0.05).
@@ -616,6 +624,7 @@ def detach(
     test_share: float | None = None,
     folds: int | None = None,
     fold: int | Literal["all"] | None = None,
+    fold_column: str | None = None,
     expect: str | None = None,
     max_failures: float | None = None,
     positive: bool | None = None,
@@ -688,12 +697,13 @@ def detach(
         target: Numeric column to predict; one or several. For long tables: a target name to keep.
         long: NAME,VALUE columns of a table with one row per image and target.
         input: Numeric column the network sees beside the image (NDVI, height); one or several.
-        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant.
+        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant. 'none' forgets it.
         split: Column with train, val or test. Left out, a stratified split is made and kept.
         val_share: Share of the samples used to pick the best epoch or head (default 0.15).
         test_share: Share of the samples kept back for the final figures (default 0.15).
         folds: Split into K folds instead; `fold` says which one is the test set.
         fold: Which fold is the test set, or all: one run for each, every sample predicted once (default 0).
+        fold_column: Column that says each sample's fold; --fold counts its values from 0, in their order.
         expect: What every image should be, for instance '600x450 rgb'; 'any' drops what a preset expects.
         max_failures: Share of images that cannot be read, are missing, or are copies that spoil a score, above which the run
             stops (default 0.05).
@@ -819,6 +829,7 @@ def tune(
     test_share: float | None = None,
     folds: int | None = None,
     fold: int | Literal["all"] | None = None,
+    fold_column: str | None = None,
     expect: str | None = None,
     max_failures: float | None = None,
     positive: bool | None = None,
@@ -886,12 +897,13 @@ def tune(
         target: Numeric column to predict; one or several. For long tables: a target name to keep.
         long: NAME,VALUE columns of a table with one row per image and target.
         input: Numeric column the network sees beside the image (NDVI, height); one or several.
-        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant.
+        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant. 'none' forgets it.
         split: Column with train, val or test. Left out, a stratified split is made and kept.
         val_share: Share of the samples used to pick the best epoch or head (default 0.15).
         test_share: Share of the samples kept back for the final figures (default 0.15).
         folds: Split into K folds instead; `fold` says which one is the test set.
         fold: Which fold is the test set, or all: one run for each, every sample predicted once (default 0).
+        fold_column: Column that says each sample's fold; --fold counts its values from 0, in their order.
         expect: What every image should be, for instance '600x450 rgb'; 'any' drops what a preset expects.
         max_failures: Share of images that cannot be read, are missing, or are copies that spoil a score, above which the run
             stops (default 0.05).
@@ -1220,7 +1232,7 @@ def tile(
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
-        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant.
+        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant. 'none' forgets it.
         split: Column with train, val or test. Left out, a stratified split is made and kept.
         val_share: Share of the samples used to pick the best epoch or head (default 0.15).
         test_share: Share of the samples kept back for the final figures (default 0.15).
@@ -1348,7 +1360,7 @@ def segment_train(
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
-        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant.
+        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant. 'none' forgets it.
         split: Column with train, val or test. Left out, a stratified split is made and kept.
         val_share: Share of the samples used to pick the best epoch or head (default 0.15).
         test_share: Share of the samples kept back for the final figures (default 0.15).
@@ -1638,6 +1650,7 @@ def profile_train(
     test_share: float | None = None,
     folds: int | None = None,
     fold: int | Literal["all"] | None = None,
+    fold_column: str | None = None,
     expect: str | None = None,
     max_failures: float | None = None,
     positive: bool | None = None,
@@ -1709,12 +1722,13 @@ def profile_train(
         target: Numeric column to predict; one or several. For long tables: a target name to keep.
         long: NAME,VALUE columns of a table with one row per image and target.
         input: Numeric column the network sees beside the image (NDVI, height); one or several.
-        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant.
+        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant. 'none' forgets it.
         split: Column with train, val or test. Left out, a stratified split is made and kept.
         val_share: Share of the samples used to pick the best epoch or head (default 0.15).
         test_share: Share of the samples kept back for the final figures (default 0.15).
         folds: Split into K folds instead; `fold` says which one is the test set.
         fold: Which fold is the test set, or all: one run for each, every sample predicted once (default 0).
+        fold_column: Column that says each sample's fold; --fold counts its values from 0, in their order.
         expect: What every image should be, for instance '600x450 rgb'; 'any' drops what a preset expects.
         max_failures: Share of images that cannot be read, are missing, or are copies that spoil a score, above which the run
             stops (default 0.05).
@@ -1837,7 +1851,7 @@ def profile_tile(
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
-        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant.
+        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant. 'none' forgets it.
         split: Column with train, val or test. Left out, a stratified split is made and kept.
         val_share: Share of the samples used to pick the best epoch or head (default 0.15).
         test_share: Share of the samples kept back for the final figures (default 0.15).

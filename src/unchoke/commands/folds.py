@@ -58,25 +58,34 @@ class FoldSession(Session):
 
 def run_all_folds(session: Session, one_fold: Callable[[Session], FitResult]) -> FoldsResult:
     """Run `one_fold` in a session of its own for each fold, then judge all predictions together."""
-    num_folds = count_folds(session.settings)
+    _refuse_no_folds(session.settings)
     listener = _told_once(session.on_event)
 
     def run(fold: int) -> FitResult:
-        listener(Note(f"fold {fold} is tested now, {fold + 1} of {num_folds}"))
+        of = "" if session.settings.fold_column and fold == 0 else f" of {count_folds(session.settings, session.workspace)}"
+        listener(Note(f"fold {fold} is tested now, {fold + 1}{of}"))
         return one_fold(fold_session(session, fold, on_event=listener))
 
     return train_all_folds(run, settings=session.settings, workspace=session.workspace)
 
 
-def count_folds(settings: Settings) -> int:
-    """How many folds there are; refused when nothing says so."""
-    if settings.folds is None:
+def _refuse_no_folds(settings: Settings) -> None:
+    if settings.folds is None and settings.fold_column is None:
         raise UsageError(
             "--fold all was given without a number of folds",
             why="the data is divided into as many parts",
-            try_="--folds 5 --fold all",
+            try_="--folds 5 --fold all, or --fold-column NAME for folds of your own",
         )
-    return settings.folds
+
+
+def count_folds(settings: Settings, workspace: Workspace) -> int:
+    """How many folds there are: as many as were asked for, or as the user's own column has, by the manifest of the first run."""
+    _refuse_no_folds(settings)
+    if settings.fold_column is None and settings.folds is not None:
+        return settings.folds
+    manifest = load_manifest(workspace.manifest_file)
+    assert manifest is not None, "a run writes the manifest"
+    return int(manifest["fold"].max()) + 1
 
 
 def fold_session(session: Session, fold: int, *, on_event: OnEvent) -> FoldSession:
@@ -103,7 +112,9 @@ def _told_once(on_event: OnEvent) -> OnEvent:
 
 def train_all_folds(one_fold: Callable[[int], FitResult], *, settings: Settings, workspace: Workspace) -> FoldsResult:
     """Call `one_fold` with 0, 1, 2, …; gather, judge and keep what the test sets were predicted to be."""
-    results = [one_fold(fold) for fold in range(count_folds(settings))]
+    _refuse_no_folds(settings)
+    results = [one_fold(0)]
+    results += [one_fold(fold) for fold in range(1, count_folds(settings, workspace))]
     oof = gather_oof(results, workspace)
     task = results[0].run_record.task
     pooled = judge_oof(oof, task.kind, task.names, settings=settings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,12 @@ def digest(value: Any) -> str:
     """SHA-256 of a JSON-able value, keys sorted."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def digest_ids(sample_ids: Iterable[str]) -> str:
+    """What tells one set of samples from another, whatever their order; "" for none."""
+    names = sorted(sample_ids)
+    return digest(names)[:16] if names else ""
 
 
 def digest_bytes(data: bytes | memoryview) -> str:

@@ -113,6 +113,8 @@ class DataRecord(RecordPart):
     num_samples: Number | None = None
     num_quarantined: Number | None = None
     splits: Named[Number] = {}
+    split_digests: Named[str] = {}
+    """What tells the photos that were validated and tested on from others; absent in older records."""
     class_counts: Named[Named[Number]] | None = None
     targets_summary: Named[Named[Number | None]] | None = None
     inputs_summary: Named[Named[Number | None]] | None = None
@@ -367,6 +369,11 @@ class RecordedRun(RecordPart):
         raise NotImplementedError
 
     @property
+    def judged_sets(self) -> dict[str, str]:
+        """A digest of the samples of val and of test, where it is known: equal ones were judged on the same."""
+        raise NotImplementedError
+
+    @property
     def encoder_facts(self) -> dict[str, Any]:
         """The encoder's name and what is known of its use."""
         raise NotImplementedError
@@ -416,6 +423,10 @@ class RunRecord(RecordedRun):
         return self.run or "?"
 
     @property
+    def judged_sets(self) -> dict[str, str]:
+        return self.data.split_digests
+
+    @property
     def encoder_facts(self) -> dict[str, Any]:
         return self.encoder.to_dict()
 
@@ -460,6 +471,11 @@ class StoredRun(RecordedRun):
     @property
     def called(self) -> str:
         return self.name
+
+    @property
+    def judged_sets(self) -> dict[str, str]:
+        found: dict[str, str] = self.data.get("split_digests", {})
+        return found
 
     @property
     def encoder_facts(self) -> dict[str, Any]:

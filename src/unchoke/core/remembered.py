@@ -22,6 +22,8 @@ from unchoke.core.settings import OPTIONS, Settings, as_text, differing, preset_
 from unchoke.core.workspace import Workspace
 
 NO_PRESET = "none"
+DIVIDING = ("split", "folds", "fold_column")
+"""Ways to divide the samples of which one excludes the others: one that is typed takes the place of what was remembered."""
 TUNED = "tuned"
 _ABOUT = "# What this workspace remembers of its data and frozen part; typed options override it.\n"
 _TUNED_ABOUT = "# What `unchoke tune` tried on this machine, and what came of it; typed options override it.\n"
@@ -47,13 +49,19 @@ def resolve_settings(workspace: Workspace, typed: dict[str, Any]) -> tuple[Setti
 
 def _layers(typed: dict[str, Any], remembered: dict[str, Any], file: str) -> list[tuple[dict[str, Any], str]]:
     """Values with the reason to give for them, the weakest first; nothing need be said of what was typed."""
-    kept = (remembered, f"remembered in {file}")
+    kept = (_without_outdone(remembered, typed), f"remembered in {file}")
     given = (typed, "")
     name = typed.get("preset", remembered.get("preset"))
     if name is None or name == NO_PRESET:
         return [kept, given]
-    preset = (preset_values(name), f"preset {name}")
+    preset = (_without_outdone(preset_values(name), typed), f"preset {name}")
     return [kept, preset, given] if "preset" in typed else [preset, kept, given]
+
+
+def _without_outdone(values: dict[str, Any], typed: dict[str, Any]) -> dict[str, Any]:
+    """`values` without those that say in another way what was typed: who divides the samples."""
+    outdone = DIVIDING if any(name in typed for name in DIVIDING) else ()
+    return {name: value for name, value in values.items() if name not in outdone}
 
 
 def _same_path(typed: Any, remembered: str) -> bool:

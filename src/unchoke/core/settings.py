@@ -44,6 +44,8 @@ Group = Literal["Data", "Scenes", "Frozen part", "Trained part", "Machine", "Pro
 """Under which heading options stand in a help text, in this order."""
 ANYTHING = "any"
 """The word for no expectation: what a preset expects of the images is dropped by typing it."""
+NO_GROUP = "none"
+"""The word for no group: what a preset or the workspace groups by is dropped by typing it, and no column is suspected."""
 
 TRAIN = ("fit", "train", "tune", "profile_train")
 EXTRACT = (*TRAIN, "extract")
@@ -185,7 +187,7 @@ class Settings:
     group: Annotated[
         str | None,
         _data(
-            "Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant.",
+            "Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant. 'none' forgets it.",
             brief="Column the split must not tear apart, as patients.",
         ),
     ] = None
@@ -200,6 +202,9 @@ class Settings:
         ValueParser(parse_fold),
         _photos("Which fold is the test set, or all: one run for each, every sample predicted once."),
     ] = 0
+    fold_column: Annotated[
+        str | None, _photos("Column that says each sample's fold; --fold counts its values from 0, in their order.")
+    ] = None
     expect: Annotated[
         str | None, _photos("What every image should be, for instance '600x450 rgb'; 'any' drops what a preset expects.")
     ] = None
@@ -563,6 +568,11 @@ class Settings:
     profile_warmup: Annotated[int, Interval(ge=0, le=MOST_COUNT), _profile("Steps in which it runs and keeps nothing.")] = 1
     profile_active: Annotated[int, Interval(ge=1, le=MOST_COUNT), _profile("Steps that are recorded.")] = 3
     profile_repeat: Annotated[int, Interval(ge=1, le=MOST_COUNT), _profile("How often, one trace each.")] = 1
+
+    @property
+    def group_column(self) -> str | None:
+        """The column that must not be torn apart, or None."""
+        return None if self.group == NO_GROUP else self.group
 
     @property
     def test_fold(self) -> int:

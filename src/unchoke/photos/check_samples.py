@@ -14,10 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from unchoke.core import atomic
+from unchoke.core import atomic, listing
 from unchoke.core.choices import Choice
 from unchoke.core.clock import Loading, StageTimers
-from unchoke.core.errors import DataError
+from unchoke.core.errors import DataError, list_some
 from unchoke.core.events import OnEvent
 from unchoke.core.findings import Finding, rank
 from unchoke.core.fingerprint import digest
@@ -31,6 +31,7 @@ from unchoke.machine.detect import usable_cores
 from unchoke.machine.measure_rate import READ_ALONE, measure_readers
 from unchoke.machine.memory.memory_watch import return_unused_memory
 from unchoke.photos.copies import find_unscored, keep_one_copy
+from unchoke.photos.earlier_sides import count_moved
 from unchoke.photos.inspect_samples import inspect_file, inspect_samples, settle_facts
 from unchoke.photos.manifest import recall_manifest
 from unchoke.photos.named_dataset import load_dataset
@@ -41,7 +42,7 @@ from unchoke.photos.samples.sample_set import DataSource, Samples
 from unchoke.photos.samples.scan import scan_samples
 from unchoke.photos.splits import assign_splits
 from unchoke.photos.targets import check_target_names
-from unchoke.photos.value_findings import diagnose_sides, diagnose_values
+from unchoke.photos.value_findings import diagnose_folds, diagnose_sides, diagnose_values
 from unchoke.photos.worker_trial import ImageSet, WorkerTrial, try_worker
 from unchoke.reports.text import render_findings
 from unchoke.runs.session import Session, open_session
@@ -216,6 +217,7 @@ def prepare(session: Session, *, decode: bool = True, on_samples: Callable[[Samp
             seed=settings.seed,
             previous=previous,
             content=facts["content"].tolist(),
+            weights=settings.target_weights,
         )
         of_files = _diagnose(session, samples, facts)
         if not decode and any(_closes_gate(finding) for finding in scan.findings + of_files):
@@ -224,7 +226,7 @@ def prepare(session: Session, *, decode: bool = True, on_samples: Callable[[Samp
             )  # what closes the gate is said as `check` says it: all at once, not of broken files
             of_files = _diagnose(session, samples, facts)
         given = bool(scan.samples.frame["split"].ne("").any())
-        of_values = diagnose_values(samples, settings) + diagnose_sides(samples, settings, given=given)
+        of_values = diagnose_values(samples, settings) + diagnose_sides(samples, settings, given=given) + diagnose_folds(samples)
         findings = scan.findings + of_values + of_files
         default_encoder = settings.encoder == Settings().encoder
         need = estimate_need(len(samples), num_views=1 + settings.views, default_encoder=default_encoder)
@@ -233,8 +235,17 @@ def prepare(session: Session, *, decode: bool = True, on_samples: Callable[[Samp
     _measure_ceiling(session, scan.samples, inspected_s, readers=threads, decode=decode)
     for choice in choices:
         session.chose(choice)
+    _tell_moved(session, previous, samples)
     return_unused_memory()
     return Inspection(samples, facts, rank(findings), of_files)
+
+
+def _tell_moved(session: Session, previous: pd.DataFrame | None, samples: Samples) -> None:
+    """Figures of runs that were judged on other photos are no longer comparable: that is said where it comes about."""
+    moved, runs = count_moved(previous, samples), listing.names(session.workspace.experiments, prefix="exp_")
+    if moved and runs:
+        changed = f"{moved:,} of {format_count(len(samples), 'sample')} changed sides"
+        session.warn(f"the splits are drawn anew, {changed}: runs before this ({list_some(runs)}) were judged on other photos")
 
 
 def _drop_copies(
@@ -304,8 +315,9 @@ def data_source(settings: Settings) -> DataSource:
         path=settings.path,
         label=settings.label,
         targets=settings.target,
-        group=settings.group,
+        group=settings.group_column,
         split=settings.split,
+        fold_column=settings.fold_column,
         long=settings.long,
         inputs=settings.input,
         exclude=settings.exclude,

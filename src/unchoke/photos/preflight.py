@@ -218,24 +218,28 @@ def _sizes(sound: pd.DataFrame) -> list[Finding]:
 
 
 def diagnose_groups(samples: Samples) -> list[Finding]:
-    """Groups whose samples lie on several sides of the split."""
+    """Groups whose samples lie on several sides of the split, or in several folds."""
+    column = "fold" if "fold" in samples.frame.columns else "split"
     sides: dict[str, set[str]] = defaultdict(set)
-    for group, split in zip(samples.frame["group"].tolist(), samples.frame["split"].tolist(), strict=True):
-        if group and split:
-            sides[group].add(split)
-    torn = sorted(group for group, splits in sides.items() if len(splits) > 1)
+    for group, side in zip(samples.frame["group"].tolist(), map(str, samples.frame[column].tolist()), strict=True):
+        if group and side:
+            sides[group].add(side)
+    torn = sorted(group for group, found in sides.items() if len(found) > 1)
     if not torn:
         return []
     paths = tuple(samples.frame.loc[samples.frame["group"].isin(torn), "path"].tolist())
     whose = f"{format_count(len(torn), 'group')} of {samples.group_name or 'group'!r}"
+    own = column == "fold"
+    where = f"in several folds of {samples.fold_name!r}" if own else "on several sides of the split"
+    ours = "leave --fold-column out and give --folds 5" if own else "leave --split out and give --group"
     return [
         Finding(
             "group-leakage",
-            f"{whose} on several sides of the split: {list_some([repr(group) for group in torn])}",
+            f"{whose} {where}: {list_some([repr(group) for group in torn])}",
             severity="error",
             path=paths[0],
             paths=paths,
             evidence={"groups": len(torn), "of": len(sides), "sides": {group: sorted(sides[group]) for group in torn[:10]}},
-            fix="put all samples of a group on one side, or leave --split out and give --group to have it done",
+            fix=f"put all samples of a group {'in one fold' if own else 'on one side'}, or {ours} to have it done",
         )
     ]

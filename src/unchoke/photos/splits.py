@@ -1,13 +1,15 @@
 """Which side each sample is on: train, val or test. In: samples, options, the earlier manifest. Out: samples and the reason.
 
-Given splits are kept; rows of the earlier manifest stay where they were; the rest fill their class's quota in hash order.
-Samples of a group, or with the same bytes, are never divided by us. What cannot be kept apart is left to `preflight` to report.
+Given splits and folds are kept; rows of the earlier manifest stay where they were, unless it tears groups apart that it did not
+know of: then all are drawn anew. The rest fill their class's quota in hash order. Samples of a group, or with the same bytes, are
+never divided by us. What cannot be kept apart is left to `preflight` to report.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,7 @@ from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError, UsageError
 from unchoke.core.fingerprint import hash_unit
 from unchoke.core.units import format_count
+from unchoke.photos.earlier_sides import EarlierSides, recall_sides
 from unchoke.photos.quotas import OPEN, Unit, fill_quotas
 from unchoke.photos.samples.sample_set import Samples
 
@@ -27,6 +30,15 @@ if TYPE_CHECKING:
 SIDES = ("train", "val", "test")
 _ROWS_PER_BIN = 10
 _MOST_BINS = 10
+
+
+@dataclass(frozen=True)
+class _Draw:
+    """What a draw depends on: the seed, what ties samples beside their groups, and the target that is kept in proportion."""
+
+    seed: int
+    content: Sequence[str] | None
+    target: str
 
 
 @dataclass(frozen=True)
@@ -49,15 +61,20 @@ def assign_splits(
     seed: int = 0,
     previous: pd.DataFrame | None = None,
     content: Sequence[str] | None = None,
+    weights: Mapping[str, float] | None = None,
 ) -> tuple[Samples, list[Choice]]:
     """Give every sample a split.
 
-    `content` holds a digest per sample ("" where unknown): equal ones are kept on one side. With `folds`, fold number `fold` is
-    the test side, the next one validates, and a `fold` column is kept.
+    `content` holds a digest per sample ("" where unknown): equal ones are kept on one side. With `folds`, or where the samples
+    say their folds themselves, fold number `fold` is the test side, the next one validates, and a `fold` column is kept. Of
+    several targets the one with the largest of `weights` is kept in proportion, else the first.
     """
     _refuse_shares(val_share, test_share)
+    draw = _Draw(seed, content, _heaviest(samples, weights))
+    if samples.fold_name:
+        return _follow_folds(samples, folds=folds, fold=fold, draw=draw)
     if folds is not None:
-        return _assign_folds(samples, folds=folds, fold=fold, seed=seed, previous=previous, content=content)
+        return _assign_folds(samples, folds=folds, fold=fold, previous=previous, draw=draw)
     if fold:
         raise UsageError(
             f"--fold {fold} was given without a number of folds",
@@ -65,40 +82,76 @@ def assign_splits(
             try_=f"--folds 5 --fold {fold}",
         )
     given = samples.frame["split"].tolist()
-    earlier = _earlier(previous, "split")
     wanted = {"train": 1 - val_share - test_share, "val": val_share, "test": test_share}
     sides = _open_sides(given, wanted)
     shares = tuple(wanted[side] for side in sides)
-    plan = _Plan(sides, tuple(share / sum(shares) for share in shares), _place_known(samples, given, earlier, sides), train=0)
-    filled = _fill(samples, plan, seed=seed, content=content)
+    free = _free(given, sides)
+    earlier = recall_sides(previous, samples, "split", free=free)
+    placed = _place_known(samples, given, earlier.sides, sides, free=free)
+    plan = _Plan(sides, tuple(share / sum(shares) for share in shares), placed, train=0)
+    filled = _fill(samples, plan, draw)
     splits = [sides[side] if side is not None else old for side, old in zip(filled, given, strict=True)]
     if "train" not in splits:
         raise _no_train(splits)
     done = samples.with_columns(split=_text(splits))
-    kept = sum(sample in earlier for sample in samples.frame["sample_id"])
-    return done, [_describe(done, given, sides, shares=wanted, kept=kept, content=content)]
+    return done, [_describe(done, given, sides, shares=wanted, earlier=earlier, draw=draw)]
 
 
 def _assign_folds(
-    samples: Samples, *, folds: int, fold: int, seed: int, previous: pd.DataFrame | None, content: Sequence[str] | None
+    samples: Samples, *, folds: int, fold: int, previous: pd.DataFrame | None, draw: _Draw
 ) -> tuple[Samples, list[Choice]]:
     _refuse_folds(samples, folds, fold)
-    earlier = {sample: int(number) for sample, number in _earlier(previous, "fold").items()}
-    sticky = max(earlier.values(), default=folds - 1) == folds - 1
-    placed: list[int | None] = [earlier.get(sample, OPEN) if sticky else OPEN for sample in samples.frame["sample_id"]]
+    earlier = recall_sides(previous, samples, "fold", free=[True] * len(samples))
+    sticky = max(map(int, earlier.sides.values()), default=folds - 1) == folds - 1
+    placed: list[int | None] = [int(earlier.sides.get(sample, OPEN)) if sticky else OPEN for sample in samples.frame["sample_id"]]
+    done = _divide(samples, placed, folds=folds, fold=fold, draw=draw)
+    value = f"{folds} folds, {_manner(samples, draw)}: fold {fold} tests, fold {(fold + 1) % folds} validates"
+    reason = "k-fold division was asked for"
+    if not sticky:
+        reason += " with another number of folds than before, so they were made anew"
+    return done, [Choice("split", value, reason + (earlier.words("fold") if sticky else ""), _evidence(done))]
+
+
+def _follow_folds(samples: Samples, *, folds: int | None, fold: int, draw: _Draw) -> tuple[Samples, list[Choice]]:
+    """The folds that the samples name, numbered in the order of their names; rows that name none fill the smallest."""
+    labels, name = samples.frame["fold"].tolist(), samples.fold_name
+    known = sort_naturally({label for label in labels if label})
+    _refuse_folds(samples, len(known), fold, column=name)
+    number = {label: place for place, label in enumerate(known)}
+    done = _divide(samples, [number.get(label, OPEN) for label in labels], folds=len(known), fold=fold, draw=draw)
+    tests, validates = (f"{known[place % len(known)]!r} (fold {place % len(known)})" for place in (fold, fold + 1))
+    value = f"{len(known)} folds as {name!r} says: {tests} tests, {validates} validates"
+    reason = f"--fold-column was given; {len(known)} values, in their order"
+    if empty := sum(not label for label in labels):
+        reason += f"; {format_count(empty, 'sample')} without one filled the smallest folds"
+    if folds not in (None, len(known)):
+        reason += f"; the number of folds asked for, {folds}, is not used"
+    return done, [Choice("split", value, reason, _evidence(done))]
+
+
+def sort_naturally(labels: Iterable[str]) -> list[str]:
+    """Labels in the order a person would count them: ``2`` before ``10``, ``site 2`` before ``site 10``."""
+
+    def key(label: str) -> list[tuple[int, float, str]]:
+        return [(0, float(part), part) if part.isdecimal() else (1, 0.0, part) for part in re.split(r"(\d+)", label) if part]
+
+    return sorted(labels, key=lambda label: (key(label), label))
+
+
+def _divide(samples: Samples, placed: list[int | None], *, folds: int, fold: int, draw: _Draw) -> Samples:
+    """The samples with their fold, and the side that follows from which fold is tested."""
     plan = _Plan(tuple(map(str, range(folds))), (1 / folds,) * folds, placed, train=None)
-    numbers = np.array(_fill(samples, plan, seed=seed, content=content), dtype=np.int64)
+    numbers = np.array(_fill(samples, plan, draw), dtype=np.int64)
     if len(set(numbers.tolist())) < folds:
         raise _too_many_folds(folds, len(set(numbers.tolist())))
     splits = np.where(numbers == fold, "test", np.where(numbers == (fold + 1) % folds, "val", "train"))
-    done = samples.with_columns(split=_text(splits.tolist()), fold=numbers)
-    value = f"{folds} folds, {_manner(samples, content)}: fold {fold} tests, fold {(fold + 1) % folds} validates"
-    reason = "k-fold division was asked for"
-    if kept := sum(place != OPEN for place in placed):
-        reason += f"; {format_count(kept, 'sample')} kept the fold of the earlier manifest"
-    elif not sticky:
-        reason += " with another number of folds than before, so they were made anew"
-    return done, [Choice("split", value, reason, _evidence(done))]
+    return samples.with_columns(split=_text(splits.tolist()), fold=numbers)
+
+
+def _free(given: Sequence[str], sides: tuple[str, ...]) -> list[bool]:
+    """Which rows are ours to place: those without a given side, and a given "train" while train must yield a missing side."""
+    yields = bool(set(given) - {""}) and any(side not in given for side in sides)
+    return [not side or (side == "train" and yields) for side in given]
 
 
 def _open_sides(given: Sequence[str], wanted: dict[str, float]) -> tuple[str, ...]:
@@ -110,26 +163,22 @@ def _open_sides(given: Sequence[str], wanted: dict[str, float]) -> tuple[str, ..
     return ("train", *lacking)
 
 
-def _place_known(samples: Samples, given: Sequence[str], earlier: dict[str, str], sides: tuple[str, ...]) -> list[int | None]:
-    """Where each row is already: as given, as before, or open. A given "train" is open while train must yield a missing side."""
-    yields = bool(set(given) - {""}) and any(side not in given for side in sides)
+def _place_known(
+    samples: Samples, given: Sequence[str], earlier: Mapping[str, str], sides: tuple[str, ...], *, free: Sequence[bool]
+) -> list[int | None]:
+    """Where each row is already: as given, as before, or open."""
     index = {side: number for number, side in enumerate(sides)}
-    placed: list[int | None] = []
-    for sample, side in zip(samples.frame["sample_id"].tolist(), given, strict=True):
-        if side and not (side == "train" and yields):
-            placed.append(index.get(side))
-        else:
-            placed.append(index.get(earlier.get(sample, ""), OPEN))
-    return placed
+    rows = zip(samples.frame["sample_id"].tolist(), given, free, strict=True)
+    return [index.get(earlier.get(sample, ""), OPEN) if ours else index.get(side) for sample, side, ours in rows]
 
 
-def _fill(samples: Samples, plan: _Plan, *, seed: int, content: Sequence[str] | None) -> list[int | None]:
+def _fill(samples: Samples, plan: _Plan, draw: _Draw) -> list[int | None]:
     """A side for every open row; tied rows together, and with those of their kind that are placed already."""
     groups = samples.frame["group"].tolist()
-    tied = tie_samples(groups, content).tolist()
+    tied = tie_samples(groups, draw.content).tolist()
     placed = _follow(plan.placed, groups)
     placed = _follow(placed, [str(number) for number in tied])
-    units, members = _units(samples, tied, placed, seed=seed)
+    units, members = _units(samples, tied, placed, draw)
     for side, rows in zip(fill_quotas(units, plan.shares, train=plan.train), members, strict=True):
         for row in rows:
             placed[row] = side if placed[row] == OPEN else placed[row]
@@ -147,14 +196,14 @@ def _follow(placed: list[int | None], kinds: Sequence[str]) -> list[int | None]:
 
 
 def _units(
-    samples: Samples, tied: Sequence[int], placed: Sequence[int | None], *, seed: int
+    samples: Samples, tied: Sequence[int], placed: Sequence[int | None], draw: _Draw
 ) -> tuple[list[Unit], list[list[int]]]:
     """Units with their rows: tied open rows together; placed rows one by one, since only their number counts."""
     rows_of: dict[tuple[int, int], list[int]] = defaultdict(list)
     for row, (number, side) in enumerate(zip(tied, placed, strict=True)):
         if side is not None:
             rows_of[number, side].append(row)
-    strata, names = _strata(samples), samples.frame["sample_id"].tolist()
+    strata, names = _strata(samples, draw.target), samples.frame["sample_id"].tolist()
     groups = samples.frame["group"].tolist()
     units = []
     for (_, side), rows in rows_of.items():
@@ -163,7 +212,7 @@ def _units(
         else:
             key = min((groups[row] for row in rows if groups[row]), default="") or min(names[row] for row in rows)
             stratum = _commonest(strata[row] for row in rows)
-        units.append(Unit(stratum, len(rows), (hash_unit(seed, key), key), side))
+        units.append(Unit(stratum, len(rows), (hash_unit(draw.seed, key), key), side))
     return units, list(rows_of.values())
 
 
@@ -172,20 +221,21 @@ def _commonest(names: Iterable[str]) -> str:
     return min(counts, key=lambda name: (-counts[name], name))
 
 
-def _strata(samples: Samples) -> list[str]:
-    """What is kept in proportion: the class, or the quantile bin of the first target."""
+def _heaviest(samples: Samples, weights: Mapping[str, float] | None) -> str:
+    """The target that counts most, the first of equals; nothing for classes."""
+    if samples.task.kind == "classification":
+        return ""
+    return max(samples.task.names, key=lambda name: (weights or {}).get(name, 0.0))
+
+
+def _strata(samples: Samples, target: str) -> list[str]:
+    """What is kept in proportion: the class, or the quantile bin of a target."""
     if samples.task.kind == "classification":
         return [str(label) for label in samples.frame["label"].tolist()]
-    values = samples.frame[samples.task.names[0]].to_numpy(dtype=np.float64)
+    values = samples.frame[target].to_numpy(dtype=np.float64)
     bins = max(1, min(_MOST_BINS, len(values) // _ROWS_PER_BIN))
     edges = np.quantile(values, np.linspace(0, 1, bins + 1)[1:-1])
     return [f"{number:02d}" for number in np.searchsorted(edges, values, side="right")]
-
-
-def _earlier(previous: pd.DataFrame | None, column: str) -> dict[str, str]:
-    if previous is None or column not in previous.columns:
-        return {}
-    return dict(zip(previous["sample_id"].tolist(), previous[column].tolist(), strict=True))
 
 
 def _text(values: list[str]) -> pd.Series[str]:
@@ -200,11 +250,11 @@ def _describe(
     sides: tuple[str, ...],
     *,
     shares: dict[str, float],
-    kept: int,
-    content: Sequence[str] | None,
+    earlier: EarlierSides,
+    draw: _Draw,
 ) -> Choice:
-    made = f"{'/'.join(f'{100 * share:.0f}' for share in shares.values())} {_manner(done, content)}"
-    memory = f"; {format_count(kept, 'sample')} kept the split of the earlier manifest" if kept else ""
+    made = f"{'/'.join(f'{100 * share:.0f}' for share in shares.values())} {_manner(done, draw)}"
+    memory = earlier.words("split")
     if not any(given):
         return Choice("split", made, f"no split was given{memory}", _evidence(done))
     missing = [side for side in sides if side not in given]
@@ -218,11 +268,11 @@ def _describe(
     return Choice("split", "as given", reason, _evidence(done))
 
 
-def _manner(samples: Samples, content: Sequence[str] | None) -> str:
-    words = ["stratified" if samples.task.kind == "classification" else f"stratified by {samples.task.names[0]}"]
+def _manner(samples: Samples, draw: _Draw) -> str:
+    words = [f"stratified by {draw.target}" if draw.target else "stratified"]
     if samples.frame["group"].ne("").any():
         words.append(f"grouped by {samples.group_name or 'group'}")
-    known = [digest for digest in content or () if digest]
+    known = [digest for digest in draw.content or () if digest]
     if len(set(known)) < len(known):
         words.append("equal images kept together")
     return ", ".join(words)
@@ -242,12 +292,13 @@ def _refuse_shares(val_share: float, test_share: float) -> None:
         )
 
 
-def _refuse_folds(samples: Samples, folds: int, fold: int) -> None:
+def _refuse_folds(samples: Samples, folds: int, fold: int, *, column: str = "") -> None:
     if folds < 3 or not 0 <= fold < folds:
+        own = f"--fold 0 to --fold {folds - 1}, or --fold all" if folds >= 3 else "a column with 3 values or more, or --folds 5"
         raise UsageError(
-            f"fold {fold} of {folds} cannot be",
+            f"fold {fold} of {folds} cannot be" + (f" ({column!r} has {format_count(folds, 'value')})" if column else ""),
             why="one fold tests, one validates and the rest trains, so there are at least 3, counted from 0",
-            try_="use 5 folds and a fold from 0 to 4",
+            try_=own if column else "use 5 folds and a fold from 0 to 4",
         )
     if samples.frame["split"].ne("").any():
         raise UsageError(

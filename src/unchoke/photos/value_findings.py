@@ -1,7 +1,8 @@
 """What the labels, targets and sides of the samples say against one another. Pure: samples and settings in, findings out.
 
 Labels that only spelling tells apart, targets that never change or contradict what was said of them (`--positive`, `--sum`), and
-splits that leave nothing to judge by. Files are the business of `preflight.py`, counts of classes that of `class_labels.py`.
+splits and folds that leave nothing to judge by. Files are the business of `preflight.py`, counts of classes that of
+`class_labels.py`.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ def diagnose_sides(samples: Samples, settings: Settings, *, given: bool) -> list
     counts = samples.frame["split"].value_counts()
     wanted = [side for side, share in (("val", settings.val_share), ("test", settings.test_share)) if share > 0]
     empty = [side for side in wanted if not counts.get(side, 0)]
-    if not empty or settings.folds is not None:
+    if not empty or settings.folds is not None or samples.fold_name:
         return []
     nothing = len(empty) == len(wanted) == 2
     groups = samples.frame["group"]
@@ -139,3 +140,35 @@ def diagnose_sides(samples: Samples, settings: Settings, *, given: bool) -> list
             fix=f"{fix}; where it is meant, say so with {' and '.join(f'--{side}-share 0' for side in empty)}",
         )
     ]
+
+
+def diagnose_folds(samples: Samples) -> list[Finding]:
+    """Folds of the user's own that say little when they are tested: with a single class or value, or with classes found nowhere
+    else, which the others cannot learn.
+    """
+    if not samples.fold_name:
+        return []
+    return _single_kinds(samples) + (_alone(samples) if samples.task.kind == "classification" else [])
+
+
+def _single_kinds(samples: Samples) -> list[Finding]:
+    kinds = samples.frame.groupby("fold")[list(samples.value_columns)].nunique().max(axis=1)
+    single = [int(fold) for fold in kinds.index[kinds < 2]]
+    if not single:
+        return []
+    what = "class" if samples.task.kind == "classification" else "value"
+    shown = list_some([f"fold {fold}" for fold in single])
+    text = f"{format_count(len(single), 'fold')} of {samples.fold_name!r} with a single {what}: {shown}"
+    fix = "a score over one of them says little: look at all predictions together, with --fold all"
+    return [Finding("fold-of-one-kind", text, evidence={"folds": single}, fix=fix)]
+
+
+def _alone(samples: Samples) -> list[Finding]:
+    places = samples.frame.groupby("label")["fold"].nunique()
+    alone = [str(name) for name in places.index[places < 2]]
+    if not alone:
+        return []
+    classes = format_count(len(alone), "class", "classes")
+    text = f"{classes} in one fold of {samples.fold_name!r} alone: {list_some([repr(name) for name in alone])}"
+    fix = "where that fold is tested, nobody has learnt them: spread them over folds, or leave them out"
+    return [Finding("class-in-one-fold", text, evidence={"classes": alone[:100]}, fix=fix)]

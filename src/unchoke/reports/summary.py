@@ -139,6 +139,23 @@ def counted_leaks(record: RunRecord) -> list[str]:
     return [finding.message for finding in record.findings or () if finding.code in leaks]
 
 
+def judged_letters(runs: Sequence[RecordedRun], split: str | None = None) -> list[str]:
+    """A letter for the samples that each run was judged on, the same for the same; all empty where there is one set alone.
+
+    Without `split` it is that of each run's leading metric; a run that does not say has none.
+    """
+    leading = [leading_metric(run) for run in runs]
+    splits = [split or (metric.split if metric else "") for metric in leading]
+    keys = [run.judged_sets.get(one, "") and one + run.judged_sets[one] for run, one in zip(runs, splits, strict=True)]
+    known = list(dict.fromkeys(key for key in keys if key))
+    return [_letter(known.index(key)) if key and len(known) > 1 else "" for key in keys]
+
+
+def _letter(place: int) -> str:
+    """a, b, …, z, aa, ab, …"""
+    return (_letter(place // 26 - 1) if place >= 26 else "") + chr(ord("a") + place % 26)
+
+
 @dataclass(frozen=True)
 class RunSetup:
     """What a run trained: where the network was cut, the kind of head that was picked or asked for, and for how many epochs."""

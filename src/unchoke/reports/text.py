@@ -33,6 +33,9 @@ _IS_COMMAND = re.compile(r"([A-Z_]+=\S* )*(unchoke|python|pip|make|apt|ulimit|/)
 _CODE_INDENT = " " * 9
 
 
+_OTHER_PHOTOS = "photos: runs with different letters were judged on different photos, so their results cannot be compared"
+
+
 def render_findings(findings: Iterable[Finding | Mapping[str, Any]]) -> str:
     """Errors first, each with its place, what to do and the command for it; the counts at the end. Saved ones may be plain."""
     found = [finding if isinstance(finding, Finding) else Finding(**finding) for finding in findings]
@@ -102,17 +105,19 @@ def format_value(value: Any) -> str:
 
 
 def render_runs_table(runs: Sequence[RecordedRun]) -> str:
-    """One line a run: name, status, when, encoder, cut, head, epochs, its leading metric with interval, and its time; below, what
-    some of them leave out of their score.
+    """One line a run: name, status, when, encoder, cut, head, epochs, its leading metric with interval, and its time; where not
+    all were judged on the same photos, a letter for which. Below, what some of them leave out of their score.
     """
     if not runs:
         return "no runs yet; start one with: unchoke fit DATA"
-    header = ("run", "status", "started", "encoder", "cut", "head", "epochs", "metric", "result", "95 % interval", "time")
-    table = columns([_run_row(run) for run in runs], header=header, right=(6, 8, 10))
-    left_out = [
-        f"{run.called}: {choice.value} {choice.reason}" for run in runs for choice in run.choices if choice.name == UNSCORED
-    ]
-    return "\n".join([table, *(["", *map(visible, left_out)] if left_out else [])])
+    header = ["run", "status", "started", "encoder", "cut", "head", "epochs", "metric", "result", "95 % interval", "time"]
+    letters = summary.judged_letters(runs)
+    several = any(letters)
+    rows = [(*_run_row(run), *([letter] if several else [])) for run, letter in zip(runs, letters, strict=True)]
+    table = columns(rows, header=[*header, *(["photos"] if several else [])], right=(6, 8, 10))
+    said = [_OTHER_PHOTOS] if several else []
+    said += [f"{run.called}: {choice.value} {choice.reason}" for run in runs for choice in run.choices if choice.name == UNSCORED]
+    return "\n".join([table, *(["", *map(visible, said)] if said else [])])
 
 
 def _run_row(run: RecordedRun) -> tuple[str, ...]:
@@ -235,11 +240,19 @@ def render_run(record: RunRecord) -> str:
 
 
 def render_comparison(runs: Sequence[RecordedRun]) -> str:
-    """Runs side by side: every metric and stage time, and the settings in which they differ."""
+    """Runs side by side: whether they were judged on the same photos, every metric and stage time, and differing settings."""
     if not runs:
         return "no runs to compare"
-    rows = _metric_rows(runs) + _timing_rows(runs) + _differing_rows(runs)
-    return columns(rows, header=["", *(visible(run.called) for run in runs)], right=range(1, len(runs) + 1))
+    photos = _photo_rows(runs)
+    rows = photos + _metric_rows(runs) + _timing_rows(runs) + _differing_rows(runs)
+    table = columns(rows, header=["", *(visible(run.called) for run in runs)], right=range(1, len(runs) + 1))
+    return f"{table}\n\n{_OTHER_PHOTOS}" if photos else table
+
+
+def _photo_rows(runs: Sequence[RecordedRun]) -> list[list[str]]:
+    """A letter for the photos each was tested and validated on, where those are not the same."""
+    letters = {split: summary.judged_letters(runs, split) for split in summary.SPLITS}
+    return [[f"{split} photos", *(letter or "-" for letter in found)] for split, found in letters.items() if any(found)]
 
 
 def _metric_rows(runs: Sequence[RecordedRun]) -> list[list[str]]:

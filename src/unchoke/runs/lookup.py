@@ -17,6 +17,7 @@ from unchoke.reports.html import save_report
 from unchoke.reports.json import load_record
 from unchoke.reports.summary import leading_metric, run_setup
 from unchoke.runs.experiment_store import ExperimentStore
+from unchoke.runs.judged_sets import divided_alike, with_judged_sets
 from unchoke.runs.run_files import RECORD
 from unchoke.runs.run_order import sort_runs
 
@@ -102,8 +103,14 @@ def describe_run(run: StoredRun) -> dict[str, Any]:
 
 def stored_runs(*, out: Path | str | None = None, sort: str = "run") -> list[StoredRun]:
     """Every run with its final metrics, oldest first or as `sort` says."""
-    with ExperimentStore.open(_workspace(out).experiments_file) as experiments:
-        return sort_runs([experiments.stored(row.name) for row in experiments.runs()], sort)
+    workspace = _workspace(out)
+    with ExperimentStore.open(workspace.experiments_file) as experiments:
+        return sort_runs([_stored(experiments, row.name, workspace) for row in experiments.runs()], sort)
+
+
+def _stored(experiments: ExperimentStore, name: str, workspace: Workspace) -> StoredRun:
+    run = experiments.stored(name)
+    return with_judged_sets(run, workspace.run_folder(run.name))
 
 
 def show_run(run: str | Path, *, out: Path | str | None = None) -> RunRecord:
@@ -117,16 +124,22 @@ def compare_runs(runs: Sequence[str], *, out: Path | str | None = None) -> list[
     """Several runs as the database knows them, with the settings they were given."""
     if len(runs) < 2:
         raise UsageError("one run cannot be compared", why="a comparison needs two", try_="unchoke runs compare exp_1 exp_2")
-    with ExperimentStore.open(_workspace(out).experiments_file) as experiments:
-        return [experiments.stored(run) for run in runs]
+    workspace = _workspace(out)
+    with ExperimentStore.open(workspace.experiments_file) as experiments:
+        return [_stored(experiments, run, workspace) for run in runs]
 
 
 def best_run(metric: str | None = None, *, out: Path | str | None = None) -> RunRecord:
-    """The record of the run with the best validation score."""
+    """The record of the run with the best validation score, among those whose samples were divided as the newest one's were."""
     workspace = _workspace(out)
     with ExperimentStore.open(workspace.experiments_file) as experiments:
         name = experiments.run("best").name if metric is None else experiments.best(metric).name
-    return show_run(name, out=workspace.root)
+        done = [run for run in experiments.runs() if run.status == "done"]
+    others = [run.name for run in done if run not in divided_alike(done, lambda run: run.settings)]
+    found = show_run(name, out=workspace.root)
+    if others:
+        found.notes = [*found.notes, f"{list_some(others)} divided the samples otherwise and cannot be compared with it."]
+    return found
 
 
 def report(run: str | Path = "latest", *, out: Path | str | None = None) -> Path:

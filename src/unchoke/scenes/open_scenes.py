@@ -42,7 +42,7 @@ def find_scenes(session: Session) -> ScannedScenes:
         path=settings.path,
         id=settings.id,
         images=[Path(folder) for folder in settings.images],
-        group=settings.group,
+        group=settings.group_column,
         split=settings.split,
     )
     for choice in scanned.choices:

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from unchoke.core.errors import DataError
-from unchoke.core.fingerprint import digest, digest_bytes
+from unchoke.core.fingerprint import digest, digest_bytes, digest_ids
 from unchoke.core.record import DataRecord
 from unchoke.photos.copies import UnscoredSample, find_unscored
 from unchoke.photos.samples.sample_set import Samples
@@ -71,6 +71,12 @@ def _refuse_untrainable(kind: str, targets: NDArray[Any], splits: dict[str, NDAr
         )
 
 
+def digest_judged(problem: Problem) -> dict[str, str]:
+    """A digest of the samples of val and of test: runs with equal ones can be compared."""
+    ids = np.array(problem.sample_ids, dtype=object)
+    return {split: digest_ids(ids[problem.positions(split)]) for split in SPLITS[1:] if len(problem.positions(split))}
+
+
 def summarise(learnable: LearningTask, *, source: str, num_quarantined: int) -> DataRecord:
     """What the record says of the data."""
     frame, problem = learnable.frame, learnable.problem
@@ -79,6 +85,7 @@ def summarise(learnable: LearningTask, *, source: str, num_quarantined: int) -> 
         num_samples=len(frame),
         num_quarantined=num_quarantined,
         splits={split: len(positions) for split, positions in problem.splits.items()},
+        split_digests=digest_judged(problem),
     )
     if problem.kind == "classification":
         summary.class_counts = {

@@ -24,6 +24,7 @@ from unchoke.runs.session import Session, tell_if_done
 from unchoke.runs.stretches import FILE as STRETCHES_FILE
 from unchoke.runs.stretches import StretchLog, training_key
 from unchoke.training.build_record import Judgement, RunMaterial, RunOrigin, TrainingOutcome, as_typed, build_record, enter_run
+from unchoke.training.problem import digest_judged
 from unchoke.training.profiled import profiled_if_asked
 from unchoke.training.scoring.judge import ScoredOutputs, judge, predictions_table
 
@@ -64,6 +65,7 @@ def run_training(session: Session, material: RunMaterial, trainer: Trainer, *, p
         command=as_typed(material.command, session.settings),
         num_samples=len(material.learnable.frame),
         fingerprint=material.encoder.fingerprint,
+        split_digests=digest_judged(problem),
     )
 
 
@@ -94,6 +96,7 @@ def record_run(
     command: str,
     num_samples: int,
     fingerprint: str,
+    split_digests: dict[str, str] | None = None,
 ) -> tuple[RunRecord, bool]:
     """The record of the run with this key, and whether it was there already; if not, `make` gives it, in the run's folder.
 
@@ -105,7 +108,7 @@ def record_run(
             key=key,
             command=command,
             settings=settings.given(),
-            data={"source": settings.data, "num_samples": num_samples},
+            data={"source": settings.data, "num_samples": num_samples, "split_digests": split_digests or {}},
             encoder=settings.encoder,
             fingerprint=fingerprint,
         )

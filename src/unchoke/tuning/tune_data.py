@@ -86,6 +86,7 @@ def take_sample(session: Session, *, num: int = PICTURES) -> Sample:
         fold=settings.test_fold,
         seed=settings.seed,
         previous=recall_manifest(session.workspace.manifest_file, session.warn),
+        weights=settings.target_weights,
     )
     unknown = pd.Series([""] * len(samples), index=samples.frame.index, dtype="str")
     learnable = build_problem(samples, unknown, np.ones(len(samples), np.bool_))

@@ -289,3 +289,25 @@ def test_copies_under_two_labels_are_in_no_fold_scored(own_photos: Path, tmp_pat
     assert not {f"{kinds[0]}/{original.name}", f"{kinds[1]}/relabelled.jpg"} & set(oof["sample_id"])
     assert "2 samples left out of the score" in result.to_text()
     assert result.to_dict()["num_unscored"] == 2
+
+
+def test_folds_of_ones_own_are_each_tested_once(classes: tuple[Scene, FoldsResult], tmp_path: Path) -> None:
+    scene, _ = classes
+    table = pd.read_csv(scene.table).assign(farm=[f"farm {number // 2 % 4}" for number in range(20)])
+    table.to_csv(tmp_path / "t.csv", index=False)
+    shutil.copytree(scene.out / "engines", tmp_path / "out" / "engines")
+    notes: list[str] = []
+
+    def listen(event: Event) -> None:
+        notes.extend([event.text] if isinstance(event, Note) else [])
+
+    result = train(tmp_path / "t.csv", out=tmp_path / "out", on_event=listen, fold_column="farm", fold="all", **scene.options)
+    assert isinstance(result, FoldsResult)
+    oof = pd.read_csv(result.oof_file)
+    expected = dict(zip(table["file"], table["farm"].str.removeprefix("farm ").astype(int), strict=True))
+    assert dict(zip(oof["sample_id"], oof["fold"], strict=True)) == expected
+    assert "fold 3 is tested now, 4 of 4" in notes
+    again = train(out=tmp_path / "out", on_event=ignore, head="linear", epochs=8)
+    assert again.already_done
+    with pytest.raises(UsageError, match="no column 'farmm'"):
+        train(out=tmp_path / "out", on_event=ignore, fold_column="farmm")

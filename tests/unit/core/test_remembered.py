@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -111,3 +112,33 @@ def test_a_broken_file_is_named_with_its_reason(tmp_path: Path, content: bytes) 
     (tmp_path / "unchoke.toml").write_bytes(content)
     with pytest.raises(UsageError, match="cannot be read"):
         load_remembered(Workspace(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("kept", "typed"),
+    [({"fold_column": "farm"}, {"folds": 5}), ({"split": "s"}, {"fold_column": "farm"}), ({"folds": 3}, {"split": "s"})],
+)
+def test_another_way_to_divide_takes_the_place_of_the_remembered_one(
+    tmp_path: Path, kept: dict[str, Any], typed: dict[str, Any]
+) -> None:
+    workspace = Workspace(tmp_path)
+    remember(workspace, validate({"data": "t.csv", **kept}))
+    settings, in_force = resolve_settings(workspace, {"data": "t.csv", **typed})
+    assert settings == validate({"data": "t.csv", **typed})
+    assert in_force == {}
+    remember(workspace, settings)
+    assert load_remembered(workspace) == {"data": "t.csv", **typed}
+    assert resolve_settings(workspace, {"data": "t.csv"})[0] == settings
+
+
+def test_a_column_of_folds_takes_the_place_of_a_presets_folds(tmp_path: Path) -> None:
+    settings, _ = resolve_settings(Workspace(tmp_path), {"data": "t.csv", "preset": "biomass", "fold_column": "farm"})
+    assert (settings.folds, settings.fold_column) == (None, "farm")
+
+
+def test_no_group_takes_the_place_of_a_presets_group_and_is_remembered(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    settings, _ = resolve_settings(workspace, {"data": "t.csv", "preset": "ham10000", "group": "none"})
+    assert settings.group_column is None
+    remember(workspace, settings)
+    assert resolve_settings(workspace, {})[0].group_column is None

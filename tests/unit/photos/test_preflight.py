@@ -137,6 +137,14 @@ def test_a_group_on_several_sides_is_an_error() -> None:
     assert "lesion_id" in finding.message
 
 
+def test_a_group_torn_by_folds_of_ones_own_is_an_error_even_where_both_train() -> None:
+    samples = make(["a", "b", "a", "b"], groups=["g", "g", "h", ""], splits=["train", "train", "val", "test"])
+    samples = replace(samples.with_columns(fold=[2, 3, 1, 0]), fold_name="farm")
+    finding = by_code(diagnose_files(samples, sound(samples)))["group-leakage"]
+    assert "in several folds of 'farm'" in finding.message
+    assert "--fold-column" in finding.fix
+
+
 def test_regression_duplicates_conflict_when_a_target_differs() -> None:
     entries = [FileEntry(f"/d/{i}", str(i), 1, 1) for i in range(2)]
     samples = build_samples(TaskSpec("regression", ("x", "y")), entries, sample_ids=["0", "1"], values={"x": [1, 1], "y": [2, 3]})

@@ -11,12 +11,26 @@ from unchoke.photos.samples.sample_set import Samples, TaskSpec, build_samples
 from unchoke.photos.splits import assign_splits
 
 
-def make(labels: Sequence[str], *, groups: Sequence[str] | None = None, splits: Sequence[str] | None = None) -> Samples:
+def make(
+    labels: Sequence[str],
+    *,
+    groups: Sequence[str] | None = None,
+    splits: Sequence[str] | None = None,
+    folds: Sequence[str] | None = None,
+) -> Samples:
     names = [f"{i:04d}" for i in range(len(labels))]
     entries = [FileEntry(f"/d/{name}", name, 1, 1) for name in names]
     task = TaskSpec("classification", tuple(sorted(set(labels))))
     return build_samples(
-        task, entries, sample_ids=names, values={"label": labels}, groups=groups, splits=splits, group_name="lesion_id"
+        task,
+        entries,
+        sample_ids=names,
+        values={"label": labels},
+        groups=groups,
+        splits=splits,
+        folds=folds,
+        group_name="lesion_id",
+        fold_name="" if folds is None else "farm",
     )
 
 
@@ -147,3 +161,44 @@ def test_regression_is_stratified_by_the_first_target() -> None:
     assert len(test) == 30
     assert all(2 <= ((test >= low) & (test < low + 20)).sum() <= 4 for low in range(0, 200, 20))
     assert "stratified by y" in choices[0].value
+
+
+def test_folds_of_ones_own_are_numbered_in_their_order_and_kept() -> None:
+    farms = ["farm 10", "farm 2", "farm 1"] * 20
+    done, (choice,) = assign_splits(make(["a", "b"] * 30, folds=farms), fold=1)
+    assert dict(zip(farms, done.frame["fold"], strict=True)) == {"farm 1": 0, "farm 2": 1, "farm 10": 2}
+    assert dict(zip(farms, done.frame["split"], strict=True)) == {"farm 1": "train", "farm 2": "test", "farm 10": "val"}
+    assert choice.value == "3 folds as 'farm' says: 'farm 2' (fold 1) tests, 'farm 10' (fold 2) validates"
+
+
+def test_rows_without_a_fold_of_their_own_join_their_group_or_the_smallest_fold() -> None:
+    farms = ["a"] * 30 + ["b"] * 30 + ["c"] * 10 + [""] * 5
+    groups = [""] * 29 + ["g"] + [""] * 40 + ["g"] + [""] * 4
+    done, (choice,) = assign_splits(make(["x"] * 75, folds=farms, groups=groups))
+    assert done.frame["fold"].tolist()[70:] == [0, 2, 2, 2, 2]
+    assert "5 samples without one" in choice.reason
+
+
+def test_the_number_of_folds_that_was_asked_for_yields_to_the_column_with_a_word() -> None:
+    done, (choice,) = assign_splits(make(["x"] * 40, folds=["a", "b", "c", "d"] * 10), folds=5)
+    assert done.frame["fold"].max() == 3
+    assert "asked for, 5, is not used" in choice.reason
+
+
+def test_a_column_with_two_values_and_a_fold_beyond_the_last_are_refused() -> None:
+    with pytest.raises(UsageError, match="'farm' has 2 values"):
+        assign_splits(make(["x"] * 4, folds=["a", "b"] * 2))
+    with pytest.raises(UsageError, match="fold 3 of 3") as caught:
+        assign_splits(make(["x"] * 6, folds=["a", "b", "c"] * 2), fold=3)
+    assert "--fold 2" in caught.value.try_
+
+
+def test_regression_is_stratified_by_the_heaviest_target() -> None:
+    names = [f"{i:04d}" for i in range(100)]
+    values = {"first": [0.0, 1.0] * 50, "total": [float(i) for i in range(100)]}
+    entries = [FileEntry(f"/d/{name}", name, 1, 1) for name in names]
+    samples = build_samples(TaskSpec("regression", ("first", "total")), entries, sample_ids=names, values=values)
+    done, (choice,) = assign_splits(samples, folds=5, weights={"first": 0.1, "total": 0.5})
+    assert "stratified by total" in choice.value
+    for _, rows in done.frame.groupby("fold"):
+        assert Counter(int(value // 10) for value in rows["total"]) == dict.fromkeys(range(10), 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -9,7 +10,7 @@ import pytest
 
 from unchoke.core.settings import Settings, validate
 from unchoke.photos.samples.sample_set import Samples, TaskSpec
-from unchoke.photos.value_findings import diagnose_sides, diagnose_values
+from unchoke.photos.value_findings import diagnose_folds, diagnose_sides, diagnose_values
 
 
 def samples(kind: str = "regression", *, split: str | list[str] = "", group: str = "", **values: list[Any]) -> Samples:
@@ -72,3 +73,17 @@ def test_one_empty_side_is_a_warning_and_folds_have_sides_of_their_own() -> None
     assert finding.severity == "warning"
     assert "no sample is on the test side" in finding.message
     assert diagnose_sides(rows, validate({"folds": 3}), given=False) == []
+
+
+def test_folds_of_ones_own_with_one_class_and_classes_in_one_fold_are_named() -> None:
+    rows = samples("classification", label=["a", "b", "a", "c", "a", "a"]).with_columns(fold=[0, 0, 1, 1, 2, 2])
+    assert diagnose_folds(rows) == [], "folds that were made here spread what there is"
+    single, alone = diagnose_folds(replace(rows, fold_name="farm"))
+    assert (single.code, single.evidence) == ("fold-of-one-kind", {"folds": [2]})
+    assert (alone.code, alone.evidence) == ("class-in-one-fold", {"classes": ["b", "c"]})
+
+
+def test_a_fold_in_which_no_target_varies_is_named() -> None:
+    rows = samples(height=[1.0, 2, 3, 3], width=[1.0, 1, 4, 4]).with_columns(fold=[0, 0, 1, 1])
+    (single,) = diagnose_folds(replace(rows, fold_name="farm"))
+    assert single.evidence == {"folds": [1]}

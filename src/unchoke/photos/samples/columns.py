@@ -49,7 +49,7 @@ def choose_columns(table: pd.DataFrame, source: DataSource, *, matcher: FileMatc
     """Every column's meaning, with the reasons for what the user left open."""
     columns, choices = _choose(table, source, matcher)
     learnt = (columns.label, *columns.targets, *(columns.long or ()))
-    refuse_leaks(source.inputs, learnt=learnt, taken=(columns.key, columns.sample_id, source.split))
+    refuse_leaks(source.inputs, learnt=learnt, taken=(columns.key, columns.sample_id, source.split, source.fold_column))
     return columns, choices
 
 
@@ -103,7 +103,8 @@ def refuse_leaks(inputs: Sequence[str], *, learnt: Sequence[str | None], taken: 
 
 
 def _named(source: DataSource, *, long: tuple[str, str] | None) -> dict[str, list[str]]:
-    given = {"--id": source.id, "--path": source.path, "--label": source.label, "--group": source.group, "--split": source.split}
+    given = {"--id": source.id, "--path": source.path, "--label": source.label, "--group": source.group, "--split": source.split,
+             "--fold-column": source.fold_column}  # fmt: skip
     named = {option: [name] for option, name in given.items() if name is not None}
     if source.inputs:
         named["--input"] = list(source.inputs)
@@ -212,7 +213,7 @@ def _choose_long(table: pd.DataFrame, key: str, choices: list[Choice]) -> tuple[
 
 def _choose_value(table: pd.DataFrame, key: str, sample_id: str | None, source: DataSource, choices: list[Choice]) -> Columns:
     """What to learn when neither --label nor --target says."""
-    taken = {key, sample_id, source.group, source.split, *source.inputs}
+    taken = {key, sample_id, source.group, source.split, source.fold_column, *source.inputs}
     candidates = [name for name in _known(table, LABEL_NAMES) if name not in taken]
     if not candidates:
         raise _unclear("no column is plainly the label", table, option="--label", example=_usual(table, "--label") or "COLUMN")

@@ -34,7 +34,7 @@ from unchoke.photos.samples.image_files import (
 )
 from unchoke.photos.samples.long_tables import widen
 from unchoke.photos.samples.sample_set import SPLIT_WORDS, DataSource, Samples, Scan, TaskSpec, build_samples, input_column
-from unchoke.photos.samples.table import name_rows, no_rows, read_labels, read_numbers, read_table
+from unchoke.photos.samples.table import is_missing, name_rows, no_rows, read_labels, read_numbers, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,7 +63,7 @@ def scan_table(source: DataSource) -> Scan:
     matcher = FileMatcher(found.images)
     columns, choices = choose_columns(table, source, matcher=matcher)
     if columns.long is not None:
-        keep = tuple(name for name in (columns.sample_id, source.group, source.split) if name is not None)
+        keep = tuple(name for name in (columns.sample_id, source.group, source.split, source.fold_column) if name is not None)
         table, targets, findings = widen(table, columns, keep=keep, targets=source.targets, inputs=source.inputs)
         inputs = table[[input_column(name) for name in source.inputs]]
         values = _Values("regression", {name: table[name] for name in targets}, inputs, _complete(inputs), findings)
@@ -156,7 +156,9 @@ def _assemble(
         inputs={name: values.inputs[input_column(name)].iloc[keep].to_numpy() for name in source.inputs},
         groups=None if groups is None else groups.iloc[keep].tolist(),
         splits=None if splits is None else [splits[row] for row in keep],
+        folds=_read_folds(table, source, keep),
         group_name=source.group or "",
+        fold_name=source.fold_column or "",
     )
     return samples, matches.findings + values.findings + duplicates + split_findings
 
@@ -207,3 +209,11 @@ def _read_splits(table: pd.DataFrame, source: DataSource) -> tuple[list[str] | N
             try_="replace those words in the table, or leave --split out to have the splits made",
         )
     return [SPLIT_WORDS.get(str(word), "") for word in words], []
+
+
+def _read_folds(table: pd.DataFrame, source: DataSource, keep: npt.NDArray[np.int64]) -> list[str] | None:
+    """What the user's own fold column says; an empty cell leaves the row to be assigned."""
+    if source.fold_column is None:
+        return None
+    cells = (str(cell).strip() for cell in table[source.fold_column].iloc[keep])
+    return ["" if is_missing(cell) else cell for cell in cells]

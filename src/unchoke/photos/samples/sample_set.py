@@ -52,6 +52,7 @@ class DataSource:
     targets: tuple[str, ...] = ()
     group: str | None = None
     split: str | None = None
+    fold_column: str | None = None
     long: tuple[str, str] | None = None
     inputs: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -74,13 +75,15 @@ class Samples:
 
     Columns: sample_id, path (absolute), relative, size_bytes, mtime_ns, `label` or one float column per target, one float column
     `input/NAME` per extra input (`inputs` holds the names), group and split (both "" where there is none), and `fold` after a
-    k-fold division. `group_name` is the column the groups came from.
+    k-fold division. `group_name` is the column the groups came from, `fold_name` that of the user's own folds: until splits are
+    assigned, `fold` then holds what it says.
     """
 
     task: TaskSpec
     frame: pd.DataFrame
     group_name: str = ""
     inputs: tuple[str, ...] = ()
+    fold_name: str = ""
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -122,7 +125,9 @@ def build_samples(
     inputs: dict[str, Any] | None = None,
     groups: Sequence[str] | None = None,
     splits: Sequence[str] | None = None,
+    folds: Sequence[str] | None = None,
     group_name: str = "",
+    fold_name: str = "",
 ) -> Samples:
     """Columns side by side, in the order of `sample_id`. `values` and `inputs` map names to columns."""
     import pandas as pd
@@ -139,6 +144,7 @@ def build_samples(
             **{input_column(name): pd.Series(column, dtype="float64") for name, column in extra.items()},
             "group": pd.Series([""] * count if groups is None else list(groups), dtype="str"),
             "split": pd.Series([""] * count if splits is None else list(splits), dtype="str"),
+            **({} if folds is None else {"fold": pd.Series(list(folds), dtype="str")}),
         }
     )
-    return Samples(task, frame.sort_values("sample_id", kind="stable", ignore_index=True), group_name, tuple(extra))
+    return Samples(task, frame.sort_values("sample_id", kind="stable", ignore_index=True), group_name, tuple(extra), fold_name)

@@ -98,8 +98,8 @@ def scan_folders(source: DataSource) -> Scan:
 
 def _refuse_columns(source: DataSource) -> None:
     named = {"--id": source.id, "--path": source.path, "--label": source.label, "--group": source.group, "--split": source.split,
-             "--target": source.targets or None, "--images": source.images or None, "--long": source.long,
-             "--input": source.inputs or None}  # fmt: skip
+             "--fold-column": source.fold_column, "--target": source.targets or None, "--images": source.images or None,
+             "--long": source.long, "--input": source.inputs or None}  # fmt: skip
     given = [option for option, value in named.items() if value is not None]
     if given:
         raise UsageError(
