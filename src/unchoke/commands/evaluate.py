@@ -31,7 +31,7 @@ from unchoke.features.encoders import EncoderSpec
 from unchoke.features.feature_store import FeatureStore, Placement, first_member, load_shard_ids, map_member, open_stored
 from unchoke.jobs.queue import JobQueue
 from unchoke.photos.samples.sample_set import input_column
-from unchoke.reports.json import WRITE_AGAIN
+from unchoke.reports.json import WRITE_AGAIN, to_jsonable
 from unchoke.reports.text import render_fit_result
 from unchoke.runs.lookup import FoundRun, find_run
 from unchoke.runs.session import default_listener
@@ -39,7 +39,8 @@ from unchoke.training.data import Problem, ProblemKind
 from unchoke.training.heads.trained_head import load_head
 from unchoke.training.network.sources import ActivationSource, InputSource
 from unchoke.training.network.trained_network import RowsInMemory, TrainedNetwork, load_network, open_network, open_pictures
-from unchoke.training.scoring.judge import JUDGED, Outputs, ScoredOutputs, judge, run_head
+from unchoke.training.scoring.constant_answer import ConstantAnswer
+from unchoke.training.scoring.judge import GROUP, JUDGED, Outputs, ScoredOutputs, judge, run_head
 
 EXPORTED_FEATURES = "features.npz"
 EXPORTED_PIXELS = "pixels.npz"
@@ -65,11 +66,16 @@ class Evaluation:
         return {split: scores.values for split, scores in self.judged.scores.items()}
 
     def to_dict(self) -> dict[str, Any]:
-        return {"run": self.record.run, **plain_metrics(self.metrics), "timings": self.timings}
+        return {"run": self.record.run, **plain_metrics(self.metrics), "baseline": self._baseline, "timings": self.timings}
+
+    @property
+    def _baseline(self) -> Any:
+        return to_jsonable(self.judged.baseline.to_dict()) if self.judged.baseline else None
 
     def to_text(self) -> str:
         declared = TrainingRecord(targets=self.record.training.targets if self.record.training else None)
         fresh = {"metrics": self.metrics, "timings": self.timings, "images_per_s": None, "training": declared}
+        fresh["baseline"] = self.judged.baseline
         return render_fit_result(self.record.model_copy(update=fresh), next_command=self.report_command)
 
 
@@ -80,6 +86,8 @@ class OpenRun:
     problem: Problem
     outputs: Callable[[], Outputs]
     weights: tuple[float, ...] | None = None
+    groups: list[str] | None = None
+    """Of each sample, where the run knew some."""
 
 
 def evaluate(run: str | Path = "latest", *, out: Path | str | None = None, on_event: OnEvent | None = None) -> Evaluation:
@@ -94,7 +102,8 @@ def evaluate(run: str | Path = "latest", *, out: Path | str | None = None, on_ev
     with timers.stage("evaluate"):
         outputs = opened.outputs()
     with timers.stage("score"):
-        judged = judge(outputs, opened.problem, seed=_seed(found), weights=opened.weights)
+        answer = ConstantAnswer.of_record(found.record)
+        judged = judge(outputs, opened.problem, seed=_seed(found), weights=opened.weights, groups=opened.groups, answer=answer)
     listener(StageDone("evaluate", timers.seconds["evaluate"] + timers.seconds["score"]))
     return Evaluation(found.record, judged, timers.seconds, _report_command(found))
 
@@ -108,10 +117,11 @@ def _report_command(found: FoundRun) -> str:
 
 def _open_head_run(found: FoundRun) -> OpenRun:
     head, extra = load_head(found.head_file)
-    problem = as_problem(head.kind, head.names, _load_judged(found))
+    table = _load_judged(found)
+    problem = as_problem(head.kind, head.names, table)
     placement = place_features(found, extra["fingerprint"], problem.sample_ids)
     source = FeatureStore(placement, dim=int(extra["encoder"]["dim"]), num_augmented=int(extra["num_augmented"]))
-    return OpenRun(problem, lambda: run_head(head, source, problem, device=torch.device("cpu")))
+    return OpenRun(problem, lambda: run_head(head, source, problem, device=torch.device("cpu")), groups=_groups(table))
 
 
 def _open_network_run(found: FoundRun, on_event: OnEvent) -> OpenRun:
@@ -126,7 +136,12 @@ def _open_network_run(found: FoundRun, on_event: OnEvent) -> OpenRun:
         where = {split: problem.positions(split) for split in JUDGED if len(problem.positions(split))}
         return {split: ready.outputs(source, positions, inputs) for split, positions in where.items()}
 
-    return OpenRun(problem, outputs, trained.targets.weights if trained.targets else None)
+    return OpenRun(problem, outputs, trained.targets.weights if trained.targets else None, _groups(table))
+
+
+def _groups(table: pd.DataFrame) -> list[str] | None:
+    """As the run was judged by; runs of before groups were kept have none."""
+    return table[GROUP].tolist() if GROUP in table else None
 
 
 def _network_source(
@@ -170,7 +185,7 @@ def _load_judged(found: FoundRun) -> pd.DataFrame:
 
 def load_predictions(file: Path) -> pd.DataFrame:
     """`predictions.csv` with text kept as text."""
-    text = {"sample_id": "str", "split": "str", "truth": "str", "predicted": "str"}
+    text = {"sample_id": "str", "split": "str", "truth": "str", "predicted": "str", GROUP: "str"}
     data = read_sealed(file, try_=WRITE_AGAIN)
     with making_sense(file, try_=WRITE_AGAIN):
         return pd.read_csv(io.BytesIO(data), dtype=text, na_filter=False)

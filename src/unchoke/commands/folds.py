@@ -38,6 +38,7 @@ from unchoke.reports.layout import columns
 from unchoke.reports.summary import ReportedMetric
 from unchoke.runs.experiment_store import ExperimentStore
 from unchoke.runs.session import Session
+from unchoke.training.scoring.judge import GROUP, number_groups
 from unchoke.training.scoring.scores import Scores, score
 
 OOF_FILE = "oof.csv"
@@ -144,7 +145,7 @@ def gather_oof(results: Sequence[FitResult], workspace: Workspace) -> pd.DataFra
     manifest = load_manifest(workspace.manifest_file)
     assert manifest is not None, "a run writes the manifest"
     groups = manifest.set_index("sample_id")["group"].reindex(oof["sample_id"]).to_numpy()
-    predicted = [name for name in oof.columns if name not in ("sample_id", "fold")]
+    predicted = [name for name in oof.columns if name not in ("sample_id", "fold", GROUP)]
     return oof.assign(group=groups)[["sample_id", "fold", "group", *predicted]]
 
 
@@ -172,13 +173,14 @@ def _unscored(results: Sequence[FitResult], side: str) -> set[str]:
 
 def judge_oof(oof: pd.DataFrame, kind: str, names: Sequence[str], *, settings: Settings) -> Scores:
     """The scores of all out-of-fold predictions together, with intervals; weighted as the settings declare."""
+    groups = number_groups(oof[GROUP].tolist(), np.arange(len(oof)))
     if kind == "regression":
         truth, predicted = (oof[[f"{what}/{name}" for name in names]].to_numpy(np.float32) for what in ("truth", "predicted"))
         plan = plan_targets(names, sums=settings.sums, weights=settings.target_weights, positive=settings.positive)
-        return score("regression", names, predicted, truth, seed=settings.seed, weights=plan.weights)
+        return score("regression", names, predicted, truth, seed=settings.seed, weights=plan.weights, groups=groups)
     codes = {what: pd.Categorical(oof[what], categories=list(names)).codes.astype(np.int64) for what in ("truth", "predicted")}
     logits = _as_logits(codes["predicted"], oof["confidence"].to_numpy(np.float64), num_classes=len(names))
-    scores = score("classification", names, logits, codes["truth"], seed=settings.seed)
+    scores = score("classification", names, logits, codes["truth"], seed=settings.seed, groups=groups)
     known = {name: value for name, value in scores.values.items() if name != "log_loss"}
     notes = [
         "of all predictions there is no log loss: predictions.csv keeps the probability of the predicted class alone",

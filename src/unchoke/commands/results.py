@@ -57,6 +57,7 @@ class FitResult:
             "report": str(self.report),
             "already_done": self.already_done,
             **plain_metrics(record.metrics),
+            "baseline": plain.get("baseline"),
             "timings": record.timings,
             "timeline": plain.get("timeline", {}),
             "ceilings": plain.get("ceilings", {}),

@@ -166,6 +166,8 @@ class ClassRecord(RecordPart):
     iou: Number | None = None
     precision: Number | None = None
     recall: Number | None = None
+    recall_low: Number | None = None
+    recall_high: Number | None = None
     f1: Number | None = None
     support: Number | None = None
 
@@ -249,11 +251,17 @@ class BaselineScore(RecordPart):
 
 
 class BaselineRecord(RecordPart):
-    """What a rule over bands scores without any training."""
+    """What is reached without any training: for masks by a rule over bands, else by always answering the commonest class of the
+    train split (`answer`), or the train mean of each target (`answers`). `gains` are the model's, by split and metric.
+    """
 
     name: str = ""
     val: BaselineScore | None = None
     test: BaselineScore | None = None
+    answer: str = ""
+    answers: Named[Number] = {}
+    metrics: Named[Figures] = {}
+    gains: Named[Figures] = {}
 
 
 class TargetsRecord(RecordPart):

@@ -75,10 +75,20 @@ def _class_row(row: ClassRecord, keys: Sequence[str], leading: str) -> Model:
     drawn = getattr(row, leading)
     return {
         "name": row.name,
-        "shares": [(share, "" if share is None else f"{share * 100:.1f} %") for share in shares],
+        "shares": [
+            (share, "" if share is None else _share_text(row, key, share)) for key, share in zip(keys, shares, strict=True)
+        ],
         "bar": share_bar(drawn) if drawn is not None else None,
         "support": None if row.support is None else float(row.support),
     }
+
+
+def _share_text(row: ClassRecord, key: str, share: float) -> str:
+    """``83.3 %``, a recall with its interval: of a few images it says little."""
+    text = f"{share * 100:.1f} %"
+    if key != "recall" or row.recall_low is None or row.recall_high is None:
+        return text
+    return f"{text} ({row.recall_low * 100:.0f}–{row.recall_high * 100:.0f})"
 
 
 def balance(record: RunRecord) -> Model | None:

@@ -11,12 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unchoke.core.metrics import BEST_BY, METRICS, find_metric, format_metric, in_order, metric_label
+from unchoke.core.metrics import BEST_BY, METRICS, find_metric, in_order, metric_label
 from unchoke.core.units import format_number
-from unchoke.reports import charts, summary
+from unchoke.reports import baseline_words, charts, summary
 from unchoke.reports import training_facts as training
-from unchoke.reports.classes import class_counts
-from unchoke.reports.layout import visible
 from unchoke.reports.page import safe_thumbnail
 from unchoke.reports.summary import ReportedMetric
 from unchoke.reports.svg import interval_bar
@@ -90,7 +88,8 @@ def _metric_row(metric: ReportedMetric) -> Model:
 
 
 def _sentences(record: RunRecord, metric: ReportedMetric) -> list[str]:
-    found = [_first_sentence(record, metric), _interval_sentence(record, metric), _baseline_sentence(record, metric)]
+    found = [baseline_words.warning(record), _first_sentence(record, metric), _interval_sentence(record, metric)]
+    found.append(_baseline_sentence(record, metric))
     found += [summary.unscored_sentence(record), summary.baseline_sentence(record)]
     if metric.split == "val":
         noun = summary.sample_words(record)[1]
@@ -127,13 +126,8 @@ def _interval_sentence(record: RunRecord, metric: ReportedMetric) -> str:
 
 def _baseline_sentence(record: RunRecord, metric: ReportedMetric) -> str:
     """What the laziest model would reach, so that a newcomer can judge the figure."""
-    counts = class_counts(record.data).get(metric.split, {})
-    total = sum(counts.values())
-    if metric.name != "accuracy" or not total:
-        return ""
-    name = max(counts, key=lambda key: counts[key])
-    share = format_metric("accuracy", counts[name] / total)
-    return f"Always answering the commonest class, “{visible(name)}”, would be right for {share}."
+    reached = baseline_words.reached_words(record, metric.split, metric.name)
+    return f"{reached[0].upper()}{reached[1:]}." if reached else ""
 
 
 def curves(record: RunRecord) -> Model | None:

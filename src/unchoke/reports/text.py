@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from unchoke.core.choices import UNSCORED
 from unchoke.core.errors import list_some
 from unchoke.core.findings import Finding, rank
-from unchoke.core.metrics import in_order, metric_label
+from unchoke.core.metrics import format_metric, in_order, metric_label
 from unchoke.core.units import format_count, format_seconds
-from unchoke.reports import summary
+from unchoke.reports import baseline_words, summary
 from unchoke.reports import timeline_bars as timeline
 from unchoke.reports import training_facts as training
 from unchoke.reports.layout import columns, shorten, visible, wrap
@@ -105,16 +105,18 @@ def format_value(value: Any) -> str:
 
 
 def render_runs_table(runs: Sequence[RecordedRun]) -> str:
-    """One line a run: name, status, when, encoder, cut, head, epochs, its leading metric with interval, and its time; where not
-    all were judged on the same photos, a letter for which. Below, what some of them leave out of their score.
+    """One line a run: name, status, when, encoder, cut, head, epochs, its leading metric with interval, what always answering the
+    commonest class or the mean reaches, and its time; where not all were judged on the same photos, a letter for which. Below, what
+    some of them leave out of their score.
     """
     if not runs:
         return "no runs yet; start one with: unchoke fit DATA"
-    header = ["run", "status", "started", "encoder", "cut", "head", "epochs", "metric", "result", "95 % interval", "time"]
+    header = ["run", "status", "started", "encoder", "cut", "head", "epochs", "metric", "result", "95 % interval"]
+    header += ["baseline", "time"]
     letters = summary.judged_letters(runs)
     several = any(letters)
     rows = [(*_run_row(run), *([letter] if several else [])) for run, letter in zip(runs, letters, strict=True)]
-    table = columns(rows, header=[*header, *(["photos"] if several else [])], right=(6, 8, 10))
+    table = columns(rows, header=[*header, *(["photos"] if several else [])], right=(6, 8, 10, 11))
     said = [_OTHER_PHOTOS] if several else []
     said += [f"{run.called}: {choice.value} {choice.reason}" for run in runs for choice in run.choices if choice.name == UNSCORED]
     return "\n".join([table, *(["", *map(visible, said)] if said else [])])
@@ -122,6 +124,7 @@ def render_runs_table(runs: Sequence[RecordedRun]) -> str:
 
 def _run_row(run: RecordedRun) -> tuple[str, ...]:
     metric, setup = summary.leading_metric(run), summary.run_setup(run)
+    baseline = baseline_words.baseline_value(run, metric.split, metric.name) if metric else None
     seconds = summary.total_seconds(run)
     return (
         run.called,
@@ -134,13 +137,14 @@ def _run_row(run: RecordedRun) -> tuple[str, ...]:
         f"{metric.split} {metric.label}" if metric else "",
         metric.text if metric else "",
         metric.interval if metric else "",
+        format_metric(metric.name, baseline) if metric and baseline is not None else "",
         format_seconds(seconds) if seconds else "",
     )
 
 
 def render_fit_result(record: RunRecord, *, report: str = "", next_command: str = "") -> str:
     """How a `fit` ends: the result with its interval, where the time went, the report, the next command."""
-    parts = [render_headline(record), summary.unscored_sentence(record), render_metrics(record)]
+    parts = [baseline_words.warning(record), render_headline(record), summary.unscored_sentence(record), render_metrics(record)]
     parts += [summary.baseline_sentence(record), summary.winner_sentence(record)]
     parts += [render_training(record), render_timings(record), render_chokes(record.chokes)]
     tail = [("report", report), ("next", next_command)]
@@ -158,7 +162,9 @@ def render_headline(record: RunRecord) -> str:
     on += " it was not trained on" if size and not summary.counted_leaks(record) else ""
     interval = f" (95 % interval {metric.interval})" if metric.interval else ""
     split = summary.SPLIT_WORDS.get(metric.split, metric.split)
-    return f"{visible(record.called)}: {split} {metric.label} {metric.text}{interval}{on}"
+    reached = baseline_words.reached_words(record, metric.split, metric.name)
+    against = f"; {reached}" if reached else ""
+    return f"{visible(record.called)}: {split} {metric.label} {metric.text}{interval}{on}{against}"
 
 
 def render_metrics(record: RunRecord) -> str:
@@ -228,7 +234,7 @@ def render_run(record: RunRecord) -> str:
         ("memory", "" if training.facts(record) else training.memory_text(record.memory)),
         ("profile", ", ".join(record.profile.pages) if record.profile else ""),
     ]
-    parts = [render_headline(record), summary.unscored_sentence(record)]
+    parts = [baseline_words.warning(record), render_headline(record), summary.unscored_sentence(record)]
     parts += [columns([(word, value) for word, value in facts if value]), render_metrics(record)]
     parts += [summary.baseline_sentence(record), summary.winner_sentence(record)]
     parts += [render_training(record, in_full=True), render_timings(record)]

@@ -19,6 +19,7 @@ from unchoke import __version__
 from unchoke.core.findings import Finding
 from unchoke.core.fingerprint import digest_file
 from unchoke.core.record import (
+    BaselineRecord,
     CalibrationRecord,
     ClassRecord,
     DataRecord,
@@ -38,6 +39,7 @@ from unchoke.features.extraction import PictureExtraction
 from unchoke.jobs.records import QuarantineRow
 from unchoke.machine.backend import is_cpu, torch_device
 from unchoke.photos.copies import UnscoredSample
+from unchoke.reports.baseline_words import BASELINE
 from unchoke.reports.html import save_report
 from unchoke.reports.json import save_record, to_jsonable
 from unchoke.runs.experiment_store import Artefact, ExperimentStore, MemoryRow, MetricRow, RunRow
@@ -134,7 +136,9 @@ def _unscored(one: UnscoredSample) -> UnscoredRecord:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What judging gives a record. Only classes of photos have a calibration and mistakes, only values a scatter."""
+    """What judging gives a record. Only classes of photos have a calibration and mistakes, only values a scatter; a baseline of
+    masks comes with the run.
+    """
 
     metrics: dict[str, dict[str, Interval]]
     per_class: dict[str, list[ClassRecord]]
@@ -143,6 +147,7 @@ class Judgement:
     mistakes: list[MistakeRecord] = field(default_factory=list)
     scatter: list[ScatterRecord] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    baseline: BaselineRecord | None = None
 
     @classmethod
     def of_photos(cls, judged: ScoredOutputs, material: RunMaterial) -> Judgement:
@@ -155,6 +160,7 @@ class Judgement:
             worst_mistakes(judged, problem, material.learnable.frame),
             scatter(judged, problem),
             [note for scores in judged.scores.values() for note in scores.notes],
+            judged.baseline,
         )
 
 
@@ -250,6 +256,8 @@ def _final_metrics(record: RunRecord) -> Iterator[MetricRow]:
         for name, one in found.items():
             if one.value is not None:
                 yield MetricRow(split, name, one.value, low=one.low, high=one.high)
+    for split, found in (record.baseline.metrics if record.baseline else {}).items():
+        yield from (MetricRow(f"{BASELINE}{split}", name, one.value) for name, one in found.items() if one.value is not None)
 
 
 def _step_metrics(record: RunRecord) -> Iterator[MetricRow]:

@@ -26,7 +26,7 @@ from unchoke.runs.stretches import StretchLog, training_key
 from unchoke.training.build_record import Judgement, RunMaterial, RunOrigin, TrainingOutcome, as_typed, build_record, enter_run
 from unchoke.training.problem import digest_judged
 from unchoke.training.profiled import profiled_if_asked
-from unchoke.training.scoring.judge import ScoredOutputs, judge, predictions_table
+from unchoke.training.scoring.judge import GROUP, ScoredOutputs, judge, predictions_table
 
 
 class Trainer(Protocol):
@@ -50,7 +50,8 @@ def run_training(session: Session, material: RunMaterial, trainer: Trainer, *, p
         with profiled_if_asked(session, run.name) as profiled, session.stage("train", trainer.detail):
             trained = trainer.train(folder)
         with session.stage("evaluate"):
-            judged = judge(trained.outputs, problem, seed=session.settings.seed, weights=trainer.weights)
+            groups = material.learnable.frame[GROUP].tolist()
+            judged = judge(trained.outputs, problem, seed=session.settings.seed, weights=trainer.weights, groups=groups)
         trained.save(folder / "checkpoints" / "best_head.pt", _extra(material, judged))
         with session.stage("report"):
             origin, judgement = RunOrigin.of_photos(material, source=session.settings.data), Judgement.of_photos(judged, material)

@@ -1,8 +1,9 @@
-"""Percentile intervals over resampled samples, without a loop over resamples.
+"""Intervals over resampled samples, without a loop over resamples.
 
-In: a matrix with one row per sample, whose weighted column sums are all a set of figures needs. Out: an `Interval` per
-figure. A resample is a vector of counts, so a block of resamples is one matrix product. Memory is bounded by the block,
-whatever the number of samples.
+In: a matrix with one row per sample, whose weighted column sums are all a set of figures needs; and which samples are alike (of
+one group). Out: values of each figure per resample, and an `Interval` per figure. A resample is a vector of counts, so a block of
+resamples is one matrix product. Memory is bounded by the block, whatever the number of samples. Where samples are grouped, whole
+groups are drawn: photos of one group are alike, and count as less than so many.
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unchoke.core.fingerprint import hash_int
+from unchoke.core.metrics import VALUES, find_metric
 from unchoke.core.record import Interval
 from unchoke.training.scoring.figures import bin_numbers, confidences, log_losses
+from unchoke.training.scoring.proportions import student_quantile
 
 Sums = NDArray[np.float64]
 Figures = dict[str, Sums]
@@ -26,29 +30,56 @@ _FEWEST = 5
 """With fewer samples than this, resampling shows a false certainty: no interval is given."""
 
 
-def intervals(
-    points: dict[str, float | None],
-    figures: Callable[[Sums, Any], Figures],
-    columns: NDArray[np.float32],
-    layout: Any,
-    *,
-    seed: int,
-    num_resamples: int,
-) -> dict[str, Interval]:
-    """Intervals around `points`: `figures` turns column sums (resamples, columns) into each figure's values per resample."""
-    if num_resamples == 0 or len(columns) < _FEWEST:
-        return {name: Interval(_finite(value), None, None) for name, value in points.items()}
-    drawn = figures(_resampled_sums(columns, seed=seed, num_resamples=num_resamples), layout)
-    return {name: _interval(value, drawn[name]) for name, value in points.items()}
+def sum_units(columns: NDArray[np.float32], groups: NDArray[np.int64] | None) -> NDArray[np.float32]:
+    """Rows of one group added up; every sample by itself where there are no groups."""
+    if groups is None:
+        return columns
+    numbers = np.unique(groups, return_inverse=True)[1]
+    sums = np.zeros((int(numbers.max()) + 1, columns.shape[1]))
+    np.add.at(sums, numbers, columns)
+    return sums.astype(np.float32)
 
 
-def _interval(value: float | None, drawn: Sums) -> Interval:
-    known = drawn[np.isfinite(drawn)]
+def draw(
+    figures: Callable[[Sums, Any], Figures], units: NDArray[np.float32], layout: Any, *, seed: int, num_resamples: int
+) -> Figures:
+    """Each figure per resample of `units`; nothing where there are too few. The same seed and count give the same resamples."""
+    if num_resamples == 0 or len(units) < _FEWEST:
+        return {}
+    return figures(_resampled_sums(units, seed=seed, num_resamples=num_resamples), layout)
+
+
+def intervals(points: dict[str, float | None], drawn: Figures, *, num_units: int) -> dict[str, Interval]:
+    """Intervals around `points`, from what was drawn of each."""
+    return {name: interval(name, value, drawn.get(name), num_units=num_units) for name, value in points.items()}
+
+
+def interval(name: str, value: float | None, drawn: Sums | None, *, num_units: int) -> Interval:
+    """Percentiles set wider as Student's t is (Hesterberg); and for values not less than a t interval of the logarithm of the
+    figure's distance from its end (1 for R², 0 for errors), which small samples need.
+    """
     point = _finite(value)
+    known = np.empty(0) if drawn is None else drawn[np.isfinite(drawn)]
     if point is None or len(known) == 0:
         return Interval(point, None, None)
-    low, high = np.percentile(known, [2.5, 97.5])
-    return Interval(point, min(float(low), point), max(float(high), point))
+    wider = math.sqrt(num_units / (num_units - 1)) * student_quantile(num_units - 1)
+    tail = 100 * NormalDist().cdf(-wider)
+    low, high = (float(limit) for limit in np.percentile(known, [tail, 100 - tail]))
+    more = _log_limits(name, point, known, wider)
+    return Interval(point, min(low, point, *more), max(high, point, *more))
+
+
+def _log_limits(name: str, point: float, drawn: Sums, wider: float) -> tuple[float, ...]:
+    metric = find_metric(name)
+    if VALUES not in metric.tasks or (metric.low is None) == (metric.high is None):
+        return ()
+    end, side = (metric.low, 1.0) if metric.low is not None else (metric.high, -1.0)
+    assert end is not None
+    away, away_drawn = side * (point - end), side * (drawn - end)
+    if away <= 0 or (away_drawn <= 0).any():
+        return ()
+    factor = math.exp(min(50.0, wider * float(np.log(away_drawn).std())))
+    return end + side * away / factor, end + side * away * factor
 
 
 def _finite(value: float | None) -> float | None:

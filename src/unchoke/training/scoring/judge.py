@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,19 +11,22 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from unchoke.core.record import CalibrationRecord, MistakeRecord, ScatterRecord
+from unchoke.core.record import BaselineRecord, CalibrationRecord, MistakeRecord, ScatterRecord
 from unchoke.machine.backend import one_thread
 from unchoke.photos.pixels.image import DecodeError, read_image
 from unchoke.photos.samples.sample_set import is_input
 from unchoke.reports.page import make_thumbnail
 from unchoke.training.data import FeatureSource, Problem
 from unchoke.training.heads.trained_head import TrainedHead
-from unchoke.training.scoring.calibration import calibrate
+from unchoke.training.scoring.calibration import calibrate, scaled_apart
+from unchoke.training.scoring.constant_answer import ConstantAnswer, JudgedSplit, compare
 from unchoke.training.scoring.figures import softmax
 from unchoke.training.scoring.scores import Scores, score
 
 JUDGED = ("val", "test")
 """The splits that are scored, in this order."""
+GROUP = "group"
+"""The column that says which samples are alike, where some are."""
 _MISTAKES_SHOWN = 24
 _THUMBNAIL_PX = 160
 _SCATTER_POINTS = 2000
@@ -30,12 +34,16 @@ _SCATTER_POINTS = 2000
 
 @dataclass(frozen=True)
 class ScoredOutputs:
-    """Outputs for every sample of val and test, and what they are worth. `outputs` is aligned with `positions`."""
+    """Outputs for every sample of val and test, and what they are worth. `outputs` is aligned with `positions`.
+
+    Logits are scored as `predict` hands them out, calibrated; those of val by temperatures that did not see them.
+    """
 
     positions: dict[str, NDArray[np.int64]]
     outputs: dict[str, NDArray[np.float32]]
     scores: dict[str, Scores]
     calibration: CalibrationRecord | None
+    baseline: BaselineRecord | None = None
 
     @property
     def temperature(self) -> float:
@@ -52,22 +60,53 @@ def run_head(head: TrainedHead, source: FeatureSource, problem: Problem, *, devi
         return {split: head.predict(source, problem.positions(split), device=device) for split in judged}
 
 
-def judge(outputs: Outputs, problem: Problem, *, seed: int, weights: tuple[float, ...] | None = None) -> ScoredOutputs:
-    """Score outputs, with intervals (targets weighted where `weights` are declared), and calibrate them on val."""
+def judge(
+    outputs: Outputs,
+    problem: Problem,
+    *,
+    seed: int,
+    weights: tuple[float, ...] | None = None,
+    groups: Sequence[str] | None = None,
+    answer: ConstantAnswer | None = None,
+) -> ScoredOutputs:
+    """Calibrate outputs on val and score them, with intervals (targets weighted where `weights` are declared).
+
+    `groups` names each sample's group, "" for none: intervals are then those of groups. `answer` is what to beat, where the
+    problem has no train split to take it from.
+    """
     positions = {split: problem.positions(split) for split in outputs}
     targets = {split: problem.targets[where] for split, where in positions.items()}
-    options: dict[str, Any] = {"seed": seed, "weights": weights}
-    scores = {split: score(problem.kind, problem.names, outputs[split], targets[split], **options) for split in positions}
     calibration = None
+    judged = dict(outputs)
     if problem.kind == "classification" and {"val", "test"} <= set(positions):
         calibration = calibrate(outputs["val"], targets["val"], outputs["test"], targets["test"])
-    return ScoredOutputs(positions, outputs, scores, calibration)
+        judged["test"] = outputs["test"] / np.float32(calibration.temperature or 1.0)
+        judged["val"] = scaled_apart(outputs["val"], targets["val"])
+    units = {split: number_groups(groups, where) for split, where in positions.items()}
+    scores = {
+        split: score(problem.kind, problem.names, judged[split], targets[split], seed=seed, weights=weights, groups=units[split])
+        for split in positions
+    }
+    splits = {split: JudgedSplit(judged[split], targets[split], units[split], scores[split]) for split in positions}
+    baseline = compare(ConstantAnswer.of_problem(problem) or answer, splits, seed=seed, weights=weights)
+    return ScoredOutputs(positions, outputs, scores, calibration, baseline)
+
+
+def number_groups(groups: Sequence[str] | None, where: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    """A number for each sample, the same within a group; samples without one stand alone. None where every sample does."""
+    if groups is None:
+        return None
+    names = [groups[place] for place in where.tolist()]
+    numbers: dict[str, int] = {}
+    found = [numbers.setdefault(name or f"\0{place}", len(numbers)) for place, name in enumerate(names)]
+    return np.array(found, dtype=np.int64) if len(numbers) < len(found) else None
 
 
 def predictions_table(judged: ScoredOutputs, problem: Problem, frame: pd.DataFrame) -> pd.DataFrame:
-    """One row per sample of val and test: its truth, what was predicted, and the extra inputs it was predicted from."""
+    """One row per sample of val and test: its truth, what was predicted, the extra inputs it was predicted from, its group."""
     parts = []
     inputs = [name for name in frame.columns if is_input(name)]
+    groups = frame[GROUP].to_numpy() if GROUP in frame and frame[GROUP].ne("").any() else None
     for split, where in judged.positions.items():
         part: dict[str, Any] = {"sample_id": frame["sample_id"].to_numpy()[where], "split": split}
         if problem.kind == "classification":
@@ -78,6 +117,8 @@ def predictions_table(judged: ScoredOutputs, problem: Problem, frame: pd.DataFra
                 part[f"truth/{name}"] = problem.targets[where, index]
                 part[f"predicted/{name}"] = judged.outputs[split][:, index]
         part.update({name: frame[name].to_numpy()[where] for name in inputs})
+        if groups is not None:
+            part[GROUP] = groups[where]
         parts.append(pd.DataFrame(part))
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame({"sample_id": [], "split": []})
 

@@ -1,8 +1,8 @@
 """How good predictions are, each figure with its 95 % interval.
 
 In: outputs (logits, or values) and targets. Out: `Scores`, plain and ready for JSON: never NaN, None where a figure is
-undefined, with the reason in `notes`. Point values come from `figures`; intervals from a seeded percentile bootstrap
-over samples (`bootstrap`). Nothing here predicts.
+undefined, with the reason in `notes`. Point values come from `figures`; intervals from a seeded bootstrap over samples, or
+over groups of them (`bootstrap`), and for shares from Wilson's formula (`class_intervals`). Nothing here predicts.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ from unchoke.training.scoring.bootstrap import (
     ClassTally,
     ValueTally,
     class_figures,
+    draw,
     intervals,
+    sum_units,
     value_figures,
 )
+from unchoke.training.scoring.class_intervals import class_intervals, recall_limits
 from unchoke.training.scoring.figures import (
     ECE_BINS,
     class_rates,
@@ -57,20 +60,21 @@ def score(
     seed: int,
     bootstrap: int = 1000,
     weights: Sequence[float] | None = None,
+    groups: NDArray[np.int64] | None = None,
 ) -> Scores:
     """Score logits (n, classes) against class numbers (n,), or values (n, T) against values (n, T).
 
     Classes: accuracy, balanced_accuracy (mean recall of the classes that occur), macro_f1, log_loss, ece. Values: r2, mae and
     rmse, averaged over the targets and for each as `r2/NAME`; with `weights`, one per target, also weighted_r2: over all
     (sample, target) pairs, 1 − Σ w·(y − ŷ)² / Σ w·(y − ȳ)², ȳ the weighted mean of all pairs. `bootstrap=0` leaves the
-    intervals out.
+    intervals out. `groups` says by a number which samples are alike: intervals are then those of whole groups.
     """
     _check(names, outputs, targets)
     if weights is not None and (kind == "classification" or len(weights) != len(names)):
         raise ValueError(f"{len(weights)} weights for {len(names)} targets of a {kind}")
     if kind == "classification":
-        return _score_classes(names, outputs, targets.astype(np.int64), seed=seed, bootstrap=bootstrap)
-    return _score_values(names, outputs, targets, weights, seed=seed, bootstrap=bootstrap)
+        return _score_classes(names, outputs, targets.astype(np.int64), groups, seed=seed, bootstrap=bootstrap)
+    return _score_values(names, outputs, targets, weights, groups, seed=seed, bootstrap=bootstrap)
 
 
 def _check(names: Sequence[str], outputs: NDArray[np.float32], targets: NDArray[Any]) -> None:
@@ -90,7 +94,13 @@ def _check(names: Sequence[str], outputs: NDArray[np.float32], targets: NDArray[
 
 
 def _score_classes(
-    names: Sequence[str], logits: NDArray[np.float32], targets: NDArray[np.int64], *, seed: int, bootstrap: int
+    names: Sequence[str],
+    logits: NDArray[np.float32],
+    targets: NDArray[np.int64],
+    groups: NDArray[np.int64] | None,
+    *,
+    seed: int,
+    bootstrap: int,
 ) -> Scores:
     confusion = confusion_matrix(targets, logits.argmax(axis=1), num_classes=len(names))
     rates = class_rates(confusion)
@@ -103,15 +113,39 @@ def _score_classes(
         "ece": expected_calibration_error(reliability_bins(logits, targets)),
     }
     tally = ClassTally.of(logits, targets, num_bins=ECE_BINS)
-    values = intervals(points, class_figures, tally.columns, tally.layout, seed=seed, num_resamples=bootstrap)
-    precision, recall, f1 = (rates[name].tolist() for name in ("precision", "recall", "f1"))
-    table = [
-        ClassRecord(name=name, precision=p, recall=r if s else None, f1=f if s else None, support=s)
-        for name, p, r, f, s in zip(names, precision, recall, f1, supports.tolist(), strict=True)
-    ]
+    units = sum_units(tally.columns, groups)
+    values = intervals(points, {}, num_units=len(units))
+    if bootstrap:
+        drawn = draw(class_figures, units, tally.layout, seed=seed, num_resamples=bootstrap)
+        values = class_intervals(points, drawn, units, logits, targets, num_bins=ECE_BINS)
+    table = _class_table(names, rates, supports, recall_limits(units, len(names)))
     absent = [name for name, support in zip(names, supports, strict=True) if not support]
     notes = [f"no sample of class {name!r}: it counts in no average of recalls" for name in absent]
-    return Scores("classification", len(targets), values, table, confusion.tolist(), notes)
+    return Scores("classification", len(targets), values, table, confusion.tolist(), notes + _on_groups(len(targets), len(units)))
+
+
+def _class_table(
+    names: Sequence[str],
+    rates: dict[str, NDArray[np.float32]],
+    supports: NDArray[np.int64],
+    limits: tuple[NDArray[np.float64], NDArray[np.float64]],
+) -> list[ClassRecord]:
+    precision, recall, f1 = (rates[name].tolist() for name in ("precision", "recall", "f1"))
+    lows, highs = (limit.tolist() for limit in limits)
+    rows = zip(names, precision, recall, f1, supports.tolist(), lows, highs, strict=True)
+    return [
+        ClassRecord(name=name, precision=p, recall=r, f1=f, support=s, recall_low=low, recall_high=high)
+        if s
+        else ClassRecord(name=name, precision=p, recall=None, f1=None, support=s)
+        for name, p, r, f, s, low, high in rows
+    ]
+
+
+def _on_groups(num_samples: int, num_units: int) -> list[str]:
+    """What is said of intervals where samples are grouped."""
+    if num_units == num_samples:
+        return []
+    return [f"the intervals of {num_samples:,} samples are those of their {num_units:,} groups: samples of one group are alike"]
 
 
 def _score_values(
@@ -119,6 +153,7 @@ def _score_values(
     outputs: NDArray[np.float32],
     targets: NDArray[Any],
     weights: Sequence[float] | None,
+    groups: NDArray[np.int64] | None,
     *,
     seed: int,
     bootstrap: int,
@@ -129,8 +164,10 @@ def _score_values(
         if points["weighted_r2"] is None:
             notes.append("the weighted R² is undefined: all samples have the same value in every target that counts")
     tally = ValueTally.of(outputs, targets, names=tuple(names), weights=weights)
-    values = intervals(points, value_figures, tally.columns, tally.layout, seed=seed, num_resamples=bootstrap)
-    return Scores("regression", len(targets), values, notes=notes)
+    units = sum_units(tally.columns, groups)
+    drawn = draw(value_figures, units, tally.layout, seed=seed, num_resamples=bootstrap)
+    values = intervals(points, drawn, num_units=len(units))
+    return Scores("regression", len(targets), values, notes=notes + _on_groups(len(targets), len(units)))
 
 
 def _value_points(

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unchoke.training.scoring.calibration import MIN_VAL_SAMPLES, calibrate, fit_temperature
-from unchoke.training.scoring.figures import reliability_bins
+from unchoke.training.scoring.calibration import MIN_VAL_SAMPLES, calibrate, fit_temperature, scaled_apart
+from unchoke.training.scoring.figures import log_losses, log_softmax, reliability_bins
 
 
 def drawn(count: int, *, seed: int, sharpness: float):
@@ -46,3 +46,31 @@ def test_a_perfect_val_split_gives_a_bounded_temperature():
     targets = np.arange(60) % 3
     temperature, _ = fit_temperature((np.eye(3)[targets] * 10).astype(np.float32), targets)
     assert 0.05 <= temperature <= 20
+
+
+def test_a_val_split_without_mistakes_does_not_make_every_answer_certain():
+    generator = np.random.default_rng(0)
+    targets = np.arange(30) % 3
+    logits = (np.eye(3)[targets] * 3 + generator.random((30, 3))).astype(np.float32)
+    temperature, _ = fit_temperature(logits, targets)
+    chances = np.exp(log_softmax(logits / temperature)).max(axis=1)
+    assert 0.9 < chances.mean() < 0.985
+
+
+def test_the_temperature_has_the_lowest_log_loss_but_for_one_sample_of_any_class():
+    logits, targets = drawn(500, seed=4, sharpness=2.0)
+    temperature, _ = fit_temperature(logits, targets)
+    losses = [
+        log_losses(logits.astype(np.float64) / t, targets).mean() for t in (temperature, 0.97 * temperature, 1.05 * temperature)
+    ]
+    assert losses[0] == min(losses)
+
+
+def test_every_val_sample_is_scaled_by_others():
+    logits, targets = drawn(100, seed=5, sharpness=3.0)
+    scaled = scaled_apart(logits, targets)
+    ratios = (logits / scaled)[:, 0]
+    assert len(np.unique(ratios.round(3))) == 5
+    assert (scaled.argmax(axis=1) == logits.argmax(axis=1)).all()
+    assert scaled_apart(logits[:10], targets[:10]) is not scaled
+    assert (scaled_apart(logits[:10], targets[:10]) == logits[:10]).all()

@@ -9,7 +9,7 @@ from sklearn import metrics as sklearn
 from unchoke.core.errors import DataError
 from unchoke.core.metrics import find_metric
 from unchoke.reports.json import to_jsonable
-from unchoke.training.scoring.bootstrap import ClassTally, ValueTally, class_figures, intervals, value_figures
+from unchoke.training.scoring.bootstrap import ClassTally, ValueTally, class_figures, value_figures
 from unchoke.training.scoring.figures import ECE_BINS, class_rates, log_softmax, softmax
 from unchoke.training.scoring.scores import score
 
@@ -98,11 +98,70 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say():
     covered = 0
     for seed in range(200):
         logits, targets = guesses(200, seed=seed)
-        tally = ClassTally.of(logits, targets, num_bins=ECE_BINS)
-        point = {"accuracy": float((logits.argmax(axis=1) == targets).mean())}
-        found = intervals(point, class_figures, tally.columns, tally.layout, seed=seed, num_resamples=200)["accuracy"]
+        found = score("classification", NAMES, logits, targets, seed=seed, bootstrap=10).values["accuracy"]
         covered += found.low <= truth <= found.high
     assert 178 <= covered <= 200
+
+
+def test_fourteen_of_fourteen_right_is_not_certain():
+    targets = np.arange(14) % 2
+    logits = (np.eye(2)[targets] * 8).astype(np.float32)
+    found = score("classification", ("a", "b"), logits, targets, seed=0)
+    assert found.values["accuracy"].low == pytest.approx(0.785, abs=0.001)
+    assert all(found.values[name].low < 0.85 and found.values[name].high == 1 for name in ("balanced_accuracy", "macro_f1"))
+    assert found.values["log_loss"].high > 0.5
+    assert found.values["ece"].low == 0
+    assert found.values["ece"].high > 0.2
+    assert found.per_class[0].recall_low == pytest.approx(0.646, abs=0.001)
+
+
+@pytest.mark.parametrize("name", ["accuracy", "balanced_accuracy", "macro_f1", "log_loss"])
+def test_intervals_of_twenty_samples_hold_the_truth(name):
+    truth = score("classification", NAMES, *guesses(100_000, seed=999, right=0.9), seed=0, bootstrap=0).values[name].value
+    found = [
+        score("classification", NAMES, *guesses(20, seed=seed, right=0.9), seed=seed, bootstrap=100).values[name]
+        for seed in range(100)
+    ]
+    assert sum(one.low <= truth <= one.high for one in found) >= 90
+
+
+def test_r2_of_ten_samples_has_an_interval_that_holds():
+    generator = np.random.default_rng(0)
+    covered = 0
+    for seed in range(100):
+        targets = generator.normal(size=(10, 1)).astype(np.float32)
+        outputs = (targets + generator.normal(size=(10, 1)) * 0.5).astype(np.float32)
+        found = score("regression", ("x",), outputs, targets, seed=seed, bootstrap=200).values["r2"]
+        covered += found.low <= 0.75 <= found.high
+    assert covered >= 90
+
+
+def test_samples_of_one_group_count_as_less_than_so_many():
+    logits, targets = guesses(60)
+    copies = [np.repeat(one, 5, axis=0) for one in (logits, targets)]
+    groups = np.repeat(np.arange(60), 5)
+    plain, told = (score("classification", NAMES, *copies, seed=0, bootstrap=200, groups=g) for g in (None, groups))
+    single = score("classification", NAMES, logits, targets, seed=0, bootstrap=200)
+
+    def width(scores, name):
+        return scores.values[name].high - scores.values[name].low
+
+    for name in ("accuracy", "balanced_accuracy", "macro_f1"):
+        assert told.values[name].value == pytest.approx(plain.values[name].value)
+        assert width(told, name) == pytest.approx(width(single, name), rel=0.1)
+        assert width(plain, name) < 0.6 * width(told, name)
+    assert any("60 groups" in note for note in told.notes)
+    assert not any("groups" in note for note in plain.notes)
+
+
+def test_values_of_one_group_count_as_less_than_so_many():
+    generator = np.random.default_rng(0)
+    targets = generator.normal(size=(40, 1)).astype(np.float32)
+    outputs = (targets + generator.normal(size=(40, 1)) * 0.5).astype(np.float32)
+    copies = [np.repeat(one, 4, axis=0) for one in (outputs, targets)]
+    plain, told = (score("regression", ("x",), *copies, seed=0, groups=g) for g in (None, np.repeat(np.arange(40), 4)))
+    widths = [scores.values["r2"].high - scores.values["r2"].low for scores in (plain, told)]
+    assert widths[0] < 0.7 * widths[1]
 
 
 def test_a_larger_test_set_has_a_narrower_interval():
@@ -116,7 +175,8 @@ def test_a_larger_test_set_has_a_narrower_interval():
 def test_the_same_seed_gives_the_same_intervals():
     first, again, other = (score("classification", NAMES, *guesses(), seed=seed, bootstrap=100) for seed in (1, 1, 2))
     assert first == again
-    assert first.values["accuracy"] != other.values["accuracy"]
+    assert first.values["macro_f1"] != other.values["macro_f1"]
+    assert first.values["accuracy"] == other.values["accuracy"]  # nothing of Wilson's interval is drawn
 
 
 def test_the_class_table_and_the_confusion_matrix_agree():
