@@ -173,7 +173,7 @@ def _unscored(results: Sequence[FitResult], side: str) -> set[str]:
 
 def judge_oof(oof: pd.DataFrame, kind: str, names: Sequence[str], *, settings: Settings) -> Scores:
     """The scores of all out-of-fold predictions together, with intervals; weighted as the settings declare."""
-    groups = number_groups(oof[GROUP].tolist(), np.arange(len(oof)))
+    groups = number_groups(oof[GROUP].tolist() if GROUP in oof else None, np.arange(len(oof)))
     if kind == "regression":
         truth, predicted = (oof[[f"{what}/{name}" for name in names]].to_numpy(np.float32) for what in ("truth", "predicted"))
         plan = plan_targets(names, sums=settings.sums, weights=settings.target_weights, positive=settings.positive)

@@ -106,8 +106,8 @@ def format_value(value: Any) -> str:
 
 def render_runs_table(runs: Sequence[RecordedRun]) -> str:
     """One line a run: name, status, when, encoder, cut, head, epochs, its leading metric with interval, what always answering the
-    commonest class or the mean reaches, and its time; where not all were judged on the same photos, a letter for which. Below, what
-    some of them leave out of their score.
+    commonest class or the mean reaches, and its time; where not all were judged on the same photos, a letter for which. Below,
+    what some of them leave out of their score.
     """
     if not runs:
         return "no runs yet; start one with: unchoke fit DATA"
