@@ -169,7 +169,8 @@ def fit(
     Frozen part:
         encoder: Network: any timm model name (default tf_efficientnet_lite0).
         weights: Weights file for the encoder: safetensors, or a .pt with nothing but tensors.
-        cut: Where the frozen part ends: end (all; for masks, pyramid), -4 (the last 4 blocks train), none (everything trains).
+        cut: Where the frozen part ends: end (all; for masks, pyramid), blocks (all, with pooled maps beside the end), -4 (the
+            last 4 blocks train), none (everything trains).
         input_px: Side of the square the network sees, in pixels. Left out, the one it was made for.
         streams: Split each image side by side into this many streams (default 1).
         tiles: ROWSxCOLUMNS grid on each stream, every tile seen at full input size (default 1x1).
@@ -348,7 +349,8 @@ def train(
     Frozen part:
         encoder: Network: any timm model name (default tf_efficientnet_lite0).
         weights: Weights file for the encoder: safetensors, or a .pt with nothing but tensors.
-        cut: Where the frozen part ends: end (all; for masks, pyramid), -4 (the last 4 blocks train), none (everything trains).
+        cut: Where the frozen part ends: end (all; for masks, pyramid), blocks (all, with pooled maps beside the end), -4 (the
+            last 4 blocks train), none (everything trains).
         input_px: Side of the square the network sees, in pixels. Left out, the one it was made for.
         streams: Split each image side by side into this many streams (default 1).
         tiles: ROWSxCOLUMNS grid on each stream, every tile seen at full input size (default 1x1).
@@ -575,7 +577,8 @@ def extract(
     Frozen part:
         encoder: Network: any timm model name (default tf_efficientnet_lite0).
         weights: Weights file for the encoder: safetensors, or a .pt with nothing but tensors.
-        cut: Where the frozen part ends: end (all; for masks, pyramid), -4 (the last 4 blocks train), none (everything trains).
+        cut: Where the frozen part ends: end (all; for masks, pyramid), blocks (all, with pooled maps beside the end), -4 (the
+            last 4 blocks train), none (everything trains).
         input_px: Side of the square the network sees, in pixels. Left out, the one it was made for.
         streams: Split each image side by side into this many streams (default 1).
         tiles: ROWSxCOLUMNS grid on each stream, every tile seen at full input size (default 1x1).
@@ -714,7 +717,8 @@ def detach(
     Frozen part:
         encoder: Network: any timm model name (default tf_efficientnet_lite0).
         weights: Weights file for the encoder: safetensors, or a .pt with nothing but tensors.
-        cut: Where the frozen part ends: end (all; for masks, pyramid), -4 (the last 4 blocks train), none (everything trains).
+        cut: Where the frozen part ends: end (all; for masks, pyramid), blocks (all, with pooled maps beside the end), -4 (the
+            last 4 blocks train), none (everything trains).
         input_px: Side of the square the network sees, in pixels. Left out, the one it was made for.
         streams: Split each image side by side into this many streams (default 1).
         tiles: ROWSxCOLUMNS grid on each stream, every tile seen at full input size (default 1x1).
@@ -914,7 +918,8 @@ def tune(
     Frozen part:
         encoder: Network: any timm model name (default tf_efficientnet_lite0).
         weights: Weights file for the encoder: safetensors, or a .pt with nothing but tensors.
-        cut: Where the frozen part ends: end (all; for masks, pyramid), -4 (the last 4 blocks train), none (everything trains).
+        cut: Where the frozen part ends: end (all; for masks, pyramid), blocks (all, with pooled maps beside the end), -4 (the
+            last 4 blocks train), none (everything trains).
         input_px: Side of the square the network sees, in pixels. Left out, the one it was made for.
         streams: Split each image side by side into this many streams (default 1).
         tiles: ROWSxCOLUMNS grid on each stream, every tile seen at full input size (default 1x1).
@@ -1386,7 +1391,8 @@ def segment_train(
         strides: Levels of the encoder's pyramid that are kept (default 4,8,16,32).
         encoder: Network: any timm model name (default tf_efficientnet_lite0).
         weights: Weights file for the encoder: safetensors, or a .pt with nothing but tensors.
-        cut: Where the frozen part ends: end (all; for masks, pyramid), -4 (the last 4 blocks train), none (everything trains).
+        cut: Where the frozen part ends: end (all; for masks, pyramid), blocks (all, with pooled maps beside the end), -4 (the
+            last 4 blocks train), none (everything trains).
         views: Cache K augmented views of each image as well; training draws among them (default 0).
         engine: torch or openvino. Left out, the fastest that agrees with float32 torch on your images.
         precision: f32, bf16, f16 or int8 for the frozen part. Left out, chosen and checked.
@@ -1520,7 +1526,8 @@ def budget(
 
     Frozen part:
         encoder: Network: any timm model name (default tf_efficientnet_lite0).
-        cut: Where the frozen part ends: end (all; for masks, pyramid), -4 (the last 4 blocks train), none (everything trains).
+        cut: Where the frozen part ends: end (all; for masks, pyramid), blocks (all, with pooled maps beside the end), -4 (the
+            last 4 blocks train), none (everything trains).
         input_px: Side of the square the network sees, in pixels. Left out, the one it was made for.
         streams: Split each image side by side into this many streams (default 1).
         tiles: ROWSxCOLUMNS grid on each stream, every tile seen at full input size (default 1x1).
@@ -1739,7 +1746,8 @@ def profile_train(
     Frozen part:
         encoder: Network: any timm model name (default tf_efficientnet_lite0).
         weights: Weights file for the encoder: safetensors, or a .pt with nothing but tensors.
-        cut: Where the frozen part ends: end (all; for masks, pyramid), -4 (the last 4 blocks train), none (everything trains).
+        cut: Where the frozen part ends: end (all; for masks, pyramid), blocks (all, with pooled maps beside the end), -4 (the
+            last 4 blocks train), none (everything trains).
         input_px: Side of the square the network sees, in pixels. Left out, the one it was made for.
         streams: Split each image side by side into this many streams (default 1).
         tiles: ROWSxCOLUMNS grid on each stream, every tile seen at full input size (default 1x1).

@@ -118,6 +118,18 @@ def test_the_parts_give_the_whole_network_s_features_bit_for_bit(model: Model, e
     assert whole.std() > 0
 
 
+def test_pooled_blocks_begin_with_the_whole_network_s_features_bit_for_bit(encoder: Encoder) -> None:
+    images = images_for(encoder)
+    cut = cut_network(encoder, "blocks")
+    assert cut.prefix is not None
+    with torch.no_grad():
+        rows = cut.prefix(images)
+        assert rows.shape == (3, *cut.shape)
+        assert torch.equal(rows[:, : encoder.spec.dim], encoder.module(images))
+    assert cut.shape[0] > encoder.spec.dim
+    assert (cut.num_trained, list(cut.suffix.parameters())) == (0, [])
+
+
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["plain", "checkpointed"])
 def test_the_suffix_s_gradients_are_those_of_freezing_without_a_cut(model: Model, encoder: Encoder, checkpointing: bool) -> None:
     images = images_for(encoder)

@@ -38,13 +38,13 @@ BUILDERS: dict[str, Build] = {
     ),
 }
 TOLERANCES = {"torch f32": EXACT, "torch f32 channels_last": EXACT, "openvino f32": EXACT, "openvino int8": ASKED_FOR_INT8}
-SHAPES = {"end": (96,), "-2": (48, 20, 20), "pyramid": (14_336,)}
+SHAPES = {"end": (96,), "blocks": (672,), "-2": (48, 20, 20), "pyramid": (14_336,)}
 PAIRS = [(name, kind) for name in SHAPES for kind in BUILDERS if (name, kind) != ("pyramid", "openvino int8")]
 
 
 @pytest.fixture(scope="module", params=PAIRS, ids=" ".join)
 def pair(request: pytest.FixtureRequest) -> tuple[str, str]:
-    """A network and a kind of engine: a whole encoder, the part of it before its last two blocks, or maps of patches."""
+    """A network and a kind of engine: an encoder whole, with pooled blocks, or up to its last two blocks; or maps of patches."""
     return request.param  # type: ignore[no-any-return]
 
 

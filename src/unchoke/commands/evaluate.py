@@ -120,7 +120,7 @@ def _open_head_run(found: FoundRun) -> OpenRun:
     table = _load_judged(found)
     problem = as_problem(head.kind, head.names, table)
     placement = place_features(found, extra["fingerprint"], problem.sample_ids)
-    source = FeatureStore(placement, dim=int(extra["encoder"]["dim"]), num_augmented=int(extra["num_augmented"]))
+    source = FeatureStore(placement, dim=head.dim, num_augmented=int(extra["num_augmented"]))
     return OpenRun(problem, lambda: run_head(head, source, problem, device=torch.device("cpu")), groups=_groups(table))
 
 

@@ -90,11 +90,11 @@ def _holds(to: Path, found: FoundRun) -> bool:
 
 def _export_head(found: FoundRun, built: Path, weights: Path | str | None) -> tuple[list[str], str]:
     """The encoder and the judged samples' features, every view of them. Returns the files, and what to say of them."""
-    _, extra = load_head(found.head_file)
+    head, extra = load_head(found.head_file)
     encoder = encoder_of(found, extra, weights=weights)
     sample_ids = load_predictions(found.folder / "predictions.csv")["sample_id"].tolist()
     placement = place_features(found, extra["fingerprint"], sample_ids)
-    source = FeatureStore(placement, dim=int(extra["encoder"]["dim"]), num_augmented=int(extra["num_augmented"]))
+    source = FeatureStore(placement, dim=head.dim, num_augmented=int(extra["num_augmented"]))
     save_rows(built / EXPORTED_FEATURES, source.all_views(np.arange(len(sample_ids), dtype=np.int64)), sample_ids)
     _save_encoder(encoder, built)
     return [EXPORTED_FEATURES, ENCODER_FILE], "with its encoder's weights and the features it was judged on"

@@ -25,7 +25,7 @@ from unchoke.core.errors import DataError, MachineError, UsageError
 from unchoke.core.events import Chosen, Note, OnEvent, Progress
 from unchoke.core.fingerprint import digest_bytes
 from unchoke.core.output_file import OutputFile, output_file
-from unchoke.features.cut import Cut, cut_network, frozen_part
+from unchoke.features.cut import END, Cut, cut_network, frozen_part
 from unchoke.features.encoders import Encoder, EncoderSpec
 from unchoke.features.engine_openvino import OpenVinoEngine
 from unchoke.features.engines import FrozenEngine, TorchEngine
@@ -158,12 +158,13 @@ def _open_head(found: FoundRun, paths: Sequence[str], options: _Options) -> Open
     head, extra = load_head(found.head_file)
     read_given_inputs(options.inputs, (), paths)
     encoder = encoder_of(found, extra, weights=options.weights)
-    engine = _engine(found, encoder, extra, options)
-    scale = str(extra.get("decode_scale", TWICE))
-    recipe = PictureRecipe(encoder.spec, engine.name, engine.precision, int(extra["num_augmented"]), decode_scale=scale)
+    cut = cut_network(encoder, str(extra.get("cut", END)))
+    engine = _engine(found, frozen_part(encoder, cut), extra, options)
+    named = (encoder.spec, engine.name, engine.precision, int(extra["num_augmented"]), cut.name)
+    recipe = PictureRecipe(*named, shape=cut.shape, decode_scale=str(extra.get("decode_scale", TWICE)))
 
     def answer(places: Sequence[int], pixels: Pixels) -> NDArray[np.float32]:
-        views = engine.encode(pixels).reshape(len(places), -1, encoder.spec.dim).astype(np.float16)
+        views = engine.encode(pixels).reshape(len(places), -1, head.dim).astype(np.float16)
         with one_thread():
             return head.logits(views if head.config.kind == "attention" else views[:, 0])
 

@@ -45,10 +45,10 @@ def parse_fold(value: Any) -> Any:
 
 
 def parse_cut(value: Any) -> str:
-    """`end`, `none` or a negative number, which a file may hold as a number; for masks `pyramid`, which is their `end`."""
+    """`end`, `blocks`, `none` or a negative number, which a file may hold as such; for masks `pyramid`, which is their `end`."""
     text = str(value).strip().lower()
-    if not re.fullmatch(r"end|pyramid|none|-[1-9][0-9]*", text):
-        raise ValueError("should be end, none, or -k to train the last k blocks, for instance -4")
+    if not re.fullmatch(r"end|blocks|pyramid|none|-[1-9][0-9]*", text):
+        raise ValueError("should be end, blocks, none, or -k to train the last k blocks, for instance -4")
     return text
 
 

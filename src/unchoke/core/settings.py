@@ -353,8 +353,9 @@ class Settings:
         str,
         ValueParser(parse_cut),
         _frozen(
-            "Where the frozen part ends: end (all; for masks, pyramid), -4 (the last 4 blocks train), none (everything trains).",
-            brief="What trains: end (heads), -4 (last blocks), none (all).",
+            "Where the frozen part ends: end (all; for masks, pyramid), blocks (all, with pooled maps beside the end), "
+            "-4 (the last 4 blocks train), none (everything trains).",
+            brief="What trains: end, blocks (heads), -4 (last blocks), none (all).",
             commands=(*EXTRACT, *MASKS, "budget"),
             shows_default=False,
             tells_runs_apart=True,

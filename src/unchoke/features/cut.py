@@ -1,7 +1,8 @@
 """Where a network is cut: the part that stays frozen, and the part that trains.
 
-In: an encoder and where to cut it: ``end`` (all of it is frozen), ``-k`` (the last k blocks train) or ``none`` (all of it
-trains). Out: a `Cut`: a prefix whose activations may be cached, and a suffix that turns them into the encoder's pooled features.
+In: an encoder and where to cut it: ``end`` (all of it is frozen), ``blocks`` (so it is, and maps inside it are pooled beside its
+end), ``-k`` (the last k blocks train) or ``none`` (all of it trains). Out: a `Cut`: a prefix whose activations may be cached, and
+a suffix that turns them into the encoder's pooled features.
 In memory, prefix and suffix give the uncut network's features bit for bit; that is tried on one input before a cut is handed out.
 
 timm's own fine grouping (`group_matcher(coarse=False)`) says what a block is and in which order they come. k counts blocks alone:
@@ -30,9 +31,10 @@ from torch import nn
 from unchoke.core.errors import UsageError
 from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.core.units import format_count
+from unchoke.features.block_pools import pool_blocks
 from unchoke.features.encoders import Encoder
 
-END, NONE = "end", "none"
+END, BLOCKS, NONE = "end", "blocks", "none"
 
 
 @dataclass(frozen=True)
@@ -105,15 +107,15 @@ class _Prefix(nn.Module):
 
 
 def check_cut(text: str) -> str:
-    """``end``, ``none`` or ``-k``, tidied; anything else is refused. Whether a network has k blocks, `cut_network` knows."""
+    """``end``, ``blocks``, ``none`` or ``-k``, tidied; all else is refused. Whether there are k blocks, `cut_network` knows."""
     tidy = text.strip().lower().replace("−", "-")
-    if tidy in (END, NONE):
+    if tidy in (END, BLOCKS, NONE):
         return tidy
     match = re.fullmatch(r"-0*([1-9][0-9]*)", tidy)
     if match is None:
         raise UsageError(
             f"--cut {text} is not a place to cut a network",
-            why="it is end (all frozen), none (all of it trains) or minus the number of blocks that train",
+            why="it is end or blocks (all frozen), none (all of it trains) or minus the number of blocks that train",
             try_=f"--cut -{tidy}" if re.fullmatch("[1-9][0-9]*", tidy) else "--cut -4",
         )
     return f"-{match[1]}"
@@ -129,18 +131,44 @@ def cut_network(encoder: Encoder, cut: str, *, verify: bool = True) -> Cut:
     if name == NONE:
         whole = copy.deepcopy(module).requires_grad_(True)
         return Cut(None, whole, (3, spec.preprocess.size_px, spec.preprocess.size_px), num_blocks, num_blocks, name)
-    prefix, suffix = _cut_at_block(encoder, -int(name))
     example = torch.randn(1, 3, spec.preprocess.size_px, spec.preprocess.size_px, generator=torch.Generator().manual_seed(0))
     example = example.to(next(module.parameters()).device)
+    if name == BLOCKS:
+        return _pooled(encoder, num_blocks, example, verify=verify)
+    prefix, suffix = _cut_at_block(encoder, -int(name))
     with torch.inference_mode():
         activations = prefix(example)
         if verify and not torch.equal(suffix(activations), module(example)):
-            raise UsageError(
-                f"{spec.name} cannot be cut at {name}",
-                why=f"its two parts do not give the numbers of the whole {type(module).__name__} network",
-                try_="--cut end or --cut none",
-            )
+            raise _changed_numbers(encoder, name, "its two parts do")
     return Cut(prefix, suffix, tuple(activations.shape[1:]), -int(name), num_blocks, name)
+
+
+def _pooled(encoder: Encoder, num_blocks: int, example: torch.Tensor, *, verify: bool) -> Cut:
+    """All of the network frozen, with pools of several blocks beside its own features, which stay what they are."""
+    pools = pool_blocks(encoder.module, encoder.spec.name, example)
+    with torch.inference_mode():
+        row = pools(example)[0]
+        if verify and not torch.equal(row[: encoder.spec.dim], encoder.module(example)[0]):
+            raise _changed_numbers(encoder, BLOCKS, "run stage by stage it does")
+    return Cut(pools, nn.Identity(), (len(row),), 0, num_blocks, BLOCKS)
+
+
+def _changed_numbers(encoder: Encoder, cut: str, what: str) -> UsageError:
+    return UsageError(
+        f"{encoder.spec.name} cannot be cut at {cut}",
+        why=f"{what} not give the numbers of the whole {type(encoder.module).__name__} network",
+        try_="--cut end or --cut none",
+    )
+
+
+def is_all_frozen(cut: str) -> bool:
+    """Whether nothing of the network trains, so that what is kept of a picture is a plain vector."""
+    return cut in (END, BLOCKS)
+
+
+def pooled_dim(encoder: Encoder, cut: str) -> int:
+    """The width of what heads and fusions are given: the network's own, or with ``blocks`` that of all pools."""
+    return cut_network(encoder, BLOCKS, verify=False).shape[0] if cut == BLOCKS else encoder.spec.dim
 
 
 def frozen_part(encoder: Encoder, cut: Cut) -> Encoder:

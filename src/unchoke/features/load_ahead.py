@@ -16,7 +16,7 @@ import torch
 
 from unchoke.core.head_start import Steps
 from unchoke.core.torchvision_ready import prepare_torchvision
-from unchoke.features.cut import END, NONE
+from unchoke.features.cut import NONE, is_all_frozen
 from unchoke.features.encoders import Encoder, load_encoder
 from unchoke.features.engines import TorchEngine
 from unchoke.features.known_encoder import recall_encoder
@@ -29,7 +29,7 @@ _TRAINED_AT_ONCE = 32
 
 def load_ahead(session: Session) -> Steps[Encoder | None]:
     """Libraries, the encoder with its weights, and the first pass on a card; no encoder where its features are likely there."""
-    if session.settings.cut == END and recall_encoder(session) is not None:
+    if is_all_frozen(session.settings.cut) and recall_encoder(session) is not None:
         return None
     prepare_torchvision()
     yield "networks"
@@ -43,7 +43,7 @@ def load_ahead(session: Session) -> Steps[Encoder | None]:
     if settings.cut != NONE:
         warm_up_engines(session, encoder, device)
         yield "first pass"
-    if settings.cut != END:
+    if not is_all_frozen(settings.cut):
         compiler = Thread(target=import_module, args=("torch._dynamo",))  # torch's optimizers load it in their first step
         compiler.start()
         warm_up_training(encoder, session.policy, device, batch=settings.batch_size or _TRAINED_AT_ONCE)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from unchoke.core.fingerprint import digest
 from unchoke.core.workspace import safe_name
+from unchoke.features.cut import is_all_frozen
 from unchoke.features.encoders import EncoderSpec
 from unchoke.features.feature_store import ACTIVATIONS, POOLED, Levels
 from unchoke.features.pyramid import PyramidSpec
@@ -149,7 +150,7 @@ class PictureRecipe(FeatureRecipe):
     @property
     def is_plain(self) -> bool:
         """Whether a picture becomes one vector: the whole network, and the whole picture."""
-        return self.cut == "end" and self.tiles.is_whole
+        return is_all_frozen(self.cut) and self.tiles.is_whole
 
     @property
     def num_tiles(self) -> int:
@@ -169,7 +170,8 @@ class PictureRecipe(FeatureRecipe):
     @property
     def network(self) -> str:
         """``tf_efficientnet_lite0 cut at -4``"""
-        return self.encoder.name if self.cut == "end" else f"{self.encoder.name} cut at {self.cut}"
+        pooled = {"end": "", "blocks": " pooled after several blocks"}
+        return self.encoder.name + pooled.get(self.cut, f" cut at {self.cut}")
 
     @property
     def row_in_words(self) -> str:

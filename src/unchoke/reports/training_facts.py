@@ -66,6 +66,8 @@ def _network(name: str, training: TrainingRecord) -> str:
     cut, num_blocks = training.cut, training.num_blocks
     if cut == "end":
         return f"{name}, all of it frozen"
+    if cut == "blocks":
+        return f"{name}, all of it frozen, pooled after several blocks"
     if cut == "pyramid":
         return f"{name}, all of it frozen; a decoder on its pyramid trained ({training.decoder})"
     if cut == "none":

@@ -63,11 +63,12 @@ class EncoderUse:
     fingerprint: str
     num_augmented: int = 0
     num_images_run: int = 0
+    cut: str = "end"
 
     @classmethod
     def of(cls, extracted: PictureExtraction) -> EncoderUse:
-        recipe = extracted.recipe
-        return cls(recipe.encoder, extracted.engine, recipe.fingerprint, recipe.num_augmented, extracted.num_items_run)
+        recipe, num_run = extracted.recipe, extracted.num_items_run
+        return cls(recipe.encoder, extracted.engine, recipe.fingerprint, recipe.num_augmented, num_run, recipe.cut)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from unchoke.core.errors import UsageError
 from unchoke.core.settings import Settings, flag, settings_where
-from unchoke.features.cut import END, NONE, cut_network
+from unchoke.features.cut import NONE, cut_network, is_all_frozen
 from unchoke.features.encoders import bare_encoder
 from unchoke.features.extraction import extract_features
 from unchoke.features.prepare_engine import Picture
@@ -45,7 +45,7 @@ def trains_network(settings: Settings) -> bool:
     """Whether anything but heads on pooled features of whole pictures is trained."""
     tiles = plan_tiles(streams=settings.streams, tiles=settings.tiles)
     declared = settings.sums or settings.target_weights or settings.positive or settings.input
-    return settings.cut != END or not tiles.is_whole or bool(declared)
+    return not is_all_frozen(settings.cut) or not tiles.is_whole or bool(declared)
 
 
 def prepare_inputs(session: Session, pictures: Sequence[Picture]) -> Inputs:

@@ -141,6 +141,7 @@ def _extra(material: RunMaterial, judged: ScoredOutputs) -> dict[str, Any]:
         "num_augmented": encoder.num_augmented,
         "decode_scale": encoder.engine.get("decode_scale", TWICE),
         "fingerprint": encoder.fingerprint,
+        "cut": encoder.cut,
         "temperature": judged.temperature,
         "unchoke": __version__,
     }

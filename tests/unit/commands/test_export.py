@@ -51,6 +51,7 @@ def test_an_export_gives_the_same_figures_elsewhere_when_the_workspace_is_gone(
     workspace: Path, photos: Path, tmp_path: Path
 ) -> None:
     runs = ["exp_1", train(out=workspace, on_event=ignore, views=2, head="attention").run]
+    runs.append(train(out=workspace, on_event=ignore, cut="blocks", views=0).run)
     here = [evaluate(run, out=workspace, on_event=ignore).to_dict() for run in runs]
     predicted = [predict(run, [photos], out=workspace, on_event=ignore).rows for run in runs]
     for run in runs:

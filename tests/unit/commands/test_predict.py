@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from unchoke.commands.fit import train
 from unchoke.commands.predict import predict
 from unchoke.core.errors import UsageError
 from unchoke.core.events import Event, Note, ignore
@@ -23,6 +24,15 @@ def test_predictions_of_known_images_equal_those_recorded(finished: Path, photos
     for sample_id, row in recorded.iterrows():
         assert by_id[str(sample_id)]["predicted"] == row["predicted"]
         assert by_id[str(sample_id)]["confidence"] == pytest.approx(row["confidence"], abs=1e-6)
+
+
+@pytest.mark.parametrize("how", [{}, {"tiles": "1x2"}], ids=["heads", "tiles"])
+def test_predictions_of_pooled_blocks_equal_those_recorded(workspace: Path, photos: Path, how: dict[str, str]) -> None:
+    run = train(out=workspace, on_event=ignore, cut="blocks", epochs=2, **how)
+    recorded = pd.read_csv(workspace / "experiments" / run.run / "predictions.csv").set_index("sample_id")
+    by_id = {Path(row["path"]).relative_to(photos).as_posix(): row for row in predict(run.run, [photos], out=workspace).rows}
+    for sample_id, row in recorded.iterrows():
+        assert by_id[str(sample_id)]["confidence"] == pytest.approx(row["confidence"], abs=1e-5)
 
 
 def test_a_bad_image_is_named_with_its_reason_and_the_rest_predicted(finished: Path, photos: Path, tmp_path: Path) -> None:

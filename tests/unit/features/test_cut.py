@@ -26,9 +26,9 @@ def build(name: str, size_px: int, **options: object) -> Encoder:
 
 
 @pytest.mark.parametrize(
-    ("typed", "meant"), [("end", "end"), ("NONE", "none"), ("-4", "-4"), (" -04 ", "-4"), ("−12", "-12")]
+    ("typed", "meant"), [("end", "end"), ("Blocks", "blocks"), ("NONE", "none"), ("-4", "-4"), (" -04 ", "-4"), ("−12", "-12")]
 )  # the last with a typographic minus
-def test_a_cut_is_end_none_or_minus_a_number(typed: str, meant: str) -> None:
+def test_a_cut_is_end_blocks_none_or_minus_a_number(typed: str, meant: str) -> None:
     assert check_cut(typed) == meant
 
 

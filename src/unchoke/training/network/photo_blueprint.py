@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from unchoke.core.errors import UsageError
 from unchoke.core.mixing import hash_ids
 from unchoke.core.torchvision_ready import prepare_torchvision
-from unchoke.features.cut import END, cut_network
+from unchoke.features.cut import cut_network, is_all_frozen, pooled_dim
 from unchoke.features.encoders import Encoder, bare_encoder, load_encoder
 from unchoke.features.feature_store import FeatureStore, Placement
 from unchoke.photos.pixels.tile_grid import TilePlan
@@ -61,7 +61,7 @@ class NetworkSpec:
 
     def can_checkpoint(self) -> bool:
         """Whether the part that trains can compute activations again instead of keeping them."""
-        if self.cut == END:
+        if is_all_frozen(self.cut):
             return False
         prepare_torchvision()
         import timm
@@ -175,7 +175,7 @@ class PhotoBlueprint(Blueprint):
             cut_network(encoder, self.network.cut, verify=False).suffix,
             objective,
             tiles=self.network.tiles,
-            dim=encoder.spec.dim,
+            dim=pooled_dim(encoder, self.network.cut),
             fusion=self.network.fusion,
             input_scale=None if self.inputs is None else column_scale(self.inputs[problem.positions("train")]),
             seed=seed,

@@ -12,7 +12,7 @@ from unchoke.core.errors import UsageError
 from unchoke.core.fingerprint import digest
 from unchoke.core.settings import OPTIONS, Settings, settings_where
 from unchoke.core.units import format_count
-from unchoke.features.cut import count_blocks
+from unchoke.features.cut import count_blocks, pooled_dim
 from unchoke.features.encoders import Encoder
 from unchoke.machine.backend import keep_freed_memory
 from unchoke.photos.pixels.tile_grid import plan_tiles
@@ -36,7 +36,7 @@ class PhotoSubject:
         settings = session.settings
         refuse_head_options(settings)
         self._session, self._learnable, self._source = session, learnable, source
-        self._encoder, self._num_blocks = encoder.spec, count_blocks(encoder.module)
+        self._dim, self._num_blocks = pooled_dim(encoder, settings.cut), count_blocks(encoder.module)
         self._part = TrainedPart.of(encoder, settings.cut)
         self._spec = network_spec(settings, encoder)
         self._targets = targets_of(settings, learnable)
@@ -60,7 +60,7 @@ class PhotoSubject:
         targets, input_names = self._targets, self._learnable.input_names
         config = NetworkConfig(
             tiles=self._spec.tiles,
-            dim=self._encoder.dim,
+            dim=self._dim,
             fusion=self._spec.fusion,
             num_inputs=len(input_names),
             kind=self.problem.kind,

@@ -29,6 +29,7 @@ from unchoke.core.events import Progress
 from unchoke.core.fingerprint import digest
 from unchoke.core.timeline import Timeline
 from unchoke.core.units import format_bytes, format_count
+from unchoke.features.cut import NONE
 from unchoke.features.encoders import Encoder
 from unchoke.features.prepare_engine import Picture, open_encoder
 from unchoke.features.recipe import DECODING
@@ -77,7 +78,7 @@ def prepare_pixels(session: Session, pictures: Sequence[Picture]) -> PreparedPix
     session.chose(stored.cache)
     stored, failed, num_decoded = fill_pixels(session, stored)
     present = np.array([picture.sample_id not in failed for picture in pictures])
-    use = EncoderUse(encoder.spec, {"engine": "torch", "precision": "f32"}, _fingerprint(encoder, stored), 0, num_decoded)
+    use = EncoderUse(encoder.spec, {"engine": "torch", "precision": "f32"}, _fingerprint(encoder, stored), 0, num_decoded, NONE)
     return PreparedPixels(encoder, use, stored, present, failed)
 
 

@@ -25,7 +25,7 @@ from unchoke.core.events import Note, OnEvent
 from unchoke.core.fingerprint import digest_bytes
 from unchoke.core.record import RunRecord
 from unchoke.core.units import format_count
-from unchoke.features.cut import END, NONE, Cut, cut_network
+from unchoke.features.cut import NONE, Cut, cut_network, is_all_frozen
 from unchoke.features.encoders import EncoderSpec, bare_encoder
 from unchoke.features.extractor import decode_views
 from unchoke.features.recipe import PictureRecipe
@@ -104,7 +104,7 @@ class TrainedNetwork:
 
     def _bare_suffix(self) -> nn.Module:
         """The structure alone; its weights are about to be filled in."""
-        if self.spec.cut == END:
+        if is_all_frozen(self.spec.cut):
             return nn.Identity()
         backbone = bare_encoder(self.spec.encoder, input_px=self.spec.input_px)
         return cut_network(backbone, self.spec.cut, verify=False).suffix
