@@ -1001,6 +1001,10 @@ def predict(
     *,
     to: str | Path | None = None,
     inputs: str | Path | None = None,
+    probabilities: bool = False,
+    top: int | None = None,
+    unsure_below: float | None = None,
+    level: float | None = None,
     weights: str | Path | None = None,
     device: str | None = None,
     out: str | Path | None = None,
@@ -1013,13 +1017,17 @@ def predict(
         images: Image files or folders.
         to: Write the predictions to this CSV file.
         inputs: Table with the images' extra columns, for a run trained with `input`.
+        probabilities: Give the probability of every class, as `p/NAME`.
+        top: Give so many guesses, the likeliest first: `predicted_2`, `confidence_2` and so on.
+        unsure_below: Call images "unsure" whose class is less probable than this; `guess` still has it.
+        level: Of a run trained on values: how many of 1 their intervals, `NAME/low` to `NAME/high`, are to hold (default 0.9).
         weights: The encoder's weights, where they are no longer found.
         device: cpu, cuda or mps.
         out: Workspace folder (default unchoke-out).
         on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
 
     Returns:
-        A row for each image, and the images that could not be read, with their reasons.
+        A row for each image, in order; one that could not be read has its reason under `error`, and nothing else.
 
     Example:
         >>> unchoke.predict("best", ["photos/apple"], out="work").rows[0]["predicted"]
@@ -1027,7 +1035,8 @@ def predict(
     """
     from unchoke.commands.predict import predict as predict_images
 
-    return predict_images(run, images, to=to, inputs=inputs, weights=weights, device=device, out=out, on_event=on_event)
+    shape: dict[str, Any] = {"probabilities": probabilities, "top": top, "unsure_below": unsure_below, "level": level}
+    return predict_images(run, images, to=to, inputs=inputs, **shape, weights=weights, device=device, out=out, on_event=on_event)
 
 
 def report(run: str | Path = "latest", *, out: str | Path | None = None) -> Path:

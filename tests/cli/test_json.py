@@ -89,8 +89,8 @@ def test_predict_gives_rows_and_failures(unchoke: Type, finished: Path, photos: 
     answer = unchoke("predict", "1", photos / "plum", tmp_path / "bad.jpg", "--out", finished, "--json")
     assert (answer.code, answer.last["ok"]) == (1, False)
     result = answer.last["result"]
-    assert len(result["predictions"]) == 14
-    assert set(result["predictions"][0]) == {"path", "predicted", "confidence"}
+    assert [bool(row["error"]) for row in result["predictions"]] == [False] * 14 + [True]
+    assert set(result["predictions"][0]) == {"path", "predicted", "confidence", "error"}
     assert list(result["failed"]) == [str(tmp_path / "bad.jpg")]
 
 

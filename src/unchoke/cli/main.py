@@ -152,13 +152,22 @@ def predict(
     inputs: Annotated[
         Path | None, typer.Option("--inputs", help="Table with the images' extra columns, for a run trained with --input.")
     ] = None,
+    probabilities: Annotated[bool, typer.Option("--probabilities", help="The probability of every class, as p/NAME.")] = False,
+    top: Annotated[int | None, typer.Option("--top", help="So many guesses, the likeliest first.")] = None,
+    unsure_below: Annotated[
+        float | None, typer.Option("--unsure-below", help='Call images "unsure" whose class is less probable than this.')
+    ] = None,
+    level: Annotated[
+        float | None, typer.Option("--level", help="Of values: the share that their intervals are to hold (default 0.9).")
+    ] = None,
     weights: Weights = None,
     device: Annotated[str | None, typer.Option("--device", help="cpu, cuda or mps.", autocompletion=complete_device)] = None,
     out: Out = None,
     json: Json = False,
 ) -> None:
-    """Predict new images with a run, from its files alone. Exits 1 if an image could not be read."""
+    """Predict new images with a run, from its files alone. One that cannot be read has its reason in its row; exits 1 then."""
     options: dict[str, Any] = {"to": to, "inputs": inputs, "weights": weights, "device": device, "out": out}
+    options |= {"probabilities": probabilities, "top": top, "unsure_below": unsure_below, "level": level}
     show("predict", json, lambda console: unchoke.predict(run, images, on_event=console.on_event, **options))
 
 

@@ -39,6 +39,7 @@ from unchoke.reports.summary import ReportedMetric
 from unchoke.runs.experiment_store import ExperimentStore
 from unchoke.runs.session import Session
 from unchoke.training.scoring.judge import GROUP, number_groups
+from unchoke.training.scoring.predicted_columns import TRUTH_CONFIDENCE, probability_column
 from unchoke.training.scoring.scores import Scores, score
 
 OOF_FILE = "oof.csv"
@@ -179,14 +180,34 @@ def judge_oof(oof: pd.DataFrame, kind: str, names: Sequence[str], *, settings: S
         plan = plan_targets(names, sums=settings.sums, weights=settings.target_weights, positive=settings.positive)
         return score("regression", names, predicted, truth, seed=settings.seed, weights=plan.weights, groups=groups)
     codes = {what: pd.Categorical(oof[what], categories=list(names)).codes.astype(np.int64) for what in ("truth", "predicted")}
+    kept = _kept_logits(oof, codes, names)
     logits = _as_logits(codes["predicted"], oof["confidence"].to_numpy(np.float64), num_classes=len(names))
-    scores = score("classification", names, logits, codes["truth"], seed=settings.seed, groups=groups)
-    known = {name: value for name, value in scores.values.items() if name != "log_loss"}
-    notes = [
-        "of all predictions there is no log loss: predictions.csv keeps the probability of the predicted class alone",
-        "their calibration error is that of the calibrated probabilities, each fold's by its own temperature",
-    ]
+    scores = score("classification", names, logits if kept is None else kept, codes["truth"], seed=settings.seed, groups=groups)
+    known = {name: value for name, value in scores.values.items() if name != "log_loss" or kept is not None}
+    notes = ["the probabilities of all predictions are calibrated, each fold's by its own temperature"]
+    if kept is None:
+        notes.append("of all predictions there is no log loss: some folds were trained before every probability was kept")
     return replace(scores, values=known, notes=[*scores.notes, *notes])
+
+
+def _kept_logits(oof: pd.DataFrame, codes: dict[str, NDArray[np.int64]], names: Sequence[str]) -> NDArray[np.float32] | None:
+    """Logits with the probabilities that were kept, the predicted class above all others; None where they were not."""
+    columns = [probability_column(name) for name in names]
+    rows = np.arange(len(oof))
+    if set(columns) <= set(oof.columns):
+        chances = oof[columns].to_numpy(np.float64)
+    elif TRUTH_CONFIDENCE in oof:
+        of_truth, sure = (oof[name].to_numpy(np.float64) for name in (TRUTH_CONFIDENCE, "confidence"))
+        rest = np.maximum(0, 1 - sure - np.where(codes["truth"] == codes["predicted"], 0, of_truth))
+        chances = np.repeat(rest[:, None] / max(1, len(names) - 2), len(names), axis=1)
+        chances[rows, codes["predicted"]], chances[rows, codes["truth"]] = sure, of_truth
+    else:
+        return None
+    if not np.isfinite(chances).all():
+        return None
+    chances[rows, codes["predicted"]] = np.maximum(chances[rows, codes["predicted"]], chances.max(axis=1) * (1 + 1e-6))
+    logits: NDArray[np.float32] = np.log(np.maximum(chances, 1e-30)).astype(np.float32)
+    return logits
 
 
 def _as_logits(predicted: NDArray[np.int64], confidence: NDArray[np.float64], *, num_classes: int) -> NDArray[np.float32]:

@@ -1,6 +1,7 @@
 """`predict`: new images through a run's encoder and head, or its network, from its files alone.
 
-In: a run and image files or folders. Out: one row per image. An image that cannot be read is named with its reason.
+In: a run and image files or folders. Out: one row per image; one that cannot be read has its reason in it. What a row holds is in
+`predicted_rows`.
 """
 
 from __future__ import annotations
@@ -18,13 +19,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unchoke.commands.evaluate import load_predictions
 from unchoke.commands.export import encoder_of
+from unchoke.commands.predicted_rows import (
+    ERROR,
+    UNSURE,
+    RowOptions,
+    ThresholdFacts,
+    class_rows,
+    run_intervals,
+    threshold_facts,
+    value_rows,
+    whole_table,
+)
 from unchoke.core import listing
 from unchoke.core.ahead import map_ahead
 from unchoke.core.errors import DataError, MachineError, UsageError
 from unchoke.core.events import Chosen, Note, OnEvent, Progress
 from unchoke.core.fingerprint import digest_bytes
 from unchoke.core.output_file import OutputFile, output_file
+from unchoke.core.record import ValueIntervalRecord
 from unchoke.features.cut import END, Cut, cut_network, frozen_part
 from unchoke.features.encoders import Encoder, EncoderSpec
 from unchoke.features.engine_openvino import OpenVinoEngine
@@ -38,11 +52,11 @@ from unchoke.machine.policy import choose_policy
 from unchoke.photos.pixels.image import DecodeError, Pixels, read_bytes, slow_decoding
 from unchoke.photos.samples.extra_inputs import read_given_inputs
 from unchoke.photos.samples.image_files import FOREIGN_IMAGE_SUFFIXES, IMAGE_SUFFIXES, suffix_of
+from unchoke.reports.json import to_jsonable
 from unchoke.runs.lookup import FoundRun, find_run
 from unchoke.runs.session import default_listener
 from unchoke.training.heads.trained_head import load_head
 from unchoke.training.network.trained_network import RowsInMemory, TrainedNetwork, load_network, open_network, pixel_recipe_of
-from unchoke.training.scoring.judge import class_columns
 
 _PICTURES = IMAGE_SUFFIXES | FOREIGN_IMAGE_SUFFIXES
 _CHUNK = 64
@@ -52,16 +66,27 @@ _SHOWN = 20
 
 @dataclass(frozen=True)
 class Predictions:
-    """Rows in the order of the images; `failed` maps the unreadable ones to their reasons."""
+    """Rows in the order of the images, also of the unreadable ones, which `failed` maps to their reasons."""
 
     run: str
     """The run that predicted."""
     rows: list[dict[str, Any]]
-    """One row for each image, in the order of the images."""
+    """One row for each image, in the order of the images; `error` says why one could not be read."""
     failed: dict[str, str]
     """Images that could not be read, with their reasons."""
     saved_to: Path | None = None
     """The table that was written, if one was asked for."""
+    threshold: ThresholdFacts | None = None
+    """What the confidence below which photos are unsure did to the run's own photos."""
+    intervals: ValueIntervalRecord | None = None
+    """By how much values are widened, and how often that held on the run's own test photos."""
+    said: str = ""
+    """A word on intervals."""
+
+    @property
+    def num_unsure(self) -> int | None:
+        """How many photos were called unsure, where that was asked for."""
+        return None if self.threshold is None else sum(row.get("predicted") == UNSURE for row in self.rows)
 
     @property
     def exit_code(self) -> int:
@@ -74,17 +99,26 @@ class Predictions:
             "predictions": self.rows,
             "failed": self.failed,
             "saved_to": self.saved_to and str(self.saved_to),
+            "num_unsure": self.num_unsure,
+            "threshold": to_jsonable(self.threshold),
+            "intervals": to_jsonable(self.intervals),
         }
 
     def to_text(self) -> str:
-        lines = ["\t".join(_cell(value) for value in row.values()) for row in self.rows[:_SHOWN]]
-        if len(self.rows) > _SHOWN:
+        read = [{name: value for name, value in row.items() if name != ERROR} for row in self.rows if not row[ERROR]]
+        lines = ["\t".join(_cell(value) for value in row.values()) for row in read[:_SHOWN]]
+        if len(read) > _SHOWN:
             lines.append(
-                f"… and {len(self.rows) - _SHOWN} more" + ("" if self.saved_to else ": --to FILE.csv or --json gives them all")
+                f"… and {len(read) - _SHOWN} more" + ("" if self.saved_to else ": --to FILE.csv or --json gives them all")
             )
-        if self.rows:
-            lines.insert(0, "\t".join(self.rows[0]))
+        if read:
+            lines.insert(0, "\t".join(read[0]))
         lines += [f"failed\t{path}\t{reason}" for path, reason in self.failed.items()]
+        if self.threshold is not None:
+            unsure = f"{self.num_unsure:,} of {len(read):,} below {self.threshold.threshold:g}"
+            lines.append(f"unsure    {unsure}; {self.threshold.words()}")
+        if self.said:
+            lines.append(f"intervals {self.said}")
         if self.saved_to:
             lines.append(f"saved     {self.saved_to}")
         return "\n".join(lines)
@@ -112,6 +146,10 @@ def predict(
     *,
     to: Path | str | None = None,
     inputs: Path | str | None = None,
+    probabilities: bool = False,
+    top: int | None = None,
+    unsure_below: float | None = None,
+    level: float | None = None,
     weights: Path | str | None = None,
     device: str | None = None,
     out: Path | str | None = None,
@@ -119,27 +157,62 @@ def predict(
 ) -> Predictions:
     """Predict every image in `images` (files, or folders searched for images).
 
-    `inputs` is a table with the extra columns of the images, for runs that were trained with some.
+    `inputs` is a table with the extra columns of the images, for runs that were trained with some. Of classes, `top` guesses or
+    all `probabilities` are given, and below `unsure_below` no class; values have intervals of `level` (0.9).
     """
     listener = on_event or default_listener()
+    options = RowOptions(probabilities, top, unsure_below, level)
     found = find_run(run, out=out)
     found.refuse_masks("predict")
+    options.refuse_kind(found.record.task.kind, found.record.task.names, found.record.run)
     paths = list_images(images)
     saved = None if to is None else output_file(to, option="--to", example="predictions.csv", sources=paths)
     if (choice := slow_decoding()) is not None:
         listener(Chosen(choice))
     open_model = _open_network if found.trains_network else _open_head
     model = open_model(found, paths, _Options(inputs, weights, device, listener))
-    rows: list[dict[str, Any]] = []
+    shape = _RowShape.of(found, model, options)
+    by_place: dict[int, dict[str, Any]] = {}
     failed: dict[str, str] = {}
     for places, pixels, broken in _decoded(paths, model, listener):
         failed.update(broken)
         if places:
             chunk = [paths[place] for place in places]
-            rows.extend(_rows(chunk, model.answer(places, pixels), model.names, model.kind, model.temperature))
+            by_place.update(zip(places, shape.rows(chunk, model.answer(places, pixels)), strict=True))
+    rows = whole_table(paths, by_place, failed)
     if saved is not None:
         _save(saved, rows)
-    return Predictions(found.record.run, rows, failed, None if saved is None else saved.path)
+    path = None if saved is None else saved.path
+    return Predictions(found.record.run, rows, failed, path, shape.threshold, shape.intervals, shape.said)
+
+
+@dataclass(frozen=True)
+class _RowShape:
+    """How a model's outputs become rows, and what the run's own photos say of it."""
+
+    model: OpenModel
+    options: RowOptions
+    threshold: ThresholdFacts | None = None
+    intervals: ValueIntervalRecord | None = None
+    said: str = ""
+    positive: bool = False
+
+    @classmethod
+    def of(cls, found: FoundRun, model: OpenModel, options: RowOptions) -> _RowShape:
+        if model.kind == "classification":
+            if options.unsure_below is None:
+                return cls(model, options)
+            table = load_predictions(found.folder / "predictions.csv")
+            return cls(model, options, threshold_facts(table, options.unsure_below))
+        intervals, said = run_intervals(load_predictions(found.folder / "predictions.csv"), model.names, options.level)
+        targets = found.record.training.targets if found.record.training else None
+        return cls(model, options, None, intervals, said, positive=targets is not None and targets.positive)
+
+    def rows(self, paths: list[str], outputs: NDArray[np.float32]) -> list[dict[str, Any]]:
+        model = self.model
+        if model.kind == "classification":
+            return class_rows(paths, outputs, model.names, model.temperature, self.options)
+        return value_rows(paths, outputs, model.names, self.intervals, positive=self.positive)
 
 
 @dataclass(frozen=True)
@@ -315,28 +388,12 @@ def _openvino(found: FoundRun, encoder: Encoder, precision: str, options: _Optio
     return OpenVinoEngine(encoder, precision=precision, streams=streams, keep_in=keep_in_run, warn=options.warn)
 
 
-def _rows(
-    paths: list[str], outputs: NDArray[np.float32], names: tuple[str, ...], kind: str, temperature: float
-) -> list[dict[str, Any]]:
-    if kind == "classification":
-        columns = class_columns(outputs, names, temperature)
-        return [
-            {"path": path, "predicted": str(predicted), "confidence": float(confidence)}
-            for path, predicted, confidence in zip(paths, columns["predicted"], columns["confidence"], strict=True)
-        ]
-    return [
-        {"path": path, **{name: float(v) for name, v in zip(names, row, strict=True)}}
-        for path, row in zip(paths, outputs, strict=True)
-    ]
-
-
 def _save(to: OutputFile, rows: list[dict[str, Any]]) -> None:
     import csv
     import io
 
     text = io.StringIO()
-    names = list(rows[0]) if rows else ["path"]
-    writer = csv.DictWriter(text, fieldnames=names, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     writer.writeheader()
     writer.writerows(rows)
     to.write_text(text.getvalue())

@@ -227,6 +227,18 @@ class ScatterRecord(RecordPart):
     predicted: list[Number | None] = []
 
 
+class ValueIntervalRecord(RecordPart):
+    """By how much predicted values are widened to hold the truth in `level` of cases, from errors on val, and in how many of test
+    they did, by target.
+    """
+
+    level: Number = 0.0
+    num_val: int = 0
+    num_test: int = 0
+    half_widths: Named[Number] = {}
+    coverage: Figures = {}
+
+
 class GalleryRecord(RecordPart):
     """A piece of a stitched mask in five pictures, as data URIs."""
 
@@ -415,6 +427,7 @@ class RunRecord(RecordedRun):
     sweep: SoundRows[SweepRecord] = []
     mistakes: SoundRows[MistakeRecord] = []
     scatter: SoundRows[ScatterRecord] = []
+    value_intervals: ValueIntervalRecord | None = None
     notes: SoundRows[str] = []
     training: TrainingRecord | None = None
     profile: ProfileRecord | None = None

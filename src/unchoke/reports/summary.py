@@ -124,6 +124,19 @@ def baseline_sentence(record: RunRecord) -> str:
     return ""
 
 
+def value_interval_sentence(record: RunRecord) -> str:
+    """How far around its predictions the truth lies, and how often it did on test; nothing for classes."""
+    held = record.value_intervals
+    if held is None or not held.half_widths:
+        return ""
+    widths = ", ".join(f"{visible(name)} ± {format_number(width)}" for name, width in held.half_widths.items())
+    said = f"`predict` gives intervals that are to hold {held.level:.0%} of true values ({widths})"
+    shares = [one.value for one in held.coverage.values() if one.value is not None]
+    if not shares:
+        return f"{said}."
+    return f"{said}; on {format_count(held.num_test, 'test image')} they held {sum(shares) / len(shares) * 100:.1f} %."
+
+
 def unscored_sentence(record: RunRecord) -> str:
     """What the scores leave out, and what of the training they count all the same; else nothing."""
     counts = Counter(row.code for row in record.unscored or ())

@@ -31,6 +31,7 @@ from unchoke.core.record import (
     ScatterRecord,
     TaskRecord,
     UnscoredRecord,
+    ValueIntervalRecord,
 )
 from unchoke.core.settings import Settings, as_options
 from unchoke.core.workspace import out_option
@@ -149,6 +150,7 @@ class Judgement:
     scatter: list[ScatterRecord] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     baseline: BaselineRecord | None = None
+    value_intervals: ValueIntervalRecord | None = None
 
     @classmethod
     def of_photos(cls, judged: ScoredOutputs, material: RunMaterial) -> Judgement:
@@ -162,6 +164,7 @@ class Judgement:
             scatter(judged, problem),
             [note for scores in judged.scores.values() for note in scores.notes],
             judged.baseline,
+            judged.value_intervals,
         )
 
 

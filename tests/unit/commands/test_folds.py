@@ -93,7 +93,8 @@ def test_every_sample_is_predicted_once_and_by_the_run_that_tested_it(classes: t
     scene, result = classes
     oof = load_predictions(result.oof_file)
     table = pd.read_csv(scene.table, dtype="str").set_index("file")
-    assert list(oof.columns) == ["sample_id", "fold", "group", "truth", "predicted", "confidence"]
+    assert list(oof.columns)[:6] == ["sample_id", "fold", "group", "truth", "predicted", "confidence"]
+    assert [name for name in oof.columns[6:] if not name.startswith("p/")] == []
     assert oof["sample_id"].tolist() == sorted(table.index)
     assert oof["truth"].tolist() == table.loc[oof["sample_id"], "label"].tolist()
     assert oof["group"].astype("str").tolist() == table.loc[oof["sample_id"], "plant"].tolist()
@@ -136,7 +137,22 @@ def test_the_record_holds_each_fold_their_mean_and_deviation_and_all_predictions
     assert pooled["value"] == pytest.approx((oof["truth"] == oof["predicted"]).mean())
     assert pooled["low"] <= pooled["value"] <= pooled["high"]
     assert np.array(record["pooled"]["confusion"]).sum() == record["num_samples"] == 20
-    assert "log_loss" not in record["pooled"]["values"]
+    losses = [-np.log(row[f"p/{row['truth']}"]) for _, row in oof.iterrows()]
+    assert record["pooled"]["values"]["log_loss"]["value"] == pytest.approx(np.mean(losses), rel=1e-3)
+
+
+def test_folds_of_before_every_probability_was_kept_have_no_log_loss_together() -> None:
+    from unchoke.commands.folds import judge_oof
+
+    oof = pd.DataFrame({"truth": ["a", "b", "a"], "predicted": ["a", "b", "b"], "confidence": [0.9, 0.8, 0.6]})
+    old = judge_oof(oof, "classification", ["a", "b"], settings=Settings())
+    assert "log_loss" not in old.values
+    assert any("no log loss" in note for note in old.notes)
+    of_truth = oof.assign(truth_confidence=[0.9, 0.8, 0.4])
+    found = judge_oof(of_truth, "classification", ["a", "b"], settings=Settings()).values["log_loss"].value
+    assert found == pytest.approx(-np.log([0.9, 0.8, 0.4]).mean(), rel=1e-3)
+    torn = of_truth.assign(truth_confidence=[0.9, 0.8, np.nan])
+    assert "log_loss" not in judge_oof(torn, "classification", ["a", "b"], settings=Settings()).values
 
 
 def test_a_tie_between_classes_still_counts_as_the_class_that_was_predicted() -> None:

@@ -40,18 +40,25 @@ def test_a_bad_image_is_named_with_its_reason_and_the_rest_predicted(finished: P
     bad = tmp_path / "bad, really.jpg"
     bad.write_bytes(b"nothing like a picture")
     found = predict("1", [good[0], bad, good[1]], out=finished, on_event=ignore, to=str(tmp_path / "p.csv"))
-    assert [row["path"] for row in found.rows] == [str(file) for file in good]
+    assert [row["path"] for row in found.rows] == [str(good[0]), str(bad), str(good[1])]
+    assert found.rows[1]["predicted"] is None
+    assert "unreadable" in found.rows[1]["error"]
     assert list(found.failed) == [str(bad)]
     assert "unreadable" in found.failed[str(bad)]
     assert f"failed\t{bad}" in found.to_text()
     with (tmp_path / "p.csv").open(newline="") as file:
-        assert [row["path"] for row in csv.DictReader(file)] == [str(file) for file in good]
+        rows = list(csv.DictReader(file))
+    assert [row["path"] for row in rows] == [str(good[0]), str(bad), str(good[1])]
+    assert [bool(row["error"]) for row in rows] == [False, True, False]
+    assert rows[1]["predicted"] == rows[1]["confidence"] == ""
 
 
-def test_only_bad_images_give_no_rows(finished: Path, tmp_path: Path) -> None:
+def test_only_bad_images_give_rows_with_reasons_alone(finished: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.jpg").write_bytes(b"")
     found = predict("1", [tmp_path], out=finished, on_event=ignore)
-    assert (found.rows, list(found.failed.values())) == ([], ["empty: the file has no bytes"])
+    reason = "empty: the file has no bytes"
+    assert found.rows == [{"path": str(tmp_path / "bad.jpg"), "error": reason}]
+    assert list(found.failed.values()) == [reason]
 
 
 def test_what_is_named_like_a_picture_in_a_folder_is_never_passed_over(finished: Path, photos: Path, tmp_path: Path) -> None:
@@ -61,13 +68,29 @@ def test_what_is_named_like_a_picture_in_a_folder_is_never_passed_over(finished:
     os.mkfifo(tmp_path / "d.jpg")
     (tmp_path / "notes.txt").write_text("no picture")
     found = predict("1", [tmp_path], out=finished, on_event=ignore)
-    assert [Path(row["path"]).name for row in found.rows] == ["a.jpg"]
+    assert [Path(row["path"]).name for row in found.rows if not row["error"]] == ["a.jpg"]
     assert {Path(path).name: reason for path, reason in found.failed.items()} == {
         "b.heic": "unreadable: a HEIC picture, which cannot be decoded here: convert it to JPEG",
         "c.jpg": "missing: the file is gone",
         "d.jpg": "unreadable: a pipe, not a file",
     }
     assert found.exit_code == 1
+
+
+def test_guesses_probabilities_and_a_threshold_are_given_as_asked(finished: Path, photos: Path) -> None:
+    recorded = pd.read_csv(finished / "experiments" / "exp_1" / "predictions.csv").set_index("sample_id")
+    options = {"top": 2, "probabilities": True, "unsure_below": 0.999999}
+    found = predict("latest", [photos], out=finished, on_event=ignore, **options)
+    by_id = {Path(row["path"]).relative_to(photos).as_posix(): row for row in found.rows}
+    columns = [name for name in recorded.columns if name.startswith("p/")]
+    assert columns
+    for sample_id, row in recorded.iterrows():
+        own = by_id[str(sample_id)]
+        assert [own[name] for name in columns] == pytest.approx([row[name] for name in columns], rel=1e-3, abs=1e-6)
+        assert own["guess"] == row["predicted"] != own["predicted_2"]
+    assert found.num_unsure == sum(row["predicted"] == "unsure" for row in found.rows)
+    assert "unsure    " in found.to_text()
+    assert found.to_dict()["threshold"]["threshold"] == 0.999999
 
 
 def test_a_table_goes_only_where_a_file_may_lie(finished: Path, photos: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from unchoke.core.record import BaselineRecord, CalibrationRecord, MistakeRecord, ScatterRecord
+from unchoke.core.record import BaselineRecord, CalibrationRecord, MistakeRecord, ScatterRecord, ValueIntervalRecord
 from unchoke.machine.backend import one_thread
 from unchoke.photos.pixels.image import DecodeError, read_image
 from unchoke.photos.samples.sample_set import is_input
@@ -21,7 +21,9 @@ from unchoke.training.heads.trained_head import TrainedHead
 from unchoke.training.scoring.calibration import calibrate, scaled_apart
 from unchoke.training.scoring.constant_answer import ConstantAnswer, JudgedSplit, compare
 from unchoke.training.scoring.figures import softmax
+from unchoke.training.scoring.predicted_columns import kept_columns
 from unchoke.training.scoring.scores import Scores, score
+from unchoke.training.scoring.value_intervals import value_intervals
 
 JUDGED = ("val", "test")
 """The splits that are scored, in this order."""
@@ -44,6 +46,7 @@ class ScoredOutputs:
     scores: dict[str, Scores]
     calibration: CalibrationRecord | None
     baseline: BaselineRecord | None = None
+    value_intervals: ValueIntervalRecord | None = None
 
     @property
     def temperature(self) -> float:
@@ -89,7 +92,11 @@ def judge(
     }
     splits = {split: JudgedSplit(judged[split], targets[split], units[split], scores[split]) for split in positions}
     baseline = compare(ConstantAnswer.of_problem(problem) or answer, splits, seed=seed, weights=weights)
-    return ScoredOutputs(positions, outputs, scores, calibration, baseline)
+    widened = None
+    if problem.kind == "regression":
+        pairs = {split: (outputs[split], targets[split]) for split in positions}
+        widened = value_intervals(problem.names, pairs.get("val"), pairs.get("test"))
+    return ScoredOutputs(positions, outputs, scores, calibration, baseline, widened)
 
 
 def number_groups(groups: Sequence[str] | None, where: NDArray[np.int64]) -> NDArray[np.int64] | None:
@@ -111,7 +118,7 @@ def predictions_table(judged: ScoredOutputs, problem: Problem, frame: pd.DataFra
         part: dict[str, Any] = {"sample_id": frame["sample_id"].to_numpy()[where], "split": split}
         if problem.kind == "classification":
             part["truth"] = np.array(problem.names, dtype=object)[problem.targets[where]]
-            part.update(class_columns(judged.outputs[split], problem.names, judged.temperature))
+            part.update(kept_columns(judged.outputs[split], problem.targets[where], problem.names, judged.temperature))
         else:
             for index, name in enumerate(problem.names):
                 part[f"truth/{name}"] = problem.targets[where, index]
@@ -121,13 +128,6 @@ def predictions_table(judged: ScoredOutputs, problem: Problem, frame: pd.DataFra
             part[GROUP] = groups[where]
         parts.append(pd.DataFrame(part))
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame({"sample_id": [], "split": []})
-
-
-def class_columns(logits: NDArray[np.float32], names: tuple[str, ...], temperature: float) -> dict[str, Any]:
-    """The predicted class and its calibrated probability."""
-    probabilities = softmax(logits / temperature)
-    best = probabilities.argmax(axis=1)
-    return {"predicted": np.array(names, dtype=object)[best], "confidence": probabilities.max(axis=1).round(6)}
 
 
 def worst_mistakes(judged: ScoredOutputs, problem: Problem, frame: pd.DataFrame) -> list[MistakeRecord]:
