@@ -5,6 +5,10 @@ often the interval holds the population's figure, and how wide it is. Without gr
 
     python benches/bench_intervals.py              # about 8 minutes on two cores
     python benches/bench_intervals.py --rounds 50  # a minute or so
+    python benches/bench_intervals.py --temperature --rounds 60
+
+The last compares temperatures fitted on small val splits, as they are fitted now and by the lowest log loss alone, on 20,000 new
+samples.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ import numpy as np
 from common import say
 from numpy.typing import NDArray
 
+from unchoke.training.scoring.calibration import fit_temperature
+from unchoke.training.scoring.figures import log_losses, log_softmax
 from unchoke.training.scoring.scores import score
 
 SIZES = (10, 14, 30, 100, 200)
@@ -130,10 +136,48 @@ def rows(rounds: int) -> Iterator[tuple[str, int, dict[str, tuple[float, float]]
                     yield told, count, cover(case, count, rounds=rounds, grouped=grouped)
 
 
+def plain_temperature(logits: NDArray, targets: NDArray) -> float:
+    """The temperature with the lowest log loss, and nothing else: by halving."""
+    wide, low, high = logits.astype(np.float64), 1 / 20, 20.0
+    wanted = np.take_along_axis(wide, targets[:, None], axis=1).mean()
+    for _ in range(60):
+        middle = np.sqrt(low * high)
+        slope = (np.exp(log_softmax(wide * middle)) * wide).sum(axis=1).mean() - wanted
+        low, high = (middle, high) if slope < 0 else (low, middle)
+    return float(1 / low)
+
+
+def temperatures(rounds: int) -> None:
+    """Mean and worst log loss of new samples, with temperatures from val splits of several sizes."""
+    table = []
+    for num, apart in ((3, 2.0), (3, 4.0), (10, 3.5), (10, 5.0)):
+        for count in (20, 50, 200, 1000):
+            case, generator = Classes("", num, apart), np.random.default_rng(count)
+            new, truth, _ = case.sample(generator, 20_000)
+            losses: dict[str, list[float]] = {"now": [], "plain": [], "left at 1": []}
+            for _ in range(rounds):
+                logits, targets, _ = case.sample(generator, count)
+                found = {
+                    "now": fit_temperature(logits, targets)[0],
+                    "plain": plain_temperature(logits, targets),
+                    "left at 1": 1.0,
+                }
+                for name, temperature in found.items():
+                    losses[name].append(float(log_losses(new / temperature, truth).mean()))
+            row = {name: (round(float(np.mean(values)), 4), round(max(values), 3)) for name, values in losses.items()}
+            print(f"{num} classes, {apart} apart, {count} val samples: mean and worst {row}", flush=True)
+            table.append({"num_classes": num, "apart": apart, "num_val": count, "log_loss": row})
+    say("temperatures", rounds=rounds, rows=table)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=400)
+    parser.add_argument("--temperature", action="store_true")
     given = parser.parse_args()
+    if given.temperature:
+        temperatures(given.rounds)
+        return
     table = []
     for name, count, found in rows(given.rounds):
         shown = "  ".join(f"{figure} {held * 100:.0f} ({width:.2f})" for figure, (held, width) in found.items())

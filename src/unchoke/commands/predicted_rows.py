@@ -103,8 +103,8 @@ def run_intervals(table: pd.DataFrame, names: Sequence[str], level: float | None
     found = value_intervals(names, pairs["val"], pairs["test"], level=level)
     num_val = len(pairs["val"][1])
     if found is None:
-        return None, f"no intervals: the run has {num_val:,} val photos, and {level:.0%} takes {fewest_samples(level):,}"
-    said = f"{level:.0%} from the errors on {num_val:,} val photos"
+        return None, f"none: the run has {num_val:,} val photos, and {level * 100:g} % takes {fewest_samples(level):,}"
+    said = f"{level * 100:g} % from the errors on {num_val:,} val photos"
     if found.coverage:
         inside = float(np.mean([one.value for one in found.coverage.values() if one.value is not None]))
         said += f"; on the run's {found.num_test:,} test photos they held {inside * 100:.1f} % of the values"

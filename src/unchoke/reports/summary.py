@@ -130,7 +130,7 @@ def value_interval_sentence(record: RunRecord) -> str:
     if held is None or not held.half_widths:
         return ""
     widths = ", ".join(f"{visible(name)} ± {format_number(width)}" for name, width in held.half_widths.items())
-    said = f"`predict` gives intervals that are to hold {held.level:.0%} of true values ({widths})"
+    said = f"`predict` gives intervals that are to hold {held.level * 100:g} % of true values ({widths})"
     shares = [one.value for one in held.coverage.values() if one.value is not None]
     if not shares:
         return f"{said}."

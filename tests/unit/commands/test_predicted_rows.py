@@ -61,7 +61,7 @@ def test_too_few_val_photos_give_no_interval_with_a_word() -> None:
     table = pd.DataFrame({"split": ["val"] * 8, "truth/a": np.arange(8.0), "predicted/a": np.arange(8.0) + 1})
     found, said = run_intervals(table, ("a",), None)
     assert found is None
-    assert said == "no intervals: the run has 8 val photos, and 90% takes 9"
+    assert said == "none: the run has 8 val photos, and 90 % takes 9"
     found, said = run_intervals(table, ("a",), 0.8)
     assert found is not None
     assert found.half_widths == {"a": 1.0}

@@ -8,6 +8,7 @@ import pytest
 
 from records import as_record
 from unchoke.core.metrics import format_metric, metric_label
+from unchoke.core.record import RunRecord
 from unchoke.reports import summary
 
 
@@ -59,3 +60,13 @@ def test_the_weighted_r2_leads_where_there_is_one() -> None:
     leading = summary.leading_metric(as_record(record)) or pytest.fail()
     assert (leading.label, leading.text) == ("weighted R²", "0.600")
     assert [metric.name for metric in summary.metrics_of(as_record(record), "test")] == ["weighted_r2", "r2"]
+
+
+def test_intervals_of_values_are_said_with_what_they_held() -> None:
+    held = {"level": 0.9, "num_val": 40, "num_test": 50, "half_widths": {"height": 2.5}, "coverage": {"height": {"value": 0.88}}}
+    said = summary.value_interval_sentence(RunRecord.of({"value_intervals": held}))
+    assert (
+        said
+        == "`predict` gives intervals that are to hold 90 % of true values (height ± 2.50); on 50 test images they held 88.0 %."
+    )
+    assert summary.value_interval_sentence(RunRecord.of({})) == ""
