@@ -108,7 +108,7 @@ def fit(
     label_smoothing: float | None = None,
     mixup: float | None = None,
     augment: Literal["none", "light", "strong"] | None = None,
-    class_weights: Literal["none", "tempered", "balanced"] | None = None,
+    class_weights: Literal["none", "gentle", "tempered", "balanced"] | None = None,
     batch_norm: Literal["frozen", "train"] | None = None,
     patience: int | None = None,
     sweep: int | None = None,
@@ -194,7 +194,7 @@ def fit(
         label_smoothing: Label smoothing, 0 to below 1.
         mixup: Mixup: alpha of its beta distribution, 0 for none.
         augment: none, light or strong: how much images are varied with `cut="none"`.
-        class_weights: none, tempered or balanced: weigh rare classes up.
+        class_weights: none, gentle, tempered or balanced: weigh rare classes up.
         batch_norm: frozen or train: whether batch statistics follow your images in the part that trains.
         patience: Stop after this many epochs without a better validation score, 0 for never.
         sweep: Train this many head configurations at once and pick by validation (default 0).
@@ -289,7 +289,7 @@ def train(
     label_smoothing: float | None = None,
     mixup: float | None = None,
     augment: Literal["none", "light", "strong"] | None = None,
-    class_weights: Literal["none", "tempered", "balanced"] | None = None,
+    class_weights: Literal["none", "gentle", "tempered", "balanced"] | None = None,
     batch_norm: Literal["frozen", "train"] | None = None,
     patience: int | None = None,
     sweep: int | None = None,
@@ -374,7 +374,7 @@ def train(
         label_smoothing: Label smoothing, 0 to below 1.
         mixup: Mixup: alpha of its beta distribution, 0 for none.
         augment: none, light or strong: how much images are varied with `cut="none"`.
-        class_weights: none, tempered or balanced: weigh rare classes up.
+        class_weights: none, gentle, tempered or balanced: weigh rare classes up.
         batch_norm: frozen or train: whether batch statistics follow your images in the part that trains.
         patience: Stop after this many epochs without a better validation score, 0 for never.
         sweep: Train this many head configurations at once and pick by validation (default 0).
@@ -657,7 +657,7 @@ def detach(
     label_smoothing: float | None = None,
     mixup: float | None = None,
     augment: Literal["none", "light", "strong"] | None = None,
-    class_weights: Literal["none", "tempered", "balanced"] | None = None,
+    class_weights: Literal["none", "gentle", "tempered", "balanced"] | None = None,
     batch_norm: Literal["frozen", "train"] | None = None,
     patience: int | None = None,
     sweep: int | None = None,
@@ -742,7 +742,7 @@ def detach(
         label_smoothing: Label smoothing, 0 to below 1.
         mixup: Mixup: alpha of its beta distribution, 0 for none.
         augment: none, light or strong: how much images are varied with `cut="none"`.
-        class_weights: none, tempered or balanced: weigh rare classes up.
+        class_weights: none, gentle, tempered or balanced: weigh rare classes up.
         batch_norm: frozen or train: whether batch statistics follow your images in the part that trains.
         patience: Stop after this many epochs without a better validation score, 0 for never.
         sweep: Train this many head configurations at once and pick by validation (default 0).
@@ -863,7 +863,7 @@ def tune(
     label_smoothing: float | None = None,
     mixup: float | None = None,
     augment: Literal["none", "light", "strong"] | None = None,
-    class_weights: Literal["none", "tempered", "balanced"] | None = None,
+    class_weights: Literal["none", "gentle", "tempered", "balanced"] | None = None,
     batch_norm: Literal["frozen", "train"] | None = None,
     patience: int | None = None,
     sweep: int | None = None,
@@ -943,7 +943,7 @@ def tune(
         label_smoothing: Label smoothing, 0 to below 1.
         mixup: Mixup: alpha of its beta distribution, 0 for none.
         augment: none, light or strong: how much images are varied with `cut="none"`.
-        class_weights: none, tempered or balanced: weigh rare classes up.
+        class_weights: none, gentle, tempered or balanced: weigh rare classes up.
         batch_norm: frozen or train: whether batch statistics follow your images in the part that trains.
         patience: Stop after this many epochs without a better validation score, 0 for never.
         sweep: Train this many head configurations at once and pick by validation (default 0).
@@ -1340,7 +1340,7 @@ def segment_train(
     ema: float | None = None,
     clip: float | None = None,
     augment: Literal["none", "light", "strong"] | None = None,
-    class_weights: Literal["none", "tempered", "balanced"] | None = None,
+    class_weights: Literal["none", "gentle", "tempered", "balanced"] | None = None,
     batch_norm: Literal["frozen", "train"] | None = None,
     patience: int | None = None,
     seed: int | None = None,
@@ -1420,7 +1420,7 @@ def segment_train(
         ema: Decay of the running average of the weights that is evaluated and kept, 0 for none.
         clip: Largest gradient norm, 0 for no limit.
         augment: none, light or strong: how much images are varied with `cut="none"`.
-        class_weights: none, tempered or balanced: weigh rare classes up.
+        class_weights: none, gentle, tempered or balanced: weigh rare classes up.
         batch_norm: frozen or train: whether batch statistics follow your images in the part that trains.
         patience: Stop after this many epochs without a better validation score, 0 for never.
         seed: Seed of everything that is random (default 0).
@@ -1696,7 +1696,7 @@ def profile_train(
     label_smoothing: float | None = None,
     mixup: float | None = None,
     augment: Literal["none", "light", "strong"] | None = None,
-    class_weights: Literal["none", "tempered", "balanced"] | None = None,
+    class_weights: Literal["none", "gentle", "tempered", "balanced"] | None = None,
     batch_norm: Literal["frozen", "train"] | None = None,
     patience: int | None = None,
     sweep: int | None = None,
@@ -1780,7 +1780,7 @@ def profile_train(
         label_smoothing: Label smoothing, 0 to below 1.
         mixup: Mixup: alpha of its beta distribution, 0 for none.
         augment: none, light or strong: how much images are varied with `cut="none"`.
-        class_weights: none, tempered or balanced: weigh rare classes up.
+        class_weights: none, gentle, tempered or balanced: weigh rare classes up.
         batch_norm: frozen or train: whether batch statistics follow your images in the part that trains.
         patience: Stop after this many epochs without a better validation score, 0 for never.
         sweep: Train this many head configurations at once and pick by validation (default 0).

@@ -35,6 +35,8 @@ class Metric:
         return f"val_{self.name}"
 
 
+LOSSES = ("log_loss", "loss")
+"""What heads and networks may be picked by of which less is better."""
 METRICS = (
     Metric("accuracy", "accuracy", "right answers / samples", (CLASSES,), is_share=True, curve="Validation accuracy"),
     Metric(

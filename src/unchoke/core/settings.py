@@ -490,7 +490,8 @@ class Settings:
         _trained("none, light or strong: how much images are varied with --cut none.", commands=(*TRAIN, *MASKS, "budget")),
     ] = None
     class_weights: Annotated[
-        Literal["none", "tempered", "balanced"] | None, _trained("none, tempered or balanced: weigh rare classes up.")
+        Literal["none", "gentle", "tempered", "balanced"] | None,
+        _trained("none, gentle, tempered or balanced: weigh rare classes up."),
     ] = None
     batch_norm: Annotated[
         Literal["frozen", "train"] | None,

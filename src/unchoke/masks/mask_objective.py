@@ -172,9 +172,9 @@ def count_pixels(source: Masks, positions: Positions, num_classes: int, *, at_on
 
 
 def weigh_classes(counts: NDArray[np.int64], how: str) -> list[float] | None:
-    """Weights with mean 1 over the pixels: by 1/frequency (`balanced`), its square root (`tempered`), or none."""
+    """Weights with mean 1 over pixels: by 1/frequency (`balanced`), its square root (`tempered`) or fourth root (`gentle`)."""
     if how == "none":
         return None
     frequency = np.maximum(counts, 1) / max(1, counts.sum())
-    weights = frequency ** (-1.0 if how == "balanced" else -0.5)
+    weights = frequency ** -{"balanced": 1.0, "tempered": 0.5, "gentle": 0.25}[how]
     return [float(one) for one in weights / (weights * frequency).sum()]

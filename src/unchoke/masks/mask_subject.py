@@ -30,7 +30,7 @@ from unchoke.runs.session import Session
 from unchoke.training.data import Problem
 from unchoke.training.network.loop_choices import TrainedPart, choose_loop
 from unchoke.training.network.loop_config import LoopConfig, LoopResult, TrainingPlan
-from unchoke.training.scoring.selection import IMBALANCE_FOR_BALANCED
+from unchoke.training.scoring.selection import IMBALANCE_FOR_WEIGHTS
 
 _DEFAULT_DICE = 0.5
 _TELLS_RUNS_APART = settings_where(lambda option: option.tells_runs_apart and option.group != "Data")
@@ -106,7 +106,7 @@ class MaskSubject:
         if how is None:
             present = counts[counts > 0]
             ratio = float(present.max() / present.min())
-            wanted = "tempered" if ratio >= IMBALANCE_FOR_BALANCED else "none"
+            wanted = "tempered" if ratio >= IMBALANCE_FOR_WEIGHTS else "none"
             reason = f"the most frequent class has {ratio:.1f} times the pixels of the rarest"
             evidence = {"pixels": dict(zip(names, counts.tolist(), strict=True))}
             how = self._chose(Choice("class_weights", wanted, reason, evidence))

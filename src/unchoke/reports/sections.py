@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unchoke.core.metrics import BEST_BY, METRICS, find_metric, in_order, metric_label
+from unchoke.core.metrics import BEST_BY, LOSSES, METRICS, find_metric, in_order, metric_label
 from unchoke.core.units import format_number
 from unchoke.reports import baseline_words, charts, summary
 from unchoke.reports import training_facts as training
@@ -252,7 +252,8 @@ def sweep(record: RunRecord) -> Model | None:
     keys = sorted({key for config in configs for key in config}, key=lambda key: in_order(key, ("kind", "hidden", "lr")))
     varied = [key for key in keys if len({repr(config.get(key)) for config in configs}) > 1]
     fixed = [(key, format_value(configs[0].get(key))) for key in keys if key not in varied]
-    best_first = sorted(record.sweep, key=lambda row: -(row.val_metric or float("-inf")))
+    sign = -1.0 if record.selection_metric not in LOSSES else 1.0
+    best_first = sorted(record.sweep, key=lambda row: (row.val_metric is None, sign * (row.val_metric or 0.0)))
     rows = [_sweep_row(row, [format_value(row.config.get(key)) for key in varied]) for row in best_first]
     return {"keys": varied, "fixed": fixed, "rows": rows, "winner": summary.winner_sentence(record)}
 

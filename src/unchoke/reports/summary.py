@@ -99,10 +99,12 @@ def target_metrics(run: RecordedRun, split: str) -> tuple[list[str], list[Target
 
 
 def leading_metric(run: RecordedRun) -> ReportedMetric | None:
-    """The metric to put first: the one the head was picked by, on the test split if there is one, else on validation."""
+    """The metric to put first, on the test split if there is one, else on validation: the one the head was picked by where that
+    says how good answers are, and not only how good their probabilities are.
+    """
     for split in SPLITS:
         by_name = {metric.name: metric for metric in metrics_of(run, split)}
-        for name in (run.selection_metric, *LEADING):
+        for name in (*(() if run.selection_metric == "log_loss" else (run.selection_metric,)), *LEADING):
             if name in by_name:
                 return by_name[name]
     return None

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from unchoke.training.data import Problem, ProblemKind, Standardiser
 from unchoke.training.heads.heads import ClassWeights
 
-WEIGHT_POWERS: dict[ClassWeights, float] = {"none": 0.0, "tempered": 0.5, "balanced": 1.0}
+WEIGHT_POWERS: dict[ClassWeights, float] = {"none": 0.0, "gentle": 0.25, "tempered": 0.5, "balanced": 1.0}
 """A class counts by its frequency to minus this power. Tempered is the middle way: rare classes are seen, common ones kept."""
 
 

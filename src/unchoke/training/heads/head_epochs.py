@@ -1,14 +1,14 @@
 """One epoch of all heads: every stack trained on the same batches, judged on val, and thinned out.
 
 In: members (fresh or resumed). Out: the same members, an epoch further. Configurations that share seed and batch size
-are a cohort and see the same batches: one read, one standardisation. Those of one shape within it are one stack. It
-does not save, pick or stop.
+are a cohort and see the same batches: one read, one standardisation. Those of one shape within it are one stack. Heads that are
+solved are a cohort of their own, whose epochs are strengths of the penalty. It does not save, pick or stop.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,8 @@ from unchoke.machine.backend import can_record, record_work
 from unchoke.training.data import FeatureSource, Problem, Standardiser
 from unchoke.training.device_targets import DeviceTargets
 from unchoke.training.heads.heads import Params
-from unchoke.training.heads.stack import Member, Stack, scheduled_lr
+from unchoke.training.heads.linear_path import LinearPath, TrainingRows
+from unchoke.training.heads.stack import Member, Stack
 from unchoke.training.sampling import Scaler, batches, epoch_order, epoch_views, hold_features
 from unchoke.training.scoring.selection import ValScores, start_val
 
@@ -29,12 +30,21 @@ EVAL_ROWS = 1024
 
 @dataclass(eq=False)
 class Cohort:
-    """Stacks that see the same batches: one seed, one batch size, one view or all."""
+    """Stacks that see the same batches: one seed, one batch size, one view or all; or paths, which look at all rows at once."""
 
     seed: int
     batch_size: int
     all_views: bool
     stacks: list[Stack]
+    paths: list[LinearPath] = field(default_factory=list)
+
+    @property
+    def parts(self) -> list[Stack | LinearPath]:
+        return [*self.paths, *self.stacks]
+
+    def drop_finished(self) -> None:
+        self.stacks = [stack for stack in self.stacks if stack.members]
+        self.paths = [path for path in self.paths if path.members]
 
 
 class HeadTraining:
@@ -68,7 +78,7 @@ class HeadTraining:
     def _form_cohorts(self, states: dict[int, dict[str, Params]]) -> list[Cohort]:
         grouped: dict[tuple[int, int, bool], dict[tuple[str, int], list[Member]]] = {}
         for member in self.members:
-            if not member.done:
+            if not member.done and member.config.solver == "adamw":
                 config = member.config
                 shape = (config.kind, 0 if config.kind == "linear" else config.hidden)
                 shapes = grouped.setdefault((config.seed, config.batch_size, config.kind == "attention"), {})
@@ -77,7 +87,15 @@ class HeadTraining:
         def stack(group: list[Member]) -> Stack:
             return Stack(group, task=self._task, dim=self.source.dim, saved=states, clock=self.clock, record=self._record)
 
-        return [Cohort(*key, [stack(group) for group in shapes.values()]) for key, shapes in grouped.items()]
+        trained = [Cohort(*key, [stack(group) for group in shapes.values()]) for key, shapes in grouped.items()]
+        return [*self._solved_cohort(states), *trained]
+
+    def _solved_cohort(self, states: dict[int, dict[str, Params]]) -> list[Cohort]:
+        members = [member for member in self.members if not member.done and member.config.solver == "lbfgs"]
+        rows = TrainingRows(self.source, self._train, **self._reading)
+        saved = {index: state["params"] for index, state in states.items()}
+        paths = [LinearPath(one, rows, task=self._task, saved=saved.get(one.index), clock=self.clock) for one in members]
+        return [Cohort(0, len(self._train), False, [], paths)] if paths else []
 
     @property
     def finished(self) -> bool:
@@ -91,7 +109,7 @@ class HeadTraining:
         """What a checkpoint needs of the heads still in training, by index."""
         states: dict[int, dict[str, Params]] = {}
         for cohort in self._cohorts:
-            for stack in cohort.stacks:
+            for stack in cohort.parts:
                 states |= stack.member_state()
         return states
 
@@ -102,11 +120,17 @@ class HeadTraining:
                 num_batches = self._train_epoch(cohort, epoch)
                 with self.clock.stage("evaluate"):
                     self._judge(cohort, epoch=epoch, num_batches=num_batches, on_event=on_event)
-                cohort.stacks = [stack for stack in cohort.stacks if stack.members]
-        self._cohorts = [cohort for cohort in self._cohorts if cohort.stacks]
+                cohort.drop_finished()
+        self._cohorts = [cohort for cohort in self._cohorts if cohort.parts]
         self._epoch_seconds.append({"epoch": epoch + 1, **self.clock.lap()})
 
     def _train_epoch(self, cohort: Cohort, epoch: int) -> int:
+        for path in cohort.paths:
+            path.advance(epoch)
+            self._profiler.step(self.clock, self._loading)
+        return self._train_stacks(cohort, epoch) if cohort.stacks else 1
+
+    def _train_stacks(self, cohort: Cohort, epoch: int) -> int:
         num_batches = math.ceil(len(self._train) / cohort.batch_size)
         for stack in cohort.stacks:
             stack.begin_epoch(epoch=epoch, num_batches=num_batches)
@@ -122,24 +146,24 @@ class HeadTraining:
         return num_batches
 
     def _judge(self, cohort: Cohort, *, epoch: int, num_batches: int, on_event: OnEvent) -> None:
-        for stack, scores in zip(cohort.stacks, self._validate(cohort), strict=True):
+        for stack, scores in zip(cohort.parts, self._validate(cohort), strict=True):
             self._take_stock(stack, scores, epoch=epoch, num_batches=num_batches, on_event=on_event)
             stack.shrink()
 
     def _validate(self, cohort: Cohort) -> list[list[ValScores]] | list[None]:
         if self.metric == "none":
-            return [None] * len(cohort.stacks)
-        tallies = [start_val(self._task, self._val, num_heads=len(stack.members), metric=self.metric) for stack in cohort.stacks]
+            return [None] * len(cohort.parts)
+        tallies = [start_val(self._task, self._val, num_heads=len(stack.members), metric=self.metric) for stack in cohort.parts]
         views = None if cohort.all_views else 0
         stream = batches(self.source, self._val, views=views, batch_size=EVAL_ROWS, **self._reading)
         for batch in stream:
             targets = self._task.targets[batch.where]
-            for stack, tally in zip(cohort.stacks, tallies, strict=True):
+            for stack, tally in zip(cohort.parts, tallies, strict=True):
                 tally.add(stack.outputs(batch.feats), targets)
         return [tally.finish() for tally in tallies]
 
     def _take_stock(
-        self, stack: Stack, scores: list[ValScores] | None, *, epoch: int, num_batches: int, on_event: OnEvent
+        self, stack: Stack | LinearPath, scores: list[ValScores] | None, *, epoch: int, num_batches: int, on_event: OnEvent
     ) -> None:
         """Extend the curves, keep what is best so far, and mark the members that are done."""
         losses = stack.epoch_losses(len(self._train))
@@ -149,8 +173,7 @@ class HeadTraining:
                 member.done = member.diverged = True
                 on_event(Note(f"configuration {member.index + 1} diverged in epoch {epoch + 1} at lr {config.lr:g}", "warning"))
                 continue
-            rate = scheduled_lr(config, step=(epoch + 1) * num_batches - 1, num_steps=config.epochs * num_batches)
-            entry = {"epoch": epoch + 1, "train_loss": loss, "lr": rate}
+            entry = {"epoch": epoch + 1, "train_loss": loss, **stack.pace(member, epoch=epoch, num_batches=num_batches)}
             member.curve.append({**entry, **(score.values if score else {})})
             if score is None or member.improves(score):
                 member.best_epoch = epoch + 1

@@ -14,7 +14,7 @@ from unchoke.core.clock import NO_PROFILER
 from unchoke.core.events import Chosen, Event, OnEvent
 from unchoke.core.head_start import Steps
 from unchoke.core.metrics import metric_label
-from unchoke.core.settings import HeadKind
+from unchoke.core.settings import HeadKind, Settings
 from unchoke.core.units import format_count
 from unchoke.features.feature_store import FeatureStore
 from unchoke.jobs.signals import stop_requests
@@ -25,12 +25,17 @@ from unchoke.runs.session import Session
 from unchoke.training.build_record import TrainingOutcome
 from unchoke.training.data import Problem
 from unchoke.training.heads.heads import HeadConfig
+from unchoke.training.heads.linear_path import PATIENCE, STRENGTHS
 from unchoke.training.heads.train_heads import train_heads, warm_heads
 from unchoke.training.heads.trained_head import TrainResult, save_head
 from unchoke.training.scoring.judge import run_head
-from unchoke.training.scoring.selection import IMBALANCE_FOR_BALANCED, imbalance
+from unchoke.training.scoring.selection import automatic_weights
 
-_FEW = 3
+_FEW = 2
+_UNCHOSEN_STRENGTH = STRENGTHS[3]
+"""Where no val split can tell which suits."""
+_OF_STEPS = ("lr", "label_smoothing", "mixup", "patience", "batch_size")
+"""Options that concern training step by step."""
 _MAX_BATCH, _MIN_BATCH, _STEPS_PER_EPOCH = 256, 32, 20
 _RATIO = 1.1673039782614187
 _OVERRIDES = ("lr", "weight_decay", "label_smoothing", "mixup", "class_weights", "patience")
@@ -90,7 +95,7 @@ def warm_up_heads(session: Session) -> Steps[None]:
     """For a `HeadStart` beside extraction: on a card, the kernels that training heads will need; nothing on a CPU."""
     device = torch_device(session.policy)
     if not is_cpu(device):
-        warm_heads(device, [HeadConfig("linear"), HeadConfig("mlp", mixup=0.2, class_weights="tempered")])
+        warm_heads(device, [HeadConfig("linear"), HeadConfig("mlp", mixup=0.2, class_weights="gentle")])
     yield "heads"
 
 
@@ -116,11 +121,26 @@ def choose_configs(session: Session, problem: Problem) -> list[HeadConfig]:
         batch_size = int(choice.value)
     common: dict[str, Any] = {"seed": settings.seed, "epochs": settings.epochs, "batch_size": batch_size}
     num = settings.sweep or (_FEW if settings.head is None else 1)
-    configs = default_sweep(problem, num=num, **common)
+    stepwise = _asks_for_steps(settings)
+    configs = default_sweep(problem, num=num, stepwise=stepwise, **common)
     if settings.head is not None:
-        configs = [replace(config, kind=settings.head) for config in configs]
+        plain: dict[str, Any] = {"solver": "adamw", "epochs": settings.epochs, "patience": 0}
+        configs = [config if config.kind == settings.head else replace(config, kind=settings.head, **plain) for config in configs]
     given = {name: getattr(settings, name) for name in _OVERRIDES if getattr(settings, name) is not None}
-    return list(dict.fromkeys(replace(config, **given) for config in configs))
+    return list(dict.fromkeys(_overridden(config, given) for config in configs))
+
+
+def _asks_for_steps(settings: Settings) -> bool:
+    """Whether an option is in force that only means something for a head that is trained step by step."""
+    given = settings.given()
+    return any(given.get(name) is not None for name in _OF_STEPS) or settings.epochs != Settings().epochs
+
+
+def _overridden(config: HeadConfig, given: dict[str, Any]) -> HeadConfig:
+    """A head that is solved with a given penalty needs no path of them."""
+    if config.solver == "lbfgs" and "weight_decay" in given:
+        return replace(config, epochs=1, **given)
+    return replace(config, **given)
 
 
 def choose_batch_size(num_train: int) -> Choice:
@@ -132,23 +152,32 @@ def choose_batch_size(num_train: int) -> Choice:
     return Choice("batch_size", size, reason, {"num_train": num_train})
 
 
-def default_sweep(problem: Problem, *, num: int, seed: int, epochs: int, batch_size: int) -> list[HeadConfig]:
+def default_sweep(
+    problem: Problem, *, num: int, seed: int, epochs: int, batch_size: int, stepwise: bool = False
+) -> list[HeadConfig]:
     """`num` configurations, the most promising first, each set the beginning of the next larger one.
 
-    Three quarters are linear heads and a quarter small MLPs; learning rate, decay, smoothing and mix-up are spread evenly (a
-    low-discrepancy sequence), so every prefix covers the ranges. Uneven classes get tempered weights.
+    The first linear head is solved, or (`stepwise`) trained like the others. Of the rest three quarters are linear heads and a
+    quarter small MLPs; learning rate, decay, smoothing and mix-up are spread evenly (a low-discrepancy sequence), so every prefix
+    covers the ranges. Uneven classes get gentle weights.
     """
     common: dict[str, Any] = {"seed": seed, "epochs": epochs, "batch_size": batch_size}
     classes = problem.kind == "classification"
-    if classes and imbalance(problem.targets[problem.positions("train")]) >= IMBALANCE_FOR_BALANCED:
-        common["class_weights"] = "tempered"
+    if classes:
+        common["class_weights"] = automatic_weights(problem.targets[problem.positions("train")])
     first = [
-        HeadConfig("linear", **common),
-        HeadConfig("linear", weight_decay=1.0, **common),
+        HeadConfig("linear", **common) if stepwise else solved_head(problem, common),
         HeadConfig("mlp", mixup=0.2 if classes else 0.0, **common),
     ]
     spread = [_spread_config(number, common, classes=classes) for number in range(max(0, num - len(first)))]
     return [*first, *spread][: max(1, num)]
+
+
+def solved_head(problem: Problem, common: dict[str, Any]) -> HeadConfig:
+    """A linear head that is solved along all strengths, or for a middle one where no val split tells which suits."""
+    if len(problem.positions("val")):
+        return HeadConfig("linear", solver="lbfgs", **{**common, "epochs": len(STRENGTHS), "patience": PATIENCE})
+    return HeadConfig("linear", solver="lbfgs", weight_decay=_UNCHOSEN_STRENGTH, **{**common, "epochs": 1})
 
 
 def _spread_config(number: int, common: dict[str, Any], *, classes: bool) -> HeadConfig:

@@ -18,7 +18,8 @@ from unchoke.core.errors import UsageError
 from unchoke.core.fingerprint import hash_int
 from unchoke.core.settings import HeadKind
 
-ClassWeights = Literal["none", "tempered", "balanced"]
+ClassWeights = Literal["none", "gentle", "tempered", "balanced"]
+Solver = Literal["adamw", "lbfgs"]
 Params = dict[str, torch.Tensor]
 
 
@@ -28,8 +29,9 @@ class HeadConfig:
 
     `hidden` and `dropout` concern the hidden layer of "mlp" and the scoring layer of "attention"; a linear head has
     neither. `mixup` is the alpha of a Beta distribution (0: off). With `class_weights` "balanced" every class counts alike,
-    "tempered" goes half the way (by the square root of its frequency). `patience` counts epochs without a better
-    validation score (0: off).
+    "tempered" goes half the way (by the square root of its frequency), "gentle" a quarter. `patience` counts epochs without a
+    better validation score (0: off). With the solver "lbfgs" a linear head is solved (`linear_path.py`): its epochs are strengths
+    of the penalty, and with a single epoch the strength is `weight_decay`.
     """
 
     kind: HeadKind = "linear"
@@ -44,6 +46,7 @@ class HeadConfig:
     batch_size: int = 256
     patience: int = 0
     seed: int = 0
+    solver: Solver = "adamw"
 
     def __post_init__(self) -> None:
         faults = [*_config_faults(self)]
@@ -55,14 +58,17 @@ class HeadConfig:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """Without the solver where it is the usual one: such heads keep the key they had before there was another."""
+        return {name: value for name, value in asdict(self).items() if (name, value) != ("solver", "adamw")}
 
 
 def _config_faults(config: HeadConfig) -> Iterator[str]:
     if config.kind not in ("linear", "mlp", "attention"):
         yield f"kind {config.kind!r} is not linear, mlp or attention"
-    if config.class_weights not in ("none", "tempered", "balanced"):
-        yield f"class_weights {config.class_weights!r} is not none, tempered or balanced"
+    if config.class_weights not in ("none", "gentle", "tempered", "balanced"):
+        yield f"class_weights {config.class_weights!r} is not none, gentle, tempered or balanced"
+    if config.solver == "lbfgs" and (config.kind != "linear" or config.mixup or config.label_smoothing):
+        yield "solver lbfgs is for linear heads without mix-up and label smoothing"
     if not config.lr > 0:
         yield f"lr {config.lr}"
     for name in ("weight_decay", "mixup", "patience"):

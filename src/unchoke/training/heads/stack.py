@@ -180,6 +180,11 @@ class Stack:
         """Each head's mean training loss over the epoch, smoothing, weights and mix-up included."""
         return [float(value) / num_rows for value in self._losses.tolist()]
 
+    def pace(self, member: Member, *, epoch: int, num_batches: int) -> dict[str, float]:
+        """How a member trained in this epoch, for its curve: its learning rate at the end."""
+        config = member.config
+        return {"lr": scheduled_lr(config, step=(epoch + 1) * num_batches - 1, num_steps=config.epochs * num_batches)}
+
     def member_params(self, place: int) -> Params:
         """A copy of one head's parameters, on the CPU."""
         return unstack_params(self.optimiser.params, place)

@@ -29,7 +29,7 @@ from unchoke.training.heads.head_epochs import HeadTraining
 from unchoke.training.heads.heads import HeadConfig, Params
 from unchoke.training.heads.stack import Member
 from unchoke.training.heads.trained_head import ConfigResult, TrainedHead, TrainResult
-from unchoke.training.scoring.selection import choose_metric
+from unchoke.training.scoring.selection import as_figure, choose_metric
 
 _WARM_DIM = 1280
 
@@ -49,9 +49,8 @@ def train_heads(
     """Train every configuration and pick the best by the val split.
 
     Run again with the same arguments after a kill, it goes on from `checkpoint` and ends with the same bytes. `stop` is
-    asked after each epoch; when it says yes, the state is saved and `Interrupted` raised. Selection: accuracy, or
-    balanced accuracy when the largest class is at least three times the smallest, or mean R²; ties go to the lower val
-    loss, then to the earlier configuration.
+    asked after each epoch; when it says yes, the state is saved and `Interrupted` raised. Selection: the log loss of calibrated
+    probabilities, rare classes counting more where classes are uneven, or mean R²; ties go to the earlier configuration.
     """
     check_problem(problem, source)
     _check_configs(configs, problem)
@@ -97,7 +96,7 @@ def train_heads(
     return TrainResult(
         best=_best_head(winner, problem, standardiser, task.scale),
         best_index=winner.index,
-        all=[_outcome(member) for member in training.members],
+        all=[_outcome(member, metric.value) for member in training.members],
         metric=metric.value,
         resumed_epoch=saved.epoch,
         timeline=training.timeline(),
@@ -156,7 +155,11 @@ def _progress(training: HeadTraining, epoch: int, *, num_epochs: int, first: int
     rate = (epoch + 1 - first) / max(clock.wall_s, 1e-9)
     active = sum(not member.done for member in training.members)
     best = max((member.best_metric for member in training.members if member.best_metric is not None), default=None)
-    extra = {"configs_active": active, "waiting_for_data_share": clock.share("wait"), f"best_val_{training.metric}": best}
+    extra = {
+        "configs_active": active,
+        "waiting_for_data_share": clock.share("wait"),
+        f"best_val_{training.metric}": None if best is None else as_figure(training.metric, best),
+    }
     done = num_epochs if training.finished else epoch + 1
     return Progress("train", done, num_epochs, "epochs", rate, (num_epochs - done) / rate, extra=extra)
 
@@ -186,10 +189,10 @@ def _best_head(winner: Member, problem: Problem, standardiser: Standardiser, sca
     )
 
 
-def _outcome(member: Member) -> ConfigResult:
+def _outcome(member: Member, metric: str) -> ConfigResult:
     return ConfigResult(
         config=member.config,
-        val_metric=member.best_metric,
+        val_metric=None if member.best_metric is None else as_figure(metric, member.best_metric),
         val_loss=member.best_loss,
         best_epoch=member.best_epoch,
         num_epochs=len(member.curve),

@@ -40,7 +40,7 @@ from unchoke.training.network.step import PartSize, Stepper, batch_statistics, p
 from unchoke.training.network.step_graph import StepGraph
 from unchoke.training.network.step_replay import StepReplay
 from unchoke.training.network.tiled_network import TrainableNetwork
-from unchoke.training.scoring.selection import ValScores
+from unchoke.training.scoring.selection import ValScores, as_figure
 
 _TELL_EVERY_S = 0.5
 _SAVING_SHARE = 0.1
@@ -498,7 +498,7 @@ class NetworkTraining:
         if standing.num_seen:
             extra["loss"] = standing.loss_sum / standing.num_seen
         if standing.best_metric is not None:
-            extra[f"best_val_{self.metric}"] = standing.best_metric
+            extra[f"best_val_{self.metric}"] = as_figure(self.metric, standing.best_metric)
         self.where.on_event(
             Progress("train", done, total, self.where.unit, rate, (total - done) / rate if rate else None, extra=extra)
         )

@@ -18,7 +18,7 @@ from unchoke.machine.policy import LONG, SHORT, UNMEASURED
 from unchoke.runs.session import Session
 from unchoke.training.data import Problem
 from unchoke.training.network.loop_config import USUAL_LR, LoopConfig
-from unchoke.training.scoring.selection import IMBALANCE_FOR_BALANCED, imbalance
+from unchoke.training.scoring.selection import automatic_weights, imbalance
 
 _BODY_SHARE = 0.3
 _EVAL_FACTOR = 4
@@ -139,10 +139,10 @@ def _for_classes(problem: Problem, choose: _Chooser, name: str, value: float, re
 def _class_weights(problem: Problem, choose: _Chooser) -> Any:
     if problem.kind != "classification":
         return "none"
-    ratio = imbalance(problem.targets[problem.positions("train")])
-    if ratio >= IMBALANCE_FOR_BALANCED:
-        return choose("class_weights", "tempered", f"the largest class is {ratio:.1f} times the smallest")
-    return choose("class_weights", "none", "the classes are of similar size")
+    train = problem.targets[problem.positions("train")]
+    weights = automatic_weights(train)
+    uneven = f"the largest class is {imbalance(train):.1f} times the smallest"
+    return choose("class_weights", weights, "the classes are of similar size" if weights == "none" else uneven)
 
 
 def _memory_format(session: Session, choose: _Chooser, has_convolutions: bool) -> str:

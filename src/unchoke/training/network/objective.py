@@ -25,7 +25,7 @@ from unchoke.training.data import Positions, Problem, ProblemKind
 from unchoke.training.device_targets import DeviceTargets, column_scale
 from unchoke.training.heads.heads import ClassWeights
 from unchoke.training.scoring.figures import pair_spread
-from unchoke.training.scoring.selection import ClassVal, ValScores, ValueVal
+from unchoke.training.scoring.selection import ClassVal, ValScores, ValueVal, judging_weights
 
 _LEAST_START = 1e-4
 """A positive output that should begin at zero begins at this share of its scale: softplus never reaches zero."""
@@ -103,6 +103,8 @@ class Objective:
     label_smoothing: float
     class_weights: torch.Tensor | None
     factors: torch.Tensor | None = None
+    judging: torch.Tensor | None = None
+    """How much each class counts in what is picked by."""
 
     @classmethod
     def of(
@@ -176,9 +178,9 @@ class Objective:
     def start_val(self, positions: Positions, metric: str) -> ValTally:
         """An empty tally for the samples at `positions`, judged by `metric` (what `choose_metric` chose)."""
         targets = self.target_rows(positions).cpu()
-        if self.kind == "classification":
+        if self.judging is not None:
             supports = torch.bincount(targets, minlength=self.num_outputs).numpy()
-            return ValTally(self, ClassVal(num_heads=1, supports=supports, metric=metric))
+            return ValTally(self, ClassVal(num_heads=1, supports=supports, class_weights=self.judging))
         return ValTally(self, self._value_val(targets, metric))
 
     def _value_val(self, targets: torch.Tensor, metric: str) -> ValueVal:
@@ -237,6 +239,7 @@ def _class_objective(problem: Problem, *, label_smoothing: float, class_weights:
         scale=OutputScale(*plain, task.first_bias(class_weights)),
         label_smoothing=label_smoothing,
         class_weights=None if class_weights == "none" else task.class_weights(class_weights),
+        judging=judging_weights(task),
     )
 
 
