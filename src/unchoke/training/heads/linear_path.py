@@ -28,7 +28,7 @@ STRENGTHS = tuple(10 ** (-step / 2) for step in range(9))
 PATIENCE = 2
 """So many weaker penalties are tried after the best one; the loss on val has one valley."""
 _ROWS = 4096
-_HELD_BYTES = 1 << 30
+_HELD_BYTES = 1 << 28
 _MOST_STEPS, _MEMORY, _GAIN = 100, 10, 1e-4
 _LEAST_CURVATURE, _LEAST_VARIANCE = 1e-3, 1e-10
 

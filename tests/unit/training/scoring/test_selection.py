@@ -69,8 +69,31 @@ def test_values_judged_in_batches_equal_values_judged_at_once(metric):
 
 
 def test_scores_can_be_taken_apart_as_metric_loss_and_curve():
-    tally = ClassVal(num_heads=1, supports=np.array([2, 2]), metric="accuracy")
+    tally = ClassVal(num_heads=1, supports=np.array([1, 3]), class_weights=torch.ones(2))
     tally.add(torch.eye(2)[[0, 0, 1, 1]].unsqueeze(1) * 5, torch.tensor([0, 1, 1, 1]))
     metric, loss, values = tally.finish()[0]
-    assert metric == values["val_accuracy"] == 0.75
-    assert loss == values["val_loss"] > 0
+    assert values["val_accuracy"] == 0.75
+    assert loss == values["val_loss"] > -metric == values["val_log_loss"] > 0
+
+
+def test_how_sure_a_head_is_does_not_decide_and_what_it_tells_apart_does():
+    generator = torch.Generator().manual_seed(0)
+    truth = torch.randint(0, 3, (400,), generator=generator)
+    told = torch.nn.functional.one_hot(truth, 3) + torch.randn(400, 3, generator=generator)
+    heads = torch.stack([told, 4 * told, told + torch.randn(400, 3, generator=generator)], dim=1)
+    tally = ClassVal(num_heads=3, supports=torch.bincount(truth).numpy(), class_weights=torch.ones(3))
+    tally.add(heads, truth)
+    plain, too_sure, worse = tally.finish()
+    assert plain.metric == pytest.approx(too_sure.metric, rel=0.01)
+    assert too_sure.loss > 1.5 * plain.loss
+    assert worse.metric < plain.metric
+
+
+def test_what_heads_are_picked_by_weighs_a_class_as_often_as_asked():
+    outputs, truth = torch.tensor([[[0.0, 1.0]], [[0.0, 1.0]]]), torch.tensor([0, 1])
+    losses = []
+    for weights in ([1.0, 1.0], [3.0, 1.0]):
+        tally = ClassVal(num_heads=1, supports=np.array([1, 1]), class_weights=torch.tensor(weights))
+        tally.add(outputs, truth)
+        losses.append(-tally.finish()[0].metric)
+    assert losses[1] > losses[0]

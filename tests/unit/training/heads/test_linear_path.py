@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression, Ridge
+
+from unchoke.core.clock import Clock
+from unchoke.training.data import ArraySource, Problem, fit_standardiser
+from unchoke.training.device_targets import DeviceTargets
+from unchoke.training.heads import linear_path
+from unchoke.training.heads.heads import HeadConfig
+from unchoke.training.heads.linear_path import STRENGTHS, LinearPath, TrainingRows
+from unchoke.training.heads.stack import Member
+from unchoke.training.sampling import Scaler
+
+CPU = torch.device("cpu")
+
+
+def path_over(made, config, *, saved=None):
+    source, problem = made
+    train = problem.positions("train")
+    rows = TrainingRows(source, train, Scaler.on(CPU, fit_standardiser(source, train)))
+    return LinearPath(Member(0, config), rows, task=DeviceTargets.of(problem, device=CPU), saved=saved, clock=Clock())
+
+
+def solved(made, config, epochs):
+    path = path_over(made, config)
+    for epoch in range(epochs):
+        path.advance(epoch)
+    return path
+
+
+def table(path):
+    """All training rows and their positions, as arrays."""
+    chunks = list(path._rows.chunks())
+    return torch.cat([feats for feats, _ in chunks]), torch.cat([where for _, where in chunks]).numpy()
+
+
+def uneven(made):
+    source, problem = made
+    train = problem.positions("train")
+    rare = train[problem.targets[train] == 0][:6]
+    return source, replace(
+        problem, splits={**problem.splits, "train": np.concatenate([train[problem.targets[train] != 0], rare])}
+    )
+
+
+@pytest.mark.parametrize("weights", ["none", "gentle", "balanced"])
+@pytest.mark.parametrize("shape", [{"count": 300}, {"count": 40}, {"num_views": 3}])
+def test_every_strength_gives_the_logistic_regression_of_scikit_learn(mixture, monkeypatch, weights, shape):
+    monkeypatch.setattr(linear_path, "_GAIN", 1e-9)
+    made = uneven(mixture(spread=6.0, **shape))
+    path = path_over(made, HeadConfig(solver="lbfgs", epochs=9, class_weights=weights))
+    classes = DeviceTargets.of(made[1], device=CPU)
+    for epoch in range(5):
+        path.advance(epoch)
+        feats, where = table(path)
+        truth = made[1].targets[where]
+        known = LogisticRegression(C=1 / (STRENGTHS[epoch] * len(truth)), max_iter=5000, tol=1e-8)
+        known.fit(feats.numpy(), truth, sample_weight=classes.class_weights(weights).numpy()[truth])
+        ours = path.outputs(feats)[:, 0].log_softmax(dim=1).exp().numpy()
+        assert np.abs(ours - known.predict_proba(feats.numpy())).max() < 5e-3
+
+
+@pytest.mark.parametrize("count", [30, 400])
+def test_every_strength_gives_the_ridge_regression_of_scikit_learn(count):
+    generator = np.random.default_rng(1)
+    feats = generator.normal(size=(count, 50)).astype(np.float32)
+    targets = (feats[:, :2] * [1, 5] + generator.normal(size=(count, 2)) + [3, -100]).astype(np.float32)
+    names = [str(number) for number in range(count)]
+    made = ArraySource(feats), Problem("regression", ("a", "b"), targets, {"train": np.arange(count)}, names)
+    path = path_over(made, HeadConfig(solver="lbfgs", epochs=9))
+    scaled = DeviceTargets.of(made[1], device=CPU).targets.numpy()
+    for epoch in range(len(STRENGTHS)):
+        path.advance(epoch)
+        rows, where = table(path)
+        known = Ridge(alpha=STRENGTHS[epoch] * count).fit(rows.double().numpy(), scaled[where])
+        ours = path.outputs(rows)[:, 0].numpy()
+        assert np.abs(ours - known.predict(rows.double().numpy())).max() < 1e-3
+        assert path.epoch_losses(count)[0] == pytest.approx(float(((ours - scaled[where]) ** 2).mean()), rel=1e-3, abs=1e-6)
+
+
+def test_a_given_penalty_is_solved_for_alone(mixture):
+    made = mixture(spread=6.0)
+    alone = solved(made, HeadConfig(solver="lbfgs", epochs=1, weight_decay=STRENGTHS[2]), 1)
+    along = solved(made, HeadConfig(solver="lbfgs", epochs=9), 3)
+    assert alone.pace(alone.members[0], epoch=0, num_batches=1) == {"strength": STRENGTHS[2]}
+    torch.testing.assert_close(alone.member_params(0)["weight"], along.member_params(0)["weight"], rtol=0.1, atol=0.02)
+
+
+def test_going_on_from_what_was_saved_ends_in_the_same_bytes(mixture):
+    made, config = mixture(spread=6.0), HeadConfig(solver="lbfgs", epochs=9)
+    unbroken = solved(made, config, 5).member_params(0)
+    path = solved(made, config, 3)
+    other = path_over(made, config, saved=path.member_state()[0]["params"])
+    for epoch in (3, 4):
+        other.advance(epoch)
+    assert all(torch.equal(other.member_params(0)[name], tensor) for name, tensor in unbroken.items())
+
+
+def test_rows_that_are_not_kept_give_the_same_head(mixture, monkeypatch):
+    made, config = mixture(spread=6.0, num_views=2), HeadConfig(solver="lbfgs", epochs=9)
+    kept = solved(made, config, 3).member_params(0)
+    monkeypatch.setattr(linear_path, "_HELD_BYTES", 0)
+    read = solved(made, config, 3).member_params(0)
+    assert all(torch.equal(kept[name], read[name]) for name in kept)
+
+
+def test_classes_that_never_occur_and_features_that_never_vary_do_no_harm():
+    feats = np.zeros((20, 6), np.float32)
+    feats[:10, 0] = 1.0
+    names = [str(number) for number in range(20)]
+    problem = Problem("classification", ("a", "b", "never"), np.repeat([0, 1], 10), {"train": np.arange(20)}, names)
+    path = solved((ArraySource(feats), problem), HeadConfig(solver="lbfgs", epochs=9), 9)
+    outputs = path.outputs(table(path)[0])[:, 0]
+    assert torch.isfinite(outputs).all()
+    assert (outputs.argmax(dim=1).numpy() == problem.targets).all()
