@@ -68,7 +68,7 @@ def test_weights_are_averaged_only_over_enough_steps(tmp_path):
 
 
 def test_rare_classes_count_more_where_classes_differ_in_size(tmp_path):
-    assert chosen({"cut": "-4"}, problem(200, classes=(5, 1)), tmp_path)[0].class_weights == "tempered"
+    assert chosen({"cut": "-4"}, problem(200, classes=(5, 1)), tmp_path)[0].class_weights == "gentle"
     assert chosen({"cut": "-4"}, problem(200), tmp_path)[0].class_weights == "none"
 
 
