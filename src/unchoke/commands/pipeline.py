@@ -36,6 +36,7 @@ from unchoke.training.heads.head_trainer import warm_up_heads
 from unchoke.training.inputs import disk_bytes, prepare_inputs, trains_network
 from unchoke.training.problem import build_problem
 from unchoke.training.run_training import Trainer, keeping_stretches, run_training
+from unchoke.training.scoring.group_gap import tell_group_gap
 
 
 def go_on(session: Session, prepared: Inspection, findings: list[Finding], *, command: str) -> FitResult:
@@ -73,7 +74,8 @@ def prepare_training(
     if learnable.unscored:
         reason = "images of val and test are left out of the score: they have a copy on another side, or under another label"
         session.chose(Choice(UNSCORED, len(learnable.unscored), reason))
-    return RunMaterial(learnable, inputs.encoder, findings, quarantined, command), inputs.trainer(learnable), prepared
+    gap, findings = tell_group_gap(session, learnable, inputs.features, findings)
+    return RunMaterial(learnable, inputs.encoder, findings, quarantined, command, gap), inputs.trainer(learnable), prepared
 
 
 def _heads_warmed_meanwhile(session: Session) -> AbstractContextManager[Any]:

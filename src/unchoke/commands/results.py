@@ -67,6 +67,7 @@ class FitResult:
             "memory": plain.get("memory", {}),
             "num_quarantined": len(record.quarantine or []),
             "num_unscored": len(record.unscored or []),
+            "group_gap": plain.get("group_gap"),
             "choices": plain.get("choices", []),
         }
 

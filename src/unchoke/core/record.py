@@ -123,6 +123,21 @@ class DataRecord(RecordPart):
     patches: PatchesRecord | None = None
 
 
+class GroupGapRecord(RecordPart):
+    """What a random split flatters: a quick linear model's score in random folds and in folds that keep the values of a column
+    together, and the 95 % interval of the difference.
+    """
+
+    column: str = ""
+    metric: str = ""
+    random: Number | None = None
+    grouped: Number | None = None
+    low: Number | None = None
+    high: Number | None = None
+    num_samples: Number | None = None
+    num_groups: Number | None = None
+
+
 class EncoderRecord(RecordPart):
     """The network that was used, and how; every key is shown, also those that are not named here."""
 
@@ -434,6 +449,8 @@ class RunRecord(RecordedRun):
     gallery: SoundRows[GalleryRecord] = []
     legend: SoundRows[LegendRecord] = []
     baseline: BaselineRecord | None = None
+    group_gap: GroupGapRecord | None = None
+    """Where a column looks like a group and none was named."""
     planned_epochs: int | None = None
     """Of a record of a few steps: how many epochs the training they belong to would have."""
     report: str = ""

@@ -318,6 +318,7 @@ def data_source(settings: Settings) -> DataSource:
         group=settings.group_column,
         split=settings.split,
         fold_column=settings.fold_column,
+        suspects=settings.group is None,
         long=settings.long,
         inputs=settings.input,
         exclude=settings.exclude,

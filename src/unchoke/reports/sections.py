@@ -91,6 +91,7 @@ def _sentences(record: RunRecord, metric: ReportedMetric) -> list[str]:
     found = [baseline_words.warning(record), _first_sentence(record, metric), _interval_sentence(record, metric)]
     found.append(_baseline_sentence(record, metric))
     found += [summary.unscored_sentence(record), summary.baseline_sentence(record), summary.value_interval_sentence(record)]
+    found.append(summary.gap_sentence(record))
     if metric.split == "val":
         noun = summary.sample_words(record)[1]
         found.append(f"There was no test split: these {noun} also helped to pick the model, so expect a little less on new ones.")

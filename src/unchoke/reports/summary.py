@@ -6,6 +6,7 @@ which classes are confused. No markup, no layout.
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,13 +19,13 @@ from unchoke.core.units import format_count, format_number, format_seconds
 from unchoke.reports.layout import visible
 
 if TYPE_CHECKING:
-    from unchoke.core.record import RecordedRun, RunRecord
+    from unchoke.core.record import GroupGapRecord, RecordedRun, RunRecord
 
 SPLITS = ("test", "val")
 _ACROSS, _TORN_GROUPS = "duplicate-across-splits", "group-leakage"
 _SPOILT = {_ACROSS: "on another side of the split", "duplicate-label-conflict": "under another label"}
 STAGES = (
-    *("index", "check", "scenes", "worker", "libraries", "encoder", "masks", "engine", "extract", "pixels", "train"),
+    *("index", "check", "scenes", "worker", "libraries", "encoder", "masks", "engine", "extract", "pixels", "groups", "train"),
     *("load", "evaluate", "score", "report"),
 )
 SPLIT_WORDS = {"test": "test", "val": "validation", "train": "training"}
@@ -146,6 +147,25 @@ def unscored_sentence(record: RunRecord) -> str:
     sentences = [f"Left out of the score: {format_count(counts.total(), 'image')}, {' and '.join(parts)}."] if parts else []
     sentences += [f"The score counts what was trained on: {visible(message)}." for message in counted_leaks(record)]
     return " ".join(sentences)
+
+
+def gap_sentence(record: RunRecord) -> str:
+    """What the split flatters where a column looks like a group and none was named; else nothing."""
+    gap = record.group_gap
+    if gap is None or gap.random is None or gap.grouped is None:
+        return ""
+    typed = f" `--group {visible(shlex.quote(gap.column))}` judges by the latter." if (gap.low or 0) > 0 else ""
+    return f"No group was named, and {visible(repr(gap.column))} looks like one: {visible(describe_gap(gap))}.{typed}"
+
+
+def describe_gap(gap: GroupGapRecord) -> str:
+    """``random folds: 71.0 %, 'lesion_id' kept together: 66.0 %: the difference is what the split flatters``."""
+    random, grouped = (format_metric(gap.metric, float(value or 0)) for value in (gap.random, gap.grouped))
+    figures = (
+        f"{metric_label(gap.metric)} of a quick linear model in random folds: {random}, {gap.column!r} kept together: {grouped}"
+    )
+    says = "the difference is what the split flatters" if (gap.low or 0) > 0 else "no difference beyond the noise"
+    return f"{figures}: {says}"
 
 
 def counted_leaks(record: RunRecord) -> list[str]:

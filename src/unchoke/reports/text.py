@@ -146,6 +146,7 @@ def render_fit_result(record: RunRecord, *, report: str = "", next_command: str 
     """How a `fit` ends: the result with its interval, where the time went, the report, the next command."""
     parts = [baseline_words.warning(record), render_headline(record), summary.unscored_sentence(record), render_metrics(record)]
     parts += [summary.baseline_sentence(record), summary.value_interval_sentence(record), summary.winner_sentence(record)]
+    parts.append(summary.gap_sentence(record))
     parts += [] if record.draws_masks else ["\n".join(visible(note) for note in record.notes)]
     parts += [render_training(record), render_timings(record), render_chokes(record.chokes)]
     tail = [("report", report), ("next", next_command)]
@@ -238,6 +239,7 @@ def render_run(record: RunRecord) -> str:
     parts = [baseline_words.warning(record), render_headline(record), summary.unscored_sentence(record)]
     parts += [columns([(word, value) for word, value in facts if value]), render_metrics(record)]
     parts += [summary.baseline_sentence(record), summary.value_interval_sentence(record), summary.winner_sentence(record)]
+    parts.append(summary.gap_sentence(record))
     parts += [render_training(record, in_full=True), render_timings(record)]
     parts += [timeline.render_timeline(record), render_chokes(record.chokes, in_full=True)]
     parts.append(render_choices(record.choices) if record.choices else "")

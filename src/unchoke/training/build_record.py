@@ -24,6 +24,7 @@ from unchoke.core.record import (
     ClassRecord,
     DataRecord,
     EncoderRecord,
+    GroupGapRecord,
     Interval,
     MachineRecord,
     MistakeRecord,
@@ -81,6 +82,8 @@ class RunMaterial:
     findings: list[Finding]
     quarantined: list[QuarantineRow]
     command: str = "fit"
+    group_gap: GroupGapRecord | None = None
+    """What the split flatters, where a column looks like a group and none was named."""
 
 
 @dataclass(frozen=True, eq=False)

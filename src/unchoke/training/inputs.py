@@ -22,6 +22,7 @@ from unchoke.features.recipe import PictureRecipe
 from unchoke.photos.pixels.tile_grid import plan_tiles
 from unchoke.runs.session import Session
 from unchoke.training.build_record import EncoderUse
+from unchoke.training.data import FeatureSource
 from unchoke.training.heads.head_trainer import HeadTrainer
 from unchoke.training.network.network_trainer import NetworkTrainer
 from unchoke.training.network.photo_blueprint import StoredActivations
@@ -39,6 +40,8 @@ class Inputs:
     failed: dict[str, str]
     encoder: EncoderUse
     trainer: Callable[[LearningTask], Trainer]
+    features: FeatureSource | None = None
+    """Of the pictures that are present, where the whole network is frozen."""
 
 
 def trains_network(settings: Settings) -> bool:
@@ -63,6 +66,7 @@ def prepare_inputs(session: Session, pictures: Sequence[Picture]) -> Inputs:
             extracted.failed,
             use,
             lambda learnable: HeadTrainer(session, learnable.problem, extracted.store),
+            extracted.store,
         )
     stored = StoredActivations(extracted.placement, extracted.store.row_shape, use.num_augmented)
     return Inputs(
@@ -70,6 +74,7 @@ def prepare_inputs(session: Session, pictures: Sequence[Picture]) -> Inputs:
         extracted.failed,
         use,
         lambda learnable: NetworkTrainer(session, PhotoSubject(session, learnable, extracted.encoder, stored)),
+        extracted.store if session.settings.cut == END else None,
     )
 
 

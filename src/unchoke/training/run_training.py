@@ -55,7 +55,8 @@ def run_training(session: Session, material: RunMaterial, trainer: Trainer, *, p
         trained.save(folder / "checkpoints" / "best_head.pt", _extra(material, judged))
         with session.stage("report"):
             origin, judgement = RunOrigin.of_photos(material, source=session.settings.data), Judgement.of_photos(judged, material)
-            record = build_record(session, run, origin, trained, judgement, planned_bytes=planned_bytes, **profiled.about())
+            more = profiled.about() | ({"group_gap": material.group_gap} if material.group_gap else {})
+            record = build_record(session, run, origin, trained, judgement, planned_bytes=planned_bytes, **more)
             _save_files(folder, material, trained, judged)
         return record
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from unchoke.core.choices import Choice
 from unchoke.core.errors import UsageError
-from unchoke.core.findings import Finding
 from unchoke.photos.samples.image_files import FileMatcher
 from unchoke.photos.samples.sample_set import FIXED_COLUMNS, SPLIT_WORDS, DataSource, is_reserved
 from unchoke.photos.samples.table import is_missing
@@ -239,21 +238,3 @@ def _has_fractions(column: pd.Series[str]) -> bool:
 def _unclear(what: str, table: pd.DataFrame, *, option: str, example: str) -> UsageError:
     more = ", or --target COLUMN for a number" if option == "--label" else ", or --id COLUMN"
     return UsageError(what, why=f"the columns are {describe_columns(table)}", try_=f"{option} {shlex.quote(example)}{more}")
-
-
-def diagnose_ungrouped(table: pd.DataFrame, source: DataSource, columns: Columns) -> list[Finding]:
-    """A column that looks like a group and repeats, while no group was given: pictures of one thing may land on both sides."""
-    used = {columns.key, columns.sample_id, columns.label, *columns.targets, source.split}
-    candidates = [name for name in _known(table, GROUP_NAMES) if name not in used]
-    repeating = [name for name in candidates if 1 < table[name].nunique() < table[columns.key].nunique()]
-    if source.group is not None or not repeating:
-        return []
-    name, images, distinct = repeating[0], table[columns.key].nunique(), table[repeating[0]].nunique()
-    return [
-        Finding(
-            "ungrouped",
-            f"{name!r} repeats ({distinct:,} values for {images:,} images), and its images may be divided between train and test",
-            evidence={"column": name, "values": distinct, "images": images},
-            fix=f"give --group {name!r} to keep them on one side",
-        )
-    ]

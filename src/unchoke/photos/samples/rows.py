@@ -17,7 +17,7 @@ from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.findings import Finding
 from unchoke.core.units import format_count
 from unchoke.photos.samples.class_labels import diagnose_labels
-from unchoke.photos.samples.columns import Columns, choose_columns, diagnose_ungrouped
+from unchoke.photos.samples.columns import Columns, choose_columns
 from unchoke.photos.samples.excluded import exclude_files
 from unchoke.photos.samples.extra_inputs import read_inputs
 from unchoke.photos.samples.image_files import (
@@ -32,8 +32,18 @@ from unchoke.photos.samples.image_files import (
     plain,
     require_folders,
 )
+from unchoke.photos.samples.likely_groups import LikelyGroup, diagnose_ungrouped, find_likely_group
 from unchoke.photos.samples.long_tables import widen
-from unchoke.photos.samples.sample_set import SPLIT_WORDS, DataSource, Samples, Scan, TaskSpec, build_samples, input_column
+from unchoke.photos.samples.sample_set import (
+    LIKELY_GROUP,
+    SPLIT_WORDS,
+    DataSource,
+    Samples,
+    Scan,
+    TaskSpec,
+    build_samples,
+    input_column,
+)
 from unchoke.photos.samples.table import is_missing, name_rows, no_rows, read_labels, read_numbers, read_table
 
 if TYPE_CHECKING:
@@ -62,6 +72,7 @@ def scan_table(source: DataSource) -> Scan:
     found = replace(found, images=exclusion.kept)
     matcher = FileMatcher(found.images)
     columns, choices = choose_columns(table, source, matcher=matcher)
+    whole = table
     if columns.long is not None:
         keep = tuple(name for name in (columns.sample_id, source.group, source.split, source.fold_column) if name is not None)
         table, targets, findings = widen(table, columns, keep=keep, targets=source.targets, inputs=source.inputs)
@@ -73,8 +84,9 @@ def scan_table(source: DataSource) -> Scan:
     allowed = 0 if source.strict else source.failure_rate
     matches = match_rows(table, columns.key, matcher=matcher, excluded=excluded, failure_rate=allowed)
     _refuse_no_match(source, table, columns.key, matches)
-    samples, findings = _assemble(table, source, columns, found, matches, values)
-    findings += diagnose_unused(found.images, matches, strict=source.strict) + diagnose_ungrouped(table, source, columns)
+    likely = _suspect(whole, table, source, columns)
+    samples, findings = _assemble(table, source, columns, found, matches, values, likely)
+    findings += diagnose_unused(found.images, matches, strict=source.strict) + _point_out(samples, likely)
     of_folders = diagnose_names(found, failure_rate=source.failure_rate) + diagnose_special(found.special)
     findings = exclusion.findings + of_folders + findings
     return Scan(samples, findings + diagnose_labels(samples), exclusion.choices + choices)
@@ -131,8 +143,34 @@ def _refuse_no_match(source: DataSource, table: pd.DataFrame, key: str, matches:
     )
 
 
+def _suspect(whole: pd.DataFrame, table: pd.DataFrame, source: DataSource, columns: Columns) -> LikelyGroup | None:
+    """The column that looks like a group, for the rows of `table`, where nothing was said of groups; `whole` has all columns."""
+    if source.group is not None or not source.suspects:
+        return None
+    used = (columns.key, columns.sample_id, columns.label, *columns.targets, *(columns.long or ()), source.split)
+    rows = whole.drop_duplicates(columns.key).set_index(columns.key, drop=False).reindex(table[columns.key]).fillna("")
+    labels = rows[columns.label].tolist() if columns.label else [str(row) for row in range(len(rows))]
+    return find_likely_group(rows, used=(*used, source.fold_column), labels=labels)
+
+
+def _point_out(samples: Samples, likely: LikelyGroup | None) -> list[Finding]:
+    """What is said of a likely group, as far as the usable rows go."""
+    if likely is None:
+        return []
+    frame = samples.frame
+    given = "fold" if samples.fold_name else "split" if frame["split"].ne("").any() else None
+    there = replace(likely, values=tuple(frame[LIKELY_GROUP]))
+    return diagnose_ungrouped(there, None if given is None else frame[given].tolist())
+
+
 def _assemble(
-    table: pd.DataFrame, source: DataSource, columns: Columns, found: FolderFiles, matches: Matches, values: _Values
+    table: pd.DataFrame,
+    source: DataSource,
+    columns: Columns,
+    found: FolderFiles,
+    matches: Matches,
+    values: _Values,
+    likely: LikelyGroup | None,
 ) -> tuple[Samples, list[Finding]]:
     """Put together what each usable row says; a duplicate id is an error, and its first row stays."""
     ids = _sample_ids(table, columns, found, matches)
@@ -159,6 +197,7 @@ def _assemble(
         folds=_read_folds(table, source, keep),
         group_name=source.group or "",
         fold_name=source.fold_column or "",
+        likely_groups=None if likely is None else [likely.values[row] for row in keep],
     )
     return samples, matches.findings + values.findings + duplicates + split_findings
 

@@ -17,7 +17,8 @@ from unchoke.core.listing import FileEntry
 if TYPE_CHECKING:
     import pandas as pd
 
-FIXED_COLUMNS = ("sample_id", "path", "relative", "size_bytes", "mtime_ns", "group", "split", "fold")
+FIXED_COLUMNS = ("sample_id", "path", "relative", "size_bytes", "mtime_ns", "group", "split", "fold", "likely_group")
+LIKELY_GROUP = FIXED_COLUMNS[-1]
 _INPUT_PREFIX = "input/"
 SPLIT_WORDS = {
     "train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val",
@@ -57,6 +58,8 @@ class DataSource:
     inputs: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     strict: bool = False
+    suspects: bool = True
+    """Whether a column that looks like a group is pointed out; not where somebody said that there is none."""
     failure_rate: float = 0.05
     """The share of files that may be unusable before that is an error."""
 
@@ -76,7 +79,7 @@ class Samples:
     Columns: sample_id, path (absolute), relative, size_bytes, mtime_ns, `label` or one float column per target, one float column
     `input/NAME` per extra input (`inputs` holds the names), group and split (both "" where there is none), and `fold` after a
     k-fold division. `group_name` is the column the groups came from, `fold_name` that of the user's own folds: until splits are
-    assigned, `fold` then holds what it says.
+    assigned, `fold` then holds what it says. Where no group was named and a column looks like one, `likely_group` has its values.
     """
 
     task: TaskSpec
@@ -128,6 +131,7 @@ def build_samples(
     folds: Sequence[str] | None = None,
     group_name: str = "",
     fold_name: str = "",
+    likely_groups: Sequence[str] | None = None,
 ) -> Samples:
     """Columns side by side, in the order of `sample_id`. `values` and `inputs` map names to columns."""
     import pandas as pd
@@ -145,6 +149,7 @@ def build_samples(
             "group": pd.Series([""] * count if groups is None else list(groups), dtype="str"),
             "split": pd.Series([""] * count if splits is None else list(splits), dtype="str"),
             **({} if folds is None else {"fold": pd.Series(list(folds), dtype="str")}),
+            **({} if likely_groups is None else {LIKELY_GROUP: pd.Series(list(likely_groups), dtype="str")}),
         }
     )
     return Samples(task, frame.sort_values("sample_id", kind="stable", ignore_index=True), group_name, tuple(extra), fold_name)
