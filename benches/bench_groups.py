@@ -34,7 +34,7 @@ SEEN: list[Table] = [
     (
         "PAD-UFES-20",
         2298,
-        "patient_id:1373 lesion_id:1641 smoke:2 background_father:13 age:80 gender:2 fitspatrick:6 region:14 diameter_1:40 itch:2 biopsed:2",
+        "patient_id:1373 lesion_id:1641 smoke:2 background_father:13 age:80 gender:2 fitspatrick:6 region:14 diameter_1:40",
         "patient_id",
     ),
     (
@@ -103,7 +103,7 @@ LATER: list[Table] = [
     (
         "Derm7pt",
         2022,
-        "case_num:1011 case_id:1011 seven_point_score:8 location:6 sex:2 elevation:3 management:3 level_of_diagnostic_difficulty:3",
+        "case_num:1011 case_id:1011 seven_point_score:8 location:6 sex:2 elevation:3 management:3",
         "case_num",
     ),
     ("Fitzpatrick17k", 16577, "fitzpatrick_scale:7 nine_partition_label:9 three_partition_label:3 qc:5 url:16577", None),
