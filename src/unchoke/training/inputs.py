@@ -74,7 +74,7 @@ def prepare_inputs(session: Session, pictures: Sequence[Picture]) -> Inputs:
         extracted.failed,
         use,
         lambda learnable: NetworkTrainer(session, PhotoSubject(session, learnable, extracted.encoder, stored)),
-        extracted.store if session.settings.cut == END else None,
+        extracted.store if is_all_frozen(session.settings.cut) else None,
     )
 
 
