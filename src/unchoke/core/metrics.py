@@ -76,6 +76,13 @@ METRICS = (
         low=None,
         curve="Validation weighted R²",
     ),
+    Metric(
+        "weighted_mean_r2",
+        "weighted mean R²",
+        "Σ w·R² / Σ w over the targets, each R² with its target's own mean",
+        (VALUES,),
+        low=None,
+    ),
     Metric("r2", "R²", "1 − Σ (y − ŷ)² / Σ (y − ȳ)²", (VALUES,), low=None, curve="Validation R²"),
     Metric("mae", "mean absolute error", "the mean of |y − ŷ|", (VALUES,), higher_is_better=False, high=None),
     Metric("rmse", "root mean squared error", "√ of the mean of (y − ŷ)²", (VALUES,), higher_is_better=False, high=None),

@@ -22,7 +22,7 @@ from unchoke.core.events import OnEvent
 from unchoke.core.findings import Finding, rank
 from unchoke.core.fingerprint import digest
 from unchoke.core.remembered import load_remembered
-from unchoke.core.settings import ANYTHING, Settings
+from unchoke.core.settings import ANYTHING, Settings, preset_values
 from unchoke.core.timeline import Timeline
 from unchoke.core.units import format_count, format_seconds
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option
@@ -318,6 +318,7 @@ def data_source(settings: Settings) -> DataSource:
         group=settings.group_column,
         split=settings.split,
         fold_column=settings.fold_column,
+        group_is_preset=_is_of_preset(settings),
         suspects=settings.group is None,
         long=settings.long,
         inputs=settings.input,
@@ -325,6 +326,11 @@ def data_source(settings: Settings) -> DataSource:
         strict=settings.strict,
         failure_rate=settings.max_failures,
     )
+
+
+def _is_of_preset(settings: Settings) -> bool:
+    """Whether the group is the preset's own, and not another that was typed or remembered."""
+    return settings.preset is not None and preset_values(settings.preset).get("group") == settings.group
 
 
 class LoadingTrial:

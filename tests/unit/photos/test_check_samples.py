@@ -63,3 +63,32 @@ def test_copies_that_an_earlier_manifest_tore_apart_keep_their_side_and_are_not_
     assert after.samples.frame["split"].tolist() == frame["split"].tolist()
     assert after.unscored == [tested["sample_id"]]
     assert "duplicate-across-splits" in {finding.code for finding in after.errors}
+
+
+def write_pasture(folder: Path, photos: Path, *, days: bool) -> Path:
+    """A long table of 20 photos, two to a day, with the targets of the preset."""
+    files = sorted(photos.rglob("*.jpg"))[:20]
+    lines = ["image_path,target_name,target" + (",Sampling_Date" if days else "")]
+    for number, file in enumerate(files):
+        clover, dead, green = number % 3, (7 * number) % 20, 5 * number
+        values = {"Dry_Clover_g": clover, "Dry_Dead_g": dead, "Dry_Green_g": green}
+        values |= {"GDM_g": clover + green, "Dry_Total_g": clover + green + dead}
+        day = f",2015/6/{number // 2 + 1}" if days else ""
+        lines += [f"{file.relative_to(photos)},{name},{value}{day}" for name, value in values.items()]
+    (folder / "train.csv").write_text("\n".join(lines) + "\n")
+    return folder / "train.csv"
+
+
+@pytest.mark.parametrize("days", [True, False])
+def test_biomass_keeps_days_together_where_the_table_has_them(photos: Path, tmp_path: Path, days: bool) -> None:
+    typed = {"data": write_pasture(tmp_path, photos, days=days), "images": [photos], "preset": "biomass", "expect": "any"}
+    with open_session({**typed, "workers": 1}, out=tmp_path / "out", on_event=ignore) as session:
+        prepared = prepare(session)
+    (split,) = [choice for choice in session.choices if choice.name == "split"]
+    assert "stratified by Dry_Total_g" in split.value
+    assert ("grouped by Sampling_Date" in split.value) == days
+    assert ("no-group-column" in {finding.code for finding in prepared.findings}) != days
+    assert prepared.errors == []
+    frame = prepared.samples.frame
+    assert not days or frame.groupby("group")["fold"].nunique().max() == 1
+    assert frame["fold"].nunique() == 5

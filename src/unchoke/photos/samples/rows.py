@@ -67,6 +67,7 @@ def scan_table(source: DataSource) -> Scan:
     if not len(table):
         raise no_rows(source.data)
     require_folders(source.images)
+    source, ungrouped = _settle_group(source, table)
     found = _find(source, table)
     exclusion = exclude_files(found.images, source.exclude)
     found = replace(found, images=exclusion.kept)
@@ -88,8 +89,19 @@ def scan_table(source: DataSource) -> Scan:
     samples, findings = _assemble(table, source, columns, found, matches, values, likely)
     findings += diagnose_unused(found.images, matches, strict=source.strict) + _point_out(samples, likely)
     of_folders = diagnose_names(found, failure_rate=source.failure_rate) + diagnose_special(found.special)
-    findings = exclusion.findings + of_folders + findings
+    findings = exclusion.findings + of_folders + ungrouped + findings
     return Scan(samples, findings + diagnose_labels(samples), exclusion.choices + choices)
+
+
+def _settle_group(source: DataSource, table: pd.DataFrame) -> tuple[DataSource, list[Finding]]:
+    """The source without the group that a preset names, where the table has no such column; and a word of it."""
+    if source.group is None or source.group in table.columns or not source.group_is_preset:
+        return source, []
+    name = source.group
+    text = f"the preset keeps samples of one {name!r} together, and the table has no such column: they are divided without it"
+    fix = "name the column that says which photos belong together with --group, or type --group none"
+    without = replace(source, group=None, suspects=True)
+    return without, [Finding("no-group-column", text, evidence={"column": name, "columns": list(table.columns)[:100]}, fix=fix)]
 
 
 def _find(source: DataSource, table: pd.DataFrame) -> FolderFiles:

@@ -58,6 +58,8 @@ class DataSource:
     inputs: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     strict: bool = False
+    group_is_preset: bool = False
+    """Whether a preset named the group: a table without that column does without it, which is said."""
     suspects: bool = True
     """Whether a column that looks like a group is pointed out; not where somebody said that there is none."""
     failure_rate: float = 0.05

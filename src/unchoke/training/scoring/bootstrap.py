@@ -171,8 +171,8 @@ class ValueTally:
 
 
 def value_figures(sums: Sums, layout: ValueLayout) -> Figures:
-    """R², MAE and RMSE per target and averaged, and the weighted R² where there are weights, from the sums of a `ValueTally`; NaN
-    where a resample is constant.
+    """R², MAE and RMSE per target and averaged, and both kinds of weighted R² where there are weights, from the sums of a
+    `ValueTally`; NaN where a resample is constant.
     """
     num = len(layout.names)
     squares, absolutes, values, value_squares = (sums[:, num * part : num * (part + 1)] for part in range(4))
@@ -183,6 +183,7 @@ def value_figures(sums: Sums, layout: ValueLayout) -> Figures:
     figures |= {figure: _row_means(array) for figure, array in per_target.items()}
     if layout.weights is not None:
         figures["weighted_r2"] = _weighted_r2(squares, values, value_squares, total, layout.weights, layout.offsets)
+        figures["weighted_mean_r2"] = _row_means(r2, layout.weights)
     return figures
 
 
@@ -201,8 +202,8 @@ def _weighted_r2(squares: Sums, values: Sums, value_squares: Sums, total: Sums, 
     return _r2(squares @ weights, sum_of_squares, spread)
 
 
-def _row_means(array: Sums) -> Sums:
-    """The mean of each row over what is known; NaN where nothing is."""
-    known = np.isfinite(array)
-    counts = known.sum(axis=1)
-    return np.where(counts > 0, np.where(known, array, 0).sum(axis=1) / np.maximum(counts, 1), np.nan)
+def _row_means(array: Sums, weights: Sums | None = None) -> Sums:
+    """The mean of each row over what is known, weighted where columns have weights; NaN where nothing is."""
+    shares = np.isfinite(array) * (np.ones(array.shape[1]) if weights is None else weights)
+    totals = shares.sum(axis=1)
+    return np.where(totals > 0, (np.where(shares > 0, array, 0) * shares).sum(axis=1) / np.where(totals > 0, totals, 1), np.nan)

@@ -20,7 +20,7 @@ from unchoke.training.scoring.proportions import difference_limits, effective_si
 from unchoke.training.scoring.scores import Scores, score
 
 _CLASS_FIGURES = ("accuracy", "balanced_accuracy", "macro_f1")
-_VALUE_FIGURES = ("weighted_r2", "r2", "mae", "rmse")
+_VALUE_FIGURES = ("weighted_r2", "weighted_mean_r2", "r2", "mae", "rmse")
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,12 @@ def weighted_r2(outputs: NDArray[np.float32], targets: NDArray[Any], weights: Se
     return 1 - float((errors @ np.array(weights, dtype=np.float64)).sum()) / spread if spread > 0 else None
 
 
+def weighted_mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
+    """Σ w·v / Σ w over what is known and counts; None where nothing does."""
+    known = [(value, weight) for value, weight in zip(values, weights, strict=True) if value is not None and weight > 0]
+    return sum(value * weight for value, weight in known) / sum(weight for _, weight in known) if known else None
+
+
 def pair_spread(targets: NDArray[Any], weights: Sequence[float]) -> float:
     """Σ w·(y − ȳ)² over all (sample, target) pairs, ȳ their weighted mean: what a weighted R² divides by. 0 if nothing varies."""
     counted = np.asarray(weights, dtype=np.float64) > 0

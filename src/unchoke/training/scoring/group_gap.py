@@ -100,7 +100,7 @@ def measure_group_gap(
     error = _error(gains[0] - gains[1], groups)
     return GroupGapRecord(
         column=column,
-        metric="accuracy" if classes else "weighted_mean_r2" if len(problem.names) > 1 else "r2",
+        metric="accuracy" if classes else "weighted_mean_r2" if len(weights) else "r2",
         random=round(random, 4),
         grouped=round(grouped, 4),
         low=round(random - grouped - 1.96 * error, 4),

@@ -35,6 +35,7 @@ from unchoke.training.scoring.figures import (
     log_losses,
     r2,
     reliability_bins,
+    weighted_mean,
     weighted_r2,
 )
 
@@ -66,8 +67,9 @@ def score(
 
     Classes: accuracy, balanced_accuracy (mean recall of the classes that occur), macro_f1, log_loss, ece. Values: r2, mae and
     rmse, averaged over the targets and for each as `r2/NAME`; with `weights`, one per target, also weighted_r2: over all
-    (sample, target) pairs, 1 − Σ w·(y − ŷ)² / Σ w·(y − ȳ)², ȳ the weighted mean of all pairs. `bootstrap=0` leaves the
-    intervals out. `groups` says by a number which samples are alike: intervals are then those of whole groups.
+    (sample, target) pairs, 1 − Σ w·(y − ŷ)² / Σ w·(y − ȳ)², ȳ the weighted mean of all pairs; and weighted_mean_r2, the weighted
+    mean of the targets' own R². `bootstrap=0` leaves the intervals out. `groups` says by a number which samples are alike:
+    intervals are then those of whole groups.
     """
     _check(names, outputs, targets)
     if weights is not None and (kind == "classification" or len(weights) != len(names)):
@@ -161,6 +163,7 @@ def _score_values(
     points, notes = _value_points(names, outputs, targets)
     if weights is not None:
         points["weighted_r2"] = weighted_r2(outputs, targets, weights)
+        points["weighted_mean_r2"] = weighted_mean([points[f"r2/{name}"] for name in names], weights)
         if points["weighted_r2"] is None:
             notes.append("the weighted R² is undefined: all samples have the same value in every target that counts")
     tally = ValueTally.of(outputs, targets, names=tuple(names), weights=weights)

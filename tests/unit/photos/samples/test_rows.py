@@ -231,6 +231,21 @@ def test_a_group_that_nobody_named_is_pointed_out(make_files: MakeFiles) -> None
     assert "ungrouped" not in {finding.code for finding in scan_samples(DataSource(data, group="patient_id")).findings}
 
 
+def test_a_presets_group_that_the_table_lacks_is_done_without_and_said(make_files: MakeFiles) -> None:
+    root = make_files([f"{number}.jpg" for number in range(12)])
+    rows = [(number, "ab"[number % 2], f"d{number // 2}") for number in range(12)]
+    data = table(root, ("id", "label", "date"), *rows)
+    scan = scan_samples(DataSource(data, group="Sampling_Date", group_is_preset=True, suspects=False))
+    lacking = finding(scan, "no-group-column")
+    assert lacking.severity == "warning"
+    assert "'Sampling_Date'" in lacking.message
+    assert "--group" in lacking.fix
+    assert finding(scan, "ungrouped").evidence["column"] == "date", "what may be meant is pointed out"
+    assert set(scan.samples.frame["group"]) == {""}
+    with pytest.raises(UsageError, match="no column 'Sampling_Date'"):
+        scan_samples(DataSource(data, group="Sampling_Date"))
+
+
 def test_the_order_of_rows_does_not_matter(make_files: MakeFiles) -> None:
     root = make_files([f"{i}.jpg" for i in range(9)])
     rows = [(f"{i}.jpg", "ab"[i % 2]) for i in range(9)]

@@ -287,8 +287,37 @@ def test_the_resampled_weighted_r2_is_that_of_the_resampled_images():
 
 def test_weights_leave_every_other_figure_as_it_was():
     plain, weighted = (score("regression", PASTURE, *pasture(30), seed=0, bootstrap=50, weights=w) for w in (None, WEIGHTS))
-    assert "weighted_r2" not in plain.values
-    assert {name: value for name, value in weighted.values.items() if name != "weighted_r2"} == plain.values
+    assert not [name for name in plain.values if name.startswith("weighted")]
+    assert {name: value for name, value in weighted.values.items() if not name.startswith("weighted")} == plain.values
+
+
+def test_the_weighted_mean_r2_is_that_of_the_targets_own_r2():
+    outputs, targets = pasture(80)
+    scores = score("regression", PASTURE, outputs, targets, seed=0, weights=WEIGHTS)
+    found = scores.values["weighted_mean_r2"]
+    expected = sum(w * scores.values[f"r2/{name}"].value for name, w in zip(PASTURE, WEIGHTS, strict=True)) / sum(WEIGHTS)
+    assert found.value == pytest.approx(expected, rel=1e-9)
+    assert found.low < found.value < found.high
+    assert found.value != pytest.approx(scores.values["weighted_r2"].value, abs=0.01)
+
+
+def test_the_resampled_weighted_mean_r2_is_that_of_the_resampled_images():
+    outputs, targets = pasture(40)
+    tally = ValueTally.of(outputs, targets, names=PASTURE, weights=WEIGHTS)
+    drawn = np.random.default_rng(3).integers(0, 40, size=(5, 40))
+    sums = np.stack([tally.columns[rows].sum(axis=0, dtype=np.float64) for rows in drawn])
+    for rows, found in zip(drawn, value_figures(sums, tally.layout)["weighted_mean_r2"], strict=True):
+        expected = score("regression", PASTURE, outputs[rows], targets[rows], seed=0, bootstrap=0, weights=WEIGHTS)
+        assert found == pytest.approx(expected.values["weighted_mean_r2"].value, rel=1e-4)
+
+
+def test_the_weighted_mean_r2_leaves_out_targets_without_one_and_those_that_do_not_count():
+    targets = np.stack([np.full(20, 3.3), np.arange(20.0), np.arange(20.0) ** 2], axis=1).astype(np.float32)
+    outputs = targets + np.linspace(0, 1, 20, dtype=np.float32)[:, None]
+    scores = score("regression", ("flat", "slope", "square"), outputs, targets, seed=0, bootstrap=50, weights=(1.0, 2.0, 0.0))
+    assert scores.values["weighted_mean_r2"].value == pytest.approx(scores.values["r2/slope"].value)
+    none = score("regression", ("flat", "slope", "square"), outputs, targets, seed=0, bootstrap=50, weights=(1.0, 0.0, 0.0))
+    assert none.values["weighted_mean_r2"].value is None
 
 
 def test_the_weighted_r2_of_a_constant_truth_is_none_with_the_reason():
