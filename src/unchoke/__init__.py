@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from unchoke.commands.detach import BackgroundResult as BackgroundResult
     from unchoke.commands.detach import BackgroundRun as BackgroundRun
     from unchoke.commands.doctor import DoctorReport as DoctorReport
+    from unchoke.commands.encoder_result import EncodersResult as EncodersResult
     from unchoke.commands.evaluate import Evaluation as Evaluation
     from unchoke.commands.folds import FoldsResult as FoldsResult
     from unchoke.commands.notebook import NotebookReport as NotebookReport
@@ -971,6 +972,90 @@ def tune(
     """
     options = dict(locals())
     from unchoke.commands.tune import tune as run
+
+    return run(**options)
+
+
+def encoders(
+    data: str | Path | None = None,
+    *,
+    encoders: Sequence[str] | str = (),
+    minutes: float = 3.0,
+    keep: bool = False,
+    out: str | Path | None = None,
+    on_event: OnEvent | None = None,
+    preset: str | None = None,
+    images: Sequence[str | Path] = (),
+    id: str | None = None,
+    path: str | None = None,
+    label: str | Path | None = None,
+    exclude: Sequence[str] = (),
+    target: Sequence[str] = (),
+    long: tuple[str, str] | None = None,
+    input: Sequence[str] = (),
+    group: str | None = None,
+    split: str | None = None,
+    val_share: float | None = None,
+    test_share: float | None = None,
+    folds: int | None = None,
+    fold: int | Literal["all"] | None = None,
+    fold_column: str | None = None,
+    expect: str | None = None,
+    max_failures: float | None = None,
+    positive: bool | None = None,
+    sums: Mapping[str, Sequence[str]] | Sequence[str] = (),
+    target_weights: Mapping[str, float] | Sequence[str] = (),
+    device: str | None = None,
+    workers: int | None = None,
+) -> EncodersResult:
+    """Compare encoders on a sample of your photos: how well plain heads do on their features, and what those cost.
+
+    Args:
+        data: Class folders, or a CSV or Parquet table. Left out, what this workspace was made for.
+        encoders: timm model names, a list or separated by commas. Left out, those whose weights are installed.
+        minutes: About how long it may take.
+        keep: Let the next `fit` use the choice.
+        out: Workspace folder (default unchoke-out).
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+
+    Data:
+        preset: Settings that belong together, see `list_presets`; what is typed wins. 'none' forgets one.
+        images: Folder that holds the images of a table; one or several.
+        id: Column with image ids (file names with or without ending), looked up in the image folders.
+        path: Column with image paths, relative to the image folders or to the table.
+        label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
+        exclude: Photos to leave out: '*_mask.png' or 'old/*', for names or paths below DATA; repeat it for more. 'none' forgets
+            all.
+        target: Numeric column to predict; one or several. For long tables: a target name to keep.
+        long: NAME,VALUE columns of a table with one row per image and target.
+        input: Numeric column the network sees beside the image (NDVI, height); one or several.
+        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant. 'none' forgets it.
+        split: Column with train, val or test. Left out, a stratified split is made and kept.
+        val_share: Share of the samples used to pick the best epoch or head (default 0.15).
+        test_share: Share of the samples kept back for the final figures (default 0.15).
+        folds: Split into K folds instead; `fold` says which one is the test set.
+        fold: Which fold is the test set, or all: one run for each, every sample predicted once (default 0).
+        fold_column: Column that says each sample's fold; --fold counts its values from 0, in their order.
+        expect: What every image should be, for instance '600x450 rgb'; 'any' drops what a preset expects.
+        max_failures: Share of images that cannot be read, are missing, or are copies that spoil a score, above which the run
+            stops (default 0.05).
+        positive: Targets are never negative: the outputs cannot be either (default no).
+        sums: NAME=A+B: this target is the sum of others and is derived, not learned; one or several.
+        target_weights: NAME=W: what this target counts in loss and score; one or several.
+
+    Machine:
+        device: cpu, cuda, cuda:N or mps. Left out, chosen by the rules of `doctor`.
+        workers: Threads or processes that load and encode.
+
+    Returns:
+        Every candidate with its score, speed and size, and the one to take.
+
+    Example:
+        >>> unchoke.encoders(out="work", minutes=1).figure
+        'accuracy'
+    """
+    options = dict(locals())
+    from unchoke.commands.compare_encoders import encoders as run
 
     return run(**options)
 
@@ -2084,6 +2169,7 @@ _LAZY: dict[str, str] = {
     "Choice": "unchoke.core.choices",
     "ClaimsResult": "unchoke.tuning.claims.run_claims",
     "DoctorReport": "unchoke.commands.doctor",
+    "EncodersResult": "unchoke.commands.encoder_result",
     "Evaluation": "unchoke.commands.evaluate",
     "ExtractResult": "unchoke.commands.results",
     "Finding": "unchoke.core.findings",
@@ -2117,6 +2203,7 @@ __all__ = [
     "ClaimsResult",
     "DataError",
     "DoctorReport",
+    "EncodersResult",
     "Evaluation",
     "ExtractResult",
     "Finding",
@@ -2150,6 +2237,7 @@ __all__ = [
     "demo",
     "detach",
     "doctor",
+    "encoders",
     "errors",
     "evaluate",
     "export_run",

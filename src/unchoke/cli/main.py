@@ -183,6 +183,7 @@ def report(run: Run = "latest", out: Out = None, json: Json = False) -> None:
 
 
 app.command("tile", short_help="Scenes to NPZ tiles with masks and a manifest.", rich_help_panel=_SCENES)(scenes.tile)
+app.command("encoders", short_help="Which network suits your photos?", rich_help_panel=_TRAIN)(tuning.encoders)
 app.command("tune", short_help="Try the tricks on your data; keep what is faster.", rich_help_panel=_SPEED)(tuning.tune)
 app.command("lint", short_help="Choke points in training code, by reading it.", rich_help_panel=_SPEED)(code.lint)
 app.command("notebook", short_help="The same, cell by cell, read or run.", rich_help_panel=_SPEED)(code.notebook)

@@ -1,4 +1,4 @@
-"""The commands about what makes training faster: `tune` on your data, `claims` on data made for it."""
+"""The commands that try things out: `encoders` and `tune` on your data, `claims` on data made for it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,22 @@ from unchoke.cli.options import DryRun, Json, Out, takes
 from unchoke.cli.showing import PlainResult, Result, show
 
 claims_app = HelpfulApp(help="Commonly reported gains, measured on this machine.")
+
+
+@takes("encoders")
+def encoders(
+    typed: dict[str, Any],
+    encoders: Annotated[
+        str, typer.Option("--encoders", help="timm model names, separated by commas. Left out, those that are installed.")
+    ] = "",
+    minutes: Annotated[float, typer.Option("--minutes", help="About how long it may take.")] = 3.0,
+    keep: Annotated[bool, typer.Option("--keep", help="Let the next `fit` use the choice.")] = False,
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """Compare encoders on a sample of your photos: how well plain heads do on their features, and what those cost."""
+    own: dict[str, Any] = {"encoders": encoders, "minutes": minutes, "keep": keep, "out": out}
+    show("encoders", json, lambda console: unchoke.encoders(on_event=console.on_event, **own, **typed))
 
 
 @takes("tune")

@@ -49,7 +49,7 @@ NO_GROUP = "none"
 
 TRAIN = ("fit", "train", "tune", "profile_train")
 EXTRACT = (*TRAIN, "extract")
-PHOTOS = (*EXTRACT, "check")
+PHOTOS = (*EXTRACT, "check", "encoders")
 INSPECT = ("fit", "train", "profile_train", "extract", "check")
 TILE = ("tile", "profile_tile")
 MASKS = ("segment_train",)
@@ -404,7 +404,7 @@ class Settings:
         _host(
             "cpu, cuda, cuda:N or mps. Left out, chosen by `unchoke doctor`'s rules.",
             brief="cpu, cuda, cuda:N or mps; left out, chosen.",
-            commands=(*EXTRACT, *MASKS, "budget", "doctor"),
+            commands=(*EXTRACT, *MASKS, "encoders", "budget", "doctor"),
         ),
     ] = None
     workers: Annotated[
@@ -413,7 +413,7 @@ class Settings:
         _host(
             "Threads or processes that load and encode.",
             brief="Threads or processes that load and encode.",
-            commands=(*EXTRACT, *SCENES, "doctor"),
+            commands=(*EXTRACT, *SCENES, "encoders", "doctor"),
         ),
     ] = None
     job_size: Annotated[int, Interval(ge=1, le=MOST_COUNT), _frozen("Images per micro-job.")] = 64

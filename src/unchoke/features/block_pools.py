@@ -64,9 +64,14 @@ def pool(map_nchw: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return mean.flatten(1), (values - mean).square().mean(dim=(2, 3)).sqrt()
 
 
+def has_stages(network: nn.Module) -> bool:
+    """Whether timm hands out the maps inside this network."""
+    return all(hasattr(network, name) for name in ("forward_intermediates", "forward_head", "feature_info"))
+
+
 def _stages(network: Any, name: str) -> list[int]:
     """Numbers of stages, as timm counts them for this network."""
-    if not hasattr(network, "forward_intermediates") or not hasattr(network, "forward_head"):
+    if not has_stages(network):
         raise UsageError(
             f"{name} cannot be pooled after several blocks",
             why=f"timm does not hand out the maps inside a {type(network).__name__}",

@@ -1,0 +1,98 @@
+"""`unchoke encoders`: the same sample for all, the test split untouched, the choice kept where that is wanted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from unchoke.commands import compare_encoders
+from unchoke.commands.compare_encoders import candidates, encoders, spread
+from unchoke.core.errors import MachineError, UsageError
+from unchoke.core.events import Event, Progress, StageStarted, ignore
+from unchoke.core.remembered import load_remembered
+from unchoke.core.settings import Settings
+from unchoke.core.workspace import Workspace
+from unchoke.features.encoders import DEFAULT_ENCODER
+
+TINY = "test_resnet"
+
+
+def test_two_encoders_are_compared_and_the_choice_is_kept(workspace: Path) -> None:
+    result = encoders(encoders=f"{TINY},{DEFAULT_ENCODER}", keep=True, out=workspace, on_event=ignore)
+    found = {(score.encoder, score.cut): score for score in result.scores}
+    assert set(found) == {(name, cut) for name in (TINY, DEFAULT_ENCODER) for cut in ("end", "blocks")}
+    assert (found[TINY, "end"].photo_bytes, found[DEFAULT_ENCODER, "blocks"].photo_bytes) == (2 * 96, 2 * 2224)
+    assert result.figure == "accuracy"
+    assert 0 < result.constant < 1
+    page = result.page.read_text()
+    assert all(name in page for name in ("<svg", TINY, DEFAULT_ENCODER))
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    json.dumps(result.to_dict())
+    remembered = load_remembered(Workspace(workspace))
+    picked = result.choice.evidence
+    assert remembered.get("encoder", Settings().encoder) == picked["encoder"]
+    assert remembered.get("cut", "end") == picked["cut"]
+    assert ("weights" in remembered) == (picked["encoder"] == TINY), "weights of another encoder stay behind"
+    assert result.choice.reason in " ".join(result.to_text().split())
+
+
+def test_a_second_call_goes_on_where_the_first_stopped(workspace: Path) -> None:
+    told: list[Event] = []
+    first = encoders(encoders=[TINY], out=workspace, on_event=ignore)
+    again = encoders(encoders=[TINY], out=workspace, on_event=told.append)
+    assert [score.to_dict() for score in again.scores] == [score.to_dict() for score in first.scores]
+    assert not [event for event in told if isinstance(event, StageStarted) and event.stage in ("engine", "extract")]
+    assert [event.total for event in told if isinstance(event, Progress) and event.stage == "encoders"] == [1]
+    assert load_remembered(Workspace(workspace)).get("cut", "end") == "end", "nothing is kept unasked"
+
+
+def test_no_photo_of_the_test_split_is_looked_at(finished: Path) -> None:
+    manifest = pd.read_csv(finished / "manifest.csv")
+    frame = manifest[["sample_id", "split", "label"]]
+    chosen = spread(frame, num=1000, by="label")
+    assert chosen == set(frame["sample_id"][frame["split"] != "test"])
+
+
+def test_a_sample_holds_every_class_in_its_proportion_and_grows() -> None:
+    frame = pd.DataFrame({"sample_id": [f"{place}" for place in range(400)], "split": "train"})
+    frame["label"] = ["rare" if place % 4 == 0 else "common" for place in range(400)]
+    small, large = (spread(frame, num=num, by="label") for num in (40, 80))
+    assert small < large
+    assert sum(frame.set_index("sample_id")["label"][list(small)] == "rare") == 10
+
+
+def test_left_out_those_that_are_installed_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare_encoders, "installed_encoders", lambda: (DEFAULT_ENCODER, "other"))
+    assert candidates(Settings(data="x"), []) == [DEFAULT_ENCODER, "other"]
+    assert candidates(Settings(data="x", encoder="mine"), []) == ["mine", DEFAULT_ENCODER, "other"]
+    assert candidates(Settings(data="x", encoder="mine"), ["b", "a", "b"]) == ["b", "a"]
+
+
+def test_an_unknown_encoder_is_refused_before_any_work(workspace: Path) -> None:
+    with pytest.raises(UsageError, match="no encoder is called 'nobody'"):
+        encoders(encoders=[TINY, "nobody"], out=workspace, on_event=ignore)
+
+
+def test_an_encoder_without_weights_is_passed_over_with_the_reason(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = compare_encoders._Comparison._scores
+
+    def scores(self: object, name: str) -> object:
+        if name == "resnet18":
+            raise MachineError("the weights of resnet18 could not be fetched", why="no network", try_="go online")
+        return real(self, name)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(compare_encoders._Comparison, "_scores", scores)
+    result = encoders(encoders=[TINY, "resnet18"], out=workspace, on_event=ignore)
+    assert "no network" in result.skipped["resnet18"]
+    assert "resnet18 was not tried" in result.to_text()
+    with pytest.raises(MachineError, match="none of the encoders could be tried"):
+        encoders(encoders=["resnet18"], out=workspace, on_event=ignore)
+
+
+def test_time_that_is_spent_leaves_the_others_untried(workspace: Path) -> None:
+    result = encoders(encoders=[TINY, DEFAULT_ENCODER], minutes=0.001, out=workspace, on_event=ignore)
+    assert {score.encoder for score in result.scores} == {TINY}
+    assert "0.001 minutes" in result.skipped[DEFAULT_ENCODER]
