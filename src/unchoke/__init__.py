@@ -1051,7 +1051,7 @@ def encoders(
         Every candidate with its score, speed and size, and the one to take.
 
     Example:
-        >>> unchoke.encoders(out="work", minutes=1).figure
+        >>> unchoke.encoders(out="work", encoders=["test_resnet"]).figure
         'accuracy'
     """
     options = dict(locals())

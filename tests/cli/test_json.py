@@ -17,6 +17,7 @@ EVERY_COMMAND = {
     "fit --dry-run": ["fit", "--dry-run", "--out", "OUT"],
     "train": ["train", "--out", "OUT"],
     "tune --dry-run": ["tune", "--dry-run", "--out", "OUT"],
+    "encoders": ["encoders", "--encoders", "test_resnet", "--out", "OUT"],
     "extract": ["extract", "--out", "OUT"],
     "extract --dry-run": ["extract", "--dry-run", "--out", "OUT"],
     "evaluate": ["evaluate", "--out", "OUT"],

@@ -12,7 +12,15 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Type
 
 WRONG = (
-    *("check nowhere", "fit nowhere/", "train nowhere", "extract nowhere", "tune nowhere", "profile train nowhere"),
+    *(
+        "check nowhere",
+        "fit nowhere/",
+        "train nowhere",
+        "extract nowhere",
+        "tune nowhere",
+        "encoders nowhere",
+        "profile train nowhere",
+    ),
     *("fit nowhere --out deep/er", "fit nowhere.csv --images nowhere", "fit table.csv --images nowhere --label kind --path path"),
     *("fit photos --weights nowhere", "train photos --weights nowhere --cut none", "fit photos --preset nowhere"),
     *("fit photos --preset nowhere.toml", "fit photos --label kind", "fit photos --frobnicate", "fit photos --epochs 0"),

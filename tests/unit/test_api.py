@@ -19,8 +19,8 @@ from unchoke.core.settings import OPTIONS
 
 FILE = Path(unchoke.__file__)
 COMMANDS = [
-    *("budget", "check", "demo", "doctor", "evaluate", "extract", "fit", "lint", "notebook", "predict", "report"),
-    *("tile", "train", "tune"),
+    *("budget", "check", "demo", "doctor", "encoders", "evaluate", "extract", "fit", "lint", "notebook"),
+    *("predict", "report", "tile", "train", "tune"),
 ]
 OF_TWO_WORDS = {
     "claims list": "list_claims",

@@ -355,7 +355,7 @@ class Settings:
         _frozen(
             "Where the frozen part ends: end (all; for masks, pyramid), blocks (all, with pooled maps beside the end), "
             "-4 (the last 4 blocks train), none (everything trains).",
-            brief="What trains: end, blocks (heads), -4 (last blocks), none (all).",
+            brief="What trains: end, blocks (heads), -4 (last), none (all).",
             commands=(*EXTRACT, *MASKS, "budget"),
             shows_default=False,
             tells_runs_apart=True,

@@ -24,7 +24,8 @@ from unchoke.core.settings import (
 from unchoke.core.workspace import Workspace
 
 COMMANDS = {
-    *("fit", "train", "tune", "extract", "check", "profile_train", "tile", "profile_tile", "segment_train", "budget", "doctor"),
+    *("fit", "train", "tune", "encoders", "extract", "check", "profile_train"),
+    *("tile", "profile_tile", "segment_train", "budget", "doctor"),
 }
 
 
