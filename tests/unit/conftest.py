@@ -38,6 +38,11 @@ class FakePatches:
     def pixels(self, positions: NDArray[np.int64]) -> NDArray[np.float16]:
         return self._pixels[positions]
 
+    def scores(self, positions: NDArray[np.int64]) -> NDArray[np.float16]:
+        """What a rule over the first band says of each pixel, for two classes."""
+        says = (self._pixels[positions, 0] - 2).astype(np.float16)
+        return np.stack([-says, says], axis=1)
+
     def rows(
         self, positions: NDArray[np.int64], views: NDArray[np.int64] | int = 0, *, out: NDArray[np.float16] | None = None
     ) -> NDArray[np.float16]:

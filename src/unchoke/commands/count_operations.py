@@ -99,5 +99,5 @@ def _count_masks(settings: Settings, device: torch.device) -> tuple[PassCost, Pa
     with FakeTensorMode(allow_non_fake_inputs=True), torch.inference_mode():
         channels = tuple(int(level.shape[1]) for level in frozen(torch.empty((1, *shape), device=device)))
     known = PyramidSpec(settings.encoder, "", _BANDS, _PATCH_PX, _STRIDES, channels)
-    decoder = Segmenter(SegmenterConfig(known, _CLASSES, decoder="fpn"))
-    return cost, count_pass(decoder, (known.row_length,), batch=_PATCHES, device=device, training=True)
+    decoder = Segmenter(SegmenterConfig(known, _CLASSES, decoder="fpn", bands=True, scores=True))
+    return cost, count_pass(decoder, (decoder.config.row_length,), batch=_PATCHES, device=device, training=True)

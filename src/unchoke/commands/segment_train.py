@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from unchoke import __version__
 from unchoke.commands.results import FitResult, FollowerResult
 from unchoke.core import atomic
-from unchoke.core.errors import UsageError
+from unchoke.core.choices import Choice
+from unchoke.core.errors import MachineError, UsageError
 from unchoke.core.events import OnEvent
 from unchoke.core.record import DataRecord, EncoderRecord, Interval, PatchesRecord, RunRecord, TaskRecord
 from unchoke.core.settings import OF_TILES, flag
@@ -29,8 +29,11 @@ from unchoke.features.extraction import Extraction
 from unchoke.jobs.records import save_quarantine
 from unchoke.machine.backend import torch_device
 from unchoke.masks.gallery import build_gallery, choose_samples, stitched_samples
-from unchoke.masks.judge_masks import MaskMeter, MaskScores, Predict, judge_masks, stitched_bands
-from unchoke.masks.mask_objective import IGNORE, ious
+from unchoke.masks.grow_trees import GrownTrees, keep_scores
+from unchoke.masks.judge_baselines import JUDGED, find_index, judge_expression, judge_trees
+from unchoke.masks.judge_masks import MaskScores, Predict, judge_masks
+from unchoke.masks.mask_blueprint import shown_pixels, shown_rows
+from unchoke.masks.mask_objective import ious
 from unchoke.masks.mask_subject import MaskSubject
 from unchoke.masks.patch_features import extract_pyramids
 from unchoke.masks.prepare_patches import PatchMaterial, prepare_patches
@@ -39,14 +42,12 @@ from unchoke.masks.trained_segmenter import HEAD_FILE, TrainedSegmenter, load_se
 from unchoke.runs.experiment_store import RunRow
 from unchoke.runs.session import Session, open_session
 from unchoke.scenes.expression import parse_expression
-from unchoke.scenes.raster import read_box
 from unchoke.training.build_record import Judgement, RunOrigin, TrainingOutcome, as_typed, build_record
 from unchoke.training.network.distributed import taking_part
 from unchoke.training.network.network_trainer import NetworkTrainer
 from unchoke.training.profiled import profiled_if_asked
 from unchoke.training.run_training import Trainer, keeping_stretches, record_run
 
-JUDGED = ("val", "test")
 _BATCH = 8
 """Patches that are judged at once."""
 
@@ -56,7 +57,8 @@ class SegmentResult(FitResult):
 
     def to_dict(self) -> dict[str, Any]:
         record = self.record
-        return {**super().to_dict(), "baseline": record.get("baseline"), "patches": record["data"]["patches"]}
+        beside = {"baseline": record.get("baseline"), "pixel_baselines": record.get("pixel_baselines", [])}
+        return {**super().to_dict(), **beside, "patches": record["data"]["patches"]}
 
     def to_text(self) -> str:
         return self.text_with(f"unchoke segment predict {self.run} SCENES{out_option(self.workspace)}")
@@ -95,9 +97,25 @@ def _train(session: Session, notes: Sequence[str]) -> SegmentResult:
         session.warn(f"{format_count(len(kept), 'scene')} set aside, see {session.workspace.quarantine_file}")
     features = None if whole else extract_pyramids(session, material)
     session.remember_settings()
-    trainer = NetworkTrainer(session, MaskSubject(session, material, features))
-    record, already_done = _run(session, material, features, trainer, notes)
+    trees = _grow(session, material)
+    trainer = NetworkTrainer(session, MaskSubject(session, material, features, trees.scoring if trees else None))
+    record, already_done = _run(session, material, features, trees, trainer, notes)
     return SegmentResult(record, session.workspace.root, already_done)
+
+
+def _grow(session: Session, material: PatchMaterial) -> GrownTrees | None:
+    """Trees over single pixels; None, with a word, where scikit-learn is lacking or there is nothing to tell apart."""
+    try:
+        trees = keep_scores(session, material)
+    except MachineError as error:
+        session.warn(f"{error.what}; the decoder goes without the trees, and is not compared with them: {error.try_}")
+        trees = None
+    sees = "maps, bands" if trees is None else "maps, bands, trees"
+    reason = (
+        "maps begin at a fraction of the size and lose each pixel's spectrum: the bands and what trees make of them join last"
+    )
+    session.chose(Choice("decoder_sees", sees, reason, {"claim": "Masks of scenes, docs/claims.md"}))
+    return trees
 
 
 def _refuse_unused(session: Session) -> None:
@@ -124,7 +142,12 @@ def _trains_whole(session: Session) -> bool:
 
 
 def _run(
-    session: Session, material: PatchMaterial, features: Extraction | None, trainer: Trainer, notes: Sequence[str]
+    session: Session,
+    material: PatchMaterial,
+    features: Extraction | None,
+    trees: GrownTrees | None,
+    trainer: Trainer,
+    notes: Sequence[str],
 ) -> tuple[RunRecord, bool]:
     """Train, judge and record; return the record, and whether it was there already."""
 
@@ -136,11 +159,11 @@ def _run(
         with session.stage("evaluate", "stitched masks"):
             predict = _predictor(session, segmenter, material, features)
             scores = _judge(material, predict)
-            baseline = _judge_baseline(session, material)
+            baselines = _judge_baselines(session, material, trees)
         with session.stage("report", "gallery"):
             pictures = _gallery(session, material, features, segmenter)
             origin, judgement = _origin(session, material, features), _judgement(scores, notes)
-            more = {**pictures, **baseline, **profiled.about()}
+            more = {**pictures, **baselines, **profiled.about()}
             record = build_record(session, run, origin, trained, judgement, **more)
             atomic.write_text(folder / "predictions.csv", _patch_table(material, trained))
             atomic.write_json(folder / "history.json", trained.history)
@@ -160,8 +183,9 @@ def _predictor(session: Session, trained: TrainedSegmenter, material: PatchMater
     """Positions of patches to probabilities, from what is cached."""
     decode = trained.decoder(torch_device(session.policy.device), _BATCH)
     if features is None:
-        return lambda positions: decode(material.arrays.pixels(positions))
-    return lambda positions: decode(features.store.rows(positions))
+        return lambda positions: decode(shown_pixels(trained.config, material.arrays, positions))
+    rows = shown_rows(trained.config, features.store, material.arrays)
+    return lambda positions: decode(rows.rows(positions))
 
 
 def _judge(material: PatchMaterial, predict: Predict) -> dict[str, MaskScores]:
@@ -177,39 +201,14 @@ def _judge(material: PatchMaterial, predict: Predict) -> dict[str, MaskScores]:
     )
 
 
-def _judge_baseline(session: Session, material: PatchMaterial) -> dict[str, Any]:
-    """What an expression over bands would have scored as class 1, on the very pixels that judge the network."""
-    text = session.settings.baseline
-    if text is None:
-        return {}
-    expression = parse_expression(text, material.facts[0].band_names)
-    found: dict[str, Any] = {"name": text}
-    for split in JUDGED:
-        meter = MaskMeter(material.class_names)
-        for scene in material.facts:
-            own = [(n, one) for n, one in enumerate(material.patches) if (one.split, one.scene_id) == (split, scene.scene_id)]
-            if not own:
-                continue
-            everywhere = _everywhere(len(material.class_names), own[0][1].box.height)
-            options = {"num_classes": len(material.class_names), "overlap_px": material.overlap_px, "batch": _BATCH}
-            for band, covered in stitched_bands(scene, own, everywhere, **options):
-                bands, _ = read_box(scene, band, pool=material.reader.pool)
-                says = expression.evaluate(dict(zip(scene.band_names, bands, strict=True))).astype(np.uint8)
-                meter.add(np.where(covered == IGNORE, IGNORE, says).astype(np.uint8), material.reader.mask(scene.scene_id, band))
-        scores = meter.finish()
-        if scores.num_pixels and len(scores.per_class) > 1:
-            row = scores.per_class[1]
-            found[split] = {"class": row.name, "iou": row.iou, "mean_iou": scores.mean_iou}
-    return {"baseline": found}
-
-
-def _everywhere(num_classes: int, side_px: int) -> Predict:
-    """Stands in for a network, to learn which pixels are judged."""
-
-    def predict(positions: NDArray[np.int64]) -> NDArray[np.float32]:
-        return np.ones((len(positions), num_classes, side_px, side_px), np.float32)
-
-    return predict
+def _judge_baselines(session: Session, material: PatchMaterial, trees: GrownTrees | None) -> dict[str, Any]:
+    """What the user's expression and the spectrum of single pixels reach, on the very pixels that judge the network."""
+    text, index = session.settings.baseline, find_index(material)
+    found = {} if text is None else {"baseline": judge_expression(material, text)}
+    beside = ([] if trees is None else [judge_trees(material, trees.plain)]) + (
+        [] if index is None else [judge_expression(material, index)]
+    )
+    return {**found, "pixel_baselines": beside}
 
 
 def _gallery(session: Session, material: PatchMaterial, features: Extraction | None, trained: TrainedSegmenter) -> dict[str, Any]:

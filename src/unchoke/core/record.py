@@ -275,6 +275,8 @@ class BaselineScore(RecordPart):
     class_: str = Field("", alias="class")
     iou: Number | None = None
     mean_iou: Number | None = None
+    confusion: list[list[int]] = []
+    """Pixels of each class (rows) by what they were taken for (columns)."""
 
 
 class BaselineRecord(RecordPart):
@@ -451,6 +453,8 @@ class RunRecord(RecordedRun):
     baseline: BaselineRecord | None = None
     group_gap: GroupGapRecord | None = None
     """Where a column looks like a group and none was named."""
+    pixel_baselines: SoundRows[BaselineRecord] = []
+    """Of masks: what the spectrum of single pixels reaches without a network."""
     planned_epochs: int | None = None
     """Of a record of a few steps: how many epochs the training they belong to would have."""
     report: str = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +18,7 @@ from unchoke.core.errors import UsageError
 from unchoke.core.mixing import hash_ids
 from unchoke.features.pyramid import load_pyramid
 from unchoke.masks.mask_objective import MaskObjective, Masks, Turns, turn_each
+from unchoke.masks.patches import turn
 from unchoke.masks.segmenter import WHOLE, Segmenter, SegmenterConfig
 from unchoke.training.data import Positions, Problem
 from unchoke.training.network.loop_config import LoopConfig
@@ -25,9 +27,10 @@ from unchoke.training.network.training_job import Blueprint
 
 
 class PatchRows(Masks, Protocol):
-    """Patches by position: their masks and, where the whole network trains, their pixels. Travels as paths."""
+    """Patches by position: their masks and, at full size, their bands and what trees say of them. Travels as paths."""
 
     def pixels(self, positions: Positions) -> NDArray[np.float16]: ...
+    def scores(self, positions: Positions) -> NDArray[np.float16]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +51,8 @@ class MaskBlueprint(Blueprint):
 
     @property
     def sample_bytes(self) -> int:
-        spec = self.network.spec
-        return 2 * (spec.num_bands * spec.patch_px**2 if self.network.cut == WHOLE else spec.row_length)
+        network = self.network
+        return 2 * (math.prod(network.input_shape) if network.cut == WHOLE else network.row_length)
 
     def open(self, problem: Problem, loop: LoopConfig, device: torch.device) -> tuple[InputSource, MaskObjective]:
         turns = Turns(hash_ids(problem.sample_ids), loop.seed, self.num_turns)
@@ -57,7 +60,7 @@ class MaskBlueprint(Blueprint):
         objective = MaskObjective(self.patches, self.network.num_classes, turns, device, self.dice, weights)
         source: InputSource = PatchSource(self.patches, turns, self.network)
         if self.pyramids is not None:
-            source = ActivationSource(self.pyramids, turns.hashes, loop.seed)
+            source = ActivationSource(shown_rows(self.network, self.pyramids, self.patches), turns.hashes, loop.seed)
         return source, objective
 
     def build_network(self, problem: Problem, objective: MaskObjective, *, seed: int) -> Segmenter:
@@ -89,6 +92,51 @@ class MaskBlueprint(Blueprint):
         return replace(self, network=network, patches=NoisePatches(network), pyramids=pyramids, weights=None)
 
 
+@dataclass(frozen=True, eq=False)
+class DetailRows:
+    """Cached pyramids by position, each followed by the detail of its patch, turned as the pyramid's view is."""
+
+    network: SegmenterConfig
+    pyramids: Rows
+    patches: PatchRows
+
+    @property
+    def num_views(self) -> int:
+        return self.pyramids.num_views
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return (self.network.row_length,)
+
+    def rows(
+        self, positions: Positions, views: Positions | int = 0, *, out: NDArray[np.float16] | None = None
+    ) -> NDArray[np.float16]:
+        found = np.empty((len(positions), self.network.row_length), np.float16) if out is None else out
+        start = self.network.spec.row_length
+        found[:, :start] = self.pyramids.rows(positions, views)
+        parts = ([self.patches.pixels(positions)] if self.network.bands else []) + (
+            [self.patches.scores(positions)] if self.network.scores else []
+        )
+        ways = np.broadcast_to(np.asarray(views), len(positions)).tolist()
+        for part in parts:
+            stop = start + math.prod(part.shape[1:])
+            for place, way in enumerate(ways):
+                found[place, start:stop] = turn(part[place], way).reshape(-1)
+            start = stop
+        return found
+
+
+def shown_rows(network: SegmenterConfig, pyramids: Rows, patches: PatchRows) -> Rows:
+    """What a decoder on cached pyramids is given."""
+    return DetailRows(network, pyramids, patches) if network.num_detail else pyramids
+
+
+def shown_pixels(network: SegmenterConfig, patches: PatchRows, positions: Positions) -> NDArray[np.float16]:
+    """What a network that trains as a whole is given."""
+    pixels = patches.pixels(positions)
+    return np.concatenate([pixels, patches.scores(positions)], axis=1) if network.scores else pixels
+
+
 def grouped_as(module: nn.Module, encoder: str) -> nn.Module:
     """Tell the layers of a pyramid apart as timm does those of the whole network: their parameters have the same names."""
     import timm
@@ -103,14 +151,13 @@ class PatchSource:
     """Pixels of patches, turned another way in each epoch."""
 
     def __init__(self, rows: PatchRows, turns: Turns, network: SegmenterConfig) -> None:
-        spec = network.spec
-        self._rows, self._turns = rows, turns
-        self.sample_shape = (spec.num_bands, spec.patch_px, spec.patch_px)
+        self._rows, self._turns, self._network = rows, turns, network
+        self.sample_shape = network.input_shape
         self.sample_bytes = 2 * int(np.prod(self.sample_shape))
 
     def read(self, positions: Positions, epoch: int | None, *, pin: bool = False) -> torch.Tensor:
         with during("read"):
-            pixels = torch.from_numpy(self._rows.pixels(positions))
+            pixels = torch.from_numpy(shown_pixels(self._network, self._rows, positions))
         return pixels.pin_memory() if pin else pixels
 
     def prepare(self, raw: torch.Tensor, positions: Positions, epoch: int | None) -> torch.Tensor:
@@ -139,3 +186,7 @@ class NoisePatches:
 
     def pixels(self, positions: Positions) -> NDArray[np.float16]:
         return np.repeat(self._pixels[None], len(positions), axis=0)
+
+    def scores(self, positions: Positions) -> NDArray[np.float16]:
+        side = self.network.spec.patch_px
+        return np.zeros((len(positions), self.network.num_classes, side, side), np.float16)

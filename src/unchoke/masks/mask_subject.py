@@ -23,6 +23,7 @@ from unchoke.machine.policy import UNMEASURED
 from unchoke.masks.mask_blueprint import MaskBlueprint
 from unchoke.masks.mask_objective import MEAN_IOU, count_pixels, weigh_classes
 from unchoke.masks.patches import NUM_TURNS
+from unchoke.masks.pixel_trees import PixelTrees
 from unchoke.masks.prepare_patches import PatchMaterial
 from unchoke.masks.segmenter import FPN_STRIDES, PYRAMID, WHOLE, Decoder, SegmenterConfig
 from unchoke.masks.trained_segmenter import TrainedSegmenter
@@ -32,6 +33,8 @@ from unchoke.training.network.loop_choices import TrainedPart, choose_loop
 from unchoke.training.network.loop_config import LoopConfig, LoopResult, TrainingPlan
 from unchoke.training.scoring.selection import IMBALANCE_FOR_WEIGHTS
 
+DETAIL = "bands at full size, joined last; version 1"
+"""What decoders see beside the maps, for digests."""
 _DEFAULT_DICE = 0.5
 _TELLS_RUNS_APART = settings_where(lambda option: option.tells_runs_apart and option.group != "Data")
 
@@ -60,13 +63,23 @@ class MaskSubject:
     plan_kind = MaskPlan
     weights: tuple[float, ...] | None = None
 
-    def __init__(self, session: Session, material: PatchMaterial, features: Extraction | None) -> None:
-        self._session, self._material, self._features = session, material, features
+    def __init__(
+        self,
+        session: Session,
+        material: PatchMaterial,
+        features: Extraction | None,
+        trees: PixelTrees | None = None,
+        *,
+        bands: bool = True,
+    ) -> None:
+        """`trees` whose scores the material keeps, and `bands`, are seen at full size."""
+        self._session, self._material, self._features, self._trees, self._bands = session, material, features, trees, bands
         self._cut = PYRAMID if features is not None else WHOLE
         self.problem = problem_of(material)
         wanted = {name: value for name, value in session.settings.given().items() if name in _TELLS_RUNS_APART}
         seen = features.fingerprint if features is not None else "pixels"
-        self.key = digest(["masks", material.digest, seen, {**wanted, "cut": self._cut}, material.spec.to_dict()])
+        detail = [DETAIL, bands, trees is not None]
+        self.key = digest(["masks", material.digest, seen, {**wanted, "cut": self._cut}, material.spec.to_dict(), detail])
         part = "the whole network" if self._cut == WHOLE else "a decoder on cached pyramids"
         self.detail = f"{part}, {format_count(len(self.problem.positions('train')), 'patch', 'patches')}"
 
@@ -134,7 +147,10 @@ class MaskSubject:
         )
 
     def _network(self, plan: MaskPlan) -> SegmenterConfig:
-        return SegmenterConfig(self._material.spec, len(self._material.class_names), self._cut, plan.decoder)
+        material, scores = self._material, self._trees is not None
+        return SegmenterConfig(
+            material.spec, len(material.class_names), self._cut, plan.decoder, bands=self._bands, scores=scores
+        )
 
     def trained(self, plan: MaskPlan, done: LoopResult) -> TrainedSegmenter:
         material, settings = self._material, self._session.settings
@@ -152,6 +168,7 @@ class MaskSubject:
             best_epoch=done.best_epoch,
             val=done.val,
             dtype=plan.loop.dtype,
+            trees=self._trees,
         )
 
     def config(self, plan: MaskPlan) -> dict[str, Any]:

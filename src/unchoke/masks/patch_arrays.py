@@ -1,4 +1,4 @@
-"""Masks and pixels of all patches as memory-mapped arrays, and what the masks say: the classes, their names, patches without any.
+"""Masks and bands of all patches as memory-mapped arrays, and what the masks say: the classes, their names, patches without any.
 
 In: patches and a function that reads one. Out: plain `.npy` files under `patches/`, named after a digest of all they depend on,
 and `PatchArrays` that maps them. A file appears whole or not at all: after a kill it is begun anew and has the same bytes. Rows
@@ -73,11 +73,12 @@ class MappedRows:
 
 @dataclass(frozen=True, eq=False)
 class PatchArrays:
-    """What is kept of each patch, by position: its mask, how many pixels have each value, and for `--cut none` its pixels."""
+    """What is kept of each patch, by position: its mask, how many pixels have each value, its bands, and the scores of trees."""
 
     mask_rows: MappedRows
     count_rows: MappedRows
     pixel_rows: MappedRows | None = None
+    score_rows: MappedRows | None = None
 
     @property
     def num_patches(self) -> int:
@@ -93,6 +94,12 @@ class PatchArrays:
             raise ValueError("these patches keep no pixels")
         return self.pixel_rows.take(positions, out=out)
 
+    def scores(self, positions: Positions, *, out: NDArray[np.float16] | None = None) -> NDArray[np.float16]:
+        """(n, classes, px, px): what speaks for each class by the spectrum of a pixel alone, where it is kept."""
+        if self.score_rows is None:
+            raise ValueError("these patches keep no scores")
+        return self.score_rows.take(positions, out=out)
+
     def counts(self, positions: Positions | None = None) -> NDArray[np.int64]:
         """(n, 256): how many pixels of each patch have each value; of all patches where no positions are given."""
         chosen = np.arange(self.num_patches) if positions is None else positions
@@ -101,7 +108,8 @@ class PatchArrays:
     def keep(self, positions: Positions) -> PatchArrays:
         """Only these patches, in this order."""
         pixels = None if self.pixel_rows is None else self.pixel_rows.keep(positions)
-        return PatchArrays(self.mask_rows.keep(positions), self.count_rows.keep(positions), pixels)
+        scores = None if self.score_rows is None else self.score_rows.keep(positions)
+        return PatchArrays(self.mask_rows.keep(positions), self.count_rows.keep(positions), pixels, scores)
 
 
 def build_masks(
@@ -126,7 +134,7 @@ def build_masks(
         return counts_file
 
     shape, blank = (patch_px, patch_px), np.uint8(IGNORE)
-    file, failed = _build(folder, name, patches, read, key=key, shape=shape, blank=blank, threads=threads, on_row=on_row,
+    file, failed = build_rows(folder, name, patches, read, key=key, shape=shape, blank=blank, threads=threads, on_row=on_row,
                           note=note, finish=finish)  # fmt: skip
     rows = np.arange(len(patches))
     return PatchArrays(MappedRows(file, rows), MappedRows(counts_file, rows)), failed
@@ -144,7 +152,7 @@ def build_pixels(
 ) -> tuple[MappedRows, dict[str, str]]:
     """`pixels-<key>.npy` of (bands, px, px) patches, made unless it is there; also the scenes that could not be read."""
     name, blank = f"pixels-{key[:8]}", np.float16(0)
-    file, failed = _build(folder, name, patches, read, key=key, shape=shape, blank=blank, threads=threads, on_row=on_row)
+    file, failed = build_rows(folder, name, patches, read, key=key, shape=shape, blank=blank, threads=threads, on_row=on_row)
     return MappedRows(file, np.arange(len(patches))), failed
 
 
@@ -159,7 +167,7 @@ def holds(folder: Path, name: str, key: str) -> bool:
     return whole and all((folder / one).is_file() and digest_file(folder / one) == sums[one] for one in sums)
 
 
-def _build(
+def build_rows(
     folder: Path,
     name: str,
     patches: Sequence[Patch],

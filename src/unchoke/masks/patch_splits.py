@@ -1,7 +1,7 @@
 """How large patches are, and which side each is on, so that neighbours do not leak from one side to another.
 
 In: opened scenes and the settings. Out: the patch and its overlap in pixels, each with its reason, and a split for every patch.
-Only the places of patches are looked at; no pixel is read.
+Of pixels only the labels are looked at.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError, UsageError
 from unchoke.core.settings import Settings
 from unchoke.core.units import format_count
+from unchoke.masks.label_reach import LabelReach, measure_reach
 from unchoke.masks.patch_arrays import LabelledPatches
 from unchoke.masks.patches import Patch, plan_patches, with_splits
 from unchoke.runs.session import Session
@@ -119,27 +120,47 @@ def _smaller(usual: Choice, size_px: int, tried: dict[int, list[Counter[str]]]) 
 
 
 def divide(
-    facts: Sequence[SceneFacts], patches: Sequence[Patch], settings: Settings, *, patch_px: int, overlap_px: int
+    facts: Sequence[SceneFacts],
+    patches: Sequence[Patch],
+    settings: Settings,
+    *,
+    patch_px: int,
+    overlap_px: int,
+    buffer_px: int = 0,
 ) -> Division:
-    """A split for every patch: whole scenes go to one side where there are enough, else blocks of scenes."""
+    """A split for every patch: whole scenes go to one side where there are enough, else blocks of scenes, a buffer apart."""
     sizes = [(scene.grid.height, scene.grid.width) for scene in facts]
     block = choose_block_px(sizes, window_px=patch_px, overlap_px=overlap_px, asked=settings.block_px)
     shares = {"val_share": settings.val_share, "test_share": settings.test_share}
     places = place_windows(facts, [(patch.scene_id, patch.box) for patch in patches])
-    return Division(assign_splits(places, block_px=int(block.value), seed=settings.seed, **shares), block)
+    splits = assign_splits(places, block_px=int(block.value), seed=settings.seed, buffer_px=buffer_px, **shares)
+    return Division(splits, block)
 
 
 def split_patches(
     session: Session, facts: Sequence[SceneFacts], kept: LabelledPatches, *, patch_px: int, overlap_px: int
 ) -> LabelledPatches:
-    """Patches with their splits; those that share pixels across a border are left out, and that is said."""
-    divided = divide(facts, kept.patches, session.settings, patch_px=patch_px, overlap_px=overlap_px)
+    """Patches with their splits; those too near to another side are left out, and that is said, as is where labels reach further.
+
+    Two sides of a scene lie as far apart as its labels reach, at most half a patch: more would leave too little to train on.
+    """
+    reach = measure_reach(kept.arrays, kept.patches, {scene.scene_id: (scene.grid.height, scene.grid.width) for scene in facts})
+    sizes = {"patch_px": patch_px, "overlap_px": overlap_px}
+    divided, buffer_px = divide(facts, kept.patches, session.settings, **sizes), 0
+    if reach is not None:
+        apart_px = min(reach.pixels, patch_px // 2)
+        apart = divide(facts, kept.patches, session.settings, **sizes, buffer_px=apart_px)
+        if set(divided.counts) - {"buffer"} <= set(apart.counts):  # else a side would be lost to the buffer
+            divided, buffer_px = apart, apart_px
     counts = divided.counts
     session.chose(divided.block)
     shares = ", ".join(f"{counts[name]:,} {name}" for name in SPLITS)
-    left_out = f"; {format_count(counts['buffer'], 'patch', 'patches')} that share pixels across a border are left out"
+    near = f"within {buffer_px:,} pixels of another side" if buffer_px else "that share pixels across a border"
+    left_out = f"; {format_count(counts['buffer'], 'patch', 'patches')} {near} are left out"
     reason = "blocks of scenes, or whole scenes, go to one side" + (left_out if counts["buffer"] else "")
     session.chose(Choice("splits", shares, reason, dict(counts)))
+    if reach is not None and _tears_scenes(kept.patches, divided.splits):
+        _tell_reach(session, reach, int(divided.block.value))
     if not counts["train"]:
         raise DataError(
             "no patch is left to train on",
@@ -148,3 +169,23 @@ def split_patches(
         )
     with_sides = LabelledPatches(with_splits(kept.patches, divided.splits), kept.arrays)
     return with_sides.chosen([split in SPLITS for split in divided.splits])
+
+
+def _tears_scenes(patches: Sequence[Patch], splits: Sequence[str]) -> bool:
+    """Whether some scene has patches on several sides."""
+    sides: dict[str, set[str]] = {}
+    for patch, split in zip(patches, splits, strict=True):
+        if split in SPLITS:
+            sides.setdefault(patch.scene_id, set()).add(split)
+    return any(len(own) > 1 for own in sides.values())
+
+
+def _tell_reach(session: Session, reach: LabelReach, block_px: int) -> None:
+    """How far labels reach beside how large blocks are; where blocks are smaller, that figures flatter."""
+    reason = "so far apart the likeness of two labels, above chance, has fallen to 1/e; blocks should be larger"
+    session.chose(Choice("label_reach", reach.words, reason, {"reach_px": reach.pixels, "block_px": block_px}))
+    if reach.pixels > block_px:
+        session.warn(
+            f"labels stay alike for {reach.words}, and blocks of {block_px:,} go to one side: what is judged lies among what was "
+            f"trained on, and figures flatter; judge on other scenes or dates, or try --block-px {2 * reach.pixels}"
+        )

@@ -82,17 +82,13 @@ def open_predictor(spec: PredictorSpec, *, batch: int, warn: Callable[[str], obj
     trained = load_segmenter(Path(spec.folder))
     decode = trained.decoder(torch_device(spec.device), batch)
     if trained.cut == WHOLE:
-        return OpenPredictor(trained, _as_they_are, decode, threads=1)
+        return OpenPredictor(trained, trained.shown, decode, threads=1)
     engine = _engine(spec, trained, warn)
 
     def encode(patches: NDArray[np.float16]) -> NDArray[np.float16]:
-        return engine.encode(patches).astype(np.float16)
+        return trained.shown(patches, engine.encode(patches).astype(np.float16))
 
     return OpenPredictor(trained, encode, decode, threads=max(1, engine.slots))
-
-
-def _as_they_are(patches: NDArray[np.float16]) -> NDArray[np.float16]:
-    return patches
 
 
 def _engine(spec: PredictorSpec, trained: TrainedSegmenter, warn: Callable[[str], object]) -> FrozenEngine:

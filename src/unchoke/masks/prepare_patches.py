@@ -7,7 +7,7 @@ network's pyramid. Every choice is said with its reason; a scene that breaks is 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -185,8 +185,8 @@ def prepare_patches(session: Session) -> PatchMaterial:
         findings=findings,
         quarantined=set_aside(findings),
     )
+    _keep_pixels(session, folder, material)
     if settings.cut == NONE:
-        _keep_pixels(session, folder, material)
         material.manifest_file = save_patch_manifest(folder, material.patches, parents=parents_of(material.facts), features={})
     return material
 
@@ -222,7 +222,7 @@ def _standard(
 
 
 def _keep_pixels(session: Session, folder: Path, material: PatchMaterial) -> None:
-    """Standardised pixels of every patch on disk, for training through the whole network; its cost is said first."""
+    """Standardised bands of every patch on disk, at full size; their cost is said first."""
     spec = material.spec
     content = patch_contents(material)
     items = [[patch.patch_id, content[patch.patch_id]] for patch in material.patches]
@@ -238,7 +238,7 @@ def _keep_pixels(session: Session, folder: Path, material: PatchMaterial) -> Non
             folder, material.patches, read, key=key, shape=(spec.num_bands, spec.patch_px, spec.patch_px),
             threads=session.policy.workers, on_row=teller(session, "pixels", len(material.patches)),
         )  # fmt: skip
-    material.arrays = PatchArrays(material.arrays.mask_rows, material.arrays.count_rows, rows)
+    material.arrays = replace(material.arrays, pixel_rows=rows)
     scenes = material.facts_by_scene
     lost = [broken_scene(scenes[scene_id].scene, reason, stage="pixels") for scene_id, reason in failed.items()]
     drop_scenes(session, material, lost)

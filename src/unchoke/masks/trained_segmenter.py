@@ -20,6 +20,7 @@ from unchoke.features.engines import FrozenEngine, TorchEngine
 from unchoke.features.pyramid import Pyramid, PyramidSpec, load_pyramid
 from unchoke.machine.backend import autocast, torch_dtype
 from unchoke.masks.patches import BandStandard
+from unchoke.masks.pixel_trees import PixelTrees
 from unchoke.masks.segmenter import WHOLE, Segmenter, SegmenterConfig
 from unchoke.training.checkpoints import State, load_checkpoint, save_tensors
 
@@ -46,6 +47,8 @@ class TrainedSegmenter:
     best_epoch: int
     val: dict[str, float]
     dtype: str = "float32"
+    trees: PixelTrees | None = None
+    """Whose scores the decoder is shown, where it is."""
 
     @property
     def spec(self) -> PyramidSpec:
@@ -86,9 +89,17 @@ class TrainedSegmenter:
         """
         decode = self.decoder(device, batch)
         if self.cut == WHOLE:
-            return decode
+            return lambda patches: decode(self.shown(patches))
         encode = engine or TorchEngine(self.load_backbone(), device=device, batch=batch)
-        return lambda patches: decode(encode.encode(patches).astype(np.float16))
+        return lambda patches: decode(self.shown(patches, encode.encode(patches).astype(np.float16)))
+
+    def shown(self, patches: NDArray[np.float16], maps: NDArray[np.float16] | None = None) -> NDArray[np.float16]:
+        """What the trained part is given of patches: themselves, or their maps; with their detail, where it sees any."""
+        scores = [] if self.trees is None else [np.stack([self.trees.scores(patch) for patch in patches])]
+        if maps is None:
+            return np.concatenate([patches, *scores], axis=1) if scores else patches
+        detail = ([patches] if self.config.bands else []) + scores
+        return np.concatenate([maps, *(part.reshape(len(part), -1) for part in detail)], axis=1) if detail else maps
 
     def decoder(self, device: torch.device, batch: int) -> Predictor:
         """From what the trained part is given (cached rows, or patches where nothing is frozen) to probabilities."""
@@ -124,6 +135,7 @@ class TrainedSegmenter:
             "best_epoch": self.best_epoch,
             "val": self.val,
             "dtype": self.dtype,
+            "trees": None if self.trees is None else self.trees.to_dict(),
             "extra": extra,
         }
         save_tensors(path, content)
@@ -154,4 +166,5 @@ def load_segmenter(folder: Path) -> TrainedSegmenter:
         best_epoch=content["best_epoch"],
         val=content["val"],
         dtype=content["dtype"],
+        trees=None if content.get("trees") is None else PixelTrees.from_dict(content["trees"]),
     )

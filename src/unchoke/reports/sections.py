@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from unchoke.core.metrics import BEST_BY, LOSSES, METRICS, find_metric, in_order, metric_label
 from unchoke.core.units import format_number
-from unchoke.reports import baseline_words, charts, summary
+from unchoke.reports import baseline_words, charts, pixel_words, summary
 from unchoke.reports import training_facts as training
 from unchoke.reports.page import safe_thumbnail
 from unchoke.reports.summary import ReportedMetric
@@ -88,10 +88,15 @@ def _metric_row(metric: ReportedMetric) -> Model:
 
 
 def _sentences(record: RunRecord, metric: ReportedMetric) -> list[str]:
-    found = [baseline_words.warning(record), _first_sentence(record, metric), _interval_sentence(record, metric)]
+    found = [
+        baseline_words.warning(record) or pixel_words.pixel_warning(record),
+        _first_sentence(record, metric),
+        _interval_sentence(record, metric),
+    ]
     found.append(_baseline_sentence(record, metric))
     found += [summary.unscored_sentence(record), summary.baseline_sentence(record), summary.value_interval_sentence(record)]
     found.append(summary.gap_sentence(record))
+    found.append(pixel_words.pixel_sentence(record))
     if metric.split == "val":
         noun = summary.sample_words(record)[1]
         found.append(f"There was no test split: these {noun} also helped to pick the model, so expect a little less on new ones.")

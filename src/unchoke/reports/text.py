@@ -16,7 +16,7 @@ from unchoke.core.errors import list_some
 from unchoke.core.findings import Finding, rank
 from unchoke.core.metrics import format_metric, in_order, metric_label
 from unchoke.core.units import format_count, format_seconds
-from unchoke.reports import baseline_words, summary
+from unchoke.reports import baseline_words, pixel_words, summary
 from unchoke.reports import timeline_bars as timeline
 from unchoke.reports import training_facts as training
 from unchoke.reports.layout import columns, shorten, visible, wrap
@@ -144,9 +144,10 @@ def _run_row(run: RecordedRun) -> tuple[str, ...]:
 
 def render_fit_result(record: RunRecord, *, report: str = "", next_command: str = "") -> str:
     """How a `fit` ends: the result with its interval, where the time went, the report, the next command."""
-    parts = [baseline_words.warning(record), render_headline(record), summary.unscored_sentence(record), render_metrics(record)]
+    parts = [baseline_words.warning(record) or pixel_words.pixel_warning(record), render_headline(record)]
+    parts += [summary.unscored_sentence(record), render_metrics(record)]
     parts += [summary.baseline_sentence(record), summary.value_interval_sentence(record), summary.winner_sentence(record)]
-    parts.append(summary.gap_sentence(record))
+    parts += [summary.gap_sentence(record), pixel_words.pixel_sentence(record)]
     parts += [] if record.draws_masks else ["\n".join(visible(note) for note in record.notes)]
     parts += [render_training(record), render_timings(record), render_chokes(record.chokes)]
     tail = [("report", report), ("next", next_command)]
@@ -236,10 +237,14 @@ def render_run(record: RunRecord) -> str:
         ("memory", "" if training.facts(record) else training.memory_text(record.memory)),
         ("profile", ", ".join(record.profile.pages) if record.profile else ""),
     ]
-    parts = [baseline_words.warning(record), render_headline(record), summary.unscored_sentence(record)]
+    parts = [
+        baseline_words.warning(record) or pixel_words.pixel_warning(record),
+        render_headline(record),
+        summary.unscored_sentence(record),
+    ]
     parts += [columns([(word, value) for word, value in facts if value]), render_metrics(record)]
     parts += [summary.baseline_sentence(record), summary.value_interval_sentence(record), summary.winner_sentence(record)]
-    parts.append(summary.gap_sentence(record))
+    parts += [summary.gap_sentence(record), pixel_words.pixel_sentence(record)]
     parts += [render_training(record, in_full=True), render_timings(record)]
     parts += [timeline.render_timeline(record), render_chokes(record.chokes, in_full=True)]
     parts.append(render_choices(record.choices) if record.choices else "")

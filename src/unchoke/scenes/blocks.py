@@ -68,9 +68,16 @@ class _Ground(NamedTuple):
 
 
 def assign_splits(
-    windows: Sequence[WindowPlace], *, block_px: int, val_share: float = 0.15, test_share: float = 0.15, seed: int = 0
+    windows: Sequence[WindowPlace],
+    *,
+    block_px: int,
+    val_share: float = 0.15,
+    test_share: float = 0.15,
+    seed: int = 0,
+    buffer_px: float = 0.0,
 ) -> list[str]:
-    """A side for every window: train, val, test, or buffer for one that shares pixels with another side.
+    """A side for every window: train, val, test, or buffer for one that shares pixels with another side, or lies within
+    `buffer_px` of it.
 
     A split that a scene was given is kept, except that train yields what a given division lacks (val, test). From train what
     touches val or test becomes buffer, and from val what touches test; windows whose side was given stay. Where few windows
@@ -84,7 +91,7 @@ def assign_splits(
         )
     wanted = {"train": 1 - val_share - test_share, "val": val_share, "test": test_share}
     ground = _on_ground(windows, _spaces(windows))
-    shared = _sharing_ground(ground)
+    shared = _sharing_ground(ground, buffer_px=buffer_px)
     fixed = _fixed(windows, wanted)
     keys = _unit_keys(windows, ground, block_px=block_px)
     tries = (_without_shared(_fill(windows, keys, fixed, wanted, salt=salt), shared, fixed) for salt in _salts(seed, keys))
@@ -279,15 +286,15 @@ def _leader(votes: Counter[str], sides: Sequence[str]) -> int:
     return fixed[0][1] if fixed else OPEN
 
 
-def _sharing_ground(ground: Sequence[_Ground]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Windows that share ground with another, and those others; each pair both ways."""
+def _sharing_ground(ground: Sequence[_Ground], *, buffer_px: float) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Windows that share ground with another or lie closer than `buffer_px`, and those others; each pair both ways."""
     members: dict[int, list[int]] = defaultdict(list)
     for number, place in enumerate(ground):
         members[place.space].append(number)
     found = [(np.empty(0, np.intp), np.empty(0, np.intp))]
     for numbers in members.values():
         rectangles = [(ground[one].left, ground[one].top, ground[one].right, ground[one].bottom) for one in numbers]
-        edges = np.array(rectangles, np.float64)
+        edges = np.array(rectangles, np.float64) + buffer_px / 2 * np.array([-1, -1, 1, 1])
         first, second = _pairs(edges, slack=np.full(len(edges), _SHARED_PX))
         found.append((np.array(numbers)[first], np.array(numbers)[second]))
     return np.concatenate([first for first, _ in found]), np.concatenate([second for _, second in found])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,11 @@ from unchoke.commands.export import export_run
 from unchoke.commands.segment_predict import segment_predict
 from unchoke.commands.segment_train import SegmentResult, segment_train
 from unchoke.core.errors import DataError, UsageError
-from unchoke.core.events import Chosen, Event, Progress
+from unchoke.core.events import Chosen, Event, Note, Progress
+from unchoke.masks.grow_trees import GrownTrees
+from unchoke.masks.trained_segmenter import load_segmenter
 from unchoke.runs.lookup import best_run, list_runs, show_run
+from unchoke.training.checkpoints import load_checkpoint
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
@@ -98,6 +102,42 @@ def test_a_threshold_is_judged_on_the_same_pixels(trained: Trained) -> None:
     assert (baseline["name"], baseline["test"]["class"]) == ("b1 > 1800", "disc")
     assert baseline["test"]["iou"] == pytest.approx(1)
     assert "b1 > 1800 reaches an IoU of 100.0 % for disc" in trained[0].to_text()
+
+
+def test_what_single_pixels_tell_is_judged_on_the_same_pixels(trained: Trained) -> None:
+    result, heard = trained
+    trees, index = result.record["pixel_baselines"]
+    assert trees["name"].startswith("gradient-boosted trees") and "b1" in index["name"]
+    assert trees["test"]["iou"] > 0.9 and index["test"]["iou"] > 0.9
+    assert sum(map(sum, trees["test"]["confusion"])) == sum(map(sum, result.record["confusion"]["test"]))
+    assert "Pixel by pixel, on the same test patches" in result.to_text()
+    assert result.to_dict()["pixel_baselines"][0]["name"] == trees["name"]
+    told = {event.choice.name: event.choice.value for event in heard if isinstance(event, Chosen)}
+    assert told["decoder_sees"] == "maps, bands, trees"
+
+
+def test_scores_of_patches_that_train_come_from_trees_that_did_not_see_their_scene(trained: Trained) -> None:
+    """Trees that saw the scene are surer of it, and the file says which is which."""
+    folder = trained[0].workspace / "patches"
+    (file,) = folder.glob("scores-*.npy")
+    trees = GrownTrees.from_dict(load_checkpoint(folder / f"{file.stem}-trees.pt"))
+    (pixels,) = folder.glob("pixels-*.npy")
+    bands, scores = np.load(pixels), np.load(file)
+    same = [np.array_equal(trees.scoring.scores(one), kept) for one, kept in zip(bands, scores, strict=True)]
+    splits = trained[0].record["data"]["splits"]
+    assert sum(same) == splits["val"] + splits["test"]
+    assert load_segmenter(trained[0].folder).trees is not None
+
+
+def test_without_scikit_learn_it_trains_all_the_same_and_says_so(
+    data: Path, tmp_path: Path, tiny_weights: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
+    heard: list[Event] = []
+    result = run(data, tmp_path / "out", tiny_weights, epochs=1, heard=heard)
+    assert any(isinstance(event, Note) and "unchoke[segment]" in event.text for event in heard)
+    assert not any(row["name"].startswith("gradient") for row in result.record["pixel_baselines"])
+    assert load_segmenter(result.folder).trees is None
 
 
 def test_the_report_shows_at_least_twenty_stitched_pieces(trained: Trained) -> None:

@@ -27,13 +27,13 @@ from unchoke.training.network.training_job import TrainingJob, run_job
 NUM, TRAIN = 12, 8
 
 
-def job(patches: Any, cut: str, *, folder: Path | None = None, epochs: int = 2, **loop: Any) -> TrainingJob:
+def job(patches: Any, cut: str, *, folder: Path | None = None, epochs: int = 2, sees: bool = False, **loop: Any) -> TrainingJob:
     splits = {"train": np.arange(TRAIN), "val": np.arange(TRAIN, NUM)}
     problem = Problem("segmentation", ("land", "water"), np.zeros(NUM, np.int64), splits, [f"p{n}" for n in range(NUM)])
     config = LoopConfig(
         **{"epochs": epochs, "batch_size": 4, "sub_batch": 4, "eval_batch": 4, "lr": 2e-3, "body_lr": 3e-4, **loop}
     )
-    network, pyramids = SegmenterConfig(patches.spec, 2, cut, "fpn"), patches if cut == PYRAMID else None
+    network, pyramids = SegmenterConfig(patches.spec, 2, cut, "fpn", sees, sees), patches if cut == PYRAMID else None
     blueprint = MaskBlueprint(network, patches, pyramids, num_turns=1 if cut == PYRAMID else 8)
     return TrainingJob(blueprint, problem, config, "mean_iou", "cpu", folder)
 
@@ -55,13 +55,16 @@ def test_a_step_in_parts_moves_the_weights_as_a_whole_one_does(make_patches: Cal
         assert torch.allclose(parts.state[name], value, atol=2e-5), name
 
 
-def test_stopped_and_run_again_it_ends_with_the_same_weights(make_patches: Callable[[int], Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("cut", "sees"), [(WHOLE, False), (PYRAMID, True), (WHOLE, True)])
+def test_stopped_and_run_again_it_ends_with_the_same_weights(
+    make_patches: Callable[[int], Any], tmp_path: Path, cut: str, sees: bool
+) -> None:
     patches = make_patches(NUM)
-    unbroken = run_job(job(patches, WHOLE), on_event=ignore)
+    unbroken = run_job(job(patches, cut, sees=sees), on_event=ignore)
     asked = iter([False, False, True])
     with pytest.raises(Interrupted):
-        run_job(job(patches, WHOLE, folder=tmp_path), on_event=ignore, stop=lambda: next(asked))
-    resumed: LoopResult = run_job(job(patches, WHOLE, folder=tmp_path), on_event=ignore)
+        run_job(job(patches, cut, sees=sees, folder=tmp_path), on_event=ignore, stop=lambda: next(asked))
+    resumed: LoopResult = run_job(job(patches, cut, sees=sees, folder=tmp_path), on_event=ignore)
     assert resumed.resumed_step == 3
     assert digest_tensors(resumed.state) == digest_tensors(unbroken.state)
 
@@ -74,9 +77,10 @@ def test_layers_of_a_trained_backbone_learn_at_rates_of_their_own(make_patches: 
     assert max(numbers.values()) > 10
 
 
+@pytest.mark.parametrize("sees", [False, True])
 @pytest.mark.parametrize("cut", [PYRAMID, WHOLE])
-def test_a_rehearsal_tells_what_a_step_takes(make_patches: Callable[[int], Any], cut: str) -> None:
-    measured: StepCost = run_trial(MemoryTrial.of(job(make_patches(NUM), cut)), 2)
+def test_a_rehearsal_tells_what_a_step_takes(make_patches: Callable[[int], Any], cut: str, sees: bool) -> None:
+    measured: StepCost = run_trial(MemoryTrial.of(job(make_patches(NUM), cut, sees=sees)), 2)
     assert measured.peak_bytes > 0
     assert measured.parts["optimizer"] >= 2 * measured.parts["gradients"] * 0.99
 

@@ -11,6 +11,8 @@ import torch
 from unchoke.core.errors import UsageError
 from unchoke.features.encoders import digest_state
 from unchoke.features.pyramid import PyramidSpec
+from unchoke.masks.mask_blueprint import DetailRows, shown_pixels
+from unchoke.masks.patches import turn
 from unchoke.masks.segmenter import PYRAMID, WHOLE, Segmenter, SegmenterConfig
 
 Pyramid = tuple[torch.nn.Module, PyramidSpec]
@@ -68,3 +70,53 @@ def test_what_a_decoder_cannot_take_is_refused(pyramid: Pyramid) -> None:
         SegmenterConfig(other, 2, decoder="fpn")
     with pytest.raises(UsageError, match="unknown decoder"):
         SegmenterConfig(pyramid[1], 2, decoder="pspnet")  # type: ignore[arg-type]
+
+
+@decoders
+@pytest.mark.parametrize("scores", [False, True])
+def test_rows_and_pixels_with_their_detail_give_the_same_mask(
+    pyramid: Pyramid, make_patches: Callable[[int], Any], decoder: Any, scores: bool
+) -> None:
+    module, spec = pyramid
+    patches, positions = make_patches(3), np.arange(3)
+    sees: dict[str, Any] = {"bands": True, "scores": scores}
+    frozen = Segmenter(SegmenterConfig(spec, 2, PYRAMID, decoder, **sees), seed=5).eval()
+    whole = Segmenter(SegmenterConfig(spec, 2, WHOLE, decoder, **sees), backbone=module, seed=5).eval()
+    for network in (frozen, whole):
+        torch.nn.init.normal_(network.head.weight, generator=torch.Generator().manual_seed(1))
+    pixels = torch.from_numpy(shown_pixels(whole.config, patches, positions)).float()
+    rows = torch.from_numpy(DetailRows(frozen.config, patches, patches).rows(positions)).float()
+    rows[:, : spec.row_length] = torch.cat([level.flatten(1) for level in module(pixels[:, :4])], dim=1)  # as float32
+    with torch.inference_mode():
+        drawn = whole(pixels)
+        assert torch.equal(frozen(rows[:, None]), drawn)
+        pixels[:, :4] += 0.1 * torch.randn(pixels[:, :4].shape, generator=torch.Generator().manual_seed(0))
+        detailed = torch.cat([rows[:, : spec.row_length], pixels.flatten(1)], dim=1)
+        assert not torch.equal(frozen(detailed), drawn), "the same maps, other bands"
+    assert drawn.shape == (3, 2, spec.patch_px, spec.patch_px)
+
+
+def test_before_it_has_learnt_anything_the_scores_decide(pyramid: Pyramid, make_patches: Callable[[int], Any]) -> None:
+    network = Segmenter(SegmenterConfig(pyramid[1], 2, PYRAMID, "fpn", bands=True, scores=True)).eval()
+    patches, positions = make_patches(2), np.arange(2)
+    with torch.inference_mode():
+        drawn = network(torch.from_numpy(DetailRows(network.config, patches, patches).rows(positions)).float())
+    scores = patches.scores(positions).astype(np.float32)
+    assert drawn[0, 1, 30, 31].item() == pytest.approx(scores[0, 1, 28:33, 29:34].mean(), abs=1e-4)
+    assert (drawn.argmax(dim=1).numpy()[:, 2:] == patches.masks(positions)[:, 2:]).mean() > 0.95
+
+
+def test_detail_is_turned_as_the_view_of_its_maps_is(pyramid: Pyramid, make_patches: Callable[[int], Any]) -> None:
+    patches, config = make_patches(3), SegmenterConfig(pyramid[1], 2, PYRAMID, "fpn", bands=True, scores=True)
+    rows = DetailRows(config, patches, patches).rows(np.array([2, 0]), np.array([5, 0]))
+    detail = rows[:, pyramid[1].row_length :].reshape(2, 6, 64, 64)
+    assert np.array_equal(detail[0, :4], turn(patches.pixels(np.array([2]))[0], 5))
+    assert np.array_equal(detail[0, 4:], turn(patches.scores(np.array([2]))[0], 5))
+    assert np.array_equal(detail[1, :4], patches.pixels(np.array([0]))[0])
+
+
+def test_a_config_of_before_there_was_detail_has_none(pyramid: Pyramid) -> None:
+    values = SegmenterConfig(pyramid[1], 3, WHOLE, "fpn").to_dict()
+    old = SegmenterConfig.from_dict({name: value for name, value in values.items() if name not in ("bands", "scores")})
+    assert (old.num_detail, old.row_length) == (0, pyramid[1].row_length)
+    assert not any(name.startswith(("detail", "spread")) for name in Segmenter(replace(old, cut=PYRAMID)).state_dict())

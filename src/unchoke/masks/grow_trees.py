@@ -1,0 +1,210 @@
+"""Grows trees on the bands of single pixels (scikit-learn, seconds) and keeps what they say of every patch.
+
+In: patches with their standardised pixels, masks and sides. Out: `PixelTrees` grown on the train side, and their scores of every
+patch in one memory-mapped array. A patch that trains is scored by trees that have not seen its scene: a decoder that is shown the
+scores then learns how far to trust them elsewhere. The same patches give the same bytes, on any number of cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unchoke.core.choices import Choice
+from unchoke.core.errors import MachineError, missing_extra
+from unchoke.core.fingerprint import digest, hash_int
+from unchoke.core.units import format_count
+from unchoke.masks.patch_arrays import MappedRows, PatchArrays, build_rows, holds, teller
+from unchoke.masks.patches import Patch
+from unchoke.masks.pixel_trees import NUM_LEAVES, PixelTrees, TreeNode, flatten_tree
+from unchoke.masks.prepare_patches import PatchMaterial
+from unchoke.runs.session import Session
+from unchoke.scenes.scene_facts import IGNORE
+from unchoke.training.checkpoints import load_checkpoint, save_tensors
+
+VERSION = "trees, version 1"
+NUM_FOLDS = 4
+_MOST_PIXELS, _MOST_PATCHES = 50_000, 512
+_NUM_ROUNDS, _MOST_TREES, _FEWEST_ROUNDS = 40, 120, 10
+_CHECKED_PIXELS = 2_000
+
+
+@dataclass(frozen=True, eq=False)
+class PixelSample:
+    """Labelled pixels of patches that train: their bands (n, bands), their classes, and the position of the patch of each."""
+
+    bands: NDArray[np.float32]
+    classes: NDArray[np.uint8]
+    positions: NDArray[np.int64]
+
+    def of(self, positions: Sequence[int]) -> PixelSample:
+        """Those of some patches alone."""
+        own = np.isin(self.positions, positions)
+        return PixelSample(self.bands[own], self.classes[own], self.positions[own])
+
+
+def sample_pixels(arrays: PatchArrays, patches: Sequence[Patch]) -> PixelSample:
+    """As many pixels of each patch that trains, drawn by its id; where patches are very many, of some of them."""
+    train = [place for place, patch in enumerate(patches) if patch.split == "train"]
+    train = sorted(train, key=lambda place: hash_int("trees", patches[place].patch_id))[:_MOST_PATCHES]
+    each = -(-_MOST_PIXELS // max(1, len(train)))
+    bands: list[NDArray[np.float32]] = []
+    classes: list[NDArray[np.uint8]] = []
+    positions: list[NDArray[np.int64]] = []
+    for place in sorted(train):
+        at = np.array([place])
+        mask = arrays.masks(at)[0].ravel()
+        known = np.flatnonzero(mask != IGNORE)
+        drawn = np.random.default_rng(hash_int("pixels", patches[place].patch_id)).permutation(known)[:each]
+        drawn.sort()
+        bands.append(arrays.pixels(at)[0].reshape(-1, mask.size)[:, drawn].T.astype(np.float32))
+        classes.append(mask[drawn])
+        positions.append(np.full(len(drawn), place, np.int64))
+    return PixelSample(np.concatenate(bands), np.concatenate(classes), np.concatenate(positions))
+
+
+def fold_patches(patches: Sequence[Patch], *, num_folds: int = NUM_FOLDS) -> NDArray[np.int64]:
+    """The fold of every patch that trains, −1 for the others: whole scenes where there are enough, else neighbours together."""
+    train = [place for place, patch in enumerate(patches) if patch.split == "train"]
+    scenes = sorted({patches[place].scene_id for place in train}, key=lambda scene_id: hash_int("fold", scene_id))
+    folds = np.full(len(patches), -1, np.int64)
+    if len(scenes) >= num_folds:
+        of_scene = {scene_id: number % num_folds for number, scene_id in enumerate(scenes)}
+        folds[train] = [of_scene[patches[place].scene_id] for place in train]
+    else:
+        folds[train] = np.arange(len(train)) * num_folds // max(1, len(train))
+    return folds
+
+
+def grow_trees(sample: PixelSample, num_classes: int) -> PixelTrees | None:
+    """Trees for these pixels; None where they are all of one class. Export and original are compared before anything is kept."""
+    found = np.unique(sample.classes)
+    if len(found) < 2:
+        return None
+    model = _fit(sample, len(found))
+    trees = _exported(model, tuple(int(one) for one in found), num_classes)
+    checked = sample.bands[:: max(1, len(sample.bands) // _CHECKED_PIXELS)]
+    expected = np.atleast_2d(model.decision_function(checked).T)
+    if not np.array_equal(trees.raw(checked.T), expected):
+        raise _unreadable("scores of the exported trees differ from the original's")
+    return trees
+
+
+def _fit(sample: PixelSample, num_classes: int) -> Any:
+    try:
+        from sklearn.ensemble import HistGradientBoostingClassifier
+        from threadpoolctl import threadpool_limits
+    except ImportError as error:
+        raise missing_extra("scikit-learn", extra="segment", purpose="the per-pixel baseline of masks") from error
+    rounds = _NUM_ROUNDS if num_classes == 2 else min(_NUM_ROUNDS, max(_FEWEST_ROUNDS, _MOST_TREES // num_classes))
+    model = HistGradientBoostingClassifier(
+        max_iter=rounds, max_leaf_nodes=NUM_LEAVES, early_stopping=False, random_state=0, categorical_features=None
+    )
+    with threadpool_limits(1, user_api="openmp"):  # small trees: threads that wait for each other cost more than they bring
+        return model.fit(sample.bands, sample.classes)
+
+
+def _exported(model: Any, classes: tuple[int, ...], num_classes: int) -> PixelTrees:
+    try:
+        nodes = [tree.nodes for round_ in model._predictors for tree in round_]
+        start = np.asarray(model._baseline_prediction, np.float64).ravel()
+        parts = [flatten_tree([_node(row) for row in tree]) for tree in nodes]
+    except (AttributeError, ValueError, KeyError, IndexError) as error:
+        raise _unreadable(str(error)) from error
+    columns, thresholds, ruled_out, values = zip(*parts, strict=True)
+    return PixelTrees(
+        np.array(columns, np.int16),
+        np.array(thresholds, np.float32),
+        np.array(ruled_out, np.uint8),
+        np.array(values, np.float64),
+        start,
+        classes,
+        num_classes,
+    )
+
+
+def _node(row: Any) -> TreeNode:
+    numbers = int(row["left"]), int(row["right"])
+    return TreeNode(int(row["feature_idx"]), float(row["num_threshold"]), *numbers, float(row["value"]), bool(row["is_leaf"]))
+
+
+def _unreadable(fact: str) -> MachineError:
+    return MachineError(
+        "the trees of this scikit-learn cannot be kept as plain arrays",
+        why=fact,
+        try_="pip install 'scikit-learn>=1.5,<2'",
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class GrownTrees:
+    """`plain` are those of the whole train side, to compare with. `scoring` are the mean of one set for each fold, grown without
+    it: what sets that saw different scenes agree on holds elsewhere more often.
+    """
+
+    plain: PixelTrees
+    scoring: PixelTrees
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"plain": self.plain.to_dict(), "scoring": self.scoring.to_dict()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> GrownTrees:
+        return cls(PixelTrees.from_dict(values["plain"]), PixelTrees.from_dict(values["scoring"]))
+
+
+def keep_scores(session: Session, material: PatchMaterial) -> GrownTrees | None:
+    """Trees of the train side, their scores of all patches put into the material; None where one class alone was seen."""
+    folder = session.workspace.root / "patches"
+    key = digest([VERSION, material.digest, [_MOST_PIXELS, _NUM_ROUNDS, NUM_FOLDS]])
+    trees_file = folder / f"scores-{key[:8]}-trees.pt"
+    with session.stage("trees", format_count(len(material.patches), "patch", "patches")):
+        if not holds(folder, "scores", key) and not _build_scores(session, folder, material, key=key, trees_file=trees_file):
+            session.chose(Choice("trees", "none", "the labelled pixels of the patches that train are all of one class"))
+            return None
+        grown = GrownTrees.from_dict(load_checkpoint(trees_file))
+    rows = MappedRows(folder / f"scores-{key[:8]}.npy", np.arange(len(material.patches)))
+    material.arrays = replace(material.arrays, score_rows=rows)
+    return grown
+
+
+def _build_scores(session: Session, folder: Path, material: PatchMaterial, *, key: str, trees_file: Path) -> bool:
+    """Grow the trees and write the scores; false where nothing can be grown."""
+    sample, folds = sample_pixels(material.arrays, material.patches), fold_patches(material.patches)
+    plain = grow_trees(sample, len(material.class_names))
+    if plain is None:
+        return False
+    without = _grow_without(sample, folds, plain)
+    grown = GrownTrees(plain, PixelTrees.mean(without))
+    places = {patch.patch_id: place for place, patch in enumerate(material.patches)}
+
+    def read(patch: Patch) -> NDArray[np.float16]:
+        place = places[patch.patch_id]
+        trees = grown.scoring if folds[place] < 0 else without[int(folds[place])]
+        return trees.scores(material.arrays.pixels(np.array([place]))[0])
+
+    def finish() -> Path:
+        save_tensors(trees_file, grown.to_dict())
+        return trees_file
+
+    side = material.spec.patch_px
+    build_rows(
+        folder, f"scores-{key[:8]}", material.patches, read, key=key, shape=(len(material.class_names), side, side),
+        blank=np.float16(0), threads=session.policy.workers, on_row=teller(session, "trees", len(material.patches)),
+        finish=finish,
+    )  # fmt: skip
+    return True
+
+
+def _grow_without(sample: PixelSample, folds: NDArray[np.int64], plain: PixelTrees) -> list[PixelTrees]:
+    """For each fold the trees of the others; `plain` stands for those that would not know every class."""
+    found = []
+    for fold in range(NUM_FOLDS):
+        trees = grow_trees(sample.of(np.flatnonzero((folds >= 0) & (folds != fold)).tolist()), plain.num_classes)
+        found.append(trees if trees is not None and trees.classes == plain.classes else plain)
+    return found
