@@ -58,6 +58,7 @@ class FitResult:
             "already_done": self.already_done,
             **plain_metrics(record.metrics),
             "baseline": plain.get("baseline"),
+            "learning_curve": plain.get("learning_curve"),
             "timings": record.timings,
             "timeline": plain.get("timeline", {}),
             "ceilings": plain.get("ceilings", {}),

@@ -254,6 +254,27 @@ class ValueIntervalRecord(RecordPart):
     coverage: Figures = {}
 
 
+class CurvePoint(RecordPart):
+    """What so many photos to learn from gave, as the mean of several draws."""
+
+    num_photos: int = 0
+    value: float = 0.0
+    num_repeats: int = 1
+
+
+class LearningCurveRecord(RecordPart):
+    """A figure against the number of photos, what the last doubling brought and about what the next one would; or why there is
+    none.
+    """
+
+    metric: str = ""
+    num_judged: int = 0
+    points: SoundRows[CurvePoint] = []
+    gain: Interval | None = None
+    next_gain: Interval | None = None
+    skipped: str = ""
+
+
 class GalleryRecord(RecordPart):
     """A piece of a stitched mask in five pictures, as data URIs."""
 
@@ -445,6 +466,7 @@ class RunRecord(RecordedRun):
     mistakes: SoundRows[MistakeRecord] = []
     scatter: SoundRows[ScatterRecord] = []
     value_intervals: ValueIntervalRecord | None = None
+    learning_curve: LearningCurveRecord | None = None
     notes: SoundRows[str] = []
     training: TrainingRecord | None = None
     profile: ProfileRecord | None = None

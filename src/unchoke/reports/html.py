@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _BUILDERS = {
     "result": sections.result,
     "curves": sections.curves,
+    "photo_curve": sections.photo_curve,
     "gallery": sections.gallery,
     "confusion": classes.confusion,
     "per_class": classes.per_class,

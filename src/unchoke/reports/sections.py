@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unchoke.core.metrics import BEST_BY, LOSSES, METRICS, find_metric, in_order, metric_label
+from unchoke.core.metrics import BEST_BY, LOSSES, METRICS, find_metric, format_metric, in_order, metric_label
 from unchoke.core.units import format_number
 from unchoke.reports import baseline_words, charts, pixel_words, summary
 from unchoke.reports import training_facts as training
@@ -151,6 +151,19 @@ def curves(record: RunRecord) -> Model | None:
         if found:
             drawn.append((metric.curve, _curve(key, f"{metric.curve} by epoch", found, best, percent=metric.is_share)))
     return {"charts": drawn, "table": _history_table(history)} if drawn else None
+
+
+def photo_curve(record: RunRecord) -> Model | None:
+    """The figure against the number of photos that were trained on, and what that says of more of them."""
+    held = record.learning_curve
+    if held is None or len(held.points) < 2 or held.skipped:
+        return None
+    percent = find_metric(held.metric).is_share
+    series = [charts.Series(metric_label(held.metric), [(float(point.num_photos), point.value) for point in held.points], "s2")]
+    drawn = charts.line_chart("curve-photos", "By number of training photos", series, x_label="training photos", percent=percent)
+    rows = [[f"{point.num_photos:,}", format_metric(held.metric, point.value), f"{point.num_repeats}"] for point in held.points]
+    table = {"header": ["training photos", metric_label(held.metric), "draws"], "rows": rows}
+    return {"chart": drawn, "sentence": summary.curve_sentence(record), "num_judged": held.num_judged, "table": table}
 
 
 def _curve(key: str, title: str, series: list[charts.Series], best: float | None, *, percent: bool = False) -> Any:

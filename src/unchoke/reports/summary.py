@@ -13,20 +13,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from unchoke.core.choices import CONFIGURATION
-from unchoke.core.metrics import LEADING, format_metric, in_order, metric_label, metric_order
+from unchoke.core.metrics import LEADING, find_metric, format_metric, in_order, metric_label, metric_order
 from unchoke.core.settings import Settings
 from unchoke.core.units import format_count, format_number, format_seconds
 from unchoke.reports.layout import visible
 
 if TYPE_CHECKING:
-    from unchoke.core.record import GroupGapRecord, RecordedRun, RunRecord
+    from unchoke.core.record import GroupGapRecord, Interval, RecordedRun, RunRecord
 
 SPLITS = ("test", "val")
+_LITTLE = 0.01
+"""A gain of which even the upper limit is below this is little: a point of accuracy, or 0.01 of R²."""
 _ACROSS, _TORN_GROUPS = "duplicate-across-splits", "group-leakage"
 _SPOILT = {_ACROSS: "on another side of the split", "duplicate-label-conflict": "under another label"}
 STAGES = (
     *("index", "check", "scenes", "worker", "libraries", "encoder", "masks", "engine", "extract", "pixels", "groups", "train"),
-    *("load", "evaluate", "score", "report"),
+    *("load", "evaluate", "score", "curve", "report"),
 )
 SPLIT_WORDS = {"test": "test", "val": "validation", "train": "training"}
 
@@ -138,6 +140,29 @@ def value_interval_sentence(record: RunRecord) -> str:
     if not shares:
         return f"{said}."
     return f"{said}; on {format_count(held.num_test, 'test image')} they held {sum(shares) / len(shares) * 100:.1f} %."
+
+
+def curve_sentence(record: RunRecord) -> str:
+    """Whether more photos would help, as far as half of them tells; nothing where that was not measured."""
+    held = record.learning_curve
+    if held is None or held.gain is None or held.gain.value is None or len(held.points) < 2:
+        said = "Whether more photos would help was not measured"
+        return f"{said}: {visible(held.skipped)}." if held is not None and held.skipped else ""
+    half, whole = held.points[-2].num_photos, held.points[-1].num_photos
+    measured = f"{whole:,} photos instead of {half:,} brought {_gained(held.metric, held.gain)}"
+    if held.next_gain is not None:
+        return f"Twice the photos would bring about {_gained(held.metric, held.next_gain)}: {measured}."
+    if (held.gain.high or 0.0) < _LITTLE:
+        return f"More photos of the same kind would bring little: {measured}."
+    return f"Whether more photos would help cannot be told from these: {measured}."
+
+
+def _gained(metric: str, gain: Interval) -> str:
+    """``+3.1 points (1.2 to 5.0)`` of accuracy, or ``+0.031 R² (…)``."""
+    value, low, high = gain.value or 0.0, gain.low or 0.0, gain.high or 0.0
+    if find_metric(metric).is_share:
+        return f"{value * 100:+.1f} points of {metric_label(metric)} ({low * 100:+.1f} to {high * 100:+.1f})"
+    return f"{value:+.3f} {metric_label(metric)} ({low:+.3f} to {high:+.3f})"
 
 
 def unscored_sentence(record: RunRecord) -> str:

@@ -51,6 +51,7 @@ from unchoke.runs.session import Session
 from unchoke.runs.stretches import sum_stretches
 from unchoke.training.problem import LearningTask, summarise
 from unchoke.training.scoring.judge import Outputs, ScoredOutputs, scatter, worst_mistakes
+from unchoke.training.scoring.learning_curve import Refit
 
 _CREDITED = ("torch", "torchvision", "timm", "numpy", "openvino", "segmentation-models-pytorch", "rasterio")
 _FILES = ("checkpoints/best_head.pt", "checkpoints/last.pt", "history.json", "predictions.csv", "record.json", "report.html")
@@ -99,6 +100,8 @@ class TrainingOutcome:
     sweep: list[dict[str, Any]]
     save: Callable[[Path, dict[str, Any]], None]
     about: dict[str, Any] = field(default_factory=dict)
+    refit: Refit | None = None
+    """Trains on part of the photos, where that takes no time, for a learning curve."""
 
 
 @dataclass(frozen=True)

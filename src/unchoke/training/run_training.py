@@ -24,9 +24,11 @@ from unchoke.runs.session import Session, tell_if_done
 from unchoke.runs.stretches import FILE as STRETCHES_FILE
 from unchoke.runs.stretches import StretchLog, training_key
 from unchoke.training.build_record import Judgement, RunMaterial, RunOrigin, TrainingOutcome, as_typed, build_record, enter_run
+from unchoke.training.data import Problem
 from unchoke.training.problem import digest_judged
 from unchoke.training.profiled import profiled_if_asked
 from unchoke.training.scoring.judge import GROUP, ScoredOutputs, judge, predictions_table
+from unchoke.training.scoring.learning_curve import measure_curve
 
 
 class Trainer(Protocol):
@@ -52,10 +54,11 @@ def run_training(session: Session, material: RunMaterial, trainer: Trainer, *, p
         with session.stage("evaluate"):
             groups = material.learnable.frame[GROUP].tolist()
             judged = judge(trained.outputs, problem, seed=session.settings.seed, weights=trainer.weights, groups=groups)
+        curve = _learning_curve(session, trained, problem, groups)
         trained.save(folder / "checkpoints" / "best_head.pt", _extra(material, judged))
         with session.stage("report"):
             origin, judgement = RunOrigin.of_photos(material, source=session.settings.data), Judgement.of_photos(judged, material)
-            more = profiled.about() | ({"group_gap": material.group_gap} if material.group_gap else {})
+            more = profiled.about() | curve | ({"group_gap": material.group_gap} if material.group_gap else {})
             record = build_record(session, run, origin, trained, judgement, planned_bytes=planned_bytes, **more)
             _save_files(folder, material, trained, judged)
         return record
@@ -69,6 +72,14 @@ def run_training(session: Session, material: RunMaterial, trainer: Trainer, *, p
         fingerprint=material.encoder.fingerprint,
         split_digests=digest_judged(problem),
     )
+
+
+def _learning_curve(session: Session, trained: TrainingOutcome, problem: Problem, groups: list[str]) -> dict[str, Any]:
+    """For the record: the figure against the number of photos, where training on some of them takes no time."""
+    if trained.refit is None:
+        return {}
+    with session.stage("curve"):
+        return {"learning_curve": measure_curve(trained.refit, problem, groups, seed=session.settings.seed)}
 
 
 @contextmanager

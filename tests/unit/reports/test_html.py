@@ -274,3 +274,14 @@ def test_fifty_classes_are_all_drawn(fifty_classes: dict[str, Any]) -> None:
     text = Page(render_report(as_record(fifty_classes))).text("confusion")
     assert all(f"species {k:02d}" in text for k in range(50))
     assert "Drawn are the" not in text
+
+
+def test_a_learning_curve_over_photos_is_drawn_with_what_it_says(groceries: dict[str, Any]) -> None:
+    points = [{"num_photos": 100 * 2**k, "value": 0.6 + 0.1 * k, "num_repeats": 4} for k in range(4)]
+    interval = {"value": 0.1, "low": 0.05, "high": 0.15}
+    curve = {"metric": "accuracy", "num_judged": 400, "points": points, "gain": interval, "next_gain": interval}
+    page = Page(render_report(as_record({**groceries, "learning_curve": curve})))
+    assert "Twice the photos would bring about +10.0 points of accuracy" in page.text("photos")
+    assert "800" in page.text("photos")
+    skipped = as_record({**groceries, "learning_curve": {"skipped": "too few"}})
+    assert 'id="photos"' not in render_report(skipped)

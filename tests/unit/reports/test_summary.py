@@ -70,3 +70,28 @@ def test_intervals_of_values_are_said_with_what_they_held() -> None:
         == "`predict` gives intervals that are to hold 90 % of true values (height ± 2.50); on 50 test images they held 88.0 %."
     )
     assert summary.value_interval_sentence(RunRecord.of({})) == ""
+
+
+@pytest.mark.parametrize(
+    ("gain", "next_gain", "said"),
+    [
+        (
+            (0.04, 0.02, 0.06),
+            (0.024, 0.012, 0.036),
+            "Twice the photos would bring about +2.4 points of accuracy (+1.2 to +3.6): ",
+        ),
+        ((0.001, -0.004, 0.006), None, "More photos of the same kind would bring little: "),
+        ((0.02, -0.01, 0.05), None, "Whether more photos would help cannot be told from these: "),
+    ],
+)
+def test_a_learning_curve_says_no_more_than_it_knows(gain: Any, next_gain: Any, said: str) -> None:
+    names = ("value", "low", "high")
+    points = [{"num_photos": 500, "value": 0.9}, {"num_photos": 1000, "value": 0.94}]
+    curve = {"metric": "accuracy", "points": points, "gain": dict(zip(names, gain, strict=True))}
+    if next_gain:
+        curve["next_gain"] = dict(zip(names, next_gain, strict=True))
+    sentence = summary.curve_sentence(RunRecord.of({"learning_curve": curve}))
+    assert sentence.startswith(f"{said}1,000 photos instead of 500 brought")
+    assert summary.curve_sentence(RunRecord.of({})) == ""
+    skipped = RunRecord.of({"learning_curve": {"skipped": "12 photos are too few"}})
+    assert summary.curve_sentence(skipped) == "Whether more photos would help was not measured: 12 photos are too few."

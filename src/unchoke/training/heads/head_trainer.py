@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from unchoke.core.choices import CONFIGURATION, Choice
 from unchoke.core.clock import NO_PROFILER
 from unchoke.core.events import Chosen, Event, OnEvent
@@ -26,9 +28,10 @@ from unchoke.training.build_record import TrainingOutcome
 from unchoke.training.data import Problem
 from unchoke.training.heads.heads import HeadConfig
 from unchoke.training.heads.linear_path import PATIENCE, STRENGTHS
+from unchoke.training.heads.ridge_refit import RidgeRefit
 from unchoke.training.heads.train_heads import train_heads, warm_heads
 from unchoke.training.heads.trained_head import TrainResult, save_head
-from unchoke.training.scoring.judge import run_head
+from unchoke.training.scoring.judge import JUDGED, run_head
 from unchoke.training.scoring.selection import automatic_weights
 
 _FEW = 2
@@ -74,12 +77,14 @@ class HeadTrainer:
             )
         session.timelines["train"] = result.timeline
         session.chose(_winner(result))
+        judged = np.concatenate([self._problem.positions(split) for split in JUDGED])
         return TrainingOutcome(
             outputs=run_head(result.best, self._store, self._problem, device=device),
             metric=result.metric,
             history=result.history,
             sweep=[{**row.to_dict(), "picked": index == result.best_index} for index, row in enumerate(result.all)],
             save=lambda path, extra: save_head(result.best, path, extra=extra),
+            refit=RidgeRefit(self._store, self._problem, np.sort(judged)),
         )
 
 

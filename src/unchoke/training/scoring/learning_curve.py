@@ -1,0 +1,161 @@
+"""Would more photos help? Accuracy (or R²) against the number of photos that were trained on.
+
+In: something that trains on part of the train split and answers for the judged photos (val and test), and which photos are
+alike. Out: a `LearningCurveRecord`: the figure at an eighth, a quarter, half and all of the photos, what the last doubling
+brought, measured on the same photos, and, where that is more than chance gives, about what the next one would. Which photos are
+left out follows from hashes. What would take long is left out with a word; that is decided by counting operations, not by a
+clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unchoke.core.fingerprint import hash_unit
+from unchoke.core.record import CurvePoint, Interval, LearningCurveRecord
+from unchoke.training.data import Positions, Problem
+from unchoke.training.scoring.proportions import student_quantile
+
+_SHARES = (8, 4, 2, 1)
+_REPEATS = ((8, 8, 6, 1), (4, 3, 2, 1), (1, 1, 1, 1))
+"""How often each share is drawn, where that can be afforded."""
+_FEWEST_TRAIN, _FEWEST_JUDGED, _FEWEST_PART = 40, 20, 10
+_MOST_OPERATIONS, _OPERATIONS_PER_PHOTO = 3e10, 1e7
+"""About a second on one core; or a twentieth of the time in which photos are read and become features."""
+
+
+_WORTH_SHOWING = 0.02
+"""What a head must be better by than one answer for all, in accuracy or R², for its curve to say anything of photos."""
+
+
+class Refit(Protocol):
+    """Trains on `positions` and gives outputs for the judged photos; its costs are counted in operations."""
+
+    @property
+    def judged(self) -> Positions: ...
+    @property
+    def fixed_cost(self) -> float: ...
+    def cost(self, count: int) -> float: ...
+    def __call__(self, positions: Positions) -> NDArray[np.float32]: ...
+
+
+def measure_curve(refit: Refit, problem: Problem, groups: Sequence[str], *, seed: int) -> LearningCurveRecord:
+    """The curve, or why there is none."""
+    train, judged = problem.positions("train"), refit.judged
+    if len(train) < _FEWEST_TRAIN or len(judged) < _FEWEST_JUDGED:
+        return LearningCurveRecord(skipped=f"{len(train)} training and {len(judged)} judged photos are too few to tell")
+    repeats = _afford(refit, len(train))
+    if not repeats:
+        return LearningCurveRecord(skipped=f"{len(train):,} photos of {problem.num_outputs:,} classes or targets would take long")
+    worth = _worth_of(problem, judged)
+    levels = [
+        [worth(refit(part)) for part in _parts(problem, groups, train, share, number, seed=seed)]
+        for share, number in zip(_SHARES, repeats, strict=True)
+    ]
+    sizes = [len(train) // share for share in _SHARES]
+    units = _units(groups, judged)
+    found = [(size, level) for size, level in zip(sizes, levels, strict=True) if level]
+    points = [CurvePoint(num_photos=size, value=float(np.mean(level)), num_repeats=len(level)) for size, level in found]
+    metric = "accuracy" if problem.kind == "classification" else "r2"
+    record = LearningCurveRecord(metric=metric, num_judged=len(judged), points=points)
+    if points[-1].value < _lazy_figure(problem, judged) + _WORTH_SHOWING:
+        record.skipped = "the linear head that it is measured with is hardly better than one answer for all"
+        return record
+    if levels[-2]:
+        record.gain = _gain(levels[-1][0], levels[-2], units)
+        record.next_gain = _next_gain(record.gain, [point.value for point in points])
+    return record
+
+
+def _afford(refit: Refit, count: int) -> tuple[int, ...]:
+    """How often each share is trained: a few times, once, or not at all."""
+    allowed = max(_MOST_OPERATIONS, _OPERATIONS_PER_PHOTO * count)
+    for repeats in _REPEATS:
+        wanted = sum(number * refit.cost(count // share) for share, number in zip(_SHARES, repeats, strict=True))
+        if refit.fixed_cost + wanted <= allowed:
+            return repeats
+    return ()
+
+
+def _parts(problem: Problem, groups: Sequence[str], train: Positions, share: int, number: int, *, seed: int) -> list[Positions]:
+    """So many parts of the train split, whole groups in each, in orders of hashes; none that is too small, or of one class."""
+    size = len(train) // share
+    if share == 1:
+        return [train]
+    if size < _FEWEST_PART:
+        return []
+    names = [groups[place] or problem.sample_ids[place] for place in train.tolist()]
+    parts = []
+    for repeat in range(number):
+        order = np.argsort([hash_unit("curve", seed, repeat, name) for name in names], kind="stable")
+        part = np.sort(train[order[:size]])
+        if problem.kind != "classification" or len(np.unique(problem.targets[part])) > 1:
+            parts.append(part)
+    return parts
+
+
+def _lazy_figure(problem: Problem, judged: Positions) -> float:
+    """What always answering the commonest class of train gets; of values the mean, which gets an R² of 0 or less."""
+    if problem.kind != "classification":
+        return 0.0
+    commonest = np.bincount(problem.targets[problem.positions("train")]).argmax()
+    return float((problem.targets[judged] == commonest).mean())
+
+
+@dataclass(frozen=True, eq=False)
+class _Worth:
+    """What each answer is worth, so that their mean is the figure: 1 for a right class; for values 1 less its share of error."""
+
+    targets: NDArray[np.float64]
+    classes: bool
+
+    def __call__(self, outputs: NDArray[np.float32]) -> NDArray[np.float64]:
+        if self.classes:
+            return np.asarray(outputs.argmax(axis=1) == self.targets, dtype=np.float64)
+        spread = self.targets.var(axis=0)
+        varies = spread > 0
+        return np.asarray(1 - ((outputs - self.targets)[:, varies] ** 2 / spread[varies]).mean(axis=1), dtype=np.float64)
+
+
+def _worth_of(problem: Problem, judged: Positions) -> _Worth:
+    return _Worth(problem.targets[judged].astype(np.float64), problem.kind == "classification")
+
+
+def _units(groups: Sequence[str], judged: Positions) -> NDArray[np.int64]:
+    """A number for each judged photo, the same within a group."""
+    names = [groups[place] or f"\0{place}" for place in judged.tolist()]
+    return np.unique(names, return_inverse=True)[1].astype(np.int64)
+
+
+def _gain(full: NDArray[np.float64], halves: list[NDArray[np.float64]], units: NDArray[np.int64]) -> Interval:
+    """What all photos bring over half of them, on the same judged photos: the spread between these and between halves counts."""
+    each = full - np.mean(halves, axis=0)
+    mean = float(each.mean())
+    sums = np.bincount(units, weights=each - mean)
+    num = len(sums)
+    variance = num / max(1, num - 1) * float((sums**2).sum()) / len(each) ** 2
+    if len(halves) > 1:
+        variance += float(np.var([half.mean() for half in halves], ddof=1)) / len(halves)
+    half_width = student_quantile(num - 1) * math.sqrt(variance)
+    return Interval(mean, mean - half_width, mean + half_width)
+
+
+def _next_gain(gain: Interval, values: Sequence[float]) -> Interval | None:
+    """What twice the photos would bring if the error goes on falling by the same power of their number; None where the last gain
+    may be chance alone. Its limits are as far from it, in proportion, as those of the last gain.
+    """
+    if gain.value is None or gain.low is None or gain.high is None or gain.low <= 0 or len(values) < 2:
+        return None
+    steps = min(2, len(values) - 1)
+    left, before = 1 - values[-1], 1 - values[-1 - steps]
+    if left <= 0 or before <= left:
+        return None
+    next_gain = left * (1 - (left / before) ** (1 / steps))
+    low, high = (next_gain * limit / gain.value for limit in (gain.low, gain.high))
+    return Interval(next_gain, low, min(high, left))

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from unchoke.training.data import Problem
+from unchoke.training.scoring.learning_curve import measure_curve
+
+NAMES = ("a", "b")
+
+
+def problem(train: int = 160, judged: int = 200) -> Problem:
+    targets = np.arange(train + judged) % 2
+    splits = {"train": np.arange(train), "test": np.arange(train, train + judged)}
+    return Problem("classification", NAMES, targets, splits, [f"s{n}" for n in range(train + judged)])
+
+
+class Answers:
+    """Is right for a share of the judged photos that grows with the photos it is given, the same ones first."""
+
+    def __init__(self, task: Problem, share, *, cost: float = 1.0) -> None:
+        self.task, self.share, self.price, self.parts = task, share, cost, []
+        self.judged = task.positions("test")
+
+    fixed_cost = 0.0
+
+    def cost(self, count: int) -> float:
+        return self.price * count
+
+    def __call__(self, positions):
+        self.parts.append(positions)
+        targets = self.task.targets[self.judged]
+        right = np.arange(len(targets)) < self.share(len(positions)) * len(targets)
+        if self.task.kind == "regression":
+            return (targets + np.where(right, 0.1, 1.0)[:, None]).astype(np.float32)
+        return np.eye(2, dtype=np.float32)[np.where(right, targets, 1 - targets)]
+
+
+def measured(task: Problem, share, groups=None, **options):
+    refit = Answers(task, share, **options)
+    return measure_curve(refit, task, groups or [""] * len(task.targets), seed=0), refit
+
+
+def test_the_curve_has_the_figure_at_each_share_of_the_photos():
+    task = problem()
+    found, refit = measured(task, lambda count: 0.5 + 0.1 * np.log2(count / 20))
+    assert [point.num_photos for point in found.points] == [20, 40, 80, 160]
+    assert [point.value for point in found.points] == pytest.approx([0.5, 0.6, 0.7, 0.8], abs=0.01)
+    assert [point.num_repeats for point in found.points] == [8, 8, 6, 1]
+    assert (found.metric, found.num_judged) == ("accuracy", 200)
+    assert found.gain.value == pytest.approx(0.1, abs=0.01)
+    assert 0 < found.next_gain.low < found.next_gain.value < found.gain.value
+    train = set(task.positions("train").tolist())
+    assert all(set(part.tolist()) <= train for part in refit.parts)
+    assert len({tuple(part) for part in refit.parts if len(part) == 20}) == 8
+
+
+def test_errors_that_fall_by_a_power_go_on_falling_by_it():
+    found, _ = measured(problem(judged=1000), lambda count: 1 - 0.8 * (count / 20) ** -0.5)
+    assert found.next_gain.value == pytest.approx(0.8 * (8**-0.5 - 16**-0.5), abs=0.005)
+    assert found.next_gain.low / found.next_gain.value == pytest.approx(found.gain.low / found.gain.value)
+
+
+def test_where_half_the_photos_do_as_well_nothing_is_promised():
+    found, _ = measured(problem(), lambda count: 0.8)
+    assert found.gain.value == 0
+    assert found.next_gain is None
+
+
+def test_few_judged_photos_leave_it_open():
+    found, _ = measured(problem(judged=30), lambda count: 0.8 if count < 160 else 0.84)
+    assert found.next_gain is None
+    assert found.gain.low < 0 < found.gain.value < found.gain.high
+
+
+def test_photos_of_few_groups_tell_less():
+    task = problem()
+    groups = [f"g{n // 20}" for n in range(len(task.targets))]
+    alone, together = (measured(task, lambda count: 0.6 + 0.2 * (count == 160), g)[0].gain for g in (None, groups))
+    assert together.high - together.low > 1.5 * (alone.high - alone.low)
+
+
+def test_a_group_is_in_a_part_or_not():
+    task = problem()
+    groups = [f"g{n // 4}" for n in range(len(task.targets))]
+    _, refit = measured(task, lambda count: 0.8, groups)
+    for part in refit.parts:
+        torn = [name for name in {groups[n] for n in part} if sum(groups[n] == name for n in part) < 4]
+        assert len(torn) <= 1
+
+
+def test_values_have_a_curve_of_r2():
+    generator = np.random.default_rng(0)
+    targets = generator.normal(size=(360, 1)).astype(np.float32)
+    splits = {"train": np.arange(160), "test": np.arange(160, 360)}
+    task = Problem("regression", ("x",), targets, splits, [str(n) for n in range(360)])
+    found, _ = measured(task, lambda count: 0.5 + 0.1 * np.log2(count / 20))
+    assert found.metric == "r2"
+    assert found.points[0].value < found.points[-1].value
+    assert found.next_gain is not None
+
+
+def test_a_head_that_learns_nothing_says_nothing_of_photos():
+    found, _ = measured(problem(), lambda count: 0.51)
+    assert "hardly better than one answer" in found.skipped
+    assert found.gain is None
+
+
+def test_what_is_too_small_or_takes_long_is_left_out_with_a_word():
+    assert "too few" in measured(problem(train=30), lambda count: 0.8)[0].skipped
+    assert "too few" in measured(problem(judged=10), lambda count: 0.8)[0].skipped
+    dear, refit = measured(problem(), lambda count: 0.8, cost=1e9)
+    assert "would take long" in dear.skipped
+    assert refit.parts == []
+    once, _ = measured(problem(), lambda count: 0.8, cost=9e7)
+    assert [point.num_repeats for point in once.points] == [1, 1, 1, 1]
