@@ -113,6 +113,7 @@ def fit(
     batch_norm: Literal["frozen", "train"] | None = None,
     patience: int | None = None,
     sweep: int | None = None,
+    minutes: float | None = None,
     seed: int | None = None,
     device: str | None = None,
     workers: int | None = None,
@@ -199,6 +200,8 @@ def fit(
         batch_norm: frozen or train: whether batch statistics follow your images in the part that trains.
         patience: Stop after this many epochs without a better validation score, 0 for never.
         sweep: Train this many head configurations at once and pick by validation (default 0).
+        minutes: How long you will wait: one way of training after the other, as long as that lasts, and a blend of what they
+            gave.
         seed: Seed of everything that is random (default 0).
 
     Machine:
@@ -294,6 +297,7 @@ def train(
     batch_norm: Literal["frozen", "train"] | None = None,
     patience: int | None = None,
     sweep: int | None = None,
+    minutes: float | None = None,
     seed: int | None = None,
     device: str | None = None,
     workers: int | None = None,
@@ -379,6 +383,8 @@ def train(
         batch_norm: frozen or train: whether batch statistics follow your images in the part that trains.
         patience: Stop after this many epochs without a better validation score, 0 for never.
         sweep: Train this many head configurations at once and pick by validation (default 0).
+        minutes: How long you will wait: one way of training after the other, as long as that lasts, and a blend of what they
+            gave.
         seed: Seed of everything that is random (default 0).
 
     Machine:
@@ -662,6 +668,7 @@ def detach(
     batch_norm: Literal["frozen", "train"] | None = None,
     patience: int | None = None,
     sweep: int | None = None,
+    minutes: float | None = None,
     seed: int | None = None,
     device: str | None = None,
     workers: int | None = None,
@@ -747,6 +754,8 @@ def detach(
         batch_norm: frozen or train: whether batch statistics follow your images in the part that trains.
         patience: Stop after this many epochs without a better validation score, 0 for never.
         sweep: Train this many head configurations at once and pick by validation (default 0).
+        minutes: How long you will wait: one way of training after the other, as long as that lasts, and a blend of what they
+            gave.
         seed: Seed of everything that is random (default 0).
 
     Machine:
@@ -814,7 +823,6 @@ def watch_run(
 def tune(
     data: str | Path | None = None,
     *,
-    minutes: float = 2.0,
     again: bool = False,
     out: str | Path | None = None,
     on_event: OnEvent | None = None,

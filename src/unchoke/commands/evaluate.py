@@ -37,6 +37,7 @@ from unchoke.runs.lookup import FoundRun, find_run
 from unchoke.runs.session import default_listener
 from unchoke.training.data import Problem, ProblemKind
 from unchoke.training.heads.trained_head import load_head
+from unchoke.training.ladder.trained_blend import load_blend
 from unchoke.training.network.sources import ActivationSource, InputSource
 from unchoke.training.network.trained_network import RowsInMemory, TrainedNetwork, load_network, open_network, open_pictures
 from unchoke.training.scoring.constant_answer import ConstantAnswer
@@ -97,7 +98,7 @@ def evaluate(run: str | Path = "latest", *, out: Path | str | None = None, on_ev
     with timers.stage("load"):
         found = find_run(run, out=out)
         found.refuse_masks("evaluate")
-        opened = _open_network_run(found, listener) if found.trains_network else _open_head_run(found)
+        opened = _open_run(found, listener)
     listener(StageStarted("evaluate"))
     with timers.stage("evaluate"):
         outputs = opened.outputs()
@@ -113,6 +114,18 @@ def _report_command(found: FoundRun) -> str:
     if found.workspace is None:
         return f"unchoke report {shlex.quote(str(found.folder))}"
     return f"unchoke report {found.record.run}{out_option(found.workspace.root)}"
+
+
+def _open_run(found: FoundRun, listener: OnEvent) -> OpenRun:
+    if found.is_blend:
+        return _open_blend_run(found)
+    return _open_network_run(found, listener) if found.trains_network else _open_head_run(found)
+
+
+def _open_blend_run(found: FoundRun) -> OpenRun:
+    """What the models said together is kept with the run: every one of them has features of its own."""
+    blended, table = load_blend(found.head_file), _load_judged(found)
+    return OpenRun(as_problem(blended.kind, blended.names, table), lambda: blended.outputs, groups=_groups(table))
 
 
 def _open_head_run(found: FoundRun) -> OpenRun:

@@ -10,6 +10,7 @@ import math
 import shutil
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,10 @@ from unchoke.features.feature_store import ACTIVATIONS, POOLED, FeatureStore, sa
 from unchoke.runs.lookup import FoundRun, find_run
 from unchoke.runs.run_files import seal_run
 from unchoke.runs.session import default_listener
+from unchoke.training.checkpoints import load_checkpoint
 from unchoke.training.data import Positions
 from unchoke.training.heads.trained_head import load_head
+from unchoke.training.ladder.trained_blend import load_blend
 from unchoke.training.network.trained_network import TrainedNetwork, load_network, open_pictures
 
 ENCODER_FILE = "encoder.safetensors"
@@ -66,6 +69,7 @@ def export_run(
             shutil.copy2(found.folder / relative, built / relative)
         with_network = partial(_export_network, listener=listener)
         export = _export_masks if found.record.draws_masks else with_network if found.trains_network else _export_head
+        export = _export_blend if found.is_blend else export
         names, told = export(found, built, weights)
         seal_run(built, names)
     listener(Note(f"{found.record.run} {told}"))
@@ -86,6 +90,24 @@ def _holds(to: Path, found: FoundRun) -> bool:
     """Whether `to` is an export of this run as it is now, with every file as it was written."""
     seals.verify_all(to)
     return all((to / name).is_file() and digest_file(to / name) == digest_file(found.folder / name) for name in _COPIED)
+
+
+def _export_blend(found: FoundRun, built: Path, weights: Path | str | None) -> tuple[list[str], str]:
+    """Every model with the weights of its encoder; what they said of the judged samples is in the run's own file."""
+    names = []
+    for one in load_blend(found.head_file).models:
+        model = replace(found, model=one.file)
+        seals.verify(model.head_file)
+        shutil.copy2(model.head_file, built / "checkpoints" / one.file)
+        extra = load_checkpoint(model.head_file)["extra"]
+        _save_encoder(encoder_of(model, extra, weights=weights), built, encoder_file(model))
+        names += [f"checkpoints/{one.file}", encoder_file(model)]
+    return names, f"with the {len(names) // 2} models of its blend and their encoders' weights"
+
+
+def encoder_file(found: FoundRun) -> str:
+    """Where an exported run has its encoder's weights; the models of a blend have one each."""
+    return ENCODER_FILE if found.model == FoundRun.model else f"{Path(found.model).stem}_{ENCODER_FILE}"
 
 
 def _export_head(found: FoundRun, built: Path, weights: Path | str | None) -> tuple[list[str], str]:
@@ -184,11 +206,11 @@ def _save_rows(
     return math.prod(shape) * np.dtype(dtype).itemsize
 
 
-def _save_encoder(encoder: Encoder, built: Path) -> None:
+def _save_encoder(encoder: Encoder, built: Path, name: str = ENCODER_FILE) -> None:
     from safetensors.torch import save_file
 
-    save_file({name: value.contiguous() for name, value in encoder.module.state_dict().items()}, built / ENCODER_FILE)
-    shutil.copymode(built / "record.json", built / ENCODER_FILE)  # the library writes it for its owner alone
+    save_file({name: value.contiguous() for name, value in encoder.module.state_dict().items()}, built / name)
+    shutil.copymode(built / "record.json", built / name)  # the library writes it for its owner alone
 
 
 def encoder_of(found: FoundRun, extra: dict[str, Any], *, weights: Path | str | None = None) -> Encoder:
@@ -201,7 +223,7 @@ def encoder_of(found: FoundRun, extra: dict[str, Any], *, weights: Path | str | 
 
 def weights_of(found: FoundRun, weights: Path | str | None = None) -> Path | None:
     """The file with a run's encoder: the one named, the one that was exported with it, or the one its workspace remembers."""
-    exported = found.folder / ENCODER_FILE
+    exported = found.folder / encoder_file(found)
     return Path(weights) if weights else exported if exported.exists() else _weights_setting(found)
 
 

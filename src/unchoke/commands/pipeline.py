@@ -34,6 +34,7 @@ from unchoke.runs.session import Session
 from unchoke.training.build_record import RunMaterial
 from unchoke.training.heads.head_trainer import warm_up_heads
 from unchoke.training.inputs import disk_bytes, prepare_inputs, trains_network
+from unchoke.training.ladder.ladder_trainer import LadderTrainer, begin_ladder
 from unchoke.training.problem import build_problem
 from unchoke.training.run_training import Trainer, keeping_stretches, run_training
 from unchoke.training.scoring.group_gap import tell_group_gap
@@ -59,7 +60,7 @@ def prepare_training(
     save_manifest(prepared.samples, session.workspace.manifest_file)
     pictures = sound_pictures(prepared)
     with _heads_warmed_meanwhile(session):
-        inputs = prepare_inputs(session, pictures)
+        inputs = prepare_inputs(begin_ladder(session) if session.settings.minutes else session, pictures)
     kept = prepared.sound.to_numpy().copy()
     kept[np.flatnonzero(kept)] = inputs.present
     before, (prepared, later) = prepared, settle(session, prepared, inputs.failed)
@@ -75,7 +76,12 @@ def prepare_training(
         reason = "images of val and test are left out of the score: they have a copy on another side, or under another label"
         session.chose(Choice(UNSCORED, len(learnable.unscored), reason))
     gap, findings = tell_group_gap(session, learnable, inputs.features, findings)
-    return RunMaterial(learnable, inputs.encoder, findings, quarantined, command, gap), inputs.trainer(learnable), prepared
+    material = RunMaterial(learnable, inputs.encoder, findings, quarantined, command, gap)
+    readable = [picture for picture, there in zip(pictures, inputs.present, strict=True) if there]
+    trainer: Trainer = (
+        LadderTrainer(session, learnable, readable, inputs) if session.settings.minutes else inputs.trainer(learnable)
+    )
+    return material, trainer, prepared
 
 
 def _heads_warmed_meanwhile(session: Session) -> AbstractContextManager[Any]:

@@ -6,13 +6,9 @@ In: a run and image files or folders. Out: one row per image; one that cannot be
 
 from __future__ import annotations
 
-import math
-import os
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unchoke.commands.evaluate import load_predictions
-from unchoke.commands.export import encoder_of
+from unchoke.commands.open_models import OpenModel, OpenOptions, open_model
 from unchoke.commands.predicted_rows import (
     ERROR,
     UNSURE,
@@ -34,33 +30,19 @@ from unchoke.commands.predicted_rows import (
 )
 from unchoke.core import listing
 from unchoke.core.ahead import map_ahead
-from unchoke.core.errors import DataError, MachineError, UsageError
-from unchoke.core.events import Chosen, Note, OnEvent, Progress
+from unchoke.core.errors import UsageError
+from unchoke.core.events import Chosen, OnEvent, Progress
 from unchoke.core.fingerprint import digest_bytes
 from unchoke.core.output_file import OutputFile, output_file
 from unchoke.core.record import ValueIntervalRecord
-from unchoke.features.cut import END, Cut, cut_network, frozen_part
-from unchoke.features.encoders import Encoder, EncoderSpec
-from unchoke.features.engine_openvino import OpenVinoEngine
-from unchoke.features.engines import FrozenEngine, TorchEngine
 from unchoke.features.extractor import decode_views
-from unchoke.features.feature_store import FeatureOverflow, Half, to_half
-from unchoke.features.recipe import TWICE, PictureRecipe
-from unchoke.machine.backend import one_thread, torch_device
-from unchoke.machine.detect import detect_machine
-from unchoke.machine.policy import choose_policy
 from unchoke.photos.pixels.image import DecodeError, Pixels, read_bytes, slow_decoding
-from unchoke.photos.samples.extra_inputs import read_given_inputs
 from unchoke.photos.samples.image_files import FOREIGN_IMAGE_SUFFIXES, IMAGE_SUFFIXES, suffix_of
 from unchoke.reports.json import to_jsonable
 from unchoke.runs.lookup import FoundRun, find_run
 from unchoke.runs.session import default_listener
-from unchoke.training.heads.trained_head import load_head
-from unchoke.training.network.trained_network import RowsInMemory, TrainedNetwork, load_network, open_network, pixel_recipe_of
 
 _PICTURES = IMAGE_SUFFIXES | FOREIGN_IMAGE_SUFFIXES
-_CHUNK = 64
-_CHUNK_BYTES = 256_000_000
 _SHOWN = 20
 
 
@@ -124,22 +106,6 @@ class Predictions:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True, eq=False)
-class OpenModel:
-    """What was trained, opened: how pictures are decoded for it (`shown` of a picture's inputs are used), and what answers.
-
-    `answer` is given as many pictures as `chunk` at most: their places among all, and their inputs one after the other.
-    """
-
-    names: tuple[str, ...]
-    kind: str
-    temperature: float
-    recipe: PictureRecipe
-    shown: int
-    chunk: int
-    answer: Callable[[Sequence[int], Pixels], NDArray[np.float32]]
-
-
 def predict(
     run: str | Path,
     images: Sequence[str | Path],
@@ -169,8 +135,7 @@ def predict(
     saved = None if to is None else output_file(to, option="--to", example="predictions.csv", sources=paths)
     if (choice := slow_decoding()) is not None:
         listener(Chosen(choice))
-    open_model = _open_network if found.trains_network else _open_head
-    model = open_model(found, paths, _Options(inputs, weights, device, listener))
+    model = open_model(found, paths, OpenOptions(inputs, weights, device, listener))
     shape = _RowShape.of(found, model, options)
     by_place: dict[int, dict[str, Any]] = {}
     failed: dict[str, str] = {}
@@ -213,89 +178,6 @@ class _RowShape:
         if model.kind == "classification":
             return class_rows(paths, outputs, model.names, model.temperature, self.options)
         return value_rows(paths, outputs, model.names, self.intervals, positive=self.positive)
-
-
-@dataclass(frozen=True)
-class _Options:
-    inputs: Path | str | None
-    weights: Path | str | None
-    device: str | None
-    listener: OnEvent
-
-    def warn(self, text: str) -> None:
-        self.listener(Note(text, "warning"))
-
-
-def _open_head(found: FoundRun, paths: Sequence[str], options: _Options) -> OpenModel:
-    """The encoder, then a head on its pooled features."""
-    head, extra = load_head(found.head_file)
-    read_given_inputs(options.inputs, (), paths)
-    encoder = encoder_of(found, extra, weights=options.weights)
-    cut = cut_network(encoder, str(extra.get("cut", END)))
-    engine = _engine(found, frozen_part(encoder, cut), extra, options)
-    named = (encoder.spec, engine.name, engine.precision, int(extra["num_augmented"]), cut.name)
-    recipe = PictureRecipe(*named, shape=cut.shape, decode_scale=str(extra.get("decode_scale", TWICE)))
-
-    def answer(places: Sequence[int], pixels: Pixels) -> NDArray[np.float32]:
-        views = engine.encode(pixels).reshape(len(places), -1, head.dim).astype(np.float16)
-        with one_thread():
-            return head.logits(views if head.config.kind == "attention" else views[:, 0])
-
-    return OpenModel(head.names, head.kind, float(extra["temperature"]), recipe, recipe.num_inputs, _CHUNK, answer)
-
-
-def _open_network(found: FoundRun, paths: Sequence[str], options: _Options) -> OpenModel:
-    """The frozen part through the engine the run used, rounded as in the cache, then the network; or the network alone."""
-    trained, extra = load_network(found.head_file)
-    inputs = read_given_inputs(options.inputs, trained.input_names, paths)
-    if trained.is_whole:
-        recipe, cut = pixel_recipe_of(trained, extra), None
-        turn: Callable[[Pixels], NDArray[Any]] = _as_they_are
-    else:
-        encoder = encoder_of(found, extra, weights=options.weights)
-        cut = cut_network(encoder, trained.spec.cut)
-        engine = _engine(found, frozen_part(encoder, cut), extra, options)
-        recipe = _recipe(trained, extra, cut, engine)
-        turn = partial(_activations, engine, recipe.network)
-    ready = open_network(found, trained, on_event=options.listener, device=options.device, cut=cut)
-    tiles = trained.spec.tiles.num_tiles
-
-    def answer(places: Sequence[int], pixels: Pixels) -> NDArray[np.float32]:
-        shown = turn(pixels)
-        rows = RowsInMemory(shown.reshape(len(places), tiles, *shown.shape[1:]), recipe.encoder.preprocess)
-        return ready.outputs(rows, np.arange(len(places)), None if inputs is None else inputs[list(places)])
-
-    chunk = _chunk(recipe, () if trained.is_whole else recipe.input_shape)
-    return OpenModel(trained.names, trained.kind, float(extra["temperature"]), recipe, tiles, chunk, answer)
-
-
-def _recipe(trained: TrainedNetwork, extra: dict[str, Any], cut: Cut, engine: FrozenEngine) -> PictureRecipe:
-    """As in extraction: pictures of which augmented views were cached, too, were decoded larger."""
-    spec, num_augmented = EncoderSpec.from_dict(extra["encoder"]), int(extra["num_augmented"])
-    scale, tiles = str(extra.get("decode_scale", TWICE)), trained.spec.tiles
-    return PictureRecipe(spec, engine.name, engine.precision, num_augmented, cut.name, tiles, shape=cut.shape, decode_scale=scale)
-
-
-def _as_they_are(pixels: Pixels) -> Pixels:
-    return pixels
-
-
-def _activations(engine: FrozenEngine, network: str, pixels: Pixels) -> Half:
-    try:
-        return to_half(engine.encode(pixels), of=network)
-    except FeatureOverflow as error:
-        raise DataError(
-            "a picture cannot be predicted",
-            why=str(error),
-            try_="predict the pictures one by one to find it, and leave it out: training would have refused it, too",
-        ) from error
-
-
-def _chunk(recipe: PictureRecipe, activation: tuple[int, ...]) -> int:
-    """Pictures at a time: what they become at the cut may take far more than their pixels."""
-    side, tiles = recipe.encoder.preprocess.size_px, recipe.tiles.num_tiles
-    picture_bytes = tiles * (2 * 3 * side * side + 6 * math.prod(activation))
-    return max(1, min(_CHUNK, _CHUNK_BYTES // picture_bytes))
 
 
 def list_images(images: Sequence[str | Path]) -> list[str]:
@@ -352,40 +234,6 @@ def _decoded(paths: list[str], model: OpenModel, listener: OnEvent) -> Iterator[
             rate = number / max(time.monotonic() - started, 1e-6)
             listener(Progress("predict", number, len(paths), "images", rate, (len(paths) - number) / rate, len(broken)))
             good, pixels = [], []
-
-
-def _engine(found: FoundRun, encoder: Encoder, extra: dict[str, Any], options: _Options) -> FrozenEngine:
-    """The engine the run's features were made with, or plain torch (with a note) where it cannot be used."""
-    policy = choose_policy(detect_machine(), overrides={"device": options.device})
-    engine, precision = str(extra["engine"]), str(extra["precision"])
-    if engine == "openvino":
-        try:
-            return _openvino(found, encoder, precision, options, max(1, policy.workers))
-        except MachineError as error:
-            options.listener(Note(f"{error.what}; plain torch is used instead: same model, tiny differences", "warning"))
-            precision = "f32"
-    return TorchEngine(
-        encoder,
-        device=torch_device(policy),
-        precision=precision,
-        batch=policy.encode_batch,
-        channels_last=policy.memory_format == "channels_last",
-    )
-
-
-def _openvino(found: FoundRun, encoder: Encoder, precision: str, options: _Options, streams: int) -> FrozenEngine:
-    device = options.device
-    if device is not None or precision == "int8":
-        raise MachineError(
-            "the run's features come from OpenVINO" + (" in int8" if device is None else f", which --device {device} replaces"),
-            why="int8 is calibrated on the training images" if device is None else "OpenVINO runs on the processor only",
-            try_="leave --device out",
-        )
-    if found.workspace is None and not os.access(found.folder, os.W_OK):
-        with tempfile.TemporaryDirectory() as keep_in:  # an exported run on a read-only disk
-            return OpenVinoEngine(encoder, precision=precision, streams=streams, keep_in=Path(keep_in))
-    keep_in_run = found.workspace.engines if found.workspace else found.folder / "engines"
-    return OpenVinoEngine(encoder, precision=precision, streams=streams, keep_in=keep_in_run, warn=options.warn)
 
 
 def _save(to: OutputFile, rows: list[dict[str, Any]]) -> None:

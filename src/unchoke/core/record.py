@@ -223,6 +223,15 @@ class SweepRecord(RecordPart):
     picked: bool = False
 
 
+class RungRecord(RecordPart):
+    """One way of training that was tried within given minutes, what it took, and its share in the blend."""
+
+    name: str = ""
+    seconds: Number | None = None
+    val_loss: Number | None = None
+    share: Number | None = None
+
+
 class MistakeRecord(RecordPart):
     """A picture the model was wrong about; the thumbnail is a data URI."""
 
@@ -468,6 +477,7 @@ class RunRecord(RecordedRun):
     value_intervals: ValueIntervalRecord | None = None
     learning_curve: LearningCurveRecord | None = None
     notes: SoundRows[str] = []
+    ladder: SoundRows[RungRecord] = []
     training: TrainingRecord | None = None
     profile: ProfileRecord | None = None
     gallery: SoundRows[GalleryRecord] = []

@@ -512,6 +512,15 @@ class Settings:
             heads_only=True,
         ),
     ] = 0
+    minutes: Annotated[
+        float | None,
+        Interval(gt=0, le=100_000),
+        _trained(
+            "How long you will wait: one way of training after the other, as long as that lasts, and a blend of what they gave.",
+            brief="How long you will wait for the best model.",
+            commands=("fit", "train"),
+        ),
+    ] = None
     seed: Annotated[int, _trained("Seed of everything that is random.", commands=(*TRAIN, *SCENES), remembered=True)] = 0
 
     memory: Annotated[

@@ -28,6 +28,8 @@ class FoundRun:
 
     folder: Path
     workspace: Workspace | None
+    model: str = "best_head.pt"
+    """The file of the trained weights: that of the run, or of one model of a blend."""
 
     @cached_property
     def record(self) -> RunRecord:
@@ -36,7 +38,7 @@ class FoundRun:
     @property
     def head_file(self) -> Path:
         """The trained weights: of a head, or of a network."""
-        return self.folder / "checkpoints" / "best_head.pt"
+        return self.folder / "checkpoints" / self.model
 
     def refuse_masks(self, command: str) -> None:
         """For commands about classes and values: a run that draws masks has its own."""
@@ -46,6 +48,11 @@ class FoundRun:
                 why="it was made by `unchoke segment train`",
                 try_=f"unchoke segment predict {self.record.run} SCENES, or `unchoke report` for its figures",
             )
+
+    @property
+    def is_blend(self) -> bool:
+        """Whether several models answer together."""
+        return bool(self.record.ladder)
 
     @property
     def trains_network(self) -> bool:

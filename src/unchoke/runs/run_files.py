@@ -15,7 +15,12 @@ from unchoke.core.record import RunRecord
 from unchoke.reports.json import load_record
 
 RECORD = "record.json"
-_KEPT = ("checkpoints/best_head.pt", "history.json", "loop.json", "memory.json", "predictions.csv", RECORD)
+_KEPT = (
+    "checkpoints/best_head.pt",
+    *(f"checkpoints/model_{number}.pt" for number in range(1, 9)),
+    *("history.json", "loop.json", "memory.json", "predictions.csv", RECORD),
+)
+"""Models have numbers in a run that blends several."""
 
 
 def seal_run(folder: Path, others: Iterable[str] = ()) -> None:

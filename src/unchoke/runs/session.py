@@ -15,7 +15,7 @@ from unchoke.core.brief_waits import wait_briefly
 from unchoke.core.ceilings import Ceiling
 from unchoke.core.choices import Choice
 from unchoke.core.clock import LoopProfiler, StageTimers
-from unchoke.core.errors import UsageError, list_some
+from unchoke.core.errors import Interrupted, UsageError, list_some
 from unchoke.core.events import Chosen, Note, OnEvent, StageDone, StageStarted
 from unchoke.core.head_start import HeadStart
 from unchoke.core.remembered import remember, resolve_settings
@@ -66,6 +66,8 @@ class Session:
     """Libraries and the encoder, where they are being loaded meanwhile."""
     stretches: StretchLog | None = None
     """What earlier stretches of the training that runs now took."""
+    stopped: Interrupted | None = None
+    """Set where someone asked to stop and there is a result all the same: it is recorded, and the same command goes on."""
     _warned: set[str] = field(default_factory=set, repr=False)
 
     @cached_property

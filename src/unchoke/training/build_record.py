@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from unchoke import __version__
+from unchoke.core.errors import Interrupted
 from unchoke.core.findings import Finding
 from unchoke.core.fingerprint import digest_file
 from unchoke.core.record import (
@@ -38,6 +39,7 @@ from unchoke.core.settings import Settings, as_options
 from unchoke.core.workspace import out_option
 from unchoke.features.encoders import EncoderSpec
 from unchoke.features.extraction import PictureExtraction
+from unchoke.features.recipe import TWICE
 from unchoke.jobs.records import QuarantineRow
 from unchoke.machine.backend import is_cpu, torch_device
 from unchoke.photos.copies import UnscoredSample
@@ -102,6 +104,23 @@ class TrainingOutcome:
     about: dict[str, Any] = field(default_factory=dict)
     refit: Refit | None = None
     """Trains on part of the photos, where that takes no time, for a learning curve."""
+    stopped: Interrupted | None = None
+    """Why it ended early, where what it gave is worth keeping all the same."""
+
+
+def prediction_extra(encoder: EncoderUse, *, temperature: float) -> dict[str, Any]:
+    """What prediction needs beside the weights: how to make their input, and their calibration."""
+    return {
+        "encoder": encoder.spec.to_dict(),
+        "engine": encoder.engine["engine"],
+        "precision": encoder.engine["precision"],
+        "num_augmented": encoder.num_augmented,
+        "decode_scale": encoder.engine.get("decode_scale", TWICE),
+        "fingerprint": encoder.fingerprint,
+        "cut": encoder.cut,
+        "temperature": temperature,
+        "unchoke": __version__,
+    }
 
 
 @dataclass(frozen=True)

@@ -12,18 +12,25 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from unchoke import __version__
 from unchoke.core import atomic
 from unchoke.core.errors import Interrupted, MachineError
 from unchoke.core.fingerprint import digest
 from unchoke.core.record import RunRecord
-from unchoke.features.recipe import TWICE
 from unchoke.runs.experiment_store import ExperimentStore, RunRow
 from unchoke.runs.run_files import recall_record, unseal_run
 from unchoke.runs.session import Session, tell_if_done
 from unchoke.runs.stretches import FILE as STRETCHES_FILE
 from unchoke.runs.stretches import StretchLog, training_key
-from unchoke.training.build_record import Judgement, RunMaterial, RunOrigin, TrainingOutcome, as_typed, build_record, enter_run
+from unchoke.training.build_record import (
+    Judgement,
+    RunMaterial,
+    RunOrigin,
+    TrainingOutcome,
+    as_typed,
+    build_record,
+    enter_run,
+    prediction_extra,
+)
 from unchoke.training.data import Problem
 from unchoke.training.problem import digest_judged
 from unchoke.training.profiled import profiled_if_asked
@@ -51,11 +58,12 @@ def run_training(session: Session, material: RunMaterial, trainer: Trainer, *, p
     def make(run: RunRow, folder: Path) -> RunRecord:
         with profiled_if_asked(session, run.name) as profiled, session.stage("train", trainer.detail):
             trained = trainer.train(folder)
+        session.stopped = trained.stopped
         with session.stage("evaluate"):
             groups = material.learnable.frame[GROUP].tolist()
             judged = judge(trained.outputs, problem, seed=session.settings.seed, weights=trainer.weights, groups=groups)
         curve = _learning_curve(session, trained, problem, groups)
-        trained.save(folder / "checkpoints" / "best_head.pt", _extra(material, judged))
+        trained.save(folder / "checkpoints" / "best_head.pt", prediction_extra(material.encoder, temperature=judged.temperature))
         with session.stage("report"):
             origin, judgement = RunOrigin.of_photos(material, source=session.settings.data), Judgement.of_photos(judged, material)
             more = profiled.about() | curve | ({"group_gap": material.group_gap} if material.group_gap else {})
@@ -140,23 +148,10 @@ def record_run(
             experiments.finish_run(run, "interrupted")
             raise
         enter_run(experiments, run, record, session, folder)
+        if stopped := session.stopped:
+            experiments.finish_run(run, "interrupted")
+            raise stopped
         return record, False
-
-
-def _extra(material: RunMaterial, judged: ScoredOutputs) -> dict[str, Any]:
-    """What prediction needs beside the weights: how to make their input, and their calibration."""
-    encoder = material.encoder
-    return {
-        "encoder": encoder.spec.to_dict(),
-        "engine": encoder.engine["engine"],
-        "precision": encoder.engine["precision"],
-        "num_augmented": encoder.num_augmented,
-        "decode_scale": encoder.engine.get("decode_scale", TWICE),
-        "fingerprint": encoder.fingerprint,
-        "cut": encoder.cut,
-        "temperature": judged.temperature,
-        "unchoke": __version__,
-    }
 
 
 def _save_files(folder: Path, material: RunMaterial, trained: TrainingOutcome, judged: ScoredOutputs) -> None:

@@ -1,0 +1,218 @@
+"""Trained models opened for prediction: a head behind its encoder, a network, or a blend of several.
+
+In: a run that was found, and the pictures' paths. Out: an `OpenModel`: how pictures are decoded for it, and what answers. The
+frozen part runs through the engine the run used, or through plain torch, with a note, where that cannot be had.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unchoke.commands.export import encoder_of
+from unchoke.core.ahead import map_ahead
+from unchoke.core.errors import DataError, MachineError
+from unchoke.core.events import Note, OnEvent
+from unchoke.core.fingerprint import digest_bytes
+from unchoke.features.cut import END, Cut, cut_network, frozen_part
+from unchoke.features.encoders import Encoder, EncoderSpec
+from unchoke.features.engine_openvino import OpenVinoEngine
+from unchoke.features.engines import FrozenEngine, TorchEngine
+from unchoke.features.extractor import decode_views
+from unchoke.features.feature_store import FeatureOverflow, Half, to_half
+from unchoke.features.recipe import TWICE, PictureRecipe
+from unchoke.machine.backend import one_thread, torch_device
+from unchoke.machine.detect import detect_machine
+from unchoke.machine.policy import choose_policy
+from unchoke.photos.pixels.image import Pixels, read_bytes
+from unchoke.photos.samples.extra_inputs import read_given_inputs
+from unchoke.runs.lookup import FoundRun
+from unchoke.training.heads.trained_head import load_head
+from unchoke.training.ladder.blend import blend
+from unchoke.training.ladder.trained_blend import load_blend
+from unchoke.training.network.trained_network import RowsInMemory, TrainedNetwork, load_network, open_network, pixel_recipe_of
+
+_CHUNK = 64
+_CHUNK_BYTES = 256_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class OpenModel:
+    """What was trained, opened: how pictures are decoded for it (`shown` of a picture's inputs are used), and what answers.
+
+    `answer` is given as many pictures as `chunk` at most: their places among all, and their inputs one after the other.
+    """
+
+    names: tuple[str, ...]
+    kind: str
+    temperature: float
+    recipe: PictureRecipe
+    shown: int
+    chunk: int
+    answer: Callable[[Sequence[int], Pixels], NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class OpenOptions:
+    inputs: Path | str | None
+    weights: Path | str | None
+    device: str | None
+    listener: OnEvent
+
+    def warn(self, text: str) -> None:
+        self.listener(Note(text, "warning"))
+
+
+def open_model(found: FoundRun, paths: Sequence[str], options: OpenOptions) -> OpenModel:
+    """What the run trained, whatever it is."""
+    if found.is_blend:
+        return open_blend(found, paths, options)
+    return open_network_model(found, paths, options) if found.trains_network else open_head(found, paths, options)
+
+
+def open_blend(found: FoundRun, paths: Sequence[str], options: OpenOptions) -> OpenModel:
+    """All models with a share; those that want other pixels than the first decode the pictures for themselves."""
+    blended = load_blend(found.head_file)
+    openers = {"head": open_head, "network": open_network_model}
+    models = [openers[one.kind](replace(found, model=one.file), paths, options) for one in blended.models]
+    first, shares = models[0], [one.share for one in blended.models]
+
+    def answer(places: Sequence[int], pixels: Pixels) -> NDArray[np.float32]:
+        own = (
+            pixels if _same_pixels(model, first) else _decode_again(model, [paths[place] for place in places]) for model in models
+        )
+        outputs = [model.answer(places, shown) for model, shown in zip(models, own, strict=True)]
+        return blend(outputs, shares, blended.kind)
+
+    chunk = min(model.chunk for model in models)
+    return OpenModel(blended.names, blended.kind, float(blended.extra["temperature"]), first.recipe, first.shown, chunk, answer)
+
+
+def _same_pixels(one: OpenModel, other: OpenModel) -> bool:
+    ours, theirs = ((model.shown, model.recipe.encoder.preprocess, model.recipe.decode_scale) for model in (one, other))
+    return ours == theirs
+
+
+def _decode_again(model: OpenModel, paths: Sequence[str]) -> Pixels:
+    """Pictures that could be decoded a moment ago, as this model wants them."""
+
+    def views(path: str) -> list[Pixels]:
+        data = read_bytes(path)
+        return decode_views(data, digest_bytes(data), model.recipe)[: model.shown]
+
+    return np.stack([view for found in map_ahead(views, paths, threads=2, ahead=32) for view in found])
+
+
+def open_head(found: FoundRun, paths: Sequence[str], options: OpenOptions) -> OpenModel:
+    """The encoder, then a head on its pooled features."""
+    head, extra = load_head(found.head_file)
+    read_given_inputs(options.inputs, (), paths)
+    encoder = encoder_of(found, extra, weights=options.weights)
+    cut = cut_network(encoder, str(extra.get("cut", END)))
+    engine = _engine(found, frozen_part(encoder, cut), extra, options)
+    named = (encoder.spec, engine.name, engine.precision, int(extra["num_augmented"]), cut.name)
+    recipe = PictureRecipe(*named, shape=cut.shape, decode_scale=str(extra.get("decode_scale", TWICE)))
+
+    def answer(places: Sequence[int], pixels: Pixels) -> NDArray[np.float32]:
+        views = engine.encode(pixels).reshape(len(places), -1, head.dim).astype(np.float16)
+        with one_thread():
+            return head.logits(views if head.config.kind == "attention" else views[:, 0])
+
+    return OpenModel(head.names, head.kind, float(extra["temperature"]), recipe, recipe.num_inputs, _CHUNK, answer)
+
+
+def open_network_model(found: FoundRun, paths: Sequence[str], options: OpenOptions) -> OpenModel:
+    """The frozen part through the engine the run used, rounded as in the cache, then the network; or the network alone."""
+    trained, extra = load_network(found.head_file)
+    inputs = read_given_inputs(options.inputs, trained.input_names, paths)
+    if trained.is_whole:
+        recipe, cut = pixel_recipe_of(trained, extra), None
+        turn: Callable[[Pixels], NDArray[Any]] = _as_they_are
+    else:
+        encoder = encoder_of(found, extra, weights=options.weights)
+        cut = cut_network(encoder, trained.spec.cut)
+        engine = _engine(found, frozen_part(encoder, cut), extra, options)
+        recipe = _recipe(trained, extra, cut, engine)
+        turn = partial(_activations, engine, recipe.network)
+    ready = open_network(found, trained, on_event=options.listener, device=options.device, cut=cut)
+    tiles = trained.spec.tiles.num_tiles
+
+    def answer(places: Sequence[int], pixels: Pixels) -> NDArray[np.float32]:
+        shown = turn(pixels)
+        rows = RowsInMemory(shown.reshape(len(places), tiles, *shown.shape[1:]), recipe.encoder.preprocess)
+        return ready.outputs(rows, np.arange(len(places)), None if inputs is None else inputs[list(places)])
+
+    chunk = _chunk(recipe, () if trained.is_whole else recipe.input_shape)
+    return OpenModel(trained.names, trained.kind, float(extra["temperature"]), recipe, tiles, chunk, answer)
+
+
+def _recipe(trained: TrainedNetwork, extra: dict[str, Any], cut: Cut, engine: FrozenEngine) -> PictureRecipe:
+    """As in extraction: pictures of which augmented views were cached, too, were decoded larger."""
+    spec, num_augmented = EncoderSpec.from_dict(extra["encoder"]), int(extra["num_augmented"])
+    scale, tiles = str(extra.get("decode_scale", TWICE)), trained.spec.tiles
+    return PictureRecipe(spec, engine.name, engine.precision, num_augmented, cut.name, tiles, shape=cut.shape, decode_scale=scale)
+
+
+def _as_they_are(pixels: Pixels) -> Pixels:
+    return pixels
+
+
+def _activations(engine: FrozenEngine, network: str, pixels: Pixels) -> Half:
+    try:
+        return to_half(engine.encode(pixels), of=network)
+    except FeatureOverflow as error:
+        raise DataError(
+            "a picture cannot be predicted",
+            why=str(error),
+            try_="predict the pictures one by one to find it, and leave it out: training would have refused it, too",
+        ) from error
+
+
+def _chunk(recipe: PictureRecipe, activation: tuple[int, ...]) -> int:
+    """Pictures at a time: what they become at the cut may take far more than their pixels."""
+    side, tiles = recipe.encoder.preprocess.size_px, recipe.tiles.num_tiles
+    picture_bytes = tiles * (2 * 3 * side * side + 6 * math.prod(activation))
+    return max(1, min(_CHUNK, _CHUNK_BYTES // picture_bytes))
+
+
+def _engine(found: FoundRun, encoder: Encoder, extra: dict[str, Any], options: OpenOptions) -> FrozenEngine:
+    """The engine the run's features were made with, or plain torch (with a note) where it cannot be used."""
+    policy = choose_policy(detect_machine(), overrides={"device": options.device})
+    engine, precision = str(extra["engine"]), str(extra["precision"])
+    if engine == "openvino":
+        try:
+            return _openvino(found, encoder, precision, options, max(1, policy.workers))
+        except MachineError as error:
+            options.listener(Note(f"{error.what}; plain torch is used instead: same model, tiny differences", "warning"))
+            precision = "f32"
+    return TorchEngine(
+        encoder,
+        device=torch_device(policy),
+        precision=precision,
+        batch=policy.encode_batch,
+        channels_last=policy.memory_format == "channels_last",
+    )
+
+
+def _openvino(found: FoundRun, encoder: Encoder, precision: str, options: OpenOptions, streams: int) -> FrozenEngine:
+    device = options.device
+    if device is not None or precision == "int8":
+        raise MachineError(
+            "the run's features come from OpenVINO" + (" in int8" if device is None else f", which --device {device} replaces"),
+            why="int8 is calibrated on the training images" if device is None else "OpenVINO runs on the processor only",
+            try_="leave --device out",
+        )
+    if found.workspace is None and not os.access(found.folder, os.W_OK):
+        with tempfile.TemporaryDirectory() as keep_in:  # an exported run on a read-only disk
+            return OpenVinoEngine(encoder, precision=precision, streams=streams, keep_in=Path(keep_in))
+    keep_in_run = found.workspace.engines if found.workspace else found.folder / "engines"
+    return OpenVinoEngine(encoder, precision=precision, streams=streams, keep_in=keep_in_run, warn=options.warn)

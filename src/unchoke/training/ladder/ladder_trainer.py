@@ -1,0 +1,209 @@
+"""`--minutes`: a first model as soon as without it, then whatever brings most for the time that is left, then a blend of all.
+
+In: a session, what is learnt, and the first rung, whose inputs are ready. Out: what any training gives a record. Rungs are chosen
+by what the ones before took; what was chosen stands in `ladder.json` of the run before it begins, so that a ladder that was cut
+off is climbed on as it would have been. The choice among models is made on the val split; the test split is scored once, in the
+end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from unchoke.core import seals
+from unchoke.core.choices import Choice
+from unchoke.core.clock import StageTimers
+from unchoke.core.errors import Interrupted, UsageError
+from unchoke.core.events import Note
+from unchoke.core.fingerprint import digest
+from unchoke.core.metrics import metric_label
+from unchoke.core.units import format_seconds
+from unchoke.features.prepare_engine import Picture
+from unchoke.runs.session import Session
+from unchoke.training.build_record import TrainingOutcome, prediction_extra
+from unchoke.training.inputs import Inputs, prepare_inputs
+from unchoke.training.ladder.blend import Share, ValLoss, blend, choose_shares
+from unchoke.training.ladder.kept_rung import FOLDER, KeptRung, keep_rung, recall_rung
+from unchoke.training.ladder.rungs import Pace, Rung, first_rung, next_rung
+from unchoke.training.ladder.trained_blend import save_blend
+from unchoke.training.problem import LearningTask
+
+LADDER_FILE = "ladder.json"
+_END_S = 6.0
+"""Set aside for judging and the report."""
+
+
+def rung_session(session: Session, rung: Rung) -> Session:
+    """The same workspace with a rung's settings, and clocks and choices of its own; the workspace remembers what was typed."""
+    same = {one.name: getattr(session, one.name) for one in fields(Session)}
+    own: dict[str, Any] = {"settings": replace(session.settings, minutes=None, **rung.overrides), "remembering": False}
+    if rung.expected_s is not None:
+        own |= {"timers": StageTimers(), "timelines": {}, "choices": [], "head_start": None, "profiler": None}
+    return Session(**same | own)
+
+
+def begin_ladder(session: Session) -> Session:
+    """The session of the first rung; refused where something was asked for that cannot be done within given minutes."""
+    _refuse_beside_minutes(session)
+    session.remember_settings()
+    return rung_session(session, first_rung(session.settings))
+
+
+def _refuse_beside_minutes(session: Session) -> None:
+    settings = session.settings
+    reasons = {
+        "--fold all": settings.fold == "all",
+        "--devices": settings.devices > 1,
+        "several processes": session.part is not None,
+        "--profile": bool(settings.profile),
+    }
+    if wrong := [name for name, given in reasons.items() if given]:
+        raise UsageError(
+            f"--minutes cannot be combined with {' and '.join(wrong)}",
+            why="it trains several models one after the other, in one process, and blends them",
+            try_="leave one of them out",
+        )
+
+
+class LadderTrainer:
+    """A `Trainer` that tries several ways and blends what they gave."""
+
+    def __init__(self, session: Session, learnable: LearningTask, pictures: Sequence[Picture], inputs: Inputs) -> None:
+        self._session, self._learnable, self._pictures = session, learnable, pictures
+        self._first, self._first_use = inputs.trainer(learnable), inputs.encoder
+        self._minutes = float(session.settings.minutes or 0)
+        self.weights = self._first.weights
+        self.key = ["ladder", self._minutes, self._first.key]
+        self.detail = f"the best model that {format_seconds(60 * self._minutes)} allow"
+        self._loss = ValLoss.of(learnable.problem, self.weights)
+
+    def train(self, folder: Path) -> TrainingOutcome:
+        session = self._session
+        climbed = [self._climb_first()]
+        pace = Pace(self._pass_s(climbed[0]))
+        planned = self._planned(folder)
+        stopped: Interrupted | None = None
+        while True:
+            number = len(climbed) - 1
+            left_s = 60 * self._minutes - _END_S - sum(one.seconds for one in climbed)
+            rungs = [one.rung for one in climbed]
+            rung = planned[number] if number < len(planned) else next_rung(session.settings, rungs, pace, left_s)
+            if rung is None:
+                break
+            if number == len(planned):
+                planned.append(rung)
+                seals.save_sealed_json(folder / LADDER_FILE, [one.to_dict() for one in planned])
+            try:
+                kept = self._climb(rung)
+            except Interrupted as error:
+                stopped = error
+                break
+            if kept is not None:
+                pace.learn(kept.rung, kept.extract_s, kept.train_s)
+                climbed.append(kept)
+        return self._outcome(climbed, stopped)
+
+    def _planned(self, folder: Path) -> list[Rung]:
+        """What a stretch before this one had decided upon."""
+        kept: Any = seals.load_sealed_json(folder / LADDER_FILE) if (folder / LADDER_FILE).exists() else []
+        return [Rung(one["name"], one["overrides"], one["expected_s"]) for one in kept]
+
+    def _climb_first(self) -> KeptRung:
+        """The rung whose inputs are ready; its time counts from when the command began."""
+        session, rung = self._session, first_rung(self._session.settings)
+        folder = self._folder(rung)
+        found = recall_rung(rung, folder, session.warn)
+        if found is None:
+            began = time.monotonic()
+            outcome = self._first.train(folder)
+            train_s = time.monotonic() - began
+            before_s = sum(session.timers.seconds.values())
+            extract_s = session.timers.seconds.get("extract", 0.0)
+            extra = prediction_extra(self._first_use, temperature=1.0)
+            found = keep_rung(rung, folder, outcome, extra, seconds=before_s + train_s, extract_s=extract_s, train_s=train_s)
+        self._tell(found)
+        return found
+
+    def _pass_s(self, first: KeptRung) -> float:
+        """What a pass over all photos takes: as the first rung saw it, or as the records of its jobs tell."""
+        if self._first_use.num_images_run:
+            share = self._first_use.num_images_run / max(1, len(self._pictures))
+            return max(0.1, first.extract_s / share)
+        return max(first.extract_s, 0.02 * len(self._pictures))
+
+    def _climb(self, rung: Rung) -> KeptRung | None:
+        """One rung, from wherever it stands; None for one that cannot be climbed, with a word."""
+        session, folder = rung_session(self._session, rung), self._folder(rung)
+        if (found := recall_rung(rung, folder, session.warn)) is not None:
+            self._tell(found)
+            return found
+        expected = "" if rung.expected_s is None else f", about {format_seconds(rung.expected_s)}"
+        session.on_event(Note(f"next: {rung.name}{expected}"))
+        began = time.monotonic()
+        inputs = prepare_inputs(session, self._pictures)
+        if not inputs.present.all():
+            session.warn(f"{rung.name} is left out: {int((~inputs.present).sum())} photos cannot be read for it")
+            return None
+        extract_s = time.monotonic() - began
+        outcome = inputs.trainer(self._learnable).train(folder)
+        seconds = time.monotonic() - began
+        extra = prediction_extra(inputs.encoder, temperature=1.0)
+        found = keep_rung(rung, folder, outcome, extra, seconds=seconds, extract_s=extract_s, train_s=seconds - extract_s)
+        self._tell(found)
+        return found
+
+    def _folder(self, rung: Rung) -> Path:
+        """Named by what the model depends on, and not by how long somebody would wait for it."""
+        wanted = replace(self._session.settings, minutes=None, data="", **rung.overrides).given()
+        return self._session.workspace.experiments / FOLDER / digest([self._learnable.key, wanted])[:16]
+
+    def _tell(self, kept: KeptRung) -> None:
+        loss = self._loss(blend([kept.outputs["val"]], choose_shares([kept.outputs["val"]], self._loss), self._kind))
+        self._session.on_event(
+            Note(f"{kept.rung.name}: validation {metric_label(self._metric)} {loss:.4g} after {format_seconds(kept.seconds)}")
+        )
+
+    @property
+    def _kind(self) -> str:
+        return self._learnable.problem.kind
+
+    @property
+    def _metric(self) -> str:
+        return "log_loss" if self._kind == "classification" else "loss"
+
+    def _outcome(self, climbed: list[KeptRung], stopped: Interrupted | None) -> TrainingOutcome:
+        problem = self._learnable.problem
+        shares = choose_shares([one.outputs["val"] for one in climbed], self._loss)
+        outputs = {split: blend([one.outputs[split] for one in climbed], shares, self._kind) for split in climbed[0].outputs}
+        used = [(one, share) for one, share in zip(climbed, shares, strict=True) if share.weight > 0]
+        words = " + ".join(f"{share.weight:.0%} {one.rung.name}" for one, share in used)
+        reason = f"lowest loss on {len(problem.positions('val')):,} val samples, models added one by one while it fell"
+        self._session.chose(Choice("blend", words, reason))
+        rows = [self._row(one, share) for one, share in zip(climbed, shares, strict=True)]
+        history = [
+            {"epoch": number, "seconds": one.seconds, "val_loss": row["val_loss"]}
+            for number, (one, row) in enumerate(zip(climbed, rows, strict=True), start=1)
+        ]
+
+        def save(path: Path, extra: dict[str, Any]) -> None:
+            save_blend(
+                path, list(zip(climbed, shares, strict=True)), outputs, kind=problem.kind, names=problem.names, extra=extra
+            )
+
+        about: dict[str, Any] = {
+            "ladder": [_told(one, share, row) for one, share, row in zip(climbed, shares, rows, strict=True)]
+        }
+        return TrainingOutcome(outputs, self._metric, history, rows, save, about, stopped)
+
+    def _row(self, one: KeptRung, share: Share) -> dict[str, Any]:
+        loss = self._loss(blend([one.outputs["val"]], [replace(share, weight=1.0)], self._kind))
+        config = {"kind": one.rung.name, **one.rung.overrides, "seconds": round(one.seconds, 1), "share": round(share.weight, 3)}
+        return {"config": config, "val_metric": loss, "val_loss": loss, "picked": share.weight > 0}
+
+
+def _told(one: KeptRung, share: Share, row: dict[str, Any]) -> dict[str, Any]:
+    return {"name": one.rung.name, "seconds": one.seconds, "val_loss": row["val_loss"], "share": share.weight}
