@@ -125,7 +125,8 @@ def _open_run(found: FoundRun, listener: OnEvent) -> OpenRun:
 def _open_blend_run(found: FoundRun) -> OpenRun:
     """What the models said together is kept with the run: every one of them has features of its own."""
     blended, table = load_blend(found.head_file), _load_judged(found)
-    return OpenRun(as_problem(blended.kind, blended.names, table), lambda: blended.outputs, groups=_groups(table))
+    problem, weights = as_problem(blended.kind, blended.names, table), blended.extra["target_weights"]
+    return OpenRun(problem, lambda: blended.outputs, None if weights is None else tuple(weights), _groups(table))
 
 
 def _open_head_run(found: FoundRun) -> OpenRun:

@@ -152,6 +152,8 @@ class LadderTrainer:
         outcome = inputs.trainer(self._learnable).train(folder)
         seconds = time.monotonic() - began
         extra = prediction_extra(inputs.encoder, temperature=1.0)
+        if "training" in outcome.about:
+            extra["loop"] = outcome.about["training"]["loop"]
         found = keep_rung(rung, folder, outcome, extra, seconds=seconds, extract_s=extract_s, train_s=seconds - extract_s)
         self._tell(found)
         return found
@@ -191,7 +193,12 @@ class LadderTrainer:
 
         def save(path: Path, extra: dict[str, Any]) -> None:
             save_blend(
-                path, list(zip(climbed, shares, strict=True)), outputs, kind=problem.kind, names=problem.names, extra=extra
+                path,
+                list(zip(climbed, shares, strict=True)),
+                outputs,
+                kind=problem.kind,
+                names=problem.names,
+                extra={**extra, "target_weights": None if self.weights is None else list(self.weights)},
             )
 
         about: dict[str, Any] = {
@@ -201,7 +208,8 @@ class LadderTrainer:
 
     def _row(self, one: KeptRung, share: Share) -> dict[str, Any]:
         loss = self._loss(blend([one.outputs["val"]], [replace(share, weight=1.0)], self._kind))
-        config = {"kind": one.rung.name, **one.rung.overrides, "seconds": round(one.seconds, 1), "share": round(share.weight, 3)}
+        named: dict[str, Any] = {"kind": one.rung.name, "seed": self._session.settings.seed, **one.rung.overrides}
+        config = {**named, "seconds": round(one.seconds, 1), "share": round(share.weight, 3)}
         return {"config": config, "val_metric": loss, "val_loss": loss, "picked": share.weight > 0}
 
 

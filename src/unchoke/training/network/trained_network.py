@@ -9,7 +9,7 @@ decided by `evaluate`, `predict` and `export`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -184,9 +184,19 @@ def open_network(
     device: str | None = None,
     cut: Cut | None = None,
     as_in_training: bool = False,
+    loop: Mapping[str, Any] | None = None,
 ) -> ReadyNetwork:
-    """Build the network as the run's evaluation had it. `as_in_training` also takes its number of threads, for equal bits."""
-    loop = loop_of(found.record)
+    """Build the network as the run's evaluation had it. `as_in_training` also takes its number of threads, for equal bits.
+
+    `loop` is how it was trained, where the run's record does not say so: it is one of several models.
+    """
+    trained_by = loop_of(found.record) if loop is None else LoopConfig(**loop)
+    return _open(trained, trained_by, on_event=on_event, device=device, cut=cut, as_in_training=as_in_training)
+
+
+def _open(
+    trained: TrainedNetwork, loop: LoopConfig, *, on_event: OnEvent, device: str | None, cut: Cut | None, as_in_training: bool
+) -> ReadyNetwork:
     policy = choose_policy(detect_machine(), overrides={"device": device})
     place = torch_device(policy)
     keep_freed_memory()
