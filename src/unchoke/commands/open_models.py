@@ -143,8 +143,7 @@ def open_network_model(found: FoundRun, paths: Sequence[str], options: OpenOptio
         engine = _engine(found, frozen_part(encoder, cut), extra, options)
         recipe = _recipe(trained, extra, cut, engine)
         turn = partial(_activations, engine, recipe.network)
-    told = {"on_event": options.listener, "device": options.device, "loop": extra.get("loop")}
-    ready = open_network(found, trained, cut=cut, **told)
+    ready = open_network(found, trained, on_event=options.listener, device=options.device, cut=cut, loop=extra.get("loop"))
     tiles = trained.spec.tiles.num_tiles
 
     def answer(places: Sequence[int], pixels: Pixels) -> NDArray[np.float32]:

@@ -65,6 +65,28 @@ class ArraySource:
 
 
 @dataclass(frozen=True, eq=False)
+class FirstColumns:
+    """The first `dim` numbers of every row of another source."""
+
+    source: FeatureSource
+    dim: int
+
+    @property
+    def num_samples(self) -> int:
+        return self.source.num_samples
+
+    @property
+    def num_views(self) -> int:
+        return self.source.num_views
+
+    def rows(self, positions: Positions, views: Positions | int = 0) -> NDArray[np.float16]:
+        return self.source.rows(positions, views)[:, : self.dim]
+
+    def all_views(self, positions: Positions) -> NDArray[np.float16]:
+        return self.source.all_views(positions)[:, :, : self.dim]
+
+
+@dataclass(frozen=True, eq=False)
 class Problem:
     """What to learn. `targets` is int64 (N,) class numbers or float32 (N, T) values; `splits` maps "train", "val" and "test"
     to positions in the source (val and test may be empty); rows in no split are never looked at.

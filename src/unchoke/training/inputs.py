@@ -24,6 +24,7 @@ from unchoke.runs.session import Session
 from unchoke.training.build_record import EncoderUse
 from unchoke.training.data import FeatureSource
 from unchoke.training.heads.head_trainer import HeadTrainer
+from unchoke.training.network.linear_start import LinearStart
 from unchoke.training.network.network_trainer import NetworkTrainer
 from unchoke.training.network.photo_blueprint import StoredActivations
 from unchoke.training.network.photo_subject import PhotoSubject
@@ -51,8 +52,8 @@ def trains_network(settings: Settings) -> bool:
     return not is_all_frozen(settings.cut) or not tiles.is_whole or bool(declared)
 
 
-def prepare_inputs(session: Session, pictures: Sequence[Picture]) -> Inputs:
-    """Make sure that everything training will read is on this disk, once."""
+def prepare_inputs(session: Session, pictures: Sequence[Picture], *, start: LinearStart | None = None) -> Inputs:
+    """Make sure that everything training will read is on this disk, once; `start` is where the head of a cut network begins."""
     refuse_unused(session.settings)
     if unheeded := unheeded_options(session.settings):
         session.warn(unheeded_text(unheeded))
@@ -73,7 +74,7 @@ def prepare_inputs(session: Session, pictures: Sequence[Picture]) -> Inputs:
         extracted.present,
         extracted.failed,
         use,
-        lambda learnable: NetworkTrainer(session, PhotoSubject(session, learnable, extracted.encoder, stored)),
+        lambda learnable: NetworkTrainer(session, PhotoSubject(session, learnable, extracted.encoder, stored, start)),
         extracted.store if is_all_frozen(session.settings.cut) else None,
     )
 

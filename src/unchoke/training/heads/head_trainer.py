@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from unchoke.core.choices import CONFIGURATION, Choice
 from unchoke.core.clock import NO_PROFILER
-from unchoke.core.events import Chosen, Event, OnEvent
+from unchoke.core.events import Chosen, Event, OnEvent, ignore
 from unchoke.core.head_start import Steps
 from unchoke.core.metrics import metric_label
 from unchoke.core.settings import HeadKind, Settings
@@ -25,12 +26,12 @@ from unchoke.machine.policy import CLAIMED
 from unchoke.reports.summary import describe_config
 from unchoke.runs.session import Session
 from unchoke.training.build_record import TrainingOutcome
-from unchoke.training.data import Problem
+from unchoke.training.data import FeatureSource, Problem
 from unchoke.training.heads.heads import HeadConfig
 from unchoke.training.heads.linear_path import PATIENCE, STRENGTHS
 from unchoke.training.heads.ridge_refit import RidgeRefit
 from unchoke.training.heads.train_heads import train_heads, warm_heads
-from unchoke.training.heads.trained_head import TrainResult, save_head
+from unchoke.training.heads.trained_head import TrainedHead, TrainResult, save_head
 from unchoke.training.scoring.judge import JUDGED, run_head
 from unchoke.training.scoring.selection import automatic_weights
 
@@ -183,6 +184,15 @@ def solved_head(problem: Problem, common: dict[str, Any]) -> HeadConfig:
     if len(problem.positions("val")):
         return HeadConfig("linear", solver="lbfgs", **{**common, "epochs": len(STRENGTHS), "patience": PATIENCE})
     return HeadConfig("linear", solver="lbfgs", weight_decay=_UNCHOSEN_STRENGTH, **{**common, "epochs": 1})
+
+
+def solve_head(source: FeatureSource, problem: Problem, *, seed: int) -> TrainedHead:
+    """The best linear head on these features, in a second or some: nothing is kept of it."""
+    common: dict[str, Any] = {"seed": seed}
+    if problem.kind == "classification":
+        common["class_weights"] = automatic_weights(problem.targets[problem.positions("train")])
+    with one_thread():
+        return train_heads(source, problem, [solved_head(problem, common)], device=torch.device("cpu"), on_event=ignore).best
 
 
 def _spread_config(number: int, common: dict[str, Any], *, classes: bool) -> HeadConfig:

@@ -24,12 +24,15 @@ from unchoke.core.metrics import metric_label
 from unchoke.core.units import format_seconds
 from unchoke.features.prepare_engine import Picture
 from unchoke.runs.session import Session
-from unchoke.training.build_record import TrainingOutcome, prediction_extra
+from unchoke.training.build_record import EncoderUse, TrainingOutcome, prediction_extra
+from unchoke.training.data import FirstColumns
+from unchoke.training.heads.head_trainer import solve_head
 from unchoke.training.inputs import Inputs, prepare_inputs
 from unchoke.training.ladder.blend import Share, ValLoss, blend, choose_shares
 from unchoke.training.ladder.kept_rung import FOLDER, KeptRung, keep_rung, recall_rung
 from unchoke.training.ladder.rungs import Pace, Rung, first_rung, next_rung
 from unchoke.training.ladder.trained_blend import save_blend
+from unchoke.training.network.linear_start import LinearStart
 from unchoke.training.problem import LearningTask
 
 LADDER_FILE = "ladder.json"
@@ -74,7 +77,7 @@ class LadderTrainer:
 
     def __init__(self, session: Session, learnable: LearningTask, pictures: Sequence[Picture], inputs: Inputs) -> None:
         self._session, self._learnable, self._pictures = session, learnable, pictures
-        self._first, self._first_use = inputs.trainer(learnable), inputs.encoder
+        self._first, self._first_use, self._first_features = inputs.trainer(learnable), inputs.encoder, inputs.features
         self._minutes = float(session.settings.minutes or 0)
         self.weights = self._first.weights
         self.key = ["ladder", self._minutes, self._first.key]
@@ -83,27 +86,25 @@ class LadderTrainer:
 
     def train(self, folder: Path) -> TrainingOutcome:
         session = self._session
-        climbed = [self._climb_first()]
-        pace = Pace(self._pass_s(climbed[0]))
-        planned = self._planned(folder)
+        first = self._climb_first()
+        climbed, tried, planned, pace = [first], [first.rung], self._planned(folder), Pace(self._pass_s(first))
         stopped: Interrupted | None = None
-        while True:
-            number = len(climbed) - 1
+        while stopped is None:
             left_s = 60 * self._minutes - _END_S - sum(one.seconds for one in climbed)
-            rungs = [one.rung for one in climbed]
-            rung = planned[number] if number < len(planned) else next_rung(session.settings, rungs, pace, left_s)
+            known = len(tried) <= len(planned)
+            rung = planned[len(tried) - 1] if known else next_rung(session.settings, tried, pace, left_s)
             if rung is None:
                 break
-            if number == len(planned):
+            if not known:
                 planned.append(rung)
                 seals.save_sealed_json(folder / LADDER_FILE, [one.to_dict() for one in planned])
+            tried.append(rung)
             try:
                 kept = self._climb(rung)
             except Interrupted as error:
-                stopped = error
-                break
+                stopped, kept = error, None
             if kept is not None:
-                pace.learn(kept.rung, kept.extract_s, kept.train_s)
+                pace.learn(kept.rung, kept.train_s)
                 climbed.append(kept)
         return self._outcome(climbed, stopped)
 
@@ -123,7 +124,7 @@ class LadderTrainer:
             train_s = time.monotonic() - began
             before_s = sum(session.timers.seconds.values())
             extract_s = session.timers.seconds.get("extract", 0.0)
-            extra = prediction_extra(self._first_use, temperature=1.0)
+            extra = _extra(self._first_use, outcome)
             found = keep_rung(rung, folder, outcome, extra, seconds=before_s + train_s, extract_s=extract_s, train_s=train_s)
         self._tell(found)
         return found
@@ -144,19 +145,25 @@ class LadderTrainer:
         expected = "" if rung.expected_s is None else f", about {format_seconds(rung.expected_s)}"
         session.on_event(Note(f"next: {rung.name}{expected}"))
         began = time.monotonic()
-        inputs = prepare_inputs(session, self._pictures)
+        inputs = prepare_inputs(session, self._pictures, start=self._start(rung))
         if not inputs.present.all():
             session.warn(f"{rung.name} is left out: {int((~inputs.present).sum())} photos cannot be read for it")
             return None
         extract_s = time.monotonic() - began
         outcome = inputs.trainer(self._learnable).train(folder)
         seconds = time.monotonic() - began
-        extra = prediction_extra(inputs.encoder, temperature=1.0)
-        if "training" in outcome.about:
-            extra["loop"] = outcome.about["training"]["loop"]
+        extra = _extra(inputs.encoder, outcome)
         found = keep_rung(rung, folder, outcome, extra, seconds=seconds, extract_s=extract_s, train_s=seconds - extract_s)
         self._tell(found)
         return found
+
+    def _start(self, rung: Rung) -> LinearStart | None:
+        """Blocks that train begin behind the best linear head on what they gave before, where that is cached."""
+        problem, feats = self._learnable.problem, self._first_features
+        if rung.overrides.get("encoder") or feats is None or problem.kind != "classification":
+            return None
+        head = solve_head(FirstColumns(feats, self._first_use.spec.dim), problem, seed=self._session.settings.seed)
+        return LinearStart.of(head)
 
     def _folder(self, rung: Rung) -> Path:
         """Named by what the model depends on, and not by how long somebody would wait for it."""
@@ -211,6 +218,12 @@ class LadderTrainer:
         named: dict[str, Any] = {"kind": one.rung.name, "seed": self._session.settings.seed, **one.rung.overrides}
         config = {**named, "seconds": round(one.seconds, 1), "share": round(share.weight, 3)}
         return {"config": config, "val_metric": loss, "val_loss": loss, "picked": share.weight > 0}
+
+
+def _extra(use: EncoderUse, outcome: TrainingOutcome) -> dict[str, Any]:
+    """What prediction needs of one model; how a network was trained stands in the record of a run of its own, and else here."""
+    loop = {"loop": outcome.about["training"]["loop"]} if "training" in outcome.about else {}
+    return {**prediction_extra(use, temperature=1.0), **loop}
 
 
 def _told(one: KeptRung, share: Share, row: dict[str, Any]) -> dict[str, Any]:

@@ -45,7 +45,7 @@ class Pace:
     pass_s: float
     epoch_passes: dict[str, float] = field(default_factory=lambda: dict(_EPOCH_PASSES))
 
-    def learn(self, rung: Rung, extract_s: float, train_s: float) -> None:
+    def learn(self, rung: Rung, train_s: float) -> None:
         """From a rung that was climbed: later ones are judged by what it really took."""
         cut, epochs = rung.overrides.get("cut", ""), rung.overrides.get("epochs", 0)
         if cut in self.epoch_passes and epochs:

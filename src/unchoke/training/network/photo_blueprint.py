@@ -26,6 +26,7 @@ from unchoke.photos.pixels.tile_grid import TilePlan
 from unchoke.photos.targets import TargetPlan
 from unchoke.training.data import Problem
 from unchoke.training.device_targets import column_scale
+from unchoke.training.network.linear_start import LinearStart
 from unchoke.training.network.loop_config import LoopConfig
 from unchoke.training.network.objective import Objective
 from unchoke.training.network.sources import ActivationSource, InputSource, NoiseRows
@@ -147,6 +148,8 @@ class PhotoBlueprint(Blueprint):
     source: SourceSpec
     targets: TargetPlan | None = None
     inputs: NDArray[np.float32] | None = None
+    start: LinearStart | None = None
+    """Where its head begins; left out, near zero."""
 
     @property
     def sample_bytes(self) -> int:
@@ -171,7 +174,7 @@ class PhotoBlueprint(Blueprint):
 
     def build_network(self, problem: Problem, objective: Objective, *, seed: int) -> TiledNetwork:
         encoder = self.network.load()
-        return TiledNetwork.of(
+        network = TiledNetwork.of(
             cut_network(encoder, self.network.cut, verify=False).suffix,
             objective,
             tiles=self.network.tiles,
@@ -180,6 +183,9 @@ class PhotoBlueprint(Blueprint):
             input_scale=None if self.inputs is None else column_scale(self.inputs[problem.positions("train")]),
             seed=seed,
         )
+        if self.start is not None:
+            self.start.fill(network.head)
+        return network
 
     def noise(self, num: int) -> PhotoBlueprint:
         return replace(

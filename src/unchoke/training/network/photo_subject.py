@@ -18,6 +18,7 @@ from unchoke.machine.backend import keep_freed_memory
 from unchoke.photos.pixels.tile_grid import plan_tiles
 from unchoke.photos.targets import TargetPlan, plan_targets
 from unchoke.runs.session import Session
+from unchoke.training.network.linear_start import LinearStart
 from unchoke.training.network.loop_choices import TrainedPart, choose_loop
 from unchoke.training.network.loop_config import LoopResult, TrainingPlan
 from unchoke.training.network.photo_blueprint import NetworkSpec, PhotoBlueprint, SourceSpec
@@ -32,8 +33,16 @@ class PhotoSubject:
 
     plan_kind = TrainingPlan
 
-    def __init__(self, session: Session, learnable: LearningTask, encoder: Encoder, source: SourceSpec) -> None:
+    def __init__(
+        self,
+        session: Session,
+        learnable: LearningTask,
+        encoder: Encoder,
+        source: SourceSpec,
+        start: LinearStart | None = None,
+    ) -> None:
         settings = session.settings
+        self._start = start
         refuse_head_options(settings)
         self._session, self._learnable, self._source = session, learnable, source
         self._dim, self._num_blocks = pooled_dim(encoder, settings.cut), count_blocks(encoder.module)
@@ -54,7 +63,7 @@ class PhotoSubject:
         return plan, str(metric.value)
 
     def blueprint(self, plan: TrainingPlan) -> PhotoBlueprint:
-        return PhotoBlueprint(self._spec, self._source, self._targets, self._learnable.inputs)
+        return PhotoBlueprint(self._spec, self._source, self._targets, self._learnable.inputs, self._start)
 
     def trained(self, plan: TrainingPlan, done: LoopResult) -> TrainedNetwork:
         targets, input_names = self._targets, self._learnable.input_names
