@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from unchoke.commands.finished import is_likely_done, recall_run
 from unchoke.commands.results import ExtractResult, FitResult, FollowerResult
+from unchoke.core.errors import UsageError
 from unchoke.core.events import OnEvent
 from unchoke.core.findings import Finding
 from unchoke.core.head_start import HeadStart, Steps
@@ -99,6 +100,12 @@ def _once_or_each_fold(session: Session, once: Callable[[Session], FitResult]) -
     with loading_ahead(session):
         if session.settings.fold != "all":
             return once(session)
+        if session.settings.minutes is not None:
+            raise UsageError(
+                "--minutes cannot be combined with --fold all",
+                why="every fold would take them, and have a blend of its own",
+                try_="leave one of them out",
+            )
         from unchoke.commands.folds import run_all_folds
 
         return run_all_folds(session, once)

@@ -186,13 +186,16 @@ def solved_head(problem: Problem, common: dict[str, Any]) -> HeadConfig:
     return HeadConfig("linear", solver="lbfgs", weight_decay=_UNCHOSEN_STRENGTH, **{**common, "epochs": 1})
 
 
-def solve_head(source: FeatureSource, problem: Problem, *, seed: int) -> TrainedHead:
-    """The best linear head on these features, in a second or some: nothing is kept of it."""
+def solve_head(source: FeatureSource, problem: Problem, *, seed: int, strength: float | None = None) -> TrainedHead:
+    """The best linear head on these features, or the one of a given strength, in a second or some: nothing is kept of it."""
     common: dict[str, Any] = {"seed": seed}
     if problem.kind == "classification":
         common["class_weights"] = automatic_weights(problem.targets[problem.positions("train")])
+    config = solved_head(problem, common)
+    if strength is not None:
+        config = replace(config, epochs=1, weight_decay=strength)
     with one_thread():
-        return train_heads(source, problem, [solved_head(problem, common)], device=torch.device("cpu"), on_event=ignore).best
+        return train_heads(source, problem, [config], device=torch.device("cpu"), on_event=ignore).best
 
 
 def _spread_config(number: int, common: dict[str, Any], *, classes: bool) -> HeadConfig:

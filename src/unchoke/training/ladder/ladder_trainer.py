@@ -17,7 +17,7 @@ from typing import Any
 from unchoke.core import seals
 from unchoke.core.choices import Choice
 from unchoke.core.clock import StageTimers
-from unchoke.core.errors import Interrupted, UsageError
+from unchoke.core.errors import Interrupted, MachineError, UsageError
 from unchoke.core.events import Note
 from unchoke.core.fingerprint import digest
 from unchoke.core.metrics import metric_label
@@ -27,6 +27,7 @@ from unchoke.runs.session import Session
 from unchoke.training.build_record import EncoderUse, TrainingOutcome, prediction_extra
 from unchoke.training.data import FirstColumns
 from unchoke.training.heads.head_trainer import solve_head
+from unchoke.training.heads.linear_path import STRENGTHS
 from unchoke.training.inputs import Inputs, prepare_inputs
 from unchoke.training.ladder.blend import Share, ValLoss, blend, choose_shares
 from unchoke.training.ladder.kept_rung import FOLDER, KeptRung, keep_rung, recall_rung
@@ -59,7 +60,6 @@ def begin_ladder(session: Session) -> Session:
 def _refuse_beside_minutes(session: Session) -> None:
     settings = session.settings
     reasons = {
-        "--fold all": settings.fold == "all",
         "--devices": settings.devices > 1,
         "several processes": session.part is not None,
         "--profile": bool(settings.profile),
@@ -103,6 +103,9 @@ class LadderTrainer:
                 kept = self._climb(rung)
             except Interrupted as error:
                 stopped, kept = error, None
+            except (UsageError, MachineError) as error:
+                session.warn(f"{rung.name} is left out: {error.what} ({error.why})")
+                kept = None
             if kept is not None:
                 pace.learn(kept.rung, kept.train_s)
                 climbed.append(kept)
@@ -158,11 +161,15 @@ class LadderTrainer:
         return found
 
     def _start(self, rung: Rung) -> LinearStart | None:
-        """Blocks that train begin behind the best linear head on what they gave before, where that is cached."""
+        """Blocks that train begin behind a linear head on what they gave before, where that is cached: a strongly penalised one.
+        The best one would know the training photos by heart, and leave the blocks nothing to learn from.
+        """
         problem, feats = self._learnable.problem, self._first_features
         if rung.overrides.get("encoder") or feats is None or problem.kind != "classification":
             return None
-        head = solve_head(FirstColumns(feats, self._first_use.spec.dim), problem, seed=self._session.settings.seed)
+        head = solve_head(
+            FirstColumns(feats, self._first_use.spec.dim), problem, seed=self._session.settings.seed, strength=STRENGTHS[0]
+        )
         return LinearStart.of(head)
 
     def _folder(self, rung: Rung) -> Path:

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from unchoke.core.settings import Settings
+from unchoke.training.ladder import rungs
+from unchoke.training.ladder.rungs import Pace, Rung, first_rung, next_rung
+
+PLAIN = Settings(data="photos", minutes=10)
+
+
+@pytest.fixture(autouse=True)
+def two_encoders(monkeypatch):
+    monkeypatch.setattr(rungs, "installed_encoders", lambda: ("tf_efficientnet_lite0", "tf_efficientnet_lite2"))
+
+
+def climb(settings, minutes, *, pass_s=10.0):
+    """The rungs of a ladder whose estimates are right."""
+    climbed, left_s, pace = [first_rung(settings)], 60 * minutes, Pace(pass_s)
+    while (rung := next_rung(settings, climbed, pace, left_s)) is not None:
+        climbed.append(rung)
+        left_s -= rung.expected_s
+    assert left_s >= 0
+    return climbed
+
+
+def test_the_first_rung_is_heads_on_several_blocks_unless_something_else_was_asked_for():
+    assert first_rung(PLAIN).overrides == {"cut": "blocks"}
+    assert first_rung(replace(PLAIN, cut="-2")).overrides == {}
+    assert first_rung(replace(PLAIN, sums={"total": ("a", "b")})).overrides == {}
+    assert first_rung(replace(PLAIN, tiles="2x2")).overrides == {}
+
+
+def test_more_minutes_climb_higher_and_begin_alike():
+    names = [[rung.name for rung in climb(PLAIN, minutes)] for minutes in (0.1, 2, 5, 30)]
+    assert [len(one) for one in names] == sorted(len(one) for one in names)
+    assert len(names[0]) == 1 < len(names[1]) < len(names[3])
+    assert names[3][:2] == ["heads on several blocks", "the last 4 blocks"]
+    assert len(set(names[3])) == len(names[3])
+
+
+def test_the_epochs_of_the_last_blocks_are_as_many_as_fit():
+    epochs = [climb(PLAIN, minutes)[1].overrides.get("epochs", 0) for minutes in (1, 1.3, 30)]
+    assert epochs == sorted(epochs)
+    assert epochs[0] < epochs[2] == 12
+
+
+def test_where_the_photos_are_many_only_what_fits_is_tried():
+    assert climb(PLAIN, 5, pass_s=290.0) == [first_rung(PLAIN)]
+
+
+def test_what_was_typed_is_not_varied():
+    assert all("encoder" not in rung.overrides for rung in climb(replace(PLAIN, encoder="tf_efficientnet_lite1"), 60))
+    assert all("cut" not in rung.overrides for rung in climb(replace(PLAIN, cut="-2"), 60))
+    assert all(rung.overrides["cut"] == "blocks" for rung in climb(replace(PLAIN, head="linear"), 60))
+
+
+def test_a_pace_learns_from_what_an_epoch_really_took():
+    pace = Pace(10.0)
+    pace.learn(Rung("the last 4 blocks", {"cut": "-4", "epochs": 5}, 30.0), train_s=100.0)
+    assert pace.epoch_passes["-4"] == pytest.approx(2.0)
+    assert pace.epoch_passes["-8"] == pytest.approx(4.0)
+    pace.learn(Rung("heads on several blocks", {"cut": "blocks"}), train_s=100.0)
+    assert pace.epoch_passes["-4"] == pytest.approx(2.0)
