@@ -988,7 +988,6 @@ def encoders(
     data: str | Path | None = None,
     *,
     encoders: Sequence[str] | str = (),
-    minutes: float = 3.0,
     keep: bool = False,
     out: str | Path | None = None,
     on_event: OnEvent | None = None,
