@@ -218,7 +218,7 @@ class LadderTrainer:
         about: dict[str, Any] = {
             "ladder": [_told(one, share, row) for one, share, row in zip(climbed, shares, rows, strict=True)]
         }
-        return TrainingOutcome(outputs, self._metric, history, rows, save, about, stopped)
+        return TrainingOutcome(outputs, self._metric, history, rows, save, about, stopped=stopped)
 
     def _row(self, one: KeptRung, share: Share) -> dict[str, Any]:
         loss = self._loss(blend([one.outputs["val"]], [replace(share, weight=1.0)], self._kind))
