@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unchoke.core.choices import Choice
+from unchoke.core.errors import list_some
 from unchoke.core.record import Interval
 from unchoke.core.units import format_bytes, format_count, format_seconds
 from unchoke.reports.encoder_page import figure_title, format_figure
@@ -122,7 +123,7 @@ def choose_encoder(scores: Sequence[EncoderScore], groups: NDArray[np.int64] | N
     others = [score.title for score in equal if score is not picked]
     reason = "the best here" if picked is best else f"cannot be told apart from the best, {best.title}, and is faster"
     if picked is best and others:
-        reason += f", and none is faster of those that may be as good ({', '.join(others)})"
+        reason += f", and none is faster of those that may be as good ({list_some(others, limit=2)})"
     return Choice("encoder", f"{picked.encoder}, --cut {picked.cut}", reason, picked.to_dict())
 
 
@@ -149,7 +150,7 @@ def render_encoders(result: Mapping[str, Any]) -> str:
     parts += [wrap(f"{name} was not tried: {reason}", indent="") for name, reason in result["skipped"].items()]
     choice = result["choice"]
     parts.append(wrap(f"Take {choice['value']}: {choice['reason']}.", indent=""))
-    kept = "kept in unchoke.toml" if result["kept"] else ""
+    kept = "in unchoke.toml, for the next `unchoke fit`" if result["kept"] else ""
     ending = [("plot", result["page"]), ("kept", kept), ("next", result["next_command"])]
     parts.append("\n".join(f"{word}    {text}" for word, text in ending if text))
     return "\n\n".join(parts)

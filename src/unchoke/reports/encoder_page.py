@@ -19,6 +19,7 @@ from unchoke.reports.svg import Scale, figure, label, line, nice_ticks, tag
 
 _WIDTH, _HEIGHT = 640.0, 360.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 60.0, 190.0, 24.0, 44.0
+_LEGEND_PX = 34
 _CLASSES = {"end": "s2", "blocks": "s1"}
 
 
@@ -77,15 +78,17 @@ def speed_chart(scores: Sequence[Mapping[str, Any]], *, percent: bool, title: st
     ends = [value for score in drawn for value in (score["low"], score["value"], score["high"]) if value is not None]
     ticks = nice_ticks(min(ends), max(ends), about=5)
     x = Scale(min(rates) - 0.1, max(rates) + 0.1, _LEFT, _WIDTH - _RIGHT)
-    y = Scale(ticks[0], ticks[-1], _HEIGHT - _BOTTOM, _TOP)
+    height = max(_HEIGHT, _TOP + _LEGEND_PX * len(drawn))
+    bottom = height - _BOTTOM
+    y = Scale(ticks[0], ticks[-1], bottom, _TOP)
     body = [part for tick in ticks for part in _grid(tick, y, percent=percent)]
     for number, (score, rate) in enumerate(zip(drawn, rates, strict=True)):
         body += _dot(score, x(rate) + (4 if score["cut"] == "blocks" else -4), y, percent=percent, number=number)
     shown = sorted({round(rate, 2) for rate in rates})
-    body += [label(f"{10**rate:,.0f}", x(rate), _HEIGHT - _BOTTOM + 17, anchor="middle") for rate in shown]
-    body.append(label("images a second →", _WIDTH - _RIGHT, _HEIGHT - 6, anchor="end", class_="label soft"))
+    body += [label(f"{10**rate:,.0f}", x(rate), bottom + 17, anchor="middle") for rate in shown]
+    body.append(label("images a second →", _WIDTH - _RIGHT, height - 6, anchor="end", class_="label soft"))
     described = "; ".join(f"{one['encoder']} {one['cut']}: {format_figure(one['value'], percent=percent)}" for one in drawn)
-    return figure("encoders", f"{title} against speed", described, body, width_px=_WIDTH, height_px=_HEIGHT)
+    return figure("encoders", f"{title} against speed", described, body, width_px=_WIDTH, height_px=height)
 
 
 def _grid(tick: float, y: Scale, *, percent: bool) -> list[Markup]:
@@ -94,13 +97,14 @@ def _grid(tick: float, y: Scale, *, percent: bool) -> list[Markup]:
 
 
 def _dot(score: Mapping[str, Any], x: float, y: Scale, *, percent: bool, number: int) -> list[Markup]:
+    value = format_figure(score["value"], percent=percent)
     class_, name = _CLASSES.get(score["cut"], "s3"), f"{score['encoder']} {score['cut']}"
-    top = _TOP + 8 + 34 * number
+    top = _TOP + 8 + _LEGEND_PX * number
     parts = [line(x, y(score["low"]), x, y(score["high"]), f"curve {class_}")] if score["low"] is not None else []
     parts += [
         tag("circle", cx=x, cy=y(score["value"]), r=5, class_=f"dot {class_}"),
         tag("circle", cx=_WIDTH - _RIGHT + 14, cy=top - 4, r=4, class_=f"dot {class_}"),
         label(name.removeprefix("tf_"), _WIDTH - _RIGHT + 24, top),
-        label(format_figure(score["value"], percent=percent), _WIDTH - _RIGHT + 24, top + 14, class_="label soft"),
+        label(f"{value} at {score['images_per_s']:,.0f} images/s", _WIDTH - _RIGHT + 24, top + 14, class_="label soft"),
     ]
     return parts

@@ -33,7 +33,13 @@ def test_names_are_shown_and_never_run() -> None:
 def test_every_candidate_that_was_timed_is_a_dot_with_its_interval() -> None:
     chart = speed_chart([score(), score(cut="blocks", value=0.85), score(images_per_s=None)], percent=True, title="accuracy")
     assert chart.count('r="5"') == 2
-    assert chart.count("net blocks") >= 1
+    assert "85.0 % at 50 images/s" in chart
+
+
+def test_a_legend_of_many_makes_the_chart_taller() -> None:
+    few, many = (speed_chart([score()] * num, percent=True, title="accuracy") for num in (3, 30))
+    assert 'height="360"' in few
+    assert 'height="1044"' in many
 
 
 def test_nothing_that_was_timed_is_no_chart() -> None:
