@@ -154,7 +154,8 @@ def fit(
         target: Numeric column to predict; one or several. For long tables: a target name to keep.
         long: NAME,VALUE columns of a table with one row per image and target.
         input: Numeric column the network sees beside the image (NDVI, height); one or several.
-        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant. 'none' forgets it.
+        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant. path:plot reads it
+            from names like plot12; 'none' forgets it.
         split: Column with train, val or test. Left out, a stratified split is made and kept.
         val_share: Share of the samples used to pick the best epoch or head (default 0.15).
         test_share: Share of the samples kept back for the final figures (default 0.15).
@@ -337,7 +338,8 @@ def train(
         target: Numeric column to predict; one or several. For long tables: a target name to keep.
         long: NAME,VALUE columns of a table with one row per image and target.
         input: Numeric column the network sees beside the image (NDVI, height); one or several.
-        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant. 'none' forgets it.
+        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant. path:plot reads it
+            from names like plot12; 'none' forgets it.
         split: Column with train, val or test. Left out, a stratified split is made and kept.
         val_share: Share of the samples used to pick the best epoch or head (default 0.15).
         test_share: Share of the samples kept back for the final figures (default 0.15).
@@ -473,7 +475,8 @@ def check(
         target: Numeric column to predict; one or several. For long tables: a target name to keep.
         long: NAME,VALUE columns of a table with one row per image and target.
         input: Numeric column the network sees beside the image (NDVI, height); one or several.
-        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant. 'none' forgets it.
+        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant. path:plot reads it
+            from names like plot12; 'none' forgets it.
         split: Column with train, val or test. Left out, a stratified split is made and kept.
         val_share: Share of the samples used to pick the best epoch or head (default 0.15).
         test_share: Share of the samples kept back for the final figures (default 0.15).
@@ -567,7 +570,8 @@ def extract(
         target: Numeric column to predict; one or several. For long tables: a target name to keep.
         long: NAME,VALUE columns of a table with one row per image and target.
         input: Numeric column the network sees beside the image (NDVI, height); one or several.
-        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant. 'none' forgets it.
+        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant. path:plot reads it
+            from names like plot12; 'none' forgets it.
         split: Column with train, val or test. Left out, a stratified split is made and kept.
         val_share: Share of the samples used to pick the best epoch or head (default 0.15).
         test_share: Share of the samples kept back for the final figures (default 0.15).
@@ -708,7 +712,8 @@ def detach(
         target: Numeric column to predict; one or several. For long tables: a target name to keep.
         long: NAME,VALUE columns of a table with one row per image and target.
         input: Numeric column the network sees beside the image (NDVI, height); one or several.
-        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant. 'none' forgets it.
+        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant. path:plot reads it
+            from names like plot12; 'none' forgets it.
         split: Column with train, val or test. Left out, a stratified split is made and kept.
         val_share: Share of the samples used to pick the best epoch or head (default 0.15).
         test_share: Share of the samples kept back for the final figures (default 0.15).
@@ -910,7 +915,8 @@ def tune(
         target: Numeric column to predict; one or several. For long tables: a target name to keep.
         long: NAME,VALUE columns of a table with one row per image and target.
         input: Numeric column the network sees beside the image (NDVI, height); one or several.
-        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant. 'none' forgets it.
+        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant. path:plot reads it
+            from names like plot12; 'none' forgets it.
         split: Column with train, val or test. Left out, a stratified split is made and kept.
         val_share: Share of the samples used to pick the best epoch or head (default 0.15).
         test_share: Share of the samples kept back for the final figures (default 0.15).
@@ -1338,7 +1344,7 @@ def tile(
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
-        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant. 'none' forgets it.
+        group: Column that must not be torn apart by the split: scenes of one place or day. 'none' forgets it.
         split: Column with train, val or test. Left out, a stratified split is made and kept.
         val_share: Share of the samples used to pick the best epoch or head (default 0.15).
         test_share: Share of the samples kept back for the final figures (default 0.15).
@@ -1466,7 +1472,7 @@ def segment_train(
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
-        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant. 'none' forgets it.
+        group: Column that must not be torn apart by the split: scenes of one place or day. 'none' forgets it.
         split: Column with train, val or test. Left out, a stratified split is made and kept.
         val_share: Share of the samples used to pick the best epoch or head (default 0.15).
         test_share: Share of the samples kept back for the final figures (default 0.15).
@@ -1830,7 +1836,8 @@ def profile_train(
         target: Numeric column to predict; one or several. For long tables: a target name to keep.
         long: NAME,VALUE columns of a table with one row per image and target.
         input: Numeric column the network sees beside the image (NDVI, height); one or several.
-        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant. 'none' forgets it.
+        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant. path:plot reads it
+            from names like plot12; 'none' forgets it.
         split: Column with train, val or test. Left out, a stratified split is made and kept.
         val_share: Share of the samples used to pick the best epoch or head (default 0.15).
         test_share: Share of the samples kept back for the final figures (default 0.15).
@@ -1960,7 +1967,7 @@ def profile_tile(
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
-        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant. 'none' forgets it.
+        group: Column that must not be torn apart by the split: scenes of one place or day. 'none' forgets it.
         split: Column with train, val or test. Left out, a stratified split is made and kept.
         val_share: Share of the samples used to pick the best epoch or head (default 0.15).
         test_share: Share of the samples kept back for the final figures (default 0.15).

@@ -187,7 +187,9 @@ class Settings:
     group: Annotated[
         str | None,
         _data(
-            "Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant. 'none' forgets it.",
+            "Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant. "
+            "path:plot reads it from names like plot12; 'none' forgets it.",
+            help_for_scenes="Column that must not be torn apart by the split: scenes of one place or day. 'none' forgets it.",
             brief="Column the split must not tear apart, as patients.",
         ),
     ] = None

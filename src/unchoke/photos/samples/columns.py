@@ -102,7 +102,8 @@ def refuse_leaks(inputs: Sequence[str], *, learnt: Sequence[str | None], taken: 
 
 
 def _named(source: DataSource, *, long: tuple[str, str] | None) -> dict[str, list[str]]:
-    given = {"--id": source.id, "--path": source.path, "--label": source.label, "--group": source.group, "--split": source.split,
+    group = source.group_column
+    given = {"--id": source.id, "--path": source.path, "--label": source.label, "--group": group, "--split": source.split,
              "--fold-column": source.fold_column}  # fmt: skip
     named = {option: [name] for option, name in given.items() if name is not None}
     if source.inputs:

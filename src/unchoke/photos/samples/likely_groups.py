@@ -72,6 +72,11 @@ class LikelyGroup:
         return self.num_values > other.num_values and _follows(other.values, self.values) >= _FOLLOWS
 
 
+def suspicious_names(names: Collection[str]) -> list[str]:
+    """Those names of columns that a group may have; their cells are still to be looked at."""
+    return [name for name in names if _meaning(name) is not None]
+
+
 def find_likely_group(table: pd.DataFrame, *, used: Collection[str | None], labels: Sequence[str]) -> LikelyGroup | None:
     """The column to be suspected, of those that are not `used`; things before circumstances, patients before their lesions."""
     found = [one for name in table.columns if name not in used and (one := _looked_at(table[name], labels)) is not None]
@@ -110,7 +115,7 @@ def _looked_at(column: pd.Series[str], labels: Sequence[str]) -> LikelyGroup | N
     is_thing, fewest = meant
     cells = [str(cell).strip() for cell in column]
     likely = LikelyGroup(str(column.name), tuple("" if is_missing(cell) else cell for cell in cells), is_thing)
-    return likely if _has_shape(likely, labels, fewest=fewest) else None
+    return likely if has_group_shape(likely, labels, fewest=fewest) else None
 
 
 def _meaning(name: str) -> tuple[bool, int] | None:
@@ -129,7 +134,7 @@ def _meaning(name: str) -> tuple[bool, int] | None:
     return (False, _FEWEST_OF_ANY) if is_id and not re.fullmatch(rf"{_CATEGORIES}|{_ALONE}", head) else None
 
 
-def _has_shape(likely: LikelyGroup, labels: Sequence[str], *, fewest: int) -> bool:
+def has_group_shape(likely: LikelyGroup, labels: Sequence[str], *, fewest: int = _FEWEST) -> bool:
     """Several photos for enough values, none of which is nearly all; and no other name for the label."""
     sizes: dict[str, int] = defaultdict(int)
     for value in likely.values:

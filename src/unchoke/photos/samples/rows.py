@@ -32,8 +32,9 @@ from unchoke.photos.samples.image_files import (
     plain,
     require_folders,
 )
-from unchoke.photos.samples.likely_groups import LikelyGroup, diagnose_ungrouped, find_likely_group
+from unchoke.photos.samples.likely_groups import LikelyGroup, diagnose_ungrouped, find_likely_group, suspicious_names
 from unchoke.photos.samples.long_tables import widen
+from unchoke.photos.samples.path_groups import find_path_group, path_word, read_path_groups
 from unchoke.photos.samples.sample_set import (
     LIKELY_GROUP,
     SPLIT_WORDS,
@@ -75,7 +76,9 @@ def scan_table(source: DataSource) -> Scan:
     columns, choices = choose_columns(table, source, matcher=matcher)
     whole = table
     if columns.long is not None:
-        keep = tuple(name for name in (columns.sample_id, source.group, source.split, source.fold_column) if name is not None)
+        keep = tuple(
+            name for name in (columns.sample_id, source.group_column, source.split, source.fold_column) if name is not None
+        )
         table, targets, findings = widen(table, columns, keep=keep, targets=source.targets, inputs=source.inputs)
         inputs = table[[input_column(name) for name in source.inputs]]
         values = _Values("regression", {name: table[name] for name in targets}, inputs, _complete(inputs), findings)
@@ -159,10 +162,22 @@ def _suspect(whole: pd.DataFrame, table: pd.DataFrame, source: DataSource, colum
     """The column that looks like a group, for the rows of `table`, where nothing was said of groups; `whole` has all columns."""
     if source.group is not None or not source.suspects:
         return None
-    used = (columns.key, columns.sample_id, columns.label, *columns.targets, *(columns.long or ()), source.split)
-    rows = whole.drop_duplicates(columns.key).set_index(columns.key, drop=False).reindex(table[columns.key]).fillna("")
-    labels = rows[columns.label].tolist() if columns.label else [str(row) for row in range(len(rows))]
-    return find_likely_group(rows, used=(*used, source.fold_column), labels=labels)
+    used = {
+        columns.key,
+        columns.sample_id,
+        columns.label,
+        *columns.targets,
+        *(columns.long or ()),
+        source.split,
+        source.fold_column,
+    }
+    names = [name for name in suspicious_names(whole.columns) if name not in used]
+    labels = table[columns.label].tolist() if columns.label else [str(row) for row in range(len(table))]
+    if names:
+        rows = whole.drop_duplicates(columns.key).set_index(columns.key)[names].reindex(table[columns.key]).fillna("")
+        if (likely := find_likely_group(rows, used=used, labels=labels)) is not None:
+            return likely
+    return find_path_group(table[columns.key].tolist(), labels)
 
 
 def _point_out(samples: Samples, likely: LikelyGroup | None) -> list[Finding]:
@@ -196,7 +211,6 @@ def _assemble(
             or "every row has a problem",
             try_="mend the rows named above and run the same command again",
         )
-    groups = table[source.group].str.strip() if source.group else None
     task = _task(values, keep)
     samples = build_samples(
         task,
@@ -204,7 +218,7 @@ def _assemble(
         sample_ids=[ids[row] for row in keep],
         values={name: column.iloc[keep].to_numpy() for name, column in values.columns.items()},
         inputs={name: values.inputs[input_column(name)].iloc[keep].to_numpy() for name in source.inputs},
-        groups=None if groups is None else groups.iloc[keep].tolist(),
+        groups=_read_groups(table, source, [found.images[position].relative for position in matches.positions[keep]], keep),
         splits=None if splits is None else [splits[row] for row in keep],
         folds=_read_folds(table, source, keep),
         group_name=source.group or "",
@@ -260,6 +274,13 @@ def _read_splits(table: pd.DataFrame, source: DataSource) -> tuple[list[str] | N
             try_="replace those words in the table, or leave --split out to have the splits made",
         )
     return [SPLIT_WORDS.get(str(word), "") for word in words], []
+
+
+def _read_groups(table: pd.DataFrame, source: DataSource, relatives: list[str], keep: npt.NDArray[np.int64]) -> list[str] | None:
+    """What the group column says, or what the paths of the files tell."""
+    if (word := path_word(source.group)) is not None:
+        return read_path_groups(relatives, word)
+    return None if source.group is None else table[source.group].iloc[keep].str.strip().tolist()
 
 
 def _read_folds(table: pd.DataFrame, source: DataSource, keep: npt.NDArray[np.int64]) -> list[str] | None:

@@ -65,6 +65,11 @@ class DataSource:
     failure_rate: float = 0.05
     """The share of files that may be unusable before that is an error."""
 
+    @property
+    def group_column(self) -> str | None:
+        """The column that holds the groups; None where there are none, or where paths tell them."""
+        return None if self.group is None or self.group.startswith("path:") else self.group
+
 
 @dataclass(frozen=True)
 class TaskSpec:

@@ -30,6 +30,8 @@ from unchoke.photos.samples.image_files import (
     find_files,
     suffix_of,
 )
+from unchoke.photos.samples.likely_groups import diagnose_ungrouped
+from unchoke.photos.samples.path_groups import find_path_group, path_word, read_path_groups
 from unchoke.photos.samples.rows import scan_table
 from unchoke.photos.samples.sample_set import SPLIT_WORDS, DataSource, Scan, TaskSpec, build_samples
 from unchoke.photos.samples.table import TABLE_SUFFIXES
@@ -78,12 +80,18 @@ def scan_folders(source: DataSource) -> Scan:
         raise _no_classes(root, found)
     labels = [entry.relative.split("/")[depth] for entry in placed]
     splits = [SPLIT_WORDS[entry.relative.partition("/")[0].lower()] for entry in placed] if by_split else None
+    inside = [entry.relative.split("/", depth + 1)[-1] for entry in placed]
+    word = path_word(source.group)
+    likely = find_path_group(inside, labels) if source.group is None and source.suspects else None
     samples = build_samples(
         TaskSpec("classification", tuple(sorted(set(labels)))),
         placed,
         sample_ids=[entry.relative for entry in placed],
         values={"label": labels},
+        groups=None if word is None else read_path_groups(inside, word),
         splits=splits,
+        group_name=source.group or "",
+        likely_groups=None if likely is None else likely.values,
     )
     choices = [
         *exclusion.choices,
@@ -93,11 +101,13 @@ def scan_folders(source: DataSource) -> Scan:
         choices.append(Choice("split", "from the folders", "the folders directly inside are named after splits"))
     unplaced = [entry for entry in found.images if entry.relative.count("/") <= depth]
     findings = _diagnose_tree(source, found, unplaced, labels=set(labels), by_split=by_split)
+    findings += [] if likely is None else diagnose_ungrouped(likely, splits)
     return Scan(samples, exclusion.findings + findings + diagnose_labels(samples), choices)
 
 
 def _refuse_columns(source: DataSource) -> None:
-    named = {"--id": source.id, "--path": source.path, "--label": source.label, "--group": source.group, "--split": source.split,
+    group = None if path_word(source.group) else source.group
+    named = {"--id": source.id, "--path": source.path, "--label": source.label, "--group": group, "--split": source.split,
              "--fold-column": source.fold_column, "--target": source.targets or None, "--images": source.images or None,
              "--long": source.long, "--input": source.inputs or None}  # fmt: skip
     given = [option for option, value in named.items() if value is not None]
