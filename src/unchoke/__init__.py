@@ -1042,7 +1042,8 @@ def encoders(
         target: Numeric column to predict; one or several. For long tables: a target name to keep.
         long: NAME,VALUE columns of a table with one row per image and target.
         input: Numeric column the network sees beside the image (NDVI, height); one or several.
-        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant. 'none' forgets it.
+        group: Column that must not be torn apart by the split: all pictures of a lesion, a patient, a plant. path:plot reads it
+            from names like plot12; 'none' forgets it.
         split: Column with train, val or test. Left out, a stratified split is made and kept.
         val_share: Share of the samples used to pick the best epoch or head (default 0.15).
         test_share: Share of the samples kept back for the final figures (default 0.15).
