@@ -76,7 +76,7 @@ class Evaluation:
     def to_text(self) -> str:
         declared = TrainingRecord(targets=self.record.training.targets if self.record.training else None)
         fresh = {"metrics": self.metrics, "timings": self.timings, "images_per_s": None, "training": declared}
-        fresh["baseline"] = self.judged.baseline
+        fresh |= {"baseline": self.judged.baseline, "value_intervals": self.judged.value_intervals}
         return render_fit_result(self.record.model_copy(update=fresh), next_command=self.report_command)
 
 

@@ -23,6 +23,7 @@ from unchoke.commands.predicted_rows import (
     RowOptions,
     ThresholdFacts,
     class_rows,
+    interval_words,
     run_intervals,
     threshold_facts,
     value_rows,
@@ -169,7 +170,7 @@ class _RowShape:
                 return cls(model, options)
             table = load_predictions(found.folder / "predictions.csv")
             return cls(model, options, threshold_facts(table, options.unsure_below))
-        intervals, said = run_intervals(load_predictions(found.folder / "predictions.csv"), model.names, options.level)
+        intervals, said = _intervals(found, model, options)
         targets = found.record.training.targets if found.record.training else None
         return cls(model, options, None, intervals, said, positive=targets is not None and targets.positive)
 
@@ -178,6 +179,17 @@ class _RowShape:
         if model.kind == "classification":
             return class_rows(paths, outputs, model.names, model.temperature, self.options)
         return value_rows(paths, outputs, model.names, self.intervals, positive=self.positive)
+
+
+def _intervals(found: FoundRun, model: OpenModel, options: RowOptions) -> tuple[ValueIntervalRecord | None, str]:
+    """As the run's record has them; for another level, and for runs of before they were recorded, from its own predictions."""
+    recorded = found.record.value_intervals
+    if options.level is None and recorded is not None and set(model.names) <= set(recorded.half_widths):
+        return recorded, interval_words(recorded)
+    file = found.folder / "predictions.csv"
+    if not file.exists():
+        return None, "none: the run's predictions.csv, which they are made from, is gone"
+    return run_intervals(load_predictions(file), model.names, options.level)
 
 
 def list_images(images: Sequence[str | Path]) -> list[str]:

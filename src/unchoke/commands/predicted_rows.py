@@ -104,11 +104,16 @@ def run_intervals(table: pd.DataFrame, names: Sequence[str], level: float | None
     num_val = len(pairs["val"][1])
     if found is None:
         return None, f"none: the run has {num_val:,} val photos, and {level * 100:g} % takes {fewest_samples(level):,}"
-    said = f"{level * 100:g} % from the errors on {num_val:,} val photos"
-    if found.coverage:
-        inside = float(np.mean([one.value for one in found.coverage.values() if one.value is not None]))
-        said += f"; on the run's {found.num_test:,} test photos they held {inside * 100:.1f} % of the values"
-    return found, said
+    return found, interval_words(found)
+
+
+def interval_words(found: ValueIntervalRecord) -> str:
+    """Where intervals come from, and how often they held."""
+    said = f"{found.level * 100:g} % from the errors on {found.num_val:,} val photos"
+    shares = [one.value for one in found.coverage.values() if one.value is not None]
+    if not shares:
+        return said
+    return f"{said}; on the run's {found.num_test:,} test photos they held {float(np.mean(shares)) * 100:.1f} % of the values"
 
 
 def _values(rows: pd.DataFrame, names: Sequence[str]) -> tuple[NDArray[Any], NDArray[Any]]:

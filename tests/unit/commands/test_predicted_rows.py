@@ -6,9 +6,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from unchoke.commands.predicted_rows import RowOptions, class_rows, run_intervals, threshold_facts, value_rows, whole_table
+from unchoke.commands.predicted_rows import (
+    RowOptions,
+    class_rows,
+    interval_words,
+    run_intervals,
+    threshold_facts,
+    value_rows,
+    whole_table,
+)
 from unchoke.core.errors import UsageError
-from unchoke.core.record import ValueIntervalRecord
+from unchoke.core.record import Interval, ValueIntervalRecord
 
 NAMES = ("a", "b")
 LOGITS = np.array([[5, 0], [0.2, 0]], dtype=np.float32)
@@ -65,6 +73,14 @@ def test_too_few_val_photos_give_no_interval_with_a_word() -> None:
     found, said = run_intervals(table, ("a",), 0.8)
     assert found is not None
     assert found.half_widths == {"a": 1.0}
+
+
+def test_what_intervals_held_is_said() -> None:
+    held = {"a": Interval(0.8, 0.6, 0.9), "b": Interval(1.0, 0.8, 1.0)}
+    found = ValueIntervalRecord(level=0.9, num_val=30, num_test=20, half_widths={"a": 1.0, "b": 2.0}, coverage=held)
+    said = "90 % from the errors on 30 val photos; on the run's 20 test photos they held 90.0 % of the values"
+    assert interval_words(found) == said
+    assert interval_words(ValueIntervalRecord(level=0.8, num_val=30)) == "80 % from the errors on 30 val photos"
 
 
 @pytest.mark.parametrize("options", [{"top": 0}, {"unsure_below": 1.5}, {"level": 0.0}])

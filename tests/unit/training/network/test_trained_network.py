@@ -251,9 +251,23 @@ def test_a_judged_picture_is_predicted_by_file_as_it_was_recorded(scene: Build, 
 
 def test_predictions_carry_every_target_and_sums_add_up(scene: Build) -> None:
     for row in scene("tiles").predict():
-        assert list(row) == ["path", *WEIGHTS]
+        assert list(row) == ["path", *WEIGHTS, "error"]
         assert min(row["clover"], row["dead"]) >= 0
         assert row["total"] == pytest.approx(row["clover"] + row["dead"], rel=1e-6)
+
+
+def test_values_come_with_the_interval_that_is_asked_for(scene: Build) -> None:
+    one = scene("tiles")
+    found = predict("exp_1", [one.pictures], out=one.out, inputs=one.inputs, level=0.5, on_event=ignore)
+    assert found.intervals is not None
+    widths = {name: round(found.intervals.half_widths[name], 4) for name in WEIGHTS}
+    for row in found.rows:
+        assert {name: round(row[f"{name}/high"] - row[name], 4) for name in WEIGHTS} == pytest.approx(widths, abs=1e-3)
+        assert all(row[f"{name}/low"] <= row[name] for name in WEIGHTS)
+    assert "intervals 50 % from the errors on" in found.to_text()
+    assert found.to_dict()["intervals"]["level"] == 0.5
+    with pytest.raises(UsageError, match="--top does not go with"):
+        predict("exp_1", [one.pictures], out=one.out, inputs=one.inputs, top=2, on_event=ignore)
 
 
 def test_extra_inputs_are_kept_with_the_predictions_and_change_them(scene: Build, tmp_path: Path) -> None:
@@ -435,4 +449,5 @@ def test_a_bad_picture_is_named_and_the_others_predicted_with_their_own_inputs(s
     found = predict("1", [files[0], bad, files[1]], out=one.out, inputs=tmp_path / "inputs.csv", on_event=ignore)
     assert list(found.failed) == [str(bad)]
     alone = [one.predict(file)[0]["total"] for file in files]
-    assert [row["total"] for row in found.rows] == pytest.approx(alone, rel=1e-5)
+    assert [row["total"] for row in found.rows if not row["error"]] == pytest.approx(alone, rel=1e-5)
+    assert found.rows[1]["total"] is None
