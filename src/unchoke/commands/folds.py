@@ -33,6 +33,7 @@ from unchoke.core.units import format_count
 from unchoke.core.workspace import Workspace, out_option
 from unchoke.photos.manifest import load_manifest
 from unchoke.photos.targets import plan_targets
+from unchoke.reports.baseline_words import baseline_value
 from unchoke.reports.json import to_jsonable
 from unchoke.reports.layout import columns
 from unchoke.reports.summary import ReportedMetric
@@ -277,6 +278,24 @@ class FoldsResult(FitResult):
             if values
         }
 
+    @property
+    def baseline(self) -> float | None:
+        """What always answering the commonest class gets, in each fold that of its training photos; None where one has none."""
+        sizes = [result.run_record.data.splits.get("test", 0) for result in self.results]
+        known = [baseline_value(result.run_record, "test", "accuracy") for result in self.results]
+        shares = [value * size for value, size in zip(known, sizes, strict=True) if value is not None]
+        return float(np.sum(shares) / np.sum(sizes)) if len(shares) == len(sizes) and any(sizes) else None
+
+    def _baseline_words(self) -> str:
+        found = self.pooled.values.get("accuracy")
+        if self.baseline is None or found is None or found.value is None:
+            return ""
+        reached = f"always answering the commonest class gets {format_metric('accuracy', self.baseline)}"
+        if found.value > self.baseline:
+            return reached
+        own = format_metric("accuracy", found.value)
+        return f"{self.run} does not beat one answer for all: accuracy {own}, and {reached}. Try `unchoke check`, or more photos."
+
     def to_record(self) -> dict[str, Any]:
         """What `folds.json` holds."""
         sizes = [result.run_record.data.splits["test"] for result in self.results]
@@ -295,6 +314,7 @@ class FoldsResult(FitResult):
             ],
             "over_folds": {name: asdict(one) for name, one in self.spreads().items()},
             "pooled": to_jsonable(self.pooled),
+            "baseline": None if self.baseline is None else {"accuracy": self.baseline},
         }
 
     def to_dict(self) -> dict[str, Any]:
@@ -310,6 +330,7 @@ class FoldsResult(FitResult):
             "oof": str(self.oof_file),
             "already_done": self.already_done,
             **plain_metrics({"test": self.pooled.values}),
+            "baseline": kept["baseline"],
             "over_folds": kept["over_folds"],
             "folds": kept["folds"],
             "timings": {stage: sum(record.timings.get(stage, 0.0) for record in records) for stage in stages},
@@ -332,8 +353,12 @@ class FoldsResult(FitResult):
             ("record", str(self.folder / FOLDS_FILE)),
             ("next", f"unchoke report {self.runs[0]}{out_option(self.workspace)}"),
         ]
+        compared = self._baseline_words()
+        warned = compared.startswith(self.run)
         parts = [
+            compared if warned else "",
             f"{self.run}: {len(self.results)} folds, {samples}, each predicted by the run that never saw it",
+            "" if warned else compared,
             columns(self._rows(), header=header, right=(1, 2, 3)),
             "\n".join(self.pooled.notes),
             f"{format_count(self.num_unscored, 'sample')} left out of the score: `unchoke check` names them and their copies"

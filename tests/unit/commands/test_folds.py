@@ -141,6 +141,18 @@ def test_the_record_holds_each_fold_their_mean_and_deviation_and_all_predictions
     assert record["pooled"]["values"]["log_loss"]["value"] == pytest.approx(np.mean(losses), rel=1e-3)
 
 
+def test_all_folds_are_compared_with_the_commonest_class(classes: tuple[Scene, FoldsResult]) -> None:
+    _, result = classes
+    expected = []
+    for one in result.results:
+        counts = one.run_record.data.class_counts or {}
+        commonest = max(counts["train"], key=lambda name: counts["train"][name])
+        expected.append(counts["test"].get(commonest, 0))
+    assert result.baseline == pytest.approx(sum(expected) / 20)
+    assert result.to_dict()["baseline"] == {"accuracy": result.baseline}
+    assert "always answering the commonest class gets" in result.to_text()
+
+
 def test_folds_of_before_every_probability_was_kept_have_no_log_loss_together() -> None:
     from unchoke.commands.folds import judge_oof
 
