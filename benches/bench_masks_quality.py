@@ -1,6 +1,6 @@
 """How good masks are: a threshold of an index, trees over single pixels, and decoders that see more and more.
 
-`python benches/bench_masks_quality.py DATA OUT [--seeds 3] [--folds 4] [--only default,maps]`: DATA holds `water/` (images and
+`python benches/bench_masks_quality.py DATA OUT [--seeds 0,1,2] [--folds 4] [--only default,maps]`: DATA has `water/` (images and
 masks of many small scenes) and `landsat8/` (one scene). Scenes of water are divided into folds, whole scenes together, and the
 pixels of all test folds are pooled, so that every scene is judged once for each seed; the one scene is divided into blocks by
 each seed. Every finished training is a line of `OUT/done.jsonl`: stopped and run again, it goes on. It prints a table.
@@ -36,7 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--folds", type=int, default=4)
     parser.add_argument("--only", default=",".join(VARIANTS))
     parser.add_argument("--sets", default="water,landsat8")
@@ -44,7 +44,7 @@ def main() -> None:
     typed.out.mkdir(parents=True, exist_ok=True)
     done_file = typed.out / "done.jsonl"
     for name in typed.sets.split(","):
-        for seed in range(typed.seeds):
+        for seed in map(int, typed.seeds.split(",")):
             for fold in range(typed.folds if name == "water" else 1):
                 for variant in typed.only.split(","):
                     key = [name, seed, fold, variant]

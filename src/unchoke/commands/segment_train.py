@@ -30,7 +30,7 @@ from unchoke.jobs.records import save_quarantine
 from unchoke.machine.backend import torch_device
 from unchoke.masks.gallery import build_gallery, choose_samples, stitched_samples
 from unchoke.masks.grow_trees import GrownTrees, keep_scores
-from unchoke.masks.judge_baselines import JUDGED, find_index, judge_expression, judge_trees
+from unchoke.masks.judge_baselines import JUDGED, judge_expression, judge_trees
 from unchoke.masks.judge_masks import MaskScores, Predict, judge_masks
 from unchoke.masks.mask_blueprint import shown_pixels, shown_rows
 from unchoke.masks.mask_objective import ious
@@ -203,11 +203,11 @@ def _judge(material: PatchMaterial, predict: Predict) -> dict[str, MaskScores]:
 
 def _judge_baselines(session: Session, material: PatchMaterial, trees: GrownTrees | None) -> dict[str, Any]:
     """What the user's expression and the spectrum of single pixels reach, on the very pixels that judge the network."""
-    text, index = session.settings.baseline, find_index(material)
+    text = session.settings.baseline
     found = {} if text is None else {"baseline": judge_expression(material, text)}
-    beside = ([] if trees is None else [judge_trees(material, trees.plain)]) + (
-        [] if index is None else [judge_expression(material, index)]
-    )
+    beside = [] if trees is None else [judge_trees(material, trees.plain)]
+    if trees is not None and trees.scoring.index is not None:
+        beside.append(judge_expression(material, trees.scoring.index.text(material.band_names)))
     return {**found, "pixel_baselines": beside}
 
 

@@ -21,13 +21,14 @@ from unchoke.core.fingerprint import digest, hash_int
 from unchoke.core.units import format_count
 from unchoke.masks.patch_arrays import MappedRows, PatchArrays, build_rows, holds, teller
 from unchoke.masks.patches import Patch
+from unchoke.masks.pixel_scorer import PixelIndex, PixelScorer, find_index
 from unchoke.masks.pixel_trees import NUM_LEAVES, PixelTrees, TreeNode, flatten_tree
 from unchoke.masks.prepare_patches import PatchMaterial
 from unchoke.runs.session import Session
 from unchoke.scenes.scene_facts import IGNORE
 from unchoke.training.checkpoints import load_checkpoint, save_tensors
 
-VERSION = "trees, version 1"
+VERSION = "trees and an index, version 1"
 NUM_FOLDS = 4
 _MOST_PIXELS, _MOST_PATCHES = 50_000, 512
 _NUM_ROUNDS, _MOST_TREES, _FEWEST_ROUNDS = 40, 120, 10
@@ -144,18 +145,18 @@ def _unreadable(fact: str) -> MachineError:
 @dataclass(frozen=True, eq=False)
 class GrownTrees:
     """`plain` are those of the whole train side, to compare with. `scoring` are the mean of one set for each fold, grown without
-    it: what sets that saw different scenes agree on holds elsewhere more often.
+    it (what sets that saw different scenes agree on holds elsewhere more often), with the best index of two bands.
     """
 
     plain: PixelTrees
-    scoring: PixelTrees
+    scoring: PixelScorer
 
     def to_dict(self) -> dict[str, Any]:
         return {"plain": self.plain.to_dict(), "scoring": self.scoring.to_dict()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> GrownTrees:
-        return cls(PixelTrees.from_dict(values["plain"]), PixelTrees.from_dict(values["scoring"]))
+        return cls(PixelTrees.from_dict(values["plain"]), PixelScorer.from_dict(values["scoring"]))
 
 
 def keep_scores(session: Session, material: PatchMaterial) -> GrownTrees | None:
@@ -179,14 +180,15 @@ def _build_scores(session: Session, folder: Path, material: PatchMaterial, *, ke
     plain = grow_trees(sample, len(material.class_names))
     if plain is None:
         return False
+    index = _index(material, sample)
     without = _grow_without(sample, folds, plain)
-    grown = GrownTrees(plain, PixelTrees.mean(without))
+    grown = GrownTrees(plain, PixelScorer(PixelTrees.mean(without), index))
     places = {patch.patch_id: place for place, patch in enumerate(material.patches)}
 
     def read(patch: Patch) -> NDArray[np.float16]:
         place = places[patch.patch_id]
-        trees = grown.scoring if folds[place] < 0 else without[int(folds[place])]
-        return trees.scores(material.arrays.pixels(np.array([place]))[0])
+        scorer = grown.scoring if folds[place] < 0 else PixelScorer(without[int(folds[place])], index)
+        return scorer.scores(material.arrays.pixels(np.array([place]))[0])
 
     def finish() -> Path:
         save_tensors(trees_file, grown.to_dict())
@@ -199,6 +201,13 @@ def _build_scores(session: Session, folder: Path, material: PatchMaterial, *, ke
         finish=finish,
     )  # fmt: skip
     return True
+
+
+def _index(material: PatchMaterial, sample: PixelSample) -> PixelIndex | None:
+    """None for more than two classes, or where bands are scaled scene by scene and no threshold holds for all."""
+    if len(material.class_names) != 2 or material.normalise != "none":
+        return None
+    return find_index(sample.bands, sample.classes, material.standard)
 
 
 def _grow_without(sample: PixelSample, folds: NDArray[np.int64], plain: PixelTrees) -> list[PixelTrees]:

@@ -6,14 +6,12 @@ the user's, the best threshold of a normalised difference of two bands (found on
 
 from __future__ import annotations
 
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unchoke.core.record import BaselineRecord, BaselineScore
-from unchoke.masks.grow_trees import PixelSample, sample_pixels
 from unchoke.masks.judge_masks import MaskMeter, MaskScores, Predict, judge_masks, stitched_bands
 from unchoke.masks.mask_objective import IGNORE
 from unchoke.masks.pixel_trees import PixelTrees
@@ -24,8 +22,6 @@ from unchoke.scenes.raster import read_box
 JUDGED = ("val", "test")
 TREES = "gradient-boosted trees on the bands of each pixel"
 _BATCH = 8
-_MOST_BANDS = 16
-"""Of more bands there are too many pairs."""
 
 
 def judge_trees(material: PatchMaterial, trees: PixelTrees) -> BaselineRecord:
@@ -89,40 +85,3 @@ def _recorded(name: str, found: dict[str, MaskScores]) -> BaselineRecord:
                 **{"class": row.name, "iou": row.iou, "mean_iou": one.mean_iou, "confusion": one.confusion}
             )
     return BaselineRecord(name=name, **scores)
-
-
-def find_index(material: PatchMaterial) -> str | None:
-    """The normalised difference and threshold that tell class 1 best on pixels of the train side, as an expression.
-
-    None where there are more than two classes, or where bands are scaled scene by scene and no threshold holds for all.
-    """
-    names = material.band_names
-    if len(material.class_names) != 2 or material.normalise != "none" or not 2 <= len(names) <= _MOST_BANDS:
-        return None
-    sample = sample_pixels(material.arrays, material.patches)
-    standard = material.standard
-    bands = sample.bands * np.array(standard.std, np.float32) + np.array(standard.mean, np.float32)
-    found = [
-        (*_best_cut(_index(bands, first, second), sample), first, second) for first, second in combinations(range(len(names)), 2)
-    ]
-    iou, over, cut, first, second = max(found)
-    one, other = (name if name.isidentifier() else f"`{name}`" for name in (names[first], names[second]))
-    return f"({one}-{other})/({one}+{other}) {'>' if over else '<'} {cut:.3g}" if iou > 0 else None
-
-
-def _index(bands: NDArray[np.float32], first: int, second: int) -> NDArray[np.float32]:
-    total = bands[:, first] + bands[:, second]
-    safe = np.where(total == 0, 1, total)
-    return np.asarray(np.where(total == 0, 0, (bands[:, first] - bands[:, second]) / safe), np.float32)
-
-
-def _best_cut(index: NDArray[np.float32], sample: PixelSample) -> tuple[float, bool, float]:
-    """The IoU of class 1, whether it lies over the threshold, and the threshold, tried at 64 quantiles both ways."""
-    truth = sample.classes == 1
-    best = (0.0, True, 0.0)
-    for cut in np.unique(np.quantile(index, np.linspace(0.01, 0.99, 64)).astype(np.float64).round(3)).tolist():
-        over = index > cut
-        for says, above in ((over, True), (~over, False)):
-            union = int((says | truth).sum())
-            best = max(best, ((says & truth).sum() / union if union else 0.0, above, cut))
-    return float(best[0]), best[1], best[2]

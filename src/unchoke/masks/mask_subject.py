@@ -23,7 +23,7 @@ from unchoke.machine.policy import UNMEASURED
 from unchoke.masks.mask_blueprint import MaskBlueprint
 from unchoke.masks.mask_objective import MEAN_IOU, count_pixels, weigh_classes
 from unchoke.masks.patches import NUM_TURNS
-from unchoke.masks.pixel_trees import PixelTrees
+from unchoke.masks.pixel_scorer import PixelScorer
 from unchoke.masks.prepare_patches import PatchMaterial
 from unchoke.masks.segmenter import FPN_STRIDES, PYRAMID, WHOLE, Decoder, SegmenterConfig
 from unchoke.masks.trained_segmenter import TrainedSegmenter
@@ -36,6 +36,12 @@ from unchoke.training.scoring.selection import IMBALANCE_FOR_WEIGHTS
 DETAIL = "bands at full size, joined last; version 1"
 """What decoders see beside the maps, for digests."""
 _DEFAULT_DICE = 0.5
+_REFINING_LR = Choice(
+    "lr",
+    3e-4,
+    "slower than usual: the decoder begins with the answer of the trees, and faster it forgets it",
+    {"claim": "Masks of scenes, docs/claims.md"},
+)
 _TELLS_RUNS_APART = settings_where(lambda option: option.tells_runs_apart and option.group != "Data")
 
 
@@ -68,17 +74,17 @@ class MaskSubject:
         session: Session,
         material: PatchMaterial,
         features: Extraction | None,
-        trees: PixelTrees | None = None,
+        scorer: PixelScorer | None = None,
         *,
         bands: bool = True,
     ) -> None:
-        """`trees` whose scores the material keeps, and `bands`, are seen at full size."""
-        self._session, self._material, self._features, self._trees, self._bands = session, material, features, trees, bands
+        """`scorer` whose scores the material keeps, and `bands`, are seen at full size."""
+        self._session, self._material, self._features, self._scorer, self._bands = session, material, features, scorer, bands
         self._cut = PYRAMID if features is not None else WHOLE
         self.problem = problem_of(material)
         wanted = {name: value for name, value in session.settings.given().items() if name in _TELLS_RUNS_APART}
         seen = features.fingerprint if features is not None else "pixels"
-        detail = [DETAIL, bands, trees is not None]
+        detail = [DETAIL, bands, scorer is not None]
         self.key = digest(["masks", material.digest, seen, {**wanted, "cut": self._cut}, material.spec.to_dict(), detail])
         part = "the whole network" if self._cut == WHOLE else "a decoder on cached pyramids"
         self.detail = f"{part}, {format_count(len(self.problem.positions('train')), 'patch', 'patches')}"
@@ -93,7 +99,8 @@ class MaskSubject:
 
     def _choose(self) -> MaskPlan:
         session, settings, whole = self._session, self._session.settings, self._cut == WHOLE
-        loop = choose_loop(session, self.problem, TrainedPart(anything=whole, batch_norm=whole, convolutions=True))
+        part = TrainedPart(anything=whole, batch_norm=whole, convolutions=True)
+        loop = choose_loop(session, self.problem, part, **({} if self._scorer is None else {"usual_lr": _REFINING_LR}))
         decoder = settings.decoder or self._chose(choose_decoder(self._material.spec.strides))
         dice = settings.dice
         if dice is None:
@@ -147,7 +154,7 @@ class MaskSubject:
         )
 
     def _network(self, plan: MaskPlan) -> SegmenterConfig:
-        material, scores = self._material, self._trees is not None
+        material, scores = self._material, self._scorer is not None
         return SegmenterConfig(
             material.spec, len(material.class_names), self._cut, plan.decoder, bands=self._bands, scores=scores
         )
@@ -168,7 +175,7 @@ class MaskSubject:
             best_epoch=done.best_epoch,
             val=done.val,
             dtype=plan.loop.dtype,
-            trees=self._trees,
+            scorer=self._scorer,
         )
 
     def config(self, plan: MaskPlan) -> dict[str, Any]:

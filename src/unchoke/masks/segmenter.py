@@ -35,7 +35,7 @@ _FPN_CHANNELS, _FPN_SEGMENTATION = 128, 64
 FPN_STRIDES = (4, 8, 16, 32)
 _GROUPS = 8
 _SPREAD_PX = 5
-_DETAIL_HIDDEN, _DETAIL_WIDTH = 32, 16
+_DETAIL_HIDDEN, _DETAIL_WIDTH = 16, 8
 """Channels at full size are few: there are sixteen times as many pixels as in the finest map of an FPN."""
 
 

@@ -20,7 +20,7 @@ from unchoke.features.engines import FrozenEngine, TorchEngine
 from unchoke.features.pyramid import Pyramid, PyramidSpec, load_pyramid
 from unchoke.machine.backend import autocast, torch_dtype
 from unchoke.masks.patches import BandStandard
-from unchoke.masks.pixel_trees import PixelTrees
+from unchoke.masks.pixel_scorer import PixelScorer
 from unchoke.masks.segmenter import WHOLE, Segmenter, SegmenterConfig
 from unchoke.training.checkpoints import State, load_checkpoint, save_tensors
 
@@ -47,7 +47,7 @@ class TrainedSegmenter:
     best_epoch: int
     val: dict[str, float]
     dtype: str = "float32"
-    trees: PixelTrees | None = None
+    scorer: PixelScorer | None = None
     """Whose scores the decoder is shown, where it is."""
 
     @property
@@ -95,7 +95,7 @@ class TrainedSegmenter:
 
     def shown(self, patches: NDArray[np.float16], maps: NDArray[np.float16] | None = None) -> NDArray[np.float16]:
         """What the trained part is given of patches: themselves, or their maps; with their detail, where it sees any."""
-        scores = [] if self.trees is None else [np.stack([self.trees.scores(patch) for patch in patches])]
+        scores = [] if self.scorer is None else [np.stack([self.scorer.scores(patch) for patch in patches])]
         if maps is None:
             return np.concatenate([patches, *scores], axis=1) if scores else patches
         detail = ([patches] if self.config.bands else []) + scores
@@ -135,7 +135,7 @@ class TrainedSegmenter:
             "best_epoch": self.best_epoch,
             "val": self.val,
             "dtype": self.dtype,
-            "trees": None if self.trees is None else self.trees.to_dict(),
+            "scorer": None if self.scorer is None else self.scorer.to_dict(),
             "extra": extra,
         }
         save_tensors(path, content)
@@ -166,5 +166,5 @@ def load_segmenter(folder: Path) -> TrainedSegmenter:
         best_epoch=content["best_epoch"],
         val=content["val"],
         dtype=content["dtype"],
-        trees=None if content.get("trees") is None else PixelTrees.from_dict(content["trees"]),
+        scorer=None if content.get("scorer") is None else PixelScorer.from_dict(content["scorer"]),
     )

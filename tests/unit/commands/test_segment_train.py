@@ -116,17 +116,24 @@ def test_what_single_pixels_tell_is_judged_on_the_same_pixels(trained: Trained) 
     assert told["decoder_sees"] == "maps, bands, trees"
 
 
-def test_scores_of_patches_that_train_come_from_trees_that_did_not_see_their_scene(trained: Trained) -> None:
-    """Trees that saw the scene are surer of it, and the file says which is which."""
-    folder = trained[0].workspace / "patches"
-    (file,) = folder.glob("scores-*.npy")
-    trees = GrownTrees.from_dict(load_checkpoint(folder / f"{file.stem}-trees.pt"))
-    (pixels,) = folder.glob("pixels-*.npy")
-    bands, scores = np.load(pixels), np.load(file)
-    same = [np.array_equal(trees.scoring.scores(one), kept) for one, kept in zip(bands, scores, strict=True)]
-    splits = trained[0].record["data"]["splits"]
+def test_scores_of_patches_that_train_come_from_trees_that_did_not_see_their_scene(
+    data: Path, tmp_path: Path, tiny_weights: Path
+) -> None:
+    """Labels are noisy, so that other trees say other things."""
+    noisy = Path(shutil.copytree(data, tmp_path / "noisy"))
+    for number, file in enumerate(sorted((noisy / "labels").iterdir())):
+        with rasterio.open(file, "r+") as raster:
+            label = raster.read(1)
+            raster.write(np.where(np.random.default_rng(number).random(label.shape) < 0.3, 1 - label, label), 1)
+    result = run(noisy, tmp_path / "out", tiny_weights, epochs=1)
+    folder = result.workspace / "patches"
+    (file,), (pixels,) = folder.glob("scores-*.npy"), folder.glob("pixels-*.npy")
+    grown = GrownTrees.from_dict(load_checkpoint(folder / f"{file.stem}-trees.pt"))
+    kept = zip(np.load(pixels), np.load(file), strict=True)
+    same = [np.array_equal(grown.scoring.scores(bands), scores) for bands, scores in kept]
+    splits = result.record["data"]["splits"]
     assert sum(same) == splits["val"] + splits["test"]
-    assert load_segmenter(trained[0].folder).trees is not None
+    assert load_segmenter(result.folder).scorer is not None
 
 
 def test_without_scikit_learn_it_trains_all_the_same_and_says_so(
@@ -137,7 +144,7 @@ def test_without_scikit_learn_it_trains_all_the_same_and_says_so(
     result = run(data, tmp_path / "out", tiny_weights, epochs=1, heard=heard)
     assert any(isinstance(event, Note) and "unchoke[segment]" in event.text for event in heard)
     assert not any(row["name"].startswith("gradient") for row in result.record["pixel_baselines"])
-    assert load_segmenter(result.folder).trees is None
+    assert load_segmenter(result.folder).scorer is None
 
 
 def test_the_report_shows_at_least_twenty_stitched_pieces(trained: Trained) -> None:

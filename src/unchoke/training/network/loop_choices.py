@@ -23,6 +23,7 @@ from unchoke.training.scoring.selection import automatic_weights, imbalance
 _BODY_SHARE = 0.3
 _EVAL_FACTOR = 4
 _FEWEST_STEPS_TO_AVERAGE = 100
+_USUAL_LR = Choice("lr", USUAL_LR, "the head's; a common rate for AdamW on a new linear layer", UNMEASURED)
 
 
 class _Chooser:
@@ -72,14 +73,14 @@ def _cuts_patches(convolution: nn.Conv2d) -> bool:
     return convolution.stride == convolution.kernel_size != (1, 1)
 
 
-def choose_loop(session: Session, problem: Problem, part: TrainedPart) -> LoopConfig:
-    """The loop for this problem and trained part on this machine."""
+def choose_loop(session: Session, problem: Problem, part: TrainedPart, *, usual_lr: Choice = _USUAL_LR) -> LoopConfig:
+    """The loop for this problem and trained part on this machine; `usual_lr` is the head's rate where none was typed or tuned."""
     settings, policy = session.settings, session.policy
     num_train = len(problem.positions("train"))
     choose = _Chooser(session, num_samples=settings.epochs * num_train)
     batch_size = choose("batch_size", *_batch_size(num_train))
     num_steps = settings.epochs * -(-num_train // batch_size)
-    lr = choose("lr", USUAL_LR, "the head's; a common rate for AdamW on a new linear layer", **UNMEASURED)
+    lr = choose("lr", usual_lr.value, usual_lr.reason, **usual_lr.evidence)
     body_lr = lr * _BODY_SHARE if part.anything else 0.0
     if body_lr:
         session.chose(Choice("body_lr", body_lr, "pretrained blocks move more slowly than the new head", UNMEASURED))
