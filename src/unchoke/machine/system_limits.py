@@ -39,6 +39,8 @@ def limit_reached(error: BaseException) -> MachineError | None:
         )
     if out_of_memory(error) is not None or any(words in text for words in _NOT_MAPPED):
         return _no_memory(text)
+    if isinstance(error, SystemError) and soft_limit("RLIMIT_AS") is not None:  # an import that failed without a word
+        return _no_memory(text)
     if code == errno.EAGAIN or any(words in text for words in _NO_THREAD):
         return _no_memory(text) if soft_limit("RLIMIT_AS") is not None else _no_threads(text)
     return None

@@ -7,6 +7,7 @@ import errno
 import pytest
 
 from unchoke.core.errors import MachineError
+from unchoke.machine import system_limits
 from unchoke.machine.system_limits import limit_reached, refuse_no_addresses
 
 
@@ -42,4 +43,16 @@ def test_a_limit_on_addresses_that_leaves_nothing_is_refused_before_the_work(mon
 
 @pytest.mark.parametrize("error", [ValueError("x"), OSError(errno.EIO, "Input/output error"), RuntimeError("shapes differ")])
 def test_anything_else_is_not_excused(error: BaseException) -> None:
+    assert limit_reached(error) is None
+
+
+def test_an_import_that_fails_without_a_word_is_the_limit_on_addresses_where_there_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    error = SystemError("<function _find_and_load> returned NULL without setting an exception")
+    monkeypatch.setattr(system_limits, "soft_limit", lambda name: 500_000_000 if name == "RLIMIT_AS" else None)
+    found = limit_reached(error)
+    assert found is not None
+    assert "memory" in found.what
+    monkeypatch.setattr(system_limits, "soft_limit", lambda name: None)
     assert limit_reached(error) is None
