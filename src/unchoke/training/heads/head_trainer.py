@@ -36,7 +36,7 @@ from unchoke.training.scoring.judge import JUDGED, run_head
 from unchoke.training.scoring.selection import automatic_weights
 
 _FEW = 2
-_UNCHOSEN_STRENGTH = STRENGTHS[3]
+_UNCHOSEN_STRENGTH = STRENGTHS[5]
 """Where no val split can tell which suits."""
 _OF_STEPS = ("lr", "label_smoothing", "mixup", "patience", "batch_size")
 """Options that concern training step by step."""

@@ -23,8 +23,8 @@ from unchoke.training.heads.heads import HeadConfig, Params
 from unchoke.training.heads.stack import Member
 from unchoke.training.sampling import Scaler, batches
 
-STRENGTHS = tuple(10 ** (-step / 2) for step in range(9))
-"""From strong to weak, each three times weaker than the one before: 1 to 0.0001."""
+STRENGTHS = tuple(10 ** (1 - step / 2) for step in range(11))
+"""From strong to weak, each three times weaker than the one before: 10 to 0.0001."""
 PATIENCE = 2
 """So many weaker penalties are tried after the best one; the loss on val has one valley."""
 _ROWS = 4096

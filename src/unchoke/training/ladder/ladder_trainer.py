@@ -27,7 +27,6 @@ from unchoke.runs.session import Session
 from unchoke.training.build_record import EncoderUse, TrainingOutcome, prediction_extra
 from unchoke.training.data import FirstColumns
 from unchoke.training.heads.head_trainer import solve_head
-from unchoke.training.heads.linear_path import STRENGTHS
 from unchoke.training.inputs import Inputs, prepare_inputs
 from unchoke.training.ladder.blend import Share, ValLoss, blend, choose_shares
 from unchoke.training.ladder.kept_rung import FOLDER, KeptRung, keep_rung, recall_rung
@@ -37,6 +36,8 @@ from unchoke.training.network.linear_start import LinearStart
 from unchoke.training.problem import LearningTask
 
 LADDER_FILE = "ladder.json"
+STRONG = 1.0
+"""The penalty of the linear head that blocks begin behind."""
 _END_S = 6.0
 """Set aside for judging and the report."""
 
@@ -168,7 +169,7 @@ class LadderTrainer:
         if rung.overrides.get("encoder") or feats is None or problem.kind != "classification":
             return None
         head = solve_head(
-            FirstColumns(feats, self._first_use.spec.dim), problem, seed=self._session.settings.seed, strength=STRENGTHS[0]
+            FirstColumns(feats, self._first_use.spec.dim), problem, seed=self._session.settings.seed, strength=STRONG
         )
         return LinearStart.of(head)
 
