@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional as F
 
 from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError
@@ -21,7 +24,8 @@ from unchoke.features.extraction import Extraction
 from unchoke.machine.backend import keep_freed_memory
 from unchoke.machine.policy import UNMEASURED
 from unchoke.masks.mask_blueprint import MaskBlueprint
-from unchoke.masks.mask_objective import MEAN_IOU, count_pixels, weigh_classes
+from unchoke.masks.mask_objective import MEAN_IOU, count_pixels, mean_iou, weigh_classes
+from unchoke.masks.patch_arrays import PatchArrays
 from unchoke.masks.patches import NUM_TURNS
 from unchoke.masks.pixel_scorer import PixelScorer
 from unchoke.masks.prepare_patches import PatchMaterial
@@ -36,6 +40,7 @@ from unchoke.training.scoring.selection import IMBALANCE_FOR_WEIGHTS
 DETAIL = "bands at full size, joined last; version 1"
 """What decoders see beside the maps, for digests."""
 _DEFAULT_DICE = 0.5
+_SPREAD_PATCHES = 256
 _REFINING_LR = Choice(
     "lr",
     3e-4,
@@ -53,6 +58,7 @@ class MaskPlan(TrainingPlan):
     dice: float
     class_weights: tuple[float, ...] | None
     num_turns: int
+    spread_px: int = 5
 
     def to_dict(self) -> dict[str, Any]:
         return {**self.__dict__, "loop": self.loop.to_dict()}
@@ -106,7 +112,7 @@ class MaskSubject:
         if dice is None:
             reason = "half Dice, half cross-entropy: small classes count, and training is steady"
             dice = self._chose(Choice("dice", _DEFAULT_DICE, reason, UNMEASURED))
-        return MaskPlan(loop, decoder, dice, self._class_weights(), self._num_turns())
+        return MaskPlan(loop, decoder, dice, self._class_weights(), self._num_turns(), self._spread_px())
 
     def _chose(self, choice: Choice) -> Any:
         self._session.chose(choice)
@@ -133,6 +139,17 @@ class MaskSubject:
         weights = weigh_classes(counts, how)
         return None if weights is None else tuple(weights)
 
+    def _spread_px(self) -> int:
+        """Over how many pixels scores are averaged: as suits patches that train, scored by trees that have not seen them."""
+        if self._scorer is None:
+            return 1
+        arrays, num_classes = self._material.arrays, len(self._material.class_names)
+        found = judge_spreads(arrays, self.problem.positions("train")[:_SPREAD_PATCHES], num_classes)
+        best = max(found, key=lambda px: found[px])
+        said = ", ".join(f"{px}: {value:.3f}" for px, value in found.items())
+        reason = f"mean IoU of scores averaged over so many pixels a side, on patches that train ({said})"
+        return int(self._chose(Choice("spread_px", best, reason, {str(px): value for px, value in found.items()})))
+
     def _num_turns(self) -> int:
         if self._features is not None:
             return self._features.store.num_views
@@ -156,7 +173,13 @@ class MaskSubject:
     def _network(self, plan: MaskPlan) -> SegmenterConfig:
         material, scores = self._material, self._scorer is not None
         return SegmenterConfig(
-            material.spec, len(material.class_names), self._cut, plan.decoder, bands=self._bands, scores=scores
+            material.spec,
+            len(material.class_names),
+            self._cut,
+            plan.decoder,
+            bands=self._bands,
+            scores=scores,
+            spread_px=plan.spread_px,
         )
 
     def trained(self, plan: MaskPlan, done: LoopResult) -> TrainedSegmenter:
@@ -184,6 +207,20 @@ class MaskSubject:
     def about(self, plan: MaskPlan) -> dict[str, Any]:
         beside = {name: value for name, value in plan.__dict__.items() if name != "loop"}
         return {"cut": self._cut, **beside}
+
+
+def judge_spreads(arrays: PatchArrays, positions: NDArray[np.int64], num_classes: int) -> dict[int, float]:
+    """The mean IoU of kept scores, each averaged over 1, 3 or 5 pixels a side."""
+    confusions = {px: np.zeros((num_classes, num_classes)) for px in (1, 3, 5)}
+    for position in positions:
+        at = np.array([position])
+        scores, truth = torch.from_numpy(arrays.scores(at)).float(), arrays.masks(at)[0]
+        known = truth < num_classes
+        for px, confusion in confusions.items():
+            mean = F.avg_pool2d(F.pad(scores, (px // 2,) * 4, mode="replicate"), px, stride=1)
+            pairs = truth[known].astype(np.int64) * num_classes + mean.argmax(dim=1)[0].numpy()[known]
+            confusion += np.bincount(pairs, minlength=num_classes**2).reshape(num_classes, num_classes)
+    return {px: mean_iou(confusion) for px, confusion in confusions.items()}
 
 
 def choose_decoder(strides: tuple[int, ...]) -> Choice:

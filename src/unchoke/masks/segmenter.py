@@ -53,6 +53,8 @@ class SegmenterConfig:
     decoder: Decoder = "unet"
     bands: bool = False
     scores: bool = False
+    spread_px: int = _SPREAD_PX
+    """Over how many pixels scores are averaged to begin with; 1 leaves each as it is."""
 
     def __post_init__(self) -> None:
         if self.decoder not in get_args(Decoder):
@@ -102,7 +104,7 @@ class Segmenter(TrainableNetwork):
             self.decoder, width = _build_decoder(config)
             self.detail = DetailBranch(width, config.num_detail) if config.num_detail else None
             self.head = nn.Conv2d(_DETAIL_WIDTH if self.detail else width, config.num_classes, kernel_size=1)
-            self.spread = _Spread() if config.scores else None
+            self.spread = _Spread(config.spread_px) if config.scores else None
             if config.scores:  # the first answer is that of the trees
                 nn.init.zeros_(self.head.weight)
                 nn.init.zeros_(self.head.bias)  # type: ignore[arg-type]
@@ -138,11 +140,13 @@ class Segmenter(TrainableNetwork):
 
 
 class _Spread(nn.Module):
-    """Scores of single pixels, each the mean of those around it to begin with: neighbours mostly belong together."""
+    """Scores of single pixels, each the mean of `begin_px`² around it to begin with: neighbours mostly belong together."""
 
-    def __init__(self) -> None:
+    def __init__(self, begin_px: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.full((1, 1, _SPREAD_PX, _SPREAD_PX), _SPREAD_PX**-2.0))
+        self.weight = nn.Parameter(
+            F.pad(torch.full((1, 1, begin_px, begin_px), begin_px**-2.0), ((_SPREAD_PX - begin_px) // 2,) * 4)
+        )
 
     def forward(self, scores: torch.Tensor) -> torch.Tensor:
         around = _SPREAD_PX // 2

@@ -12,6 +12,7 @@ from unchoke.core.errors import UsageError
 from unchoke.features.encoders import digest_state
 from unchoke.features.pyramid import PyramidSpec
 from unchoke.masks.mask_blueprint import DetailRows, shown_pixels
+from unchoke.masks.mask_subject import judge_spreads
 from unchoke.masks.patches import turn
 from unchoke.masks.segmenter import PYRAMID, WHOLE, Segmenter, SegmenterConfig
 
@@ -120,3 +121,37 @@ def test_a_config_of_before_there_was_detail_has_none(pyramid: Pyramid) -> None:
     old = SegmenterConfig.from_dict({name: value for name, value in values.items() if name not in ("bands", "scores")})
     assert (old.num_detail, old.row_length) == (0, pyramid[1].row_length)
     assert not any(name.startswith(("detail", "spread")) for name in Segmenter(replace(old, cut=PYRAMID)).state_dict())
+
+
+@pytest.mark.parametrize("begin_px", [1, 3])
+def test_scores_are_averaged_over_as_many_pixels_as_asked(
+    pyramid: Pyramid, make_patches: Callable[[int], Any], begin_px: int
+) -> None:
+    network = Segmenter(SegmenterConfig(pyramid[1], 2, PYRAMID, "fpn", bands=True, scores=True, spread_px=begin_px)).eval()
+    patches, positions = make_patches(1), np.arange(1)
+    with torch.inference_mode():
+        drawn = network(torch.from_numpy(DetailRows(network.config, patches, patches).rows(positions)).float())
+    around = begin_px // 2
+    near = patches.scores(positions).astype(np.float32)[0, 1, 30 - around : 31 + around, 31 - around : 32 + around]
+    assert drawn[0, 1, 30, 31].item() == pytest.approx(near.mean(), abs=1e-4)
+
+
+def test_labels_as_fine_as_pixels_are_not_averaged() -> None:
+    class Fine:
+        """Every second pixel is of class 1, and scores say so; or whole halves are, and scores are noisy."""
+
+        def __init__(self, *, fine: bool) -> None:
+            rows, columns = np.mgrid[:64, :64]
+            self._mask = ((rows + columns) % 2 if fine else columns >= 32).astype(np.uint8)
+            says = np.where(self._mask, 1.0, -1.0) + (0 if fine else np.random.default_rng(0).normal(0, 2, (64, 64)))
+            self._scores = np.stack([-says, says]).astype(np.float16)
+
+        def scores(self, positions: Any) -> Any:
+            return self._scores[None]
+
+        def masks(self, positions: Any) -> Any:
+            return self._mask[None]
+
+    for fine, wanted in ((True, 1), (False, 5)):
+        found = judge_spreads(Fine(fine=fine), np.arange(1), 2)  # type: ignore[arg-type]
+        assert max(found, key=lambda px: found[px]) == wanted
