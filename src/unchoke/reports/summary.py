@@ -241,7 +241,7 @@ def total_seconds(run: RecordedRun) -> float:
 def winner_sentence(record: RunRecord) -> str:
     """Which of several configurations was picked, by what differs between them, and how it did; nothing for a single one."""
     picked = next((row for row in record.sweep if row.picked), None)
-    if picked is None or len(record.sweep) < 2:
+    if picked is None or len(record.sweep) < 2 or record.ladder:
         return ""
     figure = "" if picked.val_metric is None else f" with validation {_figure(record.selection_metric, picked.val_metric)}"
     epoch = "" if picked.best_epoch is None else f", epoch {picked.best_epoch:g} of {picked.num_epochs or picked.best_epoch:g}"

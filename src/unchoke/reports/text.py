@@ -15,7 +15,7 @@ from unchoke.core.choices import UNSCORED
 from unchoke.core.errors import list_some
 from unchoke.core.findings import Finding, rank
 from unchoke.core.metrics import format_metric, in_order, metric_label
-from unchoke.core.units import format_count, format_seconds
+from unchoke.core.units import format_count, format_number, format_seconds
 from unchoke.reports import baseline_words, pixel_words, summary
 from unchoke.reports import timeline_bars as timeline
 from unchoke.reports import training_facts as training
@@ -147,12 +147,25 @@ def render_fit_result(record: RunRecord, *, report: str = "", next_command: str 
     parts = [baseline_words.warning(record) or pixel_words.pixel_warning(record), render_headline(record)]
     parts += [summary.unscored_sentence(record), render_metrics(record)]
     parts += [summary.baseline_sentence(record), summary.value_interval_sentence(record), summary.winner_sentence(record)]
+    parts += [render_ladder(record)]
     parts += [summary.curve_sentence(record), summary.gap_sentence(record), pixel_words.pixel_sentence(record)]
     parts += [] if record.draws_masks else ["\n".join(visible(note) for note in record.notes)]
     parts += [render_training(record), render_timings(record), render_chokes(record.chokes)]
     tail = [("report", report), ("next", next_command)]
     parts.append("\n".join(f"{word:<8}{visible(text)}" for word, text in tail if text))
     return "\n\n".join(part for part in parts if part)
+
+
+def render_ladder(record: RunRecord) -> str:
+    """What was tried within the minutes: what each took, what it reached alone, and its share in the answer; else nothing."""
+    if not record.ladder:
+        return ""
+    rows = [
+        (one.name, format_seconds(one.seconds or 0.0), format_number(one.val_loss or 0.0), f"{one.share or 0.0:.0%}")
+        for one in record.ladder
+    ]
+    header = ("tried within the minutes", "time", f"validation {metric_label(record.selection_metric)}", "share")
+    return columns(rows, header=header, right=(1, 2, 3))
 
 
 def render_headline(record: RunRecord) -> str:
@@ -244,6 +257,7 @@ def render_run(record: RunRecord) -> str:
     ]
     parts += [columns([(word, value) for word, value in facts if value]), render_metrics(record)]
     parts += [summary.baseline_sentence(record), summary.value_interval_sentence(record), summary.winner_sentence(record)]
+    parts += [render_ladder(record)]
     parts += [summary.curve_sentence(record), summary.gap_sentence(record), pixel_words.pixel_sentence(record)]
     parts += [render_training(record, in_full=True), render_timings(record)]
     parts += [timeline.render_timeline(record), render_chokes(record.chokes, in_full=True)]

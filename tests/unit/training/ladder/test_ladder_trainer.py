@@ -55,6 +55,9 @@ def test_every_rung_is_told_with_what_it_took_and_what_cannot_be_climbed_is_left
     assert any("too many blocks is left out" in note for note in notes)
     assert any("the last 2 blocks: validation log loss" in note for note in notes)
     assert "blend" in {choice.name for choice in result.run_record.choices}
+    text = result.to_text()
+    assert all(one.name in text and f"{one.share:.0%}" in text for one in ladder)
+    assert "Picked of" not in text
 
 
 def test_a_blend_predicts_and_is_judged_as_the_run_says_also_exported(climbed, photos, tmp_path):
