@@ -828,6 +828,7 @@ def watch_run(
 def tune(
     data: str | Path | None = None,
     *,
+    minutes: float = 2.0,
     again: bool = False,
     out: str | Path | None = None,
     on_event: OnEvent | None = None,
@@ -994,6 +995,7 @@ def encoders(
     data: str | Path | None = None,
     *,
     encoders: Sequence[str] | str = (),
+    minutes: float = 3.0,
     keep: bool = False,
     out: str | Path | None = None,
     on_event: OnEvent | None = None,

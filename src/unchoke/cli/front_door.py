@@ -42,9 +42,10 @@ def _signature(node: ast.FunctionDef) -> list[str]:
     own = node.args
     defaults = [None] * (len(own.args) - len(own.defaults)) + own.defaults
     written = [_parameter(one, default) for one, default in zip(own.args, defaults, strict=True)]
-    by_hand = [pair for pair in zip(own.kwonlyargs, own.kw_defaults, strict=True) if pair[0].arg not in OPTIONS]
+    taken = settings_of(node.name)
+    by_hand = [pair for pair in zip(own.kwonlyargs, own.kw_defaults, strict=True) if pair[0].arg not in taken]
     written += ["*", *(_parameter(*pair) for pair in by_hand)]
-    written += [f"{name}: {keyword_type(name)} = {'()' if _is_several(name) else 'None'}" for name in settings_of(node.name)]
+    written += [f"{name}: {keyword_type(name)} = {'()' if _is_several(name) else 'None'}" for name in taken]
     assert node.returns is not None
     return [f"def {node.name}(", *(f"    {one}," for one in written), f") -> {ast.unparse(node.returns)}:"]
 
