@@ -229,6 +229,8 @@ class RungRecord(RecordPart):
     name: str = ""
     seconds: Number | None = None
     val_loss: Number | None = None
+    together: Number | None = None
+    """The loss on val of this one and all before it."""
     share: Number | None = None
 
 

@@ -161,11 +161,22 @@ def render_ladder(record: RunRecord) -> str:
     if not record.ladder:
         return ""
     rows = [
-        (one.name, format_seconds(one.seconds or 0.0), format_number(one.val_loss or 0.0), f"{one.share or 0.0:.0%}")
+        (
+            one.name,
+            format_seconds(one.seconds or 0.0),
+            *("" if value is None else format_number(value) for value in (one.val_loss, one.together)),
+            f"{one.share or 0.0:.0%}",
+        )
         for one in record.ladder
     ]
-    header = ("tried within the minutes", "time", f"validation {metric_label(record.selection_metric)}", "share")
-    return columns(rows, header=header, right=(1, 2, 3))
+    header = (
+        "tried within the minutes",
+        "time",
+        f"validation {metric_label(record.selection_metric)}",
+        "with those before",
+        "share",
+    )
+    return columns(rows, header=header, right=(1, 2, 3, 4))
 
 
 def render_headline(record: RunRecord) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -52,6 +53,7 @@ class Session:
     remembering: bool = True
     heeds_tuned: bool = True
     """Whether what `unchoke tune` found is used."""
+    began_s: float = field(default_factory=time.monotonic)
     timers: StageTimers = field(default_factory=StageTimers)
     choices: list[Choice] = field(default_factory=list)
     timelines: dict[str, Timeline] = field(default_factory=dict)

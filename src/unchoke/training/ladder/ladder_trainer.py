@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from unchoke.core import seals
 from unchoke.core.choices import Choice
@@ -29,8 +32,9 @@ from unchoke.training.data import FirstColumns
 from unchoke.training.heads.head_trainer import solve_head
 from unchoke.training.inputs import Inputs, prepare_inputs
 from unchoke.training.ladder.blend import Share, ValLoss, blend, choose_shares
+from unchoke.training.ladder.epoch_cost import measure_epoch_s
 from unchoke.training.ladder.kept_rung import FOLDER, KeptRung, keep_rung, recall_rung
-from unchoke.training.ladder.rungs import Pace, Rung, first_rung, next_rung
+from unchoke.training.ladder.rungs import Overrides, Pace, Rung, first_rung, next_rung
 from unchoke.training.ladder.trained_blend import save_blend
 from unchoke.training.network.linear_start import LinearStart
 from unchoke.training.problem import LearningTask
@@ -44,11 +48,10 @@ _END_S = 6.0
 
 def rung_session(session: Session, rung: Rung) -> Session:
     """The same workspace with a rung's settings, and clocks and choices of its own; the workspace remembers what was typed."""
-    same = {one.name: getattr(session, one.name) for one in fields(Session)}
     own: dict[str, Any] = {"settings": replace(session.settings, minutes=None, **rung.overrides), "remembering": False}
     if rung.expected_s is not None:
         own |= {"timers": StageTimers(), "timelines": {}, "choices": [], "head_start": None, "profiler": None}
-    return Session(**same | own)
+    return replace(session, **own)
 
 
 def begin_ladder(session: Session) -> Session:
@@ -84,16 +87,20 @@ class LadderTrainer:
         self.key = ["ladder", self._minutes, self._first.key]
         self.detail = f"the best model that {format_seconds(60 * self._minutes)} allow"
         self._loss = ValLoss.of(learnable.problem, self.weights)
+        self._earlier_s = 0.0
+        """What rungs took that were climbed before this process came."""
 
     def train(self, folder: Path) -> TrainingOutcome:
         session = self._session
         first = self._climb_first()
-        climbed, tried, planned, pace = [first], [first.rung], self._planned(folder), Pace(self._pass_s(first))
+        self._tell([first])
+        climbed, tried, planned = [first], [first.rung], self._planned(folder)
+        pace = Pace(self._pass_s(first), self._epoch_s)
         stopped: Interrupted | None = None
         while stopped is None:
-            left_s = 60 * self._minutes - _END_S - sum(one.seconds for one in climbed)
+            left_s = 60 * self._minutes - _END_S - self._earlier_s - (time.monotonic() - session.began_s)
             known = len(tried) <= len(planned)
-            rung = planned[len(tried) - 1] if known else next_rung(session.settings, tried, pace, left_s)
+            rung = planned[len(tried) - 1] if known else next_rung(session.settings, tried, pace, left_s, self._kept)
             if rung is None:
                 break
             if not known:
@@ -110,6 +117,7 @@ class LadderTrainer:
             if kept is not None:
                 pace.learn(kept.rung, kept.train_s)
                 climbed.append(kept)
+                self._tell(climbed)
         return self._outcome(climbed, stopped)
 
     def _planned(self, folder: Path) -> list[Rung]:
@@ -121,16 +129,19 @@ class LadderTrainer:
         """The rung whose inputs are ready; its time counts from when the command began."""
         session, rung = self._session, first_rung(self._session.settings)
         folder = self._folder(rung)
-        found = recall_rung(rung, folder, session.warn)
-        if found is None:
-            began = time.monotonic()
-            outcome = self._first.train(folder)
-            train_s = time.monotonic() - began
-            before_s = sum(session.timers.seconds.values())
-            extract_s = session.timers.seconds.get("extract", 0.0)
-            extra = _extra(self._first_use, outcome)
-            found = keep_rung(rung, folder, outcome, extra, seconds=before_s + train_s, extract_s=extract_s, train_s=train_s)
-        self._tell(found)
+        if (found := self._recall(rung)) is not None:
+            return found
+        began = time.monotonic()
+        outcome = self._first.train(folder)
+        train_s, seconds = time.monotonic() - began, time.monotonic() - session.began_s
+        extract_s = session.timers.seconds.get("extract", 0.0)
+        extra = _extra(self._first_use, outcome)
+        return keep_rung(rung, folder, outcome, extra, seconds=seconds, extract_s=extract_s, train_s=train_s)
+
+    def _recall(self, rung: Rung) -> KeptRung | None:
+        """The rung if it was climbed before, its time counting as spent."""
+        found = recall_rung(rung, self._folder(rung), self._session.warn)
+        self._earlier_s += 0.0 if found is None else found.seconds
         return found
 
     def _pass_s(self, first: KeptRung) -> float:
@@ -140,11 +151,22 @@ class LadderTrainer:
             return max(0.1, first.extract_s / share)
         return max(first.extract_s, 0.02 * len(self._pictures))
 
+    def _epoch_s(self, overrides: Overrides) -> float:
+        """What an epoch with these settings takes; none where it cannot be trained at all, which climbing it will say."""
+        try:
+            return measure_epoch_s(rung_session(self._session, Rung("", overrides, 0.0)), self._learnable)
+        except (UsageError, MachineError):
+            return 0.0
+
+    def _kept(self, rung: Rung) -> Rung | None:
+        """The rung with what it took, if a ladder before this one climbed it."""
+        found = recall_rung(rung, self._folder(rung), self._session.warn)
+        return None if found is None else replace(rung, expected_s=found.seconds)
+
     def _climb(self, rung: Rung) -> KeptRung | None:
         """One rung, from wherever it stands; None for one that cannot be climbed, with a word."""
         session, folder = rung_session(self._session, rung), self._folder(rung)
-        if (found := recall_rung(rung, folder, session.warn)) is not None:
-            self._tell(found)
+        if (found := self._recall(rung)) is not None:
             return found
         expected = "" if rung.expected_s is None else f", about {format_seconds(rung.expected_s)}"
         session.on_event(Note(f"next: {rung.name}{expected}"))
@@ -157,9 +179,7 @@ class LadderTrainer:
         outcome = inputs.trainer(self._learnable).train(folder)
         seconds = time.monotonic() - began
         extra = _extra(inputs.encoder, outcome)
-        found = keep_rung(rung, folder, outcome, extra, seconds=seconds, extract_s=extract_s, train_s=seconds - extract_s)
-        self._tell(found)
-        return found
+        return keep_rung(rung, folder, outcome, extra, seconds=seconds, extract_s=extract_s, train_s=seconds - extract_s)
 
     def _start(self, rung: Rung) -> LinearStart | None:
         """Blocks that train begin behind a linear head on what they gave before, where that is cached: a strongly penalised one.
@@ -178,11 +198,27 @@ class LadderTrainer:
         wanted = replace(self._session.settings, minutes=None, data="", **rung.overrides).given()
         return self._session.workspace.experiments / FOLDER / digest([self._learnable.key, wanted])[:16]
 
-    def _tell(self, kept: KeptRung) -> None:
-        loss = self._loss(blend([kept.outputs["val"]], choose_shares([kept.outputs["val"]], self._loss), self._kind))
-        self._session.on_event(
-            Note(f"{kept.rung.name}: validation {metric_label(self._metric)} {loss:.4g} after {format_seconds(kept.seconds)}")
-        )
+    def _tell(self, climbed: list[KeptRung]) -> None:
+        """What the last one took and brought: by itself, and together with those before it."""
+        last = climbed[-1]
+        alone = self._figures([last])
+        together = f", together with those before {self._figures(climbed)}" if len(climbed) > 1 else ""
+        self._session.on_event(Note(f"{last.rung.name}: {format_seconds(last.seconds)}, on val {alone}{together}"))
+
+    def _figures(self, climbed: list[KeptRung]) -> str:
+        """How some models answer together for the val split, in words."""
+        outputs = self._blended(climbed)
+        loss = self._loss(outputs)
+        if self._kind != "classification":
+            return f"R² {1 - loss:.3f}"
+        problem = self._learnable.problem
+        right = (outputs.argmax(axis=1) == problem.targets[problem.positions("val")]).mean()
+        return f"{metric_label(self._metric)} {loss:.3g} and {right:.1%} right"
+
+    def _blended(self, climbed: list[KeptRung]) -> NDArray[np.float32]:
+        """Outputs of some models for the val split, as one."""
+        outputs = [one.outputs["val"] for one in climbed]
+        return blend(outputs, choose_shares(outputs, self._loss), self._kind)
 
     @property
     def _kind(self) -> str:
@@ -217,7 +253,16 @@ class LadderTrainer:
             )
 
         about: dict[str, Any] = {
-            "ladder": [_told(one, share, row) for one, share, row in zip(climbed, shares, rows, strict=True)]
+            "ladder": [
+                {
+                    "name": one.rung.name,
+                    "seconds": one.seconds,
+                    "val_loss": row["val_loss"],
+                    "together": self._loss(self._blended(climbed[:number])),
+                    "share": share.weight,
+                }
+                for number, (one, share, row) in enumerate(zip(climbed, shares, rows, strict=True), start=1)
+            ]
         }
         return TrainingOutcome(outputs, self._metric, history, rows, save, about, stopped=stopped)
 
@@ -232,7 +277,3 @@ def _extra(use: EncoderUse, outcome: TrainingOutcome) -> dict[str, Any]:
     """What prediction needs of one model; how a network was trained stands in the record of a run of its own, and else here."""
     loop = {"loop": outcome.about["training"]["loop"]} if "training" in outcome.about else {}
     return {**prediction_extra(use, temperature=1.0), **loop}
-
-
-def _told(one: KeptRung, share: Share, row: dict[str, Any]) -> dict[str, Any]:
-    return {"name": one.rung.name, "seconds": one.seconds, "val_loss": row["val_loss"], "share": share.weight}

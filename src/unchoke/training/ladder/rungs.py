@@ -7,7 +7,7 @@ ordinary training, cached and resumable like any other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,13 +17,13 @@ from unchoke.features.weights_identity import installed_encoders
 from unchoke.photos.pixels.tile_grid import plan_tiles
 
 _FEWEST_EPOCHS, _MOST_EPOCHS = 3, 12
-_EPOCH_PASSES = {"-4": 0.4, "-8": 0.8}
-"""What an epoch of training the last blocks takes, in passes of the whole network over all photos, until one was measured."""
 _ENCODER_PASSES = {"tf_efficientnet_lite0": 1.0, "tf_efficientnet_lite1": 1.5, "tf_efficientnet_lite2": 2.1}
 _FIXED_S = 8.0
 """What any rung takes before its first photo: an engine is loaded and compared."""
 _SPARE = 1.15
 """Estimates are taken for so much more: being done early is better than being late."""
+_LEAST_LATE, _MOST_LATE = 0.7, 3.0
+Overrides = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Rung:
     """`overrides` are settings that differ from those in force; `expected_s` is what it will take, None for the first."""
 
     name: str
-    overrides: dict[str, Any] = field(default_factory=dict)
+    overrides: Overrides = field(default_factory=dict)
     expected_s: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -40,20 +40,28 @@ class Rung:
 
 @dataclass
 class Pace:
-    """What things take here: a pass of the first encoder over all photos, and an epoch of the last blocks in passes."""
+    """What things take here: a pass of the first encoder over all photos, and an epoch with other settings, measured when it is
+    first asked for.
+    """
 
     pass_s: float
-    epoch_passes: dict[str, float] = field(default_factory=lambda: dict(_EPOCH_PASSES))
+    measure_epoch_s: Callable[[Overrides], float]
+    late: float = 1.0
+    """How many times as long as measured the epochs of the last rung took."""
+    _epochs_s: dict[str, float] = field(default_factory=dict)
+
+    def epoch_s(self, overrides: Overrides) -> float:
+        wanted = {name: value for name, value in overrides.items() if name != "epochs"}
+        key = str(sorted(wanted.items()))
+        if key not in self._epochs_s:
+            self._epochs_s[key] = self.measure_epoch_s(wanted)
+        return self.late * self._epochs_s[key]
 
     def learn(self, rung: Rung, train_s: float) -> None:
         """From a rung that was climbed: later ones are judged by what it really took."""
-        cut, epochs = rung.overrides.get("cut", ""), rung.overrides.get("epochs", 0)
-        if cut in self.epoch_passes and epochs:
-            was = self.epoch_passes[cut]
-            self.epoch_passes[cut] = train_s / epochs / (self.pass_s * encoder_passes(rung.overrides.get("encoder")))
-            for other in self.epoch_passes:
-                if other != cut:
-                    self.epoch_passes[other] *= self.epoch_passes[cut] / was
+        if epochs := rung.overrides.get("epochs"):
+            expected_s = epochs * self.epoch_s(rung.overrides) / self.late
+            self.late = min(max(train_s / max(expected_s, 1e-9), _LEAST_LATE), _MOST_LATE)
 
 
 def encoder_passes(encoder: str | None) -> float:
@@ -74,28 +82,52 @@ def _is_plain(settings: Settings) -> bool:
     return tiles.is_whole and not declared
 
 
-def next_rung(settings: Settings, climbed: Sequence[Rung], pace: Pace, left_s: float) -> Rung | None:
-    """The next one that was not climbed yet and fits into `left_s`; of the last blocks, with as many epochs as fit."""
+def next_rung(
+    settings: Settings,
+    climbed: Sequence[Rung],
+    pace: Pace,
+    left_s: float,
+    kept: Callable[[Rung], Rung | None] = lambda _: None,
+) -> Rung | None:
+    """The next one that was not climbed yet and fits into `left_s`; of the last blocks, with as many epochs as fit.
+
+    `kept` knows whether a ladder before this one climbed a rung, and what it took: then that is gone on from.
+    """
     names = {rung.name for rung in climbed}
     for name, overrides in _candidates(settings):
         if name in names:
             continue
-        passes = encoder_passes(overrides.get("encoder", settings.encoder))
-        if is_all_frozen(overrides.get("cut", END)):
-            rung = Rung(name, overrides, _SPARE * (_FIXED_S + passes * pace.pass_s))
-        else:
-            epoch_s = pace.epoch_passes[overrides["cut"]] * passes * pace.pass_s
-            room = int((left_s / _SPARE - _FIXED_S - passes * pace.pass_s) / max(epoch_s, 1e-9))
-            epochs = min(_MOST_EPOCHS, room)
-            if epochs < _FEWEST_EPOCHS:
-                continue
-            rung = Rung(name, {**overrides, "epochs": epochs}, _SPARE * (_FIXED_S + passes * pace.pass_s + epochs * epoch_s))
-        if rung.expected_s is not None and rung.expected_s <= left_s:
+        rung = next(filter(None, map(kept, _variants(name, overrides))), None) or _planned(
+            name, overrides, settings, pace, left_s
+        )
+        if rung is not None and rung.expected_s is not None and rung.expected_s <= left_s:
             return rung
     return None
 
 
-def _candidates(settings: Settings) -> list[tuple[str, dict[str, Any]]]:
+def _variants(name: str, overrides: Overrides) -> list[Rung]:
+    """The rungs that a way of training may be, the longest first."""
+    if is_all_frozen(overrides.get("cut", END)):
+        return [Rung(name, overrides)]
+    return [Rung(name, {**overrides, "epochs": epochs}) for epochs in range(_MOST_EPOCHS, _FEWEST_EPOCHS - 1, -1)]
+
+
+def _planned(name: str, overrides: Overrides, settings: Settings, pace: Pace, left_s: float) -> Rung | None:
+    """A way of training with as many epochs as fit into `left_s`; None where too few do."""
+    passes = encoder_passes(overrides.get("encoder", settings.encoder)) * (1 + overrides.get("views", settings.views))
+    before_s = _FIXED_S + passes * pace.pass_s
+    if is_all_frozen(overrides.get("cut", END)):
+        return Rung(name, overrides, _SPARE * before_s)
+    if _SPARE * before_s > left_s:
+        return None  # nor need an epoch be measured
+    epoch_s = pace.epoch_s(overrides)
+    epochs = min(_MOST_EPOCHS, int((left_s / _SPARE - before_s) / max(epoch_s, 1e-9)))
+    if epochs < _FEWEST_EPOCHS:
+        return None
+    return Rung(name, {**overrides, "epochs": epochs}, _SPARE * (before_s + epochs * epoch_s))
+
+
+def _candidates(settings: Settings) -> list[tuple[str, Overrides]]:
     given = settings.given()
     free_cut = "cut" not in given and "head" not in given and not settings.sweep
     others = (
@@ -103,7 +135,7 @@ def _candidates(settings: Settings) -> list[tuple[str, dict[str, Any]]]:
         if {"encoder", "weights", "input_px"} & set(given)
         else [name for name in installed_encoders() if name != settings.encoder][-1:]
     )
-    found: list[tuple[str, dict[str, Any]]] = []
+    found: list[tuple[str, Overrides]] = []
     if free_cut:
         found.append(("the last 4 blocks", {"cut": "-4"}))
     if _is_plain(settings) and "cut" not in given:

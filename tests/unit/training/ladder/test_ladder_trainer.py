@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,6 @@ def short_ladder(monkeypatch):
     """Networks this small have three blocks; and nothing takes any time."""
     ladder = [("the last 2 blocks", {"cut": "-2"}), ("the last block", {"cut": "-1"}), ("too many blocks", {"cut": "-99"})]
     monkeypatch.setattr(rungs, "_candidates", lambda settings: ladder)
-    monkeypatch.setattr(rungs, "_EPOCH_PASSES", {"-2": 0.1, "-1": 0.1, "-99": 0.1})
     monkeypatch.setattr(rungs, "_FIXED_S", 0.0)
 
 
@@ -53,7 +53,9 @@ def test_every_rung_is_told_with_what_it_took_and_what_cannot_be_climbed_is_left
     assert sum(one.share for one in ladder) == pytest.approx(1)
     assert all(one.seconds > 0 and one.val_loss > 0 for one in ladder)
     assert any("too many blocks is left out" in note for note in notes)
-    assert any("the last 2 blocks: validation log loss" in note for note in notes)
+    assert any(note.startswith("heads on several blocks: ") and "right" in note for note in notes)
+    assert any(note.startswith("the last 2 blocks: ") and "together with those before log loss" in note for note in notes)
+    assert all(one.together <= before.together for before, one in pairwise(ladder))
     assert "blend" in {choice.name for choice in result.run_record.choices}
     text = result.to_text()
     assert all(one.name in text and f"{one.share:.0%}" in text for one in ladder)

@@ -18,7 +18,7 @@ def two_encoders(monkeypatch):
 
 def climb(settings, minutes, *, pass_s=10.0):
     """The rungs of a ladder whose estimates are right."""
-    climbed, left_s, pace = [first_rung(settings)], 60 * minutes, Pace(pass_s)
+    climbed, left_s, pace = [first_rung(settings)], 60 * minutes, Pace(pass_s, lambda overrides: 0.4 * pass_s)
     while (rung := next_rung(settings, climbed, pace, left_s)) is not None:
         climbed.append(rung)
         left_s -= rung.expected_s
@@ -57,10 +57,34 @@ def test_what_was_typed_is_not_varied():
     assert all(rung.overrides["cut"] == "blocks" for rung in climb(replace(PLAIN, head="linear"), 60))
 
 
+def test_an_epoch_is_measured_once_for_each_way_and_only_where_the_photos_can_be_shown_in_time():
+    asked = []
+    pace = Pace(10.0, lambda overrides: asked.append(overrides) or 4.0)
+    assert next_rung(PLAIN, [first_rung(PLAIN)], pace, left_s=15.0) is None
+    assert asked == []
+    for left_s in (100.0, 200.0):
+        next_rung(PLAIN, [first_rung(PLAIN)], pace, left_s=left_s)
+    assert asked == [{"cut": "-4"}]
+
+
 def test_a_pace_learns_from_what_an_epoch_really_took():
-    pace = Pace(10.0)
-    pace.learn(Rung("the last 4 blocks", {"cut": "-4", "epochs": 5}, 30.0), train_s=100.0)
-    assert pace.epoch_passes["-4"] == pytest.approx(2.0)
-    assert pace.epoch_passes["-8"] == pytest.approx(4.0)
+    pace = Pace(10.0, lambda overrides: {"-4": 4.0, "-8": 8.0}[overrides["cut"]])
+    pace.learn(Rung("the last 4 blocks", {"cut": "-4", "epochs": 5}, 30.0), train_s=40.0)
+    assert pace.epoch_s({"cut": "-4"}) == pytest.approx(8.0)
+    assert pace.epoch_s({"cut": "-8"}) == pytest.approx(16.0)
     pace.learn(Rung("heads on several blocks", {"cut": "blocks"}), train_s=100.0)
-    assert pace.epoch_passes["-4"] == pytest.approx(2.0)
+    assert pace.epoch_s({"cut": "-4"}) == pytest.approx(8.0)
+    pace.learn(Rung("the last 8 blocks", {"cut": "-8", "epochs": 5}, 30.0), train_s=40.0)
+    assert pace.epoch_s({"cut": "-8"}) == pytest.approx(8.0)
+
+
+def test_what_a_ladder_before_climbed_is_gone_on_from_with_its_number_of_epochs():
+    pace = Pace(10.0, lambda overrides: 4.0)
+
+    def kept(rung):
+        return replace(rung, expected_s=70.0) if rung.overrides == {"cut": "-4", "epochs": 4} else None
+
+    assert next_rung(PLAIN, [first_rung(PLAIN)], pace, 1000.0).overrides == {"cut": "-4", "epochs": 12}
+    assert next_rung(PLAIN, [first_rung(PLAIN)], pace, 1000.0, kept) == Rung(
+        "the last 4 blocks", {"cut": "-4", "epochs": 4}, 70.0
+    )
