@@ -113,6 +113,7 @@ def fit(
     batch_norm: Literal["frozen", "train"] | None = None,
     patience: int | None = None,
     sweep: int | None = None,
+    refit: bool | None = None,
     minutes: float | None = None,
     seed: int | None = None,
     device: str | None = None,
@@ -201,6 +202,7 @@ def fit(
         batch_norm: frozen or train: whether batch statistics follow your images in the part that trains.
         patience: Stop after this many epochs without a better validation score, 0 for never.
         sweep: Train this many head configurations at once and pick by validation (default 0).
+        refit: Train the head that val picked once more, on train and val together (default: yes); val figures are of before.
         minutes: How long you will wait: one way of training after the other, as long as that lasts, and a blend of what they
             gave.
         seed: Seed of everything that is random (default 0).
@@ -298,6 +300,7 @@ def train(
     batch_norm: Literal["frozen", "train"] | None = None,
     patience: int | None = None,
     sweep: int | None = None,
+    refit: bool | None = None,
     minutes: float | None = None,
     seed: int | None = None,
     device: str | None = None,
@@ -385,6 +388,7 @@ def train(
         batch_norm: frozen or train: whether batch statistics follow your images in the part that trains.
         patience: Stop after this many epochs without a better validation score, 0 for never.
         sweep: Train this many head configurations at once and pick by validation (default 0).
+        refit: Train the head that val picked once more, on train and val together (default: yes); val figures are of before.
         minutes: How long you will wait: one way of training after the other, as long as that lasts, and a blend of what they
             gave.
         seed: Seed of everything that is random (default 0).
@@ -672,6 +676,7 @@ def detach(
     batch_norm: Literal["frozen", "train"] | None = None,
     patience: int | None = None,
     sweep: int | None = None,
+    refit: bool | None = None,
     minutes: float | None = None,
     seed: int | None = None,
     device: str | None = None,
@@ -759,6 +764,7 @@ def detach(
         batch_norm: frozen or train: whether batch statistics follow your images in the part that trains.
         patience: Stop after this many epochs without a better validation score, 0 for never.
         sweep: Train this many head configurations at once and pick by validation (default 0).
+        refit: Train the head that val picked once more, on train and val together (default: yes); val figures are of before.
         minutes: How long you will wait: one way of training after the other, as long as that lasts, and a blend of what they
             gave.
         seed: Seed of everything that is random (default 0).
@@ -882,6 +888,7 @@ def tune(
     batch_norm: Literal["frozen", "train"] | None = None,
     patience: int | None = None,
     sweep: int | None = None,
+    refit: bool | None = None,
     seed: int | None = None,
     device: str | None = None,
     workers: int | None = None,
@@ -963,6 +970,7 @@ def tune(
         batch_norm: frozen or train: whether batch statistics follow your images in the part that trains.
         patience: Stop after this many epochs without a better validation score, 0 for never.
         sweep: Train this many head configurations at once and pick by validation (default 0).
+        refit: Train the head that val picked once more, on train and val together (default: yes); val figures are of before.
         seed: Seed of everything that is random (default 0).
 
     Machine:
@@ -1801,6 +1809,7 @@ def profile_train(
     batch_norm: Literal["frozen", "train"] | None = None,
     patience: int | None = None,
     sweep: int | None = None,
+    refit: bool | None = None,
     seed: int | None = None,
     device: str | None = None,
     workers: int | None = None,
@@ -1886,6 +1895,7 @@ def profile_train(
         batch_norm: frozen or train: whether batch statistics follow your images in the part that trains.
         patience: Stop after this many epochs without a better validation score, 0 for never.
         sweep: Train this many head configurations at once and pick by validation (default 0).
+        refit: Train the head that val picked once more, on train and val together (default: yes); val figures are of before.
         seed: Seed of everything that is random (default 0).
 
     Machine:

@@ -514,6 +514,14 @@ class Settings:
             heads_only=True,
         ),
     ] = 0
+    refit: Annotated[
+        bool | None,
+        _trained(
+            "Train the head that val picked once more, on train and val together (default: yes); val figures are of before.",
+            commands=TRAIN,
+            heads_only=True,
+        ),
+    ] = None
     minutes: Annotated[
         float | None,
         Interval(gt=0, le=100_000),

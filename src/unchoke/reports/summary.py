@@ -244,7 +244,8 @@ def winner_sentence(record: RunRecord) -> str:
     if picked is None or len(record.sweep) < 2 or record.ladder:
         return ""
     figure = "" if picked.val_metric is None else f" with validation {_figure(record.selection_metric, picked.val_metric)}"
-    epoch = "" if picked.best_epoch is None else f", epoch {picked.best_epoch:g} of {picked.num_epochs or picked.best_epoch:g}"
+    step = "penalty" if _is_solved(picked.config) else "epoch"
+    epoch = "" if picked.best_epoch is None else f", {step} {picked.best_epoch:g} of {picked.num_epochs or picked.best_epoch:g}"
     words = describe_config(picked.config, [row.config for row in record.sweep])
     return f"Picked of {len(record.sweep):,} configurations{figure}{epoch}: {visible(words)}."
 
@@ -255,8 +256,15 @@ def _figure(name: str, value: float) -> str:
 
 def describe_config(config: Mapping[str, Any], among: Sequence[Mapping[str, Any]]) -> str:
     """A configuration by its kind and by what differs among all: ``mlp, lr 0.003, mixup 0.2``."""
+    if _is_solved(config):
+        return f"{config.get('kind', 'head')}, solved for one penalty after the other, from strong to weak"
     varied = [key for key in config if key != "kind" and len({repr(other.get(key)) for other in among}) > 1]
     return ", ".join([str(config.get("kind", "head")), *(f"{key} {_plain(config[key])}" for key in varied)])
+
+
+def _is_solved(config: Mapping[str, Any]) -> bool:
+    """Whether its epochs are strengths of a penalty."""
+    return config.get("solver") == "lbfgs"
 
 
 def _plain(value: Any) -> str:

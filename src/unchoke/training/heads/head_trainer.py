@@ -14,6 +14,7 @@ import torch
 
 from unchoke.core.choices import CONFIGURATION, Choice
 from unchoke.core.clock import NO_PROFILER
+from unchoke.core.errors import DataError
 from unchoke.core.events import Chosen, Event, OnEvent, ignore
 from unchoke.core.head_start import Steps
 from unchoke.core.metrics import metric_label
@@ -28,7 +29,7 @@ from unchoke.runs.session import Session
 from unchoke.training.build_record import TrainingOutcome
 from unchoke.training.data import FeatureSource, Problem
 from unchoke.training.heads.heads import HeadConfig
-from unchoke.training.heads.linear_path import PATIENCE, STRENGTHS
+from unchoke.training.heads.linear_path import PATIENCE, STRENGTHS, strength_at
 from unchoke.training.heads.ridge_refit import RidgeRefit
 from unchoke.training.heads.train_heads import train_heads, warm_heads
 from unchoke.training.heads.trained_head import TrainedHead, TrainResult, save_head
@@ -53,7 +54,7 @@ class HeadTrainer:
     def __init__(self, session: Session, problem: Problem, store: FeatureStore) -> None:
         self._session, self._problem, self._store = session, problem, store
         self._configs = choose_configs(session, problem)
-        self.key = [config.to_dict() for config in self._configs]
+        self.key = [*(config.to_dict() for config in self._configs), {"refit": session.settings.refit is not False}]
         self.detail = f"{format_count(len(self._configs), 'head')}, {format_count(session.settings.epochs, 'epoch')}"
 
     def train(self, folder: Path) -> TrainingOutcome:
@@ -78,15 +79,32 @@ class HeadTrainer:
             )
         session.timelines["train"] = result.timeline
         session.chose(_winner(result))
+        best = self._refitted(result.best, device)
         judged = np.concatenate([self._problem.positions(split) for split in JUDGED])
         return TrainingOutcome(
-            outputs=run_head(result.best, self._store, self._problem, device=device),
+            outputs=run_head(best, self._store, self._problem, device=device),
             metric=result.metric,
             history=result.history,
             sweep=[{**row.to_dict(), "picked": index == result.best_index} for index, row in enumerate(result.all)],
-            save=lambda path, extra: save_head(result.best, path, extra=extra),
+            save=lambda path, extra: save_head(best, path, extra=extra),
             refit=RidgeRefit(self._store, self._problem, np.sort(judged)),
         )
+
+    def _refitted(self, picked: TrainedHead, device: torch.device) -> TrainedHead:
+        """What val picked, trained once more with what val knows, unless somebody does not want it."""
+        session, num_val = self._session, len(self._problem.positions("val"))
+        if session.settings.refit is False or not num_val:
+            return picked
+        try:
+            with one_thread():
+                again = refit_head(self._store, self._problem, picked, device=device)
+        except DataError as error:
+            session.warn(f"{error.what} when val was added: the head that was trained without it is kept")
+            return picked
+        num_train = len(self._problem.positions("train"))
+        reason = f"val has picked it, and trains the model that is kept, too: {num_train:,} samples and these {num_val:,}"
+        session.chose(Choice("refit", True, f"{reason}; val figures are those of before", {"num_val": num_val}))
+        return again
 
 
 def _winner(result: TrainResult) -> Choice:
@@ -184,6 +202,17 @@ def solved_head(problem: Problem, common: dict[str, Any]) -> HeadConfig:
     if len(problem.positions("val")):
         return HeadConfig("linear", solver="lbfgs", **{**common, "epochs": len(STRENGTHS), "patience": PATIENCE})
     return HeadConfig("linear", solver="lbfgs", weight_decay=_UNCHOSEN_STRENGTH, **{**common, "epochs": 1})
+
+
+def refit_head(source: FeatureSource, problem: Problem, head: TrainedHead, *, device: torch.device) -> TrainedHead:
+    """`head` trained on train and val together: at the strength, or for the epochs, that suited without val."""
+    both = np.sort(np.concatenate([problem.positions("train"), problem.positions("val")]))
+    whole = replace(problem, splits={"train": both})
+    config = replace(head.config, epochs=head.best_epoch, patience=0)
+    if head.config.solver == "lbfgs":
+        config = replace(config, epochs=1, weight_decay=strength_at(head.config, head.best_epoch - 1))
+    again = train_heads(source, whole, [config], device=device, on_event=ignore).best
+    return replace(again, config=head.config, best_epoch=head.best_epoch, val=head.val, without_val=head)
 
 
 def solve_head(source: FeatureSource, problem: Problem, *, seed: int, strength: float | None = None) -> TrainedHead:

@@ -6,7 +6,7 @@ and it does not need the training data.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from unchoke.training.heads.heads import HeadConfig, Params, forward, stack_para
 from unchoke.training.sampling import Scaler, batches
 
 HEAD_FORMAT = 1
+_WITHOUT_VAL = "without_val"
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +41,8 @@ class TrainedHead:
     target_std: NDArray[np.float32]
     best_epoch: int
     val: dict[str, float] = field(default_factory=dict)
+    without_val: TrainedHead | None = None
+    """Where this one saw the val split, too: the one that did not, which val is judged by."""
 
     @property
     def dim(self) -> int:
@@ -97,18 +100,25 @@ def save_head(head: TrainedHead, path: Path, *, extra: dict[str, Any]) -> None:
         {
             "format": HEAD_FORMAT,
             "config": head.config.to_dict(),
-            "params": head.params,
-            "feature_mean": torch.from_numpy(head.standardiser.mean),
-            "feature_std": torch.from_numpy(head.standardiser.std),
-            "target_mean": torch.from_numpy(head.target_mean),
-            "target_std": torch.from_numpy(head.target_std),
+            **_weights(head),
             "kind": head.kind,
             "names": list(head.names),
             "best_epoch": head.best_epoch,
             "val": head.val,
+            **({} if head.without_val is None else {_WITHOUT_VAL: _weights(head.without_val)}),
             "extra": extra,
         },
     )
+
+
+def _weights(head: TrainedHead) -> dict[str, Any]:
+    return {
+        "params": head.params,
+        "feature_mean": torch.from_numpy(head.standardiser.mean),
+        "feature_std": torch.from_numpy(head.standardiser.std),
+        "target_mean": torch.from_numpy(head.target_mean),
+        "target_std": torch.from_numpy(head.target_std),
+    }
 
 
 def load_head(path: Path) -> tuple[TrainedHead, dict[str, Any]]:
@@ -120,18 +130,22 @@ def load_head(path: Path) -> tuple[TrainedHead, dict[str, Any]]:
             why=f"its format is {content.get('format')!r}",
             try_="give the best_head.pt of a run made by this version",
         )
-    head = TrainedHead(
-        config=HeadConfig(**content["config"]),
-        params=content["params"],
-        standardiser=Standardiser(content["feature_mean"].numpy(), content["feature_std"].numpy()),
-        kind=content["kind"],
-        names=tuple(content["names"]),
-        target_mean=content["target_mean"].numpy(),
-        target_std=content["target_std"].numpy(),
-        best_epoch=content["best_epoch"],
-        val=content["val"],
-    )
-    return head, content["extra"]
+
+    def built(weights: dict[str, Any]) -> TrainedHead:
+        return TrainedHead(
+            config=HeadConfig(**content["config"]),
+            params=weights["params"],
+            standardiser=Standardiser(weights["feature_mean"].numpy(), weights["feature_std"].numpy()),
+            kind=content["kind"],
+            names=tuple(content["names"]),
+            target_mean=weights["target_mean"].numpy(),
+            target_std=weights["target_std"].numpy(),
+            best_epoch=content["best_epoch"],
+            val=content["val"],
+        )
+
+    without_val = built(content[_WITHOUT_VAL]) if _WITHOUT_VAL in content else None
+    return replace(built(content), without_val=without_val), content["extra"]
 
 
 @dataclass(frozen=True)

@@ -57,10 +57,14 @@ Outputs = dict[str, NDArray[np.float32]]
 
 
 def run_head(head: TrainedHead, source: FeatureSource, problem: Problem, *, device: torch.device) -> Outputs:
-    """The head's outputs for val and test, from features alone."""
-    judged = [split for split in JUDGED if len(problem.positions(split))]
+    """The head's outputs for val and test, from features alone; for val those of a head that has not seen it."""
+    judged = {"val": head.without_val or head, "test": head}
     with one_thread():
-        return {split: head.predict(source, problem.positions(split), device=device) for split in judged}
+        return {
+            split: one.predict(source, problem.positions(split), device=device)
+            for split, one in judged.items()
+            if len(problem.positions(split))
+        }
 
 
 def judge(

@@ -4,8 +4,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from unchoke.training.heads.head_trainer import choose_batch_size, default_sweep
-from unchoke.training.heads.linear_path import STRENGTHS
+import pytest
+import torch
+
+from unchoke.core.events import ignore
+from unchoke.training.heads.head_trainer import choose_batch_size, default_sweep, refit_head
+from unchoke.training.heads.linear_path import STRENGTHS, strength_at
+from unchoke.training.heads.train_heads import train_heads
+from unchoke.training.heads.trained_head import load_head, save_head
+from unchoke.training.scoring.judge import run_head
+
+CPU = torch.device("cpu")
 
 
 def sweep(problem, num):
@@ -55,3 +64,38 @@ def test_the_batch_size_grows_with_the_data_within_bounds():
     sizes = [choose_batch_size(count).value for count in (1, 300, 1000, 3000, 100_000)]
     assert sizes == sorted(sizes)
     assert (sizes[0], sizes[-1]) == (32, 256)
+
+
+@pytest.fixture(params=["linear", "mlp"])
+def picked(mixture, request):
+    source, problem = mixture()
+    config = next(one for one in sweep(problem, 2) if one.kind == request.param)
+    return source, problem, train_heads(source, problem, [config], device=CPU, on_event=ignore).best
+
+
+def test_a_head_trained_again_has_seen_val_and_val_is_judged_by_the_one_that_has_not(picked):
+    source, problem, head = picked
+    again = refit_head(source, problem, head, device=CPU)
+    test, val = problem.positions("test"), problem.positions("val")
+    outputs = run_head(again, source, problem, device=CPU)
+    assert np.array_equal(outputs["val"], head.predict(source, val, device=CPU))
+    assert np.array_equal(outputs["test"], again.predict(source, test, device=CPU))
+    assert not np.array_equal(outputs["test"], head.predict(source, test, device=CPU))
+    both = np.sort(np.concatenate([problem.positions("train"), val]))
+    whole = replace(problem, splits={"train": both})
+    same = replace(head.config, epochs=head.best_epoch, patience=0)
+    if head.config.kind == "linear":
+        same = replace(same, epochs=1, weight_decay=strength_at(head.config, head.best_epoch - 1))
+    alone = train_heads(source, whole, [same], device=CPU, on_event=ignore).best
+    assert all(torch.equal(alone.params[name], again.params[name]) for name in alone.params)
+
+
+def test_both_heads_are_kept_in_the_file(picked, tmp_path):
+    source, problem, head = picked
+    again = refit_head(source, problem, head, device=CPU)
+    save_head(again, tmp_path / "head.pt", extra={})
+    loaded, _ = load_head(tmp_path / "head.pt")
+    for split, outputs in run_head(again, source, problem, device=CPU).items():
+        assert np.array_equal(run_head(loaded, source, problem, device=CPU)[split], outputs)
+    save_head(head, tmp_path / "plain.pt", extra={})
+    assert load_head(tmp_path / "plain.pt")[0].without_val is None
