@@ -35,6 +35,7 @@ _BUILDERS = {
     "balance": classes.balance,
     "targets": facts.targets,
     "inputs": facts.inputs,
+    "ladder": sections.ladder,
     "sweep": sections.sweep,
     "network": facts.network,
     "timings": facts.timings,

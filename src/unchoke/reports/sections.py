@@ -263,9 +263,17 @@ def scatter(record: RunRecord) -> list[Model] | None:
     return found or None
 
 
+def ladder(record: RunRecord) -> Model | None:
+    """What was tried within given minutes, in its order; None where none were given."""
+    if not record.ladder:
+        return None
+    rows = [{"name": one.name, "cells": summary.ladder_words(one)} for one in record.ladder]
+    return {"metric": metric_label(record.selection_metric), "rows": rows}
+
+
 def sweep(record: RunRecord) -> Model | None:
-    """Every configuration tried, best first; settings that never varied are said once. None for a network."""
-    if not record.sweep or training.facts(record):
+    """Every configuration tried, best first; settings that never varied are said once. None for a network, or several models."""
+    if not record.sweep or record.ladder or training.facts(record):
         return None
     configs = [row.config for row in record.sweep]
     keys = sorted({key for config in configs for key in config}, key=lambda key: in_order(key, ("kind", "hidden", "lr")))

@@ -19,7 +19,7 @@ from unchoke.core.units import format_count, format_number, format_seconds
 from unchoke.reports.layout import visible
 
 if TYPE_CHECKING:
-    from unchoke.core.record import GroupGapRecord, Interval, RecordedRun, RunRecord
+    from unchoke.core.record import GroupGapRecord, Interval, RecordedRun, RungRecord, RunRecord
 
 SPLITS = ("test", "val")
 _LITTLE = 0.01
@@ -236,6 +236,12 @@ def run_setup(run: RecordedRun) -> RunSetup:
 def total_seconds(run: RecordedRun) -> float:
     """The seconds of all stages."""
     return sum(seconds for _, seconds in stage_seconds(run.timings))
+
+
+def ladder_words(rung: RungRecord) -> tuple[str, str, str, str]:
+    """Of one way of training within given minutes: what it took, its loss on val alone and with those before, and its share."""
+    alone, together = ("" if loss is None else format_number(loss) for loss in (rung.val_loss, rung.together))
+    return format_seconds(rung.seconds or 0.0), alone, together, f"{rung.share or 0.0:.0%}"
 
 
 def winner_sentence(record: RunRecord) -> str:

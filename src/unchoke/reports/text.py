@@ -15,7 +15,7 @@ from unchoke.core.choices import UNSCORED
 from unchoke.core.errors import list_some
 from unchoke.core.findings import Finding, rank
 from unchoke.core.metrics import format_metric, in_order, metric_label
-from unchoke.core.units import format_count, format_number, format_seconds
+from unchoke.core.units import format_count, format_seconds
 from unchoke.reports import baseline_words, pixel_words, summary
 from unchoke.reports import timeline_bars as timeline
 from unchoke.reports import training_facts as training
@@ -157,26 +157,14 @@ def render_fit_result(record: RunRecord, *, report: str = "", next_command: str 
 
 
 def render_ladder(record: RunRecord) -> str:
-    """What was tried within the minutes: what each took, what it reached alone, and its share in the answer; else nothing."""
+    """What was tried within the minutes: what each took, what it reached alone and with those before, and its share; else
+    nothing.
+    """
     if not record.ladder:
         return ""
-    rows = [
-        (
-            one.name,
-            format_seconds(one.seconds or 0.0),
-            *("" if value is None else format_number(value) for value in (one.val_loss, one.together)),
-            f"{one.share or 0.0:.0%}",
-        )
-        for one in record.ladder
-    ]
-    header = (
-        "tried within the minutes",
-        "time",
-        f"validation {metric_label(record.selection_metric)}",
-        "with those before",
-        "share",
-    )
-    return columns(rows, header=header, right=(1, 2, 3, 4))
+    rows = [(one.name, *summary.ladder_words(one)) for one in record.ladder]
+    measured = f"validation {metric_label(record.selection_metric)}"
+    return columns(rows, header=("tried within the minutes", "time", measured, "with those before", "share"), right=(1, 2, 3, 4))
 
 
 def render_headline(record: RunRecord) -> str:

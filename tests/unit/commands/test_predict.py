@@ -16,8 +16,14 @@ from unchoke.core.errors import UsageError
 from unchoke.core.events import Event, Note, ignore
 
 
+def recorded_tests(workspace: Path, run: str) -> pd.DataFrame:
+    """What a run said of its test photos; those of val trained the model that is kept, after they had picked it."""
+    table = pd.read_csv(workspace / "experiments" / run / "predictions.csv").set_index("sample_id")
+    return table[table["split"] == "test"]
+
+
 def test_predictions_of_known_images_equal_those_recorded(finished: Path, photos: Path) -> None:
-    recorded = pd.read_csv(finished / "experiments" / "exp_1" / "predictions.csv").set_index("sample_id")
+    recorded = recorded_tests(finished, "exp_1")
     found = predict("latest", [photos], out=finished, on_event=ignore)
     assert (found.run, len(found.rows), found.failed) == ("exp_1", 42, {})
     by_id = {Path(row["path"]).relative_to(photos).as_posix(): row for row in found.rows}
@@ -29,7 +35,7 @@ def test_predictions_of_known_images_equal_those_recorded(finished: Path, photos
 @pytest.mark.parametrize("how", [{}, {"tiles": "1x2"}], ids=["heads", "tiles"])
 def test_predictions_of_pooled_blocks_equal_those_recorded(workspace: Path, photos: Path, how: dict[str, str]) -> None:
     run = train(out=workspace, on_event=ignore, cut="blocks", epochs=2, **how)
-    recorded = pd.read_csv(workspace / "experiments" / run.run / "predictions.csv").set_index("sample_id")
+    recorded = recorded_tests(workspace, run.run)
     by_id = {Path(row["path"]).relative_to(photos).as_posix(): row for row in predict(run.run, [photos], out=workspace).rows}
     for sample_id, row in recorded.iterrows():
         assert by_id[str(sample_id)]["confidence"] == pytest.approx(row["confidence"], abs=1e-5)
@@ -78,7 +84,7 @@ def test_what_is_named_like_a_picture_in_a_folder_is_never_passed_over(finished:
 
 
 def test_guesses_probabilities_and_a_threshold_are_given_as_asked(finished: Path, photos: Path) -> None:
-    recorded = pd.read_csv(finished / "experiments" / "exp_1" / "predictions.csv").set_index("sample_id")
+    recorded = recorded_tests(finished, "exp_1")
     options = {"top": 2, "probabilities": True, "unsure_below": 0.999999}
     found = predict("latest", [photos], out=finished, on_event=ignore, **options)
     by_id = {Path(row["path"]).relative_to(photos).as_posix(): row for row in found.rows}

@@ -92,6 +92,20 @@ def test_the_result_is_a_sentence_with_its_uncertainty(groceries: dict[str, Any]
     assert "balanced accuracy" in text
 
 
+def test_what_was_tried_within_the_minutes_stands_in_its_order_and_no_sentence_claims_the_same_features(
+    groceries: dict[str, Any],
+) -> None:
+    tried = [
+        {"name": "heads on several blocks", "seconds": 12.0, "val_loss": 0.5, "together": 0.5, "share": 0.25},
+        {"name": "the <last> 4 blocks", "seconds": 31.0, "val_loss": 0.4, "together": 0.375, "share": 0.75},
+    ]
+    page = Page(render_report(as_record({**groceries, "ladder": tried, "selection_metric": "log_loss"})))
+    assert_harmless(page)
+    assert "heads on several blocks 12.0 s 0.500 0.500 25% the <last> 4 blocks 31.0 s 0.400 0.375 75%" in page.text("ladder")
+    assert page.text("sweep") == ""
+    assert Page(render_report(as_record(groceries))).text("ladder") == ""
+
+
 def test_every_section_is_there(groceries: dict[str, Any]) -> None:
     page = Page(render_report(as_record(groceries)))
     wanted = [

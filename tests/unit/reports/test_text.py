@@ -144,6 +144,9 @@ def test_the_configuration_that_was_picked_is_said(groceries: dict[str, Any]) ->
     assert sentence in render_fit_result(record)
     assert sentence in render_run(record)
     assert "Picked of" not in render_fit_result(as_record({**groceries, "sweep": sweep[1:]}))
+    solved = [sweep[0], {**sweep[1], "config": {"kind": "linear", "epochs": 11, "solver": "lbfgs"}}]
+    words = "penalty 4 of 9: linear, solved for one penalty after the other, from strong to weak."
+    assert words in render_fit_result(as_record({**groceries, "sweep": solved, "selection_metric": "accuracy"}))
 
 
 def test_an_interval_that_nothing_has_takes_no_column(groceries: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from unchoke.features.cut import BLOCKS, END, is_all_frozen
 from unchoke.features.weights_identity import installed_encoders
 from unchoke.photos.pixels.tile_grid import plan_tiles
 
-_FEWEST_EPOCHS, _MOST_EPOCHS = 3, 12
+_FEWEST_EPOCHS, _MOST_EPOCHS = 2, 12
 _ENCODER_PASSES = {"tf_efficientnet_lite0": 1.0, "tf_efficientnet_lite1": 1.5, "tf_efficientnet_lite2": 2.1}
 _FIXED_S = 8.0
 """What any rung takes before its first photo: an engine is loaded and compared."""
@@ -133,7 +133,7 @@ def _candidates(settings: Settings) -> list[tuple[str, Overrides]]:
     others = (
         []
         if {"encoder", "weights", "input_px"} & set(given)
-        else [name for name in installed_encoders() if name != settings.encoder][-1:]
+        else [name for name in installed_encoders() if name != settings.encoder]
     )
     found: list[tuple[str, Overrides]] = []
     if free_cut:
@@ -142,5 +142,5 @@ def _candidates(settings: Settings) -> list[tuple[str, Overrides]]:
         found += [(f"heads on several blocks of {name}", {"cut": BLOCKS, "encoder": name}) for name in others]
     if free_cut:
         found.append(("the last 8 blocks", {"cut": "-8"}))
-        found += [(f"the last 4 blocks of {name}", {"cut": "-4", "encoder": name}) for name in others]
+        found += [(f"the last 4 blocks of {name}", {"cut": "-4", "encoder": name}) for name in others[-1:]]
     return found
