@@ -34,7 +34,6 @@ _MOST_TIMED = 256
 _LONGEST_STEP_S = 4.0
 _TIMED_STEPS = 6
 _CLASSES = 10
-_PICTURE = (4, 3)
 _WAYS: tuple[Way, ...] = ("train", "train_ckpt", "evaluation")
 
 
@@ -129,13 +128,12 @@ class _Inquiry:
 
     def _trial(self, policy: Policy) -> tuple[MemoryTrial, dict[str, Any]]:
         """What is tried, and how to call it. The network is built here once, so that what is wrong with it is said at once."""
-        from unchoke.features.cut import NONE, cut_network
+        from unchoke.features.cut import cut_network
         from unchoke.features.encoders import bare_encoder
-        from unchoke.photos.pixels.canvas import plan_canvas
         from unchoke.photos.pixels.tile_grid import plan_tiles
         from unchoke.training.network.memory_trial import MemoryTrial
-        from unchoke.training.network.photo_blueprint import NetworkSpec, NoiseActivations, PhotoBlueprint, SourceSpec
-        from unchoke.training.network.prepare_pixels import NoisePixels
+        from unchoke.training.network.photo_blueprint import NetworkSpec, PhotoBlueprint
+        from unchoke.training.network.photo_subject import noise_source
 
         settings = self._settings
         tiles = plan_tiles(streams=settings.streams, tiles=settings.tiles)
@@ -143,11 +141,8 @@ class _Inquiry:
         cut = cut_network(encoder, settings.cut, verify=False)
         loop = self._loop(policy)
         network = NetworkSpec(settings.encoder, settings.cut, input_px=settings.input_px, tiles=tiles, fusion=settings.fusion)
-        source: SourceSpec = NoiseActivations((tiles.num_tiles, *cut.shape))
-        if settings.cut == NONE:
-            source = NoisePixels(plan_canvas(tiles, encoder.spec.preprocess, [_PICTURE]), settings.augment or "light")
         trial = MemoryTrial(
-            PhotoBlueprint(network, source),
+            PhotoBlueprint(network, noise_source(settings, encoder, cut)),
             loop=loop,
             device=policy.device,
             names=tuple(f"class {number}" for number in range(_CLASSES)),

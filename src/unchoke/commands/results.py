@@ -59,6 +59,7 @@ class FitResult:
             **plain_metrics(record.metrics),
             "baseline": plain.get("baseline"),
             "learning_curve": plain.get("learning_curve"),
+            "ladder": plain.get("ladder", []),
             "timings": record.timings,
             "timeline": plain.get("timeline", {}),
             "ceilings": plain.get("ceilings", {}),

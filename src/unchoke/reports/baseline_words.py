@@ -93,5 +93,11 @@ def _advice(record: RunRecord, split: str) -> str:
         told = (
             f"balanced accuracy {format_metric('balanced_accuracy', own.value)} against {format_metric('balanced_accuracy', its)}"
         )
-        return f"It does tell the classes apart ({told}). Try --class-weights none, which counts every photo alike."
+        alike = record.settings.get("class_weights") == "none"
+        advice = (
+            "More photos of the rare classes would help."
+            if alike
+            else "Try --class-weights none, which counts every photo alike."
+        )
+        return f"It does tell the classes apart ({told}). {advice}"
     return "Try `unchoke check` for wrong labels, more photos, --cut -4, or another --encoder."

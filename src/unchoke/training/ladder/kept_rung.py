@@ -1,7 +1,7 @@
 """A rung that was climbed, in a folder of its own: the model, its outputs for val and test, and what it took.
 
 In: what a training gave. Out: files under `experiments/rungs`, named by everything the model depends on: a ladder that is climbed
-again, or for longer, finds them and goes on from there. `rung.json` is written last and vouches for the others.
+again, or for longer, finds them and goes on from there. `rung.json` is written last; it vouches for the others and the folder.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ def keep_rung(
     kind = "network" if "training" in outcome.about else "head"
     about = {
         **rung.to_dict(),
+        "folder": folder.name,
         "kind": kind,
         "seconds": round(seconds, 3),
         "extract_s": round(extract_s, 3),
@@ -71,7 +72,8 @@ def recall_rung(rung: Rung, folder: Path, warn: Callable[[str], object]) -> Kept
         return None
     about = seals.recall_json(folder / ABOUT_FILE, warn)
     try:
-        sound = about and all(digest_file(folder / name) == sha256 for name, sha256 in about["sha256"].items())
+        sound = about and about.get("folder") == folder.name
+        sound = sound and all(digest_file(folder / name) == sha256 for name, sha256 in about["sha256"].items())
     except OSError as error:
         raise DamagedFile(f"{error.filename} cannot be read", why=str(error), try_=f"delete {folder}") from error
     if not sound:

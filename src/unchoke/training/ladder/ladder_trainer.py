@@ -25,19 +25,22 @@ from unchoke.core.events import Note
 from unchoke.core.fingerprint import digest
 from unchoke.core.metrics import metric_label
 from unchoke.core.units import format_seconds
+from unchoke.core.workspace import out_option
 from unchoke.features.prepare_engine import Picture
 from unchoke.runs.session import Session
 from unchoke.training.build_record import EncoderUse, TrainingOutcome, prediction_extra
 from unchoke.training.data import FirstColumns
-from unchoke.training.heads.head_trainer import solve_head
+from unchoke.training.heads.head_trainer import HeadTrainer, solve_head
+from unchoke.training.heads.ridge_refit import RidgeRefit
 from unchoke.training.inputs import Inputs, prepare_inputs
 from unchoke.training.ladder.blend import Share, ValLoss, blend, choose_shares
 from unchoke.training.ladder.epoch_cost import measure_epoch_s
 from unchoke.training.ladder.kept_rung import FOLDER, KeptRung, keep_rung, recall_rung
-from unchoke.training.ladder.rungs import Overrides, Pace, Rung, first_rung, next_rung
+from unchoke.training.ladder.rungs import Overrides, Pace, Rung, first_rung, next_rung, what_is_left
 from unchoke.training.ladder.trained_blend import save_blend
 from unchoke.training.network.linear_start import LinearStart
 from unchoke.training.problem import LearningTask
+from unchoke.training.scoring.judge import JUDGED
 
 LADDER_FILE = "ladder.json"
 STRONG = 1.0
@@ -102,6 +105,8 @@ class LadderTrainer:
             known = len(tried) <= len(planned)
             rung = planned[len(tried) - 1] if known else next_rung(session.settings, tried, pace, left_s, self._kept)
             if rung is None:
+                spent = format_seconds(60 * self._minutes - _END_S - left_s)
+                session.on_event(Note(f"after {spent}: {what_is_left(session.settings, tried, left_s)}"))
                 break
             if not known:
                 planned.append(rung)
@@ -109,8 +114,8 @@ class LadderTrainer:
             tried.append(rung)
             try:
                 kept = self._climb(rung)
-            except Interrupted as error:
-                stopped, kept = error, None
+            except (Interrupted, KeyboardInterrupt) as error:
+                stopped, kept = self._stopped(error, rung), None
             except (UsageError, MachineError) as error:
                 session.warn(f"{rung.name} is left out: {error.what} ({error.why})")
                 kept = None
@@ -119,6 +124,15 @@ class LadderTrainer:
                 climbed.append(kept)
                 self._tell(climbed)
         return self._outcome(climbed, stopped)
+
+    def _stopped(self, error: Interrupted | KeyboardInterrupt, rung: Rung) -> Interrupted:
+        """What to say of a ladder that was stopped on the way: there is a model all the same."""
+        where = f"{error.what}; " if isinstance(error, Interrupted) else ""
+        return Interrupted(
+            f"stopped on request in {rung.name}",
+            why=f"{where}what was trained before that answers, and its figures are in the report",
+            try_=f"unchoke predict latest PHOTOS{out_option(self._session.workspace.root)}; or the same command, which goes on",
+        )
 
     def _planned(self, folder: Path) -> list[Rung]:
         """What a stretch before this one had decided upon."""
@@ -264,7 +278,15 @@ class LadderTrainer:
                 for number, (one, share, row) in enumerate(zip(climbed, shares, rows, strict=True), start=1)
             ]
         }
-        return TrainingOutcome(outputs, self._metric, history, rows, save, about, stopped=stopped)
+        return TrainingOutcome(outputs, self._metric, history, rows, save, about, stopped=stopped, refit=self._curve())
+
+    def _curve(self) -> RidgeRefit | None:
+        """What tells whether more photos would help, where the first rung has features for it."""
+        problem, feats = self._learnable.problem, self._first_features
+        if feats is None or not isinstance(self._first, HeadTrainer):
+            return None
+        judged = np.concatenate([problem.positions(split) for split in JUDGED])
+        return RidgeRefit(feats, problem, np.sort(judged))
 
     def _row(self, one: KeptRung, share: Share) -> dict[str, Any]:
         loss = self._loss(blend([one.outputs["val"]], [replace(share, weight=1.0)], self._kind))

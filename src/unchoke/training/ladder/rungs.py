@@ -1,8 +1,8 @@
 """The rungs of the ladder: ways of training, in the order in which they bring most for their time, and what each will take.
 
 In: the settings in force, and what was measured on the way. Out: the next rung that fits into the time that is left, or none.
-What an option fixes is left as it is. A rung is a set of settings that differ from those in force, so that every rung is an
-ordinary training, cached and resumable like any other.
+What an option fixes is left as it is; epochs that nobody typed are as many as fit. A rung is a set of settings that differ from
+those in force, so that every rung is an ordinary training, cached and resumable like any other.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from unchoke.core.settings import Settings
-from unchoke.features.cut import BLOCKS, END, is_all_frozen
+from unchoke.core.units import format_seconds
+from unchoke.features.cut import BLOCKS, is_all_frozen
 from unchoke.features.weights_identity import installed_encoders
 from unchoke.photos.pixels.tile_grid import plan_tiles
 
@@ -70,10 +71,13 @@ def encoder_passes(encoder: str | None) -> float:
 
 
 def first_rung(settings: Settings) -> Rung:
-    """Heads on several blocks where nothing was asked for that they cannot do; else what was asked for."""
-    if "cut" not in settings.given() and _is_plain(settings):
-        return Rung("heads on several blocks", {"cut": BLOCKS})
-    return Rung("as asked")
+    """Heads on several blocks, also where blocks are to be trained; where something was declared that heads cannot do, what was
+    asked for.
+    """
+    if not _is_plain(settings):
+        return Rung("as asked")
+    asked: Overrides = {} if is_all_frozen(settings.cut) else {"augment": None, "epochs": Settings().epochs}
+    return Rung("heads on several blocks", {"cut": BLOCKS, **asked})
 
 
 def _is_plain(settings: Settings) -> bool:
@@ -97,30 +101,41 @@ def next_rung(
     for name, overrides in _candidates(settings):
         if name in names:
             continue
-        rung = next(filter(None, map(kept, _variants(name, overrides))), None) or _planned(
-            name, overrides, settings, pace, left_s
-        )
+        variants = _variants(name, overrides, settings)
+        rung = next(filter(None, map(kept, variants)), None) or _planned(name, overrides, settings, pace, left_s)
         if rung is not None and rung.expected_s is not None and rung.expected_s <= left_s:
             return rung
     return None
 
 
-def _variants(name: str, overrides: Overrides) -> list[Rung]:
+def what_is_left(settings: Settings, climbed: Sequence[Rung], left_s: float) -> str:
+    """Why nothing more is tried, in words."""
+    names = {rung.name for rung in climbed}
+    left = [name for name, _ in _candidates(settings) if name not in names]
+    if not left:
+        return "everything there is to try was tried"
+    more = f", or any of {len(left) - 1} more," if len(left) > 1 else ""
+    return f"{left[0]}{more} would not fit into {format_seconds(max(0.0, left_s))}"
+
+
+def _variants(name: str, overrides: Overrides, settings: Settings) -> list[Rung]:
     """The rungs that a way of training may be, the longest first."""
-    if is_all_frozen(overrides.get("cut", END)):
+    if is_all_frozen(overrides["cut"]) or "epochs" in settings.given():
         return [Rung(name, overrides)]
     return [Rung(name, {**overrides, "epochs": epochs}) for epochs in range(_MOST_EPOCHS, _FEWEST_EPOCHS - 1, -1)]
 
 
 def _planned(name: str, overrides: Overrides, settings: Settings, pace: Pace, left_s: float) -> Rung | None:
-    """A way of training with as many epochs as fit into `left_s`; None where too few do."""
-    passes = encoder_passes(overrides.get("encoder", settings.encoder)) * (1 + overrides.get("views", settings.views))
+    """A way of training with as many epochs as fit into `left_s`, or those asked for; None where too few do."""
+    passes = encoder_passes(overrides.get("encoder", settings.encoder)) * (1 + settings.views)
     before_s = _FIXED_S + passes * pace.pass_s
-    if is_all_frozen(overrides.get("cut", END)):
+    if is_all_frozen(overrides["cut"]):
         return Rung(name, overrides, _SPARE * before_s)
     if _SPARE * before_s > left_s:
         return None  # nor need an epoch be measured
     epoch_s = pace.epoch_s(overrides)
+    if "epochs" in settings.given():
+        return Rung(name, overrides, _SPARE * (before_s + settings.epochs * epoch_s))
     epochs = min(_MOST_EPOCHS, int((left_s / _SPARE - before_s) / max(epoch_s, 1e-9)))
     if epochs < _FEWEST_EPOCHS:
         return None
@@ -129,7 +144,9 @@ def _planned(name: str, overrides: Overrides, settings: Settings, pace: Pace, le
 
 def _candidates(settings: Settings) -> list[tuple[str, Overrides]]:
     given = settings.given()
-    free_cut = "cut" not in given and "head" not in given and not settings.sweep
+    if not is_all_frozen(settings.cut):
+        return [(f"--cut {settings.cut}", {"cut": settings.cut})] if _is_plain(settings) else []
+    free_cut = "head" not in given and not settings.sweep
     others = (
         []
         if {"encoder", "weights", "input_px"} & set(given)
@@ -138,7 +155,7 @@ def _candidates(settings: Settings) -> list[tuple[str, Overrides]]:
     found: list[tuple[str, Overrides]] = []
     if free_cut:
         found.append(("the last 4 blocks", {"cut": "-4"}))
-    if _is_plain(settings) and "cut" not in given:
+    if _is_plain(settings):
         found += [(f"heads on several blocks of {name}", {"cut": BLOCKS, "encoder": name}) for name in others]
     if free_cut:
         found.append(("the last 8 blocks", {"cut": "-8"}))

@@ -12,20 +12,24 @@ from unchoke.core.errors import UsageError
 from unchoke.core.fingerprint import digest
 from unchoke.core.settings import OPTIONS, Settings, settings_where
 from unchoke.core.units import format_count
-from unchoke.features.cut import count_blocks, pooled_dim
+from unchoke.features.cut import NONE, Cut, count_blocks, pooled_dim
 from unchoke.features.encoders import Encoder
 from unchoke.machine.backend import keep_freed_memory
+from unchoke.photos.pixels.canvas import plan_canvas
 from unchoke.photos.pixels.tile_grid import plan_tiles
 from unchoke.photos.targets import TargetPlan, plan_targets
 from unchoke.runs.session import Session
 from unchoke.training.network.linear_start import LinearStart
 from unchoke.training.network.loop_choices import TrainedPart, choose_loop
 from unchoke.training.network.loop_config import LoopResult, TrainingPlan
-from unchoke.training.network.photo_blueprint import NetworkSpec, PhotoBlueprint, SourceSpec
+from unchoke.training.network.photo_blueprint import NetworkSpec, NoiseActivations, PhotoBlueprint, SourceSpec
+from unchoke.training.network.prepare_pixels import NoisePixels
 from unchoke.training.network.tiled_network import NetworkConfig
 from unchoke.training.network.trained_network import TrainedNetwork
 from unchoke.training.problem import LearningTask
 from unchoke.training.scoring.selection import choose_metric
+
+_PICTURE = (4, 3)
 
 
 class PhotoSubject:
@@ -115,6 +119,14 @@ def network_spec(settings: Settings, encoder: Encoder) -> NetworkSpec:
     )
 
 
+def noise_source(settings: Settings, encoder: Encoder, cut: Cut) -> SourceSpec:
+    """Noise of the shape of what a training with these settings reads: of usual pictures, where those are."""
+    tiles = plan_tiles(streams=settings.streams, tiles=settings.tiles)
+    if settings.cut == NONE:
+        return NoisePixels(plan_canvas(tiles, encoder.spec.preprocess, [_PICTURE]), settings.augment or "light")
+    return NoiseActivations((tiles.num_tiles, *cut.shape))
+
+
 def targets_of(settings: Settings, learnable: LearningTask) -> TargetPlan | None:
     """What was declared about the targets (`training/problem.py` has checked it); None for classes."""
     problem = learnable.problem
@@ -130,5 +142,5 @@ def refuse_head_options(settings: Settings) -> None:
         raise UsageError(
             f"{' and '.join(given)} cannot be combined with training through a network",
             why="its own head is trained with it: kinds of heads and sweeps are for --cut end of whole photos, nothing declared",
-            try_="leave it out",
+            try_=f"leave it out, or train heads alone: --cut end {' '.join(given)}",
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import time
 from itertools import pairwise
@@ -60,6 +61,13 @@ def test_every_rung_is_told_with_what_it_took_and_what_cannot_be_climbed_is_left
     text = result.to_text()
     assert all(one.name in text and f"{one.share:.0%}" in text for one in ladder)
     assert "Picked of" not in text
+    assert any(note.endswith("everything there is to try was tried") for note in notes)
+    assert [one["name"] for one in result.to_dict()["ladder"]] == [one.name for one in ladder]
+
+
+def test_whether_more_photos_would_help_is_said(climbed):
+    result, _ = climbed
+    assert result.run_record.learning_curve is not None
 
 
 def test_a_blend_predicts_and_is_judged_as_the_run_says_also_exported(climbed, photos, tmp_path):
@@ -98,8 +106,11 @@ def test_stopped_on_the_way_the_best_so_far_is_there_and_the_same_command_ends_a
             time.sleep(0.1)
 
     root = tmp_path / "stopped"
-    with pytest.raises((Interrupted, KeyboardInterrupt)):
+    with pytest.raises(Interrupted, match="stopped on request in the last block") as stopped:
         climb(photos, tiny_weights, root, on_event=stop)
+    assert "what was trained before that answers" in stopped.value.why
+    assert f"unchoke predict latest PHOTOS --out {root}" in stopped.value.try_
+    assert len(predict("latest", [photos], out=root, on_event=ignore).rows) > 0
     again = climb(photos, tiny_weights, root)
     assert files_of(again) == files_of(result)
 
@@ -108,6 +119,17 @@ def test_a_rung_that_was_damaged_is_trained_anew_to_the_same_blend(climbed, phot
     result, _ = climbed
     model = min((result.workspace / "experiments" / "rungs").rglob("model.pt"))
     model.write_bytes(model.read_bytes()[:-9])
+    notes = []
+    longer = climb(photos, tiny_weights, result.workspace, minutes=8.0, on_event=notes.append)
+    assert any("is not as it was written" in event.text for event in notes if isinstance(event, Note))
+    assert files_of(longer)["predictions.csv"] == files_of(result)["predictions.csv"]
+
+
+def test_a_rung_in_anothers_place_is_trained_anew_to_the_same_blend(climbed, photos, tiny_weights):
+    result, _ = climbed
+    one, other = sorted((result.workspace / "experiments" / "rungs").iterdir())[:2]
+    shutil.rmtree(one)
+    shutil.copytree(other, one)
     notes = []
     longer = climb(photos, tiny_weights, result.workspace, minutes=8.0, on_event=notes.append)
     assert any("is not as it was written" in event.text for event in notes if isinstance(event, Note))

@@ -6,7 +6,7 @@ import pytest
 
 from unchoke.core.settings import Settings
 from unchoke.training.ladder import rungs
-from unchoke.training.ladder.rungs import Pace, Rung, first_rung, next_rung
+from unchoke.training.ladder.rungs import Pace, Rung, first_rung, next_rung, what_is_left
 
 PLAIN = Settings(data="photos", minutes=10)
 
@@ -28,7 +28,9 @@ def climb(settings, minutes, *, pass_s=10.0):
 
 def test_the_first_rung_is_heads_on_several_blocks_unless_something_else_was_asked_for():
     assert first_rung(PLAIN).overrides == {"cut": "blocks"}
-    assert first_rung(replace(PLAIN, cut="-2")).overrides == {}
+    assert first_rung(replace(PLAIN, cut="blocks")).overrides == {"cut": "blocks"}
+    whole = replace(PLAIN, cut="none", augment="strong", epochs=50)
+    assert first_rung(whole).overrides == {"cut": "blocks", "augment": None, "epochs": 20}
     assert first_rung(replace(PLAIN, sums={"total": ("a", "b")})).overrides == {}
     assert first_rung(replace(PLAIN, tiles="2x2")).overrides == {}
 
@@ -53,8 +55,27 @@ def test_where_the_photos_are_many_only_what_fits_is_tried():
 
 def test_what_was_typed_is_not_varied():
     assert all("encoder" not in rung.overrides for rung in climb(replace(PLAIN, encoder="tf_efficientnet_lite1"), 60))
-    assert all("cut" not in rung.overrides for rung in climb(replace(PLAIN, cut="-2"), 60))
     assert all(rung.overrides["cut"] == "blocks" for rung in climb(replace(PLAIN, head="linear"), 60))
+
+
+@pytest.mark.parametrize("cut", ["-2", "none"])
+def test_a_cut_that_was_typed_is_trained_for_as_many_epochs_as_fit_or_as_were_typed(cut):
+    names = [rung.name for rung in climb(replace(PLAIN, cut=cut), 60)]
+    assert names == ["heads on several blocks", f"--cut {cut}"]
+    short, long = (climb(replace(PLAIN, cut=cut), minutes)[1].overrides for minutes in (1, 60))
+    assert short["epochs"] < long["epochs"] == 12
+    assert climb(replace(PLAIN, cut=cut, epochs=40), 60)[1].overrides == {"cut": cut}
+    assert len(climb(replace(PLAIN, cut=cut, epochs=40), 1)) == 1
+
+
+def test_a_kept_choice_of_what_heads_see_hinders_nothing():
+    assert [rung.name for rung in climb(replace(PLAIN, cut="blocks"), 60)] == [rung.name for rung in climb(PLAIN, 60)]
+
+
+def test_why_nothing_more_is_tried_is_said():
+    assert what_is_left(PLAIN, climb(PLAIN, 600), 400.0) == "everything there is to try was tried"
+    words = what_is_left(PLAIN, [first_rung(PLAIN)], 12.0)
+    assert words == "the last 4 blocks, or any of 3 more, would not fit into 12.0 s"
 
 
 def test_an_epoch_is_measured_once_for_each_way_and_only_where_the_photos_can_be_shown_in_time():
