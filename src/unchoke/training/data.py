@@ -162,7 +162,7 @@ def _target_faults(problem: Problem) -> Iterator[str]:
 
 @dataclass(frozen=True, eq=False)
 class Standardiser:
-    """Mean and standard deviation of each feature, float32 (dim,); a feature that never varies keeps the deviation 1."""
+    """Mean of each feature and what it is divided by, float32 (dim,): about its deviation; 1 for one that never varies."""
 
     mean: NDArray[np.float32]
     std: NDArray[np.float32]
@@ -171,6 +171,8 @@ class Standardiser:
 def fit_standardiser(source: FeatureSource, positions: Positions) -> Standardiser:
     """The scale of view 0 of the samples at `positions` (pass the train split only), streamed, summed in float64.
 
+    No feature is taken to vary less than half of them do: to blow up those that hardly vary makes noise count like the rest, and
+    with a handful of samples some agree by chance (docs/claims.md, *What brings how much*).
     Only the plain picture is measured: augmented views share its scale, and reading them all would cost a pass per view.
     """
     chunk = max(1, CHUNK_VALUES // source.dim // 4)
@@ -184,7 +186,10 @@ def fit_standardiser(source: FeatureSource, positions: Positions) -> Standardise
         mean += shift * (len(rows) / total)
         count = total
     std = np.sqrt(spread / max(count, 1))
-    std[std <= 1e-6 * np.maximum(1.0, np.abs(mean))] = 1.0
+    varies = std > 1e-6 * np.maximum(1.0, np.abs(mean))
+    if varies.any():
+        std = np.maximum(std, np.median(std[varies]))
+    std[~varies] = 1.0
     return Standardiser(mean.astype(np.float32), std.astype(np.float32))
 
 
