@@ -249,7 +249,7 @@ def winner_sentence(record: RunRecord) -> str:
     picked = next((row for row in record.sweep if row.picked), None)
     if picked is None or len(record.sweep) < 2 or record.ladder:
         return ""
-    figure = "" if picked.val_metric is None else f" with validation {_figure(record.selection_metric, picked.val_metric)}"
+    figure = "" if picked.val_metric is None else f" by validation {_figure(record.selection_metric, picked.val_metric)}"
     step = "penalty" if _is_solved(picked.config) else "epoch"
     epoch = "" if picked.best_epoch is None else f", {step} {picked.best_epoch:g} of {picked.num_epochs or picked.best_epoch:g}"
     words = describe_config(picked.config, [row.config for row in record.sweep])

@@ -163,7 +163,7 @@ def render_ladder(record: RunRecord) -> str:
     if not record.ladder:
         return ""
     rows = [(one.name, *summary.ladder_words(one)) for one in record.ladder]
-    measured = f"validation {metric_label(record.selection_metric)}"
+    measured = f"{metric_label(record.selection_metric)} it is picked by"
     return columns(rows, header=("tried within the minutes", "time", measured, "with those before", "share"), right=(1, 2, 3, 4))
 
 

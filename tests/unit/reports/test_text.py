@@ -140,7 +140,7 @@ def test_the_configuration_that_was_picked_is_said(groceries: dict[str, Any]) ->
         },
     ]
     record = as_record({**groceries, "sweep": sweep, "selection_metric": "accuracy"})
-    sentence = "Picked of 2 configurations with validation accuracy 90.0 %, epoch 4 of 9: mlp, lr 0.001."
+    sentence = "Picked of 2 configurations by validation accuracy 90.0 %, epoch 4 of 9: mlp, lr 0.001."
     assert sentence in render_fit_result(record)
     assert sentence in render_run(record)
     assert "Picked of" not in render_fit_result(as_record({**groceries, "sweep": sweep[1:]}))

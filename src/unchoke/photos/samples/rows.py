@@ -172,7 +172,7 @@ def _suspect(whole: pd.DataFrame, table: pd.DataFrame, source: DataSource, colum
         source.fold_column,
     }
     names = [name for name in suspicious_names(whole.columns) if name not in used]
-    labels = table[columns.label].tolist() if columns.label else [str(row) for row in range(len(table))]
+    labels = table[columns.label].tolist() if columns.label else [""] * len(table)  # a group is no other name for a number
     if names:
         rows = whole.drop_duplicates(columns.key).set_index(columns.key)[names].reindex(table[columns.key]).fillna("")
         if (likely := find_likely_group(rows, used=used, labels=labels)) is not None:

@@ -40,6 +40,7 @@ def choose_metric(problem: Problem, plan: TargetPlan | None = None) -> Choice:
     ratio = imbalance(problem.targets[problem.positions("train")])
     evidence = {"largest_to_smallest_class": round(ratio, 2), "num_val": len(val)}
     reason = f"on {len(val):,} val samples it tells two heads apart where their numbers of right answers are a matter of luck"
+    reason += "; probabilities are calibrated on these very samples first, so it is lower than in the table of results"
     if ratio >= IMBALANCE_FOR_WEIGHTS:
         reason += f"; rare classes count more, the largest being {ratio:.1f} times the smallest"
     return Choice("selection_metric", "log_loss", reason, evidence)

@@ -231,6 +231,14 @@ def test_a_group_that_nobody_named_is_pointed_out(make_files: MakeFiles) -> None
     assert "ungrouped" not in {finding.code for finding in scan_samples(DataSource(data, group="patient_id")).findings}
 
 
+def test_a_group_is_pointed_out_where_values_are_to_be_learnt_too(make_files: MakeFiles) -> None:
+    root = make_files([f"{number}.jpg" for number in range(12)])
+    for weight in (lambda number: number * 1.5, lambda number: number // 2 * 1.5):
+        rows = [(number, weight(number), f"p{number // 2}") for number in range(12)]
+        scan = scan_samples(DataSource(table(root, ("id", "weight", "patient"), *rows), targets=("weight",)))
+        assert finding(scan, "ungrouped").evidence["column"] == "patient"
+
+
 def test_a_presets_group_that_the_table_lacks_is_done_without_and_said(make_files: MakeFiles) -> None:
     root = make_files([f"{number}.jpg" for number in range(12)])
     rows = [(number, "ab"[number % 2], f"d{number // 2}") for number in range(12)]
