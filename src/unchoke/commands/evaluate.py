@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from unchoke.commands.results import plain_metrics
 from unchoke.core.clock import StageTimers
 from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.events import OnEvent, StageDone, StageStarted
+from unchoke.core.fingerprint import digest_contents
 from unchoke.core.mixing import hash_ids
 from unchoke.core.record import Interval, RunRecord, TrainingRecord
 from unchoke.core.seals import making_sense, read_sealed, verify
@@ -166,7 +167,9 @@ def _network_source(
         store = open_activations(found, extra["fingerprint"], sample_ids)
         return ActivationSource(store, hash_ids(sample_ids), 0)
     if found.workspace is not None:
-        return open_pictures(found, trained, extra, sample_ids, on_event=on_event)
+        pictures = open_pictures(found, trained, extra, sample_ids, on_event=on_event)
+        refuse_other_contents(found, pictures.digests())
+        return pictures
     return RowsInMemory(_exported_pixels(found, sample_ids), EncoderSpec.from_dict(extra["encoder"]).preprocess)
 
 
@@ -236,7 +239,28 @@ def place_features(found: FoundRun, fingerprint: str, sample_ids: Sequence[str])
     queue = JobQueue.load(found.workspace.features)
     stored = open_stored(queue, fingerprint, sample_ids, done=queue.state(fingerprint).done)
     _refuse_missing([sample_id for sample_id, there in zip(sample_ids, stored.present, strict=True) if not there])
+    jobs = queue.jobs(fingerprint)
+    refuse_other_contents(found, {item: content for job in jobs for item, content in zip(job.items, job.contents, strict=True)})
     return stored.placement
+
+
+def refuse_other_contents(found: FoundRun, contents: Mapping[str, str]) -> None:
+    """Refuse to judge a run by other photos than it was judged by: files may have come under the names of others since.
+
+    `contents` are digests of files by sample id. Runs of before these were recorded are judged by what has the same names.
+    """
+    if not (recorded := found.record.data.content_digests) or found.workspace is None:
+        return
+    table = load_predictions(found.folder / "predictions.csv")
+    ids = {str(split): rows["sample_id"].tolist() for split, rows in table.groupby("split")}
+    here = {split: digest_contents({one: contents.get(one, "") for one in ids.get(split, ())}) for split in recorded}
+    if changed := [split for split in JUDGED if split in recorded and here[split] != recorded[split]]:
+        record = found.record
+        raise DataError(
+            f"{record.run} cannot be judged: the {' and '.join(changed)} photos at hand are not those it was judged on",
+            why="files under the same names hold other pictures now, which it may have been trained on",
+            try_=f"put its photos back, or train on those there are now: {record.command}{out_option(found.workspace.root)}",
+        )
 
 
 def _refuse_missing(missing: list[str]) -> None:

@@ -18,7 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unchoke.commands.evaluate import EXPORTED_FEATURES, EXPORTED_PIXELS, load_predictions, open_activations, place_features
+from unchoke.commands.evaluate import (
+    EXPORTED_FEATURES,
+    EXPORTED_PIXELS,
+    load_predictions,
+    open_activations,
+    place_features,
+    refuse_other_contents,
+)
 from unchoke.core import atomic, listing, seals
 from unchoke.core.errors import UsageError
 from unchoke.core.events import Note, OnEvent
@@ -158,6 +165,7 @@ def _save_pixels(
     if found.workspace is None:
         return _copy_pixels(found, built)
     pictures = open_pictures(found, trained, extra, sample_ids, on_event=listener)
+    refuse_other_contents(found, pictures.digests())
     size, images = len(sample_ids) * pictures.sample_bytes, format_count(len(sample_ids), "image")
     if size > MOST_PIXEL_BYTES:
         left = (

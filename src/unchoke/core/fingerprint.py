@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,11 @@ def digest_ids(sample_ids: Iterable[str]) -> str:
     """What tells one set of samples from another, whatever their order; "" for none."""
     names = sorted(sample_ids)
     return digest(names)[:16] if names else ""
+
+
+def digest_contents(contents: Mapping[str, str]) -> str:
+    """What tells the same samples with other contents apart; `contents` are digests by sample id."""
+    return digest(sorted(contents.items()))[:16]
 
 
 def digest_bytes(data: bytes | memoryview) -> str:

@@ -115,6 +115,8 @@ class DataRecord(RecordPart):
     splits: Named[Number] = {}
     split_digests: Named[str] = {}
     """What tells the photos that were validated and tested on from others; absent in older records."""
+    content_digests: Named[str] = {}
+    """What tells the contents of those photos from others under the same ids; absent in older records."""
     class_counts: Named[Named[Number]] | None = None
     targets_summary: Named[Named[Number | None]] | None = None
     inputs_summary: Named[Named[Number | None]] | None = None

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from unchoke.core.errors import DataError
-from unchoke.core.fingerprint import digest, digest_bytes, digest_ids
+from unchoke.core.fingerprint import digest, digest_bytes, digest_contents, digest_ids
 from unchoke.core.record import DataRecord
 from unchoke.photos.copies import UnscoredSample, find_unscored
 from unchoke.photos.samples.sample_set import Samples
@@ -33,6 +33,8 @@ class LearningTask:
     input_names: tuple[str, ...] = ()
     unscored: tuple[UnscoredSample, ...] = ()
     """Samples in no split although they have a side: a score that counted them would be wrong."""
+    contents: tuple[str, ...] = ()
+    """Digests of the files, in the order of the rows."""
 
 
 def build_problem(samples: Samples, contents: pd.Series[str], kept: NDArray[np.bool_]) -> LearningTask:
@@ -51,7 +53,7 @@ def build_problem(samples: Samples, contents: pd.Series[str], kept: NDArray[np.b
     problem = Problem(task.kind, task.names, targets, splits, sample_ids)
     inputs = frame[list(samples.input_columns)].to_numpy(dtype=np.float32, copy=True) if samples.inputs else None
     key = _key(problem, contents[kept], inputs, samples.inputs)
-    return LearningTask(problem, frame, key, inputs, samples.inputs, tuple(unscored))
+    return LearningTask(problem, frame, key, inputs, samples.inputs, tuple(unscored), tuple(contents[kept]))
 
 
 def _key(problem: Problem, contents: pd.Series[str], inputs: NDArray[np.float32] | None, names: tuple[str, ...]) -> str:
@@ -71,10 +73,17 @@ def _refuse_untrainable(kind: str, targets: NDArray[Any], splits: dict[str, NDAr
         )
 
 
-def digest_judged(problem: Problem) -> dict[str, str]:
-    """A digest of the samples of val and of test: runs with equal ones can be compared."""
-    ids = np.array(problem.sample_ids, dtype=object)
-    return {split: digest_ids(ids[problem.positions(split)]) for split in SPLITS[1:] if len(problem.positions(split))}
+def digest_judged(learnable: LearningTask) -> dict[str, dict[str, str]]:
+    """Digests of the samples of val and of test, under their names in the record: runs with equal ones can be compared."""
+    problem = learnable.problem
+    judged = {split: problem.positions(split).tolist() for split in SPLITS[1:] if len(problem.positions(split))}
+    ids, contents = problem.sample_ids, learnable.contents
+    return {
+        "split_digests": {split: digest_ids(ids[place] for place in places) for split, places in judged.items()},
+        "content_digests": {
+            split: digest_contents({ids[place]: contents[place] for place in places}) for split, places in judged.items()
+        },
+    }
 
 
 def summarise(learnable: LearningTask, *, source: str, num_quarantined: int) -> DataRecord:
@@ -85,7 +94,7 @@ def summarise(learnable: LearningTask, *, source: str, num_quarantined: int) -> 
         num_samples=len(frame),
         num_quarantined=num_quarantined,
         splits={split: len(positions) for split, positions in problem.splits.items()},
-        split_digests=digest_judged(problem),
+        **digest_judged(learnable),
     )
     if problem.kind == "classification":
         summary.class_counts = {

@@ -78,7 +78,7 @@ def run_training(session: Session, material: RunMaterial, trainer: Trainer, *, p
         command=as_typed(material.command, session.settings),
         num_samples=len(material.learnable.frame),
         fingerprint=material.encoder.fingerprint,
-        split_digests=digest_judged(problem),
+        judged=digest_judged(material.learnable),
     )
 
 
@@ -117,7 +117,7 @@ def record_run(
     command: str,
     num_samples: int,
     fingerprint: str,
-    split_digests: dict[str, str] | None = None,
+    judged: dict[str, dict[str, str]] | None = None,
 ) -> tuple[RunRecord, bool]:
     """The record of the run with this key, and whether it was there already; if not, `make` gives it, in the run's folder.
 
@@ -129,7 +129,7 @@ def record_run(
             key=key,
             command=command,
             settings=settings.given(),
-            data={"source": settings.data, "num_samples": num_samples, "split_digests": split_digests or {}},
+            data={"source": settings.data, "num_samples": num_samples, **(judged or {"split_digests": {}})},
             encoder=settings.encoder,
             fingerprint=fingerprint,
         )

@@ -11,7 +11,9 @@ import pandas as pd
 import pytest
 
 from unchoke.commands.evaluate import evaluate, load_predictions
-from unchoke.commands.fit import train
+from unchoke.commands.export import export_run
+from unchoke.commands.fit import fit, train
+from unchoke.core import seals
 from unchoke.core.errors import DataError, UsageError
 from unchoke.core.events import ignore
 
@@ -39,6 +41,42 @@ def test_features_that_are_gone_are_named(workspace: Path) -> None:
         shard.unlink()
     with pytest.raises(DataError, match="features of 12 samples are gone"):
         evaluate(out=workspace, on_event=ignore)
+
+
+def test_photos_under_the_names_of_others_are_not_what_a_run_was_judged_on(
+    workspace: Path, own_photos: Path, tiny_weights: Path
+) -> None:
+    common: dict[str, Any] = {"encoder": "test_resnet", "weights": str(tiny_weights), "workers": 1}
+    swap_with_train(own_photos, workspace)
+    fit(str(own_photos), out=workspace, on_event=ignore, job_size=16, **common)
+    with pytest.raises(DataError, match="exp_1 cannot be judged: the test photos at hand are not those") as refused:
+        evaluate("1", out=workspace, on_event=ignore)
+    assert refused.value.try_.endswith(f" --out {workspace}")
+    assert evaluate("2", out=workspace, on_event=ignore).to_dict()["run"] == "exp_2"
+    with pytest.raises(DataError, match="exp_1 cannot be judged"):
+        export_run("1", workspace / "elsewhere", out=workspace, on_event=ignore)
+    swap_with_train(own_photos, workspace)
+    assert fit(str(own_photos), out=workspace, on_event=ignore, job_size=16, **common).already_done
+    assert evaluate("1", out=workspace, on_event=ignore).to_dict()["run"] == "exp_1"
+
+
+def swap_with_train(photos: Path, workspace: Path) -> None:
+    """Let each test photo and one of its class that is trained on change names."""
+    manifest = pd.read_csv(workspace / "manifest.csv")
+    for _, rows in manifest.groupby("label"):
+        test, train = (rows[rows["split"] == split]["sample_id"] for split in ("test", "train"))
+        for one, other in zip(test, train, strict=False):
+            ours, theirs = (photos / one).read_bytes(), (photos / other).read_bytes()
+            (photos / one).write_bytes(theirs)
+            (photos / other).write_bytes(ours)
+
+
+def test_a_run_of_before_contents_were_recorded_is_judged_by_names(workspace: Path) -> None:
+    file = workspace / "experiments" / "exp_1" / "record.json"
+    record = json.loads(file.read_text())
+    assert set(record["data"].pop("content_digests")) == {"val", "test"}
+    seals.save_sealed_json(file, record)
+    assert evaluate(out=workspace, on_event=ignore).to_dict()["run"] == "exp_1"
 
 
 def test_a_run_that_was_judged_on_nothing_says_so(own_photos: Path, tiny_weights: Path, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from torch import nn
 
 from unchoke.core.errors import DataError, list_some
 from unchoke.core.events import Note, OnEvent
-from unchoke.core.fingerprint import digest_bytes
+from unchoke.core.fingerprint import digest_bytes, digest_file
 from unchoke.core.record import RunRecord
 from unchoke.core.units import format_count
 from unchoke.features.cut import NONE, Cut, cut_network, is_all_frozen
@@ -292,6 +292,14 @@ class PictureFiles:
         if self.contents[position] and digest_bytes(data) != self.contents[position]:
             raise DecodeError("changed", "it is not the file that was judged")
         return decode_views(data, self.sample_ids[position], self.recipe)
+
+    def digests(self) -> dict[str, str]:
+        """Of each file by sample id: as `check` knows it, else by reading it."""
+        known = zip(self.sample_ids, self.paths, self.contents, strict=True)
+        try:
+            return {sample_id: content or digest_file(Path(path)) for sample_id, path, content in known}
+        except OSError as error:
+            raise _pictures_lost([str(error)]) from error
 
     def read(self, positions: Positions, epoch: int | None, *, pin: bool = False) -> torch.Tensor:
         pixels = torch.from_numpy(self.pixels(positions))

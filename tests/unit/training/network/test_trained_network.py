@@ -22,6 +22,7 @@ from unchoke.commands.fit import train
 from unchoke.commands.predict import predict
 from unchoke.core.errors import DataError, UsageError
 from unchoke.core.events import Event, Note, ignore
+from unchoke.core.seals import save_sealed_json
 from unchoke.features.cut import cut_network
 from unchoke.features.encoders import EncoderSpec
 from unchoke.photos.pixels.tile_grid import TilePlan
@@ -382,6 +383,11 @@ def test_a_picture_that_is_not_the_one_judged_is_refused(scene: Build, tmp_path:
     checked = pd.read_parquet(one.out / "checked.parquet")
     checked.assign(content="0" * 64).to_parquet(one.out / "checked.parquet", index=False)
     (one.out / "SHA256SUMS").unlink()
+    with pytest.raises(DataError, match="the val and test photos at hand are not those it was judged on"):
+        one.evaluate()
+    older = one.record
+    del older["data"]["content_digests"]
+    save_sealed_json(one.run / "record.json", older)
     with pytest.raises(DataError, match="not the file that was judged"):
         one.evaluate()
 
