@@ -21,8 +21,8 @@ def digest_ids(sample_ids: Iterable[str]) -> str:
     return digest(names)[:16] if names else ""
 
 
-def digest_contents(contents: Mapping[str, str]) -> str:
-    """What tells the same samples with other contents apart; `contents` are digests by sample id."""
+def digest_contents(contents: Mapping[str, Any]) -> str:
+    """What tells samples from others under the same ids; `contents` are digests of files, or labels, by sample id."""
     return digest(sorted(contents.items()))[:16]
 
 

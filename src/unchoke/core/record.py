@@ -117,6 +117,8 @@ class DataRecord(RecordPart):
     """What tells the photos that were validated and tested on from others; absent in older records."""
     content_digests: Named[str] = {}
     """What tells the contents of those photos from others under the same ids; absent in older records."""
+    label_digests: Named[str] = {}
+    """What tells their labels or values from others; absent in older records."""
     class_counts: Named[Named[Number]] | None = None
     targets_summary: Named[Named[Number | None]] | None = None
     inputs_summary: Named[Named[Number | None]] | None = None
@@ -421,6 +423,16 @@ class UnscoredRecord(RecordPart):
     reason: str = ""
 
 
+def join_versions(contents: Mapping[str, str], labels: Mapping[str, str]) -> dict[str, str]:
+    """By split, what changes with the contents of its samples or with their labels; nothing where either is unknown."""
+    return {split: contents[split] + labels[split] for split in contents if split in labels}
+
+
+def stored_versions(data: Mapping[str, Any]) -> dict[str, str]:
+    """The same from what the database knows of a run's data."""
+    return join_versions(data.get("content_digests", {}), data.get("label_digests", {}))
+
+
 class RecordedRun(RecordPart):
     """What a run's own file and the database both know of it."""
 
@@ -441,7 +453,12 @@ class RecordedRun(RecordPart):
 
     @property
     def judged_sets(self) -> dict[str, str]:
-        """A digest of the samples of val and of test, where it is known: equal ones were judged on the same."""
+        """A digest of the samples of val and of test, where it is known: equal ones have the same ids."""
+        raise NotImplementedError
+
+    @property
+    def judged_versions(self) -> dict[str, str]:
+        """Beside it, of the contents and labels of those samples, where they are known: the same ids may stand for others."""
         raise NotImplementedError
 
     @property
@@ -505,6 +522,10 @@ class RunRecord(RecordedRun):
         return self.data.split_digests
 
     @property
+    def judged_versions(self) -> dict[str, str]:
+        return join_versions(self.data.content_digests, self.data.label_digests)
+
+    @property
     def encoder_facts(self) -> dict[str, Any]:
         return self.encoder.to_dict()
 
@@ -554,6 +575,10 @@ class StoredRun(RecordedRun):
     def judged_sets(self) -> dict[str, str]:
         found: dict[str, str] = self.data.get("split_digests", {})
         return found
+
+    @property
+    def judged_versions(self) -> dict[str, str]:
+        return stored_versions(self.data)
 
     @property
     def encoder_facts(self) -> dict[str, Any]:

@@ -30,6 +30,8 @@ STAGES = (
     *("index", "check", "scenes", "worker", "libraries", "encoder", "masks", "engine", "extract", "pixels", "groups", "train"),
     *("load", "evaluate", "score", "curve", "report"),
 )
+_JudgedKey = tuple[str, str, str]
+"""A split, a digest of its samples' ids, and one of their contents and labels, where these are known."""
 SPLIT_WORDS = {"test": "test", "val": "validation", "train": "training"}
 
 
@@ -206,9 +208,30 @@ def judged_letters(runs: Sequence[RecordedRun], split: str | None = None) -> lis
     """
     leading = [leading_metric(run) for run in runs]
     splits = [split or (metric.split if metric else "") for metric in leading]
-    keys = [run.judged_sets.get(one, "") and one + run.judged_sets[one] for run, one in zip(runs, splits, strict=True)]
+    keys = _told_apart([_judged_key(run, one) for run, one in zip(runs, splits, strict=True)])
     known = list(dict.fromkeys(key for key in keys if key))
     return [_letter(known.index(key)) if key and len(known) > 1 else "" for key in keys]
+
+
+def _judged_key(run: RecordedRun, split: str) -> _JudgedKey | None:
+    ids = run.judged_sets.get(split, "")
+    return (split, ids, run.judged_versions.get(split, "")) if ids else None
+
+
+def _told_apart(keys: Sequence[_JudgedKey | None]) -> list[_JudgedKey | None]:
+    """The same keys; one of before contents were recorded is that of the same ids, or None where those stand for several."""
+    versions: dict[tuple[str, str], set[str]] = {}
+    for key in keys:
+        if key:
+            versions.setdefault(key[:2], set()).update({key[2]} - {""})
+    return [key and _with_version(key, versions[key[:2]]) for key in keys]
+
+
+def _with_version(key: _JudgedKey, versions: set[str]) -> _JudgedKey | None:
+    split, ids, version = key
+    if version or not versions:
+        return key
+    return (split, ids, min(versions)) if len(versions) == 1 else None
 
 
 def _letter(place: int) -> str:

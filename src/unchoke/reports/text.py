@@ -33,7 +33,9 @@ _IS_COMMAND = re.compile(r"([A-Z_]+=\S* )*(unchoke|python|pip|make|apt|ulimit|/)
 _CODE_INDENT = " " * 9
 
 
-_OTHER_PHOTOS = "photos: runs with different letters were judged on different photos, so their results cannot be compared"
+_OTHER_PHOTOS = (
+    "photos: runs with different letters were judged on different photos or labels, so their results cannot be compared"
+)
 
 
 def render_findings(findings: Iterable[Finding | Mapping[str, Any]]) -> str:

@@ -27,7 +27,7 @@ from unchoke.core.metrics import BEST_BY, find_metric, metric_order
 from unchoke.core.record import ArtefactRecord, Interval, MemoryRecord, StepValue, StoredRun
 from unchoke.core.seals import damaged, making_sense
 from unchoke.runs.database import connect, explained, transaction
-from unchoke.runs.judged_sets import divided_alike
+from unchoke.runs.judged_sets import divided_alike, judged_alike
 
 _RUN_COLUMNS = "id, name, key, command, status, created_at, finished_at, settings, data, encoder, fingerprint"
 
@@ -209,9 +209,10 @@ class ExperimentStore:
         )
 
     def best(self, metric: str, *, split: str = "val") -> RunRow:
-        """The finished run with the best value among those divided as the newest was; the earlier one of equals."""
+        """The finished run with the best value among those that can be compared with the newest; the earlier one of equals."""
         metric = metric.removeprefix(f"{split}.")
-        ranked = divided_alike(self._values(metric, split=split), lambda pair: pair[0].settings)
+        divided = divided_alike(self._values(metric, split=split), lambda pair: pair[0].settings)
+        ranked = judged_alike(divided, lambda pair: pair[0].data)
         if not ranked:
             raise self._no_value(metric, split)
         pick = max if find_metric(metric).higher_is_better else min

@@ -1,5 +1,5 @@
 """Which runs were judged on the same photos. In: runs as the database knows them and their folders. Out: the same runs, each with
-a digest of the samples it was validated and tested on; and those that were divided as the newest was.
+a digest of the samples it was validated and tested on; and those that can be compared with the newest.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from unchoke.core.fingerprint import digest_ids
-from unchoke.core.record import StoredRun
+from unchoke.core.record import StoredRun, stored_versions
 from unchoke.core.remembered import DIVIDING
 from unchoke.core.settings import NO_GROUP
 
@@ -42,6 +42,18 @@ def divided_alike(rows: Sequence[T], settings_of: Callable[[T], dict[str, Any]])
         return []
     newest = _division(settings_of(rows[-1]))
     return [row for row in rows if _division(settings_of(row)) == newest]
+
+
+def judged_alike(rows: Sequence[T], data_of: Callable[[T], dict[str, Any]]) -> list[T]:
+    """Those of `rows`, oldest first, that have no other contents or labels than the newest under the ids it was judged on."""
+    newest = data_of(rows[-1]) if rows else {}
+    return [row for row in rows if not _clash(data_of(row), newest)]
+
+
+def _clash(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    ours, theirs = stored_versions(one), stored_versions(other)
+    ids = [data.get("split_digests", {}) for data in (one, other)]
+    return any(ids[0].get(split) == ids[1].get(split) and ours[split] != theirs[split] for split in ours if split in theirs)
 
 
 def _division(settings: dict[str, Any]) -> list[Any]:

@@ -17,7 +17,7 @@ from unchoke.reports.html import save_report
 from unchoke.reports.json import load_record
 from unchoke.reports.summary import leading_metric, run_setup
 from unchoke.runs.experiment_store import ExperimentStore
-from unchoke.runs.judged_sets import divided_alike, with_judged_sets
+from unchoke.runs.judged_sets import divided_alike, judged_alike, with_judged_sets
 from unchoke.runs.run_files import RECORD
 from unchoke.runs.run_order import sort_runs
 
@@ -137,15 +137,21 @@ def compare_runs(runs: Sequence[str], *, out: Path | str | None = None) -> list[
 
 
 def best_run(metric: str | None = None, *, out: Path | str | None = None) -> RunRecord:
-    """The record of the run with the best validation score, among those whose samples were divided as the newest one's were."""
+    """The record of the run with the best validation score, among those that can be compared with the newest."""
     workspace = _workspace(out)
     with ExperimentStore.open(workspace.experiments_file) as experiments:
         name = experiments.run("best").name if metric is None else experiments.best(metric).name
         done = [run for run in experiments.runs() if run.status == "done"]
-    others = [run.name for run in done if run not in divided_alike(done, lambda run: run.settings)]
+    divided = divided_alike(done, lambda run: run.settings)
+    same = judged_alike(divided, lambda run: run.data)
+    others = [run.name for run in done if run not in divided]
+    replaced = [run.name for run in divided if run not in same]
     found = show_run(name, out=workspace.root)
     if others:
         found.notes = [*found.notes, f"{list_some(others)} divided the samples otherwise and cannot be compared with it."]
+    if replaced:
+        fact = "had other photos or labels under the same names and cannot be compared with it."
+        found.notes = [*found.notes, f"{list_some(replaced)} {fact}"]
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -77,13 +78,23 @@ def digest_judged(learnable: LearningTask) -> dict[str, dict[str, str]]:
     """Digests of the samples of val and of test, under their names in the record: runs with equal ones can be compared."""
     problem = learnable.problem
     judged = {split: problem.positions(split).tolist() for split in SPLITS[1:] if len(problem.positions(split))}
-    ids, contents = problem.sample_ids, learnable.contents
+    ids, truths = problem.sample_ids, _truths(problem)
+
+    def by_split(values: Sequence[Any]) -> dict[str, str]:
+        return {split: digest_contents({ids[place]: values[place] for place in places}) for split, places in judged.items()}
+
     return {
         "split_digests": {split: digest_ids(ids[place] for place in places) for split, places in judged.items()},
-        "content_digests": {
-            split: digest_contents({ids[place]: contents[place] for place in places}) for split, places in judged.items()
-        },
+        "content_digests": by_split(learnable.contents),
+        "label_digests": by_split(truths),
     }
+
+
+def _truths(problem: Problem) -> list[Any]:
+    """Of each sample: the name of its class, whatever other classes there are, or its values by name."""
+    if problem.kind == "classification":
+        return [problem.names[target] if target >= 0 else "" for target in problem.targets.tolist()]
+    return [dict(zip(problem.names, row, strict=True)) for row in problem.targets.tolist()]
 
 
 def summarise(learnable: LearningTask, *, source: str, num_quarantined: int) -> DataRecord:

@@ -7,15 +7,18 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.conftest import CLASSES, make_photo
 
 from unchoke.commands.evaluate import evaluate
 from unchoke.commands.fit import fit, train
 from unchoke.commands.predict import predict
 from unchoke.core.events import Event, Note, ignore
+from unchoke.core.fingerprint import hash_int
 from unchoke.core.record import StoredRun
 from unchoke.photos.manifest import load_manifest
+from unchoke.reports.summary import judged_letters
 from unchoke.reports.text import render_comparison, render_runs_table
-from unchoke.runs.judged_sets import divided_alike, with_judged_sets
+from unchoke.runs.judged_sets import divided_alike, judged_alike, with_judged_sets
 from unchoke.runs.lookup import best_run, compare_runs, find_run, stored_runs
 
 
@@ -98,6 +101,47 @@ def test_the_record_and_the_database_agree_and_older_runs_are_told_by_their_pred
         older = StoredRun.model_validate({**run.to_dict(), "data": {"num_samples": 42}})
         assert with_judged_sets(older, folder).judged_sets == recorded
         assert with_judged_sets(older, out / "nowhere").judged_sets == {}
+
+
+def judged(run: str, contents: str, labels: str = "l", ids: str = "i") -> StoredRun:
+    """A finished run judged on samples of these ids; without contents, one of before they were recorded."""
+    data = {"split_digests": {"val": ids}}
+    if contents:
+        data |= {"content_digests": {"val": contents}, "label_digests": {"val": labels}}
+    stored = {"name": run, "key": run, "status": "done", "data": data, "metrics": {"val": {"accuracy": 0.5}}}
+    return StoredRun.model_validate({"number": int(run[4:]), **stored})
+
+
+def test_the_same_names_with_other_contents_or_labels_are_other_photos() -> None:
+    runs = [judged("exp_1", "c"), judged("exp_2", "d"), judged("exp_3", "c", "m"), judged("exp_4", "c")]
+    assert judged_letters(runs) == ["a", "b", "c", "a"]
+    assert [run.name for run in judged_alike(runs, lambda run: run.data)] == ["exp_1", "exp_4"]
+
+
+def test_a_run_of_before_contents_were_recorded_goes_with_its_names_where_they_are_of_one_kind() -> None:
+    older, one, other, elsewhere = (
+        judged("exp_1", ""),
+        judged("exp_2", "c"),
+        judged("exp_3", "d"),
+        judged("exp_4", "c", ids="j"),
+    )
+    assert judged_letters([older, one, elsewhere]) == ["a", "a", "b"]
+    assert judged_letters([older, one]) == ["", ""]
+    assert judged_letters([older, one, other]) == ["", "a", "b"]
+    assert judged_alike([older, one], lambda run: run.data) == [older, one]
+    assert judged_alike([], dict) == []
+
+
+def test_photos_that_were_replaced_are_not_compared(workspace: Path, own_photos: Path, tiny_weights: Path) -> None:
+    for file in own_photos.rglob("*.jpg"):
+        make_photo(file, seed=hash_int(file.name) % 1000, colour=CLASSES["plum"])
+    how = {"encoder": "test_resnet", "weights": tiny_weights, "workers": 1, "head": "linear", "epochs": 2}
+    fit(own_photos, out=workspace, on_event=ignore, **how)
+    listed = render_runs_table(stored_runs(out=workspace)).splitlines()
+    assert [line.split()[-1] for line in listed[2:4]] == ["a", "b"]
+    found = best_run(out=workspace)
+    assert found.run == "exp_2"
+    assert found.notes[-1].startswith("exp_1 had other photos or labels under the same names")
 
 
 def test_groups_folds_and_columns_tell_divisions_apart_and_no_group_is_none() -> None:

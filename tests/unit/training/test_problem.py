@@ -10,7 +10,7 @@ import pytest
 
 from unchoke.core.errors import DataError
 from unchoke.photos.samples.sample_set import Samples, TaskSpec
-from unchoke.training.problem import build_problem, summarise
+from unchoke.training.problem import build_problem, digest_judged, summarise
 
 IDS = [f"s{number}" for number in range(6)]
 CONTENTS = pd.Series([f"c{number}" for number in range(6)])
@@ -75,6 +75,17 @@ def test_the_key_changes_with_labels_splits_contents_and_members_only() -> None:
 def test_a_train_split_with_nothing_to_learn_is_refused(samples: Samples, words: str) -> None:
     with pytest.raises(DataError, match=words):
         build_problem(samples, CONTENTS, ALL)
+
+
+def test_what_was_judged_is_told_by_ids_contents_and_labels() -> None:
+    same = digest_judged(build_problem(classes(), CONTENTS, ALL))
+    edited = digest_judged(build_problem(classes(), CONTENTS.replace("c5", "edited"), ALL))
+    relabelled = digest_judged(build_problem(classes(labels="abacbb"), CONTENTS, ALL))
+    assert edited["split_digests"] == relabelled["split_digests"] == same["split_digests"]
+    assert [split for split, one in edited["content_digests"].items() if one != same["content_digests"][split]] == ["test"]
+    assert edited["label_digests"] == same["label_digests"]
+    assert relabelled["content_digests"] == same["content_digests"]
+    assert [split for split, one in relabelled["label_digests"].items() if one != same["label_digests"][split]] == ["test"]
 
 
 def test_a_summary_counts_by_split_and_class_or_describes_targets() -> None:
