@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from unchoke.core import listing
-from unchoke.core.errors import UsageError, list_some
+from unchoke.core.errors import DamagedFile, UsageError, list_some
 from unchoke.core.places import NOT_ALLOWED
 from unchoke.core.record import RunRecord, StoredRun
-from unchoke.core.workspace import DEFAULT_ROOT, Workspace
+from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option
 from unchoke.reports.html import save_report
 from unchoke.reports.json import load_record
 from unchoke.reports.summary import leading_metric, run_setup
 from unchoke.runs.experiment_store import ExperimentStore
 from unchoke.runs.judged_sets import divided_alike, judged_alike, with_judged_sets
-from unchoke.runs.run_files import RECORD
+from unchoke.runs.run_files import RECORD, is_of
 from unchoke.runs.run_order import sort_runs
 
 
@@ -65,7 +65,7 @@ def find_run(run: str | Path, *, out: Path | str | None) -> FoundRun:
     folder = Path(run)
     if (folder / RECORD).is_file():
         workspace = Workspace(folder.resolve().parent.parent)
-        return FoundRun(folder, workspace if workspace.experiments_file.exists() else None)
+        return _refuse_another(FoundRun(folder, workspace if workspace.experiments_file.exists() else None))
     workspace = _workspace(out)
     with ExperimentStore.open(workspace.experiments_file) as experiments:
         found = experiments.run(str(run))
@@ -76,7 +76,23 @@ def find_run(run: str | Path, *, out: Path | str | None) -> FoundRun:
             why=f"it is {found.status}: {folder / RECORD} is not written until training ends",
             try_=found.command or "unchoke fit DATA",
         )
-    return FoundRun(folder, workspace)
+    return _refuse_another(FoundRun(folder, workspace))
+
+
+def _refuse_another(found: FoundRun) -> FoundRun:
+    """`found` as it is, unless the folder of one run in a workspace holds another; exported folders have any name."""
+    if found.workspace is None or is_of(found.folder, found.record):
+        return found
+    name = found.folder.resolve().name
+    with ExperimentStore.open(found.workspace.experiments_file) as experiments:
+        commands = [row.command for row in experiments.runs() if row.name == name]
+    if not commands:
+        return found
+    raise DamagedFile(
+        f"{found.folder} holds {found.record.run}, not {name}",
+        why="the files of one run were put in the place of another's",
+        try_=f"{commands[0]}{out_option(found.workspace.root)}: it makes {name} again",
+    )
 
 
 def _workspace(out: Path | str | None) -> Workspace:

@@ -33,6 +33,11 @@ def unseal_run(folder: Path) -> None:
     seals.unseal(folder, set(_KEPT) - {"loop.json", "memory.json"})
 
 
+def is_of(folder: Path, record: RunRecord) -> bool:
+    """Whether a record is that of the run whose folder in a workspace it lies in."""
+    return record.run in ("", folder.resolve().name)
+
+
 def recall_record(folder: Path, warn: Callable[[str], object]) -> RunRecord | None:
     """The record of a finished run; None, with a word, where one of its files is not as it was left."""
     try:
@@ -42,7 +47,10 @@ def recall_record(folder: Path, warn: Callable[[str], object]) -> RunRecord | No
                 seals.verify(file)
             elif seals.is_sealed(file):
                 raise seals.damaged(file, "it is not there")
-        return load_record(folder / RECORD)
+        record = load_record(folder / RECORD)
+        if not is_of(folder, record):
+            raise seals.damaged(folder / RECORD, f"it is that of {record.run}")
+        return record
     except DataError as error:
         warn(f"{error.what} ({error.why}): {folder.name} is finished again from what is sound")
         return None

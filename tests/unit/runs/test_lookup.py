@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from unchoke.commands.fit import train
-from unchoke.core.errors import UsageError
+from unchoke.core.errors import DamagedFile, UsageError
 from unchoke.core.events import ignore
 from unchoke.runs.experiment_store import ExperimentStore
 from unchoke.runs.lookup import best_run, compare_runs, find_run, list_runs, report, show_run
@@ -46,6 +46,23 @@ def test_a_run_that_is_not_there_is_answered_with_those_that_are(two_runs: Path,
     assert "exp_1" in caught.value.why + caught.value.try_
     with pytest.raises(UsageError, match="no runs in"):
         find_run("latest", out=tmp_path)
+
+
+def test_a_run_put_in_the_place_of_another_is_refused_and_made_again(two_runs: Path, tmp_path: Path) -> None:
+    out = Path(shutil.copytree(two_runs, tmp_path / "out"))
+    shutil.copytree(out / "experiments" / "exp_1", out / "experiments" / "exp_2", dirs_exist_ok=True)
+    for look in (find_run, show_run, report):
+        with pytest.raises(DamagedFile, match="exp_2 holds exp_1, not exp_2") as refused:
+            look("2", out=out)
+    assert refused.value.try_.endswith(f" --out {out}: it makes exp_2 again")
+    assert train(out=out, on_event=ignore, head="linear", epochs=1, lr=1e-6).run == "exp_2"
+    assert show_run("2", out=out).metrics == show_run("2", out=two_runs).metrics
+
+
+def test_a_copy_of_a_run_may_have_any_name(two_runs: Path, tmp_path: Path) -> None:
+    for place in (two_runs / "experiments" / "the good one", tmp_path / "exp_2"):
+        shutil.copytree(two_runs / "experiments" / "exp_1", place)
+        assert show_run(place).run == "exp_1"
 
 
 def test_an_unfinished_run_is_answered_with_its_own_command(workspace: Path) -> None:

@@ -35,6 +35,12 @@ def test_a_sound_run_is_recalled(folder: Path) -> None:
     assert record.run == "exp_1"
 
 
+def test_the_record_of_another_run_does_not_count(folder: Path) -> None:
+    told: list[str] = []
+    assert recall_record(folder.rename(folder.with_name("exp_2")), told.append) is None
+    assert "it is that of exp_1" in told[0]
+
+
 def test_an_edited_record_is_refused(folder: Path) -> None:
     file = folder / "record.json"
     file.write_text(file.read_text().replace("100", "120"))
