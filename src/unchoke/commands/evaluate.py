@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -124,8 +124,10 @@ def _open_run(found: FoundRun, listener: OnEvent) -> OpenRun:
 
 
 def _open_blend_run(found: FoundRun) -> OpenRun:
-    """What the models said together is kept with the run: every one of them has features of its own."""
+    """What the models said together is kept with the run: every one of them has features of its own, and has to be there."""
     blended, table = load_blend(found.head_file), _load_judged(found)
+    for one in blended.models:
+        verify(replace(found, model=one.file).head_file)
     problem, weights = as_problem(blended.kind, blended.names, table), blended.extra["target_weights"]
     return OpenRun(problem, lambda: blended.outputs, None if weights is None else tuple(weights), _groups(table))
 

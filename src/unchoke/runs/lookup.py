@@ -38,7 +38,19 @@ class FoundRun:
     @property
     def head_file(self) -> Path:
         """The trained weights: of a head, or of a network."""
-        return self.folder / "checkpoints" / self.model
+        file = self.folder / "checkpoints" / self.model
+        if not file.exists():
+            raise DamagedFile(
+                f"{file} is gone",
+                why=f"it holds what {self.record.run} learnt",
+                try_=f"{self.command}: it makes again what is missing" if self.workspace else "export the run again",
+            )
+        return file
+
+    @property
+    def command(self) -> str:
+        """What to type to have the run made, in the workspace it is in."""
+        return self.record.command + (out_option(self.workspace.root) if self.workspace else "")
 
     def refuse_masks(self, command: str) -> None:
         """For commands about classes and values: a run that draws masks has its own."""

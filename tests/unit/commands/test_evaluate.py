@@ -14,8 +14,9 @@ from unchoke.commands.evaluate import evaluate, load_predictions
 from unchoke.commands.export import export_run
 from unchoke.commands.fit import fit, train
 from unchoke.core import seals
-from unchoke.core.errors import DataError, UsageError
+from unchoke.core.errors import DamagedFile, DataError, UsageError
 from unchoke.core.events import ignore
+from unchoke.training.ladder import rungs
 
 
 def test_an_evaluation_equals_the_record_to_the_last_bit(finished: Path) -> None:
@@ -85,6 +86,25 @@ def test_a_run_that_was_judged_on_nothing_says_so(own_photos: Path, tiny_weights
     train(str(own_photos), out=tmp_path / "out", on_event=ignore, **common, **shares)
     with pytest.raises(UsageError, match="nothing to be judged by"):
         evaluate(out=tmp_path / "out", on_event=ignore)
+
+
+def test_a_blend_is_judged_only_with_all_its_models(
+    photos: Path, tiny_weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rungs, "_candidates", lambda settings: [])
+    common: dict[str, Any] = {"encoder": "test_resnet", "weights": str(tiny_weights), "workers": 1, "minutes": 5.0}
+    result = fit(str(photos), out=tmp_path / "out", on_event=ignore, **common)
+    model = result.folder / "checkpoints" / "model_1.pt"
+    content = model.read_bytes()
+    model.write_bytes((result.folder / "checkpoints" / "best_head.pt").read_bytes())
+    with pytest.raises(DamagedFile, match=r"model_1.pt is damaged"):
+        evaluate(out=tmp_path / "out", on_event=ignore)
+    model.unlink()
+    with pytest.raises(DamagedFile, match=r"model_1.pt is gone"):
+        evaluate(out=tmp_path / "out", on_event=ignore)
+    fit(str(photos), out=tmp_path / "out", on_event=ignore, **common)
+    assert model.read_bytes() == content
+    assert evaluate(out=tmp_path / "out", on_event=ignore).to_dict()["run"] == "exp_1"
 
 
 def test_predictions_hold_every_judged_sample_with_text_kept_as_text(finished: Path) -> None:

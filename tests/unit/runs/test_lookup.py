@@ -65,6 +65,15 @@ def test_a_copy_of_a_run_may_have_any_name(two_runs: Path, tmp_path: Path) -> No
         assert show_run(place).run == "exp_1"
 
 
+def test_weights_that_are_gone_are_told_with_the_command_that_makes_them(two_runs: Path, tmp_path: Path) -> None:
+    out = Path(shutil.copytree(two_runs, tmp_path / "out"))
+    (out / "experiments" / "exp_1" / "checkpoints" / "best_head.pt").unlink()
+    found = find_run("1", out=out)
+    with pytest.raises(DamagedFile, match=r"best_head.pt is gone") as refused:
+        _ = found.head_file
+    assert refused.value.try_ == f"{found.record.command} --out {out}: it makes again what is missing"
+
+
 def test_an_unfinished_run_is_answered_with_its_own_command(workspace: Path) -> None:
     with ExperimentStore.open(workspace / "experiments" / "experiments.db") as experiments:
         experiments.start_run(key="k", command="unchoke fit photos --seed 5", settings={}, data={}, encoder="e", fingerprint="f")
