@@ -19,6 +19,8 @@ from unchoke.core.errors import UsageError
 
 DEFAULT_ROOT = Path("unchoke-out")
 _OWNER = ".owner"
+_GLANCE_S = 0.2
+"""Longer than `is_owned` of another process holds the lock."""
 
 
 def out_option(workspace: Path) -> str:
@@ -103,7 +105,7 @@ class Workspace:
         self.root.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.lock_file)
         try:
-            lock.acquire(timeout=0)
+            lock.acquire(timeout=_GLANCE_S, poll_interval=_GLANCE_S / 10)
         except Timeout:
             raise UsageError(
                 f"another command is working in {self.root}",
@@ -116,6 +118,18 @@ class Workspace:
         finally:
             self.leave_nothing(absent)
             lock.release()
+
+    def is_owned(self) -> bool:
+        """Whether a command is working here; taken for true where the lock may not be touched."""
+        from filelock import FileLock, Timeout
+
+        if not self.lock_file.exists():
+            return False
+        try:
+            with FileLock(self.lock_file, timeout=0):
+                return False
+        except (Timeout, OSError):
+            return True
 
     def absent_folders(self) -> list[Path]:
         """The folders that owning this workspace would make, the innermost first."""

@@ -21,6 +21,14 @@ from unchoke.runs.judged_sets import divided_alike, judged_alike, with_judged_se
 from unchoke.runs.run_files import RECORD, is_of
 from unchoke.runs.run_order import sort_runs
 
+_ENDINGS = {
+    "running": "is running",
+    "stopped": "was stopped",
+    "interrupted": "was interrupted",
+    "failed": "failed",
+}
+"""How it stands with a run that has no record yet."""
+
 
 @dataclass(frozen=True)
 class FoundRun:
@@ -83,10 +91,13 @@ def find_run(run: str | Path, *, out: Path | str | None) -> FoundRun:
         found = experiments.run(str(run))
     folder = workspace.run_folder(found.name)
     if not (folder / RECORD).is_file():
+        ended = _ENDINGS.get(_status(found.status, workspace))
         raise UsageError(
-            f"{found.name} has no result yet",
-            why=f"it is {found.status}: {folder / RECORD} is not written until training ends",
-            try_=found.command or "unchoke fit DATA",
+            f"{found.name} has no result yet" if ended else f"the result of {found.name} is gone",
+            why=f"it {ended}: {folder / RECORD} is not written until training ends"
+            if ended
+            else f"there is no {folder / RECORD}",
+            try_=(found.command or "unchoke fit DATA") + out_option(workspace.root),
         )
     return _refuse_another(FoundRun(folder, workspace))
 
@@ -105,6 +116,11 @@ def _refuse_another(found: FoundRun) -> FoundRun:
         why="the files of one run were put in the place of another's",
         try_=f"{commands[0]}{out_option(found.workspace.root)}: it makes {name} again",
     )
+
+
+def _status(recorded: str, workspace: Workspace) -> str:
+    """What the database says of a run, or ``stopped`` for one that was running when its process ended, by whatever."""
+    return "stopped" if recorded == "running" and not workspace.is_owned() else recorded
 
 
 def _workspace(out: Path | str | None) -> Workspace:
@@ -145,7 +161,8 @@ def stored_runs(*, out: Path | str | None = None, sort: str = "run") -> list[Sto
 
 def _stored(experiments: ExperimentStore, name: str, workspace: Workspace) -> StoredRun:
     run = experiments.stored(name)
-    return with_judged_sets(run, workspace.run_folder(run.name))
+    known = run.model_copy(update={"status": _status(run.status, workspace)})
+    return with_judged_sets(known, workspace.run_folder(run.name))
 
 
 def show_run(run: str | Path, *, out: Path | str | None = None) -> RunRecord:

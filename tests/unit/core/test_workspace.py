@@ -50,11 +50,19 @@ def test_a_second_process_is_told_who_has_it_and_a_dead_one_has_nothing(tmp_path
         with pytest.raises(UsageError, match="another command") as caught, Workspace(tmp_path).own():
             pass
         assert f"process {child.pid}" in caught.value.why
+        assert Workspace(tmp_path).is_owned()
     finally:
         child.kill()
         child.communicate()
+    assert not Workspace(tmp_path).is_owned()
     with Workspace(tmp_path).own():
+        assert Workspace(tmp_path).is_owned()
         assert (tmp_path / ".owner").read_text() == str(os.getpid())
+
+
+def test_a_look_at_who_owns_a_workspace_leaves_nothing_behind(tmp_path: Path) -> None:
+    assert not Workspace(tmp_path).is_owned()
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_workspace_is_free_again_after_an_error(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from unchoke.commands.fit import train
 from unchoke.core.errors import DamagedFile, UsageError
 from unchoke.core.events import ignore
+from unchoke.core.workspace import Workspace
 from unchoke.runs.experiment_store import ExperimentStore
 from unchoke.runs.lookup import best_run, compare_runs, find_run, list_runs, report, show_run
 
@@ -79,7 +80,20 @@ def test_an_unfinished_run_is_answered_with_its_own_command(workspace: Path) -> 
         experiments.start_run(key="k", command="unchoke fit photos --seed 5", settings={}, data={}, encoder="e", fingerprint="f")
     with pytest.raises(UsageError, match="no result yet") as caught:
         find_run("latest", out=workspace)
-    assert caught.value.try_ == "unchoke fit photos --seed 5"
+    assert caught.value.try_ == f"unchoke fit photos --seed 5 --out {workspace}"
+    assert caught.value.why.startswith("it was stopped: ")
+    assert [run["status"] for run in list_runs(out=workspace)] == ["done", "stopped"]
+    with Workspace(workspace).own():
+        assert [run["status"] for run in list_runs(out=workspace)] == ["done", "running"]
+        with pytest.raises(UsageError) as caught:
+            find_run("latest", out=workspace)
+        assert caught.value.why.startswith("it is running: ")
+
+
+def test_a_finished_run_without_its_record_is_told(workspace: Path) -> None:
+    (workspace / "experiments" / "exp_1" / "record.json").unlink()
+    with pytest.raises(UsageError, match="the result of exp_1 is gone"):
+        find_run("1", out=workspace)
 
 
 def test_lists_and_comparisons_hold_every_run(two_runs: Path) -> None:
