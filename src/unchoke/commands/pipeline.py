@@ -44,7 +44,8 @@ def go_on(session: Session, prepared: Inspection, findings: list[Finding], *, co
     """Everything after the gate."""
     with keeping_stretches(session):
         material, trainer, prepared = prepare_training(session, prepared, findings, command=command)
-        planned_bytes = _need(session, len(prepared.samples)).memory_bytes
+        laddered = session.settings.minutes is not None  # what its models will be is not known yet
+        planned_bytes = None if laddered else _need(session, len(prepared.samples)).memory_bytes
         record, already_done = run_training(session, material, trainer, planned_bytes=planned_bytes)
     if not any(row.stage == "extract" for row in material.quarantined):  # those may be read the next time
         remember_run(session, prepared, record.run)

@@ -7,6 +7,8 @@ from typing import Any
 
 CONFIGURATION = "configuration"
 """The choice of one among several trained heads."""
+BLEND = "blend"
+"""The choice of models that answer together, and in which shares."""
 UNSCORED = "unscored"
 """The choice to leave samples out of the score."""
 

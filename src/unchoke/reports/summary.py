@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from unchoke.core.choices import CONFIGURATION
+from unchoke.core.choices import BLEND, CONFIGURATION
 from unchoke.core.metrics import LEADING, find_metric, format_metric, in_order, metric_label, metric_order
 from unchoke.core.settings import Settings
 from unchoke.core.units import format_count, format_number, format_seconds
@@ -241,16 +241,20 @@ def _letter(place: int) -> str:
 
 @dataclass(frozen=True)
 class RunSetup:
-    """What a run trained: where the network was cut, the kind of head that was picked or asked for, and for how many epochs."""
+    """What a run trained: where the network was cut, the kind of head that was picked or asked for, and for how many epochs. The
+    models of a blend have cuts and epochs of their own.
+    """
 
     cut: str
     head: str
-    epochs: int
+    epochs: int | None
 
 
 def run_setup(run: RecordedRun) -> RunSetup:
     """From the settings a run was given and what it chose; what older runs do not say is empty or the default."""
     given, default = run.settings, Settings()
+    if given.get("minutes") or any(choice.name == BLEND for choice in run.choices):
+        return RunSetup("", BLEND, None)
     picked = next((choice.evidence.get("kind") for choice in run.choices if choice.name == CONFIGURATION), None)
     cut = "pyramid" if run.command.startswith("unchoke segment") else str(given.get("cut", default.cut))
     return RunSetup(cut, str(picked or given.get("head") or ""), int(given.get("epochs", default.epochs)))

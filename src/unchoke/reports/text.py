@@ -135,7 +135,7 @@ def _run_row(run: RecordedRun) -> tuple[str, ...]:
         str(run.encoder_facts.get("name", "")),
         setup.cut,
         setup.head,
-        str(setup.epochs),
+        "" if setup.epochs is None else str(setup.epochs),
         f"{metric.split} {metric.label}" if metric else "",
         metric.text if metric else "",
         metric.interval if metric else "",

@@ -51,7 +51,9 @@ class Trainer(Protocol):
         ...
 
 
-def run_training(session: Session, material: RunMaterial, trainer: Trainer, *, planned_bytes: int) -> tuple[RunRecord, bool]:
+def run_training(
+    session: Session, material: RunMaterial, trainer: Trainer, *, planned_bytes: int | None
+) -> tuple[RunRecord, bool]:
     """Train, judge and record; return the record, and whether it was there already."""
     problem = material.learnable.problem
 

@@ -94,6 +94,7 @@ def test_a_blend_is_judged_only_with_all_its_models(
     monkeypatch.setattr(rungs, "_candidates", lambda settings: [])
     common: dict[str, Any] = {"encoder": "test_resnet", "weights": str(tiny_weights), "workers": 1, "minutes": 5.0}
     result = fit(str(photos), out=tmp_path / "out", on_event=ignore, **common)
+    assert result.run_record.memory.planned_bytes is None
     model = result.folder / "checkpoints" / "model_1.pt"
     content = model.read_bytes()
     model.write_bytes((result.folder / "checkpoints" / "best_head.pt").read_bytes())

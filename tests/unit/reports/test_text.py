@@ -128,6 +128,15 @@ def test_a_list_says_what_each_run_trained_and_what_it_leaves_out_of_the_score(g
     assert lines[-1] == "exp_1: 4 images are left out of the score"
 
 
+def test_a_blend_is_listed_as_one_and_not_as_its_first_model() -> None:
+    stored = {"created_at": "2026-11-15T10:00:00+00:00", "encoder": "resnet50", "settings": {"minutes": 2.0}}
+    choices = [Choice("configuration", "linear", "alone", {"kind": "linear"}), Choice("blend", "70 % heads", "lowest loss")]
+    done = StoredRun(number=1, name="exp_1", key="k", status="done", choices=choices, **stored)
+    stopped = StoredRun(number=2, name="exp_2", key="l", status="stopped", **stored)
+    lines = render_runs_table([done, stopped]).splitlines()
+    assert [line.split()[4:] for line in lines[2:]] == [["resnet50", "blend"]] * 2
+
+
 def test_the_configuration_that_was_picked_is_said(groceries: dict[str, Any]) -> None:
     sweep = [
         {"config": {"kind": "linear", "lr": 0.003, "epochs": 20}, "val_metric": 0.8, "picked": False},
