@@ -34,10 +34,11 @@ def runs_list(
 
     def work(_: object) -> Result:
         from unchoke.reports.text import render_runs_table
-        from unchoke.runs.lookup import describe_run, stored_runs
+        from unchoke.runs.lookup import describe_run, stored_runs, unlisted_runs
 
-        rows = stored_runs(out=out, sort=sort)
-        return PlainResult({"runs": [describe_run(run) for run in rows]}, render_runs_table(rows))
+        rows, unlisted = stored_runs(out=out, sort=sort), unlisted_runs(out=out)
+        plain = {"runs": [describe_run(run) for run in rows], "unlisted": [str(folder) for folder in unlisted]}
+        return PlainResult(plain, render_runs_table(rows, unlisted))
 
     show("runs list", json, work)
 

@@ -7,6 +7,7 @@ are made visible, never effective. Nothing here prints.
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ from unchoke.reports import training_facts as training
 from unchoke.reports.layout import columns, shorten, visible, wrap
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from unchoke.core.choices import Choice
     from unchoke.core.presets import Preset
     from unchoke.core.record import RecordedRun, RunRecord
@@ -106,13 +109,14 @@ def format_value(value: Any) -> str:
     return str(value)
 
 
-def render_runs_table(runs: Sequence[RecordedRun]) -> str:
+def render_runs_table(runs: Sequence[RecordedRun], unlisted: Sequence[Path] = ()) -> str:
     """One line a run: name, status, when, encoder, cut, head, epochs, its leading metric with interval, what always answering the
     commonest class or the mean reaches, and its time; where not all were judged on the same photos, a letter for which. Below,
-    what some of them leave out of their score.
+    what some of them leave out of their score, and which folders hold runs that are not in the list.
     """
+    unknown = [_unlisted(unlisted)] if unlisted else []
     if not runs:
-        return "no runs yet; start one with: unchoke fit DATA"
+        return unknown[0] if unknown else "no runs yet; start one with: unchoke fit DATA"
     header = ["run", "status", "started", "encoder", "cut", "head", "epochs", "metric", "result", "95 % interval"]
     header += ["baseline", "time"]
     letters = summary.judged_letters(runs)
@@ -121,7 +125,14 @@ def render_runs_table(runs: Sequence[RecordedRun]) -> str:
     table = columns(rows, header=[*header, *(["photos"] if several else [])], right=(6, 8, 10, 11))
     said = [_OTHER_PHOTOS] if several else []
     said += [f"{run.called}: {choice.value} {choice.reason}" for run in runs for choice in run.choices if choice.name == UNSCORED]
+    said += unknown
     return "\n".join([table, *(["", *map(visible, said)] if said else [])])
+
+
+def _unlisted(folders: Sequence[Path]) -> str:
+    names = list_some([folder.name for folder in folders])
+    show = f"unchoke runs show {shlex.quote(str(folders[-1]))}"
+    return f"not in experiments.db, which is older or of another workspace: {names}; a folder shows its run: {show}"
 
 
 def _run_row(run: RecordedRun) -> tuple[str, ...]:

@@ -146,6 +146,15 @@ def list_runs(*, out: Path | str | None = None, sort: str = "run") -> list[dict[
     return [describe_run(run) for run in stored_runs(out=out, sort=sort)]
 
 
+def unlisted_runs(*, out: Path | str | None = None) -> list[Path]:
+    """Folders of runs that the database does not know: it is of an earlier day, or of another workspace."""
+    workspace = _workspace(out)
+    with ExperimentStore.open(workspace.experiments_file) as experiments:
+        known = {row.name for row in experiments.runs()}
+    folders = [workspace.run_folder(name) for name in listing.names(workspace.experiments, prefix="exp_") if name not in known]
+    return [folder for folder in folders if (folder / RECORD).is_file()]
+
+
 def describe_run(run: StoredRun) -> dict[str, Any]:
     """A run as plain values: what the database holds, its leading metric, and what it trained."""
     metric = leading_metric(run)

@@ -13,8 +13,9 @@ from unchoke.commands.fit import train
 from unchoke.core.errors import DamagedFile, UsageError
 from unchoke.core.events import ignore
 from unchoke.core.workspace import Workspace
+from unchoke.reports.text import render_runs_table
 from unchoke.runs.experiment_store import ExperimentStore
-from unchoke.runs.lookup import best_run, compare_runs, find_run, list_runs, report, show_run
+from unchoke.runs.lookup import best_run, compare_runs, find_run, list_runs, report, show_run, stored_runs, unlisted_runs
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +74,18 @@ def test_weights_that_are_gone_are_told_with_the_command_that_makes_them(two_run
     with pytest.raises(DamagedFile, match=r"best_head.pt is gone") as refused:
         _ = found.head_file
     assert refused.value.try_ == f"{found.record.command} --out {out}: it makes again what is missing"
+
+
+def test_folders_that_the_database_does_not_know_are_told(two_runs: Path, workspace: Path) -> None:
+    assert unlisted_runs(out=workspace) == []
+    folder = Path(shutil.copytree(two_runs / "experiments" / "exp_2", workspace / "experiments" / "exp_2"))
+    (workspace / "experiments" / "exp_3").mkdir()
+    assert unlisted_runs(out=workspace) == [folder]
+    told = render_runs_table(stored_runs(out=workspace), unlisted_runs(out=workspace)).splitlines()[-1]
+    assert "not in experiments.db" in told
+    assert told.endswith(f"unchoke runs show {folder}")
+    assert show_run(folder).run == "exp_2"
+    assert render_runs_table([], [folder]) == told
 
 
 def test_an_unfinished_run_is_answered_with_its_own_command(workspace: Path) -> None:
