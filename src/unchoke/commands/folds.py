@@ -33,12 +33,13 @@ from unchoke.core.units import format_count
 from unchoke.core.workspace import Workspace, out_option
 from unchoke.photos.manifest import load_manifest
 from unchoke.photos.targets import plan_targets
-from unchoke.reports.baseline_words import baseline_value
+from unchoke.reports.baseline_words import JUDGED_BY, baseline_value
 from unchoke.reports.json import to_jsonable
 from unchoke.reports.layout import columns
 from unchoke.reports.summary import ReportedMetric
 from unchoke.runs.experiment_store import ExperimentStore
 from unchoke.runs.session import Session
+from unchoke.training.scoring.constant_answer import ConstantAnswer
 from unchoke.training.scoring.judge import GROUP, number_groups
 from unchoke.training.scoring.predicted_columns import TRUTH_CONFIDENCE, probability_column
 from unchoke.training.scoring.scores import Scores, score
@@ -123,8 +124,14 @@ def train_all_folds(one_fold: Callable[[int], FitResult], *, settings: Settings,
     pooled = judge_oof(oof, task.kind, task.names, settings=settings)
     with ExperimentStore.open(workspace.experiments_file) as experiments:
         key = digest([experiments.run(result.run).key for result in results])
-    done = all(one.already_done for one in results)
-    result = FoldsResult(results=results, pooled=pooled, name=f"folds_{key[:8]}", workspace=workspace.root, already_done=done)
+    result = FoldsResult(
+        results=results,
+        pooled=pooled,
+        name=f"folds_{key[:8]}",
+        workspace=workspace.root,
+        already_done=all(one.already_done for one in results),
+        baseline=judge_constant(oof, results, settings=settings),
+    )
     atomic.sweep_temporaries(result.folder)
     _keep(result.folder / OOF_FILE, oof.to_csv(index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC))
     record = json.dumps(to_jsonable(result.to_record()), indent=1, sort_keys=True, ensure_ascii=False)
@@ -191,6 +198,30 @@ def judge_oof(oof: pd.DataFrame, kind: str, names: Sequence[str], *, settings: S
     return replace(scores, values=known, notes=[*scores.notes, *notes])
 
 
+def judge_constant(oof: pd.DataFrame, results: Sequence[FitResult], *, settings: Settings) -> float | None:
+    """What one answer for all gets, in each fold that of its training photos: the commonest class, or the mean of each target.
+    None where a fold has none.
+    """
+    task = results[0].run_record.task
+    if task.kind == "classification":
+        return _commonest_share(results)
+    answers = [ConstantAnswer.of_record(result.run_record) for result in results]
+    known = [one.outputs for one in answers if one is not None]
+    if len(known) < len(results):
+        return None
+    outputs = np.array(known)[oof["fold"].to_numpy()]
+    constant = oof.assign(**{f"predicted/{name}": outputs[:, place] for place, name in enumerate(task.names)})
+    values = judge_oof(constant, task.kind, task.names, settings=settings).values
+    return next(values[name].value for name in JUDGED_BY if name in values)
+
+
+def _commonest_share(results: Sequence[FitResult]) -> float | None:
+    sizes = [result.run_record.data.splits.get("test", 0) for result in results]
+    known = [baseline_value(result.run_record, "test", "accuracy") for result in results]
+    shares = [value * size for value, size in zip(known, sizes, strict=True) if value is not None]
+    return float(np.sum(shares) / np.sum(sizes)) if len(shares) == len(sizes) and any(sizes) else None
+
+
 def _kept_logits(oof: pd.DataFrame, codes: dict[str, NDArray[np.int64]], names: Sequence[str]) -> NDArray[np.float32] | None:
     """Logits with the probabilities that were kept, the predicted class above all others; None where they were not."""
     columns = [probability_column(name) for name in names]
@@ -241,6 +272,8 @@ class FoldsResult(FitResult):
     """The scores of all test predictions together."""
     name: str
     """What the folds are called together, `folds_1a2b3c4d` for instance."""
+    baseline: float | None = None
+    """What one answer for all gets by the figure they are `judged_by`; None where a fold does not say."""
 
     @property
     def run(self) -> str:
@@ -279,22 +312,20 @@ class FoldsResult(FitResult):
         }
 
     @property
-    def baseline(self) -> float | None:
-        """What always answering the commonest class gets, in each fold that of its training photos; None where one has none."""
-        sizes = [result.run_record.data.splits.get("test", 0) for result in self.results]
-        known = [baseline_value(result.run_record, "test", "accuracy") for result in self.results]
-        shares = [value * size for value, size in zip(known, sizes, strict=True) if value is not None]
-        return float(np.sum(shares) / np.sum(sizes)) if len(shares) == len(sizes) and any(sizes) else None
+    def judged_by(self) -> str:
+        """The figure that all predictions together are compared with one answer for all by."""
+        return next(name for name in JUDGED_BY if name in self.pooled.values)
 
     def _baseline_words(self) -> str:
-        found = self.pooled.values.get("accuracy")
-        if self.baseline is None or found is None or found.value is None:
+        name, found = self.judged_by, self.pooled.values[self.judged_by]
+        if self.baseline is None or found.value is None:
             return ""
-        reached = f"always answering the commonest class gets {format_metric('accuracy', self.baseline)}"
+        answer = "the commonest class" if name == "accuracy" else "the training mean"
+        reached = f"always answering {answer} gets {format_metric(name, self.baseline)}"
         if found.value > self.baseline:
             return reached
-        own = format_metric("accuracy", found.value)
-        return f"{self.run} does not beat one answer for all: accuracy {own}, and {reached}. Try `unchoke check`, or more photos."
+        own = f"{metric_label(name)} {format_metric(name, found.value)}"
+        return f"{self.run} does not beat one answer for all: {own}, and {reached}. Try `unchoke check`, or more photos."
 
     def to_record(self) -> dict[str, Any]:
         """What `folds.json` holds."""
@@ -314,7 +345,7 @@ class FoldsResult(FitResult):
             ],
             "over_folds": {name: asdict(one) for name, one in self.spreads().items()},
             "pooled": to_jsonable(self.pooled),
-            "baseline": None if self.baseline is None else {"accuracy": self.baseline},
+            "baseline": None if self.baseline is None else {self.judged_by: self.baseline},
         }
 
     def to_dict(self) -> dict[str, Any]:

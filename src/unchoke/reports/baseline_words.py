@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 BASELINE = "baseline/"
 """What the splits are called under which the database keeps the baseline's figures: ``baseline/test``."""
-_JUDGED_BY = ("accuracy", "weighted_r2", "r2")
+JUDGED_BY = ("accuracy", "weighted_r2", "r2")
+"""What a model and its baseline are compared by: the first of these that there is."""
 _SPLITS = ("test", "val")
 
 
@@ -73,7 +74,7 @@ def warning(record: RunRecord) -> str:
 def _gain(record: RunRecord) -> tuple[str, str, Interval] | None:
     for split in _SPLITS:
         gains = record.baseline.gains.get(split, {}) if record.baseline else {}
-        for name in _JUDGED_BY:
+        for name in JUDGED_BY:
             if name in gains and name in record.metrics.get(split, {}):
                 return split, name, gains[name]
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +151,24 @@ def test_all_folds_are_compared_with_the_commonest_class(classes: tuple[Scene, F
     assert result.baseline == pytest.approx(sum(expected) / 20)
     assert result.to_dict()["baseline"] == {"accuracy": result.baseline}
     assert "always answering the commonest class gets" in result.to_text()
+
+
+def test_folds_of_values_are_compared_with_their_training_means(numbers: tuple[Scene, FoldsResult]) -> None:
+    _, result = numbers
+    oof = load_predictions(result.oof_file)
+    baselines = [one.run_record.baseline for one in result.results]
+    means = np.array([[one.answers[name] for name in TARGETS] for one in baselines if one is not None])[oof["fold"]]
+    truth, weights = oof[[f"truth/{name}" for name in TARGETS]].to_numpy(), np.array(list(WEIGHTS.values()))
+    spread = (weights * (truth - (weights * truth).sum() / (len(truth) * weights.sum())) ** 2).sum()
+    assert result.baseline == pytest.approx(1 - (weights * (truth - means) ** 2).sum() / spread, abs=1e-5)
+    assert result.to_dict()["baseline"] == {"weighted_r2": result.baseline}
+    assert "always answering the training mean gets" in result.to_text()
+
+
+def test_folds_that_do_not_beat_the_mean_say_so_first(numbers: tuple[Scene, FoldsResult]) -> None:
+    _, result = numbers
+    told = replace(result, baseline=result.pooled.values["weighted_r2"].value, already_done=False).to_text()
+    assert told.startswith(f"{result.run} does not beat one answer for all: ")
 
 
 def test_folds_of_before_every_probability_was_kept_have_no_log_loss_together() -> None:
