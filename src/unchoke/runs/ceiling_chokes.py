@@ -7,6 +7,7 @@ spent at the ceiling; the largest names the cause, and all of them are in its ev
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -307,9 +308,9 @@ def _tell_disturbed(stage: StageFacts) -> Remark:
 
 
 def _unexplained(stage: StageFacts) -> Remark:
-    if stage.name != "train" or not stage.run.is_tunable:
+    if stage.name != "train" or not stage.run.is_tunable or stage.run.record.ladder:
         return Remark("below-ceiling", "its clocks do not say why", "the timeline in its report shows where its time went")
-    profile = stage.run.record.command.replace("unchoke train", "unchoke profile train", 1) + stage.run.out
+    profile = re.sub("^unchoke (fit|train) ", "unchoke profile train ", stage.run.record.command) + stage.run.out
     return Remark("below-ceiling", "its clocks do not say why", "a profile shows what it does instead", profile)
 
 

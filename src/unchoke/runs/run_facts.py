@@ -50,7 +50,11 @@ class RunFacts:
         return CodeLine(self.record.data.source)
 
     def command(self, option: str, value: Any = None) -> str:
-        """The run's own command with one option changed, or without it."""
+        """The run's own command with one option changed, or without it. Nothing where several models were trained within given
+        minutes: what one of them did is not an option of all, and those that are there are found done.
+        """
+        if self.record.ladder:
+            return ""
         words = shlex.split(self.record.command or "unchoke train")
         if option in words:
             del words[words.index(option) : words.index(option) + 2]

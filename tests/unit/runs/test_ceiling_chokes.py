@@ -205,5 +205,18 @@ def test_stages_that_only_read_and_clocks_that_say_nothing() -> None:
     ceiling = Ceiling.of(10_000, 10.0, [PartRate("reading", 476.0, lanes=16)], alone_s=MAKING, facts={"readers": 16})
     slow = Timeline(0.0, loading=rows({"decode": 140.0}, 10_000), readers=16)
     assert named(record("check", ceiling, slow)).code == "readers-collide"
-    nothing = named(record("train", Ceiling.of(10_000, 10.0, [PartRate("step", 5_000.0)]), Timeline(0.0)))
+    nothing = named(unexplained())
     assert (nothing.code, nothing.command) == ("below-ceiling", "unchoke profile train photos/ --cut none --out work")
+    assert named(unexplained(command="unchoke fit photos/ --cut none")).command == nothing.command
+
+
+def unexplained(**more: Any) -> RunRecord:
+    return record("train", Ceiling.of(10_000, 10.0, [PartRate("step", 5_000.0)]), Timeline(0.0), **more)
+
+
+def test_where_several_models_were_trained_no_command_is_given_that_would_find_them_done() -> None:
+    ladder = {"command": "unchoke fit photos/ --minutes 1.0", "ladder": [{"name": "heads", "share": 1.0}]}
+    nothing = named(unexplained(**ladder))
+    assert (nothing.command, nothing.fix) == ("", "the timeline in its report shows where its time went")
+    much = named(training({**STEPS, "evaluate": 60.0}, training={"loop": {"eval_batch": 64}}, **ladder))
+    assert (much.code, much.command) == ("much-evaluation", "")
