@@ -13,6 +13,8 @@ from typing import Any
 
 LOW_SHARE = 0.6
 """A stage that reaches less of what is possible has something to find."""
+EXCEEDED_SHARE = 1.1
+"""Rates vary by a tenth from one moment to the next; beyond that they are of different conditions."""
 
 
 CORES, DEVICE = "cores", "device"
@@ -86,6 +88,11 @@ class Ceiling:
     @property
     def is_low(self) -> bool:
         return self.share < LOW_SHARE
+
+    @property
+    def is_exceeded(self) -> bool:
+        """Whether more was reached than can be: the parts were measured while the machine was busier."""
+        return self.share > EXCEEDED_SHARE
 
     def part(self, name: str) -> PartRate | None:
         return next((part for part in self.parts if part.part == name), None)

@@ -84,12 +84,18 @@ _FELT_SHARE = 0.001
 
 
 def ceiling_sentence(stage: str, ceiling: Ceiling) -> str:
-    """``extract reached 703/s, 10 % of what reading can do (reading 15 × 467/s, engine 13,600/s)``."""
+    """``extract reached 703/s, 10 % of what reading can do (reading 15 × 467/s, engine 13,600/s)``; no share where the parts were
+    slower alone than the stage was.
+    """
     parts = ", ".join(f"{one.part} {f'{one.lanes} × ' if one.lanes > 1 else ''}{one.alone_per_s:,.0f}/s" for one in ceiling.parts)
+    reached = f"{stage} reached {ceiling.reached_per_s:,.0f}/s"
     what = f"{ceiling.slowest} can do" if len(ceiling.parts) > 1 else f"its {ceiling.slowest} can do"
-    if " and " in ceiling.slowest:
-        what += f" in turn: {ceiling.possible_per_s:,.0f}/s"
-    return f"{stage} reached {ceiling.reached_per_s:,.0f}/s, {100 * ceiling.share:.0f} % of what {what} ({parts})"
+    turns = " in turn" if " and " in ceiling.slowest else ""
+    possible = f"{ceiling.possible_per_s:,.0f}/s"
+    if ceiling.is_exceeded:
+        busier = "that was measured right after it, while the machine was busier"
+        return f"{reached}, more than the {possible} that {what}{turns}: {busier} ({parts})"
+    return f"{reached}, {100 * ceiling.share:.0f} % of what {what}{turns and f'{turns}: {possible}'} ({parts})"
 
 
 def ceiling_sentences(record: RunRecord) -> list[str]:

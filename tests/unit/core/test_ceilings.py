@@ -30,6 +30,13 @@ def test_parts_that_share_their_cores_take_turns() -> None:
     assert found.lost_s == 0.0, "more than the parts can do is no loss"
 
 
+def test_a_tenth_above_what_is_possible_is_noise_and_more_is_another_measurement() -> None:
+    slightly, much = (Ceiling.of(num, 10.0, [PartRate("reading", 100.0)]) for num in (1_090, 1_650))
+    assert slightly is not None
+    assert much is not None
+    assert (slightly.is_exceeded, much.is_exceeded) == (False, True)
+
+
 def test_places_work_side_by_side_and_parts_of_one_take_turns() -> None:
     parts = [
         PartRate("engine", 13_600.0, place=DEVICE),
