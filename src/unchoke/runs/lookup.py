@@ -51,7 +51,7 @@ class FoundRun:
             raise DamagedFile(
                 f"{file} is gone",
                 why=f"it holds what {self.record.run} learnt",
-                try_=f"{self.command}: it makes again what is missing" if self.workspace else "export the run again",
+                try_=f"`{self.command}` makes again what is missing" if self.workspace else "export the run again",
             )
         return file
 
@@ -114,7 +114,7 @@ def _refuse_another(found: FoundRun) -> FoundRun:
     raise DamagedFile(
         f"{found.folder} holds {found.record.run}, not {name}",
         why="the files of one run were put in the place of another's",
-        try_=f"{commands[0]}{out_option(found.workspace.root)}: it makes {name} again",
+        try_=f"`{commands[0]}{out_option(found.workspace.root)}` makes {name} again",
     )
 
 

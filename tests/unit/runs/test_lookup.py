@@ -56,7 +56,7 @@ def test_a_run_put_in_the_place_of_another_is_refused_and_made_again(two_runs: P
     for look in (find_run, show_run, report):
         with pytest.raises(DamagedFile, match="exp_2 holds exp_1, not exp_2") as refused:
             look("2", out=out)
-    assert refused.value.try_.endswith(f" --out {out}: it makes exp_2 again")
+    assert refused.value.try_.endswith(f" --out {out}` makes exp_2 again")
     assert train(out=out, on_event=ignore, head="linear", epochs=1, lr=1e-6).run == "exp_2"
     assert show_run("2", out=out).metrics == show_run("2", out=two_runs).metrics
 
@@ -73,7 +73,7 @@ def test_weights_that_are_gone_are_told_with_the_command_that_makes_them(two_run
     found = find_run("1", out=out)
     with pytest.raises(DamagedFile, match=r"best_head.pt is gone") as refused:
         _ = found.head_file
-    assert refused.value.try_ == f"{found.record.command} --out {out}: it makes again what is missing"
+    assert refused.value.try_ == f"`{found.record.command} --out {out}` makes again what is missing"
 
 
 def test_folders_that_the_database_does_not_know_are_told(two_runs: Path, workspace: Path) -> None:
