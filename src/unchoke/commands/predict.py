@@ -34,16 +34,16 @@ from unchoke.core.ahead import map_ahead
 from unchoke.core.errors import UsageError
 from unchoke.core.events import Chosen, OnEvent, Progress
 from unchoke.core.fingerprint import digest_bytes
+from unchoke.core.image_names import PICTURE_SUFFIXES, suffix_of
 from unchoke.core.output_file import OutputFile, output_file
 from unchoke.core.record import ValueIntervalRecord
+from unchoke.core.remembered import load_remembered
 from unchoke.features.extractor import decode_views
 from unchoke.photos.pixels.image import DecodeError, Pixels, read_bytes, slow_decoding
-from unchoke.photos.samples.image_files import FOREIGN_IMAGE_SUFFIXES, IMAGE_SUFFIXES, suffix_of
 from unchoke.reports.json import to_jsonable
 from unchoke.runs.lookup import FoundRun, find_run
 from unchoke.runs.session import default_listener
 
-_PICTURES = IMAGE_SUFFIXES | FOREIGN_IMAGE_SUFFIXES
 _SHOWN = 20
 
 
@@ -133,7 +133,7 @@ def predict(
     found.refuse_masks("predict")
     options.refuse_kind(found.record.task.kind, found.record.task.names, found.record.run)
     paths = list_images(images)
-    saved = None if to is None else output_file(to, option="--to", example="predictions.csv", sources=paths)
+    saved = None if to is None else _table_file(to, found, [*paths, inputs, weights])
     if (choice := slow_decoding()) is not None:
         listener(Chosen(choice))
     model = open_model(found, paths, OpenOptions(inputs, weights, device, listener))
@@ -150,6 +150,13 @@ def predict(
         _save(saved, rows)
     path = None if saved is None else saved.path
     return Predictions(found.record.run, rows, failed, path, shape.threshold, shape.intervals, shape.said)
+
+
+def _table_file(to: Path | str, found: FoundRun, read: Sequence[Path | str | None]) -> OutputFile:
+    """Where the table goes: not over what is `read`, nor over the table that the run's workspace was made from."""
+    data = None if found.workspace is None else load_remembered(found.workspace).get("data")
+    sources = [file for file in (*read, data) if file is not None]
+    return output_file(to, option="--to", example="predictions.csv", sources=sources)
 
 
 @dataclass(frozen=True)
@@ -216,7 +223,7 @@ def _below(folder: Path) -> list[str]:
     """Also links that lead nowhere, where they are named like a picture."""
     special: list[str] = []
     files = [entry.path for entry in listing.walk(folder, on_special=lambda path, _, __: special.append(path))]
-    return sorted((path for path in files + special if suffix_of(path) in _PICTURES), key=lambda path: Path(path).parts)
+    return sorted((path for path in files + special if suffix_of(path) in PICTURE_SUFFIXES), key=lambda path: Path(path).parts)
 
 
 def _decoded(paths: list[str], model: OpenModel, listener: OnEvent) -> Iterator[tuple[list[int], Pixels, dict[str, str]]]:

@@ -1,8 +1,9 @@
 """A file that a user named for a command to write: looked at before the work begins, written at its end.
 
 In: what was typed after an option. Out: an `OutputFile`, or a `UsageError` that names the option. A plain file is replaced as a
-whole, where a link leads to if it is one. A pipe that is read from, a terminal and /dev/null are written to as they are. A folder
-a disk, any other device is refused, and so is a file that the command itself reads.
+whole, where a link leads to if it is one. A pipe that is read from, a terminal and /dev/null are written to as they are. A
+folder, a disk, any other device is refused, and so is what would be lost: a file that the command reads, a picture, what a
+workspace or an exported run is made of.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from pathlib import Path
 
 from unchoke.core import atomic
 from unchoke.core.errors import UsageError
+from unchoke.core.image_names import PICTURE_SUFFIXES, suffix_of
+from unchoke.core.seals import SEALS, is_vouched_for
+from unchoke.core.workspace import keeper_of
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,8 @@ def output_file(named: Path | str, *, option: str, example: str, sources: Iterab
     if clash:
         raise output._refusal("the command reads that file: it would be lost")
     if found is None or stat.S_ISREG(found):
-        problem = _unwritable(Path(os.path.realpath(output.path)))
+        real = Path(os.path.realpath(output.path))
+        problem = _precious(real) or _unwritable(real)
     elif stat.S_ISDIR(found):
         problem = "it is a folder, and a file is written"
     elif stat.S_ISFIFO(found) or _takes_text(output.path):
@@ -105,6 +110,17 @@ def _takes_text(path: Path) -> bool:
         return os.isatty(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _precious(path: Path) -> str:
+    """Why what lies there, or belongs there, must not be replaced by a result; "" if nothing is lost."""
+    if (workspace := keeper_of(path)) is not None:
+        return f"the workspace {workspace} keeps its own files there"
+    if path.exists() and suffix_of(path.name) in PICTURE_SUFFIXES:
+        return "a picture lies there: it would be lost"
+    if path.exists() and is_vouched_for(path):
+        return f"{SEALS} beside it vouches for that file: it would be lost"
+    return ""
 
 
 def _unwritable(path: Path) -> str:

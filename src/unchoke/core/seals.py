@@ -65,6 +65,16 @@ def is_sealed(path: Path) -> bool:
     return bool(_sums(path))
 
 
+def is_vouched_for(path: Path) -> bool:
+    """Whether replacing `path` would break a list that we wrote: it is named there, or is the list."""
+    folders = [folder for folder in (path.parent, path.parent.parent) if _is_ours(folder / SEALS)]
+    return bool(folders) and (path.name == SEALS or is_sealed(path))
+
+
+def _is_ours(file: Path) -> bool:
+    return file.is_file() and file.read_bytes().startswith(_MARK.encode())
+
+
 def read_sealed(path: Path, *, try_: str = "") -> bytes:
     """The bytes of `path` as they were written; `DamagedFile` for others, the system's own error where there is no such file."""
     for _ in range(_TRIES):  # another process may have replaced file and seal between the two looks

@@ -21,6 +21,8 @@ DEFAULT_ROOT = Path("unchoke-out")
 _OWNER = ".owner"
 _GLANCE_S = 0.2
 """Longer than `is_owned` of another process holds the lock."""
+_OWN_FOLDERS = ("experiments", "features", "engines", "patches", "tiles", "pixels", "logs")
+_OWN_FILES = ("unchoke.toml", "manifest.csv", "quarantine.csv", "checked.parquet", "SHA256SUMS", ".lock", ".worker-trial", _OWNER)
 
 
 def out_option(workspace: Path) -> str:
@@ -144,6 +146,24 @@ class Workspace:
                 file.unlink(missing_ok=True)
             for folder in made:
                 folder.rmdir()
+
+
+def keeper_of(file: Path) -> Path | None:
+    """The workspace that keeps its own files where `file` (without links) lies; None for any other place, also inside one.
+
+    Pages beside the logs are a person's: `profile view` writes them there.
+    """
+    for root in file.parents:
+        below = file.relative_to(root).parts
+        own = below[0] in _OWN_FOLDERS if len(below) > 1 else below[0] in _OWN_FILES
+        page = below[0] == "logs" and file.suffix == ".html"
+        if own and not page and _is_workspace(Workspace(root)):
+            return root
+    return None
+
+
+def _is_workspace(workspace: Workspace) -> bool:
+    return workspace.settings_file.exists() or workspace.experiments_file.exists()
 
 
 def _holder(root: Path) -> str:

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unchoke.core.errors import missing_extra
+from unchoke.core.image_names import IMAGE_SUFFIXES, suffix_of
 from unchoke.photos.pixels.image import DecodeError, read_image
-from unchoke.photos.samples.image_files import IMAGE_SUFFIXES, suffix_of
 from unchoke.scenes.scene_facts import FileStamp, Grid, SceneError
 
 try:

@@ -14,9 +14,10 @@ from pathlib import Path
 
 from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError, UsageError, list_some
+from unchoke.core.image_names import IMAGE_SUFFIXES, suffix_of
 from unchoke.core.listing import FileEntry
 from unchoke.core.workspace import safe_name
-from unchoke.photos.samples.image_files import IMAGE_SUFFIXES, diagnose_special, find_files, stem_of, suffix_of
+from unchoke.photos.samples.image_files import diagnose_special, find_files, stem_of
 from unchoke.photos.samples.sample_set import SPLIT_WORDS
 from unchoke.photos.samples.table import TABLE_SUFFIXES
 from unchoke.scenes.scene_files import (

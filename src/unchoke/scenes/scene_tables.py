@@ -15,16 +15,9 @@ from typing import TYPE_CHECKING
 from unchoke.core.choices import Choice
 from unchoke.core.errors import UsageError, list_some
 from unchoke.core.findings import Finding
+from unchoke.core.image_names import IMAGE_SUFFIXES, suffix_of
 from unchoke.photos.samples.columns import ID_NAMES, PATH_NAMES, describe_columns, require_columns
-from unchoke.photos.samples.image_files import (
-    IMAGE_SUFFIXES,
-    FileMatcher,
-    find_files,
-    require_folders,
-    spellings,
-    stem_of,
-    suffix_of,
-)
+from unchoke.photos.samples.image_files import FileMatcher, find_files, require_folders, spellings, stem_of
 from unchoke.photos.samples.sample_set import SPLIT_WORDS
 from unchoke.photos.samples.table import is_missing, no_rows, read_table
 from unchoke.scenes.scene_files import (

@@ -108,6 +108,17 @@ def test_a_table_goes_only_where_a_file_may_lie(finished: Path, photos: Path, tm
     assert (tmp_path / "a.jpg").read_bytes() == photo.read_bytes()
 
 
+def test_no_file_of_the_run_or_of_its_data_is_replaced_by_a_table(finished: Path, photos: Path, tmp_path: Path) -> None:
+    photo, other = sorted(photos.rglob("*.jpg"))[:2]
+    inputs = tmp_path / "inputs.csv"
+    inputs.write_text("path,age\n")
+    for target in (finished / "manifest.csv", finished / "experiments" / "exp_1" / "checkpoints" / "best_head.pt", other, inputs):
+        before = target.read_bytes()
+        with pytest.raises(UsageError, match=r"cannot write .* named with --to"):
+            predict("1", [photo], out=finished, on_event=ignore, to=target, inputs=inputs)
+        assert target.read_bytes() == before
+
+
 def test_nothing_to_predict_is_a_wrong_usage(finished: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no images"):
         predict("1", [tmp_path], out=finished, on_event=ignore)

@@ -11,6 +11,7 @@ import pytest
 
 from unchoke.core.errors import UsageError
 from unchoke.core.output_file import OutputFile, output_file
+from unchoke.core.seals import seal_files
 
 
 def named(path: Path | str, *sources: Path) -> OutputFile:
@@ -97,3 +98,58 @@ def test_what_this_user_may_not_change_is_refused(tmp_path: Path) -> None:
         assert "may not write" in refused(tmp_path / "new")
     finally:
         tmp_path.chmod(0o755)
+
+
+OWN_FILES = (
+    "manifest.csv",
+    "SHA256SUMS",
+    ".owner",
+    "quarantine.csv",
+    "experiments/exp_1/checkpoints/best_head.pt",
+    "logs/1.jsonl",
+)
+
+
+@pytest.mark.parametrize("name", OWN_FILES)
+def test_files_of_a_workspace_are_never_replaced(tmp_path: Path, name: str) -> None:
+    (tmp_path / "unchoke.toml").write_text("")
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    assert "keeps its own files there" in refused(tmp_path / name)
+    (tmp_path / name).write_text("kept")
+    (tmp_path / "link.csv").symlink_to(tmp_path / name)
+    assert "keeps its own files there" in refused(tmp_path / "link.csv")
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "answers/rows.json", "logs/profiler/view.html"])
+def test_results_may_lie_in_a_workspace_and_be_written_again(tmp_path: Path, name: str) -> None:
+    (tmp_path / "unchoke.toml").write_text("")
+    named(tmp_path / name).write_text("first")
+    named(tmp_path / name).write_text("second")
+    assert (tmp_path / name).read_text() == "second"
+
+
+def test_the_folders_of_others_may_be_called_like_those_of_a_workspace(tmp_path: Path) -> None:
+    named(tmp_path / "logs" / "manifest.csv").write_text("first")
+    named(tmp_path / "logs" / "manifest.csv").write_text("second")
+
+
+def test_no_picture_is_replaced_by_a_table(tmp_path: Path) -> None:
+    (tmp_path / "photo.JPG").write_bytes(b"pixels")
+    assert "picture" in refused(tmp_path / "photo.JPG")
+    named(tmp_path / "chart.svg").write_text("new")
+
+
+def test_what_a_list_of_ours_vouches_for_is_never_replaced(tmp_path: Path) -> None:
+    export = tmp_path / "export"
+    (export / "checkpoints").mkdir(parents=True)
+    (export / "checkpoints" / "head.pt").write_bytes(b"weights")
+    seal_files(export, ["checkpoints/head.pt"])
+    for name in ("checkpoints/head.pt", "SHA256SUMS"):
+        assert "vouches" in refused(export / name)
+    named(export / "rows.csv").write_text("new")
+
+
+def test_a_list_of_somebody_elses_does_not_matter(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("old")
+    (tmp_path / "SHA256SUMS").write_text(f"{'0' * 64}  rows.csv\n")
+    named(tmp_path / "rows.csv").write_text("new")

@@ -21,6 +21,7 @@ from unchoke.core import listing
 from unchoke.core.clock import during
 from unchoke.core.errors import UsageError, list_some
 from unchoke.core.findings import Finding
+from unchoke.core.image_names import IMAGE_SUFFIXES, suffix_of
 from unchoke.core.listing import FileEntry
 from unchoke.core.units import format_count
 from unchoke.photos.samples.table import name_rows
@@ -28,13 +29,6 @@ from unchoke.photos.samples.table import name_rows
 if TYPE_CHECKING:
     import pandas as pd
 
-IMAGE_SUFFIXES = frozenset(
-    {".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".bmp", ".dib", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm",
-     ".pnm", ".jp2", ".avif"}
-)  # fmt: skip
-FOREIGN_IMAGE_SUFFIXES = frozenset(
-    {".heic", ".heif", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".raw", ".svg", ".psd", ".jxl", ".dcm"}
-)  # fmt: skip
 WORKSPACE_MARK = "unchoke.toml"
 NO_FILE = -1
 SEVERAL_FILES = -2
@@ -50,11 +44,6 @@ class FolderFiles:
     unnameable: list[str]
     special: dict[str, str] = field(default_factory=dict)
     """What is neither file nor folder, by its path below the folder: a link to nothing, a pipe."""
-
-
-def suffix_of(name: str) -> str:
-    """The lower-case extension with its dot."""
-    return os.path.splitext(name)[1].lower()  # noqa: PTH122 (a name, not a path; and called for every file)
 
 
 def find_files(roots: Iterable[Path]) -> FolderFiles:

@@ -17,19 +17,12 @@ from unchoke.core import listing
 from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.findings import Finding
+from unchoke.core.image_names import FOREIGN_IMAGE_SUFFIXES, suffix_of
 from unchoke.core.listing import FileEntry
 from unchoke.core.units import format_count
 from unchoke.photos.samples.class_labels import diagnose_labels
 from unchoke.photos.samples.excluded import exclude_files
-from unchoke.photos.samples.image_files import (
-    FOREIGN_IMAGE_SUFFIXES,
-    WORKSPACE_MARK,
-    FolderFiles,
-    diagnose_names,
-    diagnose_special,
-    find_files,
-    suffix_of,
-)
+from unchoke.photos.samples.image_files import WORKSPACE_MARK, FolderFiles, diagnose_names, diagnose_special, find_files
 from unchoke.photos.samples.likely_groups import diagnose_ungrouped
 from unchoke.photos.samples.path_groups import find_path_group, path_word, read_path_groups
 from unchoke.photos.samples.rows import scan_table
