@@ -60,8 +60,13 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Create or replace `path` with UTF-8 `text`, line endings as given."""
-    write_bytes(path, text.encode("utf-8"))
+    """Create or replace `path` with UTF-8 `text`, line endings as given, and names that are no UTF-8 spelled out."""
+    write_bytes(path, valid_text(text).encode("utf-8"))
+
+
+def valid_text(text: str) -> str:
+    """Undecodable bytes of a file name (lone surrogates) as ``\\udcff``, so that the text can be written as UTF-8."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -36,7 +36,7 @@ class OutputFile:
         """`text` as UTF-8: the whole file, or all of it into the stream."""
         with self._named():
             if self.is_stream:
-                self._pour(text.encode("utf-8"))
+                self._pour(atomic.valid_text(text).encode("utf-8"))
             else:
                 atomic.write_text(Path(os.path.realpath(self.path)), text)
 

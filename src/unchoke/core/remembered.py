@@ -35,6 +35,7 @@ def resolve_settings(workspace: Workspace, typed: dict[str, Any]) -> tuple[Setti
     Remembered settings only apply to the same DATA: pointing a workspace at other data starts from the defaults.
     """
     typed = {name: as_text(value) for name, value in typed.items() if value is not None and value not in ((), [], {})}
+    _refuse_unwritable(typed)
     remembered = _remembered_for(workspace, typed.get("data"))
     layers = _layers(typed, remembered, workspace.settings_file.name)
     values: dict[str, Any] = {}
@@ -45,6 +46,18 @@ def resolve_settings(workspace: Workspace, typed: dict[str, Any]) -> tuple[Setti
     if values.get("preset") == NO_PRESET:
         del values["preset"]
     return validate(values), {name: reason for name, reason in reasons.items() if reason and name != "data"}
+
+
+def _refuse_unwritable(typed: dict[str, Any]) -> None:
+    """A name that is no UTF-8 cannot be written to `unchoke.toml`."""
+    values = [item for value in typed.values() for item in (value if isinstance(value, tuple) else (value,))]
+    bad = [item for item in values if isinstance(item, str) and atomic.valid_text(item) != item]
+    if bad:
+        raise UsageError(
+            f"{atomic.valid_text(bad[0])} has a name that is not UTF-8",
+            why="a workspace remembers what it was made from, and cannot write such a name down",
+            try_="rename it (convmv does so for a whole tree), then give the new name",
+        )
 
 
 def _layers(typed: dict[str, Any], remembered: dict[str, Any], file: str) -> list[tuple[dict[str, Any], str]]:

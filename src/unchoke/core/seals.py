@@ -44,7 +44,7 @@ def write_sealed(path: Path, data: bytes) -> None:
 
 def save_sealed_json(path: Path, value: Any) -> None:
     """`atomic.write_json`, vouched for."""
-    write_sealed(path, atomic.render_json(value).encode("utf-8"))
+    write_sealed(path, atomic.valid_text(atomic.render_json(value)).encode("utf-8"))
 
 
 def seal_files(folder: Path, names: Iterable[str]) -> None:

@@ -43,7 +43,7 @@ def to_jsonable(value: Any) -> Any:
     if isinstance(value, enum.Enum):
         return to_jsonable(value.value)
     if isinstance(value, str):
-        return _valid_text(value)
+        return atomic.valid_text(value)
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):
@@ -53,7 +53,7 @@ def to_jsonable(value: Any) -> Any:
 
 def _composite_to_jsonable(value: Any) -> Any:
     if isinstance(value, PurePath):
-        return _valid_text(value.as_posix())
+        return atomic.valid_text(value.as_posix())
     if isinstance(value, datetime | date):
         return value.isoformat()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -79,11 +79,6 @@ def _foreign_to_jsonable(value: Any) -> Any:
 def _key(key: Any) -> str:
     plain = to_jsonable(key)
     return plain if isinstance(plain, str) else json.dumps(plain)
-
-
-def _valid_text(text: str) -> str:
-    """Undecodable bytes of a file name (lone surrogates) as ``\\udcff``, so that the text can be written as UTF-8."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def dump_line(value: Any) -> str:

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from unchoke.core import listing
+from unchoke.core.atomic import valid_text
 from unchoke.core.choices import Choice
 from unchoke.core.errors import UsageError, list_some
 from unchoke.core.fingerprint import digest
@@ -123,14 +124,14 @@ class ExperimentStore:
         What an unfinished run recorded so far stays, and is replaced as it is recorded again.
         """
         with self._writing():
-            found = self._connection.execute("SELECT id, status FROM runs WHERE key = ?", (_text(key),)).fetchone()
+            found = self._connection.execute("SELECT id, status FROM runs WHERE key = ?", (valid_text(key),)).fetchone()
             if found is None:
                 number = self._next_number()
-                row = (number, f"exp_{number}", _text(key), _text(command), _now(), _json(settings), _json(data))
+                row = (number, f"exp_{number}", valid_text(key), valid_text(command), _now(), _json(settings), _json(data))
                 self._connection.execute(
                     "INSERT INTO runs (id, name, key, command, status, created_at, settings, data, encoder, fingerprint)"
                     " VALUES (?, ?, ?, ?, 'running', ?, ?, ?, ?, ?)",
-                    (*row, _text(encoder), _text(fingerprint)),
+                    (*row, valid_text(encoder), valid_text(fingerprint)),
                 )
             else:
                 number = found[0]
@@ -151,28 +152,31 @@ class ExperimentStore:
         """Values by split, name and step."""
         self._replace(
             "INSERT OR REPLACE INTO metrics (run, split, name, step, value, low, high) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            [(run.number, _text(row.split), _text(row.name), row.step, row.value, row.low, row.high) for row in metrics],
+            [
+                (run.number, valid_text(row.split), valid_text(row.name), row.step, row.value, row.low, row.high)
+                for row in metrics
+            ],
         )
 
     def record_timings(self, run: RunRow, seconds_by_stage: Mapping[str, float]) -> None:
         """Seconds spent in each stage."""
         self._replace(
             "INSERT OR REPLACE INTO timings (run, stage, seconds) VALUES (?, ?, ?)",
-            [(run.number, _text(stage), seconds) for stage, seconds in seconds_by_stage.items()],
+            [(run.number, valid_text(stage), seconds) for stage, seconds in seconds_by_stage.items()],
         )
 
     def record_memory(self, run: RunRow, memory: Iterable[MemoryRow]) -> None:
         """Bytes planned and measured."""
         self._replace(
             "INSERT OR REPLACE INTO memory (run, what, planned_bytes, measured_bytes) VALUES (?, ?, ?, ?)",
-            [(run.number, _text(row.what), row.planned_bytes, row.measured_bytes) for row in memory],
+            [(run.number, valid_text(row.what), row.planned_bytes, row.measured_bytes) for row in memory],
         )
 
     def record_artefacts(self, run: RunRow, artefacts: Iterable[Artefact]) -> None:
         """Files in the run's folder."""
         self._replace(
             "INSERT OR REPLACE INTO artefacts (run, path, sha256, size_bytes) VALUES (?, ?, ?, ?)",
-            [(run.number, _text(row.path), row.sha256, row.size_bytes) for row in artefacts],
+            [(run.number, valid_text(row.path), row.sha256, row.size_bytes) for row in artefacts],
         )
 
     def record_choices(self, run: RunRow, choices: Sequence[Choice]) -> None:
@@ -180,7 +184,7 @@ class ExperimentStore:
         self._replace(
             "INSERT OR REPLACE INTO choices (run, name, value, reason, evidence, place) VALUES (?, ?, ?, ?, ?, ?)",
             [
-                (run.number, _text(row.name), _json(row.value), _text(row.reason), _json(row.evidence), place)
+                (run.number, valid_text(row.name), _json(row.value), valid_text(row.reason), _json(row.evidence), place)
                 for place, row in enumerate(choices)
             ],
         )
@@ -222,7 +226,7 @@ class ExperimentStore:
         found = self._select(
             "SELECT DISTINCT metrics.name FROM metrics JOIN runs ON runs.id = metrics.run"
             " WHERE split = ? AND status = 'done' AND value IS NOT NULL",
-            (_text(split),),
+            (valid_text(split),),
         )
         names = sorted((str(name) for (name,) in found), key=metric_order)
         meant = difflib.get_close_matches(metric, names, n=1) or names
@@ -275,7 +279,9 @@ class ExperimentStore:
 
     def _values(self, metric: str, *, split: str) -> list[tuple[RunRow, float]]:
         """Finished runs with their value of a metric, where they have one."""
-        found = self._select("SELECT run, value, step FROM metrics WHERE split = ? AND name = ?", (_text(split), _text(metric)))
+        found = self._select(
+            "SELECT run, value, step FROM metrics WHERE split = ? AND name = ?", (valid_text(split), valid_text(metric))
+        )
         by_run: dict[int, list[MetricRow]] = {}
         for number, value, step in found:
             by_run.setdefault(number, []).append(MetricRow(split, metric, math.nan if value is None else value, step))
@@ -349,11 +355,6 @@ def _run_row(row: tuple[Any, ...]) -> RunRow:
 
 def _known(value: float) -> float | None:
     return None if math.isnan(value) else value
-
-
-def _text(value: str) -> str:
-    """`value` as text SQLite can hold: bytes of a file name that are no UTF-8 are spelled out."""
-    return value.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _json(value: object) -> str:

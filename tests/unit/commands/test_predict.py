@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -117,6 +118,15 @@ def test_no_file_of_the_run_or_of_its_data_is_replaced_by_a_table(finished: Path
         with pytest.raises(UsageError, match=r"cannot write .* named with --to"):
             predict("1", [photo], out=finished, on_event=ignore, to=target, inputs=inputs)
         assert target.read_bytes() == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_a_photo_whose_name_is_no_utf8_has_its_row_in_the_table(finished: Path, photos: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "new"
+    folder.mkdir()
+    shutil.copy(min(photos.rglob("*.jpg")), os.fsencode(folder) + b"/n\xff.jpg")
+    predict("1", [folder], out=finished, on_event=ignore, to=tmp_path / "p.csv")
+    assert "n\\udcff.jpg" in (tmp_path / "p.csv").read_text(encoding="utf-8")
 
 
 def test_nothing_to_predict_is_a_wrong_usage(finished: Path, tmp_path: Path) -> None:

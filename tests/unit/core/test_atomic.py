@@ -52,6 +52,13 @@ def test_bytes_text_and_json_arrive_and_folders_are_made(tmp_path: Path) -> None
     assert list(json.loads((tmp_path / "v.json").read_text())) == ["a", "b"]
 
 
+def test_names_that_are_no_utf8_are_spelled_out(tmp_path: Path) -> None:
+    atomic.write_text(tmp_path / "rows.csv", "n\udcff.jpg,é\n")
+    assert (tmp_path / "rows.csv").read_text(encoding="utf-8") == "n\\udcff.jpg,é\n"
+    atomic.write_json(tmp_path / "rows.json", {"path": "n\udcff.jpg"})
+    assert json.loads((tmp_path / "rows.json").read_text(encoding="utf-8")) == {"path": "n\udcff.jpg"}
+
+
 def test_what_need_not_be_durable_still_arrives_whole_or_not_at_all(tmp_path: Path) -> None:
     atomic.write_with(tmp_path / "tile.npz", lambda file: file.write(b"whole"), durable=False)
     with pytest.raises(MachineError, match=r"no room left to write tile\.npz"):

@@ -100,6 +100,12 @@ def test_paths_from_python_become_text() -> None:
     assert (settings.data, settings.images) == ("m.csv", ("a", "b"))
 
 
+@pytest.mark.parametrize("typed", [{"data": "t\udcff.csv"}, {"data": "t.csv", "images": ("good", Path("p\udcff"))}])
+def test_a_name_that_cannot_be_written_down_is_refused(tmp_path: Path, typed: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"\\udcff.* not UTF-8"):
+        resolve_settings(Workspace(tmp_path), typed)
+
+
 def test_an_unknown_key_in_the_file_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "unchoke.toml").write_text('data = "photos"\nepocs = 3\nlable = "x"\n')
     with pytest.raises(UsageError) as caught:
