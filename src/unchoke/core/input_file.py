@@ -1,16 +1,57 @@
-"""A file that a user named for a command to read: a pipe (it would be waited for) or a device (it may have no end) is refused.
+"""A file that is read: a pipe (it would be waited for) or a device (it may have no end) is refused unread.
 
-In: a path. Out: nothing, or a `UsageError`. Whether it is there, and what it holds, is for those to say who read it.
+In: a path. Out: its content, or the system's own error; for what a user named, a `UsageError`. What it holds is for those to say
+who read it.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
+import stat
+import tomllib
+from io import BufferedReader
 from pathlib import Path
+from typing import Any
 
 from unchoke.core.errors import UsageError
 from unchoke.core.listing import special_kind
+
+_NO_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # the second on Windows alone
+
+
+def open_plain(path: Path | str) -> BufferedReader:
+    """The file, opened to be read; an `OSError` for anything else that lies there."""
+    descriptor = os.open(path, os.O_RDONLY | _NO_WAITING)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if what := special_kind(mode):
+            raise OSError(errno.ENXIO, f"{what}, not a file", str(path))
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_plain(path: Path | str) -> bytes:
+    """The content of a file; an `OSError` for anything else that lies there."""
+    with open_plain(path) as file:
+        return file.read()
+
+
+def read_toml(file: Path, *, what: str, try_: str) -> tuple[str, dict[str, Any]]:
+    """The text of a TOML file, and what it says; `what` names it where it cannot be read. One that is not there is not explained."""
+    try:
+        text = read_plain(file).decode("utf-8").replace("\r\n", "\n")
+        return text, tomllib.loads(text)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, RecursionError) as error:  # wrong TOML, wrong UTF-8, a number of 5,000 digits; nested too deeply
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise UsageError(f"{what} cannot be read", why=why, try_=try_) from error
 
 
 def refuse_special(path: Path | str) -> None:

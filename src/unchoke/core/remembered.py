@@ -18,6 +18,7 @@ from typing import Any
 
 from unchoke.core import atomic
 from unchoke.core.errors import UsageError
+from unchoke.core.input_file import read_plain, read_toml
 from unchoke.core.settings import OPTIONS, Settings, as_text, differing, preset_values, refuse_unknown, validate
 from unchoke.core.workspace import Workspace
 
@@ -104,7 +105,7 @@ def _settings_text(workspace: Workspace) -> str:
 
     settings = load_remembered(workspace)
     file = workspace.settings_file
-    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    text = read_plain(file).decode("utf-8") if file.exists() else ""
     head = re.split(rf"^(?:\[{TUNED}\b|{re.escape(_TUNED_ABOUT)})", text, maxsplit=1, flags=re.MULTILINE)[0].rstrip()
     try:
         unchanged = tomllib.loads(head) == settings
@@ -123,11 +124,9 @@ def _load_file(workspace: Workspace) -> dict[str, Any]:
     """Everything in `unchoke.toml`; unknown names are refused."""
     file = workspace.settings_file
     try:
-        loaded = tomllib.loads(file.read_text(encoding="utf-8"))
+        _, loaded = read_toml(file, what=str(file), try_=f"mend the line, or delete {file.name}")
     except FileNotFoundError:
         return {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} cannot be read", why=str(error), try_=f"mend the line, or delete {file.name}") from error
     refuse_unknown(str(file), set(loaded) - {*OPTIONS, TUNED})
     if not isinstance(loaded.get(TUNED, {}), dict):
         raise UsageError(f"{TUNED} in {file} is not a table", why="`unchoke tune` writes one", try_=f"remove the line of {TUNED}")

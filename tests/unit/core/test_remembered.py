@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,14 @@ def test_an_unknown_key_in_the_file_is_refused_by_name(tmp_path: Path) -> None:
     assert "epocs, lable" in caught.value.what
 
 
-@pytest.mark.parametrize("content", [b"data = [", b"data = \xff\xfe"])
+def test_a_pipe_in_the_place_of_the_file_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "unchoke.toml")
+    with pytest.raises(UsageError, match="cannot be read") as caught:
+        load_remembered(Workspace(tmp_path))
+    assert "a pipe, not a file" in caught.value.why
+
+
+@pytest.mark.parametrize("content", [b"data = [", b"data = \xff\xfe", b"a = " + b"[" * 3000])
 def test_a_broken_file_is_named_with_its_reason(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "unchoke.toml").write_bytes(content)
     with pytest.raises(UsageError, match="cannot be read"):

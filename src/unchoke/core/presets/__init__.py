@@ -7,7 +7,6 @@ against the known settings here: `core/settings.py` does that, and says which va
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 
 from unchoke.core import listing
 from unchoke.core.errors import UsageError
-from unchoke.core.input_file import refuse_special
+from unchoke.core.input_file import read_toml, refuse_special
 
 _FOLDER = Path(__file__).parent
 _TEXTS = ("about", "expects")
@@ -66,12 +65,10 @@ def load_preset(name: str) -> Preset:
 
 def _parse(name: str, file: Path) -> Preset:
     refuse_special(file)
+    what, try_ = f"the preset {file}", "mend the file, or leave --preset out"
     try:
-        text = file.read_text(encoding="utf-8")
-        loaded = tomllib.loads(text)
-    except (OSError, ValueError, RecursionError) as error:  # wrong TOML, wrong UTF-8, a number of 5,000 digits; nested too deeply
-        raise UsageError(
-            f"the preset {file} cannot be read", why=str(error), try_="mend the file, or leave --preset out"
-        ) from error
+        text, loaded = read_toml(file, what=what, try_=try_)
+    except FileNotFoundError as error:
+        raise UsageError(f"{what} cannot be read", why=str(error), try_=try_) from error
     about, expects = (str(loaded.pop(key, "")) for key in _TEXTS)
     return Preset(name, about, expects, loaded, text)
