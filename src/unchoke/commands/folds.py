@@ -141,7 +141,7 @@ def train_all_folds(one_fold: Callable[[int], FitResult], *, settings: Settings,
 
 def _keep(file: Path, text: str) -> None:
     """Write `text` unless the file says so already."""
-    if not file.exists() or file.read_bytes() != text.encode("utf-8"):
+    if not file.is_file() or file.read_bytes() != text.encode("utf-8"):
         atomic.write_text(file, text)
 
 

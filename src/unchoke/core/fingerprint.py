@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from unchoke.core.input_file import open_plain
+
 
 def digest(value: Any) -> str:
     """SHA-256 of a JSON-able value, keys sorted."""
@@ -33,7 +35,7 @@ def digest_bytes(data: bytes | memoryview) -> str:
 
 def digest_file(path: Path) -> str:
     """SHA-256 of a file's content, read in pieces."""
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

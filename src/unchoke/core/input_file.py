@@ -43,15 +43,16 @@ def read_plain(path: Path | str) -> bytes:
 
 
 def read_toml(file: Path, *, what: str, try_: str) -> tuple[str, dict[str, Any]]:
-    """The text of a TOML file, and what it says; `what` names it where it cannot be read. One that is not there is not explained."""
+    """The text of a TOML file, and what it says; `what` names it in the error. What the system says is for others to explain."""
     try:
         text = read_plain(file).decode("utf-8").replace("\r\n", "\n")
         return text, tomllib.loads(text)
-    except FileNotFoundError:
-        raise
-    except (OSError, ValueError, RecursionError) as error:  # wrong TOML, wrong UTF-8, a number of 5,000 digits; nested too deeply
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise UsageError(f"{what} cannot be read", why=why, try_=try_) from error
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        raise UsageError(f"{what} cannot be read", why=f"it is {error.strerror}", try_=try_) from error
+    except (ValueError, RecursionError) as error:  # wrong TOML, wrong UTF-8, a number of 5,000 digits; nested too deeply
+        raise UsageError(f"{what} cannot be read", why=str(error), try_=try_) from error
 
 
 def refuse_special(path: Path | str) -> None:

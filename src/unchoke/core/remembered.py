@@ -18,7 +18,7 @@ from typing import Any
 
 from unchoke.core import atomic
 from unchoke.core.errors import UsageError
-from unchoke.core.input_file import read_plain, read_toml
+from unchoke.core.input_file import read_toml
 from unchoke.core.settings import OPTIONS, Settings, as_text, differing, preset_values, refuse_unknown, validate
 from unchoke.core.workspace import Workspace
 
@@ -104,8 +104,7 @@ def _settings_text(workspace: Workspace) -> str:
     import tomli_w
 
     settings = load_remembered(workspace)
-    file = workspace.settings_file
-    text = read_plain(file).decode("utf-8") if file.exists() else ""
+    text, _ = _read_file(workspace)
     head = re.split(rf"^(?:\[{TUNED}\b|{re.escape(_TUNED_ABOUT)})", text, maxsplit=1, flags=re.MULTILINE)[0].rstrip()
     try:
         unchanged = tomllib.loads(head) == settings
@@ -123,14 +122,20 @@ def _tuned_text(table: dict[str, Any]) -> str:
 def _load_file(workspace: Workspace) -> dict[str, Any]:
     """Everything in `unchoke.toml`; unknown names are refused."""
     file = workspace.settings_file
-    try:
-        _, loaded = read_toml(file, what=str(file), try_=f"mend the line, or delete {file.name}")
-    except FileNotFoundError:
-        return {}
+    _, loaded = _read_file(workspace)
     refuse_unknown(str(file), set(loaded) - {*OPTIONS, TUNED})
     if not isinstance(loaded.get(TUNED, {}), dict):
         raise UsageError(f"{TUNED} in {file} is not a table", why="`unchoke tune` writes one", try_=f"remove the line of {TUNED}")
     return loaded
+
+
+def _read_file(workspace: Workspace) -> tuple[str, dict[str, Any]]:
+    """The text of `unchoke.toml` and what it says; nothing where there is none."""
+    file = workspace.settings_file
+    try:
+        return read_toml(file, what=str(file), try_=f"mend the line, or delete {file.name}")
+    except FileNotFoundError:
+        return "", {}
 
 
 def _remembered_for(workspace: Workspace, data: Any) -> dict[str, Any]:

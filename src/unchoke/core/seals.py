@@ -8,6 +8,7 @@ is added first, then the file is replaced, then the old sum goes. Until then bot
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import shlex
@@ -21,6 +22,7 @@ from typing import Any
 from unchoke.core import atomic
 from unchoke.core.errors import DamagedFile
 from unchoke.core.fingerprint import digest_bytes, digest_file
+from unchoke.core.input_file import open_plain, read_plain
 
 SEALS = "SHA256SUMS"
 Sums = dict[str, tuple[str, ...]]
@@ -72,16 +74,26 @@ def is_vouched_for(path: Path) -> bool:
 
 
 def _is_ours(file: Path) -> bool:
-    return file.is_file() and file.read_bytes().startswith(_MARK.encode())
+    return file.is_file() and read_plain(file).startswith(_MARK.encode())
 
 
 def read_sealed(path: Path, *, try_: str = "") -> bytes:
     """The bytes of `path` as they were written; `DamagedFile` for others, the system's own error where there is no such file."""
     for _ in range(_TRIES):  # another process may have replaced file and seal between the two looks
-        data, sums = path.read_bytes(), _sums(path)
+        data, sums = _content(path, try_=try_), _sums(path)
         if not sums or digest_bytes(data) in sums:
             return data
     raise damaged(path, try_=try_)
+
+
+def _content(path: Path, *, try_: str = "") -> bytes:
+    """What a file holds. A pipe or a device in its place is as good as damage, and is not waited for."""
+    try:
+        return read_plain(path)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        raise damaged(path, f"it is {error.strerror}", try_=try_) from error
 
 
 def load_sealed_json(path: Path, *, try_: str = "") -> Any:
@@ -126,7 +138,7 @@ def verify_all(folder: Path) -> None:
 def verify_archive(path: Path, *, try_: str = "") -> None:
     """Compare every member of a zip archive (`.pt`, `.npz`) with its CRC-32; other files have nothing to compare."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_plain(path) as file, zipfile.ZipFile(file) as archive:
             for info in archive.infolist():
                 with archive.open(info) as member:
                     while member.read(_PIECE_BYTES):
@@ -163,13 +175,13 @@ def _sums(path: Path) -> tuple[str, ...]:
 def _load(folder: Path) -> Sums:
     """What is vouched for in a folder. A list of somebody else's, without our mark, is as good."""
     file = folder / SEALS
+    use = f"rm {shlex.quote(str(file))}: the files beside it are then used as they are"
     try:
-        text = file.read_bytes().decode("utf-8", "replace")
+        text = _content(file, try_=use).decode("utf-8", "replace")
     except (FileNotFoundError, NotADirectoryError):
         return {}
     first, _, lines = text.partition("\n")
     if first.startswith(_MARK) and first != _MARK + digest_bytes(lines.encode()):
-        use = f"rm {shlex.quote(str(file))}: the files beside it are then used as they are"
         raise damaged(file, "its lines are not those that were written", try_=use)
     sums: Sums = {}
     for line in text.split("\n"):

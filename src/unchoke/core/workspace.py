@@ -14,8 +14,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from unchoke.core import listing
+from unchoke.core import atomic, listing
 from unchoke.core.errors import UsageError
+from unchoke.core.input_file import read_plain
 
 DEFAULT_ROOT = Path("unchoke-out")
 _OWNER = ".owner"
@@ -115,7 +116,7 @@ class Workspace:
                 try_=f"unchoke runs watch --out {self.root}, if it was detached; or give this one its own folder with --out DIR",
             ) from None
         try:
-            (self.root / _OWNER).write_text(str(os.getpid()))
+            atomic.write_with(self.root / _OWNER, lambda file: file.write(b"%d" % os.getpid()), durable=False)
             yield
         finally:
             self.leave_nothing(absent)
@@ -168,7 +169,7 @@ def _is_workspace(workspace: Workspace) -> bool:
 
 def _holder(root: Path) -> str:
     try:
-        return f" (process {int((root / _OWNER).read_text())})"
+        return f" (process {int(read_plain(root / _OWNER))})"
     except (OSError, ValueError):
         return ""
 

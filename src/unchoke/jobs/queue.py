@@ -16,6 +16,7 @@ from typing import Any
 from unchoke.core import atomic, listing, seals
 from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.fingerprint import digest_file
+from unchoke.core.input_file import read_plain
 from unchoke.jobs.job_plan import DEFAULT_JOB_SIZE, PLAN_AGAIN, Job, jobs_from_csv, jobs_to_csv, plan_jobs
 from unchoke.jobs.records import (
     DONE,
@@ -193,7 +194,7 @@ class JobQueue:
 
     def _read(self, name: str, problems: list[str]) -> DoneRecord | None:
         try:
-            return DoneRecord.from_dict(json.loads((self.folder / name).read_text(encoding="utf-8")))
+            return DoneRecord.from_dict(json.loads(read_plain(self.folder / name)))
         except FileNotFoundError:  # the driver replaced it since the folder was listed
             return None
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError, IsADirectoryError) as error:

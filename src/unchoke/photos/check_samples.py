@@ -355,7 +355,7 @@ class LoadingTrial:
         """Send pictures to a worker, unless it has something to load already or is known to be able to."""
         paths = () if self._trial is not None else _first_sound(samples)
         key = digest([list(paths), _versions()])
-        if paths and not (self._file.exists() and self._file.read_text(encoding="utf-8") == key):
+        if paths and not (self._file.is_file() and self._file.read_text(encoding="utf-8") == key):
             self._key, self._trial = key, WorkerTrial(ImageSet(paths))
 
     def findings(self) -> list[Finding]:

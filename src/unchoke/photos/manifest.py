@@ -26,7 +26,7 @@ _REQUIRED = {"sample_id", "path", "split"}
 def save_manifest(samples: Samples, file: Path) -> None:
     """Write the samples' manifest, wholly or not at all; leave the file alone if it already says the same."""
     data = render_manifest(samples)
-    if not (file.exists() and file.read_bytes() == data and is_sealed(file)):
+    if not (file.is_file() and file.read_bytes() == data and is_sealed(file)):
         write_sealed(file, data)
 
 

@@ -18,6 +18,7 @@ from unchoke.core import atomic
 from unchoke.core.clock import StageTimers
 from unchoke.core.events import Event, OnEvent
 from unchoke.core.fingerprint import digest
+from unchoke.core.input_file import read_plain
 from unchoke.core.settings import OPTIONS, Settings
 
 Seconds = dict[str, float]
@@ -98,7 +99,7 @@ def training_key(settings: Settings) -> str:
 def _load(file: Path) -> dict[str, Any]:
     """Every entry; a file that cannot be read has none."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found = json.loads(read_plain(file))
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

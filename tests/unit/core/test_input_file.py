@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from unchoke.core.errors import UsageError
-from unchoke.core.input_file import refuse_special
+from unchoke.core.input_file import read_plain, refuse_special
 from unchoke.core.presets import load_preset
 from unchoke.photos.samples.table import read_table
 
@@ -38,3 +38,12 @@ def test_a_preset_that_cannot_be_parsed_is_refused(tmp_path: Path, content: str)
     (tmp_path / "p.toml").write_text(content)
     with pytest.raises(UsageError, match="cannot be read"):
         load_preset(str(tmp_path / "p.toml"))
+
+
+def test_only_files_are_read_and_nothing_is_waited_for(pipe: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"content")
+    assert read_plain(tmp_path / "file") == b"content"
+    with pytest.raises(OSError, match="a pipe, not a file"):
+        read_plain(pipe)
+    with pytest.raises(IsADirectoryError):
+        read_plain(tmp_path)

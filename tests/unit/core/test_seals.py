@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import zipfile
 from pathlib import Path
@@ -124,3 +125,16 @@ def test_a_memory_comes_back(tmp_path: Path) -> None:
     seals.save_sealed_json(tmp_path / "m.json", {"a": 1})
     assert seals.recall_json(tmp_path / "m.json", lambda _: pytest.fail("nothing to tell")) == {"a": 1}
     assert seals.recall_json(tmp_path / "absent.json", lambda _: pytest.fail("nothing to tell")) == {}
+
+
+def test_a_pipe_in_the_place_of_a_file_or_of_its_list_is_damage_and_not_waited_for(tmp_path: Path) -> None:
+    seals.write_sealed(tmp_path / "a.json", b"1")
+    (tmp_path / "a.json").unlink()
+    os.mkfifo(tmp_path / "a.json")
+    with pytest.raises(DamagedFile) as caught:
+        seals.read_sealed(tmp_path / "a.json")
+    assert caught.value.why == "it is a pipe, not a file"
+    (tmp_path / seals.SEALS).unlink()
+    os.mkfifo(tmp_path / seals.SEALS)
+    with pytest.raises(DamagedFile, match=seals.SEALS):
+        seals.is_sealed(tmp_path / "a.json")

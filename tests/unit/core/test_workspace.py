@@ -97,3 +97,9 @@ def test_what_a_command_wrote_before_it_failed_stays(tmp_path: Path) -> None:
     with pytest.raises(UsageError), Workspace(tmp_path).own():
         raise UsageError("the folder was there before", why="", try_="")
     assert workspace.lock_file.exists()
+
+
+def test_a_pipe_in_the_place_of_the_owners_note_is_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".owner")
+    with Workspace(tmp_path).own():
+        assert (tmp_path / ".owner").read_text() == str(os.getpid())

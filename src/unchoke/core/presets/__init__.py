@@ -68,7 +68,7 @@ def _parse(name: str, file: Path) -> Preset:
     what, try_ = f"the preset {file}", "mend the file, or leave --preset out"
     try:
         text, loaded = read_toml(file, what=what, try_=try_)
-    except FileNotFoundError as error:
+    except OSError as error:
         raise UsageError(f"{what} cannot be read", why=str(error), try_=try_) from error
     about, expects = (str(loaded.pop(key, "")) for key in _TEXTS)
     return Preset(name, about, expects, loaded, text)

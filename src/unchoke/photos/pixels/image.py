@@ -14,7 +14,7 @@ import os
 import warnings
 from contextlib import ExitStack
 from functools import cache
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from unchoke.core.choices import Choice
 from unchoke.core.clock import during
 from unchoke.core.fingerprint import digest_bytes
-from unchoke.core.listing import special_kind
+from unchoke.core.input_file import open_plain
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -39,7 +39,6 @@ MAX_RATIO = 1000
 the limit above, whatever its file weighs."""
 
 _OF_THE_FILE = {errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG}
-_NO_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # the second on Windows alone
 _ORIENTATION_TAG = 0x0112
 _EXIF_SEARCH_BYTES = 65_536
 
@@ -79,18 +78,6 @@ def read_bytes(path: str) -> bytes:
     if not data:
         raise DecodeError("empty", "the file has no bytes")
     return data
-
-
-def open_plain(path: str) -> BinaryIO:
-    """The file, opened to be read. A pipe, which would be waited for, or a device, which may have no end, is refused unread."""
-    descriptor = os.open(path, os.O_RDONLY | _NO_WAITING)
-    try:
-        if what := special_kind(os.fstat(descriptor).st_mode):
-            raise DecodeError("unreadable", f"{what}, not a file")
-        return os.fdopen(descriptor, "rb")
-    except BaseException:
-        os.close(descriptor)
-        raise
 
 
 def file_refused(error: OSError) -> DecodeError:

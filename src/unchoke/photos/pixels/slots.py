@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from unchoke.core import atomic, listing
 from unchoke.core.errors import UsageError
+from unchoke.core.input_file import read_plain
 
 Pixels = NDArray[np.uint8]
 RECORD = np.dtype(
@@ -174,7 +175,7 @@ class DiskSlots:
     def _load_index(self) -> NDArray[np.void]:
         """The records by slot, the last one of each; the log is rewritten without what no longer counts."""
         path = self._folder / "index.bin"
-        data = path.read_bytes() if path.exists() else b""
+        data = path.read_bytes() if path.is_file() else b""
         newest_first = _sound_records(data)[::-1]
         newest_first = newest_first[newest_first["slot"] < self._rows_per_segment * MAX_SEGMENTS]
         slots, newest = np.unique(newest_first["slot"], return_index=True)
@@ -257,7 +258,7 @@ def held_bytes(folder: Path) -> int:
 def _read_json(path: Path) -> dict[str, Any]:
     """The object in the file, or an empty one where there is none worth the name."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(read_plain(path))
     except (FileNotFoundError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}

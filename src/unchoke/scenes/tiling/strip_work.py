@@ -23,6 +23,7 @@ from unchoke.core.choices import Choice
 from unchoke.core.errors import DamagedFile, MachineError
 from unchoke.core.events import Event, Progress
 from unchoke.core.fingerprint import digest
+from unchoke.core.input_file import read_plain
 from unchoke.core.seals import verify_archive
 from unchoke.core.units import format_bytes, format_seconds
 from unchoke.jobs.job_engines import InProcessEngine, JobEngine, ProcessEngine
@@ -247,7 +248,7 @@ class StripBody:
 def load_strip(file: Path) -> StripRecord | None:
     """What a strip's artefact says; None for one that is gone or cannot be read, which the queue's checksum tells as well."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found = json.loads(read_plain(file))
         tiles = tuple(TileRecord.from_dict(tile) for tile in found["tiles"])
         return StripRecord(tiles, str(found["failed"]), str(found["path"]))
     except (OSError, ValueError, KeyError, TypeError):

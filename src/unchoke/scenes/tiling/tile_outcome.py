@@ -63,7 +63,7 @@ class TileRow:
 def save_tile_manifest(folder: Path, rows: Iterable[TileRow], *, class_names: Sequence[str] = ()) -> Path:
     """Write the manifest into `folder`, wholly or not at all; leave the file alone if it already says the same."""
     file, data = folder / MANIFEST_NAME, render_tile_manifest(rows, class_names=class_names)
-    if not file.exists() or file.read_bytes() != data:
+    if not file.is_file() or file.read_bytes() != data:
         atomic.write_bytes(file, data)
     return file
 
