@@ -47,6 +47,16 @@ def test_an_answer_that_finds_no_room_is_an_error_and_no_bug(words: list[str]) -
     assert "Exception ignored" not in done.stderr
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="a folder in use cannot be removed there")
+@pytest.mark.parametrize("words", ["doctor", "fit /nowhere --out /nowhere/out"])
+def test_a_working_folder_that_is_gone_is_told_before_anything_is_loaded(tmp_path: Path, words: str) -> None:
+    program = 'mkdir gone; cd gone; rmdir ../gone; exec "$@"'
+    started = ["sh", "-c", program, "sh", sys.executable, "-m", "unchoke", *words.split()]
+    done = subprocess.run(started, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error  the folder this command was started in no longer exists")
+
+
 def test_the_module_and_the_script_tell_the_same_version() -> None:
     answers = {
         subprocess.run([*command, "--version"], capture_output=True, text=True, check=True).stdout

@@ -14,7 +14,7 @@ from unchoke import __version__
 from unchoke.cli.misuse import explain_misuse
 from unchoke.core.brief_waits import wait_briefly
 from unchoke.core.errors import Interrupted, MachineError, SettingsError, UnchokeError
-from unchoke.core.places import explain_place
+from unchoke.core.places import explain_place, refuse_gone_folder
 from unchoke.core.settings import explained_by
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def show(command: str, as_json: bool, work: Callable[[Console], Result]) -> None
         wait_briefly()
     console = Console(json=as_json)
     try:
+        refuse_gone_folder()
         result = work(console)
         code = int(getattr(result, "exit_code", 0))
         console.result(command, result.to_dict(), result.to_text(), ok=code == 0)

@@ -46,6 +46,12 @@ def working_folder_gone() -> bool:
     return False
 
 
+def refuse_gone_folder() -> None:
+    """Refuse to work from a folder that is no longer there: native libraries end the process when they are loaded in one."""
+    if working_folder_gone():
+        raise _nowhere()
+
+
 def _nowhere() -> UsageError:
     gone = "the folder this command was started in no longer exists"
     return UsageError(gone, why="paths that do not begin with / are looked for there", try_="cd to a folder that exists")
