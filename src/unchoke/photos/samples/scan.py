@@ -17,7 +17,7 @@ from unchoke.core import listing
 from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.findings import Finding
-from unchoke.core.image_names import FOREIGN_IMAGE_SUFFIXES, suffix_of
+from unchoke.core.image_names import FOREIGN_IMAGE_SUFFIXES, IMAGE_SUFFIXES, suffix_of
 from unchoke.core.listing import FileEntry
 from unchoke.core.units import format_count
 from unchoke.photos.samples.class_labels import diagnose_labels
@@ -126,6 +126,13 @@ def _has_split_folders(images: Sequence[FileEntry]) -> bool:
 
 
 def _no_images(root: Path, found: FolderFiles) -> DataError:
+    if unnamed := sum(suffix_of(name.rstrip("'\"")) in IMAGE_SUFFIXES for name in found.unnameable):
+        return DataError(
+            f"no image below {root} has a name that can be used",
+            why=f"{format_count(unnamed, 'image')} with names that are not UTF-8, which cannot be written to a manifest: "
+            f"{list_some(found.unnameable, limit=3)}",
+            try_=f"convmv -f latin1 -t utf-8 -r --notest {shlex.quote(str(root))}, or rename them in another way",
+        )
     foreign = sum(suffix_of(name) in FOREIGN_IMAGE_SUFFIXES for name in found.others)
     seen = f"{format_count(len(found.others) + len(found.unnameable), 'other file')} lie there"
     return DataError(

@@ -131,6 +131,17 @@ def test_a_name_that_is_not_unicode_is_an_error_not_a_crash(make_files: MakeFile
     assert (len(few.samples), codes(few)["undecodable-name"]) == (2, "warning")
 
 
+@pytest.mark.skipif(os.name == "nt" or os.uname().sysname == "Darwin", reason="these systems only have Unicode names")
+def test_names_that_are_all_not_unicode_are_the_reason_given(make_files: MakeFiles) -> None:
+    root = make_files(["notes.txt"])
+    for name in (b"/caf\xe9.jpg", b"/th\xe9.PNG"):
+        with open(os.fsencode(root) + name, "wb") as file:  # noqa: PTH123 (a name in bytes)
+            file.write(b"x")
+    with pytest.raises(DataError, match="a name that can be used") as caught:
+        scan_samples(DataSource(root))
+    assert "2 images with names that are not UTF-8" in caught.value.why
+
+
 def test_strictly_a_picture_outside_every_class_is_an_error(make_files: MakeFiles) -> None:
     root = make_files(["a/1.jpg", "b/2.jpg", "stray.jpg"])
     assert codes(scan_samples(DataSource(root)))["files-without-class"] == "warning"
