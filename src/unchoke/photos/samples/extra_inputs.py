@@ -21,7 +21,7 @@ from unchoke.core.units import format_count
 from unchoke.photos.samples.columns import describe_columns, require_columns
 from unchoke.photos.samples.image_files import FileMatcher
 from unchoke.photos.samples.sample_set import input_column
-from unchoke.photos.samples.table import has_decimal_comma, name_rows, no_rows, read_table
+from unchoke.photos.samples.table import as_numbers, has_decimal_comma, name_rows, no_rows, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,13 +52,8 @@ def settle_inputs(rows: pd.DataFrame, names: Sequence[str], *, key: str) -> tupl
 
 
 def _as_numbers(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
-    """Floats, NaN where a cell is no number that float32 can hold, which is what training computes in."""
-    import pandas as pd
-
-    columns = {input_column(name): pd.to_numeric(table[name].str.strip(), errors="coerce") for name in names}
-    numbers = pd.DataFrame(columns, index=table.index, dtype="float64")
-    with np.errstate(over="ignore"):
-        return numbers.where(np.isfinite(numbers.to_numpy(dtype=np.float32)))
+    """The inputs as numbers, under the names they have among the samples."""
+    return as_numbers(table, names).rename(columns=input_column)
 
 
 def _bad_cells(cells: pd.Series[str], numbers: pd.Series[float], *, ids: pd.Series[str]) -> list[Finding]:

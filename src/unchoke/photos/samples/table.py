@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CSV_SUFFIXES = (".csv", ".tsv", ".txt")
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 PARQUET_SUFFIXES = (".parquet", ".pq")
 TABLE_SUFFIXES = CSV_SUFFIXES + PARQUET_SUFFIXES
 MISSING_WORDS = frozenset({"", "na", "n/a", "nan", "null", "#n/a", "<na>"})
@@ -203,12 +204,19 @@ def read_labels(table: pd.DataFrame, column: str) -> tuple[pd.Series[str], list[
 
 
 def read_numbers(table: pd.DataFrame, columns: Sequence[str]) -> tuple[pd.DataFrame, list[Finding]]:
-    """The columns as floats, NaN where a cell is no finite number; one finding per column names those rows."""
+    """The columns as floats, NaN where a cell is no usable number; one finding per column names those rows."""
+    numbers = as_numbers(table, columns)
+    return numbers, [finding for name in columns if (finding := _bad_numbers(table, name, numbers[name])) is not None]
+
+
+def as_numbers(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """Floats, NaN where a cell is no number that float32 can hold, which is what training computes in."""
     import pandas as pd
 
-    numbers = pd.DataFrame({name: pd.to_numeric(table[name].str.strip(), errors="coerce") for name in columns}, dtype="float64")
-    numbers = numbers.where(np.isfinite(numbers.to_numpy()))
-    return numbers, [finding for name in columns if (finding := _bad_numbers(table, name, numbers[name])) is not None]
+    cells = {name: pd.to_numeric(table[name].str.strip(), errors="coerce") for name in columns}
+    numbers = pd.DataFrame(cells, index=table.index, dtype="float64")
+    with np.errstate(over="ignore"):
+        return numbers.where(np.isfinite(numbers.to_numpy(dtype=np.float32)))
 
 
 def _bad_numbers(table: pd.DataFrame, column: str, numbers: pd.Series[float]) -> Finding | None:
@@ -224,8 +232,16 @@ def _bad_numbers(table: pd.DataFrame, column: str, numbers: pd.Series[float]) ->
         f"{format_count(len(rows), 'row')} of {column!r} without a finite number: {', '.join(shown)}{more}",
         severity="error",
         evidence={"rows": rows[:1000], "count": len(rows)},
-        fix="write decimals with a point, not a comma" if has_decimal_comma(cells) else "fill in a number or remove the row",
+        fix="write decimals with a point, not a comma" if has_decimal_comma(cells) else _mend_number(cells),
     )
+
+
+def _mend_number(cells: Sequence[str]) -> str:
+    if any(NUMBER.fullmatch(cell.strip()) for cell in cells):
+        return (
+            f"values beyond {np.finfo(np.float32).max:.1e} cannot be trained on: mend them, or use another unit"
+        )
+    return "fill in a number or remove the row"
 
 
 def has_decimal_comma(cells: Sequence[str]) -> bool:

@@ -206,6 +206,14 @@ def test_targets_must_be_finite_numbers(make_files: MakeFiles) -> None:
     assert scan.samples.frame[["h", "w"]].to_numpy().tolist() == [[1.5, 2.0], [2.0, 7.0]]
 
 
+def test_targets_that_float32_cannot_hold_are_errors(make_files: MakeFiles) -> None:
+    root = make_files(["1.jpg", "2.jpg", "3.jpg"])
+    rows = [("1", "1.5"), ("2", "1e300"), ("3", "-1e300")]
+    bad = finding(scan_samples(DataSource(table(root, ("id", "h"), *rows), targets=("h",))), "bad-targets")
+    assert (bad.severity, bad.evidence["rows"]) == ("error", [2, 3])
+    assert "3.4e+38" in bad.fix
+
+
 def test_numbers_with_fractions_are_taken_for_regression(make_files: MakeFiles) -> None:
     root = make_files(["1.jpg", "2.jpg"])
     scan = scan_samples(DataSource(table(root, ("id", "target"), ("1", "0.5"), ("2", "3"))))
