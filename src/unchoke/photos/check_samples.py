@@ -42,7 +42,7 @@ from unchoke.photos.samples.sample_set import DataSource, Samples
 from unchoke.photos.samples.scan import scan_samples
 from unchoke.photos.splits import assign_splits
 from unchoke.photos.targets import check_target_names
-from unchoke.photos.value_findings import diagnose_folds, diagnose_sides, diagnose_values
+from unchoke.photos.value_findings import diagnose_fold_names, diagnose_folds, diagnose_sides, diagnose_values
 from unchoke.photos.worker_trial import ImageSet, WorkerTrial, try_worker
 from unchoke.reports.text import render_findings
 from unchoke.runs.session import Session, open_session
@@ -226,7 +226,8 @@ def prepare(session: Session, *, decode: bool = True, on_samples: Callable[[Samp
             )  # what closes the gate is said as `check` says it: all at once, not of broken files
             of_files = _diagnose(session, samples, facts)
         given = bool(scan.samples.frame["split"].ne("").any())
-        of_values = diagnose_values(samples, settings) + diagnose_sides(samples, settings, given=given) + diagnose_folds(samples)
+        of_values = diagnose_values(samples, settings) + diagnose_sides(samples, settings, given=given)
+        of_values += diagnose_fold_names(scan.samples) + diagnose_folds(samples)
         findings = scan.findings + of_values + of_files
         default_encoder = settings.encoder == Settings().encoder
         need = estimate_need(len(samples), num_views=1 + settings.views, default_encoder=default_encoder)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import defaultdict
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from unchoke.core.findings import Finding, Severity
 from unchoke.core.settings import Settings
 from unchoke.core.units import format_count
 from unchoke.photos.samples.sample_set import Samples
+from unchoke.photos.samples.table import NUMBER
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,15 +41,10 @@ def diagnose_values(samples: Samples, settings: Settings) -> list[Finding]:
 
 
 def _alike(samples: Samples) -> list[Finding]:
-    """Labels that differ in letter case, spaces, dashes or Unicode form only."""
-    counts = {str(name): int(count) for name, count in samples.frame["label"].value_counts().items()}
-    spelt: dict[str, list[str]] = defaultdict(list)
-    for name in sorted(counts):
-        spelt[re.sub(r"[\s_-]+", "", unicodedata.normalize("NFKC", name).casefold()) or name].append(name)
-    alike = [names for names in spelt.values() if len(names) > 1]
+    """Labels that mean the same but for the way they are spelt."""
+    alike, shown = _spelt_alike(samples.frame["label"])
     if not alike:
         return []
-    shown = [" and ".join(f"{name!r} ({counts[name]:,})" for name in names) for names in alike]
     return [
         Finding(
             "similar-labels",
@@ -56,6 +53,34 @@ def _alike(samples: Samples) -> list[Finding]:
             fix="each spelling is a class of its own: if they mean the same, write them alike",
         )
     ]
+
+
+def _spelt_alike(cells: pd.Series[str]) -> tuple[list[list[str]], list[str]]:
+    """Texts that differ in letter case, spaces, dashes or Unicode form only, or are equal numbers; then with their counts."""
+    counts = {str(name): int(count) for name, count in cells.value_counts().items()}
+    spelt: dict[str | Decimal, list[str]] = defaultdict(list)
+    for name in sorted(counts):
+        spelt[_meaning(name)].append(name)
+    alike = [names for names in spelt.values() if len(names) > 1]
+    return alike, [" and ".join(f"{name!r} ({counts[name]:,})" for name in names) for names in alike]
+
+
+def _meaning(text: str) -> str | Decimal:
+    """The number a text says, or the text without what only spelling tells apart."""
+    plain = unicodedata.normalize("NFKC", text).strip()
+    if NUMBER.fullmatch(plain):
+        return Decimal(plain)
+    return re.sub(r"[\s_-]+", "", plain.casefold()) or text
+
+
+def diagnose_fold_names(samples: Samples) -> list[Finding]:
+    """Values of the user's own fold column that mean the same but for the way they are spelt; before folds are numbered."""
+    alike, shown = _spelt_alike(samples.frame["fold"]) if samples.fold_name else ([], [])
+    if not alike:
+        return []
+    text = f"{format_count(len(alike), 'fold')} of {samples.fold_name!r} spelt in several ways: {list_some(shown)}"
+    fix = "each spelling is a fold of its own: if they mean the same, write them alike"
+    return [Finding("similar-folds", text, evidence={"folds": alike[:100]}, fix=fix)]
 
 
 def _constant(samples: Samples, learned: list[str]) -> list[Finding]:

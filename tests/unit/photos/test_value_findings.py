@@ -10,7 +10,7 @@ import pytest
 
 from unchoke.core.settings import Settings, validate
 from unchoke.photos.samples.sample_set import Samples, TaskSpec
-from unchoke.photos.value_findings import diagnose_folds, diagnose_sides, diagnose_values
+from unchoke.photos.value_findings import diagnose_fold_names, diagnose_folds, diagnose_sides, diagnose_values
 
 
 def samples(kind: str = "regression", *, split: str | list[str] = "", group: str = "", **values: list[Any]) -> Samples:
@@ -25,7 +25,16 @@ def found(of: Samples, **settings: Any) -> dict[str, str]:
     return {finding.code: finding.severity for finding in diagnose_values(of, validate(settings))}
 
 
-@pytest.mark.parametrize("labels", [["RED", "red", "blue"], ["red pepper", "red_pepper", "blue"], ["e\u0301", "\u00e9", "x"]])
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ["RED", "red", "blue"],
+        ["red pepper", "red_pepper", "blue"],
+        ["e\u0301", "\u00e9", "x"],
+        ["1", "1.0", "2"],
+        ["01", "1", "x"],
+    ],
+)
 def test_labels_that_only_spelling_tells_apart_are_named(labels: list[str]) -> None:
     (finding,) = diagnose_values(samples("classification", label=labels), Settings())
     assert finding.code == "similar-labels"
@@ -34,7 +43,36 @@ def test_labels_that_only_spelling_tells_apart_are_named(labels: list[str]) -> N
 
 
 def test_labels_that_differ_are_fine() -> None:
-    assert found(samples("classification", label=["red", "reds", "blue", "-", "_"])) == {}
+    assert (
+        found(
+            samples(
+                "classification",
+                label=[
+                    "red",
+                    "reds",
+                    "blue",
+                    "-",
+                    "_",
+                    "1",
+                    "-1",
+                    "1_0x",
+                    "10",
+                    "10000000000000001",
+                    "10000000000000002",
+                    "nan",
+                    "NaN2",
+                ],
+            )
+        )
+        == {}
+    )
+
+
+def test_folds_that_only_spelling_tells_apart_are_named() -> None:
+    rows = replace(samples("classification", label=["a", "b", "a"], fold=["2", "2.0", "3"]), fold_name="part")
+    (finding,) = diagnose_fold_names(rows)
+    assert (finding.code, finding.evidence) == ("similar-folds", {"folds": [["2", "2.0"]]})
+    assert diagnose_fold_names(replace(rows, fold_name="")) == []
 
 
 def test_a_target_that_never_changes_is_an_error_alone_and_a_warning_among_others() -> None:
