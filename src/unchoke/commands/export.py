@@ -109,7 +109,7 @@ def _export_blend(found: FoundRun, built: Path, weights: Path | str | None) -> t
         extra = load_checkpoint(model.head_file)["extra"]
         _save_encoder(encoder_of(model, extra, weights=weights), built, encoder_file(model))
         names += [f"checkpoints/{one.file}", encoder_file(model)]
-    return names, f"with the {len(names) // 2} models of its blend and their encoders' weights"
+    return names, f"with {format_count(len(names) // 2, 'model')} of its blend and the weights of every encoder"
 
 
 def encoder_file(found: FoundRun) -> str:

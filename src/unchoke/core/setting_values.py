@@ -112,6 +112,14 @@ def parse_names(value: Any) -> Any:
     return tuple(part.strip() for text in _texts(value) for part in text.split(",") if part.strip())
 
 
+def parse_class_names(value: Any) -> Any:
+    """``clear,cloud`` typed once, or once for each; the place of a name is its number, so that none is empty or comes twice."""
+    names = tuple(part.strip() for text in _texts(value) for part in text.split(","))
+    if names and (not all(names) or len(set(names)) < len(names)):
+        raise ValueError("should be one name for each class, none of them empty or twice, for instance clear,cloud")
+    return names
+
+
 def parse_strides(value: Any) -> Any:
     """``4,8,16,32``, or a list of numbers: ascending powers of two."""
     parts = value.replace("/", ",").split(",") if isinstance(value, str) else list(value)

@@ -21,6 +21,7 @@ from unchoke.core.errors import SettingsError, UsageError
 from unchoke.core.presets import load_preset
 from unchoke.core.setting_values import (
     ValueParser,
+    parse_class_names,
     parse_cut,
     parse_fold,
     parse_long,
@@ -331,7 +332,7 @@ class Settings:
     ] = (4, 8, 16, 32)
     classes: Annotated[
         tuple[str, ...],
-        ValueParser(parse_names),
+        ValueParser(parse_class_names),
         _scenes("Names of the classes 0, 1, …: clear,cloud, or repeat it.", brief="Names of the classes 0, 1, …: clear,cloud."),
     ] = ()
     ignore: Annotated[int | None, Interval(ge=0, le=65535), _scenes("Label value that counts as unlabelled.")] = None

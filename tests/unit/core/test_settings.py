@@ -130,6 +130,9 @@ def test_what_has_a_form_of_its_own_is_read(name: str, typed: Any, meant: Any) -
         ("batch_norm", "thawed"),
         ("fusion", "sum"),
         ("cache", "cloud"),
+        ("classes", "a,a,b"),
+        ("classes", "a,,b"),
+        ("classes", ("a", "")),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_name(name: str, typed: Any) -> None:
