@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from unchoke import __version__
 from unchoke.core import seals
-from unchoke.core.errors import DataError, MachineError
+from unchoke.core.errors import DataError, MachineError, UsageError
 from unchoke.core.events import OnEvent, Progress
 from unchoke.core.fingerprint import digest, hash_int
 from unchoke.core.remembered import remember
@@ -60,11 +60,24 @@ def encoders(
     refuse_number("--minutes", minutes, example="3")
     started_s = time.monotonic()
     typed = {"data": data, **options}
-    names = [name.strip() for name in (encoders.split(",") if isinstance(encoders, str) else encoders) if name.strip()]
+    names = _named(encoders)
     with open_session(typed, out=out, on_event=on_event) as session:
         comparison = _Comparison(session, candidates(session.settings, names), minutes=minutes, started_s=started_s)
         scores = comparison.run()
         return _answer(comparison, scores, keep=keep, typed=typed)
+
+
+def _named(encoders: Sequence[str] | str) -> list[str]:
+    """The names that were typed; none where the option was left out."""
+    parts = encoders.split(",") if isinstance(encoders, str) else encoders
+    names = [name.strip() for name in parts if name.strip()]
+    if encoders and not names:
+        raise UsageError(
+            f"--encoders {encoders!r} names no encoder",
+            why="it takes timm model names, separated by commas",
+            try_="--encoders tf_efficientnet_lite0,tf_efficientnet_lite2, or leave it out to compare those that are installed",
+        )
+    return names
 
 
 def candidates(settings: Settings, names: Sequence[str]) -> list[str]:

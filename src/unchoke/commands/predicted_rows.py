@@ -39,7 +39,7 @@ class RowOptions:
             raise UsageError(f"--top {self.top} asks for no guess", why="it counts guesses, the likeliest first", try_="--top 3")
         for option, share in (("--unsure-below", self.unsure_below), ("--level", self.level)):
             if share is not None and not 0 < share < 1:
-                raise UsageError(f"{option} {share:g} is out of range", why="it lies between 0 and 1", try_=f"{option} 0.8")
+                raise UsageError(f"{option} {share:g} is out of range", why="it is above 0 and below 1", try_=f"{option} 0.8")
 
     def refuse_kind(self, kind: str, names: Sequence[str], run: str) -> None:
         """Refuse what does not go with a run of this kind."""

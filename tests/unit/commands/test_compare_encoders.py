@@ -71,6 +71,12 @@ def test_left_out_those_that_are_installed_are_compared(monkeypatch: pytest.Monk
     assert candidates(Settings(data="x", encoder="mine"), ["b", "a", "b"]) == ["b", "a"]
 
 
+@pytest.mark.parametrize("typed", [",", " ", [""]])
+def test_a_list_that_names_nothing_is_refused(workspace: Path, typed: str | list[str]) -> None:
+    with pytest.raises(UsageError, match="names no encoder"):
+        encoders(encoders=typed, out=workspace, on_event=ignore)
+
+
 def test_an_unknown_encoder_is_refused_before_any_work(workspace: Path) -> None:
     with pytest.raises(UsageError, match="no encoder is called 'nobody'"):
         encoders(encoders=[TINY, "nobody"], out=workspace, on_event=ignore)

@@ -83,7 +83,7 @@ def test_what_intervals_held_is_said() -> None:
     assert interval_words(ValueIntervalRecord(level=0.8, num_val=30)) == "80 % from the errors on 30 val photos"
 
 
-@pytest.mark.parametrize("options", [{"top": 0}, {"unsure_below": 1.5}, {"level": 0.0}])
+@pytest.mark.parametrize("options", [{"top": 0}, {"unsure_below": 1.5}, {"unsure_below": 1.0}, {"level": 0.0}])
 def test_what_is_out_of_range_is_refused(options: dict[str, float]) -> None:
     with pytest.raises(UsageError):
         RowOptions(**options)  # type: ignore[arg-type]

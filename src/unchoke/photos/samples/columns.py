@@ -22,6 +22,8 @@ from unchoke.photos.samples.table import is_missing
 if TYPE_CHECKING:
     import pandas as pd
 
+_MOST_FOLDS = 30
+"""Values beyond which a column is not proposed for folds."""
 PATH_NAMES = ("path", "image_path", "img_path", "file_path", "filepath", "relative_path", "file", "file_name", "filename",
               "image_file", "image_filename", "image_name", "img_name", "image", "img", "photo", "picture")  # fmt: skip
 ID_NAMES = ("image_id", "img_id", "imageid", "sample_id", "photo_id", "id", "uid", "uuid", "name", "key")
@@ -118,8 +120,9 @@ def require_columns(table: pd.DataFrame, named: dict[str, list[str]]) -> None:
     if not missing:
         return
     option, name = missing[0]
-    close = difflib.get_close_matches(name.lower(), [column.lower() for column in there], n=1, cutoff=0.5)
-    suggestion = next((column for column in there if close and column.lower() == close[0]), None) or _usual(table, option)
+    likely = [column for column in there if option != "--fold-column" or _names_folds(table[column])]
+    close = difflib.get_close_matches(name.lower(), [column.lower() for column in likely], n=1, cutoff=0.5)
+    suggestion = next((column for column in likely if close and column.lower() == close[0]), None) or _usual(table, option)
     raise UsageError(
         f"the table has no column {' nor '.join(f'{name!r} ({option})' for option, name in missing)}",
         why=f"its columns are {describe_columns(table)}",
@@ -134,6 +137,11 @@ def _usual(table: pd.DataFrame, option: str) -> str | None:
         return named[0] if named else None
     taken = _known(table, PATH_NAMES + ID_NAMES + GROUP_NAMES)
     return next((str(name) for name in table.columns if name not in taken and _speaks_for(table[name], option)), None)
+
+
+def _names_folds(column: pd.Series[str]) -> bool:
+    """Whether there are as few values as there are folds."""
+    return 2 <= column.nunique() <= min(_MOST_FOLDS, len(column) // 2)
 
 
 def _speaks_for(column: pd.Series[str], option: str) -> bool:

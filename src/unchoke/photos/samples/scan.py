@@ -108,7 +108,8 @@ def _refuse_columns(source: DataSource) -> None:
         raise UsageError(
             f"{', '.join(given)} given, but {source.data} is a folder",
             why="those options name columns of a table, and the folders that go with it",
-            try_="give the table itself as DATA, or leave the options out to use folder names as classes",
+            try_="give the table itself as DATA, or leave the options out to use folder names as classes"
+            + ("; --group path:WORD takes groups from names like WORD12" if group is not None else ""),
         )
 
 

@@ -238,9 +238,7 @@ def _bad_numbers(table: pd.DataFrame, column: str, numbers: pd.Series[float]) ->
 
 def _mend_number(cells: Sequence[str]) -> str:
     if any(NUMBER.fullmatch(cell.strip()) for cell in cells):
-        return (
-            f"values beyond {np.finfo(np.float32).max:.1e} cannot be trained on: mend them, or use another unit"
-        )
+        return f"values beyond {np.finfo(np.float32).max:.1e} cannot be trained on: mend them, or use another unit"
     return "fill in a number or remove the row"
 
 

@@ -151,6 +151,15 @@ def test_a_column_that_is_not_there_suggests_one_that_may_be_meant(
     assert caught.value.try_ == suggestion
 
 
+@pytest.mark.parametrize(("name", "suggestion"), [("nosch", "leave --fold-column out"), ("folt", "--fold-column fold")])
+def test_a_column_of_many_values_is_not_proposed_for_folds(make_files: MakeFiles, name: str, suggestion: str) -> None:
+    root = make_files([f"{row}.jpg" for row in range(4)])
+    rows = [(f"{row}.jpg", f"0.{row}", row % 2, "ab"[row % 2]) for row in range(4)]
+    with pytest.raises(UsageError, match="has no column") as caught:
+        scan_samples(DataSource(table(root, ("path", "noise", "fold", "label"), *rows), fold_column=name))
+    assert caught.value.try_.endswith(suggestion)
+
+
 def test_all_faults_of_a_table_are_listed_at_once(make_files: MakeFiles) -> None:
     root = make_files(["1.jpg", "2.jpg", "3.jpg"])
     rows = [("1", "a"), ("1", "b"), ("2", ""), ("3", "NaN"), ("7", "a"), ("3.jpg", "b")]

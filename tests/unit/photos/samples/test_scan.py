@@ -83,6 +83,14 @@ def test_a_folder_without_images_is_refused(make_files: MakeFiles) -> None:
         scan_samples(DataSource(make_files(["cat/readme.txt", "cat/photo.heic"])))
 
 
+def test_columns_do_not_go_with_folders_and_groups_have_another_way(make_files: MakeFiles) -> None:
+    root = make_files(["a/1.jpg", "b/1.jpg"])
+    for options, told in (({"group": "plant"}, True), ({"label": "kind"}, False)):
+        with pytest.raises(UsageError, match="is a folder") as caught:
+            scan_samples(DataSource(root, **options))
+        assert ("--group path:WORD" in caught.value.try_) == told
+
+
 def test_every_oddity_of_a_tree_is_listed_at_once(make_files: MakeFiles) -> None:
     root = make_files(["a/1.jpg", "a/2.heic", "b/1.jpg", "loose.png", "meta.csv", "a/notes.txt"])
     (root / "empty").mkdir()
