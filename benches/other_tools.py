@@ -43,7 +43,9 @@ def splits(workspace: Path) -> dict[str, Any]:
     import pandas as pd
 
     table = pd.read_csv(workspace / "manifest.csv", dtype=str, keep_default_na=False)
-    return {side: table.loc[table["split"] == side, ["path", "label"]].reset_index(drop=True) for side in ("train", "val", "test")}
+    return {
+        side: table.loc[table["split"] == side, ["path", "label"]].reset_index(drop=True) for side in ("train", "val", "test")
+    }
 
 
 def train_fastai(sides: dict[str, Any], weights: Path, minutes: float, began: float) -> list[str]:
