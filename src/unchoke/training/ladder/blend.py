@@ -1,8 +1,9 @@
 """Answers of several models as one: which of them, in which shares, is decided on the val split.
 
 In: outputs of each model for the same samples. Out: shares, and outputs of all together: for classes the logarithm of the mean of
-their calibrated probabilities, for values the mean. Models are added one by one, the same again if that is best, as long as the
-loss falls by more than chance would have it; so a poor model gets no share, and a single one may get all.
+their calibrated probabilities, for values the mean. All models that learnt something count alike, as far as val samples are few;
+as far as they are many, those count that are picked one by one while the loss falls, on the mean over draws of the samples. Few
+samples flatter whoever was picked by them before: the best on val alone is the worst rule of all on test (docs/claims.md).
 """
 
 from __future__ import annotations
@@ -17,12 +18,18 @@ from numpy.typing import NDArray
 from unchoke.training.data import Problem
 from unchoke.training.device_targets import DeviceTargets
 from unchoke.training.scoring.calibration import fit_temperature
-from unchoke.training.scoring.figures import log_losses, softmax
+from unchoke.training.scoring.figures import softmax
 from unchoke.training.scoring.selection import judging_weights
 
 _MOST_PARTS = 8
 _LEAST_GAIN = 0.005
+_DRAWS = 25
+_MANY = 500
+"""With so many val samples, half of the shares go to the models that are picked on them."""
+_WORTH = 0.75
+"""How much of what the best model gains over a constant answer another must gain to be heard."""
 _TINY = 1e-12
+_ALL = slice(None)
 
 
 @dataclass(frozen=True)
@@ -50,13 +57,34 @@ class ValLoss:
         return cls(problem, judging_weights(DeviceTargets.of(problem, device=torch.device("cpu"))).double().numpy())
 
     def __call__(self, outputs: NDArray[Any]) -> float:
-        targets = self.problem.targets[self.problem.positions("val")]
+        answers = softmax(outputs) if self.class_weights is not None else outputs
+        return self.over(self.seen(answers.astype(np.float64)))
+
+    @property
+    def targets(self) -> NDArray[Any]:
+        return self.problem.targets[self.problem.positions("val")]
+
+    def seen(self, answers: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What the loss depends on: of probabilities that of the truth (n, 1), of values all (n, T)."""
+        return answers if self.class_weights is None else np.take_along_axis(answers, self.targets[:, None], axis=1)
+
+    def over(self, seen: NDArray[np.float64], samples: NDArray[np.int64] | slice = _ALL) -> float:
+        """The loss over all samples, or over some."""
+        targets = self.targets
         if self.class_weights is not None:
-            counted = self.class_weights[targets]
-            return float((log_losses(outputs, targets) * counted).sum() / counted.sum())
-        errors = ((outputs.astype(np.float64) - targets) ** 2).mean(axis=0)
+            counted = self.class_weights[targets][samples]
+            return float((-np.log(np.maximum(seen[samples, 0], _TINY)) * counted).sum() / counted.sum())
         spread = np.maximum(targets.astype(np.float64).var(axis=0), _TINY)
+        errors = ((seen[samples] - targets[samples]) ** 2).mean(axis=0)
         return float(np.average(errors / spread, weights=self.target_weights))
+
+    def of_constant(self) -> float:
+        """Of always answering with the frequencies of the train split, or its mean."""
+        trained = self.problem.targets[self.problem.positions("train")]
+        if self.class_weights is None:
+            return self.over(np.broadcast_to(trained.mean(axis=0, dtype=np.float64), self.targets.shape))
+        counts = np.bincount(trained, minlength=len(self.problem.names)) + 1.0
+        return self.over((counts / counts.sum())[self.targets][:, None])
 
 
 def temperature_of(outputs: NDArray[np.float32], problem: Problem) -> float:
@@ -70,16 +98,37 @@ def choose_shares(outputs: Sequence[NDArray[np.float32]], loss: ValLoss) -> list
     """The share of each model, from its outputs for the val split."""
     temperatures = [temperature_of(one, loss.problem) for one in outputs]
     answers = [_answer(one, temperature, loss.problem.kind) for one, temperature in zip(outputs, temperatures, strict=True)]
-    counts = np.zeros(len(outputs))
-    total, reached = np.zeros_like(answers[0]), np.inf
+    seen = np.stack([loss.seen(answer) for answer in answers])
+    alone = np.array([loss.over(one) for one in seen])
+    bar = alone.min() + (1 - _WORTH) * max(0.0, loss.of_constant() - alone.min())
+    heard = np.flatnonzero(alone <= bar)
+    shares = np.zeros(len(outputs))
+    trust = seen.shape[1] / (seen.shape[1] + _MANY)
+    shares[heard] = (1 - trust) / len(heard) + trust * _picked(seen[heard], loss)
+    return [Share(float(share), temperature) for share, temperature in zip(shares, temperatures, strict=True)]
+
+
+def _picked(seen: NDArray[np.float64], loss: ValLoss) -> NDArray[np.float64]:
+    """How much each model counts where they are picked one by one, on the mean over draws of the val samples."""
+    num = seen.shape[1]
+    draws = np.random.default_rng(0).integers(0, num, (_DRAWS, num))
+    picked: NDArray[np.float64] = np.mean([_picked_on(seen, loss, samples) for samples in draws], axis=0)
+    return picked
+
+
+def _picked_on(seen: NDArray[np.float64], loss: ValLoss, samples: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Models are added, the same again if that is best, as long as the loss falls by more than chance would have it."""
+    counts: NDArray[np.float64] = np.zeros(len(seen))
+    total, reached = np.zeros_like(seen[0]), np.inf
     for part in range(_MOST_PARTS):
-        losses = [loss(_outputs((total + answer) / (part + 1), loss.problem.kind)) for answer in answers]
+        losses = [loss.over((total + one) / (part + 1), samples) for one in seen]
         best = int(np.argmin(losses))
         if losses[best] >= reached * (1 - _LEAST_GAIN):
             break
-        reached, total = losses[best], total + answers[best]
+        reached, total = losses[best], total + seen[best]
         counts[best] += 1
-    return [Share(float(count / counts.sum()), temperature) for count, temperature in zip(counts, temperatures, strict=True)]
+    counts /= counts.sum()
+    return counts
 
 
 def blend(outputs: Sequence[NDArray[np.float32]], shares: Sequence[Share], kind: str) -> NDArray[np.float32]:
