@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from unchoke.training.data import ArraySource, Problem
 from unchoke.training.heads.head_trainer import refit_head, solve_head
+from unchoke.training.scoring.calibration import fit_temperature
 from unchoke.training.scoring.figures import log_losses, softmax
 
 CPU = torch.device("cpu")
@@ -46,11 +47,12 @@ def draw(table: pd.DataFrame, seed: int) -> dict[str, NDArray[np.int64]]:
 
 
 def answer(feats: NDArray[Any], problem: Problem, *, refit: bool, tta: bool = False) -> NDArray[np.float32]:
-    """Probabilities for the test split."""
-    source = ArraySource(feats)
+    """Probabilities for the test split, calibrated on val."""
+    source, val = ArraySource(feats), problem.positions("val")
     head = solve_head(source, problem, seed=0)
+    temperature = fit_temperature(head.predict(source, val, device=CPU, tta=tta), problem.targets[val])[0]
     head = refit_head(source, problem, head, device=CPU) if refit else head
-    return softmax(head.predict(source, problem.positions("test"), device=CPU, tta=tta))
+    return softmax(head.predict(source, problem.positions("test"), device=CPU, tta=tta) / temperature)
 
 
 def one_split(problem: Problem, encoders: list[NDArray[np.float16]], mirrored: NDArray[np.float16] | None) -> dict[str, Any]:
