@@ -1,6 +1,6 @@
 """How should models that were trained within given minutes answer together: rules for their shares, compared on test.
 
-In: workspaces after `unchoke fit DATA --minutes N` on classes, with all that was climbed under `experiments/rungs`. Every rule sees
+In: workspaces after `unchoke fit DATA --minutes N` on classes, with what was climbed under `experiments/rungs`. Every rule sees
 the val split alone; accuracy and log loss of its blend on the test split, and the means over the workspaces.
 
     python benches/bench_blend.py WORKSPACE…

@@ -1,12 +1,12 @@
 """Every file of a finished workspace damaged in turn: is it noticed, repaired or refused, and never used in silence?
 
-Workspaces of photos, of tiles and of masks and an exported run are made once. A case is one file and one harm: bytes flipped, cut
-in half, emptied, deleted, replaced by a folder, or made read-only with its folder. Each case has a fresh copy, in which the
-reading commands, predictions and the commands that made it run again, in a process forked for it. What they exit with, say and
-answer is compared with the same commands on a sound copy, and the case is classified by rule (`judge()`). Each is a line of
-`results.jsonl`: so the campaign goes on where it was. Copies in which something went wrong are kept.
+Workspaces of photos, of several models within given minutes, of tiles and of masks, and an exported run, are made once. A case is
+one file and one harm: bytes flipped, cut in half, emptied, deleted, replaced by a folder, or made read-only with its folder. Each
+case has a fresh copy, in which the reading commands, predictions and the commands that made it run again, in a process forked for
+it. What they exit with, say and answer is compared with the same commands on a sound copy, and the case is classified by rule
+(`judge()`). Each is a line of `results.jsonl`: so the campaign goes on where it was. Copies in which something went wrong are kept.
 
-Usage: python benches/campaign_workspace.py [--num CASES] [--seed N] [--only photos,export,tiles,masks] [--work DIR] [--json]
+Usage: python benches/campaign_workspace.py [--num N] [--seed N] [--only photos,minutes,export,tiles,masks] [--work DIR] [--json]
 Exits 1 when any case crashed, hung or was silent.
 """
 
@@ -103,6 +103,15 @@ PLACES = {
             **{f"report {run}": ["report", run, *_W] for run in ("exp_1", "exp_2")},
             **{f"evaluate {run}": ["evaluate", run, *_W] for run in ("exp_1", "exp_2", "exp_3")},
             **{f"predict {run}": ["predict", run, *_PICTURES, *_W] for run in ("exp_1", "exp_2", "exp_3")},
+        },
+    ),
+    "minutes": Place(
+        "minutes",
+        made={"fit exp_1": ["fit", *_PHOTOS, "--engine", "openvino", "--cut", "-1", "--epochs", "1", "--minutes", "1", *_W]},
+        asked={
+            "list": ["runs", "list", *_W],
+            **{name: [*name.split(), *_W] for name in ("runs show exp_1", "report exp_1", "evaluate exp_1")},
+            "predict exp_1": ["predict", "exp_1", *_PICTURES, *_W],
         },
     ),
     "tiles": Place(
@@ -263,7 +272,7 @@ def do_harm(file: Path, harm: str, chance: random.Random) -> None:
 
 def is_unmended(file: Path, sound: Path, harm: str) -> bool:
     """Whether something people use (features, tiles, masks) was changed, and is so still after its command was run again."""
-    used = file.suffix in (".npz", ".tif") and harm in ("flip", "cut", "empty", "delete")
+    used = file.suffix in (".npz", ".tif") and "rungs" not in file.parts and harm in ("flip", "cut", "empty", "delete")
     return used and not (file.is_file() and file.read_bytes() == sound.read_bytes())
 
 
