@@ -4,7 +4,7 @@ Workspaces of photos, of several models within given minutes, of tiles and of ma
 one file and one harm: bytes flipped, cut in half, emptied, deleted, replaced by a folder, or made read-only with its folder. Each
 case has a fresh copy, in which the reading commands, predictions and the commands that made it run again, in a process forked for
 it. What they exit with, say and answer is compared with the same commands on a sound copy, and the case is classified by rule
-(`judge()`). Each is a line of `results.jsonl`: so the campaign goes on where it was. Copies in which something went wrong are kept.
+(`judge()`). Each is a line of `results.jsonl`, so it goes on where it was. Copies in which something went wrong are kept.
 
 Usage: python benches/campaign_workspace.py [--num N] [--seed N] [--only photos,minutes,export,tiles,masks] [--work DIR] [--json]
 Exits 1 when any case crashed, hung or was silent.
