@@ -26,7 +26,7 @@ _LEAST_GAIN = 0.005
 _DRAWS = 25
 _MANY = 500
 """With so many val samples, half of the shares go to the models that are picked on them."""
-_WORTH = 0.75
+_WORTH = 0.5
 """How much of what the best model gains over a constant answer another must gain to be heard."""
 _TINY = 1e-12
 _ALL = slice(None)

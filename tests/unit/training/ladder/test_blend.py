@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -39,6 +41,16 @@ def test_a_poor_model_gets_no_share_and_one_alone_gets_all(problem):
     good, poor = guesses(problem, noise=1.0, seed=1), guesses(problem, noise=50.0, seed=2)
     assert [share.weight for share in choose_shares([good, poor], ValLoss.of(problem))] == [1.0, 0.0]
     assert [share.weight for share in choose_shares([good], ValLoss.of(problem))] == [1.0]
+
+
+def test_few_val_samples_count_all_alike_and_many_favour_the_better(problem):
+    better, worse = guesses(problem, noise=1.0, seed=1), guesses(problem, noise=1.6, seed=2)
+    few = replace(problem, splits={"train": np.arange(0, 300), "val": np.arange(300, 330)})
+    spread = [choose_shares([better[:num], worse[:num]], ValLoss.of(one)) for num, one in ((30, few), (300, problem))]
+    (first, second), (trusted, other) = ([share.weight for share in shares] for shares in spread)
+    assert 0.45 < second < first < 0.6
+    assert trusted > first
+    assert trusted + other == pytest.approx(1)
 
 
 def test_a_model_that_is_too_sure_is_calibrated_before_it_is_blended(problem):
