@@ -44,7 +44,7 @@ def test_a_poor_model_gets_no_share_and_one_alone_gets_all(problem):
 
 
 def test_few_val_samples_count_all_alike_and_many_favour_the_better(problem):
-    better, worse = guesses(problem, noise=1.0, seed=1), guesses(problem, noise=1.6, seed=2)
+    better, worse = guesses(problem, noise=1.0, seed=1), guesses(problem, noise=1.2, seed=2)
     few = replace(problem, splits={"train": np.arange(0, 300), "val": np.arange(300, 330)})
     spread = [choose_shares([better[:num], worse[:num]], ValLoss.of(one)) for num, one in ((30, few), (300, problem))]
     (first, second), (trusted, other) = ([share.weight for share in shares] for shares in spread)
