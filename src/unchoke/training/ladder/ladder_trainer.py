@@ -248,7 +248,8 @@ class LadderTrainer:
         outputs = {split: blend([one.outputs[split] for one in climbed], shares, self._kind) for split in climbed[0].outputs}
         used = [(one, share) for one, share in zip(climbed, shares, strict=True) if share.weight > 0]
         words = " + ".join(f"{share.weight:.0%} {one.rung.name}" for one, share in used)
-        reason = f"those that learnt something alike, and the better ones more as far as {len(problem.positions('val')):,} val samples tell"
+        num_val = len(problem.positions("val"))
+        reason = f"those that learnt something alike, and the better ones more as far as {num_val:,} val samples tell"
         self._session.chose(Choice("blend", words, reason))
         rows = [self._row(one, share) for one, share in zip(climbed, shares, strict=True)]
         history = [
