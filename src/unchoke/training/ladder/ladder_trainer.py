@@ -23,7 +23,7 @@ from unchoke.core.clock import StageTimers
 from unchoke.core.errors import Interrupted, MachineError, UsageError
 from unchoke.core.events import Note
 from unchoke.core.fingerprint import digest
-from unchoke.core.metrics import metric_label
+from unchoke.core.metrics import format_metric, metric_label
 from unchoke.core.units import format_seconds
 from unchoke.core.workspace import out_option
 from unchoke.features.prepare_engine import Picture
@@ -227,7 +227,7 @@ class LadderTrainer:
             return f"R² {1 - loss:.3f}"
         problem = self._learnable.problem
         right = (outputs.argmax(axis=1) == problem.targets[problem.positions("val")]).mean()
-        return f"{metric_label(self._metric)} {loss:.3g} and {right:.1%} right"
+        return f"{metric_label(self._metric)} {loss:.3g} and {format_metric('accuracy', float(right))} right"
 
     def _blended(self, climbed: list[KeptRung]) -> NDArray[np.float32]:
         """Outputs of some models for the val split, as one."""
