@@ -187,7 +187,7 @@ class Judgement:
             judged.calibration,
             worst_mistakes(judged, problem, material.learnable.frame),
             scatter(judged, problem),
-            [note for scores in judged.scores.values() for note in scores.notes],
+            [f"{split}: {note}" for split, scores in judged.scores.items() for note in scores.notes],
             judged.baseline,
             judged.value_intervals,
         )
