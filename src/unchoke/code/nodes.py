@@ -16,6 +16,7 @@ from unchoke.code.magics import split_lines
 from unchoke.code.naming import Naming
 from unchoke.code.node_index import FunctionNode, Index, LoopNode
 from unchoke.code.source import Cell, CodePlace, Prose, SourceFile, prose_of
+from unchoke.code.unread import UnreadCode, find_unread
 
 _DOCUMENTED = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
@@ -30,7 +31,7 @@ class Nodes:
     def __init__(self, source: SourceFile) -> None:
         self.source = source
         self.is_notebook = source.is_notebook
-        self.index = Index(source.cells)
+        self.index = Index((*source.borrowed, *source.cells))
         self._naming = Naming(self.index)
         self._assigned = Assignments(self.index)
         self._lines: dict[int | None, list[str]] = {}
@@ -167,6 +168,11 @@ class Nodes:
         """The modules that the program imports, or imports from, anywhere."""
         names = [alias.name for node in self.nodes(ast.Import) for alias in node.names]
         return names + [node.module or "" for node in self.nodes(ast.ImportFrom)]
+
+    @cached_property
+    def unread(self) -> tuple[UnreadCode, ...]:
+        """What the program runs that was not read, with reasons. Who claims an absence asks here first."""
+        return find_unread(self.source)
 
     @cached_property
     def prose(self) -> list[Prose]:

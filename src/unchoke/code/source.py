@@ -1,7 +1,8 @@
 """Bytes of a notebook or script to cells, each with its syntax tree where it has one.
 
 In come bytes, of any kind: broken JSON, broken Python, any encoding, notebooks of format 2 to 5. Out goes a `SourceFile`, always:
-what cannot be read is named in `problems` and passed over. Knows nothing of rules and nothing of the meaning of the code.
+what cannot be read is named in `problems` and passed over. A script that `%%writefile` cells of a notebook write is a source of
+its own among its `scripts`, on the cells and lines where it stands. Knows nothing of rules or of the meaning of the code.
 """
 
 from __future__ import annotations
@@ -10,18 +11,26 @@ import ast
 import io
 import json
 import re
+import shlex
 import tokenize
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from unchoke.code.magics import PlainCell, plain_python
+from unchoke.code.magics import FILE_CELLS, PlainCell, plain_python, written_file, written_python
+from unchoke.code.python_two import python_two
 from unchoke.core.errors import UsageError
 
 LONGEST_CELL = 1_000_000  # characters; what is longer is data, not code
 Kind = Literal["code", "markdown", "raw"]
+_LANGUAGES = {
+    "ir": "R", "r": "R", "sql": "SQL", "bigquery": "SQL", "html": "HTML", "css": "CSS", "js": "JavaScript",
+    "javascript": "JavaScript", "ijavascript": "JavaScript", "latex": "LaTeX", "svg": "SVG", "cu": "CUDA", "sh": "shell", "script": "shell", "!": "shell",
+    "system": "shell", "sx": "shell", "cmd": "shell", "powershell": "PowerShell", "python2": "Python 2", "markdown": "Markdown",
+}  # fmt: skip
+_PYTHON_TWO = "Python 2: "
 Prose = tuple[int | None, str]
 _PIECES = re.compile(
     r"""(?P<triple>\"\"\"(?:\\.|[^\\])*?(?:\"\"\"|\Z)|'''(?:\\.|[^\\])*?(?:'''|\Z))"""
@@ -41,6 +50,11 @@ class CodePlace:
     end_column: int = 0
 
 
+def is_borrowed(place: CodePlace) -> bool:
+    """Does it stand in code of another file?"""
+    return place.cell is not None and place.cell < 0
+
+
 @dataclass(frozen=True)
 class SourceProblem:
     """Something that could not be read, and where."""
@@ -52,7 +66,10 @@ class SourceProblem:
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """One cell, or a whole script (then `number` is None). `python` has as many lines as `text`, each kept thing at its place."""
+    """One cell, or a whole script (then `number` is None). `python` has as many lines as `text`, each kept thing at its place.
+
+    `origin` names the file it was borrowed from: empty for a cell of the file itself; borrowed ones are numbered from -1 down.
+    """
 
     number: int | None
     kind: Kind
@@ -64,17 +81,26 @@ class Cell:
     count: int | None = None
     language: str = ""
     indent: int = 0
+    origin: str = ""
 
 
 @dataclass(frozen=True, eq=False)
 class SourceFile:
-    """A file as read. `problems` holds those of its cells and those of the file itself."""
+    """A file as read. `problems` holds those of its cells and those of the file itself.
+
+    `scripts` are the programs that its cells write, each with the name it is written under as its `name`. `borrowed` is code of
+    other files that it imports or runs, and `known` the modules and scripts, as written, that were found and read.
+    """
 
     path: str
     is_notebook: bool
     cells: tuple[Cell, ...]
     problems: tuple[SourceProblem, ...] = ()
     encoding: str = "utf-8"
+    scripts: tuple[SourceFile, ...] = ()
+    name: str = ""
+    borrowed: tuple[Cell, ...] = ()
+    known: frozenset[str] = frozenset()
 
 
 def read_source(path: str | Path) -> SourceFile:
@@ -94,6 +120,9 @@ def parse_source(path: str, data: bytes) -> SourceFile:
         return _notebook(path, data)
     text, encoding = _decoded(data)
     cell = _code_cell(None, text, language="python", count=None)
+    if cell.problem and cell.problem.message.startswith(_PYTHON_TWO):
+        how = f"; convert it with `2to3 -w {shlex.quote(path)}` (part of Python up to 3.12)"
+        cell = replace(cell, problem=replace(cell.problem, message=cell.problem.message + how))
     return SourceFile(path, False, (cell,), (cell.problem,) if cell.problem else (), encoding)
 
 
@@ -121,10 +150,32 @@ def _notebook(path: str, data: bytes) -> SourceFile:
         return SourceFile(path, True, (), (SourceProblem(None, None, "not a notebook: no cells in it"),))
     language = _language(book)
     cells = tuple(_cell(number, raw, language) for number, raw in enumerate(found, start=1))
+    scripts = tuple(_written_scripts(path, cells))
     problems = [cell.problem for cell in cells if cell.problem]
+    problems += [problem for script in scripts for problem in script.problems]
     if language != "python":
-        problems.insert(0, SourceProblem(None, None, f"its language is {language}, not Python: not read"))
-    return SourceFile(path, True, cells, tuple(problems))
+        problems.insert(0, SourceProblem(None, None, f"its language is {language_name(language)}, not Python: not read"))
+    return SourceFile(path, True, cells, tuple(problems), scripts=scripts)
+
+
+def _written_scripts(path: str, cells: tuple[Cell, ...]) -> Iterator[SourceFile]:
+    """The Python files that cells write: one written twice is what was written last, one that is added to is all its parts."""
+    parts: dict[str, list[Cell]] = {}
+    for cell in cells:
+        written = written_file(cell.text) if cell.language in FILE_CELLS else None
+        if written is None or not written.is_python:
+            continue
+        python = written_python(cell.text)
+        tree, trouble = parse_python(python, cell.number)
+        part = Cell(cell.number, "code", cell.text, python, tree, trouble, tree is not None, cell.count, "python")
+        parts[written.name] = [*(parts.get(written.name, ()) if written.append else ()), part]
+    for name, found in parts.items():
+        yield SourceFile(path, False, tuple(found), tuple(part.problem for part in found if part.problem), name=name)
+
+
+def language_name(language: str) -> str:
+    """How people spell it: `R` for the kernel `ir`, `JavaScript` for `%%js`."""
+    return _LANGUAGES.get(language, language.capitalize() if language.isalpha() and language != "bash" else language)
 
 
 def _json(data: bytes) -> Any:
@@ -219,6 +270,9 @@ def parse_python(python: str, number: int | None = None) -> tuple[ast.Module | N
             warnings.simplefilter("ignore")
             return ast.parse(python), None
     except SyntaxError as error:
+        old = python_two(python, error.lineno)
+        if old:
+            return None, SourceProblem(number, old.line, f"{_PYTHON_TWO}{old.sign}")
         return None, SourceProblem(number, error.lineno, f"does not parse: {_short(error)}")
     except (ValueError, RecursionError, MemoryError, OverflowError, SystemError) as error:
         return None, SourceProblem(number, None, f"does not parse: {_short(error)}")

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unchoke.code.magics import plain_python, split_lines
+from unchoke.code.magics import FILE_CELLS, plain_python, split_lines, written_python
 from unchoke.code.notebook_bytes import replace_sources
-from unchoke.code.source import Cell, CodePlace, SourceFile, parse_python, parse_source
+from unchoke.code.source import Cell, CodePlace, SourceFile, is_borrowed, parse_python, parse_source
 from unchoke.core import atomic
 from unchoke.core.errors import UsageError
 from unchoke.linting.lint_engine import FileProblem, LintFinding, lint_source
@@ -68,7 +68,9 @@ def _fits(source: SourceFile, texts: dict[int | None, str], item: LintFinding, a
     """Can this finding's edits go in beside those already taken, and does every cell still parse?"""
     edits = item.hit.all_edits
     taken = [edit for other in applied for edit in other.hit.all_edits]
-    if not edits or any(_overlap(edit.place, other.place) for edit in edits for other in taken):
+    if not edits or any(is_borrowed(edit.place) for edit in edits):
+        return False
+    if any(_overlap(edit.place, other.place) for edit in edits for other in taken):
         return False
     for cell in source.cells:
         own = [edit for edit in (*taken, *edits) if edit.place.cell == cell.number]
@@ -88,9 +90,12 @@ def _overlap(first: CodePlace, second: CodePlace) -> bool:
 
 
 def _still_parses(cell: Cell, text: str) -> bool:
-    """A script with magics in it was read without them, and so it is here."""
-    tree, _ = parse_python(text if cell.number is None and cell.python == cell.text else plain_python(text).text)
-    return tree is not None
+    """A script with magics in it was read without them, and so it is here; what a cell writes follows its first line."""
+    if cell.language in FILE_CELLS:
+        python = written_python(text)
+    else:
+        python = text if cell.number is None and cell.python == cell.text else plain_python(text).text
+    return parse_python(python)[0] is not None
 
 
 def apply_edits(text: str, edits: Iterable[Edit]) -> str:

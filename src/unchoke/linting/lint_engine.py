@@ -14,7 +14,7 @@ from typing import Any
 
 from unchoke.code.magics import split_lines
 from unchoke.code.program import Program
-from unchoke.code.source import CodePlace, SourceFile, SourceProblem, read_source
+from unchoke.code.source import CodePlace, SourceFile, SourceProblem, is_borrowed, read_source
 from unchoke.core import listing
 from unchoke.core.errors import UsageError
 from unchoke.core.findings import Finding
@@ -143,29 +143,39 @@ def _files_at(path: Path) -> Iterator[Path]:
 
 
 def lint_source(source: SourceFile, rules: Sequence[LoadedRule]) -> tuple[list[LintFinding], list[FileProblem]]:
-    """Findings and problems of one source."""
+    """Findings and problems of one source, and of the scripts that its cells write."""
     problems = [_file_problem(source, problem) for problem in source.problems]
-    try:
-        program = Program(source)
-        marks = IgnoreMarks(source)
-    except RecursionError:
-        return [], [*problems, FileProblem(source.path, None, None, "nested too deeply to be read")]
+    marks = IgnoreMarks(source)
     found: dict[tuple[str, CodePlace], LintFinding] = {}
+    for program in _programs(source, problems):
+        for loaded, hit in _hits(program, rules, problems):
+            place = hit.at if isinstance(hit.at, CodePlace) else program.place(hit.at)
+            key = (loaded.rule.code, CodePlace(place.cell, place.line))
+            if key not in found and not is_borrowed(place) and not marks.silences(place, loaded.rule.code):
+                found[key] = LintFinding(_finding(source, loaded.rule, hit, place), hit, place, loaded.rule, source)
+    return sorted(
+        found.values(), key=lambda item: (item.place.cell or 0, item.place.line, item.place.column, item.rule.code)
+    ), problems
+
+
+def _programs(source: SourceFile, problems: list[FileProblem]) -> Iterator[Program]:
+    """The file's own program and those that its cells write; what cannot be followed is a problem."""
+    for one in (source, *source.scripts):
+        try:
+            yield Program(one)
+        except RecursionError:
+            problems.append(FileProblem(source.path, None, None, "nested too deeply to be read"))
+
+
+def _hits(program: Program, rules: Sequence[LoadedRule], problems: list[FileProblem]) -> Iterator[tuple[LoadedRule, Hit]]:
     for loaded in rules:
         try:
             hits = list(loaded.check(program))
         except Exception as error:  # our bug: said, and the other rules go on
             message = f"internal: the rule {loaded.rule.code} failed: {type(error).__name__}: {error}"
-            problems.append(FileProblem(source.path, None, None, message, internal=True))
+            problems.append(FileProblem(program.source.path, None, None, message, internal=True))
             continue
-        for hit in hits:
-            place = hit.at if isinstance(hit.at, CodePlace) else program.place(hit.at)
-            key = (loaded.rule.code, CodePlace(place.cell, place.line))
-            if key not in found and not marks.silences(place, loaded.rule.code):
-                found[key] = LintFinding(_finding(source, loaded.rule, hit, place), hit, place, loaded.rule, source)
-    return sorted(
-        found.values(), key=lambda item: (item.place.cell or 0, item.place.line, item.place.column, item.rule.code)
-    ), problems
+        yield from ((loaded, hit) for hit in hits)
 
 
 def find_chokes(source: SourceFile) -> tuple[list[Finding], list[str]]:

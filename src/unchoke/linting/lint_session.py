@@ -38,7 +38,12 @@ class LintSession:
     @property
     def exit_code(self) -> int:
         """1 for findings, and where not one cell could be read: "nothing found" would be no answer then."""
-        return 1 if self.result.found or _nothing_read(self.result) else 0
+        return 1 if self.result.found or self.nothing_read else 0
+
+    @property
+    def nothing_read(self) -> bool:
+        """Not one file or cell could be read."""
+        return _nothing_read(self.result)
 
     @property
     def by_rule(self) -> Counter[str]:

@@ -62,7 +62,7 @@ def render_sum(linted: LintSession) -> str:
     """How many of which rule, what was read and how long it took, and the next command."""
     result, counts = linted.result, linted.by_rule
     num_files = len({item.finding.path for item in result.found})
-    found = f"{format_count(counts.total(), 'choke point')} in {format_count(num_files, 'file')}" if counts else "nothing"
+    found = f"{format_count(counts.total(), 'choke point')} in {format_count(num_files, 'file')}" if counts else _nothing(linted)
     rows = [
         ("fixed" if linted.written else "fixable", _fixed(linted.repaired)),
         ("found", found),
@@ -71,6 +71,10 @@ def render_sum(linted: LintSession) -> str:
         ("next", next_command(linted)),
     ]
     return "\n".join(f"{word:<{_LABEL}}{visible_block(text)}" for word, text in rows if text)
+
+
+def _nothing(linted: LintSession) -> str:
+    return "nothing could be read, so nothing was looked for" if linted.nothing_read else "nothing"
 
 
 def next_command(linted: LintSession) -> str:

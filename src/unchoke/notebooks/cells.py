@@ -11,9 +11,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from unchoke.code.magics import FILE_CELLS, SHELL_CELLS, split_lines
 from unchoke.code.node_index import FunctionNode
 from unchoke.code.program import Program
-from unchoke.code.source import Cell
+from unchoke.code.source import Cell, language_name
 from unchoke.notebooks.deeds import CALLS, ORDER, SHELL
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -29,7 +30,6 @@ _SHELL_LINE = re.compile(r"^\s*(?:[\w.,\s\[\]]+=\s*)?(?:!|%(?=(?:pip|conda|mamba
 _ON_FEATURES = re.compile(r"\bTensorDataset\b")
 _FEATURES = re.compile(r"feat|embed|encod")
 _ABSENT = re.compile(r"exists|is_file|is_dir|isfile|isdir|find_spec")
-_WRITES_FILE = {"writefile", "file", "appendfile", "writetemplate"}
 _DATASETS = re.compile(r"(Dataset|IterableDataset|Sequence|PyDataset|DataModule|VisionDataset|DataGenerator)$")
 _MODELS = re.compile(r"(Module|Model|Layer)$")
 
@@ -44,9 +44,12 @@ class CellReading:
     told: tuple[str, ...] = ()
     guarded: bool = False
     problem: str = ""
+    language: str = ""
 
     @property
     def words(self) -> str:
+        if self.language:
+            return f"{self.language} code, not read"
         return "not read" if self.problem else ", ".join(self.told[:3]) or "nothing"
 
     def only(self, *deeds: str) -> bool:
@@ -72,17 +75,18 @@ class _CellReader:
         if "trains" in found and _ON_FEATURES.search(cell.text):
             found = {*(found - {"trains"}), "trains on features"}
         if not found and cell.text.strip() and not cell.problem:
-            found = {"uses magics"}
+            found = {_plain_deed(cell)}
         deeds = tuple(sorted(found, key=_RANK.__getitem__))
         problem = cell.problem.message if cell.problem else ""
-        return CellReading(cell.number or 0, cell.text, deeds, _told(cell, deeds), self._is_guarded(cell), problem)
+        language = "" if cell.language == "python" or found - {"is another language"} else language_name(cell.language)
+        return CellReading(cell.number or 0, cell.text, deeds, _told(cell, deeds), self._is_guarded(cell), problem, language)
 
     def _shell(self, cell: Cell) -> Iterator[str]:
         """What its shell lines do; in a cell that is the shell's as a whole, every line is one."""
-        if cell.language in _WRITES_FILE:
+        if cell.language in FILE_CELLS:
             yield "writes a file"
             return
-        whole = cell.language in {"bash", "sh", "shell", "script", "!", "system", "cmd"}
+        whole = cell.language in SHELL_CELLS
         for line in cell.text.splitlines()[1 if whole else 0 :]:
             match = _SHELL_LINE.match(line)
             command = line.strip() if whole else match[1].strip() if match else ""
@@ -170,6 +174,14 @@ class _CellReader:
         todo = [part for part in cell.tree.body if not isinstance(part, aside) and not _is_constant(part)]
         tests = [part.test for part in todo if isinstance(part, ast.If)]
         return bool(todo) and len(tests) == len(todo) and all(_ABSENT.search(self._program.text(test)) for test in tests)
+
+
+def _plain_deed(cell: Cell) -> str:
+    """What is left to say of a cell in which nothing runs that is known."""
+    if cell.language not in ("python", "") and not cell.executed:
+        return "is another language"
+    lines = [line.strip() for line in split_lines(cell.text) if line.strip()]
+    return "has comments only" if all(line.startswith("#") for line in lines) else "uses magics"
 
 
 def _told(cell: Cell, deeds: tuple[str, ...]) -> tuple[str, ...]:

@@ -106,7 +106,8 @@ ORDER = (
     "defines a dataset", "makes loaders", "defines a model", "builds a model", "defines the training",
     "defines evaluation", "loads weights", "sets up training", "reads tables", "reads images", "reads arrays",
     "lists files", "splits the data", "fits", "plots", "saves", "looks at the machine", "frees memory",
-    "runs shell commands", "defines functions", "defines classes", "uses magics", "computes", "shows values",
+    "runs shell commands", "defines functions", "defines classes", "uses magics", "has comments only",
+    "is another language", "computes", "shows values",
     "sets seeds", "sets constants", "imports",
 )  # fmt: skip
 """All deeds, those that tell most of a cell first."""

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from unchoke.code.magics import plain_python, split_lines
+from unchoke.code.magics import WrittenFile, plain_python, script_runs, split_lines, written_file, written_python
 
 
 @pytest.mark.parametrize(
@@ -65,3 +65,45 @@ def test_a_cell_indented_as_a_whole_is_read_as_ipython_does() -> None:
     plain = plain_python("    x = 1\n    y = 2")
     assert plain.indent == 4
     assert len(ast.parse(plain.text).body) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "append"),
+    [
+        ("%%writefile train.py\nx = 1", "train.py", False),
+        ("\n%%writefile -a src/train.py\nx = 1", "src/train.py", True),
+        ('%%file "my script.py"\nx = 1', "my script.py", False),
+        ("%%writefile\nx = 1", "", False),
+    ],
+)
+def test_the_file_that_a_cell_writes_is_named(text: str, name: str, append: bool) -> None:
+    assert written_file(text) == WrittenFile(name, append)
+
+
+@pytest.mark.parametrize("text", ["x = 1", "%%bash\nls", "# %%writefile a.py", ""])
+def test_other_cells_write_no_file(text: str) -> None:
+    assert written_file(text) is None
+
+
+def test_what_a_cell_writes_stays_on_its_lines() -> None:
+    assert split_lines(written_python("\n%%writefile a.py\nx = 1\n    y")) == ["", "", "x = 1", "    y"]
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "runs"),
+    [
+        ("%run other.py --fast", "python", [(1, "other.py", True)]),
+        ("x = 1\n%run -i 'my other.ipynb'", "python", [(2, "my other.ipynb", True)]),
+        ("%run other", "python", [(1, "other.py", True)]),
+        ("!python train.py --out a.py", "python", [(1, "train.py", False)]),
+        ("!cd src && CUDA_VISIBLE_DEVICES=0 python3 -u train.py", "python", [(1, "train.py", False)]),
+        ("out = !torchrun --nproc_per_node 2 train.py", "python", [(1, "train.py", False)]),
+        ("%%bash\n# python no.py\npython a.py; python b.py", "bash", [(3, "a.py", False), (3, "b.py", False)]),
+        ("!cat train.py", "python", []),
+        ("!python -m pip install x", "python", []),
+        ("name = 'python train.py'", "python", []),
+        ("!python train.py 'open", "python", [(1, "train.py", False)]),
+    ],
+)
+def test_the_scripts_that_lines_run_are_named(text: str, language: str, runs: list[tuple[int, str, bool]]) -> None:
+    assert [(run.line, run.name, run.shares) for run in script_runs(text, language)] == runs

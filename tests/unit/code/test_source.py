@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from unchoke.code.source import LONGEST_CELL, SourceFile, parse_source, read_source
+from unchoke.code.source import LONGEST_CELL, SourceFile, language_name, parse_source, read_source
 from unchoke.core.errors import UsageError
 
 
@@ -139,3 +139,55 @@ def test_a_script_with_magics_left_in_it_is_read() -> None:
 def test_a_file_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot read"):
         read_source(tmp_path / "none.py")
+
+
+def test_a_script_that_cells_write_is_a_source_of_its_own_at_its_cells_and_lines() -> None:
+    source = read("%%writefile train.py\nimport os", "x = 1", "%%writefile -a train.py\nos.getcwd()", "%%writefile a.yaml\nk: 1")
+    (script,) = source.scripts
+    assert (script.name, script.path, script.is_notebook) == ("train.py", "a.ipynb", False)
+    assert [(cell.number, cell.executed) for cell in script.cells] == [(1, True), (3, True)]
+    assert script.cells[0].tree is not None and script.cells[0].tree.body[0].lineno == 2
+    assert [cell.executed for cell in source.cells] == [False, True, False, False]
+
+
+def test_a_script_written_twice_is_what_was_written_last() -> None:
+    (script,) = read("%%writefile a.py\nx = 1", "%%writefile a.py\ny = 2").scripts
+    assert [cell.number for cell in script.cells] == [2]
+
+
+def test_a_written_script_that_does_not_parse_is_a_problem_at_its_cell() -> None:
+    (problem,) = read("x = 1", "%%writefile a.py\ndef f(:").problems
+    assert (problem.cell, problem.line) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "sign"),
+    [
+        ('import torch\nprint "hello"\n', 2, "print statement"),
+        ("print 'a %d' % x, y", 1, "print statement"),
+        ("try:\n    x()\nexcept ValueError, e:\n    pass", 3, "except E, e"),
+        ("os.chmod(path, 0755)", 1, "0777"),
+        ("raise ValueError, 'text'", 1, "raise E, text"),
+    ],
+)
+def test_python_2_is_called_that_with_its_line_and_how_to_convert_it(text: str, line: int, sign: str) -> None:
+    (problem,) = parse_source("old file.py", text.encode()).problems
+    assert problem.line == line
+    assert problem.message.startswith("Python 2: ")
+    assert sign in problem.message
+    assert "2to3 -w 'old file.py'" in problem.message
+
+
+@pytest.mark.parametrize(
+    "text", ["def f(:\n  pass", "x = = 1", "print(1", "for x in y\n    pass", "print = 3 3", "text = '''print \"a\""]
+)
+def test_what_is_merely_broken_is_not_called_python_2(text: str) -> None:
+    (problem,) = parse_source("a.py", text.encode()).problems
+    assert "Python 2" not in problem.message
+
+
+@pytest.mark.parametrize(
+    ("language", "name"), [("ir", "R"), ("js", "JavaScript"), ("cython", "Cython"), ("bash", "bash"), ("sql", "SQL")]
+)
+def test_languages_are_spelled_as_people_do(language: str, name: str) -> None:
+    assert language_name(language) == name

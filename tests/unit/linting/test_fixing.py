@@ -190,3 +190,11 @@ def test_a_file_that_cannot_be_written_is_explained(tmp_path: Path) -> None:
     assert done is not None
     with pytest.raises(UsageError, match="cannot write"):
         put_in_place(done)
+
+
+def test_a_script_that_a_cell_writes_is_rewritten_in_its_cell() -> None:
+    data = json.dumps({"cells": [{"cell_type": "code", "source": "%%writefile a.py\nx = f(1)\n"}]}).encode()
+    done = fixed("a.ipynb", data)
+    assert done is not None
+    assert json.loads(done.data)["cells"][0]["source"] == "%%writefile a.py\nx = better(1)\n"
+    assert fixed("a.ipynb", data, lambda name: "(") is None

@@ -157,3 +157,18 @@ assert lint([sys.argv[1]]).findings
 assert not [name for name in {heavy} if name in sys.modules]
 """
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+
+
+def test_a_script_that_a_cell_writes_is_a_program_of_its_own_and_its_findings_stand_at_cell_and_line() -> None:
+    book = {"cells": [{"cell_type": "code", "source": text} for text in ("f()", "%%writefile a.py\nf()", "x = 1")]}
+    source = parse_source("a.ipynb", json.dumps(book).encode())
+    found, problems = lint_source(source, [MARK])
+    assert [(item.place.cell, item.place.line, item.finding.path) for item in found] == [(1, 1, "a.ipynb"), (2, 2, "a.ipynb")]
+    assert all(item.source is source for item in found)
+    assert not problems
+
+
+def test_names_of_a_written_script_are_not_the_notebooks() -> None:
+    cells = ("%%writefile a.py\nimport os as system", "system.f()")
+    source = parse_source("a.ipynb", json.dumps({"cells": [{"cell_type": "code", "source": text} for text in cells]}).encode())
+    assert Program(source).name(next(iter(Program(source).nodes(ast.Call)))) == "?.f"

@@ -120,3 +120,11 @@ def test_rules_are_listed_and_explained() -> None:
     assert page.startswith(f"{CODE}: file-system check for each sample\n")
     assert "When this is fine" in page
     assert "gain      10 × (measured: docs/claims.md, Planted chokes)" in render_rule(FIXABLE)
+
+
+def test_a_file_that_cannot_be_read_is_not_said_to_hold_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "old.py"
+    path.write_text('import torch\nprint "hello"\n')
+    text = render_lint(run_lint([str(path)]))
+    assert "old.py:2: not read: Python 2: print statement at line 2; convert it with `2to3 -w" in text
+    assert "nothing could be read" in text
