@@ -27,8 +27,9 @@ LONGEST_CELL = 1_000_000  # characters; what is longer is data, not code
 Kind = Literal["code", "markdown", "raw"]
 _LANGUAGES = {
     "ir": "R", "r": "R", "sql": "SQL", "bigquery": "SQL", "html": "HTML", "css": "CSS", "js": "JavaScript",
-    "javascript": "JavaScript", "ijavascript": "JavaScript", "latex": "LaTeX", "svg": "SVG", "cu": "CUDA", "sh": "shell", "script": "shell", "!": "shell",
-    "system": "shell", "sx": "shell", "cmd": "shell", "powershell": "PowerShell", "python2": "Python 2", "markdown": "Markdown",
+    "javascript": "JavaScript", "ijavascript": "JavaScript", "latex": "LaTeX", "svg": "SVG", "cu": "CUDA", "sh":
+    "shell", "script": "shell", "!": "shell", "system": "shell", "sx": "shell", "cmd": "shell", "powershell":
+    "PowerShell", "python2": "Python 2", "markdown": "Markdown",
 }  # fmt: skip
 _PYTHON_TWO = "Python 2: "
 Prose = tuple[int | None, str]
