@@ -2046,13 +2046,16 @@ def profile_view(trace: str | Path, *, against: str | Path | None = None, to: st
     return view(trace, against=against, to=to)
 
 
-def lint(paths: Iterable[str | Path], *, select: Sequence[str] = (), ignore: Sequence[str] = ()) -> LintResult:
+def lint(
+    paths: Iterable[str | Path], *, select: Sequence[str] = (), ignore: Sequence[str] = (), nits: bool = False
+) -> LintResult:
     """Choke points in training code, found by reading it: notebooks and scripts, PyTorch and Keras; nothing is run.
 
     Args:
         paths: Notebooks, scripts and folders of them.
         select: Only these rules or groups, for instance host-sync or input.
         ignore: Not these rules or groups.
+        nits: Also findings that are true and hardly matter; else they are only counted, unless their rule is selected by name.
 
     Returns:
         Findings with their place, and the files that do not parse.
@@ -2063,7 +2066,7 @@ def lint(paths: Iterable[str | Path], *, select: Sequence[str] = (), ignore: Seq
     """
     from unchoke.linting.lint_engine import lint as find_chokes
 
-    return find_chokes(paths, select=select, ignore=ignore)
+    return find_chokes(paths, select=select, ignore=ignore, nits=nits)
 
 
 def notebook(

@@ -40,6 +40,7 @@ class LintOptions:
     paths: list[str]
     select: list[str]
     ignore: list[str]
+    nits: bool
     fix: bool
     diff: bool
     form: ReportForm
@@ -58,6 +59,7 @@ def lint(
         list[str] | None, typer.Option("--select", metavar="RULES", help="Only these rules or groups: host-sync,input.")
     ] = None,
     ignore: Annotated[list[str] | None, typer.Option("--ignore", metavar="RULES", help="Not these rules or groups.")] = None,
+    nits: Annotated[bool, typer.Option("--nits", help="Also what is true and hardly matters; counted otherwise.")] = False,
     fix: Annotated[bool, typer.Option("--fix", help="Write the mechanical fixes, and show what changed.")] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Show what --fix would change, and write nothing.")] = False,
     form: Annotated[
@@ -86,7 +88,7 @@ def lint(
         from unchoke.linting.rules import split_names
 
         typed = LintOptions(
-            list(paths or ()), split_names(select), split_names(ignore), fix, diff, _form(form, json), output, statistics
+            list(paths or ()), split_names(select), split_names(ignore), nits, fix, diff, _form(form, json), output, statistics
         )
         _refuse(typed, json)
         return _lint(typed, console)
@@ -143,7 +145,8 @@ def _lint(asked: LintOptions, console: Console) -> Result:
     if asked.output is not None and asked.output != STDIN:
         _output(asked)  # refused before anything is read
     stdin = sys.stdin.buffer.read() if STDIN in asked.paths else None
-    linted = run_lint(asked.paths, select=asked.select, ignore=asked.ignore, fix=asked.fix, diff=asked.diff, stdin=stdin)
+    chosen = {"select": asked.select, "ignore": asked.ignore}
+    linted = run_lint(asked.paths, **chosen, nits=asked.nits, fix=asked.fix, diff=asked.diff, stdin=stdin)
     text = _rendered(asked, linted)
     if asked.output is not None and asked.output != STDIN:
         _output(asked).write_text(f"{text}\n")

@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 from unchoke.core.errors import shorten_values
 
 Severity = Literal["error", "warning", "info"]
+Kind = Literal["choke", "risk", "nit"]
 _RANK = {"error": 0, "warning": 1, "info": 2}
 WORTH_SHARE = 0.1
 """A cause that takes less of a training than this is a note."""
@@ -47,6 +48,8 @@ class Finding:
     """The command that does it."""
     paths: tuple[str, ...] = ()
     """Every file concerned."""
+    kind: Kind | None = None
+    """Of `lint`: whether it likely costs time or loses work (choke), may break elsewhere (risk), or hardly matters (nit)."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "message", shorten_values(self.message))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ from unchoke.code.program import Program
 from unchoke.code.source import CodePlace, SourceFile, SourceProblem, is_borrowed, read_source
 from unchoke.core import listing
 from unchoke.core.errors import UsageError
-from unchoke.core.findings import Finding
+from unchoke.core.findings import Finding, Kind
 from unchoke.core.input_file import refuse_special
-from unchoke.linting.rule import Hit, Rule
+from unchoke.linting.rule import SEVERITIES, Hit, Rule
 from unchoke.linting.rules import CODES, LoadedRule, load_rule, split_names
 
 SUFFIXES = (".ipynb", ".py")
@@ -50,6 +50,10 @@ class LintFinding:
     rule: Rule
     source: SourceFile
 
+    @property
+    def kind(self) -> Kind:
+        return self.hit.kind or self.rule.kind
+
 
 @dataclass(frozen=True)
 class LintResult:
@@ -63,6 +67,8 @@ class LintResult:
     """How many files were read."""
     cells: int = 0
     """How many cells of notebooks."""
+    nits_left_out: int = 0
+    """How many findings that hardly matter are not among these."""
 
     @property
     def findings(self) -> list[Finding]:
@@ -75,22 +81,25 @@ class LintResult:
             "problems": [vars(problem) for problem in self.problems],
             "files": self.files,
             "cells": self.cells,
+            "nits_left_out": self.nits_left_out,
         }
 
 
-def lint(paths: Iterable[str | Path], *, select: Sequence[str] = (), ignore: Sequence[str] = ()) -> LintResult:
-    """Read every notebook and script at or below `paths` and run the chosen rules."""
-    rules = [load_rule(code) for code in chosen_codes(select, ignore)]
-    found: list[LintFinding] = []
-    problems: list[FileProblem] = []
-    files = cells = 0
-    for path in source_files(paths):
-        source = _read(path)
-        files, cells = files + 1, cells + len(source.cells)
-        some, troubles = lint_source(source, rules)
-        found += some
-        problems += troubles
-    return LintResult(found, problems, files, cells)
+def lint(
+    paths: Iterable[str | Path], *, select: Sequence[str] = (), ignore: Sequence[str] = (), nits: bool = False
+) -> LintResult:
+    """Read every notebook and script at or below `paths` and run the chosen rules; `nits` asks for what hardly matters too."""
+    rules = chosen_rules(select, ignore, nits=nits)
+    return join_results(lint_file(_read(path), rules) for path in source_files(paths))
+
+
+def join_results(results: Iterable[LintResult]) -> LintResult:
+    """Several results as one, in this order."""
+    some = list(results)
+    found = [item for result in some for item in result.found]
+    problems = [problem for result in some for problem in result.problems]
+    files, cells = sum(result.files for result in some), sum(result.cells for result in some)
+    return LintResult(found, problems, files, cells, sum(result.nits_left_out for result in some))
 
 
 def _read(path: Path) -> SourceFile:
@@ -105,6 +114,13 @@ def chosen_codes(select: Sequence[str], ignore: Sequence[str]) -> list[str]:
     """The codes to run; a group's name stands for its rules. An unknown code is a usage error."""
     wanted = (_expanded(select) if select else set(CODES)) - _expanded(ignore)
     return [code for code in CODES if code in wanted]
+
+
+def chosen_rules(select: Sequence[str] = (), ignore: Sequence[str] = (), *, nits: bool = False) -> list[LoadedRule]:
+    """The rules to run. A rule selected by its own name shows its nits too: it was asked for."""
+    named = split_names(select)
+    rules = map(load_rule, chosen_codes(select, ignore))
+    return [replace(loaded, nits=nits or loaded.rule.code in named) for loaded in rules]
 
 
 def _expanded(names: Sequence[str]) -> set[str]:
@@ -142,8 +158,22 @@ def _files_at(path: Path) -> Iterator[Path]:
         )
 
 
+def lint_file(source: SourceFile, rules: Sequence[LoadedRule]) -> LintResult:
+    """One source: what was found and is wanted, and how many nits are not."""
+    found, problems = _examine(source, rules)
+    nitty = {loaded.rule.code for loaded in rules if loaded.nits}
+    shown = [item for item in found if item.kind != "nit" or item.rule.code in nitty]
+    return LintResult(shown, problems, 1, len(source.cells), len(found) - len(shown))
+
+
 def lint_source(source: SourceFile, rules: Sequence[LoadedRule]) -> tuple[list[LintFinding], list[FileProblem]]:
     """Findings and problems of one source, and of the scripts that its cells write."""
+    result = lint_file(source, rules)
+    return result.found, result.problems
+
+
+def _examine(source: SourceFile, rules: Sequence[LoadedRule]) -> tuple[list[LintFinding], list[FileProblem]]:
+    """Everything the rules find, nits and all, in the order of the source."""
     problems = [_file_problem(source, problem) for problem in source.problems]
     marks = IgnoreMarks(source)
     found: dict[tuple[str, CodePlace], LintFinding] = {}
@@ -179,8 +209,8 @@ def _hits(program: Program, rules: Sequence[LoadedRule], problems: list[FileProb
 
 
 def find_chokes(source: SourceFile) -> tuple[list[Finding], list[str]]:
-    """The choke points that all rules find in one source, and what went wrong in a rule itself."""
-    found, problems = lint_source(source, [load_rule(code) for code in chosen_codes((), ())])
+    """The choke points that all rules find in one source, without nits, and what went wrong in a rule itself."""
+    found, problems = lint_source(source, chosen_rules())
     return [item.finding for item in found], [problem.message for problem in problems if problem.internal]
 
 
@@ -189,11 +219,12 @@ def _file_problem(source: SourceFile, problem: SourceProblem) -> FileProblem:
 
 
 def _finding(source: SourceFile, rule: Rule, hit: Hit, place: CodePlace) -> Finding:
+    kind = hit.kind or rule.kind
     gain = rule.gain if rule.claim or not rule.gain else f"{rule.gain} (unmeasured)"
     return Finding(
         code=rule.code,
         message=hit.message,
-        severity=rule.severity,
+        severity=SEVERITIES[kind],
         path=source.path,
         line=place.line,
         cell=place.cell,
@@ -203,6 +234,7 @@ def _finding(source: SourceFile, rule: Rule, hit: Hit, place: CodePlace) -> Find
         fix=hit.fix,
         command=rule.command,
         paths=(source.path,),
+        kind=kind,
     )
 
 

@@ -15,9 +15,11 @@ from typing import Any
 
 from unchoke.code.source import parse_source
 from unchoke.core.errors import UsageError
+from unchoke.core.findings import Kind
 from unchoke.linting.fixing import FileRepair, put_in_place, repair
-from unchoke.linting.lint_engine import LintResult, chosen_codes, lint, lint_source
-from unchoke.linting.rules import LoadedRule, load_rule
+from unchoke.linting.lint_engine import LintResult, chosen_rules, join_results, lint, lint_file
+from unchoke.linting.rule import KINDS
+from unchoke.linting.rules import LoadedRule
 
 STDIN = "-"
 _STDIN_NAME = "stdin"
@@ -33,7 +35,7 @@ class LintSession:
     seconds: float
     repaired: list[FileRepair] = field(default_factory=list)
     written: bool = False
-    chosen: list[str] = field(default_factory=list)  # --select and --ignore as they would be typed again
+    chosen: list[str] = field(default_factory=list)  # --select, --ignore and --nits as they would be typed again
 
     @property
     def exit_code(self) -> int:
@@ -47,7 +49,19 @@ class LintSession:
 
     @property
     def by_rule(self) -> Counter[str]:
-        return Counter(item.rule.code for item in self.result.found)
+        """How many of each rule, those with chokes first, then those with risks."""
+        first: dict[str, Kind] = {}
+        for item in sorted(self.result.found, key=lambda item: KINDS.index(item.kind)):
+            first.setdefault(item.rule.code, item.kind)
+        counts = Counter(item.rule.code for item in self.result.found)
+        return Counter(
+            {code: counts[code] for code in sorted(counts, key=lambda code: (KINDS.index(first[code]), -counts[code]))}
+        )
+
+    @property
+    def by_kind(self) -> Counter[str]:
+        counts = Counter(item.kind for item in self.result.found)
+        return Counter({kind: counts[kind] for kind in KINDS if counts[kind]})
 
     def to_dict(self) -> dict[str, Any]:
         """Every finding with its whole place (columns from 1), the number by rule, and what was repaired."""
@@ -57,7 +71,14 @@ class LintSession:
             finding |= {"column": place.column + 1, "end_line": place.end_line or place.line, "end_column": place.end_column + 1}
             finding["fixable"] = bool(item.hit.all_edits)
         repaired = [file.to_dict() for file in self.repaired]
-        return {**value, "by_rule": self.by_rule, "seconds": self.seconds, "repaired": repaired, "written": self.written}
+        return {
+            **value,
+            "by_rule": self.by_rule,
+            "by_kind": self.by_kind,
+            "seconds": self.seconds,
+            "repaired": repaired,
+            "written": self.written,
+        }
 
 
 def run_lint(
@@ -65,15 +86,16 @@ def run_lint(
     *,
     select: Sequence[str] = (),
     ignore: Sequence[str] = (),
+    nits: bool = False,
     fix: bool = False,
     diff: bool = False,
     stdin: bytes | None = None,
 ) -> LintSession:
     """Lint `paths` and, where given, what came on stdin; with `diff` say what could be repaired, with `fix` do it."""
     begun = time.perf_counter()
-    rules = [load_rule(code) for code in chosen_codes(select, ignore)]
+    rules = chosen_rules(select, ignore, nits=nits)
     files = [path for path in paths if path != STDIN]
-    result = lint(files, select=select, ignore=ignore) if files else LintResult()
+    result = lint(files, select=select, ignore=ignore, nits=nits) if files else LintResult()
     if stdin is not None:
         result = _with_stdin(result, stdin, rules)
     if not result.files:
@@ -84,13 +106,13 @@ def run_lint(
             put_in_place(file)
         result = _left(result, repaired)
     chosen = [word for name, codes in (("--select", select), ("--ignore", ignore)) if codes for word in (name, ",".join(codes))]
+    chosen += ["--nits"] if nits else []
     return LintSession(list(paths), result, rules, time.perf_counter() - begun, list(repaired.values()), fix, chosen)
 
 
 def _with_stdin(result: LintResult, stdin: bytes, rules: Sequence[LoadedRule]) -> LintResult:
     source = replace(parse_source(_name_of(stdin), stdin), path=_STDIN_NAME)
-    found, problems = lint_source(source, rules)
-    return LintResult([*result.found, *found], [*result.problems, *problems], result.files + 1, result.cells + len(source.cells))
+    return join_results([result, lint_file(source, rules)])
 
 
 def _name_of(stdin: bytes) -> str:

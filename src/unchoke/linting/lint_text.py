@@ -41,7 +41,7 @@ def render_lint(linted: LintSession) -> str:
 def render_finding(item: LintFinding) -> str:
     """``train.ipynb:cell 3:12:9: code: title``, the line with a caret, and what to do about it."""
     finding = item.finding
-    lines = [f"{location(finding.path or '', item.place)}: {finding.code}: {visible(item.rule.title)}"]
+    lines = [f"{location(finding.path or '', item.place)}: {finding.code}: {visible(item.rule.title)}{_of_kind(item)}"]
     lines += _excerpt(item.source, item.place)
     lines.append(wrap(finding.message, indent="  "))
     rows = [
@@ -50,6 +50,11 @@ def render_finding(item: LintFinding) -> str:
         ("command", finding.command),
     ]
     return "\n".join([*lines, *(_labelled(word, text) for word, text in rows if text)])
+
+
+def _of_kind(item: LintFinding) -> str:
+    """What it is, where that is not a choke."""
+    return "" if item.kind == "choke" else f" ({item.kind})"
 
 
 def location(path: str, place: CodePlace) -> str:
@@ -62,11 +67,12 @@ def render_sum(linted: LintSession) -> str:
     """How many of which rule, what was read and how long it took, and the next command."""
     result, counts = linted.result, linted.by_rule
     num_files = len({item.finding.path for item in result.found})
-    found = f"{format_count(counts.total(), 'choke point')} in {format_count(num_files, 'file')}" if counts else _nothing(linted)
+    found = f"{_by_kind(linted)} in {format_count(num_files, 'file')}" if counts else _nothing(linted)
     rows = [
         ("fixed" if linted.written else "fixable", _fixed(linted.repaired)),
         ("found", found),
-        ("rules", wrap(", ".join(f"{count} {code}" for code, count in counts.most_common()), indent=" " * _LABEL).lstrip()),
+        ("rules", wrap(", ".join(f"{count} {code}" for code, count in counts.items()), indent=" " * _LABEL).lstrip()),
+        ("nits", _nits_left_out(result)),
         ("read", _read(result, linted.seconds)),
         ("next", next_command(linted)),
     ]
@@ -75,6 +81,21 @@ def render_sum(linted: LintSession) -> str:
 
 def _nothing(linted: LintSession) -> str:
     return "nothing could be read, so nothing was looked for" if linted.nothing_read else "nothing"
+
+
+def _by_kind(linted: LintSession) -> str:
+    """``3 choke points, 1 risk``: what matters first."""
+    words = {"choke": "choke point", "risk": "risk", "nit": "nit"}
+    return ", ".join(format_count(count, words[kind]) for kind, count in linted.by_kind.items())
+
+
+def _nits_left_out(result: LintResult) -> str:
+    left = result.nits_left_out
+    return (
+        f"{left:,} that hardly {'matters' if left == 1 else 'matter'} left out: --nits shows {'it' if left == 1 else 'them'}"
+        if left
+        else ""
+    )
 
 
 def next_command(linted: LintSession) -> str:
@@ -87,16 +108,15 @@ def next_command(linted: LintSession) -> str:
     notebooks = Counter(item.source.path for item in found if item.source.is_notebook)
     if notebooks:
         return f"unchoke notebook {shlex.quote(notebooks.most_common(1)[0][0])}"
-    return f"unchoke lint --explain {linted.by_rule.most_common(1)[0][0]}"
+    return f"unchoke lint --explain {next(iter(linted.by_rule))}"
 
 
 def render_statistics(linted: LintSession) -> str:
-    """A line for each rule that found something, the most frequent first, and the sum."""
+    """A line for each rule that found something, chokes before risks and the most frequent first, and the sum."""
     by_rule: dict[str, list[LintFinding]] = {}
     for item in linted.result.found:
         by_rule.setdefault(item.rule.code, []).append(item)
-    ranked = sorted(by_rule.items(), key=lambda entry: (-len(entry[1]), entry[0]))
-    rows = [_statistic(code, items) for code, items in ranked]
+    rows = [_statistic(code, by_rule[code]) for code in linted.by_rule]
     table = columns(rows, header=("findings", "files", "--fix", "rule", "what it is"), right=(0, 1, 2)) if rows else ""
     return "\n\n".join(part for part in (table, render_sum(linted)) if part)
 
@@ -109,8 +129,13 @@ def _statistic(code: str, items: Sequence[LintFinding]) -> tuple[str, str, str, 
 
 def render_rules(rules: Sequence[LoadedRule]) -> str:
     """All rules in a table."""
-    rows = [(loaded.rule.code, loaded.rule.group, "yes" if loaded.rule.fixable else "-", loaded.rule.title) for loaded in rules]
-    return f"{columns(rows, header=('rule', 'group', '--fix', 'what it is'))}\n\nnext   unchoke lint --explain {rows[0][0]}"
+    rows = [
+        (rule.code, rule.group, rule.kind, "yes" if rule.fixable else "-", rule.title)
+        for rule in (loaded.rule for loaded in rules)
+    ]
+    return (
+        f"{columns(rows, header=('rule', 'group', 'kind', '--fix', 'what it is'))}\n\nnext   unchoke lint --explain {rows[0][0]}"
+    )
 
 
 def render_rule(loaded: LoadedRule) -> str:
@@ -126,7 +151,7 @@ def rule_facts(rule: Rule) -> list[tuple[str, str]]:
     facts = [
         ("group", rule.group),
         ("stage", rule.stage),
-        ("severity", rule.severity),
+        ("kind", rule.kind),
         ("concerns", " and ".join(_FRAMEWORKS.get(name, name) for name in rule.frameworks)),
         ("devices", ", ".join(rule.devices)),
         ("since", rule.since),

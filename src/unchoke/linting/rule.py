@@ -1,6 +1,8 @@
 """What a rule is and what it says: `Rule`, `Hit`, `Edit`; and how its messages speak of the source.
 
-A rule file holds one `RULE` and one `check(program)` that yields hits; `lint_engine` turns hits into findings.
+A rule file holds one `RULE` and one `check(program)` that yields hits; `lint_engine` turns hits into findings. A *choke* likely
+costs time or loses work, a *risk* breaks elsewhere or gives wrong results, a *nit* is true and hardly matters: nits are shown
+when asked for.
 """
 
 from __future__ import annotations
@@ -11,9 +13,12 @@ from typing import Any, Literal
 
 from unchoke.code.program import Program
 from unchoke.code.source import CodePlace
-from unchoke.core.findings import Severity
+from unchoke.core.findings import Kind, Severity
 
 Group = Literal["input", "device", "resume", "process", "compute"]
+KINDS: tuple[Kind, ...] = ("choke", "risk", "nit")
+"""What matters first."""
+SEVERITIES: dict[Kind, Severity] = {"choke": "warning", "risk": "warning", "nit": "info"}
 _LONGEST = 60
 
 
@@ -27,7 +32,10 @@ class Edit:
 
 @dataclass(frozen=True)
 class Hit:
-    """One choke point found by a rule. `fix` is what to write instead; `edits` do it where that is mechanical."""
+    """One choke point found by a rule. `fix` is what to write instead; `edits` do it where that is mechanical.
+
+    `kind` is given where the file shows that it matters more, or less, than the rule says of itself.
+    """
 
     at: ast.AST | CodePlace
     message: str
@@ -35,6 +43,7 @@ class Hit:
     fix: str = ""
     edit: Edit | None = None
     edits: tuple[Edit, ...] = ()
+    kind: Kind | None = None
 
     @property
     def all_edits(self) -> tuple[Edit, ...]:
@@ -52,7 +61,7 @@ class Rule:
     gain: str = ""
     claim: str = ""
     command: str = ""
-    severity: Severity = "warning"
+    kind: Kind = "choke"
     fixable: bool = False
     devices: tuple[str, ...] = ()  # empty: any
     since: str = ""  # the version from which the advice holds, such as "torch 2.0"

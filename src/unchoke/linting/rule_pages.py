@@ -38,7 +38,10 @@ TensorFlow/Keras. Nothing is run, and torch is not loaded.
 
 It exits 0 where nothing is found, 1 on findings, 2 on wrong usage. A cell that does not parse is named and passed over; where
 nothing at all could be read, it exits 1. A line marked `# noqa`, `# noqa: {example}` or
-`# unchoke: ignore[{example}]` is left out. A gain that was measured here names its heading in
+`# unchoke: ignore[{example}]` is left out. Each finding is a *choke* (it likely costs time or loses work), a
+*risk* (it breaks elsewhere, or gives wrong results) or a *nit* (true, and it hardly matters); the tables say what a rule's
+findings are unless the file shows otherwise: epochs, sizes, batches. Nits are left out, and counted, unless `--nits`
+asks for them, or `--select` with the rule's own name. A gain that was measured here names its heading in
 [claims](../claims.md); any other is a commonly reported one, and says *unmeasured*.
 
 These pages are the docstrings of the rules; `python -m unchoke.linting.rule_pages` writes them.
@@ -71,10 +74,13 @@ def _index(rules: Sequence[LoadedRule]) -> str:
     parts = [_INDEX.format(example=rules[0].rule.code)]
     for group in GROUPS:
         own = [loaded.rule for loaded in rules if loaded.rule.group == group]
-        rows = [f"| [{rule.code}]({rule.code}.md) | {_cell(rule.title)} | {'yes' if rule.fixable else ''} |" for rule in own]
+        rows = [
+            f"| [{rule.code}]({rule.code}.md) | {rule.kind} | {_cell(rule.title)} | {'yes' if rule.fixable else ''} |"
+            for rule in own
+        ]
         if rows:
             heading = f"## {group}: {_ABOUT[group]}\n"
-            parts.append("\n".join([heading, "| rule | what it is | `--fix` |", "|---|---|---|", *rows]) + "\n")
+            parts.append("\n".join([heading, "| rule | kind | what it is | `--fix` |", "|---|---|---|---|", *rows]) + "\n")
     return "\n".join(parts)
 
 
@@ -89,6 +95,7 @@ def _facts(rule: Rule) -> list[tuple[str, str]]:
     measured = f"measured: [{rule.claim}](../claims.md#{_anchor(rule.claim)})" if rule.claim else "unmeasured"
     facts = [
         ("group", rule.group),
+        ("kind", rule.kind),
         ("stage", rule.stage),
         ("concerns", ", ".join(_FRAMEWORKS.get(name, name) for name in rule.frameworks)),
         ("devices", ", ".join(rule.devices)),

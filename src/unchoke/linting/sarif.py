@@ -19,7 +19,7 @@ from unchoke.code.source import CodePlace
 from unchoke.core.findings import Finding
 from unchoke.linting.lint_engine import FileProblem, LintFinding, LintResult
 from unchoke.linting.lint_text import source_line
-from unchoke.linting.rule import Edit
+from unchoke.linting.rule import SEVERITIES, Edit
 from unchoke.linting.rules import LoadedRule
 from unchoke.reports.json import to_jsonable
 
@@ -54,7 +54,7 @@ def _rule(loaded: LoadedRule) -> dict[str, Any]:
         "shortDescription": {"text": rule.title},
         "fullDescription": {"text": loaded.page.partition("\n")[0] or rule.title},
         "help": {"text": loaded.page or rule.title, "markdown": loaded.page or rule.title},
-        "defaultConfiguration": {"level": _LEVELS[rule.severity]},
+        "defaultConfiguration": {"level": _LEVELS[SEVERITIES[rule.kind]]},
         "properties": {"tags": list(dict.fromkeys(["performance", rule.group, rule.stage]))},
     }
 
@@ -68,6 +68,7 @@ def _result(item: LintFinding, place_of: dict[str, int], seen: Counter[str]) -> 
         "locations": [_location(item)],
         "partialFingerprints": {"chokePoint/v1": _fingerprint(item, seen)},
         "properties": {
+            "kind": item.kind,
             "stage": finding.stage,
             "expectedGain": finding.expected_gain,
             "fix": finding.fix,

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from unchoke.code.program import Program
 from unchoke.code.source import parse_source
 from unchoke.core.errors import UsageError
-from unchoke.linting.lint_engine import chosen_codes, lint, lint_source, source_files
+from unchoke.linting.lint_engine import chosen_codes, find_chokes, lint, lint_source, source_files
 from unchoke.linting.rule import Hit, Rule
 from unchoke.linting.rules import CODES, NAMES, LoadedRule, load_rule
 
@@ -153,7 +154,7 @@ def test_linting_loads_nothing_heavy(tmp_path: Path) -> None:
     code = f"""
 import sys
 from unchoke.linting.lint_engine import lint
-assert lint([sys.argv[1]]).findings
+assert lint([sys.argv[1]], nits=True).findings
 assert not [name for name in {heavy} if name in sys.modules]
 """
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
@@ -172,3 +173,25 @@ def test_names_of_a_written_script_are_not_the_notebooks() -> None:
     cells = ("%%writefile a.py\nimport os as system", "system.f()")
     source = parse_source("a.ipynb", json.dumps({"cells": [{"cell_type": "code", "source": text} for text in cells]}).encode())
     assert Program(source).name(next(iter(Program(source).nodes(ast.Call)))) == "?.f"
+
+
+def test_nits_are_left_out_and_counted_unless_they_or_their_rule_are_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(BAD)
+    plain = lint([tmp_path])
+    assert (plain.findings, plain.nits_left_out) == ([], 1)
+    for asked in (lint([tmp_path], nits=True), lint([tmp_path], select=["stat-per-sample"])):
+        assert [(finding.kind, finding.severity) for finding in asked.findings] == [("nit", "info")]
+        assert asked.nits_left_out == 0
+    assert lint([tmp_path], select=["input"]).nits_left_out == 1
+
+
+def test_a_hit_may_be_of_another_kind_than_its_rule() -> None:
+    source = parse_source("a.py", b"f()\n")
+    for kind, severity in (("choke", "warning"), ("risk", "warning"), ("nit", "info")):
+        loaded = replace(MARK, check=lambda program, kind=kind: (Hit(call, "m", kind=kind) for call in program.calls_to("f")))
+        (item,), _ = lint_source(source, [loaded])
+        assert (item.kind, item.finding.kind, item.finding.severity) == (kind, kind, severity)
+
+
+def test_a_notebook_is_told_no_nits() -> None:
+    assert find_chokes(parse_source("a.py", BAD.encode())) == ([], [])

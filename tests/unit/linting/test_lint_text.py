@@ -128,3 +128,22 @@ def test_a_file_that_cannot_be_read_is_not_said_to_hold_nothing(tmp_path: Path) 
     text = render_lint(run_lint([str(path)]))
     assert "old.py:2: not read: Python 2: print statement at line 2; convert it with `2to3 -w" in text
     assert "nothing could be read" in text
+
+
+def test_nits_left_out_are_counted_in_a_line_and_chokes_come_first(tmp_path: Path) -> None:
+    nit = (
+        BAD.replace("    for _ in range(400):\n", "")
+        .replace("        if", "    if")
+        .replace("            return", "      return")
+    )
+    (tmp_path / "a.py").write_text(nit)
+    text = render_lint(run_lint([str(tmp_path)]))
+    assert text.startswith("found    nothing\nnits     1 that hardly matters left out: --nits shows it\n")
+    (tmp_path / "b.py").write_text(nit)
+    (tmp_path / "c.py").write_text(BAD)
+    (tmp_path / "d.py").write_text("import torch\nnet = torch.load('a.pt')\n")
+    shown = render_lint(run_lint([str(tmp_path)], nits=True))
+    assert "found    1 choke point, 1 risk, 2 nits in 4 files\nrules    3 stat-per-sample, 1 unsafe-load\n" in shown
+    assert "unsafe-load: loading may run code from the file (risk)" in shown
+    assert f"{CODE}: file-system check for each sample (nit)" in shown
+    assert "left out" not in shown

@@ -26,7 +26,7 @@ def expected(code: str) -> dict[str, Any]:
 
 
 def found_in(file: Path) -> list[Finding]:
-    result = lint([file])
+    result = lint([file], nits=True)
     assert not result.problems
     return result.findings
 

@@ -31,11 +31,12 @@ _NEAR = 0.5
 
 @dataclass(frozen=True)
 class LoadedRule:
-    """A rule with its check and its page."""
+    """A rule with its check and its page; `nits` says whether what hardly matters is wanted of it."""
 
     rule: Rule
     check: Callable[[Program], Iterator[Hit]]
     page: str
+    nits: bool = True
 
 
 def load_rule(code: str) -> LoadedRule:

@@ -34,6 +34,7 @@ RULE = Rule(
     group="input",
     stage="decode",
     title="BGR pixels used as RGB",
+    kind="risk",
     gain="no speed: the accuracy lost to swapped colours",
 )
 

@@ -36,6 +36,7 @@ RULE = Rule(
     group="input",
     stage="decode",
     title="what fails to load is replaced or dropped in silence",
+    kind="risk",
     gain="no speed: a data set that is what it is said to be",
     command="unchoke check",
 )

@@ -34,6 +34,7 @@ RULE = Rule(
     group="input",
     stage="transform",
     title="cache filled after random augmentation",
+    kind="risk",
     gain="no speed: the augmentation that the cache freezes",
 )
 

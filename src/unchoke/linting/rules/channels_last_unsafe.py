@@ -33,6 +33,7 @@ RULE = Rule(
     group="device",
     stage="network",
     title="channels_last on MPS, or before a .view",
+    kind="risk",
     gain="no error, and no conversions back and forth",
     command="unchoke tune",
     fixable=True,

@@ -172,6 +172,7 @@ def _saves(program: Program) -> Iterator[Hit]:
                     "and the plain network cannot load it",
                     evidence={"variable": name},
                     fix=f'save the plain network: `getattr({name}, "_orig_mod", {name}).state_dict()`',
+                    kind="risk",
                 )
                 break
 

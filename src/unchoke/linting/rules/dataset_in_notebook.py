@@ -25,6 +25,7 @@ import ast
 from collections.abc import Iterator
 
 from unchoke.code.facts.loaders import has_workers
+from unchoke.code.facts.magnitude import is_hosted_notebook
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
@@ -33,6 +34,7 @@ RULE = Rule(
     group="process",
     stage="load",
     title="worker processes cannot import the data set's class",
+    kind="risk",
     command="unchoke check",
     devices=("macOS", "Windows", "Linux from Python 3.14"),
 )
@@ -53,6 +55,7 @@ def check(program: Program) -> Iterator[Hit]:
                 f"put `class {owner.name}` into a file (`%%writefile {owner.name.lower()}.py` at the top of its cell), import it"
                 if program.is_notebook
                 else f"move `class {owner.name}` above the guard, to the top level of the script",
+                kind="nit" if is_hosted_notebook(program) else None,
             )
 
 

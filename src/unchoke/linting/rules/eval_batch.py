@@ -33,11 +33,13 @@ RULE = Rule(
     group="device",
     stage="evaluation",
     title="evaluation in batches no larger than training's",
+    kind="nit",
     gain="4 % of evaluation for twice the batch on an H200, none on two CPU cores",
     claim="Commonly reported gains, measured",
     command="unchoke claims run evaluation-batch",
-    severity="info",
 )
+
+_MANY = 4
 
 
 def check(program: Program) -> Iterator[Hit]:
@@ -179,7 +181,13 @@ def _hit(program: Program, loader: BatchSource, other: BatchSource | None) -> Hi
         message,
         evidence={"batch": text, **({"training batch": program.text(other.batch_node)} if other and other.batch_node else {})},
         fix=f"give evaluation a larger batch: `{larger}` fits where training fits, as nothing is kept for gradients",
+        kind="choke" if other is not None and _is_one_by_one(loader, other) else None,
     )
+
+
+def _is_one_by_one(loader: BatchSource, other: BatchSource) -> bool:
+    """Single pictures leave a device idle, which is seen in the whole run; half of what fits is not."""
+    return loader.batch == 1 and _number(other.batch) and bool(other.batch >= _MANY)
 
 
 def _said(program: Program, loader: BatchSource) -> str:

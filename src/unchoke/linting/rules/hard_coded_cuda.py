@@ -33,6 +33,7 @@ RULE = Rule(
     group="device",
     stage="device",
     title="CUDA taken for granted",
+    kind="risk",
     gain="runs on machines without CUDA instead of stopping with an error",
     command="unchoke doctor",
     devices=("cuda",),

@@ -35,6 +35,7 @@ RULE = Rule(
     group="resume",
     stage="checkpoint",
     title="losses and metrics kept only in memory",
+    kind="nit",
     gain="the curves of a run that was killed",
     command="unchoke train",
 )

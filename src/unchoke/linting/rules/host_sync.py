@@ -51,6 +51,7 @@ _SURE = frozenset({"item", CPU})  # a tensor's own, whatever it is called on
 _IF_TENSOR = frozenset({"numpy", "tolist"})
 _NUMBERS = frozenset({"float", "int"})
 _WAITS = ("cuda.synchronize", "cuda.empty_cache", "mps.synchronize", "mps.empty_cache")
+_SEVERAL = 3
 _TROUBLE = frozenset({"isnan", "isfinite", "isinf"})
 
 
@@ -59,21 +60,33 @@ def check(program: Program) -> Iterator[Hit]:
     if not loops or _is_plainly_cpu(program, loops):
         return
     tensors = Tensors(program)
-    seen: set[tuple[int | None, int]] = set()
+    found: dict[tuple[int | None, int], tuple[ast.AST, str, Loop]] = {}
     for node in program.nodes(ast.Call, ast.JoinedStr, ast.BinOp):
         shown = _sync(program, tensors, node)
         if not shown:
             continue
         place = program.place(node)
         loop = _each_step(program, node)
-        if loop is not None and (place.cell, place.line) not in seen:
-            seen.add((place.cell, place.line))
-            yield Hit(
-                node,
-                f"`{shown}` waits for the device on every step of {_named(program, loop, node)}",
-                evidence={"call": shown, "loop line": program.line(loop.node)},
-                fix=_fix(program, node, loop),
-            )
+        if loop is not None:
+            found.setdefault((place.cell, place.line), (node, shown, loop))
+    for at, shown, loop in found.values():
+        alone = sum(other is loop for _, _, other in found.values()) < _SEVERAL
+        yield Hit(
+            at,
+            f"`{shown}` waits for the device on every step of {_named(program, loop, at)}",
+            evidence={"call": shown, "loop line": program.line(loop.node)},
+            fix=_fix(program, at, loop),
+            kind="nit" if alone and not _is_costly(program, at, loop) else None,
+        )
+
+
+def _is_costly(program: Program, node: ast.AST, loop: Loop) -> bool:
+    """More than one number at the end of a step: whole tensors, a plain wait, or a round trip for each sample or class."""
+    if isinstance(node, ast.Call) and (program.name(node).endswith(_WAITS) or program.method(node) in (CPU, "numpy", "tolist")):
+        return True
+    comprehensions = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+    around = [above for above in program.ancestors(node) if isinstance(above, (ast.For, ast.While, *comprehensions))]
+    return any(above is not loop.node and program.index.holds(loop.node, above) for above in around)
 
 
 def _is_plainly_cpu(program: Program, loops: list[Loop]) -> bool:

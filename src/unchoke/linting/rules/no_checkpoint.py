@@ -35,8 +35,10 @@ from unchoke.code.facts.epochs import (
     trains_on_kept_features,
 )
 from unchoke.code.facts.loops import Fit, unwrapped
+from unchoke.code.facts.magnitude import trains_on_small_set
 from unchoke.code.facts.saving import is_weights_save
 from unchoke.code.program import Program
+from unchoke.core.findings import Kind
 from unchoke.linting.rule import Hit, Rule, at_method
 
 RULE = Rule(
@@ -54,6 +56,8 @@ _SMALL_LAYERS = frozenset(
      "LeakyReLU", "ELU", "Identity"}
 )  # fmt: skip
 _LIGHTNING_EPOCHS = 1000
+_MANY_EPOCHS = 20
+_MANY_SMALL_EPOCHS = 50
 
 
 def check(program: Program) -> Iterator[Hit]:
@@ -77,7 +81,19 @@ def _loop_hit(program: Program, run: EpochRun) -> Hit:
         else "at the end of each epoch `torch.save` the state of model and optimizer and the epoch under a temporary name, then "
         "`os.replace` it over the checkpoint, and load that at the start if it is there"
     )
-    return Hit(run.node, f"{count} epochs with nothing saved inside the loop: a kill loses all of them", {"epochs": count}, fix)
+    return Hit(
+        run.node,
+        f"{count} epochs with nothing saved inside the loop: a kill loses all of them",
+        {"epochs": count},
+        fix,
+        kind=_kind(program, count),
+    )
+
+
+def _kind(program: Program, count: float) -> Kind:
+    """A few epochs, or some on one of the small sets of lessons, are soon run again."""
+    many = _MANY_SMALL_EPOCHS if trains_on_small_set(program) else _MANY_EPOCHS
+    return "choke" if count >= many else "nit"
 
 
 def _is_quick(program: Program, run: EpochRun) -> bool:
@@ -129,6 +145,7 @@ def _keras(program: Program, fit: Fit) -> Hit | None:
         f"`{program.text(fit.call.func)}` runs {int(count)} epochs and {there}: a kill loses all of them",
         {"epochs": int(count), "callbacks": [program.text(item)[:60] for item in given]},
         'add `keras.callbacks.BackupAndRestore("backup")` (goes on after a kill) or `ModelCheckpoint(…)` to `callbacks`',
+        kind=_kind(program, count),
     )
 
 

@@ -33,7 +33,7 @@ RULE = Rule(
     group="process",
     stage="load",
     title='processes are started without `if __name__ == "__main__":`',
-    severity="warning",
+    kind="risk",
     devices=("macOS", "Windows", "Linux from Python 3.14"),
 )
 _POOLS = frozenset(

@@ -34,6 +34,7 @@ RULE = Rule(
     group="resume",
     stage="checkpoint",
     title="a file overwritten in place, again and again",
+    kind="nit",
     gain="no half-written checkpoint after a kill",
     command="unchoke train",
 )

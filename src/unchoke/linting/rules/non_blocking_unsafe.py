@@ -32,8 +32,8 @@ RULE = Rule(
     group="device",
     stage="copy",
     title="a copy that may not be done when it is read",
+    kind="risk",
     gain="right numbers",
-    severity="error",
     devices=("cuda", "mps"),
     frameworks=("torch",),
 )

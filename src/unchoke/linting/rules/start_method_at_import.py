@@ -30,6 +30,7 @@ RULE = Rule(
     group="process",
     stage="load",
     title="`set_start_method` runs on import",
+    kind="risk",
 )
 
 

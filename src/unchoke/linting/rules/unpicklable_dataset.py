@@ -30,6 +30,7 @@ RULE = Rule(
     group="process",
     stage="load",
     title="the data set cannot be sent to worker processes",
+    kind="risk",
     command="unchoke check",
     devices=("macOS", "Windows", "Linux from Python 3.14"),
 )

@@ -34,6 +34,7 @@ RULE = Rule(
     group="resume",
     stage="load",
     title="loading may run code from the file",
+    kind="risk",
     fixable=True,
     since="torch 1.13",
 )
