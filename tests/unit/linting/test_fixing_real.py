@@ -19,7 +19,13 @@ ROOT = Path(__file__).resolve().parents[3]
 FIXABLE = [code for code in CODES if load_rule(code).rule.fixable]
 FILES = [
     path
-    for folder in ("tests/specimens/lint", "benches/lint/corpus/seen_torch", "benches/lint/corpus/seen_keras", "benches/chokes")
+    for folder in (
+        "tests/specimens/fixing",
+        "tests/specimens/lint",
+        "benches/lint/corpus/seen_torch",
+        "benches/lint/corpus/seen_keras",
+        "benches/chokes",
+    )
     for path in source_files([ROOT / folder])
 ]
 
@@ -28,11 +34,13 @@ SCRIPT = textwrap.dedent('''
     """Blätter: Erkennung von Rost – erster Versuch"""
     import torch, torchvision
     from torch import nn
-    from torch.utils.data import DataLoader
+    from torch.utils.data import DataLoader, TensorDataset
 
     device = torch.device("mps")
     größe = 224
     model = torchvision.models.resnet18()
+    data = TensorDataset(torch.randn(8, 3, größe, größe), torch.arange(8))
+    torch.save(model.state_dict(), "gewichte_ü.pt")
     model.load_state_dict(torch.load("gewichte_ü.pt", map_location="cpu"))  # übernommen
     loader = DataLoader(data, batch_size=8, shuffle=True, pin_memory=True)  # «schnell»
     criterion = nn.CrossEntropyLoss()
@@ -51,7 +59,7 @@ SCRIPT = textwrap.dedent('''
     \t\tloss = criterion(model(x), y)
     \t\toptimizer.zero_grad(); loss.backward(); optimizer.step()
     \t\tsumme += loss; verläufe.append(loss)  # é
-    \tprint("Σ", summe / len(loader), sum(verläufe))
+    \tprint("Σ", summe.item() / len(loader), float(sum(verläufe)), evaluate(model, loader))
 ''').lstrip()
 EXPECTED = {
     'map_location="cpu")': 'map_location="cpu", weights_only=True)',
@@ -86,10 +94,15 @@ def test_only_the_fixed_pieces_of_a_script_change(ends: str, encoding: str, last
 
 
 def test_a_script_in_another_encoding_keeps_it() -> None:
-    text = "# -*- coding: latin-1 -*-\nimport torch\nmodel.load_state_dict(torch.load('größe.pt'))\n"
+    text = f"# -*- coding: latin-1 -*-\n{saved('größe.pt')}\nm.load_state_dict(torch.load('größe.pt'))\n"
     result = repaired("train.py", text.encode("latin-1"))
     assert result is not None
     assert result.data == text.replace("pt'))", "pt', weights_only=True))").encode("latin-1")
+
+
+def saved(path: str) -> str:
+    """A program that writes the weights it then loads."""
+    return f"import torch\nm = torch.nn.Linear(1, 1)\ntorch.save(m.state_dict(), '{path}')"
 
 
 def book(cells: list[dict[str, Any]]) -> dict[str, Any]:
@@ -159,7 +172,7 @@ def test_only_the_fixed_pieces_of_a_notebook_change(indent: int | str | None, as
 def test_escapes_of_other_writers_stay(in_lines: bool) -> None:
     """Colab writes `<` as \\u003c, others `/` as `\\/`; what is not fixed keeps its spelling."""
     lines = [
-        "import torch\n",
+        saved("a<b.pt") + "\n",
         "if 1 < 2 > 0 and 'a/b':  # «é»\n",
         "    m.load_state_dict(torch.load('a<b.pt'))\n",
         "print('<é>')\n",
@@ -168,25 +181,25 @@ def test_escapes_of_other_writers_stay(in_lines: bool) -> None:
     before = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("a/b", "a\\/b")
     result = repaired("train.ipynb", before.encode())
     assert result is not None
-    assert result.data.decode() == before.replace("b.pt')", "b.pt', weights_only=True)")
+    assert result.data.decode() == before.replace("load('a\\u003cb.pt'", "load('a\\u003cb.pt', weights_only=True")
 
 
 def test_a_list_keeps_its_own_spacing_and_its_own_pieces() -> None:
-    source = ["import torch\nx = 1\n", "m.load_state_dict(torch.load('a.pt'))\n", "y = 2"]
+    source = [saved("a.pt") + "\nx = 1\n", "m.load_state_dict(torch.load('a.pt'))\n", "y = 2"]
     for separators in ((",", ":"), (" , ", " : ")):
         before = json.dumps(book([cell(source)]), separators=separators)
         result = repaired("train.ipynb", before.encode())
         assert result is not None
-        assert result.data.decode() == before.replace("a.pt')", "a.pt', weights_only=True)")
+        assert result.data.decode() == before.replace("load('a.pt'", "load('a.pt', weights_only=True")
 
 
 def test_cells_that_are_written_alike_are_each_fixed_in_their_place() -> None:
-    same = cell("import torch\nm.load_state_dict(torch.load('a.pt'))")
-    before = json.dumps(book([same, cell("x = 1"), same, same]), indent=1)
+    same = cell("m.load_state_dict(torch.load('a.pt'))")
+    before = json.dumps(book([cell(saved("a.pt")), same, cell("x = 1"), same, same]), indent=1)
     result = repaired("train.ipynb", before.encode())
     assert result is not None
     read = json.loads(result.data)
-    assert [one["source"].count("weights_only") for one in read["cells"][1:]] == [1, 0, 1, 1]
+    assert [one["source"].count("weights_only") for one in read["cells"][2:]] == [1, 0, 1, 1]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -12,7 +12,8 @@ over all of it. A small autoencoder that averaged its losses that way took 6.0 s
 
 **When this is fine.** When the sum is what `backward()` is called on (several losses of one step, accumulated gradients),
 inside `torch.no_grad()` or `torch.inference_mode()`, and in Lightning's validation steps. PyTorch only: a TensorFlow tensor
-keeps no graph after its tape.
+keeps no graph after its tape. `--fix` writes `.detach()` where all that is done with the sum or list ends in plain numbers: a
+tensor that is printed, returned or handed on shows whether it has a graph.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from unchoke.code.facts.following import is_only_read
 from unchoke.code.facts.gradients import backwarded, carries_graph, is_backwarded, is_detaching, is_loss, is_off, uses_torch
 from unchoke.code.facts.loops import count_of, unwrapped
 from unchoke.code.facts.origins import given_before, root
 from unchoke.code.node_index import FunctionNode, LoopNode, flat, parameters, targets_of
 from unchoke.code.program import Program
 from unchoke.code.source import CodePlace
+from unchoke.linting.proofs import shows_no_graph
 from unchoke.linting.rule import Edit, Hit, Rule
 
 RULE = Rule(
@@ -249,9 +250,9 @@ def _is_read_off(program: Program, node: ast.AST, stop: ast.AST) -> bool:
 
 
 def _edits(program: Program, item: Accumulation) -> tuple[Edit, ...]:
-    """`.detach()` behind each tensor, where it is known to be one and the sum or list is only ever read."""
+    """`.detach()` behind each tensor, where it is known to be one and the sum or list ends in nothing but numbers."""
     name = root(item.target)
-    if not isinstance(item.target, ast.Name | ast.Subscript) or not is_only_read(program, name, item.node):
+    if not isinstance(item.target, ast.Name | ast.Subscript) or not shows_no_graph(program, name, item.node):
         return ()
     if isinstance(item.value, ast.Call):
         return (_detached(program, item.value),) if is_loss(program, item.value) and _is_library_loss(program, item.value) else ()

@@ -15,8 +15,9 @@ as training, so its batches must be as small, and each step is slower.
 function that calls `backward` or `autograd.grad` or asks for `requires_grad` is not reported, nor are Lightning's own steps
 (they are under no_grad already) and functions that are only called where gradients are off.
 
-`--fix` puts `@torch.no_grad()` over a function only where that provably changes no result: it returns plain numbers, keeps no
-tensors elsewhere, and nothing in it asks for gradients.
+`--fix` puts `@torch.no_grad()` over a function only where that provably changes no result: all it runs is in the file or known
+(a network of the file's own, a convolutional one of torchvision or timm), and it shows, keeps and returns plain numbers. Networks
+with attention are left to you: there torch takes another kernel without gradients, and last digits may differ.
 
 PyTorch only.
 """
@@ -27,15 +28,15 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from unchoke.code.facts.devices import CPU, torch_name
+from unchoke.code.facts.devices import torch_name
 from unchoke.code.facts.evaluation import EvaluationCode
 from unchoke.code.facts.loops import step_kind
-from unchoke.code.facts.tensor_facts import HOST, Tensors
 from unchoke.code.facts.vocabulary import role_of
 from unchoke.code.magics import split_lines
-from unchoke.code.node_index import FunctionNode, arguments, parameters
+from unchoke.code.node_index import FunctionNode, arguments
 from unchoke.code.program import Program
 from unchoke.code.source import CodePlace
+from unchoke.linting.proofs import is_same_without_gradients
 from unchoke.linting.rule import Edit, Hit, Rule, shortened
 
 RULE = Rule(
@@ -60,12 +61,6 @@ _WITHOUT_WEIGHTS = frozenset(
      "AdaptiveAvgPool2d", "CosineSimilarity", "AvgPool2d", "MaxPool2d", "Dropout", "PairwiseDistance", "Fold", "Unfold",
      "PixelShuffle"}
 )  # fmt: skip
-_HARMLESS = frozenset(
-    {"torch", "torchvision", "numpy", "sklearn", "pandas", "tqdm", "PIL", "cv2", "math", "time", "os", "scipy", "skimage",
-     "random", "matplotlib", "timm", "json", "csv", "torchmetrics", "segmentation_models_pytorch", "albumentations", "pathlib",
-     "collections"}
-)  # fmt: skip
-_ENDS = frozenset({"numpy", "item", "tolist", "detach", "argmax"})
 _ASKS = frozenset(
     {"requires_grad", "requires_grad_", "retain_grad", "autograd", "enable_grad", "register_full_backward_hook", "GradCAM",
      "attribute", "jacobian", "grad"}
@@ -283,59 +278,14 @@ def _hit(program: Program, call: ast.Call, found: EvaluationSpan) -> Hit:
 
 
 def _edit(program: Program, function: ast.FunctionDef, torch: str) -> Edit | None:
-    """`@torch.no_grad()` over a function of which nothing but plain numbers leaves."""
-    if function.decorator_list or not _is_closed(program, function):
+    """`@torch.no_grad()` over a function in which and after which everything stays the same, as far as can be proven."""
+    if function.decorator_list or not is_same_without_gradients(program, function):
         return None
     place, text = program.place(function), program.cell(function).text
     newline = "\r\n" if "\r\n" in text else "\n"
     indent = split_lines(text)[place.line - 1][: place.column]
     at = CodePlace(place.cell, place.line, place.column, place.line, place.column)
     return None if indent.strip() else Edit(at, f"@{torch}.no_grad(){newline}{indent}")
-
-
-def _is_closed(program: Program, function: ast.FunctionDef) -> bool:
-    """Are all results plain numbers, and is no tensor with a graph kept outside or given to code we know nothing of?"""
-    tensors = Tensors(program)
-    returns = [item.value for item in program.within(function, ast.Return) if item.value is not None]
-    if any(tensors.where(value) != HOST for value in returns):
-        return False
-    helpers = [part for part in program.reach(function) if part.name not in ("forward", "__init__", "__getitem__", "__len__")]
-    return all(_keeps_nothing(program, part) for part in (function, *helpers))
-
-
-def _keeps_nothing(program: Program, function: FunctionNode) -> bool:
-    inner = program.within(function, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    unusual = program.within(function, ast.Yield, ast.YieldFrom, ast.Global, ast.Nonlocal, ast.Lambda)
-    if any(unusual) or any(item is not function for item in inner):
-        return False
-    own = {node.id for node in program.within(function, ast.Name) if isinstance(node.ctx, ast.Store)} - set(parameters(function))
-    for node in program.within(function, ast.Attribute, ast.Subscript):
-        if isinstance(node.ctx, ast.Store) and _root(node) not in own:
-            return False
-    return all(_is_harmless(program, call, own) for call in program.within(function, ast.Call))
-
-
-def _is_harmless(program: Program, call: ast.Call, own: set[str]) -> bool:
-    """It fills nothing of others, brings no graph home, and is no unknown library's."""
-    name = program.name(call)
-    if "." in name and not name.startswith("?.") and name.partition(".")[0] not in _HARMLESS:
-        return False
-    if not isinstance(call.func, ast.Attribute):
-        return True
-    if call.func.attr in ("append", "extend", "add", "update", "insert", "setdefault"):
-        return _root(call.func) in own
-    return call.func.attr not in (CPU, "to") or not _carries_graph(program, call)
-
-
-def _carries_graph(program: Program, call: ast.Call) -> bool:
-    """A copy to the host that is still part of the graph; one of an index, or that ends as numbers, is not."""
-    if program.method(call) == "to" and program.value(program.argument(call, "device", 0)) != CPU:
-        return False
-    parent = program.parent(call)
-    if isinstance(parent, ast.Compare) or (isinstance(parent, ast.Attribute) and parent.attr in _ENDS):
-        return False
-    links = {inner.func.attr for inner in program.within(call, ast.Call) if isinstance(inner.func, ast.Attribute)}
-    return not links & {"detach", "argmax"}
 
 
 def _root(node: ast.AST) -> str:

@@ -5,7 +5,7 @@ on. On the CPU there is nothing to fetch, and on Apple's MPS host and device sha
 setting has no use. At worst a thread and a copy of each batch are paid for nothing.
 
 **Write instead.** `pin_memory=torch.cuda.is_available()`, or `pin_memory=device.type == "cuda"`, or leave it out. This can be
-rewritten mechanically (`--fix`): batches are the same either way.
+rewritten mechanically in the call of torch's own `DataLoader` (`--fix`): batches are the same either way.
 
 **When this is fine.** As soon as the file can run on CUDA: it is only reported where a literal "cpu" or "mps" is the device and
 CUDA is named nowhere.
@@ -19,6 +19,7 @@ import ast
 from collections.abc import Iterator
 
 from unchoke.code.facts.devices import MPS, plain_device, torch_name
+from unchoke.code.node_index import arguments
 from unchoke.code.program import Program
 from unchoke.linting.rule import Edit, Hit, Rule
 
@@ -40,13 +41,13 @@ _LOADERS = ("DataLoader", "ThreadDataLoader")
 
 def check(program: Program) -> Iterator[Hit]:
     device = ""
-    for at, value in _settings(program):
+    for at, value, is_loader in _settings(program):
         device = device or plain_device(program)
         if not device:
             return
         torch = torch_name(program, at)
         instead = f"{torch or 'torch'}.cuda.is_available()"
-        literal = isinstance(value, ast.Constant) and bool(torch)
+        literal = is_loader and isinstance(value, ast.Constant) and bool(torch) and not program.attributes("pin_memory")
         yield Hit(
             at,
             f"`pin_memory=True`, but the device of this file is {'MPS' if device == MPS else 'the CPU'}: "
@@ -57,12 +58,13 @@ def check(program: Program) -> Iterator[Hit]:
         )
 
 
-def _settings(program: Program) -> Iterator[tuple[ast.AST, ast.expr]]:
-    """Where pinning is switched on: in a loader's call, or in a dict of a loader's options."""
+def _settings(program: Program) -> Iterator[tuple[ast.AST, ast.expr, bool]]:
+    """Where pinning is switched on, and whether torch's own loader is what is given it there: others may show or keep it."""
     for node in program.nodes(ast.Call, ast.Dict):
         value = _of_call(program, node) if isinstance(node, ast.Call) else _of_dict(node)
         if value is not None and program.value(value) is True:
-            yield value, value
+            direct = isinstance(node, ast.Call) and value in arguments(node)
+            yield value, value, direct and program.name(node) == "torch.utils.data.DataLoader"
 
 
 def _of_call(program: Program, call: ast.Call) -> ast.expr | None:

@@ -14,7 +14,8 @@ not `model`), or use `safetensors`. Keras: leave `safe_mode` on and register own
 
 **When this is fine.** A file that this very program has written and nobody else can change. From torch 2.6 on
 `weights_only=True` is the default and leaving it out is safe there; older versions run the code, so the argument is asked
-for. `unchoke lint --fix` adds it where the loaded thing only goes into `load_state_dict`.
+for. `unchoke lint --fix` adds it only where the program itself wrote the file, with nothing but a network's `state_dict()` in it,
+and the loaded thing only goes into `load_state_dict`: what another file holds cannot be read off the code.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.magics import split_lines
 from unchoke.code.program import Program
 from unchoke.code.source import CodePlace
+from unchoke.linting.proofs import is_own_state_dict
 from unchoke.linting.rule import Edit, Hit, Rule
 
 RULE = Rule(
@@ -87,7 +89,7 @@ def _torch(program: Program, call: ast.Call) -> Iterator[Hit]:
         return
     source = program.text(call.args[0])[:50] if call.args else "the file"
     lacking = "without `weights_only=True`" if option is None else f"with `weights_only={said}`"
-    edit = _edit(program, call) if option is None and _only_state(program, call) else None
+    edit = _edit(program, call) if option is None and _only_state(program, call) and is_own_state_dict(program, call) else None
     yield Hit(
         call,
         f"`{program.text(call.func)}` of `{source}` {lacking} may run code from the file",

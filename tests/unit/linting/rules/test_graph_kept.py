@@ -279,8 +279,9 @@ def test_skips_of_a_forward_and_tensorflow_are_left_alone() -> None:
         ("losses.append(F.mse_loss(out, y))", "losses.append(F.mse_loss(out, y).detach())"),
     ],
 )
-def test_the_fix_detaches_where_nothing_else_can_happen(body: str, after: str) -> None:
-    assert fixed(loop(body)) == HEAD + loop(after)
+def test_the_fix_detaches_where_all_ends_in_numbers(body: str, after: str) -> None:
+    end = "print(float(total), f'{total:.3f}', sum(losses).item(), len(history['loss']))"
+    assert fixed(loop(body, after=end)) == HEAD + loop(after, after=end)
 
 
 @pytest.mark.parametrize(
@@ -289,6 +290,9 @@ def test_the_fix_detaches_where_nothing_else_can_happen(body: str, after: str) -
         "other(total, losses)",
         "keep = [l for l in losses]\nprint(sum(keep), other(total))",
         "state.total = total\nstate.losses = losses",
+        "print(total, losses)",
+        "print(f'{total} {losses}')",
+        "print(total.requires_grad, np.mean(losses))",
     ],
 )
 def test_no_fix_where_the_sum_goes_somewhere_unknown(after: str) -> None:

@@ -92,8 +92,16 @@ def test_it_is_silent(body: str) -> None:
 
 
 def test_the_fix_asks_by_the_name_torch_has_here() -> None:
-    assert RULE.fixed('import torch as th\ndevice = "cpu"\nDataLoader(ds, pin_memory=True)\n').endswith(
-        "pin_memory=th.cuda.is_available())\n"
-    )
+    assert RULE.fixed(
+        'import torch as th\nfrom torch.utils.data import DataLoader\ndevice = "cpu"\nDataLoader(ds, pin_memory=True)\n'
+    ).endswith("pin_memory=th.cuda.is_available())\n")
     without = 'from torch.utils.data import DataLoader\ndevice = "cpu"\nDataLoader(ds, pin_memory=True)\n'
     assert RULE.fixed(without) == without
+
+
+@pytest.mark.parametrize(
+    "line", ["settings = dict(pin_memory=True)", "settings = {'pin_memory': True}", "build_loader(ds, pin_memory=True)"]
+)
+def test_settings_that_others_may_show_are_left_to_their_author(line: str) -> None:
+    source = f'import torch\nfrom torch.utils.data import DataLoader\ndevice = "cpu"\n{line}\n'
+    assert RULE.fixed(source) == source

@@ -52,22 +52,30 @@ def test_a_download_by_the_shell_counts_in_a_notebook() -> None:
     [
         ("model.load_state_dict(torch.load('a.pt'))", "model.load_state_dict(torch.load('a.pt', weights_only=True))"),
         (
-            "state = torch.load(path, map_location='cpu',)\nmodel.load_state_dict(state)",
-            "state = torch.load(path, map_location='cpu', weights_only=True,)\nmodel.load_state_dict(state)",
+            "path = 'a.pt'\nstate = torch.load(path, map_location='cpu',)\nmodel.load_state_dict(state)",
+            "path = 'a.pt'\nstate = torch.load(path, map_location='cpu', weights_only=True,)\nmodel.load_state_dict(state)",
         ),
         (
-            "model.load_state_dict(torch.load(\n    path,\n    map_location='cpu'\n))",
-            "model.load_state_dict(torch.load(\n    path,\n    map_location='cpu', weights_only=True\n))",
+            "model.load_state_dict(torch.load(\n    'a.pt',\n    map_location='cpu'\n))",
+            "model.load_state_dict(torch.load(\n    'a.pt',\n    map_location='cpu', weights_only=True\n))",
         ),
-        ("model.load_state_dict(torch.load('é/' + a))", "model.load_state_dict(torch.load('é/' + a, weights_only=True))"),
-        ("model.load_state_dict(torch.load((path)))", None),
+        (
+            "é = model.load_state_dict(torch.load('a' + '.pt'))",
+            "é = model.load_state_dict(torch.load('a' + '.pt', weights_only=True))",
+        ),
+        ("model.load_state_dict(torch.load('b.pt'))", None),
+        ("model.load_state_dict(torch.load(path))", None),
+        ("torch.save({'epoch': 3}, 'a.pt')\nmodel.load_state_dict(torch.load('a.pt'))", None),
+        ("torch.save(optimizer.state_dict(), where)\nmodel.load_state_dict(torch.load('a.pt'))", None),
+        ("model.load_state_dict(torch.load(('a.pt')))", None),
         ("model.load_state_dict(torch.load(path, weights_only=False))", None),
         ("state = torch.load(path)\nmodel.load_state_dict(state['model'])", None),
         ("model = torch.load(path)\nmodel.eval()", None),
     ],
 )
-def test_the_edit_is_made_only_where_a_state_dict_is_loaded(source: str, repaired: str | None) -> None:
-    found, _ = lint_source(parse_source("a.py", ("import torch\n" + source + "\n").encode()), [load_rule("unsafe-load")])
+def test_the_edit_is_made_only_where_the_program_wrote_the_state_it_loads(source: str, repaired: str | None) -> None:
+    head = "import torch; model = torch.nn.Linear(1, 1); torch.save(model.state_dict(), 'a.pt')\n"
+    found, _ = lint_source(parse_source("a.py", (head + source + "\n").encode()), [load_rule("unsafe-load")])
     edits = found[0].hit.all_edits
     assert (len(edits) == 1) is (repaired is not None)
     if repaired is not None:

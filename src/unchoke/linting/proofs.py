@@ -1,0 +1,385 @@
+"""Proofs that an edit changes nothing but time and memory. What is not proven here is a suggestion in words, never an edit.
+
+In come a program and the place an edit would go to, out goes yes or no. Yes means: every call that the edit could reach is in the
+file, or is one of a library of which it is known, and nothing that is printed, returned or kept would be another. Code that
+cannot be seen (a model from another file, a parameter nobody in the file gives, a checkpoint that somebody else wrote) is no.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+from collections.abc import Iterator
+from functools import cache
+
+from unchoke.code.facts.loops import step_kind
+from unchoke.code.node_index import FunctionNode, parameters, targets_of
+from unchoke.code.program import Program
+
+_DEEPEST = 5
+_RUN_BY_CALL = ("forward", "__call__", "call")
+_NUMBER_CALLS = frozenset({"float", "int", "len", "bool", "str", "repr", "range"})
+_OF_NUMBERS = frozenset({"sum", "max", "min", "abs", "round", "sorted", "list", "tuple", "dict", "zip", "divmod", "print"})
+_NUMBER_METHODS = frozenset({"item", "tolist", "size", "numel", "dim", "nelement", "format"})
+_QUIET = frozenset(vars(builtins)) - {"eval", "exec", "__import__", "getattr", "setattr", "vars", "globals", "locals", "compile"}
+# Libraries whose functions neither ask for gradients nor look whether they are on.
+_QUIET_LIBRARIES = frozenset(
+    {"torch", "torchvision", "numpy", "sklearn", "pandas", "tqdm", "PIL", "cv2", "math", "time", "os", "random", "json", "csv",
+     "pathlib", "collections", "itertools", "sys", "logging"}
+)  # fmt: skip
+# Kernels are chosen by whether gradients are on, in these: numbers may differ in their last digits.
+_BY_GRADIENT = re.compile(
+    r"grad|attention|transformer|multihead|vit|swin|deit|checkpoint|compile|\bjit\b|hook|hub|\bfunc\.|vmap|jacobian|hessian"
+    r"|torch\.(?:load|save|rand|normal|bernoulli|multinomial|manual_seed|cuda|utils\.data)|distributed|DataParallel",
+    re.IGNORECASE,
+)
+_CONVOLUTIONAL = re.compile(
+    r"^(?:\w+\.)?(?:resnet|resnext|wide_resnet|efficientnet|mobilenet|convnext|regnet|densenet|vgg|squeezenet)"
+)
+_TENSOR_METHODS = """
+    to cuda cpu float double half long int bool item tolist numpy detach clone contiguous eval train argmax argmin max min sum
+    mean std eq ne gt lt ge le any all squeeze unsqueeze view reshape permute transpose flatten size dim numel softmax
+    log_softmax sigmoid relu exp log sqrt pow abs round clamp topk expand repeat type add sub mul div matmul mm t append
+    extend items keys values get format join split strip lower upper startswith endswith replace rstrip count index
+    write flush set_postfix set_description sort astype choice copy integers convert resize crop
+"""
+_ASKS = frozenset(
+    {"backward", "grad", "requires_grad", "requires_grad_", "retain_grad", "autograd", "enable_grad", "is_grad_enabled",
+     "grad_fn", "is_leaf", "register_hook", "register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook",
+     "register_backward_hook", "is_inference", "get_extra_state"}
+)  # fmt: skip
+_STILL_TENSORS = frozenset({"mean", "sum", "cpu", "float", "max", "min", "sqrt", "abs"})
+_OF_TENSORS = frozenset({"sum", "max", "min", "torch.stack", "torch.tensor", "torch.cat"})
+_FILLING = frozenset({"append", "extend", "add", "update", "insert", "setdefault"})
+_WRAPPING = frozenset({"tqdm", "enumerate", "zip", "iter", "trange", "reversed", "sorted", "list"})
+
+
+# Gradients switched off
+
+
+def is_same_without_gradients(program: Program, function: FunctionNode) -> bool:
+    """Does all that runs in this function, and all that leaves it, stay what it is under `torch.no_grad()`?"""
+    parts = [function, *program.reach(function)]
+    if not program.callers(function) or any(_asks_for_gradients(program, part) for part in parts):
+        return False
+    returns = [item.value for item in program.within(function, ast.Return) if item.value is not None]
+    if not all(is_number(program, value) for value in returns):
+        return False
+    return all(_keeps_nothing(program, part) and _is_quiet_code(program, part) for part in parts)
+
+
+def _keeps_nothing(program: Program, part: FunctionNode) -> bool:
+    """Is nothing put into what others hold: an attribute, an item or a list that this function did not make?"""
+    own = {node.id for node in program.within(part, ast.Name) if isinstance(node.ctx, ast.Store)} - set(parameters(part))
+    stored = [node for node in program.within(part, ast.Attribute, ast.Subscript) if isinstance(node.ctx, ast.Store)]
+    filled = [call.func for call in program.within(part, ast.Call) if program.method(call) in _FILLING]
+    return all(_root(node) in own for node in (*stored, *filled))
+
+
+def _root(node: ast.AST) -> str:
+    """The variable at the front of `a.b[c].d()`."""
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _asks_for_gradients(program: Program, part: ast.AST) -> bool:
+    named = program.within(part, ast.Attribute, ast.keyword)
+    if any((node.attr if isinstance(node, ast.Attribute) else node.arg) in _ASKS for node in named):
+        return True
+    return any(step_kind(program, call) for call in program.within(part, ast.Call))
+
+
+def _is_quiet_code(program: Program, part: ast.AST) -> bool:
+    """Is every call in it known, everything shown a number, and every loop over what can be seen?"""
+    if any(program.within(part, ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal)):
+        return False
+    loops = [loop.iter for loop in program.within(part, ast.For, ast.comprehension)]
+    return all(_is_known(program, call) for call in program.within(part, ast.Call)) and all(
+        _is_seen_source(program, source) for source in loops
+    )
+
+
+def _is_known(program: Program, call: ast.Call, depth: int = 0) -> bool:
+    function, name = program.function_of(call), program.name(call)
+    if function is not None and function.name not in _RUN_BY_CALL:
+        return True  # part of what is reached, and read as such
+    if _shows(program, call):
+        return all(is_number(program, given) for given in call.args)
+    if isinstance(call.func, ast.Name) and name == call.func.id and name in _QUIET:
+        return True
+    if "." in name and not name.startswith("?."):
+        return name.partition(".")[0] in _QUIET_LIBRARIES and not _BY_GRADIENT.search(name)
+    if isinstance(call.func, ast.Attribute) and name.startswith("?.") and call.func.attr in _tensor_methods():
+        return True
+    return _is_seen_network(program, call.func, depth)
+
+
+@cache
+def _tensor_methods() -> frozenset[str]:
+    return frozenset(_TENSOR_METHODS.split())
+
+
+def _shows(program: Program, call: ast.Call) -> bool:
+    return program.name(call) in ("print", "str", "repr") or program.method(call) in ("write", "set_postfix", "set_description")
+
+
+def _is_seen_network(program: Program, node: ast.expr, depth: int = 0) -> bool:
+    """A network or loss of a library whose kernels do not depend on gradients, or of a class of this file made of such."""
+    if depth > _DEEPEST:
+        return False
+    given = _given_for(program, node)
+    if given is not None:
+        return bool(given) and all(_is_seen_network(program, item, depth + 1) for item in given)
+    if _library_network(program, node):
+        return True
+    owner = program.assigned_class(node)
+    forward = next((method for name, method in program.methods(owner).items() if name in _RUN_BY_CALL), None) if owner else None
+    if owner is None or forward is None or _asks_for_gradients(program, owner) or program.reach(forward):
+        return False
+    return all(_is_known(program, call, depth + 1) for call in program.within(forward, ast.Call))
+
+
+def _library_network(program: Program, node: ast.expr) -> bool:
+    made = program.made_by(node)
+    if not all(_is_plain_layer(program, part) for part in _parts_given(program, node)):
+        return False
+    if made.startswith("torchvision.models."):
+        return bool(_CONVOLUTIONAL.match(made.rpartition(".")[2]))
+    call = _construction(program, node)
+    if made == "timm.create_model":
+        kind = program.value(call.args[0]) if call is not None and call.args else None
+        return isinstance(kind, str) and bool(_CONVOLUTIONAL.match(kind))
+    return call is not None and _is_plain_layer(program, call)
+
+
+def _parts_given(program: Program, node: ast.expr) -> Iterator[ast.expr]:
+    """What the file puts into a network of a library: `model.fc = nn.Linear(…)`."""
+    name = program.written(node)
+    for statement in program.nodes(ast.Assign) if name else ():
+        if any(program.written(target).startswith(f"{name}.") for target in statement.targets):
+            yield statement.value
+
+
+def _construction(program: Program, node: ast.expr | None) -> ast.Call | None:
+    """The call that made it, through variables and `.to(device)`."""
+    for _ in range(_DEEPEST):
+        if isinstance(node, ast.Call):
+            receiver = program.receiver(node)
+            if receiver is None or program.method(node) not in ("to", "cuda", "cpu", "eval", "train"):
+                return node
+            node = receiver
+        else:
+            node = program.latest(node)
+    return None
+
+
+def _is_plain_layer(program: Program, node: ast.expr) -> bool:
+    """A layer or loss of torch whose kernel is the same with and without gradients, or a row of such."""
+    name = program.name(node) if isinstance(node, ast.Call) else ""
+    if not isinstance(node, ast.Call) or not name.startswith("torch.nn.") or _BY_GRADIENT.search(name):
+        return False
+    return not name.endswith("Sequential") or all(_is_plain_layer(program, item) for item in node.args)
+
+
+def _given_for(program: Program, node: ast.expr) -> list[ast.expr] | None:
+    """What the calls in the file give for a parameter: nothing where one of them cannot be read; None where it is none."""
+    function = program.enclosing_function(node)
+    if not isinstance(node, ast.Name) or function is None or node.id not in parameters(function):
+        return None
+    stored = [part for part in program.within(function, ast.Name) if part.id == node.id and isinstance(part.ctx, ast.Store)]
+    given = program.given_by_callers(node.id, node)
+    return [] if stored or len(given) != len(program.callers(function)) else given
+
+
+def _is_seen_source(program: Program, node: ast.expr, depth: int = 0) -> bool:
+    """What a loop goes over: numbers, lists, or a loader whose data set is the library's or of this file."""
+    if depth > _DEEPEST:
+        return False
+    if isinstance(node, ast.Constant | ast.List | ast.Tuple | ast.Dict | ast.ListComp):
+        return True
+    given = _given_for(program, node)
+    if given is not None:
+        return bool(given) and all(_is_seen_source(program, item, depth + 1) for item in given)
+    if isinstance(node, ast.Call):
+        name, method = program.name(node), program.method(node)
+        if name == "range" or method in ("items", "keys", "values", "split"):
+            return True
+        if method in _WRAPPING and node.args:
+            return all(_is_seen_source(program, item, depth + 1) for item in node.args)
+        if name == "torch.utils.data.DataLoader":
+            return _is_seen_dataset(program, program.argument(node, "dataset", 0)) and program.keyword(node, "collate_fn") is None
+        return False
+    made = program.latest(node)
+    return made is not None and made is not node and _is_seen_source(program, made, depth + 1)
+
+
+def _is_seen_dataset(program: Program, node: ast.expr | None) -> bool:
+    if node is None:
+        return False
+    if program.made_by(node).startswith(("torch.utils.data.TensorDataset", "torchvision.datasets.")):
+        call = _construction(program, node)
+        options = [item for item in call.keywords if "transform" in (item.arg or "transform")] if call is not None else []
+        return all(program.made_by(item.value).startswith("torchvision.transforms.") for item in options)
+    owner = program.assigned_class(node)
+    read = program.methods(owner).get("__getitem__") if owner is not None else None
+    return read is not None and all(
+        program.function_of(call) is not None or _is_known(program, call) for call in program.within(read, ast.Call)
+    )
+
+
+# Numbers
+
+
+def is_number(program: Program, node: ast.AST | None, depth: int = 0) -> bool:
+    """A plain number or text, or a list of them: nothing that could carry a graph and show it."""
+    if node is None or isinstance(node, ast.Constant):
+        return True
+    if depth > _DEEPEST:
+        return False
+    if isinstance(node, ast.JoinedStr):
+        shown = [part for part in node.values if isinstance(part, ast.FormattedValue)]
+        return all(is_number(program, part.value, depth + 1) for part in shown)
+    if isinstance(node, ast.Call):
+        name = program.name(node)
+        if name in _NUMBER_CALLS or name.startswith(("time.", "math.", "sklearn.metrics.")):
+            return True
+        if name in _OF_NUMBERS:
+            return all(is_number(program, item, depth + 1) for item in node.args)
+        return isinstance(node.func, ast.Attribute) and node.func.attr in _NUMBER_METHODS
+    if isinstance(node, ast.Attribute):
+        return node.attr in ("shape", "ndim", "dtype")
+    if isinstance(node, ast.Name):
+        return _is_number_name(program, node, depth)
+    if isinstance(node, ast.Subscript | ast.Starred):
+        return is_number(program, node.value, depth + 1)
+    if isinstance(
+        node, ast.BinOp | ast.UnaryOp | ast.BoolOp | ast.Compare | ast.IfExp | ast.Tuple | ast.List | ast.Dict | ast.Set
+    ):
+        parts = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
+        return all(is_number(program, part, depth + 1) for part in parts)
+    return False
+
+
+def _is_number_name(program: Program, node: ast.Name, depth: int) -> bool:
+    """Is everything that this variable is given in its function a number?"""
+    given = _given_for(program, node)
+    if given is not None:
+        return bool(given) and all(is_number(program, item, depth + 1) for item in given)
+    values = list(_values_of(program, node))
+    return bool(values) and all(value is not None and is_number(program, value, depth + 1) for value in values)
+
+
+def _values_of(program: Program, node: ast.Name) -> Iterator[ast.expr | None]:
+    """What is assigned or added to a variable, or put into it, in its own scope; None for what cannot be told."""
+    scope = program.enclosing_scope(node)
+    for part in program.names(node.id):
+        if program.enclosing_scope(part) is not scope:
+            continue
+        parent = program.parent(part)
+        if isinstance(part.ctx, ast.Store):
+            yield _stored(program, part)
+        elif isinstance(parent, ast.Attribute) and parent.attr in ("append", "extend", "insert", "add"):
+            call = program.parent(parent)
+            yield call.args[-1] if isinstance(call, ast.Call) and call.args else None
+
+
+def _stored(program: Program, target: ast.Name) -> ast.expr | None:
+    parent = program.parent(target)
+    if isinstance(parent, ast.Assign | ast.AnnAssign | ast.AugAssign):
+        return parent.value
+    if isinstance(parent, ast.For) and program.method(parent.iter) in ("range", "trange"):
+        return ast.Constant(0)
+    above = program.parent(parent) if isinstance(parent, ast.Tuple) else None
+    if isinstance(parent, ast.Tuple) and isinstance(above, ast.Assign) and isinstance(above.value, ast.Tuple):
+        pairs = zip(parent.elts, above.value.elts, strict=False)
+        return next((value for left, value in pairs if left is target), None)
+    if isinstance(parent, ast.Tuple) and isinstance(above, ast.For) and program.method(above.iter) == "enumerate":
+        return ast.Constant(0) if parent.elts[0] is target else None
+    return None
+
+
+# A graph let go
+
+
+def shows_no_graph(program: Program, name: str, at: ast.AST, followed: frozenset[str] = frozenset()) -> bool:
+    """Does every use of this variable end in a plain number, so that nobody could tell whether it has a graph?"""
+    scope = program.enclosing_scope(at)
+    if name in followed:
+        return True
+    if not name or "." in name or len(followed) > _DEEPEST or (scope is not None and name in parameters(scope)):
+        return False
+    uses = program.names(name)
+    if any(program.enclosing_scope(node) is not scope for node in uses):
+        return False
+    return all(_ends_in_number(program, node, followed | {name}) for node in uses if isinstance(node.ctx, ast.Load))
+
+
+def _ends_in_number(program: Program, node: ast.AST, followed: frozenset[str]) -> bool:
+    below = node
+    for above in program.ancestors(node):
+        if isinstance(above, ast.Call):
+            ends = _called_to_number(program, above, below)
+            if ends is not None:
+                return ends
+        elif isinstance(above, ast.FormattedValue):
+            return above.conversion == -1 and above.format_spec is not None
+        elif isinstance(above, ast.Assign | ast.AugAssign):
+            targets = targets_of(above)
+            name = targets[0].id if len(targets) == 1 and isinstance(targets[0], ast.Name) else ""
+            return bool(name) and shows_no_graph(program, name, above, followed)
+        elif not isinstance(above, ast.BinOp | ast.UnaryOp | ast.Attribute | ast.Subscript | ast.List | ast.Tuple):
+            return False
+        below = above
+    return False
+
+
+def _called_to_number(program: Program, call: ast.Call, below: ast.AST) -> bool | None:
+    """True where the call makes a number of it, None where it makes another tensor, False where it may show a graph."""
+    if below is call.func:
+        method = program.method(call)
+        if method in ("append", "clear"):
+            return isinstance(program.parent(call), ast.Expr)
+        return True if method in ("item", "detach") else (None if method in _STILL_TENSORS else False)
+    name = program.name(call)
+    return True if name in ("float", "int", "len") else (None if name in _OF_TENSORS else False)
+
+
+# A checkpoint of one's own
+
+
+def is_own_state_dict(program: Program, load: ast.Call) -> bool:
+    """Was the file that is loaded here written by this very program, each time with nothing but a network's `state_dict()`?"""
+    if program.unread or any(program.attributes("get_extra_state")) or "get_extra_state" in program.functions or not load.args:
+        return False
+    path = _spelled(program, load.args[0])
+    saves = [call for call in program.calls_to("save") if program.name(call) == "torch.save" and len(call.args) == 2]
+    if not path or any(program.name(call) == "torch.save" and len(call.args) != 2 for call in program.calls_to("save")):
+        return False
+    own = [call for call in saves if _spelled(program, call.args[1]) == path]
+    unknown = [call for call in saves if not _spelled(program, call.args[1])]
+    return bool(own) and not unknown and all(_is_state_of_network(program, call.args[0]) for call in own)
+
+
+def _spelled(program: Program, node: ast.expr) -> str:
+    value = program.value(node)
+    return value if isinstance(value, str) else ""
+
+
+def _is_state_of_network(program: Program, node: ast.expr) -> bool:
+    if not isinstance(node, ast.Call) or program.method(node) != "state_dict" or node.args or node.keywords:
+        return False
+    network = program.receiver(node)
+    if network is None:
+        return False
+    given = _given_for(program, network)
+    return all(_is_module(program, item) for item in given) and bool(given) if given is not None else _is_module(program, network)
+
+
+def _is_module(program: Program, node: ast.expr) -> bool:
+    made = program.made_by(node)
+    if made.startswith(("torch.nn.", "torchvision.models.")) or made == "timm.create_model":
+        return True
+    owner = program.assigned_class(node)
+    return owner is not None and any(base.rpartition(".")[2] == "Module" for base in program.bases(owner))

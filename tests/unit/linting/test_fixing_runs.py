@@ -1,0 +1,80 @@
+"""A program prints the same before and after `--fix`; what cannot be proven to is not touched. The programs are run."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import runpy
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from unchoke.code.source import parse_source
+from unchoke.linting.fixing import FileRepair, repair
+from unchoke.linting.lint_engine import lint_source
+from unchoke.linting.rules import CODES, load_rule
+
+FOLDER = Path(__file__).resolve().parents[2] / "specimens" / "fixing"
+PROGRAMS = sorted(path.name for path in FOLDER.glob("[a-z]*.py"))
+RULES = [load_rule(code) for code in CODES]
+FIXED = {
+    "running_loss.py": "graph-kept",
+    "evaluated.py": "no-inference-mode",
+    "own_checkpoint.py": "unsafe-load",
+    "pinned.py": "pin-without-cuda",
+    "channels_last.py": "channels-last-unsafe",
+}
+
+
+def fixed(name: str) -> FileRepair | None:
+    return repair(str(FOLDER / name), (FOLDER / name).read_bytes(), RULES)
+
+
+def output(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What the program prints, run as a script of torch before 2.6 (which loaded anything) in a folder of its own."""
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    monkeypatch.syspath_prepend(str(FOLDER))
+    monkeypatch.chdir(folder)
+    script = folder / "program.py"
+    script.write_text(text, encoding="utf-8")
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        runpy.run_path(str(script), run_name="__main__")
+    sys.modules.pop("_cam_models", None)
+    return printed.getvalue()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_it_prints_the_same_before_and_after(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = output((FOLDER / name).read_text(encoding="utf-8"), tmp_path, monkeypatch)
+    assert before
+    result = fixed(name)
+    if result is not None:
+        assert output(result.data.decode(), tmp_path, monkeypatch) == before
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_only_what_is_proven_is_edited(name: str) -> None:
+    result = fixed(name)
+    codes = {item.rule.code for item in result.applied} if result is not None else set()
+    assert codes == ({FIXED[name]} if name in FIXED else set())
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_is_not_edited_is_still_told_in_words(name: str) -> None:
+    found, _ = lint_source(parse_source(name, (FOLDER / name).read_bytes()), RULES)
+    assert all(item.hit.fix for item in found)
+
+
+@pytest.mark.parametrize("name", sorted(FIXED))
+def test_a_second_time_changes_nothing_and_the_other_findings_stay(name: str) -> None:
+    found, _ = lint_source(parse_source(name, (FOLDER / name).read_bytes()), RULES)
+    result = fixed(name)
+    assert result is not None
+    assert repair(name, result.data, RULES) is None
+    left = Counter(item.rule.code for item in found) - Counter(item.rule.code for item in result.applied)
+    assert Counter(item.rule.code for item in result.found) == left
+    assert not result.problems
