@@ -1,20 +1,22 @@
 """Expressions to constants, as far as reading can tell: names, class attributes, defaults of parameters and options, arithmetic.
 
-In comes a node, out goes its value or `UNKNOWN`. Nothing is run; what depends on the machine or the data is unknown.
+In comes a node, out goes its value or `UNKNOWN`, or all values it may have where branches differ. Nothing is run; what depends on
+the machine or the data is unknown.
 """
 
 from __future__ import annotations
 
 import ast
+import itertools
 import operator
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Final
 
-from unchoke.code.assigning import written
-from unchoke.code.node_index import FunctionNode, default_of, parameters
+from unchoke.code.bindings import Binding, written
+from unchoke.code.node_index import parameters
 from unchoke.code.source import SourceFile
-from unchoke.code.tracing import CallGraph
+from unchoke.code.tracing import RUNNING, CallGraph, Choices
 
 
 class Unknown:
@@ -30,6 +32,7 @@ class Unknown:
 UNKNOWN: Final = Unknown()
 _LARGEST = 10**12
 _DEEPEST = 40
+_MOST = 12  # values told apart
 _SETTINGS = ("self.hparams", "self.args", "self.cfg", "self.config")  # keep the arguments of __init__ under their names
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -43,185 +46,175 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 _PLAIN_CALLS: dict[str, Callable[..., Any]] = {"int": int, "float": float, "round": round, "min": min, "max": max, "abs": abs}
 
 
+Possible = tuple[Any, ...]
+_NOTHING: Possible = (UNKNOWN,)
+
+
 class Values(CallGraph):
     """Evaluates by looking, with a memory of what it has seen."""
 
     def __init__(self, source: SourceFile) -> None:
         super().__init__(source)
-        self._known_values: dict[ast.AST, Any] = {}
+        self._known_values: dict[ast.AST, Possible] = {}
         self._being_valued: set[ast.AST] = set()
 
     def value(self, node: ast.AST | None) -> Any:
-        """The constant that `node` stands for, through constants, defaults and arithmetic; or `UNKNOWN`."""
+        """The one constant that `node` stands for, through constants, defaults and arithmetic; or `UNKNOWN`."""
+        return one_of(self.values(node))
+
+    def values(self, node: ast.AST | None) -> Possible:
+        """All constants that `node` may be, branches joined; `UNKNOWN` is among them where it may be something else."""
         if node is None:
-            return UNKNOWN
+            return _NOTHING
         if node in self._known_values:
             return self._known_values[node]
         if node in self._being_valued or len(self._being_valued) > _DEEPEST:
-            return UNKNOWN
+            return _NOTHING
         self._being_valued.add(node)
         try:
             found = self._evaluated(node)
         finally:
             self._being_valued.discard(node)
-        if not self._being_valued or found is not UNKNOWN:
+        if not self._being_valued or UNKNOWN not in found:
             self._known_values[node] = found
         return found
 
-    def _evaluated(self, node: ast.AST) -> Any:
+    def values_of(self, given: Choices, default: Any = UNKNOWN) -> Possible:
+        """All that these may be; `default` where there may be none."""
+        found = [self.values(node) for node in given.nodes]
+        return _joined(*found, (default,) if given.absent else (), _NOTHING if given.unknown else ())
+
+    def _evaluated(self, node: ast.AST) -> Possible:
         if isinstance(node, ast.Constant):
-            return node.value
+            return (node.value,)
         if isinstance(node, ast.Name | ast.Attribute):
-            return self._value_of_name(node)
+            return self._of_name(node)
         if isinstance(node, ast.BinOp):
-            return self._value_of_sum(node)
+            act = _ARITHMETIC.get(type(node.op))
+            pairs = itertools.product(self.values(node.left), self.values(node.right))
+            return _joined(*((_sum(act, left, right),) for left, right in pairs)) if act is not None else _NOTHING
         if isinstance(node, ast.UnaryOp):
-            inner = self.value(node.operand)
-            if isinstance(node.op, ast.USub) and isinstance(inner, int | float):
-                return -inner
-            return (not inner) if isinstance(node.op, ast.Not) and inner is not UNKNOWN else UNKNOWN
+            return _joined(*((_denied(node.op, inner),) for inner in self.values(node.operand)))
         if isinstance(node, ast.Tuple | ast.List):
-            return tuple(self.value(item) for item in node.elts)
+            return (tuple(self.value(item) for item in node.elts),)
         if isinstance(node, ast.Subscript):
-            return self._value_of_item(node)
+            return self._of_item(node)
         if isinstance(node, ast.IfExp):
-            first, second = self.value(node.body), self.value(node.orelse)
-            return first if first is not UNKNOWN and first == second else UNKNOWN
-        return self._value_of_call(node) if isinstance(node, ast.Call) else UNKNOWN
+            return _joined(self.values(node.body), self.values(node.orelse))
+        return self._of_call(node) if isinstance(node, ast.Call) else _NOTHING
 
-    def _value_of_sum(self, node: ast.BinOp) -> Any:
-        left, right = self.value(node.left), self.value(node.right)
-        act = _ARITHMETIC.get(type(node.op))
-        numbers = isinstance(left, int | float) and isinstance(right, int | float)
-        strings = isinstance(left, str) and isinstance(right, str) and isinstance(node.op, ast.Add)
-        if act is None or not (numbers or strings):
-            return UNKNOWN
-        if isinstance(node.op, ast.Pow) and (abs(right) > 64 or abs(left) > 1024):
-            return UNKNOWN
-        try:
-            found = act(left, right)
-        except (ArithmeticError, ValueError):
-            return UNKNOWN
-        if isinstance(found, complex) or (isinstance(found, int | float) and abs(found) > _LARGEST):
-            return UNKNOWN
-        return found
-
-    def _value_of_call(self, call: ast.Call) -> Any:
+    def _of_call(self, call: ast.Call) -> Possible:
         name = self.name(call)
         if name == "len" and len(call.args) == 1:
             inner = self.value(call.args[0])
-            return len(inner) if isinstance(inner, tuple) else UNKNOWN
+            return (len(inner),) if isinstance(inner, tuple) else _NOTHING
         plain = _PLAIN_CALLS.get(name)
-        if plain and call.args and not call.keywords:
-            given = [self.value(item) for item in call.args]
-            if all(isinstance(item, int | float) for item in given) and (len(given) > 1 or name not in ("min", "max")):
-                try:
-                    return plain(*given)
-                except (TypeError, ValueError, OverflowError):
-                    return UNKNOWN
+        if plain and call.args and not call.keywords and (len(call.args) > 1 or name not in ("min", "max")):
+            given = itertools.product(*(self.values(item) for item in call.args))
+            return _joined(*((_applied(plain, items),) for items in itertools.islice(given, _MOST)))
         if name == "?.get" and isinstance(call.func, ast.Attribute) and call.args:
-            return self._looked_up(call)
-        return UNKNOWN
+            key = self.value(call.args[0])
+            found = self._items(call.func.value, key, call) if isinstance(key, str) else _NOTHING
+            return self.values(call.args[1]) if found == _NOTHING and len(call.args) > 1 else found
+        function = self.function_of(call)
+        if function is None or function.name in RUNNING:
+            return _NOTHING
+        returned = [back.value for back in self.returns(function)]
+        return _joined(*(self.values(item) for item in returned)) if returned else _NOTHING
 
-    def _looked_up(self, call: ast.Call) -> Any:
-        """`config.get("bs", 8)`."""
-        func = call.func
-        key = self.value(call.args[0])
-        found = self._dict_item(func.value, key) if isinstance(func, ast.Attribute) else UNKNOWN
-        return found if found is not UNKNOWN or len(call.args) < 2 else self.value(call.args[1])
-
-    def _value_of_item(self, node: ast.Subscript) -> Any:
+    def _of_item(self, node: ast.Subscript) -> Possible:
         key = self.value(node.slice)
         if isinstance(key, str):
-            assigned = self.latest(node)
-            return self.value(assigned) if assigned is not None else self._dict_item(node.value, key)
+            return self._items(node.value, key, node)
         whole = self.value(node.value)
         if isinstance(whole, tuple) and isinstance(key, int) and -len(whole) <= key < len(whole):
-            return whole[key]
-        return UNKNOWN
+            return (whole[key],)
+        return _NOTHING
 
-    def _dict_item(self, holder: ast.expr, key: Any) -> Any:
-        item = self.dict_item(holder, key) if isinstance(key, str) else None
-        if item is not None:
-            return self.value(item)
-        made = self.latest(holder)
-        if isinstance(made, ast.Call) and isinstance(key, str):
-            given = self.argument(made, key)
-            return self.value(given) if given is not None else UNKNOWN
-        return UNKNOWN
+    def _items(self, holder: ast.expr, key: str, at: ast.AST) -> Possible:
+        found = self.entry(holder, key, at)
+        if not found.unknown or len(found.nodes) > 0:
+            return self.values_of(found)
+        return _joined(*(self._made_attribute(made, key) for made in self.choices(holder).nodes)) or _NOTHING
 
-    def _value_of_name(self, node: ast.Name | ast.Attribute) -> Any:
+    # Names and attributes
+
+    def _of_name(self, node: ast.Name | ast.Attribute) -> Possible:
+        bound = self.reaching(node)
+        found = _joined(*(self._of_binding(item, node) for item in bound))
         if isinstance(node, ast.Name):
-            own = self._value_of_parameter(node)
-            if own is not None:
-                return own[0]
-        given = self.latest(node)
-        if given is not None:
-            return self.value(given)
-        return self._value_of_attribute(node) if isinstance(node, ast.Attribute) else UNKNOWN
+            return found or _NOTHING
+        if bound and any(self._is_certain(item.node, node) for item in bound):
+            return found
+        base = self._of_attribute(node)
+        return found if base == _NOTHING and found else _joined(found, base)
 
-    def _value_of_parameter(self, node: ast.Name) -> tuple[Any] | None:
-        """The value of a parameter: what every caller gives, else its default. None if the name is no parameter."""
-        scope = self.enclosing_function(node)
-        while scope is not None:
-            if node.id in parameters(scope):
-                if self.assigned(node.id, node) and self.latest(node) is not None and self._reassigned(node, scope):
-                    return None
-                return (self._given_to(scope, node.id),)
-            scope = self.enclosing_function(scope)
-        return None
+    def _of_binding(self, bound: Binding, at: ast.Name | ast.Attribute) -> Possible:
+        if bound.how == "handed" and isinstance(at, ast.Name):
+            given = self.handed(at.id, at)
+            return _joined(*(self.values(item) for item in given)) or _NOTHING
+        return self.values(self.given_value(bound)) if bound.how == "given" else _NOTHING
 
-    def _reassigned(self, node: ast.Name, scope: FunctionNode) -> bool:
-        return any(given.scope is scope and given.order < self.index.number[node] for given in self.given(node.id))
-
-    def _given_to(self, function: FunctionNode, name: str) -> Any:
-        default = self.value(default_of(function, name)) if default_of(function, name) is not None else UNKNOWN
-        found = []
-        for call in self.callers(function)[:20]:
-            given = self.argument_for(call, function, name)
-            found.append(self.value(given) if given is not None else default)
-        if not found:
-            return default
-        return found[0] if all(_same(item, found[0]) for item in found) else UNKNOWN
-
-    def _value_of_attribute(self, node: ast.Attribute) -> Any:
+    def _of_attribute(self, node: ast.Attribute) -> Possible:
         """`CFG.bs`, `args.epochs`, `self.hparams.lr`, `cfg.bs` of a dataclass or namespace."""
-        holder = written(node.value)
-        ways = (self._class_attribute, self._namespace_item, self._init_default if holder in _SETTINGS else self._option)
-        for way in ways:
-            found = way(node)
-            if found is not UNKNOWN:
-                return found
-        return self._option(node) if holder == "self.args" else UNKNOWN
-
-    def _namespace_item(self, node: ast.Attribute) -> Any:
-        made = self.latest(node.value)
-        return self._dict_item(node.value, node.attr) if isinstance(made, ast.Call | ast.Dict) else UNKNOWN
-
-    def _option(self, node: ast.Attribute) -> Any:
-        is_own = written(node.value).startswith("self.") and written(node.value) != "self.args"
-        return UNKNOWN if is_own else self.options.get(node.attr, UNKNOWN)
-
-    def _class_attribute(self, node: ast.Attribute) -> Any:
-        owner = self.classes.get(written(node.value)) or self.assigned_class(node.value)
-        if owner is None and isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
+        name = written(node.value)
+        if name in ("self", "cls"):
             owner = self.enclosing_class(node)
-        return self._attribute_in(owner, node) if owner is not None else UNKNOWN
+            return self._class_attribute(owner, node.attr) if owner is not None else _NOTHING
+        holders = self.choices(node.value)
+        found = _joined(*(self._made_attribute(made, node.attr) for made in holders.nodes), _NOTHING if holders.unknown else ())
+        if found and found != _NOTHING:
+            return found
+        if name in _SETTINGS:
+            init = self.methods(owner).get("__init__") if (owner := self.enclosing_class(node)) is not None else None
+            given = self.handed(node.attr, init.body[0]) if init and node.attr in parameters(init) else []
+            found = _joined(*(self.values(item) for item in given))
+            if found and found != _NOTHING:
+                return found
+        foreign = holders.nodes and not any(isinstance(made, ast.Name | ast.Attribute) for made in holders.nodes)
+        other = (name.startswith("self.") and name != "self.args") or (foreign and not holders.unknown)
+        return _NOTHING if other else (self.options.get(node.attr, UNKNOWN),)
 
-    def _attribute_in(self, owner: ast.ClassDef, node: ast.Attribute) -> Any:
-        for statement in reversed(owner.body):
-            targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
-            if isinstance(statement, ast.Assign | ast.AnnAssign) and any(written(target) == node.attr for target in targets):
-                return self.value(statement.value)
-        for given in reversed(self.given(f"self.{node.attr}")):
-            if given.owner is owner and given.position is None:
-                return self.value(given.value)
-        return UNKNOWN
+    def _made_attribute(self, made: ast.expr, name: str) -> Possible:
+        """An attribute of a class, of what a class or a namespace was made with, or of parsed options."""
+        if isinstance(made, ast.Name | ast.Attribute):
+            owner = self.classes.get(written(made))
+            return self._class_attribute(owner, name) if owner is not None else _NOTHING
+        if not isinstance(made, ast.Call):
+            return _NOTHING
+        owner = self.classes.get(written(made.func))
+        if owner is not None:
+            return self._of_instance(made, owner, name)
+        if self.method(made).startswith("parse_"):
+            return (self.options.get(name, UNKNOWN),)
+        named = self.option(made, name)
+        if named.nodes:
+            return self.values_of(named)
+        return self.values_of(self.entry(made.args[0], name)) if len(made.args) == 1 else _NOTHING
 
-    def _init_default(self, node: ast.Attribute) -> Any:
-        owner = self.enclosing_class(node)
-        init = self.methods(owner).get("__init__") if owner else None
-        return self._given_to(init, node.attr) if init and node.attr in parameters(init) else UNKNOWN
+    def _of_instance(self, made: ast.Call, owner: ast.ClassDef, name: str) -> Possible:
+        """What an object has under a name: given where it was made (dataclasses too), set by its class, or the class's own."""
+        fields = [written(item.target) for item in owner.body if isinstance(item, ast.AnnAssign)]
+        if "__init__" not in self.methods(owner):
+            given = self.option(made, name, fields.index(name) if name in fields else None)
+            if given.nodes:
+                return self.values_of(given)
+        return self._class_attribute(owner, name)
+
+    def _class_attribute(self, owner: ast.ClassDef, name: str, depth: int = 0) -> Possible:
+        """Of the class body, of what methods give to `self`, else of the bases in this file."""
+        own = [*self.bindings.within(name, owner), *self.bindings.within(f"self.{name}", owner)]
+        if own:
+            plain = [item for item in own if item.how != "given" or not _is_none(item.value)] or own
+            return _joined(*(self.values(self.given_value(item)) if item.how == "given" else _NOTHING for item in plain))
+        bases = [self.classes[written(base)] for base in owner.bases if written(base) in self.classes]
+        found = [self._class_attribute(base, name, depth + 1) for base in bases if base is not owner and depth < 6]
+        return next((item for item in found if item != _NOTHING), _NOTHING)
+
+    def rests_on_option(self, node: ast.AST | None) -> bool:
+        """Is it the default of a command-line option, which the person who starts the program may change?"""
+        found = self.choices(node).nodes
+        return any(isinstance(item, ast.Attribute) and item.attr in self.options for item in found)
 
     @cached_property
     def options(self) -> dict[str, Any]:
@@ -248,5 +241,52 @@ class Values(CallGraph):
         return {"store_true": False, "store_false": True}.get(action, UNKNOWN) if isinstance(action, str) else UNKNOWN
 
 
+def one_of(found: Possible) -> Any:
+    """The only one of several possible values, or `UNKNOWN`."""
+    return found[0] if len(found) == 1 else UNKNOWN
+
+
+def _joined(*found: Possible) -> Possible:
+    """All of them, each once; too many to tell apart are unknown."""
+    joined: list[Any] = []
+    for item in itertools.chain.from_iterable(found):
+        if not any(_same(item, other) for other in joined):
+            joined.append(item)
+    return tuple(joined) if len(joined) <= _MOST else _NOTHING
+
+
 def _same(first: Any, second: Any) -> bool:
-    return first is second or (type(first) is type(second) and first is not UNKNOWN and bool(first == second))
+    return first is second or (type(first) is type(second) and bool(first == second))
+
+
+def _is_none(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _denied(op: ast.unaryop, inner: Any) -> Any:
+    if isinstance(op, ast.USub) and isinstance(inner, int | float):
+        return -inner
+    return (not inner) if isinstance(op, ast.Not) and inner is not UNKNOWN else UNKNOWN
+
+
+def _sum(act: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+    numbers = isinstance(left, int | float) and isinstance(right, int | float)
+    strings = isinstance(left, str) and isinstance(right, str) and act is operator.add
+    if not (numbers or strings) or (act is operator.pow and (abs(right) > 64 or abs(left) > 1024)):
+        return UNKNOWN
+    try:
+        found = act(left, right)
+    except (ArithmeticError, ValueError):
+        return UNKNOWN
+    if isinstance(found, complex) or (isinstance(found, int | float) and abs(found) > _LARGEST):
+        return UNKNOWN
+    return found
+
+
+def _applied(act: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+    if not all(isinstance(item, int | float) for item in given):
+        return UNKNOWN
+    try:
+        return act(*given)
+    except (TypeError, ValueError, OverflowError):
+        return UNKNOWN

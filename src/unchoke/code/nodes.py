@@ -7,11 +7,12 @@ call and no variable.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import TypeVar, overload
 
-from unchoke.code.assigning import Assignments, written
+from unchoke.code.bindings import Bindings, written
 from unchoke.code.magics import split_lines
 from unchoke.code.naming import Naming
 from unchoke.code.node_index import FunctionNode, Index, LoopNode
@@ -33,7 +34,7 @@ class Nodes:
         self.is_notebook = source.is_notebook
         self.index = Index((*source.borrowed, *source.cells))
         self._naming = Naming(self.index)
-        self._assigned = Assignments(self.index)
+        self.bindings = Bindings(self.index)
         self._lines: dict[int | None, list[str]] = {}
         self._names: dict[ast.AST, str] = {}
         self._last_names: dict[ast.AST, str] = {}
@@ -183,6 +184,14 @@ class Nodes:
             if words:
                 found.append((self.cell(self.index.all[number]).number, words))
         return found
+
+    def could_be_elsewhere(self, words: str) -> bool:
+        """May code of the program that was not read do what these words (a pattern) say? Ask before claiming an absence."""
+        texts = {cell.number: cell.text for cell in self.source.cells}
+        return any(
+            piece.kind in ("star", "run") or (piece.kind == "cell" and re.search(words, texts.get(piece.cell, "")))
+            for piece in self.unread
+        )
 
     # Names
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
 
-from unchoke.code.assigning import Assignment, written
-from unchoke.code.node_index import FunctionNode, parameters
+from unchoke.code.bindings import Binding, written
+from unchoke.code.node_index import FunctionNode, default_of, parameters
 from unchoke.code.nodes import Nodes
 from unchoke.code.source import SourceFile
 
@@ -25,6 +26,26 @@ _WRAPPERS = frozenset(
     {"DataParallel", "DistributedDataParallel", "compile", "Subset", "ConcatDataset", "ShuffleDataset", "prepare", "script",
      "DDP", "CacheDataset", "tqdm", "enumerate", "iter", "random_split", "split"}
 )  # fmt: skip
+RUNNING = ("__init__", "forward", "__call__", "call")  # what a class runs: gives no plain value back
+_COPIES = ("copy", "deepcopy")
+
+
+@dataclass(frozen=True)
+class Choices:
+    """The expressions that something may be, branches joined. `absent`: it may be left out; `unknown`: there may be others."""
+
+    nodes: tuple[ast.expr, ...] = ()
+    absent: bool = False
+    unknown: bool = False
+
+    def __or__(self, other: Choices) -> Choices:
+        return Choices(
+            tuple(dict.fromkeys((*self.nodes, *other.nodes))), self.absent or other.absent, self.unknown or other.unknown
+        )
+
+
+_UNKNOWN = Choices(unknown=True)
+_ABSENT = Choices(absent=True)
 
 
 class CallGraph(Nodes):
@@ -36,6 +57,7 @@ class CallGraph(Nodes):
         self._reach: dict[ast.AST, set[FunctionNode]] = {}
         self._methods_of: dict[ast.ClassDef, dict[str, FunctionNode]] = {}
         self._function_of: dict[ast.Call, FunctionNode | None] = {}
+        self._reaching: dict[ast.AST, list[Binding]] = {}
 
     @cached_property
     def functions(self) -> dict[str, FunctionNode]:
@@ -204,29 +226,150 @@ class CallGraph(Nodes):
         given = (self.argument_for(call, function, name) for call in self.callers(function)[:most])
         return [item for item in given if item is not None]
 
-    def dict_item(self, holder: ast.expr, key: str) -> ast.expr | None:
-        """The value under `key` in a dict literal or `dict(…)` call, also through a variable."""
-        made = self.latest(holder) if isinstance(holder, ast.Name | ast.Attribute) else holder
-        if isinstance(made, ast.Dict):
-            for name, item in zip(made.keys, made.values, strict=True):
-                if isinstance(name, ast.Constant) and name.value == key:
-                    return item
-                if name is None and isinstance(item, ast.Dict | ast.Name) and item is not holder:
-                    found = self.dict_item(item, key) if item is not made else None
-                    if found is not None:
-                        return found
-        if isinstance(made, ast.Call) and isinstance(made.func, ast.Name) and made.func.id == "dict":
-            return next((keyword.value for keyword in made.keywords if keyword.arg == key), None)
-        return None
+    # What something may be
 
-    def given_value(self, given: Assignment) -> ast.expr | None:
+    def choices(self, node: ast.AST | None, depth: int = 0) -> Choices:
+        """The expressions that `node` may be here: through variables, parameters, `a if … else b`, functions that return it."""
+        if not isinstance(node, ast.expr) or depth > _DEEPEST:
+            return _UNKNOWN
+        if isinstance(node, ast.IfExp):
+            return self.choices(node.body, depth + 1) | self.choices(node.orelse, depth + 1)
+        if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
+            return self._any_of(node.values, depth)
+        if isinstance(node, ast.NamedExpr):
+            return self.choices(node.value, depth + 1)
+        if isinstance(node, ast.Call):
+            function = self.function_of(node)
+            if function is None or function.name in RUNNING:
+                return Choices((node,))
+            returned = [back.value for back in self.returns(function) if back.value is not None]
+            return self._any_of(returned, depth) if returned else _UNKNOWN
+        bound = self.reaching(node)
+        if not bound:
+            return Choices((node,))
+        return self._joined(self._bound_choices(item, node, depth) for item in bound)
+
+    def _any_of(self, nodes: Iterable[ast.expr], depth: int) -> Choices:
+        return self._joined(self.choices(node, depth + 1) for node in nodes)
+
+    def _joined(self, found: Iterable[Choices]) -> Choices:
+        joined = Choices()
+        for item in found:
+            joined |= item
+        return joined
+
+    def _bound_choices(self, bound: Binding, at: ast.expr, depth: int) -> Choices:
+        if bound.how == "made":
+            return Choices((at,))
+        if bound.how == "handed":
+            given = self.handed(at.id, at) if isinstance(at, ast.Name) else []
+            return self._any_of(given, depth) if given else _UNKNOWN
+        value = self.given_value(bound) if bound.how == "given" else None
+        return self.choices(value, depth + 1) if value is not None and value is not at else _UNKNOWN
+
+    def handed(self, name: str, at: ast.AST) -> list[ast.expr]:
+        """What a parameter is given by the calls in this file, and its default where one leaves it out or none is here."""
+        function = self.enclosing_function(at)
+        while function is not None and name not in parameters(function):
+            function = self.enclosing_function(function)
+        if function is None:
+            return []
+        default = default_of(function, name)
+        given = [self.argument_for(call, function, name) or default for call in self.callers(function)[:20]]
+        return [item for item in given or [default] if item is not None]
+
+    def returns(self, function: ast.AST) -> list[ast.Return]:
+        """The `return` statements of a function itself, not of those defined in it."""
+        return [back for back in self.within(function, ast.Return) if self.index.scope(back) is function]
+
+    def entry(self, holder: ast.expr, key: str, at: ast.AST | None = None, depth: int = 0) -> Choices:
+        """What a dict has under `key`, as seen from `at`: of literals, `dict(…)`, `{**a}`, `a | b`, later stores and `update`."""
+        at = at if at is not None else holder
+        name = written(holder)
+        changed = self._changes(name, key, at, depth) if name else []
+        if any(self._is_certain(node, at) for node, _ in changed):
+            last = max(place for place, (node, _) in enumerate(changed) if self._is_certain(node, at))
+            return self._joined(found for _, found in changed[last:])
+        made = self.choices(holder, depth)
+        whole = self._joined(self._entry_of(node, key, depth + 1) for node in made.nodes)
+        return self._joined([whole, *(found for _, found in changed), *([_UNKNOWN] if made.unknown else [])])
+
+    def _entry_of(self, made: ast.expr, key: str, depth: int) -> Choices:
+        if depth > _DEEPEST:
+            return _UNKNOWN
+        if isinstance(made, ast.Dict):
+            return self._first_given([*zip(made.keys, made.values, strict=True)], key, depth)
+        if isinstance(made, ast.BinOp) and isinstance(made.op, ast.BitOr):
+            return self._over(self.entry(made.right, key, depth=depth), made.left, key, depth)
+        if isinstance(made, ast.Call) and self.method(made) in _COPIES:
+            inner = made.args[0] if made.args else self.receiver(made)
+            return self.entry(inner, key, depth=depth) if inner is not None else _UNKNOWN
+        if isinstance(made, ast.Call) and self.name(made) == "dict":
+            named = [(ast.Constant(item.arg) if item.arg else None, item.value) for item in made.keywords]
+            return self._first_given([*((None, item) for item in made.args[:1]), *named], key, depth)
+        return _UNKNOWN
+
+    def _first_given(self, pairs: list[tuple[ast.expr | None, ast.expr]], key: str, depth: int) -> Choices:
+        """The last pair that has the key; one without a key is spread out."""
+        found = Choices()
+        for name, item in reversed(pairs):
+            if name is None:
+                inner = self.entry(item, key, depth=depth)
+                found |= Choices(inner.nodes, unknown=inner.unknown)
+                if not inner.absent:
+                    return found
+            elif not isinstance(name, ast.Constant):
+                found |= _UNKNOWN
+            elif name.value == key:
+                return found | Choices((item,))
+        return found | _ABSENT
+
+    def _over(self, upper: Choices, lower: ast.expr, key: str, depth: int) -> Choices:
+        if not upper.absent:
+            return upper
+        return Choices(upper.nodes, unknown=upper.unknown) | self.entry(lower, key, depth=depth)
+
+    def _changes(self, name: str, key: str, at: ast.AST, depth: int) -> list[tuple[ast.AST, Choices]]:
+        """Stores under the key and calls of `update` on this dict before `at`, in order."""
+        number, scope = self.index.number.get(at, 0), self.index.scope(at)
+        stored = self.bindings.all(f"{name}[{key!r}]")
+        found = [(item.node, Choices((item.value,))) for item in stored if item.scope in (scope, None)]
+        for call in self.calls_to("update"):
+            if written(self.receiver(call)) == name and self.index.scope(call) in (scope, None):
+                pairs = [(ast.Constant(item.arg) if item.arg else None, item.value) for item in call.keywords]
+                given = self._first_given([*((None, item) for item in call.args[:1]), *pairs], key, depth + 1)
+                if given.nodes or given.unknown:
+                    found.append((call, Choices(given.nodes, unknown=given.unknown)))
+        outer = self.index.scope(at) is not None
+        return [
+            (node, item)
+            for node, item in sorted(found, key=lambda pair: self.index.number[pair[0]])
+            if self.index.stop(node) < number or (outer and self.index.scope(node) is None)
+        ]
+
+    def _is_certain(self, node: ast.AST, at: ast.AST) -> bool:
+        """Has this statement run whenever `at` runs: does it stand in a block that holds `at`, or in a function's own body?"""
+        statement = self.statement(node)
+        parent = self.parent(statement) if statement is not None else None
+        if parent is None or isinstance(parent, ast.Module):
+            return True
+        if isinstance(parent, FunctionNode) and self.index.scope(at) is not parent:
+            return parent.name == "__init__"
+        return at in self.index.number and self.index.holds(parent, at)
+
+    def dict_item(self, holder: ast.expr, key: str) -> ast.expr | None:
+        """One value that a dict may have under `key`: the last one written."""
+        found = self.entry(holder, key).nodes
+        return found[-1] if found else None
+
+    def given_value(self, given: Binding) -> ast.expr | None:
         """The expression assigned; through a function of this file that returns a tuple, its part."""
         if given.position is None:
             return given.value
         function = self.function_of(given.value) if isinstance(given.value, ast.Call) else None
         if function is None:
             return given.value if self.method(given.value) in ("random_split", "prepare") else None
-        for node in self.within(function, ast.Return):
+        for node in self.returns(function):
             if isinstance(node.value, ast.Tuple) and given.position < len(node.value.elts):
                 return node.value.elts[given.position]
         return None
@@ -323,32 +466,49 @@ class CallGraph(Nodes):
 
     def argument(self, call: ast.Call, name: str, position: int | None = None) -> ast.expr | None:
         """The argument given by keyword, by position (from 0), or in a dict given as `**settings`."""
+        found = self.option(call, name, position).nodes
+        return found[-1] if found else None
+
+    def option(self, call: ast.Call, name: str, position: int | None = None) -> Choices:
+        """What a call may be given for a parameter, as written; `**settings` are looked into, branches joined."""
         for keyword in call.keywords:
             if keyword.arg == name:
-                return keyword.value
+                return Choices((keyword.value,))
         before = call.args[: position + 1] if position is not None else []
         if position is not None and len(before) > position and not any(isinstance(given, ast.Starred) for given in before):
-            return before[position]
-        unpacked = (keyword.value for keyword in call.keywords if keyword.arg is None)
-        return next((found for holder in unpacked if (found := self.dict_item(holder, name)) is not None), None)
+            return Choices((before[position],))
+        found = [self.entry(keyword.value, name, call) for keyword in call.keywords if keyword.arg is None]
+        if not found:
+            return _ABSENT
+        sure = next((item for item in found if not item.absent), None)
+        return sure if sure is not None else self._joined(found)
 
     def keyword(self, call: ast.Call, name: str) -> ast.keyword | None:
         return next((keyword for keyword in call.keywords if keyword.arg == name), None)
 
     def assigned(self, name: str, at: ast.AST | None = None) -> list[ast.expr]:
         """The expressions assigned to this variable (as written: `x`, `self.x`), of all scopes or as seen from `at`."""
-        found = self._assigned.all(name) if at is None else self._assigned.seen_from(name, at)
+        found = self.bindings.all(name) if at is None else self.bindings.seen_from(name, at)
         return [value for given in found if (value := self.given_value(given)) is not None]
 
-    def latest(self, node: ast.AST | None) -> ast.expr | None:
-        """What the variable `node` was last given before this place."""
-        name = written(node)
-        given = self._assigned.latest(name, node) if name and node is not None else None
-        return self.given_value(given) if given else None
+    def reaching(self, node: ast.AST) -> list[Binding]:
+        """The bindings of a variable that can be in force where it is read, branches joined."""
+        found = self._reaching.get(node)
+        if found is None:
+            name = self.written(node)
+            found = self._reaching[node] = self.bindings.reaching(name, node) if name else []
+        return found
 
-    def given(self, name: str) -> list[Assignment]:
+    def latest(self, node: ast.AST | None) -> ast.expr | None:
+        """One thing that the variable `node` may be here: of what branches gave it, the last before this place."""
+        given = [item for item in self.reaching(node) if item.how == "given"] if node is not None else []
+        number = self.index.number[node] if given and node is not None else 0
+        before = [item for item in given if item.order < number] or given
+        return self.given_value(before[-1]) if before else None
+
+    def given(self, name: str) -> list[Binding]:
         """Assignments with their scope and order."""
-        return self._assigned.all(name)
+        return self.bindings.all(name)
 
 
 def _assigned_names(statement: ast.stmt, inner: ast.AST) -> list[str]:

@@ -51,17 +51,38 @@ def looks_for_cuda(program: Program) -> bool:
 
 def plain_device(program: Program) -> str:
     """The one kind of device the program states: CPU, or MPS (with or without the CPU to fall back on); empty for all others."""
-    if mentions_cuda(program):
+    if mentions_cuda(program) or _is_open(program) or program.could_be_elsewhere(r"\bcuda\b|\bdevice\b"):
         return ""
     stated = {device for device, _ in _decisions(program, defaults=True)}
     return MPS if MPS in stated else CPU if CPU in stated else ""
+
+
+def _is_open(program: Program) -> bool:
+    """May the device be something else than the words that can be read: by one branch, an option, a library's answer?"""
+    named = [item.value for name in ("device", "self.device", "DEVICE") for item in program.given(name)]
+    given = [keyword.value for keyword in program.nodes(ast.keyword) if keyword.arg == "device"]
+    return any(not _is_stated(program, node) for node in (*named, *given))
+
+
+def _is_stated(program: Program, node: ast.expr) -> bool:
+    found = program.choices(node)
+    return not found.unknown and all(_is_word(program, leaf) for leaf in found.nodes)
+
+
+def _is_word(program: Program, leaf: ast.expr) -> bool:
+    """`"cpu"`, `torch.device("cpu")`, None, and `x.device`, which is where something is already."""
+    if isinstance(leaf, ast.Call) and program.method(leaf) == "device" and leaf.args:
+        return _is_stated(program, leaf.args[0])
+    if isinstance(leaf, ast.Constant):
+        return leaf.value is None or bool(_device_of(leaf.value))
+    return isinstance(leaf, ast.Attribute) and leaf.attr == "device" and program.written(leaf) != "self.device"
 
 
 def runs_on_cpu(program: Program) -> bool:
     """Is the device plainly the CPU: stated, or no word of any device in a program that moves nothing?"""
     if plain_device(program):
         return plain_device(program) == CPU
-    return not mentions_cuda(program) and not _speaks_of_devices(program)
+    return not mentions_cuda(program) and not _speaks_of_devices(program) and not program.could_be_elsewhere(r"\bcuda\b")
 
 
 def mentions_cuda(program: Program) -> bool:

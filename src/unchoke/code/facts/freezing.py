@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from unchoke.code.assigning import Assignment
+from unchoke.code.bindings import Binding
 from unchoke.code.facts.networks import FrozenModule
 from unchoke.code.node_index import names_in
 from unchoke.code.program import Program
@@ -117,7 +117,7 @@ def _origin(program: Program, variable: str, at: ast.AST, depth: int = 0) -> str
     return f"{variable}@{function.name}" if own and function is not None else variable
 
 
-def _same_network(program: Program, given: Assignment) -> ast.expr | None:
+def _same_network(program: Program, given: Binding) -> ast.expr | None:
     """The network behind an assignment: `net` in `ddp = DDP(net).to(device)`, what a function of the file returns."""
     node: ast.expr | None = given.value
     for _ in range(_DEEPEST):

@@ -206,4 +206,6 @@ def backwarded(program: Program, call: ast.Call) -> Iterator[ast.AST]:
     receiver = program.receiver(call)
     places = [item for item in (receiver, *call.args[:1]) if item is not None]
     for place in places:
-        yield from program.within(place, ast.Name, ast.Attribute)
+        yield from (
+            part for part in program.within(place, ast.Name, ast.Attribute) if program.written(part) not in ("self", "cls")
+        )

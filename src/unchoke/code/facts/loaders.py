@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from unchoke.code.constant_values import UNKNOWN, Values
+from unchoke.code.constant_values import UNKNOWN, Values, one_of
 from unchoke.code.facts.loops import Loop, unwrapped
 from unchoke.code.facts.per_sample import before, chain_calls
 from unchoke.code.facts.vocabulary import DECODERS, DECODING_DATASETS, RASTER_OPENERS, Role, role_of
 from unchoke.code.node_index import FunctionNode, arguments, parameters
+from unchoke.code.tracing import Choices
 
 _FLOWS = frozenset({"flow_from_directory", "flow_from_dataframe", "flow"})
 _ANY_COUNT = frozenset(
@@ -27,7 +28,8 @@ _EVALUATED_OPTIONS = ("validation_data", "val_dataloaders", "val_loader", "valid
 
 @dataclass(frozen=True, eq=False)
 class BatchSource:
-    """`call` makes it, or calls the helper that does; `maker` is the DataLoader call itself. `workers` is None if not given."""
+    """`call` makes it, or calls the helper that does; `maker` is the DataLoader call itself. `workers` is None if not given;
+    `all_workers` are all numbers it may have, in whichever branch."""
 
     call: ast.Call
     framework: Literal["torch", "tfdata", "keras"]
@@ -42,13 +44,18 @@ class BatchSource:
     maker: ast.Call | None = None
     targets: tuple[str, ...] = ()
     shuffles: bool = False
+    all_workers: tuple[Any, ...] = (None,)
 
     @property
     def has_workers(self) -> bool | None:
         """True with workers, False without, None where it cannot be told."""
-        if self.workers is UNKNOWN:
-            return None
-        return bool(self.workers)
+        answers: set[bool | None] = {None if number is UNKNOWN else bool(number) for number in self.all_workers}
+        return answers.pop() if len(answers) == 1 else None
+
+    @property
+    def may_have_workers(self) -> bool:
+        """In one branch at least."""
+        return any(number is not UNKNOWN and bool(number) for number in self.all_workers)
 
 
 def loaders(program: Values, training: list[Loop], is_evaluated: Callable[[ast.AST], bool]) -> list[BatchSource]:
@@ -100,42 +107,51 @@ def _helper(program: Values, call: ast.Call) -> FunctionNode | None:
 
 
 def _loader(program: Values, call: ast.Call, maker: ast.Call, helper: FunctionNode | None) -> BatchSource:
-    def given(name: str, position: int | None) -> ast.expr | None:
-        node = program.argument(maker, name, position)
-        if helper is None or not isinstance(node, ast.Name) or node.id not in parameters(helper):
-            return node if node is not None or helper is None else program.argument(call, name)
-        return program.argument_for(call, helper, node.id) or node
+    def given(name: str, position: int | None) -> Choices:
+        found = program.option(maker, name, position)
+        if helper is None:
+            return found
+        own = parameters(helper)
+        nodes = [
+            program.argument_for(call, helper, node.id) or node if isinstance(node, ast.Name) and node.id in own else node
+            for node in found.nodes
+        ]
+        return Choices(tuple(nodes), found.absent, found.unknown) if nodes else program.option(call, name)
 
-    dataset, batch, workers = given("dataset", 0), given("batch_size", 1), given("num_workers", 5)
+    dataset, batch, workers = _last(given("dataset", 0)), given("batch_size", 1), given("num_workers", 5)
+    counts = _workers(program, workers)
     owner = program.assigned_class(dataset)
     targets = tuple(program.targets(call))
     return BatchSource(
         call=call,
         framework="torch",
         role=_role(program, call, targets, dataset),
-        batch=program.value(batch) if batch is not None else 1,
-        batch_node=batch,
-        workers=_workers(program, workers),
-        workers_node=workers,
+        batch=one_of(program.values_of(batch, 1)),
+        batch_node=_last(batch),
+        workers=one_of(counts),
+        workers_node=_last(workers),
         dataset=dataset,
         dataset_class=owner,
         decodes=dataset_decodes(program, dataset, owner),
         maker=maker,
         targets=targets,
-        shuffles=program.value(given("shuffle", 2)) is True,
+        shuffles=program.values_of(given("shuffle", 2), False) == (True,),
+        all_workers=counts,
     )
 
 
-def _workers(program: Values, node: ast.expr | None) -> Any:
-    """A number, UNKNOWN, or None where not given; a share of the machine's cores counts as 2, the least it can mean."""
-    if node is None:
-        return None
-    found = program.value(node)
-    if found is not UNKNOWN:
+def _last(given: Choices) -> ast.expr | None:
+    return given.nodes[-1] if given.nodes else None
+
+
+def _workers(program: Values, given: Choices) -> tuple[Any, ...]:
+    """The numbers it may be, None where not given; a share of the machine's cores counts as 2, the least it can mean."""
+    found = program.values_of(given, None)
+    if UNKNOWN not in found or given.unknown:
         return found
-    given = node if isinstance(node, ast.Call | ast.BinOp) else program.latest(node)
-    calls = program.within(given, ast.Call) if given is not None else iter(())
-    return 2 if any(program.name(call) in _ANY_COUNT for call in calls) else UNKNOWN
+    made = [node for item in given.nodes for node in program.choices(item).nodes]
+    counted = [any(program.name(call) in _ANY_COUNT for call in program.within(node, ast.Call)) for node in made]
+    return (*(2 if item is UNKNOWN else item for item in found),) if counted and all(counted) else found
 
 
 def _role(program: Values, call: ast.Call, targets: tuple[str, ...], dataset: ast.expr | None) -> Role:
@@ -242,7 +258,6 @@ def _keras(program: Values) -> Iterator[BatchSource]:
             role=role,
             batch=program.value(batch) if batch is not None else 32,
             batch_node=batch,
-            workers=None,
             dataset=call.args[0] if call.args else None,
             decodes=method != "flow",
             targets=targets,
@@ -273,59 +288,6 @@ def _told_by(program: Values, part: ast.Name, is_evaluated: Callable[[ast.AST], 
     if is_evaluated(part):
         return "eval"
     return role_of(program.method(parent)) if isinstance(parent, ast.Call) else "unknown"
-
-
-def has_workers(program: Values, loader: BatchSource) -> bool | None:
-    """True with worker processes, False without, None where it cannot be told; `**options` are looked into."""
-    if loader.workers_node is not None:
-        return loader.has_workers if loader.has_workers is not None else _of_choice(program, loader.workers_node)
-    makers = [call for call in (loader.maker, loader.call) if call is not None]
-    spread = [keyword.value for call in makers for keyword in call.keywords if keyword.arg is None]
-    if not spread:
-        return loader.has_workers
-    found = [_in_options(program, node) for node in spread]
-    return next((answer for answer in found if answer is True), None if None in found else False)
-
-
-def _of_choice(program: Values, node: ast.expr) -> bool | None:
-    """`8 if gpu else 2` has workers either way."""
-    chosen = node if isinstance(node, ast.IfExp) else program.latest(node)
-    if not isinstance(chosen, ast.IfExp):
-        return None
-    first, second = program.value(chosen.body), program.value(chosen.orelse)
-    known = isinstance(first, int) and isinstance(second, int)
-    return bool(first) if known and bool(first) == bool(second) else None
-
-
-def _in_options(program: Values, node: ast.expr) -> bool | None:
-    """What a dict of options says about `num_workers`."""
-    made = node if isinstance(node, ast.Dict | ast.IfExp | ast.Call) else program.latest(node)
-    if isinstance(made, ast.IfExp):
-        answers = {_in_options(program, made.body), _in_options(program, made.orelse)}
-        return True if True in answers else None if None in answers else False
-    value: ast.expr | None = None
-    if isinstance(made, ast.Dict):
-        if any(key is None for key in made.keys):
-            return None
-        value = next(
-            (item for key, item in zip(made.keys, made.values, strict=True) if program.value(key) == "num_workers"), None
-        )
-    elif isinstance(made, ast.Call) and program.name(made) == "dict":
-        value = program.argument(made, "num_workers")
-    else:
-        return None
-    if value is None:
-        return None if _is_filled_later(program, node) else False
-    found = program.value(value)
-    return None if found is UNKNOWN else bool(found)
-
-
-def _is_filled_later(program: Values, node: ast.expr) -> bool:
-    """`options.update(cuda_options)` or `options["num_workers"] = 4`."""
-    name = program.written(node)
-    updated = any(program.written(program.receiver(call)) == name for call in program.calls_to("update"))
-    kept = (item for item in program.nodes(ast.Subscript) if isinstance(item.ctx, ast.Store))
-    return updated or any(program.written(item.value) == name for item in kept)
 
 
 def runs_at_import(program: Values, node: ast.AST) -> bool:

@@ -65,9 +65,26 @@ def step_kind(program: Values, call: ast.Call) -> Kind | None:
         return "torch"
     if method == "step" and is_optimizer(program, program.receiver(call)):
         return "torch"
-    if method in ("GradientTape", "apply_gradients"):
+    if method == "apply_gradients" or (method == "GradientTape" and _is_applied(program, call)):
         return "tape"
     return "batch" if method == "train_on_batch" else None
+
+
+def _is_applied(program: Values, tape: ast.Call) -> bool:
+    """Do the gradients of this tape change anything: applied in its function, in what that calls, or where it is called from?"""
+    function = program.enclosing_function(tape)
+    uses = program.callers(function) if function is not None else []
+    around = {item for item in (function, *(program.enclosing_function(use) for use in uses)) if item is not None}
+    for call in program.calls_to("apply_gradients", "minimize", "assign_sub", "apply"):
+        own = program.enclosing_function(call)
+        if (
+            own in around
+            or own is function
+            or (own is None and uses)
+            or (function is not None and own in program.reach(function))
+        ):
+            return True
+    return False
 
 
 def is_optimizer(program: Values, node: ast.AST | None) -> bool:

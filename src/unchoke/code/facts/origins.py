@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 from weakref import WeakKeyDictionary
 
-from unchoke.code.assigning import Assignment
+from unchoke.code.bindings import Binding
 from unchoke.code.facts.per_sample import SampleFunction, is_random_number
 from unchoke.code.node_index import FunctionNode, LoopNode, names_in, parameters
 from unchoke.code.program import Program
@@ -276,7 +276,7 @@ def root(node: ast.AST | None) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def given_before(program: Program, node: ast.AST) -> Assignment | None:
+def given_before(program: Program, node: ast.AST) -> Binding | None:
     """The assignment of the variable `node` that comes last before it in the same scope, unpacked or not."""
     name = program.written(node)
     number, scope = program.index.number[node], program.enclosing_scope(node)

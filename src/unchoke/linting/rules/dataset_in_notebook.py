@@ -24,7 +24,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.facts.loaders import has_workers
 from unchoke.code.facts.magnitude import is_hosted_notebook
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
@@ -61,7 +60,7 @@ def check(program: Program) -> Iterator[Hit]:
 
 def _torch(program: Program) -> Iterator[tuple[ast.ClassDef, str]]:
     for loader in program.facts.loaders:
-        if loader.framework == "torch" and loader.dataset_class is not None and has_workers(program, loader):
+        if loader.framework == "torch" and loader.dataset_class is not None and loader.has_workers:
             node = loader.workers_node
             yield loader.dataset_class, f"num_workers={program.text(node)}" if node is not None else "num_workers"
 

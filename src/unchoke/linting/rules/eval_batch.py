@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from unchoke.code.constant_values import UNKNOWN
@@ -43,8 +42,7 @@ _MANY = 4
 
 
 def check(program: Program) -> Iterator[Hit]:
-    sized = (_with_options(program, loader) for loader in program.facts.loaders)
-    loaders = [loader for loader in sized if loader.batch_node is not None and loader.batch is not None]
+    loaders = [loader for loader in program.facts.loaders if loader.batch_node is not None and loader.batch is not None]
     for in_torch in (True, False):
         some = [loader for loader in loaders if (loader.framework == "torch") is in_torch]
         trained = [loader for loader in some if loader.role == "train"]
@@ -55,23 +53,6 @@ def check(program: Program) -> Iterator[Hit]:
                     yield _hit(program, loader, other)
             elif loader.role == "unknown" and _serves_both(program, loader):
                 yield _hit(program, loader, None)
-
-
-def _with_options(program: Program, loader: BatchSource) -> BatchSource:
-    """The loader with the batch size that it takes from `**options`, where it is given none itself."""
-    if loader.batch_node is not None or loader.framework != "torch":
-        return loader
-    for keyword in (loader.maker or loader.call).keywords:
-        options = program.latest(keyword.value) if keyword.arg is None else None
-        node: ast.expr | None = None
-        if isinstance(options, ast.Dict):
-            pairs = zip(options.keys, options.values, strict=True)
-            node = next((item for key, item in pairs if isinstance(key, ast.Constant) and key.value == "batch_size"), None)
-        elif isinstance(options, ast.Call) and program.name(options) == "dict":
-            node = program.argument(options, "batch_size")
-        if node is not None:
-            return replace(loader, batch_node=node, batch=program.value(node))
-    return loader
 
 
 def _as_large(program: Program, loader: BatchSource, trained: list[BatchSource]) -> BatchSource | None:

@@ -1,10 +1,10 @@
 """The host waits for the device on every step.
 
 Work on a GPU is queued: the CPU hands over a step and goes on to prepare the next. `.item()`, `.cpu()`, `.numpy()`,
-`.tolist()`, `float(loss)`, a printed loss or `torch.cuda.synchronize()` break that: the CPU stops until everything queued so
-far is done, and the device then idles while the next step is prepared. Once a step it costs the overlap; inside a loop over
-samples or classes it costs a round trip each time. `torch.cuda.empty_cache()` waits too, and gives memory back that the next
-step asks for again.
+`.tolist()`, `float(loss)`, a printed loss, `if torch.isnan(loss)`, `assert mask.max() <= 1` or `torch.cuda.synchronize()` break
+that: the CPU stops until everything queued so far is done, and the device then idles while the next step is prepared. Once a
+step it costs the overlap; inside a loop over samples or classes it costs a round trip each time. `torch.cuda.empty_cache()`
+waits too, and gives memory back that the next step asks for again.
 
 **Write instead.** Add up on the device and read once, after the loop:
 
@@ -18,8 +18,8 @@ Print or log now and then: `if step % 50 == 0: print(loss.item())`. Lightning: `
 `metric.update_state(loss)` in the step and `metric.result()` after the epoch.
 
 **When this is fine.** On the CPU, where there is nothing to wait for: a file whose device is plainly the CPU is not reported.
-Nor is evaluation, code under `if step % n == 0`, and what only runs when something went wrong (`if not torch.isfinite(loss): …
-break`).
+Nor is evaluation, code under `if step % n == 0`, and what only runs when something went wrong (the body of `if not
+torch.isfinite(loss): … break`; the question itself waits).
 
 Device: CUDA, MPS. Measured on a script that reads 3,074 numbers back in each step, on a CPU, where only the calls themselves
 cost: 4.1 s became 0.9 s. A single read a step costs far less.
@@ -61,7 +61,7 @@ def check(program: Program) -> Iterator[Hit]:
         return
     tensors = Tensors(program)
     found: dict[tuple[int | None, int], tuple[ast.AST, str, Loop]] = {}
-    for node in program.nodes(ast.Call, ast.JoinedStr, ast.BinOp):
+    for node in program.nodes(ast.Call, ast.JoinedStr, ast.BinOp, ast.If, ast.Assert, ast.While):
         shown = _sync(program, tensors, node)
         if not shown:
             continue
@@ -97,6 +97,8 @@ def _is_plainly_cpu(program: Program, loops: list[Loop]) -> bool:
 
 def _sync(program: Program, tensors: Tensors, node: ast.AST) -> str:
     """What makes the host wait here, as written; empty if nothing does."""
+    if isinstance(node, ast.If | ast.Assert | ast.While):
+        return _asked(program, tensors, node.test)
     if isinstance(node, ast.JoinedStr):
         shown = (part for part in node.values if isinstance(part, ast.FormattedValue))
         return _first_on_device(program, tensors, [part.value for part in shown])
@@ -108,6 +110,16 @@ def _sync(program: Program, tensors: Tensors, node: ast.AST) -> str:
             else ""
         )
     return _call_sync(program, tensors, node) if isinstance(node, ast.Call) else ""
+
+
+def _asked(program: Program, tensors: Tensors, test: ast.expr) -> str:
+    """A tensor whose truth Python asks for: `if torch.isnan(loss)`, `assert y.max() < 10`."""
+    if isinstance(test, ast.BoolOp):
+        return next((shown for part in test.values if (shown := _asked(program, tensors, part))), "")
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return _asked(program, tensors, test.operand)
+    sure = isinstance(test, ast.Call | ast.Compare) and tensors.where(test) == DEVICE and not program.facts.is_conditional(test)
+    return shortened(program, test) if sure else ""
 
 
 def _call_sync(program: Program, tensors: Tensors, call: ast.Call) -> str:
@@ -160,7 +172,7 @@ def _is_trouble(program: Program, node: ast.AST, loop: Loop) -> bool:
     for above in program.ancestors(node):
         if above is loop.node:
             return False
-        if isinstance(above, ast.ExceptHandler | ast.Raise | ast.Assert):
+        if isinstance(above, ast.ExceptHandler | ast.Raise) or (isinstance(above, ast.Assert) and inner is above.msg):
             return True
         if isinstance(above, ast.If) and inner is not above.test:
             branch = above.body if program.index.holds_any(above.body, node) else above.orelse

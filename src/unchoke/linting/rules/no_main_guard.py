@@ -24,7 +24,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.facts.loaders import has_workers, runs_at_import
+from unchoke.code.facts.loaders import runs_at_import
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
@@ -73,7 +73,7 @@ def _hit(program: Program, at: ast.Call, call: ast.Call) -> Hit:
 def _started(program: Program) -> Iterator[ast.Call]:
     """Loaders with workers and pools of processes."""
     for loader in program.facts.loaders:
-        if loader.framework == "torch" and has_workers(program, loader):
+        if loader.framework == "torch" and loader.may_have_workers:
             yield loader.call
     for call in program.nodes(ast.Call):
         if program.name(call) in _POOLS or _is_pool_of_context(program, call):

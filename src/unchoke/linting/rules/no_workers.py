@@ -22,7 +22,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.facts.loaders import BatchSource, decode_calls, has_workers
+from unchoke.code.facts.loaders import BatchSource, decode_calls
 from unchoke.code.facts.per_sample import chain_calls
 from unchoke.code.facts.vocabulary import DECODERS, RASTER_OPENERS, RASTER_READERS, role_of
 from unchoke.code.program import Program
@@ -51,13 +51,14 @@ def check(program: Program) -> Iterator[Hit]:
 def _torch(program: Program) -> Iterator[Hit]:
     for loader in program.facts.loaders:
         decodes = loader.framework == "torch" and loader.role == "train" and loader.decodes
-        if not decodes or has_workers(program, loader) is not False:
+        if not decodes or loader.has_workers is not False:
             continue
         if not _is_for_training(program, loader) or not _decodes_each_time(program, loader):
             continue
         owner = loader.dataset_class
         name = owner.name if owner is not None else program.made_by(loader.dataset).rpartition(".")[2]
         given = "no `num_workers`" if loader.workers is None else "`num_workers=0`"
+        given += " unless the command line says otherwise" if program.rests_on_option(loader.workers_node) else ""
         moved = f", after moving `{name}` to a file that workers can import" if program.is_notebook and owner else ""
         yield Hit(
             loader.maker or loader.call,

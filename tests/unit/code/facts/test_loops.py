@@ -33,7 +33,10 @@ def loops(text: str) -> list[tuple[str, int, int | None, object]]:
         ("while epoch < 30:\n  for x in dl:\n    scaler.scale(loss).backward()\n    scaler.step(o)", ("torch", 2, 1, 30)),
         ("for fold in range(5):\n  for epoch in range(8):\n    for x in dl:\n      loss.backward()", ("torch", 3, 2, 8)),
         ("for epoch in trange(6):\n  with tqdm(dl) as bar:\n    for x in bar:\n      loss.backward()", ("torch", 3, 1, 6)),
-        ("for epoch in range(2):\n  for x in ds:\n    with tf.GradientTape() as t:\n      pass", ("tape", 2, 1, 2)),
+        (
+            "for epoch in range(2):\n  for x in ds:\n    with tf.GradientTape() as t:\n      pass\n    opt.apply_gradients([])",
+            ("tape", 2, 1, 2),
+        ),
         ("for epoch in range(2):\n  for x in ds:\n    model.train_on_batch(x, y)", ("batch", 2, 1, 2)),
         ("for x in dl:\n  accelerator.backward(loss)", ("torch", 1, None, None)),
         ("for epoch in range(n):\n  for x in dl:\n    loss.backward()", ("torch", 2, 1, UNKNOWN)),

@@ -88,6 +88,19 @@ FOUND = [
     ),
     pytest.param(
         """\
+        if torch.isnan(loss):  # here
+            raise ValueError
+""",
+        id="the truth of a tensor",
+    ),
+    pytest.param(
+        """\
+        assert out.max() < 10 and i >= 0  # here
+""",
+        id="an assertion about a tensor",
+    ),
+    pytest.param(
+        """\
 def run(x, y):
     loss = F.cross_entropy(model(x.to(device)), y)
     loss.backward()
@@ -133,10 +146,18 @@ SILENT = [
     ),
     pytest.param(
         """\
-        if not torch.isfinite(loss):
+        if bad:
             print(loss.item())
+            raise ValueError(i)
 """,
         id="when it went wrong",
+    ),
+    pytest.param(
+        """\
+        if i % 10 == 0 and torch.isnan(loss):
+            raise ValueError(i)
+""",
+        id="asked now and then",
     ),
     pytest.param(
         """\
