@@ -10,6 +10,7 @@ from unchoke.code.node_index import FunctionNode, is_none
 
 _BLOCKS = (ast.For, ast.AsyncFor, ast.While, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _SWITCHES = ("debug", "verbose", "log_every", "should_log", "do_log", "print_every", "is_main", "profil", "dry_run", "sanity")
+_CLOCKS = frozenset({"time", "monotonic", "perf_counter", "now", "elapsed"})
 _COUNTERS = (
     "step", "iter", "batch_idx", "idx", "batch_i", "it", "i", "n", "k", "b", "ib", "bi", "batch", "nb", "j", "global_step",
     "epoch", "ep",
@@ -17,8 +18,12 @@ _COUNTERS = (
 
 
 def is_conditional(program: Values, node: ast.AST) -> bool:
-    """Is it under a condition on the number of the round, or a switch for debugging, within its loop or function?"""
-    return any(_is_now_and_then(test) for test in _tests_round(program, node)) or _after_skip(program, node)
+    """Is it under a condition on the round's number or the clock, a switch for debugging, or in a branch that leaves the loop?"""
+    return (
+        any(_is_now_and_then(test) for test in _tests_round(program, node))
+        or _after_skip(program, node)
+        or _leaves(program, node)
+    )
 
 
 def is_lazy(program: Values, node: ast.AST) -> bool:
@@ -91,6 +96,18 @@ def _after_skip(program: Values, node: ast.AST) -> bool:
     return False
 
 
+def _leaves(program: Values, node: ast.AST) -> bool:
+    """`if trouble: … raise`, `if done: … break`: at most once."""
+    for above in program.ancestors(node):
+        if isinstance(above, _BLOCKS):
+            return False
+        if isinstance(above, ast.If):
+            branch = above.body if program.index.holds_any(above.body, node) else above.orelse
+            if branch and program.index.holds_any(branch, node) and isinstance(branch[-1], ast.Raise | ast.Break):
+                return True
+    return False
+
+
 def _skips(statement: ast.stmt) -> bool:
     leaves = isinstance(statement, ast.If) and isinstance(statement.body[-1], ast.Continue | ast.Return) and not statement.orelse
     return leaves and isinstance(statement, ast.If) and _is_now_and_then(statement.test)
@@ -101,7 +118,7 @@ def _is_now_and_then(test: ast.expr) -> bool:
         return True
     names = {part.id.lower() for part in ast.walk(test) if isinstance(part, ast.Name)}
     names |= {part.attr.lower() for part in ast.walk(test) if isinstance(part, ast.Attribute)}
-    if any(switch in name for name in names for switch in _SWITCHES):
+    if any(switch in name for name in names for switch in _SWITCHES) or names & _CLOCKS:
         return True
     return any(_is_one_round(part) for part in ast.walk(test) if isinstance(part, ast.Compare))
 
