@@ -19,6 +19,7 @@ from typing import Any
 
 from unchoke.code.program import Program
 from unchoke.code.source import SourceFile, parse_source
+from unchoke.code.unread import UnreadCode
 from unchoke.core import atomic
 from unchoke.core.errors import DataError, UsageError
 from unchoke.core.events import Note, OnEvent, Progress, StageDone, StageStarted, ignore
@@ -40,6 +41,7 @@ from unchoke.notebooks.verdict import WORDS, CellVerdict, NotebookCosts, is_ligh
 from unchoke.reports.json import to_jsonable
 
 TIMEOUT_S = 600.0
+_MOST_UNREAD = 6
 _FAILED = ("failed", "timeout", "died")
 
 
@@ -176,6 +178,7 @@ def notebook(
     facts = _CellFacts(data)
     tell = on_event or ignore
     ran, notes = None, [problem.message for problem in source.problems if problem.cell is None]
+    notes += _unread_note(program.unread)
     if run:
         ran, note = _run(readings, facts, path, timeout_s=timeout_s, keep_going=keep_going, cwd=cwd, kernel=kernel, tell=tell)
         notes += [note] if note else []
@@ -225,6 +228,16 @@ def _page(path: Path, html: Path | str | None) -> OutputFile | None:
         why = "a notebook is never written"
         raise UsageError(f"{page} is a notebook", why=why, try_=f"unchoke notebook {shlex.quote(str(path))} --html page.html")
     return output_file(page, option="--html", example="page.html", sources=[path])
+
+
+def _unread_note(unread: Sequence[UnreadCode]) -> list[str]:
+    """Which modules and scripts of the notebook were not read, so that nobody takes "nothing found" for more than it is."""
+    names = {piece.name: piece.cell for piece in unread if piece.kind in ("star", "module", "run", "process")}
+    if not names:
+        return []
+    told = [f"{name} (cell {cell})" for name, cell in list(names.items())[:_MOST_UNREAD]]
+    more = f" and {len(names) - len(told)} more" if len(names) > len(told) else ""
+    return [f"not read, as they do not lie beside the notebook: {', '.join(told)}{more}"]
 
 
 class _CellFacts:
@@ -348,6 +361,8 @@ def _record_path(workspace: Workspace, path: Path) -> Path:
 def _next(path: Path, cells: Sequence[CellReport], ran: NotebookRun | None, workspace: Workspace) -> str:
     """Measure first; then what replaces the cell that cost most."""
     name = shlex.quote(str(path))
+    if all(cell.reading.language or cell.reading.problem for cell in cells):
+        return ""
     if ran is None:
         return f"unchoke notebook {name} --run{out_option(workspace.root)}"
     ranked = sorted(cells, key=lambda cell: -((cell.run.figures.wall_s if cell.run else None) or 0.0))

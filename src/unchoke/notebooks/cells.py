@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from unchoke.code.magics import FILE_CELLS, SHELL_CELLS, split_lines
+from unchoke.code.magics import FILE_CELLS, SHELL_CELLS, script_runs, split_lines, written_file
 from unchoke.code.node_index import FunctionNode
 from unchoke.code.program import Program
 from unchoke.code.source import Cell, language_name
@@ -20,6 +20,11 @@ from unchoke.notebooks.deeds import CALLS, ORDER, SHELL
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
+_LISTINGS = {
+    "listdir", "glob", "iglob", "rglob", "iterdir", "walk", "scandir", "get_image_files", "list_images", "iterrows", "itertuples",
+}  # fmt: skip
+_TABLES = ("pandas.read_", "polars.read_")
+_SOME = {"head", "sample", "choice", "choices", "islice", "take", "tail"}
 _ASIDE = {"imports", "sets constants", "sets seeds", "computes", "shows values"}
 _SHOWS = {
     "print", "display", "len", "type", "str", "repr", "sorted", "set", "list", "dict", "range", ".head", ".describe", ".format",
@@ -60,18 +65,31 @@ class CellReading:
 
 def read_cells(program: Program) -> list[CellReading]:
     """Every cell of code, in the order of the file."""
-    reader = _CellReader(program)
+    scripts = {script.name: _script_words(Program(script)) for script in program.source.scripts}
+    reader = _CellReader(program, scripts)
     return [reader.read(cell) for cell in program.source.cells if cell.kind == "code" and cell.number is not None]
 
 
+def _script_words(program: Program) -> str:
+    """What running a script does, that its cells write: `trains, makes loaders`."""
+    reader = _CellReader(program, {})
+    deeds = {deed for cell in program.source.cells for deed in reader.deeds(cell)} - _ASIDE
+    ranked = sorted(deeds, key=_RANK.__getitem__)
+    return ", ".join(ranked[:2])
+
+
 class _CellReader:
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, scripts: Mapping[str, str]) -> None:
         self._program = program
+        self._scripts = scripts
         self._fits = {id(fit.call): fit.kind for fit in program.facts.fits}
         self._known: dict[int, frozenset[str]] = {}
 
+    def deeds(self, cell: Cell) -> set[str]:
+        return {*self._shell(cell), *(self._tree(cell.tree) if cell.tree is not None and cell.executed else ())}
+
     def read(self, cell: Cell) -> CellReading:
-        found = {*self._shell(cell), *(self._tree(cell.tree) if cell.tree is not None and cell.executed else ())}
+        found = self.deeds(cell)
         if "trains" in found and _ON_FEATURES.search(cell.text):
             found = {*(found - {"trains"}), "trains on features"}
         if not found and cell.text.strip() and not cell.problem:
@@ -79,7 +97,16 @@ class _CellReader:
         deeds = tuple(sorted(found, key=_RANK.__getitem__))
         problem = cell.problem.message if cell.problem else ""
         language = "" if cell.language == "python" or found - {"is another language"} else language_name(cell.language)
-        return CellReading(cell.number or 0, cell.text, deeds, _told(cell, deeds), self._is_guarded(cell), problem, language)
+        told = tuple(self._named(cell, deed) for deed in _told(cell, deeds))
+        return CellReading(cell.number or 0, cell.text, deeds, told, self._is_guarded(cell), problem, language)
+
+    def _named(self, cell: Cell, deed: str) -> str:
+        """`writes train.py (trains)` and `runs train.py (trains)` where that script is one of the notebook's own cells."""
+        written = written_file(cell.text) if deed == "writes a file" else None
+        run = next(script_runs(cell.text, cell.language), None) if deed == "runs a script" else None
+        name = written.name if written else run.name if run else ""
+        does = self._scripts.get(name, "")
+        return f"{deed.split()[0]} {name}{f' ({does})' if does else ''}" if name else deed
 
     def _shell(self, cell: Cell) -> Iterator[str]:
         """What its shell lines do; in a cell that is the shell's as a whole, every line is one."""
@@ -119,7 +146,7 @@ class _CellReader:
 
     def _function(self, node: FunctionNode) -> str:
         inside = self._of_function(node)
-        if "trains" in inside:
+        if inside & {"trains", "computes gradients"}:
             return "defines the training"
         if inside & {"evaluates", "predicts"} or self._evaluates(node):
             return "defines evaluation"
@@ -141,15 +168,19 @@ class _CellReader:
 
     def _deeds(self, node: ast.AST) -> Iterator[str]:
         """What running this code does."""
-        for call in _run(node):
-            yield from self._call(call, node)
+        found = {deed for call in _run(node) for deed in self._call(call, node)}
         for function in self._program.called_functions(node):
             inside = self._of_function(function)
-            yield from inside
+            found |= inside
             if not inside & {"trains"} and self._evaluates(function):
-                yield "evaluates"
+                found.add("evaluates")
             if not inside & {"trains"} and _FEATURES.search(function.name.lower()) and _loops(function):
-                yield "extracts features"
+                found.add("extracts features")
+        if "computes gradients" in found and _loops(node):
+            found.add("trains")
+        if "reads images" in found and any(self._decodes(call) and self._is_for_all(call, node) for call in _run(node)):
+            found.add("decodes everything")
+        yield from found - ({"computes gradients"} if "trains" in found else set())
 
     def _call(self, call: ast.Call, whole: ast.AST) -> Iterator[str]:
         kind = self._fits.get(id(call))
@@ -157,14 +188,68 @@ class _CellReader:
             yield "fits" if kind == "sklearn" else "trains"
             return
         name = self._program.name(call.func)
-        plain = name.removeprefix("?")
-        deed = next((deed for deed, pattern in CALLS if pattern.match(plain)), None)
-        if deed is not None:
+        deed = self._known_deed(call)
+        if deed == "copies files" and self._program.loops_around(call):
+            yield "copies the data"
+        elif deed is not None:
             yield deed
         elif ".plot." in self._program.written(call.func):
             yield "plots"
-        if name.rpartition(".")[2] in {"exists", "isfile", "is_file"} and _loops(whole):
+        if name.rpartition(".")[2] in {"exists", "isfile", "is_file"} and _loops(whole) and not self._is_limited(call, whole):
             yield "checks every file"
+
+    def _known_deed(self, call: ast.Call) -> str | None:
+        plain = self._program.name(call.func).removeprefix("?")
+        return next((deed for deed, pattern in CALLS if pattern.match(plain)), None)
+
+    def _decodes(self, call: ast.Call) -> bool:
+        """Itself, or in a function of the file that it runs to its end: a generator decodes when it is asked to."""
+        function, around = self._program.function_of(call), self._program.enclosing_function(call)
+        if any(part is not None and any(self._program.within(part, ast.Yield, ast.YieldFrom)) for part in (function, around)):
+            return False
+        return self._known_deed(call) == "reads images" if function is None else "reads images" in self._of_function(function)
+
+    def _is_for_all(self, call: ast.Call, whole: ast.AST) -> bool:
+        """Does it run for every file of a listing or every row of a table?"""
+        loops = list(self._loops_within(call, whole))
+        return not self._is_limited(call, whole) and any(self._lists_all(source) for source in loops)
+
+    def _loops_within(self, node: ast.AST, whole: ast.AST) -> Iterator[ast.expr]:
+        """What the loops between `node` and `whole` go over."""
+        for above in self._program.ancestors(node):
+            if isinstance(above, ast.For | ast.AsyncFor):
+                yield above.iter
+            elif isinstance(above, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+                yield from (part.iter for part in above.generators)
+            if above is whole:
+                return
+
+    def _is_limited(self, node: ast.AST, whole: ast.AST) -> bool:
+        """A loop that stops early, goes over a slice, or draws what it sees: a look at some, not at all."""
+        for above in self._program.ancestors(node):
+            if isinstance(above, ast.For | ast.While):
+                drawn = any(self._draws(part) for part in self._program.within(above, ast.Call))
+                if drawn or any(self._program.within(above, ast.Break)):
+                    return True
+            if above is whole:
+                break
+        return any(_is_some(source) for source in self._loops_within(node, whole))
+
+    def _draws(self, call: ast.Call) -> bool:
+        function = self._program.function_of(call)
+        return self._known_deed(call) == "plots" or (function is not None and "plots" in self._of_function(function))
+
+    def _lists_all(self, source: ast.AST, depth: int = 4) -> bool:
+        program = self._program
+        if not depth or _is_some(source):
+            return False
+        for part in ast.walk(source):
+            if isinstance(part, ast.Call) and (program.method(part) in _LISTINGS or program.name(part).startswith(_TABLES)):
+                return True
+            given = program.latest(part) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) else None
+            if given is not None and given is not source and self._lists_all(given, depth - 1):
+                return True
+        return False
 
     def _is_guarded(self, cell: Cell) -> bool:
         """Whether all it runs stands below a question whether something is there."""
@@ -174,6 +259,18 @@ class _CellReader:
         todo = [part for part in cell.tree.body if not isinstance(part, aside) and not _is_constant(part)]
         tests = [part.test for part in todo if isinstance(part, ast.If)]
         return bool(todo) and len(tests) == len(todo) and all(_ABSENT.search(self._program.text(test)) for test in tests)
+
+
+def _is_some(source: ast.AST) -> bool:
+    """`files[:9]`, `df.sample(5)`, `range(9)`: some of them only."""
+    for part in ast.walk(source):
+        if isinstance(part, ast.Slice) and part.upper is not None:
+            return True
+        called = part.func if isinstance(part, ast.Call) else None
+        name = called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
+        if name in _SOME:
+            return True
+    return False
 
 
 def _plain_deed(cell: Cell) -> str:

@@ -7,10 +7,10 @@ import re
 # A call by its dotted name as lint resolves it; one that begins with a dot is a method of an object whose kind is not known.
 _CALLS: dict[str, tuple[str, ...]] = {
     "trains": (
-        r"\.(backward|train_on_batch|fit_generator|fit_one_cycle|fine_tune)",
-        r"tf\.GradientTape",
+        r"\.(train_on_batch|fit_generator|fit_one_cycle|fine_tune)",
         r".*[Tt]rainer\.(fit|train)",
     ),
+    "computes gradients": (r"\.backward|tf\.GradientTape|torch\.autograd\.(backward|grad)",),
     "evaluates": (
         r"\.(evaluate|evaluate_generator)",
         r"sklearn\.metrics\.\w+",
@@ -66,11 +66,15 @@ _CALLS: dict[str, tuple[str, ...]] = {
     ),
     "splits the data": (r"sklearn\.model_selection\.\w+|torch\.utils\.data\.random_split",),
     "downloads": (
-        r".*\.(urlretrieve|get_file|dataset_download|snapshot_download|hf_hub_download|download_url)",
-        r".*(untar_data|download_and_extract\w*)",
+        r".*\.(urlretrieve|dataset_download|download_url)",
         r"gdown\.\w+|requests\.get|wget\.download",
     ),
+    "fetches a file once": (
+        r".*\.(get_file|snapshot_download|hf_hub_download)|.*(untar_data|download_and_extract\w*)",
+        r"torch\.hub\.load_state_dict_from_url",
+    ),
     "unpacks archives": (r"\.(extractall|extract)|shutil\.unpack_archive",),
+    "copies the data": (r"shutil\.copytree|.*\bcopy_tree",),
     "copies files": (r"shutil\.(copy\w*|move)",),
     "mounts a drive": (r"google\.colab\.drive\.mount",),
     "plots": (
@@ -96,19 +100,21 @@ _SHELL: dict[str, str] = {
     "installs packages": r"(sudo )?(python3? -m )?(pip3?|uv|conda|mamba|apt|apt-get)\s+(pip |env )?(install|update|upgrade)\b",
     "downloads": r"(wget|curl|gdown|git clone|aws s3|gsutil|rclone|kaggle|huggingface-cli download)\b",
     "unpacks archives": r"(unzip|tar|7z|gunzip|unrar)\b",
-    "copies files": r"(cp|mv|rsync|ln)\b",
+    "copies the data": r"cp\s+(-\w*[ra]\w*|.*\*)|rsync\b",
+    "copies files": r"(cp|mv|ln)\b",
     "looks at the machine": r"(nvidia-smi|lscpu|free|df|nproc|python3? (--version|-V)|cat /proc/)",
     "runs a script": r"(python3?|torchrun|accelerate launch)\s+\S+",
 }
 ORDER = (
     "trains", "trains on features", "extracts features", "evaluates", "predicts", "installs packages", "downloads",
-    "unpacks archives", "copies files", "mounts a drive", "runs a script", "writes a file", "checks every file",
+    "unpacks archives", "copies the data", "copies files", "fetches a file once", "mounts a drive", "runs a script",
+    "writes a file", "checks every file", "decodes everything",
     "defines a dataset", "makes loaders", "defines a model", "builds a model", "defines the training",
     "defines evaluation", "loads weights", "sets up training", "reads tables", "reads images", "reads arrays",
-    "lists files", "splits the data", "fits", "plots", "saves", "looks at the machine", "frees memory",
+    "lists files", "splits the data", "computes gradients", "fits", "plots", "saves", "looks at the machine", "frees memory",
     "runs shell commands", "defines functions", "defines classes", "uses magics", "has comments only",
-    "is another language", "computes", "shows values",
-    "sets seeds", "sets constants", "imports",
+    "is another language", "computes", "shows values", "sets seeds",
+    "sets constants", "imports",
 )  # fmt: skip
 """All deeds, those that tell most of a cell first."""
 

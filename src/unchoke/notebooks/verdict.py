@@ -29,11 +29,11 @@ _WAITING_SHARE = 0.3
 _LOUD_BYTES = 10_000_000
 _MANY_EPOCHS = 5
 _FETCHES = (
-    "downloads", "unpacks archives", "copies files", "mounts a drive", "runs shell commands", "lists files", "sets constants",
-    "imports",
+    "downloads", "unpacks archives", "copies files", "copies the data", "mounts a drive", "runs shell commands", "lists files",
+    "sets constants", "imports",
 )  # fmt: skip
-_ON_DATA = {f"unchoke {word}" for word in ("check", "extract", "fit", "train", "tune")}
-_ON_SCENES = {"unchoke tile": "SCENES", "unchoke segment train": "SCENES", "unchoke segment predict": "RUN SCENES"}
+_ON_DATA = frozenset({"check", "extract", "fit", "train", "tune"})
+_FETCHED = {"downloads", "unpacks archives", "copies files", "copies the data"}
 _SET_UP = ("installs packages", "looks at the machine", "frees memory", "runs shell commands", "mounts a drive")
 _BESIDE_CHECKS = ("lists files", "reads images", "saves", "computes", "plots", "sets constants", "imports")
 _LIGHT = ("imports", "sets constants", "sets seeds", "installs packages")
@@ -104,9 +104,8 @@ def _eliminated(cell: CellReading, setting: NotebookContext, run: CellRun | None
     if cell.guarded:
         return None
     if cell.only("checks every file", *_BESIDE_CHECKS) and "checks every file" in cell.deeds:
-        reason = f"touches every file at each run{spent}; `check` remembers what it has seen and reads only what changed"
-        return CellVerdict("eliminate", reason, f"unchoke check {setting.data}")
-    if cell.only(*_FETCHES) and {"downloads", "unpacks archives", "copies files"} & set(cell.deeds):
+        return _checked("eliminate", f"touches every file at each run{spent}", setting)
+    if cell.only(*_FETCHES) and _FETCHED & set(cell.deeds):
         return CellVerdict("eliminate", f"fetched or unpacked again at every run{spent}: do it once, outside the notebook")
     return None
 
@@ -121,16 +120,21 @@ def _segmented(
         return CellVerdict("segment", _training_reason(cell, codes, setting, run), setting.fit)
     if "extracts features" in cell.deeds and (long or spent_s is None):
         reason = "a frozen network over every picture: in jobs, a kill costs one job and a second run costs nothing"
-        return CellVerdict("segment", reason, f"unchoke extract {setting.data}")
+        return CellVerdict("segment", reason, setting.on_photos("extract"))
     if "tile-loop" in codes and spent_s is None:
-        reason = "a network over one tile at a time: batches of tiles in jobs, which go on after a kill"
-        return CellVerdict(
-            "segment", reason, f"unchoke {'segment predict RUN SCENES' if setting.masks else 'predict RUN IMAGES'}"
-        )
+        return CellVerdict("segment", "a network over one tile at a time: batches of tiles in jobs, which go on after a kill")
     if long and {"predicts", "evaluates"} & set(cell.deeds):
-        command = "unchoke predict RUN IMAGES" if "predicts" in cell.deeds else "unchoke evaluate RUN"
-        return CellVerdict("segment", f"{_took(run)}, in one piece", command)
+        return CellVerdict(
+            "segment", f"{_took(run)}, in one piece: keep what each part gave, and go on with the next after a kill"
+        )
     return None
+
+
+def _checked(word: Word, what: str, setting: NotebookContext) -> CellVerdict:
+    """Looking at every file once: by `check`, where it can read the notebook's data."""
+    command = setting.on_photos("check")
+    instead = "`check` remembers what it has seen and reads only what changed" if command else "do it once and keep what it found"
+    return CellVerdict(word, f"{what}; {instead}", command)
 
 
 def _trains_long(cell: CellReading, codes: set[str], setting: NotebookContext) -> bool:
@@ -146,7 +150,10 @@ def _training_reason(cell: CellReading, codes: set[str], setting: NotebookContex
     if run is not None:
         what = f"{what}, {_took(run)}"
     kept = "; nothing is kept if it stops" if "no-checkpoint" in codes else ""
-    frozen = "; its frozen part need run only once" if setting.frozen and not setting.masks else ""
+    if not setting.fit:
+        by_hand = "save model, optimizer and epoch at the end of each, and begin by loading what is there"
+        return f"{what}{kept}: {by_hand if setting.torch else '`BackupAndRestore` among the callbacks goes on after a kill'}"
+    frozen = "; its frozen part need run only once" if setting.frozen and setting.task.task != "masks" else ""
     return f"{what}{kept}{frozen}: in parts, the same line goes on after a kill"
 
 
@@ -171,20 +178,27 @@ def _repeated(cell: CellReading, setting: NotebookContext) -> CellVerdict | None
     """Work of every run that one run would do, beside what the cell is for."""
     if "installs packages" in cell.deeds:
         return CellVerdict("optimise", "installs packages at every run beside its work: put them into the environment once")
-    if "checks every file" in cell.deeds and not cell.guarded:
-        reason = "looks for every file at each run; `check` remembers what it has seen and reads only what changed"
-        return CellVerdict("optimise", reason, f"unchoke check {setting.data}")
+    if cell.guarded:
+        return None
+    if "copies the data" in cell.deeds:
+        return CellVerdict("optimise", "copies the data at every run beside its work: do it once, outside the notebook")
+    if "decodes everything" in cell.deeds:
+        reason = "decodes every picture at each run: decode once, save the arrays, and load them the next time"
+        return CellVerdict("optimise", reason, setting.fit)
+    if "checks every file" in cell.deeds:
+        return _checked("optimise", "looks for every file at each run", setting)
     return None
 
 
 def _filled(command: str, setting: NotebookContext) -> str:
-    """The rule's command as it can be typed for this notebook."""
+    """The rule's command as it can be typed for this notebook; empty where it could not read its data."""
     words = command.split()
     if words[:2] == ["unchoke", "profile"]:
         return setting.profile
-    if command in _ON_DATA:
-        return f"{command} {setting.data}"
-    return f"{command} {_ON_SCENES[command]}" if command in _ON_SCENES else command.replace(" DATA", f" {setting.data}")
+    if words[1:2] and words[1] in _ON_DATA:
+        options = [word for word in words[2:] if word != "DATA"]
+        return setting.on_photos(words[1], "".join(f" {word}" for word in options))
+    return "" if words[1:2] and words[1] in ("tile", "segment", "predict", "evaluate") else command
 
 
 def _costly(cell: CellReading, setting: NotebookContext, run: CellRun, costs: NotebookCosts) -> CellVerdict | None:
@@ -235,6 +249,10 @@ def memory_words(run: CellRun) -> str:
 def _kept(cell: CellReading, run: CellRun | None) -> CellVerdict:
     if cell.problem:
         return CellVerdict("keep", f"not read: {cell.problem}")
+    if cell.language:
+        return CellVerdict("keep", f"not read: {cell.language} is no Python")
+    if cell.only("has comments only"):
+        return CellVerdict("keep", "nothing in it runs")
     if run is not None and run.status == "failed":
         return CellVerdict("keep", "it raised: nothing else was found")
     if run is not None and run.figures.wall_s is not None:

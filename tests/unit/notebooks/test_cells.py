@@ -28,7 +28,13 @@ def read(*cells: str) -> list[CellReading]:
         ("!pip install -q timm\n%pip install albumentations", "installs packages"),
         ("!wget -q http://x/y.zip\n!unzip -q y.zip -d data", "downloads, unpacks archives"),
         ("%%bash\nnvidia-smi\ndf -h", "looks at the machine"),
-        ("%%writefile leaves.py\nimport torch", "writes a file"),
+        ("%%writefile leaves.py\nimport torch", "writes leaves.py"),
+        ("%%writefile conf.yaml\na: 1", "writes conf.yaml"),
+        ("!cp -r /kaggle/input data", "copies the data"),
+        ("import shutil\na = 1\nb = 2\nshutil.copytree('a', 'b')", "copies the data"),
+        ("import shutil\na = 1\nb = 2\nfor f in files:\n    shutil.copy(f, 'b')", "copies the data"),
+        ("import shutil\na = 1\nb = 2\nshutil.copy('best.pt', 'final.pt')", "copies files"),
+        ("loss.backward()", "computes gradients"),
         ("import os\nimport numpy as np\nSEED = 1\nnp.random.seed(SEED)", "imports"),
         ("SIZE = 224\nEPOCHS = 10", "sets constants"),
         ("import pandas as pd\na = 1\nb = 2\ndf = pd.read_csv('labels.csv')\ndf.head()", "reads tables"),
@@ -80,3 +86,44 @@ def test_cells_keep_the_numbers_of_the_file() -> None:
 
 def test_a_function_that_calls_itself_is_read_once() -> None:
     assert read("def walk(n):\n    return walk(n - 1)", "walk(3)")[1].words == "computes"
+
+
+IMAGES = "from PIL import Image\nimport os, glob\nimport numpy as np\nimport pandas as pd\nimport matplotlib.pyplot as plt\n"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "X = [np.array(Image.open(f)) for f in glob.glob('data/*.png')]",
+        "X = []\nfor name in os.listdir('data'):\n    X.append(Image.open('data/' + name))",
+        "files = sorted(glob.glob('a/*'))\nshapes = set()\nfor f in files:\n    shapes.add(Image.open(f).size)",
+        "df = pd.read_csv('a.csv')\nX = [Image.open(p) for p in df['path']]",
+        "def load(f):\n    return np.array(Image.open(f))\nX = np.stack([load(f) for f in glob.glob('*')])",
+        "def load_all(d):\n    return [Image.open(f) for f in os.listdir(d)]\nX = load_all('data')",
+    ],
+)
+def test_decoding_every_picture_is_told(source: str) -> None:
+    assert "decodes everything" in read(IMAGES, source)[1].deeds
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "X = [Image.open(f) for f in glob.glob('data/*.png')[:9]]",
+        "for f in glob.glob('*'):\n    plt.imshow(Image.open(f))",
+        "def show(f):\n    plt.imshow(Image.open(f))\nfor f in glob.glob('*'):\n    show(f)",
+        "X = []\nfor f in glob.glob('*'):\n    X.append(Image.open(f))\n    if len(X) == 50:\n        break",
+        "df = pd.read_csv('a.csv')\nX = [Image.open(p) for p in df.sample(5)['path']]",
+        "x = Image.open('a.png')",
+        "def batches():\n    for f in glob.glob('*'):\n        yield Image.open(f)\ndata = batches()",
+    ],
+)
+def test_a_look_at_some_pictures_is_not_all_of_them(source: str) -> None:
+    assert "decodes everything" not in read(IMAGES, source)[1].deeds
+
+
+def test_a_script_is_told_by_what_it_does_where_it_is_written_and_where_it_is_run() -> None:
+    script = f"%%writefile train.py\n{LOOP}\nfor epoch in range(3):\n    train_one(model, loader)"
+    written, run = read(script, "!python train.py --fast")
+    assert written.words == "writes train.py (trains, defines the training)"
+    assert run.words == "runs train.py (trains, defines the training)"

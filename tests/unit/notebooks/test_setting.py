@@ -8,29 +8,11 @@ import books
 from unchoke.code.program import Program
 from unchoke.code.source import parse_source
 from unchoke.notebooks.setting import NotebookContext, read_setting
-
-FOLDERS = "from torchvision.datasets import ImageFolder\n"
-PANDAS = "import pandas as pd\nfrom pathlib import Path\nimport os\n"
+from unchoke.notebooks.tasks import NotebookTask
 
 
 def setting(*cells: str) -> NotebookContext:
     return read_setting(Program(parse_source("my book.ipynb", books.book(cells))), "my book.ipynb")
-
-
-@pytest.mark.parametrize(
-    ("source", "data"),
-    [
-        (FOLDERS + "ImageFolder('hops/train')", "hops"),
-        (FOLDERS + "ROOT = 'leaf photos'\nImageFolder(ROOT)", "'leaf photos'"),
-        (PANDAS + "ROOT = Path('beans')\npd.read_csv(ROOT / 'photos.csv')", "beans/photos.csv"),
-        (PANDAS + "pd.read_csv(os.path.join('beans', 'photos.csv'))", "beans/photos.csv"),
-        (PANDAS + "pd.read_csv('log.csv')", "DATA"),
-        ("DATA_DIR = 'data/maize'", "data/maize"),
-        ("x = 3", "DATA"),
-    ],
-)
-def test_the_data_is_what_the_notebook_names(source: str, data: str) -> None:
-    assert setting(source).data == data
 
 
 def test_epochs_are_told_by_cell_and_unknown_where_they_are() -> None:
@@ -39,11 +21,21 @@ def test_epochs_are_told_by_cell_and_unknown_where_they_are() -> None:
 
 
 def test_commands_carry_the_data_and_what_trains() -> None:
-    assert NotebookContext("a.ipynb", "photos").fit == "unchoke fit photos --cut none"
-    assert NotebookContext("a.ipynb", "photos", frozen=True).fit == "unchoke fit photos"
-    assert NotebookContext("a.ipynb", "scenes", masks=True).fit == "unchoke segment train scenes"
+    photos = NotebookTask("classes", "photos")
+    assert NotebookContext("a.ipynb", photos).fit == "unchoke fit photos --cut none"
+    assert NotebookContext("a.ipynb", photos, frozen=True).fit == "unchoke fit photos"
+    assert NotebookContext("a.ipynb", NotebookTask("masks", "scenes")).fit == "unchoke segment train scenes"
+    assert NotebookContext("a.ipynb", NotebookTask("masks", "scenes")).on_photos("check") == ""
+    table = NotebookTask("numbers", "a.csv", " --path file --target price")
+    assert NotebookContext("a.ipynb", table, frozen=True).fit == "unchoke fit a.csv --path file --target price"
     assert NotebookContext("my book.ipynb", torch=False).profile == ""
     assert NotebookContext("my book.ipynb").profile == "unchoke profile -- jupyter execute 'my book.ipynb'"
+
+
+@pytest.mark.parametrize("task", [NotebookTask(), NotebookTask("masks"), NotebookTask("classes"), NotebookTask(other="plays")])
+def test_without_known_data_there_is_no_command(task: NotebookTask) -> None:
+    assert NotebookContext("a.ipynb", task).fit == ""
+    assert NotebookContext("a.ipynb", task).on_photos("check") == ""
 
 
 def test_what_is_thawed_again_is_not_frozen() -> None:

@@ -8,10 +8,12 @@ from unchoke.core.findings import Finding
 from unchoke.notebooks.cell_record import CellFigures, CellRun, Status
 from unchoke.notebooks.cells import CellReading
 from unchoke.notebooks.setting import NotebookContext
+from unchoke.notebooks.tasks import NotebookTask
 from unchoke.notebooks.verdict import CellVerdict, judge, weigh
 
 MB = 1_000_000
-SETTING = NotebookContext("book.ipynb", "photos", epochs={1: 20})
+SETTING = NotebookContext("book.ipynb", NotebookTask("classes", "photos"), epochs={1: 20})
+NO_COMMAND = NotebookContext("book.ipynb", NotebookTask(other="generates pictures"), epochs={1: 20})
 
 
 def finding(code: str, command: str = "") -> Finding:
@@ -46,6 +48,11 @@ def verdict(*deeds: str, findings: tuple[Finding, ...] = (), run: CellRun | None
         (("checks every file", "reads images"), "eliminate", "unchoke check photos"),
         (("checks every file", "reads tables"), "optimise", "unchoke check photos"),
         (("downloads", "unpacks archives"), "eliminate", ""),
+        (("copies the data",), "eliminate", ""),
+        (("copies the data", "computes"), "optimise", ""),
+        (("decodes everything", "reads images", "lists files"), "optimise", "unchoke fit photos --cut none"),
+        (("fetches a file once",), "keep", ""),
+        (("has comments only",), "keep", ""),
         (("frees memory",), "eliminate", ""),
         (("trains", "evaluates"), "segment", "unchoke fit photos --cut none"),
         (("trains on features",), "keep", ""),
@@ -73,7 +80,8 @@ def test_a_choke_point_is_to_be_optimised_with_its_rules_command() -> None:
     ("command", "typed"),
     [
         ("unchoke tune", "unchoke tune photos"),
-        ("unchoke tile", "unchoke tile SCENES"),
+        ("unchoke tile", ""),
+        ("unchoke train DATA --cut -4", "unchoke train photos --cut -4"),
         ("unchoke profile -- python SCRIPT", "unchoke profile -- jupyter execute book.ipynb"),
         ("unchoke doctor", "unchoke doctor"),
     ],
@@ -86,8 +94,31 @@ def test_tiles_one_by_one_are_segmented() -> None:
     assert verdict("predicts", findings=(finding("tile-loop"),)) == CellVerdict(
         "segment",
         "a network over one tile at a time: batches of tiles in jobs, which go on after a kill",
-        "unchoke predict RUN IMAGES",
     )
+
+
+@pytest.mark.parametrize(
+    ("deeds", "rule"),
+    [
+        (("trains",), ""),
+        (("checks every file", "reads images"), ""),
+        (("extracts features",), ""),
+        (("decodes everything",), ""),
+        (("makes loaders",), "unchoke extract"),
+        (("makes loaders",), "unchoke fit DATA"),
+    ],
+)
+def test_no_command_is_named_that_could_not_read_the_notebooks_data(deeds: tuple[str, ...], rule: str) -> None:
+    reading = CellReading(1, "some code of this cell", deeds, deeds)
+    found = judge(reading, (finding("a-rule", rule),) if rule else (), NO_COMMAND, earlier={})
+    assert found.command == ""
+    assert found.word != "keep"
+    assert "the same line" not in found.reason and "`check`" not in found.reason
+
+
+def test_what_is_no_python_is_kept_and_said_to_be_unread() -> None:
+    found = judge(CellReading(1, "x <- 1", ("is another language",), language="R"), (), SETTING, earlier={})
+    assert found == CellVerdict("keep", "not read: R is no Python")
 
 
 def test_training_that_took_seconds_is_not_segmented_and_hours_are() -> None:
