@@ -22,6 +22,7 @@ _GUARDS = frozenset(
      "is_built_with_cuda", "current_accelerator", "experimental_list_devices", "has_cuda", "list_local_devices",
      "num_cuda_devices", "auto_device_count"}
 )  # fmt: skip
+_NEEDS_CUDA = frozenset({"get_device_name", "get_device_properties", "get_device_capability", "set_device", "current_device"})
 _OTHER_KINDS = (MPS, "xpu", "npu", "tpu", "hpu", "musa")
 _TAKERS = frozenset({"to", "device", "set_default_device", "to_device", "move_to"})
 _CONDITION = re.compile(r"cuda|gpu|device|accelerat|avail", re.IGNORECASE)
@@ -179,6 +180,8 @@ def _names_device(program: Program, target: ast.expr) -> bool:
 def _by_call(program: Program, call: ast.Call) -> Iterator[tuple[str, ast.AST]]:
     method = call.func.attr if isinstance(call.func, ast.Attribute) else program.method(call)
     if method == CUDA and isinstance(call.func, ast.Attribute) and not _is_override(program, call, call.func):
+        yield CUDA, call
+    if program.name(call).startswith("torch.cuda.") and method in _NEEDS_CUDA:
         yield CUDA, call
     if method in _TAKERS and call.args:
         yield from ((word, node) for word, node in _words(call.args[0]) if method != "to" or word != CPU)

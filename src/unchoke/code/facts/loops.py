@@ -284,20 +284,29 @@ def _fit(program: Values, call: ast.Call) -> Fit:
     made = program.made_by(program.receiver(call))
     if made.startswith("fastai") or made.endswith("Learner"):
         return Fit(call, "fastai", _number(program, program.argument(call, "n_epoch", 0)))
-    if _is_keras(call, made):
+    if _is_keras(program, call, made):
         given = program.argument(call, "epochs", 3) or program.argument(call, "nb_epoch")
         return Fit(call, "keras", _number(program, given) if given is not None else 1)
     return Fit(call, "sklearn", None)
 
 
-def _is_keras(call: ast.Call, made: str) -> bool:
+def _is_keras(program: Values, call: ast.Call, made: str) -> bool:
     if call.func.attr == "fit_generator" if isinstance(call.func, ast.Attribute) else False:
         return True
-    if made.startswith("sklearn") or made.endswith("ImageDataGenerator"):
+    if made.startswith("sklearn") or made.endswith("ImageDataGenerator") or _is_foreign(program, call, made):
         return False
     if any(keyword.arg in _KERAS_OPTIONS for keyword in call.keywords):
         return True
     return made.startswith("tf.keras")
+
+
+def _is_foreign(program: Values, call: ast.Call, made: str) -> bool:
+    """An estimator of another library, which takes epochs as well and saves as it likes; a network of Keras is compiled first."""
+    if not made or made.startswith("tf.keras") or made in program.functions or made in program.classes:
+        return False
+    name = program.written(program.receiver(call))
+    compiled = (program.written(program.receiver(other)) == name for other in program.calls_to("compile"))
+    return "." in made and not made.startswith("?.") and not any(compiled)
 
 
 def _construction(program: Values, node: ast.AST | None) -> ast.Call | None:

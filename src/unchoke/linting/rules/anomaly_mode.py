@@ -56,8 +56,14 @@ _FIX = {
 
 def check(program: Program) -> Iterator[Hit]:
     for node, kind, shown in _switches(program):
-        if _is_sure(program, node) and not _is_taken_back(program, node, kind):
+        if _is_sure(program, node) and not _is_taken_back(program, node, kind) and not _is_offered(program, node):
             yield Hit(node, _WHAT[kind].format(call=shown), evidence={"call": shown}, fix=_FIX[kind])
+
+
+def _is_offered(program: Program, node: ast.AST) -> bool:
+    """In the `__enter__` of a block that somebody else may open."""
+    function = program.enclosing_function(node)
+    return function is not None and function.name == "__enter__"
 
 
 def _switches(program: Program) -> Iterator[tuple[ast.AST, str, str]]:

@@ -50,6 +50,7 @@ _AUGMENTING = re.compile(
     r"aug(?:ment\w*|s|_\w+|mix)?$|^aug|mixup|cutmix|cutout|jitter|random_\w+|rand_?aug\w*|create_transform|RandomState",
     re.IGNORECASE,
 )
+_UNREAD = r"(?i)augment|random|flip|rotat|zoom|jitter|crop"
 _DRAWING = (
     "random.", "numpy.random.", "torch.rand", "tf.random.", "torch.bernoulli", "kornia.augmentation", "torch.distributions",
     "torch.normal",
@@ -65,7 +66,7 @@ _KNOWN_DATA = (
 
 
 def check(program: Program) -> Iterator[Hit]:
-    if program.facts.augments or _may_augment(program):
+    if program.facts.augments or _may_augment(program) or program.could_be_elsewhere(_UNREAD):
         return
     for freeze in freezes(program):
         if _CHANGING.search(freeze.name) or _is_in_a_loss(program, freeze):

@@ -45,7 +45,7 @@ _TF = 'leave `tf.device` out, TensorFlow takes a GPU by itself; or ask `tf.confi
 
 def check(program: Program) -> Iterator[Hit]:
     places = asks_for_cuda(program)
-    if not places or looks_for_cuda(program) or program.could_be_elsewhere(r"is_available|device"):
+    if not places or looks_for_cuda(program):
         return
     first = places[0]
     lines = sorted({(program.place(node).cell or 0, program.line(node)) for node in places})

@@ -182,7 +182,7 @@ def _is_model(program: Program, call: ast.Call, model: str) -> bool:
 
 def _is_own_forward(program: Program, owner: ast.ClassDef, function: FunctionNode) -> bool:
     """`def predict(self, x): return self(x)` of a network is another way to call it; gradients may be wanted."""
-    is_module = any(base.rpartition(".")[2] == "Module" for base in program.bases(owner))
+    is_module = "forward" in program.methods(owner) or any(base.endswith(("Module", "Model")) for base in program.bases(owner))
     return is_module and not any(program.method(call) == "eval" for call in program.within(function, ast.Call))
 
 
@@ -274,6 +274,7 @@ def _hit(program: Program, call: ast.Call, found: EvaluationSpan) -> Hit:
         evidence={"forward": text},
         fix=f"write {instead}; `eval()` alone does not switch them off",
         edit=_edit(program, function, torch) if isinstance(function, ast.FunctionDef) and torch else None,
+        kind=None if function is not None or program.loops_around(call) else "nit",  # once: freed as soon as it is shown
     )
 
 

@@ -51,6 +51,7 @@ def check(program: Program) -> Iterator[Hit]:
     for owner in program.facts.datasets:
         if not _OWN_PICKLING & program.methods(owner).keys():
             yield from _kept(program, owner)
+    alone = _has_no_workers(program)
     for call in program.nodes(ast.Call) if _loads(program) else ():
         for node, taker in _handed(program, call):
             shown = program.text(node)[:60]
@@ -59,7 +60,14 @@ def check(program: Program) -> Iterator[Hit]:
                 f"`{shown}` is given to `{taker}`: a lambda cannot be pickled, so worker processes cannot start",
                 {"lambda": shown, "given to": taker},
                 "write it as a function with a name at module level and give that",
+                kind="nit" if alone else None,
             )
+
+
+def _has_no_workers(program: Program) -> bool:
+    """Is no loader of this file given workers, so that there is nothing to send anywhere yet?"""
+    loaders = [loader for loader in program.facts.loaders if loader.framework == "torch"]
+    return bool(loaders) and all(loader.has_workers is False for loader in loaders)
 
 
 def _loads(program: Program) -> bool:
