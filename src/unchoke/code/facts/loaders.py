@@ -16,7 +16,7 @@ from unchoke.code.constant_values import UNKNOWN, Values, one_of
 from unchoke.code.facts.loops import Loop, unwrapped
 from unchoke.code.facts.per_sample import before, chain_calls
 from unchoke.code.facts.vocabulary import DECODERS, DECODING_DATASETS, RASTER_OPENERS, Role, role_of
-from unchoke.code.node_index import FunctionNode, arguments, parameters
+from unchoke.code.node_index import FunctionNode, arguments, default_of, parameters
 from unchoke.code.tracing import Choices
 
 _FLOWS = frozenset({"flow_from_directory", "flow_from_dataframe", "flow"})
@@ -60,7 +60,7 @@ class BatchSource:
 
 def loaders(program: Values, training: list[Loop], is_evaluated: Callable[[ast.AST], bool]) -> list[BatchSource]:
     """All loaders, in order. What its names do not tell of a loader's role, its use does, or else that it shuffles."""
-    found = [*_torch(program), *_tf_data(program), *_keras(program)]
+    found = [*_torch(program), *_tf_data(program), *_keras(program), *_sequences(program)]
     for place, loader in enumerate(found):
         if loader.role == "unknown":
             used = role_by_use(program, loader.targets, training, is_evaluated)
@@ -262,6 +262,31 @@ def _keras(program: Values) -> Iterator[BatchSource]:
             decodes=method != "flow",
             targets=targets,
         )
+
+
+def _sequences(program: Values) -> Iterator[BatchSource]:
+    """Objects of the author's own Keras `Sequence` that are told a batch size: `Batches(valid_set, batch_size=1)`."""
+    for owner in program.nodes(ast.ClassDef):
+        init = program.methods(owner).get("__init__")
+        is_sequence = any(base.rpartition(".")[2] in ("Sequence", "PyDataset") for base in program.bases(owner))
+        size = next((name for name in ("batch_size", "bs", "batch") if init and name in parameters(init)), "")
+        if not is_sequence or init is None or not size:
+            continue
+        for call in program.callers(init):
+            batch = program.argument_for(call, init, size) or default_of(init, size)
+            data = call.args[0] if call.args else None
+            targets = tuple(program.targets(call))
+            yield BatchSource(
+                call=call,
+                framework="keras",
+                role=_role(program, call, targets, data),
+                batch=program.value(batch),
+                batch_node=batch,
+                dataset=data,
+                dataset_class=owner,
+                decodes=dataset_decodes(program, data, owner),
+                targets=targets,
+            )
 
 
 def role_by_use(program: Values, names: Iterable[str], training: list[Loop], is_evaluated: Callable[[ast.AST], bool]) -> Role:

@@ -59,7 +59,7 @@ class SampleFunction:
 def dataset_classes(program: Values) -> list[ast.ClassDef]:
     """Data set classes of the file: by their bases, or because they give items and are handed to a loader or a fit."""
     found = [owner for owner in program.nodes(ast.ClassDef) if _is_dataset(program, owner)]
-    handed = set(_handed_over(program))
+    handed = {*_handed_over(program), *_read_by(program, found)}
     for owner in program.nodes(ast.ClassDef):
         if owner not in found and owner in handed and {"__getitem__", "__iter__"} & program.methods(owner).keys():
             found.append(owner)
@@ -77,6 +77,16 @@ def _handed_over(program: Values) -> Iterator[ast.ClassDef]:
             owner = program.assigned_class(call.args[0])
             if owner is not None:
                 yield owner
+
+
+def _read_by(program: Values, datasets: list[ast.ClassDef]) -> Iterator[ast.ClassDef]:
+    """What a data set of the file is made of: `Batches(Photos(folder))`."""
+    for owner in datasets:
+        init = program.methods(owner).get("__init__")
+        for call in program.callers(init) if init is not None else ():
+            inner = program.assigned_class(call.args[0]) if call.args else None
+            if inner is not None:
+                yield inner
 
 
 def per_sample_functions(program: Values, datasets: list[ast.ClassDef]) -> list[SampleFunction]:
