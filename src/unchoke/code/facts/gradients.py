@@ -11,9 +11,10 @@ import re
 from collections.abc import Iterable, Iterator
 from weakref import WeakKeyDictionary
 
+from unchoke.code.bindings import Binding
 from unchoke.code.constant_values import UNKNOWN
-from unchoke.code.facts.origins import comprehensions_round, given_before, loop_names
-from unchoke.code.node_index import FunctionNode, arguments, parameters
+from unchoke.code.facts.asking import Question
+from unchoke.code.node_index import arguments
 from unchoke.code.program import Program
 
 _DETACHING = frozenset(
@@ -37,43 +38,76 @@ _LOSS = re.compile(
     r"(?:^|_)(?:loss\w*|crit\w*|objective|bce\w*|dice\w*|mse\w*|ce|nll|huber|l1|l2|kld?)(?:_|$)|loss|criterion", re.IGNORECASE
 )
 _ON_TORCH = ("torch", "lightning", "pytorch_lightning", "fastai", "timm", "transformers", "accelerate")
-_DEEPEST = 10
-_KNOWN: WeakKeyDictionary[Program, dict[ast.AST, bool | None]] = WeakKeyDictionary()
 GraphAnswer = bool | None
+_KNOWN: WeakKeyDictionary[Program, _Graph] = WeakKeyDictionary()
 
 
-def carries_graph(program: Program, node: ast.AST | None, depth: int = 0) -> GraphAnswer:
+def carries_graph(program: Program, node: ast.AST | None) -> GraphAnswer:
     """Does this expression hold a tensor that still has its graph?"""
-    if node is None or depth > _DEEPEST:
-        return None
-    known = _KNOWN.setdefault(program, {})
-    if node not in known:
-        known[node] = None  # while it is being worked out, it cannot be told
-        found = _answer(program, node, depth)
-        if found is None and depth:
-            del known[node]  # from nearer it may be told
-            return None
-        known[node] = found
-    return known[node]
+    if program not in _KNOWN:
+        _KNOWN[program] = _Graph(program)
+    return _KNOWN[program].ask(node)
 
 
-def _answer(program: Program, node: ast.AST, depth: int) -> GraphAnswer:
-    if isinstance(node, ast.Constant | ast.Compare | ast.JoinedStr | ast.Lambda | ast.BoolOp):
+class _Graph(Question[GraphAnswer]):
+    open = None
+    plain = False
+    deepest = 20
+
+    def join(self, answers: Iterable[GraphAnswer]) -> GraphAnswer:
+        """One that does is enough; one that cannot be told leaves it open."""
+        found = list(answers)
+        return True if True in found else None if None in found else False
+
+    def compared(self, _node: ast.Compare) -> GraphAnswer:
         return False
-    if isinstance(node, ast.Call):
-        return _call(program, node, depth)
-    if isinstance(node, ast.Attribute) and node.attr in _DETACHED:
-        return False
-    if isinstance(node, ast.Name | ast.Attribute):
-        return _named(program, node, depth)
-    if isinstance(node, ast.Subscript):
-        return False if _is_second_of_pair(program, node) else carries_graph(program, node.value, depth + 1)
-    if isinstance(node, ast.ListComp | ast.GeneratorExp | ast.SetComp):
-        return carries_graph(program, node.elt, depth + 1)
-    parts = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
-    if isinstance(node, ast.IfExp):
-        parts = [node.body, node.orelse]
-    return together(carries_graph(program, part, depth + 1) for part in parts)
+
+    def _answer(self, node: ast.AST) -> GraphAnswer:
+        if isinstance(node, ast.BoolOp) or (isinstance(node, ast.Subscript) and _is_second_of_pair(self.program, node)):
+            return False
+        return super()._answer(node)
+
+    def bound(self, bound: Binding, _node: ast.expr, /) -> GraphAnswer:
+        second = bound.position == 1 and isinstance(bound.value, ast.Call) and self.program.method(bound.value) in _PAIRS
+        return False if second else None
+
+    def named(self, node: ast.Name | ast.Attribute) -> GraphAnswer:
+        found = super().named(node)
+        return True if found is None and is_backwarded(self.program, self.program.written(node), node) else found
+
+    def looped(self, over: ast.expr, _target: ast.expr, _name: str) -> GraphAnswer:
+        return self.ask(over) is True
+
+    def attribute(self, node: ast.Attribute) -> GraphAnswer:
+        if node.attr in _DETACHED:
+            return False
+        own = self.program.reaching(node) or self.program.written(node.value) == "self"
+        return self.named(node) if own else self.ask(node.value)
+
+    def call(self, call: ast.Call) -> GraphAnswer:
+        program = self.program
+        name = program.name(call)
+        if name in _PLAIN or is_detaching(program, call) or _MADE.match(name) or name.startswith(_ELSEWHERE):
+            return False
+        if program.facts.is_forward(call):
+            return not is_off(program, call) and program.keyword(call, "training") is None  # `training=` is Keras
+        function = program.function_of(call)
+        found = self.returned(function) if function is not None else None
+        if found is not None:
+            return found
+        receiver = program.receiver(call)
+        if receiver is not None and not _is_library(name) and self.ask(receiver):
+            return True
+        given = self.any_of(arguments(call))
+        if _is_library(name) or is_loss(program, call):
+            return given if not is_off(program, call) else False
+        return False if given is False and receiver is None else None
+
+
+def _is_second_of_pair(program: Program, node: ast.Subscript) -> bool:
+    """`out.max(1)[1]` are indices."""
+    index = program.value(node.slice)
+    return isinstance(node.value, ast.Call) and program.method(node.value) in _PAIRS and index in (1, -1)
 
 
 def uses_torch(program: Program) -> bool:
@@ -95,77 +129,6 @@ def is_detaching(program: Program, call: ast.Call) -> bool:
     return isinstance(call.func, ast.Attribute) and program.method(call) in _DETACHING
 
 
-def together(answers: Iterable[GraphAnswer]) -> GraphAnswer:
-    """One that does is enough; one that cannot be told leaves it open."""
-    found = list(answers)
-    if True in found:
-        return True
-    return None if None in found else False
-
-
-def _is_second_of_pair(program: Program, node: ast.Subscript) -> bool:
-    """`out.max(1)[1]` are indices."""
-    index = program.value(node.slice)
-    return isinstance(node.value, ast.Call) and program.method(node.value) in _PAIRS and index in (1, -1)
-
-
-def _named(program: Program, node: ast.Name | ast.Attribute, depth: int) -> GraphAnswer:
-    given = given_before(program, node)
-    found: GraphAnswer = None
-    if given is not None:
-        if given.position == 1 and isinstance(given.value, ast.Call) and program.method(given.value) in _PAIRS:
-            return False
-        part = program.given_value(given)
-        found = carries_graph(program, part if part is not None else given.value, depth + 1)
-    elif isinstance(node, ast.Name):
-        found = _bound(program, node, depth)
-    elif program.written(node.value) != "self":
-        return carries_graph(program, node.value, depth + 1)
-    if found is None and is_backwarded(program, program.written(node), node):
-        return True
-    return found
-
-
-def _bound(program: Program, node: ast.Name, depth: int) -> GraphAnswer:
-    """A variable of a comprehension or a loop, or a parameter."""
-    for part in comprehensions_round(program, node):
-        if node.id in loop_names(part):
-            return carries_graph(program, part.iter, depth + 1)
-    for loop in program.loops_around(node):
-        if isinstance(loop, ast.For) and node.id in loop_names(loop):
-            return carries_graph(program, loop.iter, depth + 1) is True
-    function = program.enclosing_function(node)
-    if function is None or node.id not in parameters(function):
-        return None
-    if depth > 6:
-        return None
-    calls = program.callers(function)[:8]
-    answers = (carries_graph(program, program.argument_for(call, function, node.id), depth + 2) for call in calls)
-    return together(answers) if calls else None
-
-
-def _call(program: Program, call: ast.Call, depth: int) -> GraphAnswer:
-    name = program.name(call)
-    if name in _PLAIN or is_detaching(program, call) or _MADE.match(name) or name.startswith(_ELSEWHERE):
-        return False
-    if program.facts.is_forward(call):
-        return not is_off(program, call) and program.keyword(call, "training") is None  # `training=` is Keras
-    function = program.function_of(call)
-    if function is not None:
-        found = _returned(program, function, depth)
-        if found is not None:
-            return found
-    receiver = program.receiver(call)
-    if receiver is not None and not _is_library(name):
-        found = carries_graph(program, receiver, depth + 1)
-        if found:
-            return True
-    given = together(carries_graph(program, item, depth + 1) for item in arguments(call))
-    if _is_library(name) or is_loss(program, call):
-        return given if not is_off(program, call) else False
-    return False if given is False and receiver is None else None
-
-
 def _is_library(name: str) -> bool:
     libraries = ("torch.", "kornia.", "einops.", "monai.", "segmentation_models_pytorch.")
     return name.startswith(libraries) or name in ("sum", "max", "min", "abs")
@@ -178,13 +141,6 @@ def is_loss(program: Program, call: ast.Call) -> bool:
         return True
     made = program.made_by(call.func)
     return made.startswith("torch.nn.") or made.rpartition(".")[2].endswith("Loss")
-
-
-def _returned(program: Program, function: FunctionNode, depth: int) -> GraphAnswer:
-    returns = [item.value for item in program.within(function, ast.Return) if item.value is not None]
-    if not returns or depth > 6:
-        return None
-    return together(carries_graph(program, item, depth + 2) for item in returns)
 
 
 def is_backwarded(program: Program, name: str, at: ast.AST) -> bool:
