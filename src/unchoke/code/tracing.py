@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from unchoke.code.bindings import Binding, written
+from unchoke.code.bindings import NO_VALUE, Binding, written
 from unchoke.code.node_index import FunctionNode, default_of, parameters
 from unchoke.code.nodes import Nodes
 from unchoke.code.source import SourceFile
@@ -490,6 +490,45 @@ class CallGraph(Nodes):
         """The expressions assigned to this variable (as written: `x`, `self.x`), of all scopes or as seen from `at`."""
         found = self.bindings.all(name) if at is None else self.bindings.seen_from(name, at)
         return [value for given in found if (value := self.given_value(given)) is not None]
+
+    def bound(self, node: ast.Name) -> list[ast.expr]:
+        """All that a variable is given in its own scope, whichever runs: assignments, loops and sums."""
+        found = self.bindings.within(node.id, self.index.scope(node))
+        return [item.value for item in found if item.value is not NO_VALUE]
+
+    def given_before(self, node: ast.AST) -> Binding | None:
+        """The assignment of a variable that comes last before this place, in the same function."""
+        number, scope = self.index.number[node], self.index.scope(node)
+        found = [item for item in self.reaching(node) if item.how == "given" and item.scope is scope]
+        before = [item for item in found if self.index.stop(item.node) < number]
+        return before[-1] if before else None
+
+    def added_to(self, name: str) -> list[tuple[ast.AST, ast.expr]]:
+        """What `x += …`, `x.append(…)`, `x.extend(…)` and `x.insert(…)` add to a variable, with their places."""
+        return self._added.get(name, [])
+
+    @cached_property
+    def _added(self) -> dict[str, list[tuple[ast.AST, ast.expr]]]:
+        found: dict[str, list[tuple[ast.AST, ast.expr]]] = {}
+        for call in self.calls_to("append", "extend", "insert"):
+            if call.args:
+                found.setdefault(self.written(self.receiver(call)), []).append((call, call.args[-1]))
+        for more in self.nodes(ast.AugAssign):
+            found.setdefault(self.written(more.target), []).append((more, more.value))
+        return found
+
+    def set_from_outside(self, attribute: str) -> list[ast.expr]:
+        """What `data.transform = …` gives to an attribute of this name, on anything but `self`."""
+        return self._set_on.get(attribute, [])
+
+    @cached_property
+    def _set_on(self) -> dict[str, list[ast.expr]]:
+        found: dict[str, list[ast.expr]] = {}
+        for node in self.nodes(ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Attribute) and self.written(target.value) != "self":
+                    found.setdefault(target.attr, []).append(node.value)
+        return found
 
     def reaching(self, node: ast.AST) -> list[Binding]:
         """The bindings of a variable that can be in force where it is read, branches joined."""

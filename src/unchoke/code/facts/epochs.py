@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.loops import count_of, is_range, unwrapped
 from unchoke.code.facts.vocabulary import words
-from unchoke.code.node_index import FunctionNode, LoopNode, default_of
+from unchoke.code.node_index import FunctionNode, LoopNode
 from unchoke.code.program import Program
 
 MIN_EPOCHS = 5
@@ -81,12 +81,9 @@ def num_epochs(program: Program, loop: LoopNode) -> Any:
 
 
 def most(program: Program, node: ast.expr | None) -> Any:
-    """A number; of a parameter the largest that any call or its default gives."""
-    found = program.value(node)
-    if isinstance(found, int | float) and not isinstance(found, bool):
-        return found
-    given = _given_to_parameter(program, node) if isinstance(node, ast.Name) else []
-    return max((value for item in given if isinstance(value := program.value(item), int | float)), default=UNKNOWN)
+    """The largest number it may be, in whichever branch or call."""
+    found = program.values(node)
+    return max((value for value in found if isinstance(value, int | float) and not isinstance(value, bool)), default=UNKNOWN)
 
 
 def is_long(count: Any) -> bool:
@@ -184,29 +181,12 @@ def _called(program: Program, call: ast.Call, depth: int) -> list[ast.expr] | No
 
 def _named(program: Program, node: ast.Name | ast.Attribute, depth: int) -> list[ast.expr] | None:
     name = program.written(node)
-    given = program.assigned(name, node) or ([] if isinstance(node, ast.Attribute) else _given_to_parameter(program, node))
+    given = program.assigned(name, node) or ([] if isinstance(node, ast.Attribute) else program.handed(name, node))
     if not given:
         return None
     found = _joined(program, given, depth)
-    added = _joined(program, list(_added(program, name)), depth)
+    added = _joined(program, [value for _, value in program.added_to(name)], depth)
     return None if found is None or added is None else found + added
-
-
-def _given_to_parameter(program: Program, node: ast.Name) -> list[ast.expr]:
-    function = program.enclosing_function(node)
-    default = default_of(function, node.id) if function is not None else None
-    return [*program.given_by_callers(node.id, node), *([default] if default is not None else [])]
-
-
-def _added(program: Program, name: str) -> Iterator[ast.expr]:
-    """What is appended to the list later."""
-    for call in program.nodes(ast.Call):
-        adds = isinstance(call.func, ast.Attribute) and call.func.attr in ("append", "extend", "insert") and bool(call.args)
-        if adds and program.written(program.receiver(call)) == name:
-            yield call.args[-1]
-    for node in program.nodes(ast.AugAssign):
-        if program.written(node.target) == name:
-            yield node.value
 
 
 def one_does(program: Program, callbacks: list[ast.expr], known: frozenset[str], does: Does) -> bool | None:

@@ -13,16 +13,14 @@ from dataclasses import dataclass
 from typing import Literal
 from weakref import WeakKeyDictionary
 
-from unchoke.code.bindings import Binding
+from unchoke.code.bindings import NO_VALUE
 from unchoke.code.facts.per_sample import SampleFunction, is_random_number
 from unchoke.code.node_index import FunctionNode, LoopNode, names_in, parameters
 from unchoke.code.program import Program
 
 Scope = FunctionNode | ast.Lambda | None
-_BINDING = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr, ast.withitem, ast.For, ast.AsyncFor, ast.comprehension)
 _OWN = ("self", "cls")
 _MOST = 40  # assignments behind one expression
-_ADDING = ("append", "extend", "insert")
 
 
 @dataclass(frozen=True)
@@ -71,11 +69,6 @@ def runs_for_each_sample(program: Program, node: ast.AST) -> SampleFunction | No
     return record if _each_round(program, node, set()) else None
 
 
-def bindings(program: Program, scope: Scope, name: str) -> list[tuple[ast.AST, ast.expr]]:
-    """The statements that give `name` a value in this scope, each with the expression it comes from."""
-    return _known(program).bound.get((scope, name), [])
-
-
 class _ProgramOrigins:
     """What is worked out once for a program."""
 
@@ -86,10 +79,6 @@ class _ProgramOrigins:
             if made not in self.roots:
                 self.roots[made] = SampleFunction(made, "generator")
                 self.reached.update(dict.fromkeys((made, *program.reach(made)), self.roots[made]))
-        self.bound: dict[tuple[ast.AST | None, str], list[tuple[ast.AST, ast.expr]]] = {}
-        for node in program.nodes(*_BINDING):
-            for name, value in _pairs(node):
-                self.bound.setdefault((program.index.scope(node), name), []).append((node, value))
         counted = (item for item in program.nodes(ast.AugAssign) if program.written(item.target).startswith("self."))
         inside = (item for item in counted if program.facts.in_per_sample(item) is not None)
         self.counters = {(program.enclosing_class(item), program.written(item.target)) for item in inside}
@@ -112,30 +101,6 @@ def _made_generators(program: Program) -> Iterator[FunctionNode | ast.Lambda]:
             made = program.callable_of(back.value)
             if made is not None:
                 yield made
-
-
-def _pairs(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
-    """Each name that a statement or a loop gives a value, with what it is taken from."""
-    if isinstance(node, ast.Assign):
-        for target in node.targets:
-            yield from _matching(target, node.value)
-    elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.NamedExpr) and node.value is not None:
-        yield from _matching(node.target, node.value)
-    elif isinstance(node, ast.withitem) and node.optional_vars is not None:
-        yield from _matching(node.optional_vars, node.context_expr)
-    elif isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
-        yield from _matching(node.target, node.iter)
-
-
-def _matching(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
-    if isinstance(target, ast.Name):
-        yield target.id, value
-    elif isinstance(target, ast.Starred):
-        yield from _matching(target.value, value)
-    elif isinstance(target, ast.Tuple | ast.List):
-        parts = value.elts if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts) else None
-        for position, part in enumerate(target.elts):
-            yield from _matching(part, parts[position] if parts is not None else value)
 
 
 class _BackwardWalk:
@@ -165,7 +130,7 @@ class _BackwardWalk:
         while True:
             if (scope, node.id) in self._seen:
                 return
-            given = bindings(self._program, scope, node.id)
+            given = [item for item in self._program.bindings.within(node.id, scope) if item.value is not NO_VALUE]
             is_parameter = scope is not None and node.id in parameters(scope) and node.id not in _OWN
             if given or is_parameter:
                 break
@@ -177,10 +142,10 @@ class _BackwardWalk:
             return  # made once, when the file runs
         if is_parameter and scope is not None:
             self._parameter(scope, node.id)
-        for statement, value in given:
-            if isinstance(statement, ast.For | ast.AsyncFor | ast.comprehension):
-                self.found.add(Ground("loop", statement, node.id))
-            self.expression(value)
+        for item in given:
+            if item.how == "looped":
+                self.found.add(Ground("loop", item.node, node.id))
+            self.expression(item.value)
 
     def _parameter(self, function: FunctionNode | ast.Lambda, name: str) -> None:
         self.found.add(Ground("parameter", function, name))
@@ -276,15 +241,6 @@ def root(node: ast.AST | None) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def given_before(program: Program, node: ast.AST) -> Binding | None:
-    """The assignment of the variable `node` that comes last before it in the same scope, unpacked or not."""
-    name = program.written(node)
-    number, scope = program.index.number[node], program.enclosing_scope(node)
-    found = [item for item in program.given(name) if item.scope is scope]
-    before = [item for item in found if program.index.stop(program.index.all[item.order]) < number]
-    return before[-1] if before else None
-
-
 def sources(program: Program, node: ast.AST) -> Iterator[ast.AST]:
     """Every node of an expression and, through the variables in it, of what they were given in the same function; each once."""
     seen: set[ast.AST] = {node}
@@ -292,7 +248,7 @@ def sources(program: Program, node: ast.AST) -> Iterator[ast.AST]:
     while left and len(seen) < _MOST:
         for part in program.within(left.pop(), ast.AST):
             yield part
-            given = given_before(program, part) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) else None
+            given = program.given_before(part) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) else None
             if given is not None and given.value not in seen and not program.index.holds(given.value, node):
                 seen.add(given.value)
                 left.append(given.value)
@@ -316,37 +272,3 @@ def comprehensions_round(program: Program, node: ast.AST) -> list[ast.comprehens
             found += reversed(above.generators)
         inner = above
     return found
-
-
-class _Lookup:
-    def __init__(self, program: Program) -> None:
-        self.added: dict[str, list[tuple[ast.AST, ast.expr]]] = {}
-        self.set_on: dict[str, list[ast.expr]] = {}
-        for call in program.calls_to(*_ADDING):
-            if call.args:
-                self.added.setdefault(program.written(program.receiver(call)), []).append((call, call.args[-1]))
-        for more in program.nodes(ast.AugAssign):
-            self.added.setdefault(program.written(more.target), []).append((more, more.value))
-        for given in program.nodes(ast.Assign):
-            for target in given.targets:
-                if isinstance(target, ast.Attribute) and program.written(target.value) != "self":
-                    self.set_on.setdefault(target.attr, []).append(given.value)
-
-
-_LOOKUPS: WeakKeyDictionary[Program, _Lookup] = WeakKeyDictionary()
-
-
-def _lookup(program: Program) -> _Lookup:
-    if program not in _LOOKUPS:
-        _LOOKUPS[program] = _Lookup(program)
-    return _LOOKUPS[program]
-
-
-def set_from_outside(program: Program, attribute: str) -> list[ast.expr]:
-    """What `data.transform = …` gives to an attribute of this name, on anything but `self`."""
-    return _lookup(program).set_on.get(attribute, [])
-
-
-def added_to(program: Program, name: str) -> list[tuple[ast.AST, ast.expr]]:
-    """What `x += …` and `x.append(…)` add to a variable, as written."""
-    return _lookup(program).added.get(name, [])

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from unchoke.code.facts.keeping import is_kept
-from unchoke.code.facts.origins import added_to, is_random, set_from_outside
+from unchoke.code.facts.origins import is_random
 from unchoke.code.facts.per_sample import AnyFunction, SampleFunction, before, functions_run_by
 from unchoke.code.node_index import arguments
 from unchoke.code.program import Program
@@ -211,7 +211,7 @@ def _given(program: Program, node: ast.Name | ast.Attribute) -> Iterator[ast.AST
         return
     yield from program.assigned(name, node)
     if name.startswith("self.") and isinstance(node, ast.Attribute):
-        yield from set_from_outside(program, node.attr)
-    for where, value in added_to(program, name):
+        yield from program.set_from_outside(node.attr)
+    for where, value in program.added_to(name):
         if program.index.scope(where) is program.index.scope(node):
             yield value

@@ -338,9 +338,7 @@ def _listed(program: Program, call: ast.Call) -> list[ast.AST]:
         name = program.written(given)
         if name:
             found += program.assigned(name, at=call)
-            grown = (node for node in program.nodes(ast.AugAssign) if program.written(node.target) == name)
-            found += [node.value for node in grown]
-            found += [part for part in program.nodes(ast.Call) if program.written(program.receiver(part)) == name]
+            found += [value for _, value in program.added_to(name)]
     return found
 
 

@@ -23,9 +23,9 @@ from collections.abc import Iterator
 from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.following import follow
 from unchoke.code.facts.keeping import is_kept
-from unchoke.code.facts.origins import bindings, grounds, is_of_sample, runs_for_each_sample
+from unchoke.code.facts.origins import grounds, is_of_sample, runs_for_each_sample
 from unchoke.code.facts.vocabulary import words
-from unchoke.code.node_index import FunctionNode, parameters
+from unchoke.code.node_index import FunctionNode
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
@@ -105,13 +105,8 @@ def _stated(program: Program, node: ast.AST) -> Iterator[str]:
 def _given(program: Program, node: ast.Name | ast.Attribute) -> list[ast.expr]:
     if isinstance(node, ast.Attribute):
         return program.assigned(program.written(node), node) if program.written(node).startswith("self.") else []
-    scope = program.enclosing_scope(node)
-    found = [value for _, value in bindings(program, scope, node.id)]
-    function = program.enclosing_function(node)
-    if not found and function is not None and node.id in parameters(function):
-        given = (program.argument_for(call, function, node.id) for call in program.callers(function)[:8])
-        return [value for value in given if value is not None]
-    return found or [value for _, value in bindings(program, None, node.id)]
+    values = [item.value for item in program.bindings.within(node.id, None) if item.how == "given"]
+    return program.bound(node) or program.handed(node.id, node) or values
 
 
 def _keys(program: Program, call: ast.Call) -> Iterator[str]:

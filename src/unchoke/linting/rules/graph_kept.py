@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 from unchoke.code.facts.gradients import backwarded, carries_graph, is_backwarded, is_detaching, is_loss, is_off, uses_torch
 from unchoke.code.facts.loops import count_of, unwrapped
-from unchoke.code.facts.origins import given_before, root
+from unchoke.code.facts.origins import root
 from unchoke.code.node_index import FunctionNode, LoopNode, flat, parameters, targets_of
 from unchoke.code.program import Program
 from unchoke.code.source import CodePlace
@@ -276,7 +276,7 @@ def _is_tensor(program: Program, node: ast.Name) -> bool:
     if is_backwarded(program, node.id, node):
         return True
     function = program.enclosing_function(node)
-    given = given_before(program, node)
+    given = program.given_before(node)
     made = given.value if given is not None and given.position is None else None
     if isinstance(made, ast.Call) and _is_library_loss(program, made):
         return not isinstance(program.receiver(made), ast.Call)

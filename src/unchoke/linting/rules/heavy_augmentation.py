@@ -178,11 +178,7 @@ def _pieces(program: Program, name: ast.Name) -> list[ast.AST]:
     found: list[ast.AST] = [
         item for item in program.assigned(name.id, at=name) if isinstance(item, ast.List | ast.BinOp | ast.IfExp | ast.Call)
     ]
-    grown = (node for node in program.nodes(ast.AugAssign) if program.written(node.target) == name.id)
-    found += [node.value for node in grown if program.enclosing_function(node) is scope]
-    for call in program.calls_to("append", "extend", "insert"):
-        if program.written(program.receiver(call)) == name.id and program.enclosing_function(call) is scope:
-            found += call.args
+    found += [value for at, value in program.added_to(name.id) if program.enclosing_function(at) is scope]
     return found
 
 

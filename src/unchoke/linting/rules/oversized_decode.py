@@ -29,7 +29,7 @@ from itertools import pairwise
 
 from unchoke.code.facts.following import follow
 from unchoke.code.facts.keeping import is_kept
-from unchoke.code.facts.origins import bindings, is_of_sample, is_random, per_sample_records, runs_for_each_sample
+from unchoke.code.facts.origins import is_of_sample, is_random, per_sample_records, runs_for_each_sample
 from unchoke.code.facts.sizing import sizing
 from unchoke.code.facts.vocabulary import DECODERS, words
 from unchoke.code.program import Program
@@ -166,8 +166,8 @@ def _is_given(program: Program, node: ast.expr, own: frozenset[str]) -> bool:
 def _is_fixed_length(program: Program, lower: ast.expr, upper: ast.expr) -> bool:
     """`y : y + TILE`, `r * TILE : (r + 1) * TILE`, `y0 : y1` with `y1 = y0 + TILE`."""
     if isinstance(upper, ast.Name):
-        given = bindings(program, program.enclosing_scope(upper), upper.id)
-        return any(_is_fixed_length(program, lower, value) for _, value in given if isinstance(value, ast.BinOp | ast.Call))
+        sums = [value for value in program.bound(upper) if isinstance(value, ast.BinOp | ast.Call)]
+        return any(_is_fixed_length(program, lower, value) for value in sums)
     if isinstance(upper, ast.Call) and program.name(upper) in ("min", "int", "round"):
         return any(_is_fixed_length(program, lower, given) for given in upper.args if isinstance(given, ast.BinOp))
     if not isinstance(upper, ast.BinOp):
@@ -190,8 +190,7 @@ def _is_named_a_part(program: Program, *nodes: ast.expr) -> bool:
     texts = [program.text(node) for node in nodes]
     for node in nodes:
         for name in program.within(node, ast.Name):
-            given = bindings(program, program.enclosing_scope(name), name.id)
-            texts += [program.text(value) for _, value in given]
+            texts += [program.text(value) for value in program.bound(name)]
     return any(_PARTS & set(words(text)) for text in texts)
 
 
@@ -209,8 +208,7 @@ def _cropped(program: Program, call: ast.Call, own: frozenset[str]) -> Iterator[
 def _is_box(program: Program, node: ast.expr, own: frozenset[str]) -> bool:
     """Pillow's box: (left, top, right, bottom)."""
     if isinstance(node, ast.Name):
-        given = [value for _, value in bindings(program, program.enclosing_scope(node), node.id)]
-        boxes = [value for value in given if isinstance(value, ast.Tuple)]
+        boxes = [value for value in program.bound(node) if isinstance(value, ast.Tuple)]
         if boxes:
             return any(_is_box(program, box, own) for box in boxes)
         return _is_given(program, node, own) and _is_named_a_part(program, node)

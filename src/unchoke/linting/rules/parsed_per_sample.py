@@ -21,7 +21,7 @@ import ast
 from collections.abc import Iterator
 
 from unchoke.code.facts.keeping import is_kept
-from unchoke.code.facts.origins import bindings, is_of_sample, runs_for_each_sample
+from unchoke.code.facts.origins import is_of_sample, runs_for_each_sample
 from unchoke.code.facts.vocabulary import TABLE_PARSERS
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
@@ -73,8 +73,7 @@ def _source(program: Program, call: ast.Call) -> ast.expr | None:
 def _file(program: Program, source: ast.expr) -> str:
     """The file as the author wrote it, through `with open(…) as handle`."""
     if isinstance(source, ast.Name):
-        given = bindings(program, program.enclosing_scope(source), source.id)
-        opened = next((value for _, value in given if isinstance(value, ast.Call) and value.args), None)
+        opened = next((value for value in program.bound(source) if isinstance(value, ast.Call) and value.args), None)
         if opened is not None and program.method(opened) == "open":
             return _file(program, opened.args[0])
     text = program.text(source)

@@ -24,7 +24,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from unchoke.code.facts.origins import comprehensions_round, given_before, loop_names, root, sources
+from unchoke.code.facts.origins import comprehensions_round, loop_names, root, sources
 from unchoke.code.facts.vocabulary import words
 from unchoke.code.node_index import FunctionNode, LoopNode, arguments, is_none, parameters
 from unchoke.code.program import Program
@@ -148,7 +148,7 @@ def _names_of_input(program: Program, call: ast.Call) -> set[str]:
     loops = program.loops_around(call)
     fresh = set()
     for part in parts:
-        given = given_before(program, part)
+        given = program.given_before(part)
         if loops and given is not None and program.index.holds(loops[0], given.value):
             fresh.add(part.id)
     return fresh

@@ -185,7 +185,7 @@ def _is_only_called(program: Program, call: ast.Call) -> bool:
     names = [name for name in program.targets(call) if "." not in name]
     if len(names) != 1:
         return False
-    uses = [node for node in program.nodes(ast.Name) if node.id == names[0] and isinstance(node.ctx, ast.Load)]
+    uses = [node for node in program.names(names[0]) if isinstance(node.ctx, ast.Load)]
     called = [node for node in uses if isinstance(above := program.parent(node), ast.Call) and above.func is node]
     return bool(uses) and len(called) == len(uses)
 
