@@ -184,12 +184,15 @@ def main() -> None:
         if (options.show and half == "seen") or (options.show_held and half == "held"):
             print(f"\n{half}:", *sorted(result.wrong), sep="\n")
         true, false, missed = result.totals()
+        labelled = {label.rule for folder in folders(half) for label in labels_of(folder)}
+        younger = sum(result.false[code] for code in CODES if code not in labelled)
         rules = {code: result.row(code) for code in CODES if any(result.row(code))}
         say(
             f"lint-{half}",
             true=true,
             false=false,
             missed=missed,
+            false_of_rules_without_labels=younger,
             precision=share(true, false),
             recall=share(true, missed),
             by_rule=rules,

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_nothing_is_found_in_our_own_code() -> None:
-    result = lint([ROOT / "src", ROOT / "notebooks", *sorted((ROOT / "benches").glob("*.py"))], nits=True)
+    result = lint([ROOT / "src", ROOT / "notebooks", *sorted((ROOT / "benches").glob("*.py"))])
     assert not [f"{found.path}:{found.cell or ''}:{found.line} {found.code}" for found in result.findings]
     assert not result.problems
     assert result.files > 400

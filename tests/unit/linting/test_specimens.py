@@ -14,7 +14,8 @@ from unchoke.linting.rules import CODES
 
 SPECIMENS = Path(__file__).resolve().parents[2] / "specimens" / "lint"
 PYTORCH_ONLY = {"pin-without-cuda", "compile-unsafe", "channels-last-unsafe", "non-blocking-unsafe", "no-inference-mode"}
-PYTORCH_ONLY |= {"frozen-gradients", "graph-kept"}
+PYTORCH_ONLY |= {"frozen-gradients", "graph-kept", "workers-restarted"}
+KERAS_ONLY = {"no-prefetch"}
 
 
 def files(code: str, prefix: str) -> list[Path]:
@@ -33,7 +34,7 @@ def found_in(file: Path) -> list[Finding]:
 
 @pytest.mark.parametrize("code", CODES)
 def test_there_is_a_bad_and_a_good_one_for_each_framework(code: str) -> None:
-    frameworks = ("torch",) if code in PYTORCH_ONLY else ("torch", "keras")
+    frameworks = ("torch",) if code in PYTORCH_ONLY else ("keras",) if code in KERAS_ONLY else ("torch", "keras")
     for framework in frameworks:
         for kind in ("bad", "good"):
             written = files(code, f"{kind}_{framework}")
@@ -47,7 +48,7 @@ def test_the_bad_ones_are_found_where_they_stand(code: str) -> None:
     for name, told in expected(code).items():
         findings = found_in(SPECIMENS / code / name)
         own = [finding for finding in findings if finding.code == code]
-        others = {finding.code for finding in findings} - {code} - set(told.get("also", ()))
+        others = {finding.code for finding in findings if finding.kind != "nit"} - {code} - set(told.get("also", ()))
         assert not others, f"{name}: {sorted(others)}"
         assert len(own) == len(told["lines"]), f"{name}: {[finding.line for finding in own]}"
         for lines, finding in zip(told["lines"], own, strict=True):
@@ -58,4 +59,5 @@ def test_the_bad_ones_are_found_where_they_stand(code: str) -> None:
 @pytest.mark.parametrize("code", CODES)
 def test_nothing_is_found_in_the_good_ones(code: str) -> None:
     for file in files(code, "good_"):
-        assert not [f"{finding.code} {finding.cell or ''}:{finding.line}" for finding in found_in(file)], file.name
+        told = [finding for finding in found_in(file) if finding.code == code or finding.kind != "nit"]
+        assert not [f"{finding.code} {finding.cell or ''}:{finding.line}" for finding in told], file.name

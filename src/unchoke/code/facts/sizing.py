@@ -25,8 +25,8 @@ _RESIZERS = frozenset(
      "tf.image.resize_with_crop_or_pad", "tf.keras.ops.image.resize", "tf.image.resize_image_with_pad"}
 )  # fmt: skip
 _METHODS = frozenset({"resize", "thumbnail"})
-_PIPELINE_RESIZERS = frozenset({"Resize", "Resizing", "LongestMaxSize", "SmallestMaxSize", "Resized", "Scale"})
-_RANDOM_SIZERS = frozenset({"RandomResizedCrop", "RandomSizedCrop", "RandomSizedBBoxSafeCrop", "RandomResizedCropd"})
+PIPELINE_RESIZERS = frozenset({"Resize", "Resizing", "LongestMaxSize", "SmallestMaxSize", "Resized", "Scale"})
+RANDOM_SIZERS = frozenset({"RandomResizedCrop", "RandomSizedCrop", "RandomSizedBBoxSafeCrop", "RandomResizedCropd"})
 _DEEPEST = 14
 
 
@@ -63,7 +63,7 @@ def _sizing(program: Program, record: SampleFunction) -> Sizing:
     for expression in _pipelines(program, functions):
         calls = list(_contents(program, expression, set(), 0))
         fixed = [Resize(call, size_of(program, call), expression) for call in calls if _is_resize(program, call)]
-        found.by_random_crop |= any(_is_sized_alone(program, call) for call in calls if program.method(call) in _RANDOM_SIZERS)
+        found.by_random_crop |= any(_is_sized_alone(program, call) for call in calls if program.method(call) in RANDOM_SIZERS)
         found.resizes += fixed
         found.resizes += [item for call in calls for item in _of_own_class(program, call)]
     return found
@@ -89,7 +89,7 @@ def functions_run(program: Program, record: SampleFunction) -> list[AnyFunction]
 
 def size_of(program: Program, call: ast.Call) -> int | None:
     """The shorter side in pixels, where a resize states it."""
-    position = 0 if program.method(call) in _PIPELINE_RESIZERS or program.name(call).startswith("?.") else 1
+    position = 0 if program.method(call) in PIPELINE_RESIZERS or program.name(call).startswith("?.") else 1
     for name in ("size", "dsize", "output_shape", "height", "max_size", "target_size"):
         given = program.argument(call, name, position if name == "size" else None)
         value = program.value(given) if given is not None else None
@@ -123,7 +123,7 @@ def is_resizing(program: Program, call: ast.Call) -> bool:
 
 
 def _is_resize(program: Program, call: ast.Call) -> bool:
-    named = isinstance(call.func, ast.Name | ast.Attribute) and program.method(call) in _PIPELINE_RESIZERS
+    named = isinstance(call.func, ast.Name | ast.Attribute) and program.method(call) in PIPELINE_RESIZERS
     return named and not _is_own(program, call)
 
 
@@ -156,6 +156,11 @@ def _pipelines(program: Program, functions: list[AnyFunction]) -> Iterator[ast.e
             is_method = name.startswith("?.") and not program.written(call.func).startswith("self.")
             if not is_method and (name.startswith("?.") or "." not in name):
                 yield call.func
+
+
+def contents(program: Program, node: ast.AST | None) -> list[ast.Call]:
+    """Every call that went into making a pipeline."""
+    return list(_contents(program, node, set(), 0))
 
 
 def _contents(program: Program, node: ast.AST | None, seen: set[ast.AST], depth: int) -> Iterator[ast.Call]:

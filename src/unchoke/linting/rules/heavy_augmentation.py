@@ -2,7 +2,8 @@
 
 Commonly reported, unmeasured here: an elastic or grid distortion, or three and more of the dear ones together (perspective,
 affine, rotation, blur, CLAHE, RandAugment, colour jitter, noise, rain), take from a few to some tens of milliseconds a picture
-on one core, often more than decoding it. The workers then set the pace and the accelerator waits; with few cores, as in most
+on one core, often more than decoding it. An `ImageDataGenerator` that rotates, shears, shifts or zooms does so with SciPy, one
+picture after another in Python. The workers then set the pace and the accelerator waits; with few cores, as in most
 notebooks, it is the whole of the time.
 
 **Write instead.** Flips, crops and brightness in the loader; the dear part on the batch, where the network runs:
@@ -25,6 +26,7 @@ from collections.abc import Iterable, Iterator
 
 from unchoke.code.facts.devices import CUDA
 from unchoke.code.facts.per_sample import is_random_number
+from unchoke.code.facts.training_feeds import keras_feeds
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
@@ -38,6 +40,13 @@ RULE = Rule(
 )
 
 _ENOUGH = 3
+_WARPS = {
+    "rotation_range": "`RandomRotation`",
+    "shear_range": "`RandomShear`",
+    "zoom_range": "`RandomZoom`",
+    "width_shift_range": "`RandomTranslation`",
+    "height_shift_range": "`RandomTranslation`",
+}
 _ALONE = frozenset(
     {"ElasticTransform", "ElasticTransformation", "GridDistortion", "OpticalDistortion", "PiecewiseAffine", "Rand2DElastic",
      "Rand2DElasticd", "Rand3DElastic", "Rand3DElasticd", "RandGridDistortion", "RandGridDistortiond",
@@ -91,6 +100,7 @@ _ON_BATCHES = frozenset(
 
 def check(program: Program) -> Iterator[Hit]:
     seen: set[ast.Call] = set()
+    yield from _generators(program)
     for pipeline in program.nodes(ast.Call):
         if _is_outermost(program, pipeline) and not _is_on_device(program, pipeline):
             yield from _judged(program, _steps(program, pipeline), seen, program.targets(pipeline)[-1:])
@@ -98,6 +108,28 @@ def check(program: Program) -> Iterator[Hit]:
         calls = list(program.calls_in(program.facts.functions_of(record)))
         made = [_maker(program, call) for call in calls]
         yield from _judged(program, [*calls, *(call for call in made if call is not None)], seen, [])
+
+
+def _generators(program: Program) -> Iterator[Hit]:
+    """Generators of Keras that warp, where a `fit` trains on what flows from them."""
+    fed = {call for feed in keras_feeds(program) for call in feed.made_of}
+    said: set[tuple[str, ...]] = set()
+    for call in program.in_order(item for item in fed if program.method(item) == "ImageDataGenerator"):
+        warps = tuple(name for name in _WARPS if (given := program.argument(call, name)) is not None and _is_on(program, given))
+        if warps and warps not in said:
+            said.add(warps)
+            layers = ", ".join(dict.fromkeys(_WARPS[name] for name in warps))
+            yield Hit(
+                call,
+                f"`ImageDataGenerator` with {_listed(list(warps))} warps each picture with SciPy, in Python, for every sample",
+                evidence={"options": list(warps)},
+                fix=f"put {layers} into the model as layers, where they run on the device a batch at a time, and read with "
+                "`image_dataset_from_directory`; until then give `fit` several `workers`",
+            )
+
+
+def _is_on(program: Program, given: ast.expr) -> bool:
+    return program.value(given) not in (0, 0.0, False, None)
 
 
 def _judged(program: Program, calls: Iterable[ast.Call], seen: set[ast.Call], names: list[str]) -> Iterator[Hit]:

@@ -34,7 +34,7 @@ from unchoke.code.facts.epochs import (
     one_does,
     trains_on_kept_features,
 )
-from unchoke.code.facts.loops import Fit, unwrapped
+from unchoke.code.facts.loops import Fit, is_range, unwrapped
 from unchoke.code.facts.magnitude import trains_on_small_set
 from unchoke.code.facts.saving import is_weights_save
 from unchoke.code.program import Program
@@ -57,6 +57,7 @@ _SMALL_LAYERS = frozenset(
 )  # fmt: skip
 _LIGHTNING_EPOCHS = 1000
 _MANY_EPOCHS = 20
+_MANY_STEPS = 5000
 _MANY_SMALL_EPOCHS = 50
 
 
@@ -65,11 +66,31 @@ def check(program: Program) -> Iterator[Hit]:
         saves = (call for call in nodes_of(program, run, ast.Call) if is_weights_save(program, call))
         if is_long(run.num_epochs) and not _is_quick(program, run) and not any(saves):
             yield _loop_hit(program, run)
+    yield from _by_steps(program)
     for fit in program.facts.fits:
         judge = {"keras": _keras, "lightning": _lightning, "hf": _hugging_face}.get(fit.kind)
         hit = judge(program, fit) if judge is not None else None
         if hit is not None:
             yield hit
+
+
+def _by_steps(program: Program) -> Iterator[Hit]:
+    """A loop of thousands of steps that is in no loop over epochs."""
+    for loop in program.facts.training_loops:
+        node = loop.node
+        inner = unwrapped(program, node.iter) if isinstance(node, ast.For) and loop.epochs is None else None
+        if not isinstance(node, ast.For) or not isinstance(inner, ast.Call) or not is_range(program, inner) or not inner.args:
+            continue
+        count = most(program, inner.args[-1 if len(inner.args) < 3 else 1])
+        functions = {function for block in node.body for function in program.reach(block)}
+        calls = program.calls_in([*node.body, *functions])
+        if is_long(count) and count >= _MANY_STEPS and not any(is_weights_save(program, call) for call in calls):
+            yield Hit(
+                node,
+                f"{int(count):,} steps with nothing saved inside the loop: a kill loses all of them",
+                {"steps": int(count)},
+                "save the weights every few hundred steps, `if step % 500 == 0:`, under a temporary name that is then renamed",
+            )
 
 
 def _loop_hit(program: Program, run: EpochRun) -> Hit:

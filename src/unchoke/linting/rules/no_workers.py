@@ -1,12 +1,15 @@
 """Pictures decoded one after another in the process that trains.
 
 Without `num_workers` a DataLoader decodes each picture between two training steps: one core reads and decodes while the
-accelerator and all other cores wait. A tf.data `.map` without `num_parallel_calls` does the same.
+accelerator and all other cores wait. A tf.data `.map` without `num_parallel_calls` does the same, and so
+does a Keras `Sequence` or an `ImageDataGenerator` flow: `fit` reads it with one thread unless it is given more.
 
 **Write instead.**
 
     DataLoader(data, batch_size=32, shuffle=True, num_workers=4, persistent_workers=True)
     dataset.map(load, num_parallel_calls=tf.data.AUTOTUNE)
+    model.fit(sequence, workers=4, use_multiprocessing=True)               # Keras 2
+    Photos(paths, workers=4, use_multiprocessing=True)                     # Keras 3: a PyDataset has them itself
 
 Two to four workers for each accelerator are a good start; `persistent_workers=True` keeps them between epochs. In a notebook
 the data set's class has to be in a file for this (see dataset-in-notebook).
@@ -24,8 +27,10 @@ from collections.abc import Iterator
 
 from unchoke.code.facts.loaders import BatchSource, decode_calls
 from unchoke.code.facts.per_sample import chain_calls
-from unchoke.code.facts.vocabulary import DECODERS, RASTER_OPENERS, RASTER_READERS, role_of
+from unchoke.code.facts.training_feeds import FLOWS, Feed, few, item_functions, keras_feeds, num_epochs
+from unchoke.code.facts.vocabulary import DECODERS, RANDOM_GENERATOR_OPTIONS, RASTER_OPENERS, RASTER_READERS, role_of
 from unchoke.code.program import Program
+from unchoke.core.findings import Kind
 from unchoke.linting.rule import Hit, Rule, at_method
 
 RULE = Rule(
@@ -40,6 +45,7 @@ RULE = Rule(
 
 
 def check(program: Program) -> Iterator[Hit]:
+    yield from _keras(program)
     hit = next(_torch(program), None)
     if hit is not None:
         yield hit
@@ -66,6 +72,60 @@ def _torch(program: Program) -> Iterator[Hit]:
             {"data set": name, "num_workers": 0},
             f"add `num_workers=4, persistent_workers=True`{moved}",
         )
+
+
+def _keras(program: Program) -> Iterator[Hit]:
+    """A `fit` that reads a Sequence, a flow from files or a generator with one thread."""
+    found: dict[ast.AST | None, Hit] = {}
+    for feed in keras_feeds(program):
+        call = feed.fit.call
+        if _sets_workers(program, feed):
+            continue
+        kind: Kind | None = "nit" if few(num_epochs(program, feed.fit), below=5) else None
+        owner = program.assigned_class(feed.given)
+        flow = next((item for item in feed.made_of if program.method(item) in FLOWS), None)
+        if owner in program.facts.datasets and any(
+            decode_calls(program, item, DECODERS | RASTER_READERS) for item in item_functions(program, owner)
+        ):
+            name = owner.name if owner is not None else ""
+            fix = (
+                f"Keras 3: pass `**kwargs` on to `super().__init__` in `{name}` and make it with `workers=4, "
+                "use_multiprocessing=True`; Keras 2: give both to `fit`"
+            )
+            message = f"`{program.text(call.func)}` reads `{name}`, which decodes each picture in Python, with one thread"
+        elif flow is not None and (program.method(flow) != "flow" or _warps(program, feed)):
+            name = (program.targets(flow) or ["batches"])[0]
+            fix = f"Keras 2: `fit(…, workers=4)`; Keras 3: `{name}.workers = 4` before it"
+            does = "decodes" if program.method(flow) != "flow" else "warps"
+            kind = kind if does == "decodes" else "nit"
+            message = (
+                f"`{program.text(call.func)}` has one thread for `{program.method(flow)}`, which {does} each picture in Python"
+            )
+        else:
+            continue
+        source = owner if owner is not None else flow
+        if source not in found or found[source].kind == "nit":
+            found[source] = Hit(at_method(program, call), message, {"data set": name, "workers": 1}, fix, kind=kind)
+    yield from found.values()
+
+
+def _warps(program: Program, feed: Feed) -> bool:
+    makers = [item for item in feed.made_of if program.method(item) == "ImageDataGenerator"]
+    return any(word.arg in RANDOM_GENERATOR_OPTIONS for item in makers for word in item.keywords)
+
+
+def _sets_workers(program: Program, feed: Feed) -> bool:
+    """Are workers given, anywhere they can be, or can that not be told?"""
+    made = [item for item in feed.made_of if any(word.arg in ("workers", "use_multiprocessing") for word in item.keywords)]
+    unclear = any(word.arg is None for item in (feed.fit.call, *feed.made_of[:1]) for word in item.keywords)
+    workers = program.argument(feed.fit.call, "workers")
+    several = workers is not None and program.value(workers) not in (0, 1)
+    names = set(program.targets(feed.made_of[0])) if feed.made_of else set()
+    later = any(program.written(item.value) in names for item in program.attributes("workers"))
+    owner = program.assigned_class(feed.given)
+    inside = program.calls_to("__init__") if owner is not None else []
+    passed = any(program.keyword(item, "workers") and program.enclosing_class(item) is owner for item in inside)
+    return bool(made) or unclear or several or later or passed
 
 
 def _is_for_training(program: Program, loader: BatchSource) -> bool:

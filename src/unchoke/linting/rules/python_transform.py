@@ -30,7 +30,7 @@ RULE = Rule(
     code="python-transform",
     group="input",
     stage="transform",
-    title="Python loop over the pixels of each sample",
+    title="Python loop over pixels, or over the whole picture for each class",
     gain="5.6 s to 0.1 s for a script that did little else",
     claim="Planted chokes",
 )
@@ -46,28 +46,117 @@ _PICTURES = frozenset(
 )  # fmt: skip
 _PIXELS = frozenset({"flatten", "ravel", "getdata", "tolist", "reshape", "nditer", "ndindex", "ndenumerate", "product"})
 _ONE_PIXEL = ("getpixel", "putpixel", "item", "itemset")
+_MASKS = frozenset({"mask", "masks", "label", "seg", "segmentation", "annotation", "gt", "target"})
+_PIECES = frozenset({"patch", "patches", "tile", "tiles", "crop", "crops", "window", "windows", "grid", "blocks"})
 _COMPILED = frozenset({"njit", "jit", "guvectorize", "vectorize", "kernel", "stencil"})
 
 
 def check(program: Program) -> Iterator[Hit]:
     taken: set[ast.AST] = set()
     for loop in program.nodes(ast.For, ast.comprehension):
-        if loop in taken or program.facts.in_per_sample(loop) is None or _is_compiled(program, loop):
+        if loop in taken or _is_compiled(program, loop):
             continue
+        of_sample = program.facts.in_per_sample(loop) is not None
         inner = _inner_loops(program, loop)
-        pixels = _over_pixels(program, loop)
+        if of_sample and _is_class_by_class(program, loop):
+            yield _class_hit(program, loop)
+            continue
+        pixels = of_sample and _over_pixels(program, loop)
         if not pixels and not any(_nested_over_pixels(program, loop, other) for other in inner):
+            continue
+        if not of_sample and not _is_surely_picture(program, loop, inner):
             continue
         taken.update(inner)
         function = program.enclosing_function(loop)
-        where = f"`{function.name}`" if function is not None else "the function"
+        where = f"`{function.name}`" if function is not None else "this"
         over = program.text(loop.iter)
         yield Hit(
             program.parent(loop) or loop if isinstance(loop, ast.comprehension) else loop,
-            f"{where} visits pixels one by one in Python (`for {program.text(loop.target)} in {over}`), for every sample",
+            f"{where} visits pixels one by one in Python (`for {program.text(loop.target)} in {over}`)"
+            + (", for every sample" if of_sample else ""),
             evidence={"function": function.name if function is not None else "", "over": over},
             fix="write it over whole arrays (`np.where`, a lookup table, `cv2.filter2D`), or compile it with `numba.njit`",
         )
+
+    yield from _gathered(program)
+
+
+def _is_surely_picture(program: Program, loop: SampleLoop, inner: list[SampleLoop]) -> bool:
+    """Outside per-sample code there are other tables: what is visited must be a picture by name or make, and not be drawn."""
+    body = [*_body(program, loop), *(part for item in inner for part in _body(program, item))]
+    if any(program.method(call) in ("text", "annotate", "subplot", "add_subplot", "imshow") for call in program.calls_in(body)):
+        return False
+    names = [names_in(loop.target), *(names_in(item.target) for item in inner)]
+    taken = [node for part in body for node in program.within(part, ast.Subscript) if _is_one_pixel(node, names)]
+    held: list[ast.expr] = [node.value.value if isinstance(node.value, ast.Subscript) else node.value for node in taken]
+    called = [call.func for call in program.calls_in(body) if program.method(call) in _ONE_PIXEL]
+    held += [func.value for func in called if isinstance(func, ast.Attribute)]
+    return any(_is_picture(program, item) and not _PIECES & set(words(program.written(item))) for item in held)
+
+
+def _is_one_pixel(node: ast.Subscript, names: list[set[str]]) -> bool:
+    """`mask[y, x]`, `mask[y][x]`, `mask[y, x, 0]`; a slice among the keys takes more than that."""
+    keys = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
+    keys += [node.value.slice] if isinstance(node.value, ast.Subscript) else []
+    if any(isinstance(key, ast.Slice) for key in keys):
+        return False
+    return sum(any(own & names_in(key) for key in keys) for own in names) >= 2
+
+
+def _gathered(program: Program) -> Iterator[Hit]:
+    """`values.extend(image.flatten())`: an object of Python for every pixel."""
+    for call in program.calls_to("extend"):
+        given = call.args[0] if len(call.args) == 1 else None
+        if not isinstance(given, ast.Call) or program.method(given) not in ("flatten", "ravel", "tolist", "getdata"):
+            continue
+        held = program.receiver(given)
+        while isinstance(held, ast.Call):
+            held = program.receiver(held)
+        if held is not None and _is_picture(program, held) and program.loops_around(call):
+            name = program.written(program.receiver(call)) or "a list"
+            yield Hit(
+                call,
+                f"`{name}` gets one Python object for each pixel of each picture: some 30 bytes each, added one by one",
+                evidence={"list": name},
+                fix="add up sums and counts picture by picture (`image.sum()`, `np.bincount`), or keep the arrays and join them "
+                "once with `np.concatenate`",
+            )
+
+
+# Once over the whole picture for each class
+
+
+def _is_class_by_class(program: Program, loop: SampleLoop) -> bool:
+    """`[mask == value for value in classes]`, `for colour in colours: np.all(np.equal(mask, colour), axis=-1)`."""
+    return any(
+        _compares_picture(program, part, names_in(loop.target)) for block in _body(program, loop) for part in ast.walk(block)
+    )
+
+
+def _compares_picture(program: Program, part: ast.AST, names: set[str]) -> bool:
+    if isinstance(part, ast.Compare) and len(part.ops) == 1 and isinstance(part.ops[0], ast.Eq):
+        sides = [part.left, part.comparators[0]]
+    elif isinstance(part, ast.Call) and program.name(part) in ("numpy.equal", "torch.eq") and len(part.args) >= 2:
+        sides = part.args[:2]
+    else:
+        return False
+    of_round = [side for side in sides if isinstance(side, ast.Name) and side.id in names]
+    whole = [side for side in sides if isinstance(side, ast.Name) and side.id not in names and _MASKS & set(words(side.id))]
+    return bool(of_round) and bool(whole)
+
+
+def _class_hit(program: Program, loop: SampleLoop) -> Hit:
+    over = program.text(loop.iter)
+    body = _body(program, loop)
+    colours = any(program.method(call) == "all" for call in program.calls_in(body))
+    return Hit(
+        program.parent(loop) or loop if isinstance(loop, ast.comprehension) else loop,
+        f"the whole mask is compared with each of `{over}`, for every sample",
+        evidence={"over": over},
+        fix="turn masks into class numbers once, before training (uint8 files), and let the loss take those, or make them "
+        "one-hot on the device",
+        kind=None if colours else "nit",
+    )
 
 
 def _is_compiled(program: Program, node: ast.AST) -> bool:

@@ -22,13 +22,24 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
+from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.keeping import is_kept, is_save
 from unchoke.code.facts.loaders import BatchSource
 from unchoke.code.facts.origins import per_sample_records, record_at, runs_for_each_sample
 from unchoke.code.facts.per_sample import SampleFunction
-from unchoke.code.facts.sizing import Resize, functions_run, is_resizing, sizing
-from unchoke.code.facts.vocabulary import words
+from unchoke.code.facts.sizing import PIPELINE_RESIZERS, RANDOM_SIZERS, Resize, contents, functions_run, is_resizing, sizing
+from unchoke.code.facts.training_feeds import (
+    DIRECTORY_SETS,
+    FLOWS,
+    few,
+    item_functions,
+    keras_feeds,
+    leads_back,
+    num_epochs,
+)
+from unchoke.code.facts.vocabulary import DECODING_DATASETS, words
 from unchoke.code.node_index import FunctionNode, parameters
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
@@ -42,12 +53,17 @@ RULE = Rule(
     claim="Planted chokes",
     command="unchoke extract",
 )
+_MIN_EPOCHS = 5
+_MANY_EPOCHS = 20
+_FASTAI_SETS = frozenset({"ImageDataBunch", "ImageDataLoaders", "SegmentationDataLoaders", "ImageClassifierData"})
+FOLDER_READERS = DIRECTORY_SETS | FLOWS - {"flow"}
 _ONE_PASS = frozenset({"test", "infer", "inference", "pred", "predict", "prediction", "submission", "sub", "unseen", "query"})
 
 
 def check(program: Program) -> Iterator[Hit]:
     if _is_one_pass(program) or _has_small_copies(program):
         return
+    yield from _from_folders(program)
     said: set[ast.Call] = set()
     for record in per_sample_records(program):
         decode = _decode(program, record)
@@ -59,6 +75,8 @@ def check(program: Program) -> Iterator[Hit]:
         if resizes:
             said.add(decode)
             yield _hit(program, decode, resizes[0])
+    if not said:
+        yield from _not_resized(program)
 
 
 def _hit(program: Program, decode: ast.Call, resize: Resize) -> Hit:
@@ -73,6 +91,85 @@ def _hit(program: Program, decode: ast.Call, resize: Resize) -> Hit:
         evidence={"decode": name, "resize": by, "size_px": resize.size_px},
         fix=fix,
     )
+
+
+def _from_folders(program: Program) -> Iterator[Hit]:
+    """Data sets of libraries that read folders of pictures: as often as there are epochs, unless a cache comes behind them."""
+    cached = any(program.method(call) in ("cache", "snapshot") for call in program.nodes(ast.Call))
+    for feed in keras_feeds(program):
+        count = num_epochs(program, feed.fit)
+        reads = [call for call in feed.made_of if program.method(call) in FOLDER_READERS]
+        if reads and not cached and not few(count, below=_MIN_EPOCHS):
+            yield _folder_hit(program, reads[0], count)
+    for call, count in (*_torch_folders(program), *_fastai_folders(program)):
+        yield _folder_hit(program, call, count)
+
+
+def _torch_folders(program: Program) -> Iterator[tuple[ast.Call, Any]]:
+    """`ImageFolder(…, transform=…)` behind a loader that trains, where the pipeline resizes and does not crop at random sizes."""
+    counts = [loop.num_epochs for loop in program.facts.training_loops if loop.num_epochs is not None]
+    for loader in program.facts.loaders:
+        if loader.framework != "torch" or loader.role != "train" or loader.dataset_class is not None or not loader.decodes:
+            continue
+        made = next((call for call in leads_back(program, loader.dataset) if program.method(call) in DECODING_DATASETS), None)
+        if made is None:
+            continue
+        steps = [step for word in made.keywords if word.arg == "transform" for step in contents(program, word.value)]
+        kinds = {program.method(step) for step in steps}
+        count = max((item for item in counts if isinstance(item, int)), default=UNKNOWN)
+        if kinds & PIPELINE_RESIZERS and not kinds & RANDOM_SIZERS and not few(count, below=_MIN_EPOCHS):
+            yield made, count
+
+
+def _fastai_folders(program: Program) -> Iterator[tuple[ast.Call, Any]]:
+    counts = [fit.num_epochs for fit in program.facts.fits if fit.kind == "fastai"]
+    known = [count for count in counts if isinstance(count, int | float)]
+    if not counts or (len(known) == len(counts) and sum(known) < _MIN_EPOCHS):
+        return
+    for call in program.nodes(ast.Call):
+        holder, _, method = program.name(call).rpartition(".")
+        if method.startswith("from_") and holder.rpartition(".")[2] in _FASTAI_SETS:
+            yield call, sum(known) if len(known) == len(counts) else UNKNOWN
+
+
+def _folder_hit(program: Program, call: ast.Call, count: Any) -> Hit:
+    name = program.text(call.func)
+    epochs = f"each of {int(count)} epochs" if isinstance(count, int | float) else "every epoch"
+    size = program.argument(call, "image_size") or program.argument(call, "target_size") or program.argument(call, "size")
+    to = f" to {program.text(size)}" if size is not None else ""
+    if program.method(call) in DIRECTORY_SETS:
+        target = (program.targets(call) or ["dataset"])[0]
+        fix = f'`{target} = {target}.cache("pixels")` behind it, before anything random (without a name it is kept in memory)'
+    elif program.method(call) in FLOWS:
+        fix = "read with `keras.utils.image_dataset_from_directory(…).cache(…)`, and augment with layers behind it"
+    else:
+        fix = "write copies of the pictures at that size once and read those, or keep the decoded pixels in a mapped array"
+    return Hit(
+        call,
+        f"`{name}` decodes and resizes{to} the same files again in {epochs}; nothing keeps the result",
+        evidence={"call": name, "epochs": count if isinstance(count, int | float) else None},
+        fix=fix,
+        kind=None if isinstance(count, int | float) and count >= _MANY_EPOCHS else "nit",
+    )
+
+
+def _not_resized(program: Program) -> Iterator[Hit]:
+    """A data set of the file that decodes at full size: worth keeping where many epochs are known to come."""
+    for feed in keras_feeds(program):
+        count = num_epochs(program, feed.fit)
+        if isinstance(count, int | float) and count >= _MANY_EPOCHS:
+            functions = item_functions(program, program.assigned_class(feed.given))
+            calls = [call for function in functions for call in program.facts.decode_calls(function)]
+            decode = next((call for call in calls if not is_kept(program, call)), None)
+            if decode is not None:
+                name = program.text(decode.func)
+                yield Hit(
+                    decode,
+                    f"`{name}` decodes the same images again in each of {int(count)} epochs; nothing keeps the result",
+                    evidence={"decode": name, "epochs": int(count)},
+                    fix="decode once, keep the pixels (a mapped `.npy` of uint8, or in memory), and only augment here",
+                )
+                return
 
 
 def _in_tf_data(program: Program, decode: ast.Call) -> bool:

@@ -1,6 +1,7 @@
 """A load that may run code from the file.
 
-A pickle is a program: `torch.load` without `weights_only=True`, `pickle.load`, `joblib.load` and Keras' `safe_mode=False` run
+A pickle is a program: `torch.load` without `weights_only=True`, `pickle.load`, `joblib.load`, `np.load` with
+`allow_pickle=True` and Keras' `safe_mode=False` run
 whatever the file's author put into it. For a file from the internet, a shared drive or a colleague that is an open door. It
 also ties the file to the classes of the day it was saved.
 
@@ -44,6 +45,8 @@ _UNPICKLERS = frozenset(
     {"pickle.load", "pickle.loads", "joblib.load", "dill.load", "dill.loads", "cloudpickle.load", "cloudpickle.loads",
      "pandas.read_pickle"}
 )  # fmt: skip
+_NUMPY_LOADS = frozenset({"numpy.load"})
+_WRITES = frozenset({"dump", "dumps", "save", "savez", "savez_compressed", "to_pickle", "write_bytes"})
 _DOWNLOADS = frozenset(
     {"get_file", "urlretrieve", "urlopen", "hf_hub_download", "snapshot_download", "download_url", "download_url_to_file",
      "cached_download",
@@ -69,13 +72,51 @@ def check(program: Program) -> Iterator[Hit]:
                 {"call": program.text(call.func)},
                 "leave `safe_mode` out and give own layers with `custom_objects=` or `keras.saving.register_keras_serializable`",
             )
-        elif name in _UNPICKLERS and call.args and _is_downloaded(program, call.args[0], 0):
-            yield Hit(
-                call,
-                f"`{name}` of a downloaded file runs whatever its author put into it",
-                {"call": name},
-                "ask for the weights as safetensors, ONNX or skops, or compare its SHA-256 with a known one before opening it",
-            )
+        elif call.args and (name in _UNPICKLERS or _allows_pickle(program, call)):
+            yield from _unpickled(program, call)
+
+
+def _allows_pickle(program: Program, call: ast.Call) -> bool:
+    return program.name(call) in _NUMPY_LOADS and program.value(program.argument(call, "allow_pickle", 2)) is True
+
+
+def _unpickled(program: Program, call: ast.Call) -> Iterator[Hit]:
+    """Of a downloaded file always; objects among arrays also where the program has not written the file itself."""
+    name = program.name(call)
+    option = " with `allow_pickle=True`" if name in _NUMPY_LOADS else ""
+    if _is_downloaded(program, call.args[0], 0):
+        fix = "ask for the weights as safetensors, ONNX or skops, or compare its SHA-256 with a known one before opening it"
+        yield Hit(call, f"`{name}`{option} of a downloaded file runs whatever its author put into it", {"call": name}, fix)
+    elif option and not _is_own(program, call.args[0]):
+        source = program.text(_opened(program, call.args[0]))[:50]
+        yield Hit(
+            call,
+            f"`{name}`{option} of `{source}`, which this program did not write, runs whatever was put into it",
+            {"call": name, "file": source},
+            "save arrays of numbers as they are (`np.savez`, one name each; a dict as JSON) and leave `allow_pickle` out",
+        )
+
+
+def _is_own(program: Program, node: ast.AST) -> bool:
+    """Does the program write pickles or arrays to this very file, by the same text or the same constant?"""
+    source = _opened(program, node)
+    if isinstance(source, ast.Name) and program.latest(source) is None:
+        return True  # a parameter: whoever calls knows
+    known = {program.text(source), program.value(source)} - {UNKNOWN}
+    for call in program.nodes(ast.Call):
+        if program.method(call) in _WRITES:
+            written = [_opened(program, item) for item in call.args[:2]]
+            if any(program.text(item) in known or program.value(item) in known for item in written):
+                return True
+    return False
+
+
+def _opened(program: Program, node: ast.AST) -> ast.AST:
+    """The path, of `open(path, "rb")` and of a name that `with open(path) as file` gives."""
+    made = program.latest(node) if isinstance(node, ast.Name) else node
+    if isinstance(made, ast.Call) and program.method(made) == "open" and made.args:
+        return made.args[0]
+    return node
 
 
 def _torch(program: Program, call: ast.Call) -> Iterator[Hit]:
@@ -99,7 +140,7 @@ def _torch(program: Program, call: ast.Call) -> Iterator[Hit]:
         {"call": program.text(call.func), "file": source, "used as a state dict only": edit is not None},
         f"write `{program.text(call.func)}({source}, …, weights_only=True)`",
         edit,
-        kind="nit" if option is None else None,  # newer versions do so by themselves
+        kind="nit" if option is None and not (call.args and _is_downloaded(program, call.args[0], 0)) else None,
     )
 
 

@@ -73,7 +73,8 @@ def main():
     for epoch in range(args.epochs):
         model.train()
         for x, y in train:
-            loss = F.cross_entropy(model(x.to(device)), y.to(device))
+            with torch.autocast(device.type, dtype=torch.bfloat16):
+                loss = F.cross_entropy(model(x.to(device)), y.to(device))
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             optimizer.step()

@@ -148,12 +148,16 @@ class D(Dataset):
         img = np.load(self.p[i])
         return f(img)
 ---
-def f(img):
-    for y in range(img.shape[0]):
-        for x in range(img.shape[1]):
-            img[y, x] += 1
-    return img
+def f(cm):
+    for y in range(cm.shape[0]):
+        for x in range(cm.shape[1]):
+            cm[y, x] += 1
+    return cm
 f(np.zeros((9, 9)))
+---
+for i in range(patches_img.shape[0]):
+    for j in range(patches_img.shape[1]):
+        out.append(patches_img[i, j, :, :])
 ---
 class D(Dataset):
 
@@ -186,3 +190,23 @@ def test_it_is_found_once(case: str) -> None:
 @pytest.mark.parametrize("case", SILENT.split("---\n"))
 def test_it_is_left_alone(case: str) -> None:
     assert RULE.lines(case) == []
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "def f(img):\n    for y in range(img.shape[0]):\n        for x in range(img.shape[1]):\n            img[y, x] += 1\n",
+        "for y in range(mask.shape[0]):\n    for x in range(mask.shape[1]):\n        if mask[y][x] > 9:\n            n += 1\n",
+        "for path in paths:\n    im = cv2.imread(path)\n    values.extend(im.flatten())\n",
+    ],
+)
+def test_pixels_are_found_outside_per_sample_code_too(case: str) -> None:
+    assert len(RULE.lines("import cv2\n" + case)) == 1
+
+
+def test_a_mask_compared_with_each_colour_is_a_choke_and_with_each_number_a_nit() -> None:
+    head = "class D(Dataset):\n    def __getitem__(self, i):\n        mask = np.load(self.p[i])\n"
+    colours = "        return np.stack([np.all(np.equal(mask, colour), axis=-1) for colour in COLOURS])\n"
+    numbers = "        return np.stack([mask == value for value in self.values])\n"
+    assert [item.kind for item in RULE.found(RULE.whole(head + colours))] == ["choke"]
+    assert [item.kind for item in RULE.found(RULE.whole(head + numbers))] == ["nit"]

@@ -1,0 +1,143 @@
+"""A large network trained in float32 on a graphics card.
+
+Cards of the last years multiply half-precision numbers several times as fast as float32 and move half the bytes.
+Convolutional networks and transformers commonly train 1.5 to 3 times as fast with automatic mixed precision, in little more
+than half the memory; the weights stay in float32.
+
+**Write instead.**
+
+    with torch.autocast("cuda", dtype=torch.bfloat16):           # float16 with a GradScaler on cards before Ampere
+        loss = criterion(model(images), targets)
+    loss.backward()
+
+Lightning: `Trainer(precision="bf16-mixed")`. Hugging Face: `bf16=True` or `fp16=True`. fastai: `learn.to_fp16()`. Keras:
+`keras.mixed_precision.set_global_policy("mixed_float16")`, and the last layer in float32.
+
+**When this is fine.** On the CPU, on cards without such units (before Volta), for small networks, and where a loss of your
+own needs the precision. `unchoke tune` tries it on your network and says what it brings, and whether the numbers stay.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from unchoke.code.facts.devices import CUDA, asks_for_cuda, mentions_cuda, plain_device
+from unchoke.code.facts.magnitude import trains_on_small_set
+from unchoke.code.program import Program
+from unchoke.core.findings import Kind
+from unchoke.linting.rule import Hit, Rule
+
+RULE = Rule(
+    code="no-mixed-precision",
+    group="device",
+    stage="step",
+    title="a large network trained in float32 on a graphics card",
+    gain="commonly 1.5 to 3 times the steps",
+    command="unchoke tune",
+    devices=("cuda",),
+)
+_HALF = re.compile(
+    r"autocast|GradScaler|\bamp\b|mixed_precision|mixed_float16|mixed_bfloat16|set_global_policy|fp16|bf16|bfloat16|float16|\.half\(|"
+    r"set_float32_matmul_precision|allow_tf32|apex|precision\s*=\s*[\"'1]|deepspeed|to_fp16|16-mixed",
+)
+_LARGE = re.compile(
+    r"resnet(?:50|101|152)|resnext|wide_resnet|densenet|efficientnet|convnext|vgg(?:16|19)|inception|xception|nasnet|regnet|"
+    r"vit_|vit\b|ViT|swin|deit|beit|dino|clip|unet|Unet|UNet|deeplab|fpn|FPN|maskrcnn|fasterrcnn|retinanet|segformer|bert|BERT|gpt|GPT|t5|"
+    r"ResNet(?:50|101|152)|DenseNet|EfficientNet|InceptionV3|InceptionResNet|Xception|VGG(?:16|19)|NASNet|ConvNeXt",
+)
+_MAKERS = (
+    "torchvision.models.",
+    "timm.create_model",
+    "segmentation_models_pytorch.",
+    "tf.keras.applications.",
+    "transformers.",
+    "segmentation_models.",
+)
+_MANY_EPOCHS = 10
+
+
+def check(program: Program) -> Iterator[Hit]:
+    """One hit for a file: where the network is made."""
+    if plain_device(program) or any(_HALF.search(cell.python) for cell in program.source.cells):
+        return
+    if not (_trains_in_torch(program) and mentions_cuda(program)) and not (_trains_in_keras(program) and _sets_up_card(program)):
+        return
+    made = None if trains_on_small_set(program) else _large(program)
+    if made is None or _is_frozen(program, made):
+        return
+    name = _LARGE.search(program.text(made))
+    shown = name.group(0) if name else program.text(made.func)
+    yield Hit(
+        made,
+        f"`{shown}` is trained in float32 on a graphics card: nothing in this file asks for mixed precision",
+        {"network": shown},
+        _fix(program),
+        kind=_kind(program, made),
+    )
+
+
+def _trains_in_torch(program: Program) -> bool:
+    loops = any(loop.kind in ("torch", "lightning") for loop in program.facts.training_loops)
+    return loops or any(fit.kind in ("lightning", "fastai", "hf") for fit in program.facts.fits)
+
+
+def _trains_in_keras(program: Program) -> bool:
+    return any(fit.kind == "keras" for fit in program.facts.fits)
+
+
+def _sets_up_card(program: Program) -> bool:
+    """Keras takes a card by itself: it is sure where the program speaks of one."""
+    if any(
+        program.method(call) in ("set_memory_growth", "MirroredStrategy", "gpu_device_name") for call in program.nodes(ast.Call)
+    ):
+        return True
+    words = (node.value for node in program.nodes(ast.Constant) if isinstance(node.value, str))
+    return any(word in ("GPU", "/GPU:0", "/gpu:0", "/device:GPU:0", "GPU:0") for word in words)
+
+
+def _large(program: Program) -> ast.Call | None:
+    """The call that makes a network known to be large."""
+    for call in program.nodes(ast.Call):
+        if program.name(call).startswith(_MAKERS) and _LARGE.search(program.text(call)) and program.targets(call):
+            return call
+    return None
+
+
+def _is_frozen(program: Program, made: ast.Call) -> bool:
+    """Frozen, or all but a part of it left out of the optimizer: features, which have other advice."""
+    names = set(program.targets(made))
+    given = [name for item in program.facts.optimizers for name in item.names if name.split(".")[0] in names]
+    if given and not names & set(given):
+        return True
+    return any(item.whole and item.thawed is None and item.name.split(".")[0] in names for item in program.facts.frozen)
+
+
+def _kind(program: Program, made: ast.Call) -> Kind:
+    """Worth it where this very network is trained, for many epochs, and a card is taken for granted or looked for."""
+    roots = {name.split(".")[0] for name in program.targets(made)}
+    given = {name.split(".")[0] for item in program.facts.optimizers for name in item.names}
+    if program.facts.optimizers and not roots & given:
+        return "nit"
+    counts = [loop.num_epochs for loop in program.facts.training_loops] + [fit.num_epochs for fit in program.facts.fits]
+    known = [count for count in counts if isinstance(count, int | float) and not isinstance(count, bool)]
+    looked_for = any(CUDA in program.text(node) for node in program.nodes(ast.IfExp))
+    sure = looked_for or bool(asks_for_cuda(program)) or _sets_up_card(program)
+    return "choke" if known and max(known) >= _MANY_EPOCHS and sure else "nit"
+
+
+def _fix(program: Program) -> str:
+    kinds = {fit.kind for fit in program.facts.fits}
+    if "keras" in kinds:
+        return (
+            '`keras.mixed_precision.set_global_policy("mixed_float16")` before the model is built, '
+            'and `dtype="float32"` on its last layer'
+        )
+    if "lightning" in kinds:
+        return 'give the trainer `precision="bf16-mixed"` (or `"16-mixed"` on cards before Ampere)'
+    if "hf" in kinds:
+        return "give `TrainingArguments` `bf16=True` (or `fp16=True` on cards before Ampere)"
+    if "fastai" in kinds:
+        return "call `.to_fp16()` on the learner"
+    return 'wrap forward and loss in `with torch.autocast("cuda", dtype=torch.bfloat16):` and leave `backward()` outside'

@@ -1,0 +1,76 @@
+"""A tf.data pipeline that makes a batch only when it is asked for one.
+
+Without `prefetch` at its end, a pipeline decodes the next batch after the step has asked for it: the device waits for the
+CPU, then the CPU for the device. With it, the batch is ready. A `.map` without `num_parallel_calls` works on one element at a
+time (where it decodes, no-workers says so).
+
+**Write instead.** As the last step of the pipeline:
+
+    dataset = dataset.map(load, num_parallel_calls=tf.data.AUTOTUNE).batch(32).prefetch(tf.data.AUTOTUNE)
+
+**When this is fine.** TensorFlow from 2.12 on adds the prefetch by itself where the last step works when asked (`batch`), and
+runs maps without state in parallel; there it is a matter of taste. Older versions do not. Pipelines over arrays in memory
+with nothing to work out gain little; they are nits here.
+
+Since TensorFlow 2.12 by itself, unless `experimental_optimization` is turned off.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from unchoke.code.facts.per_sample import is_tf_dataset
+from unchoke.code.facts.training_feeds import DIRECTORY_SETS, keras_feeds, leads_back
+from unchoke.code.program import Program
+from unchoke.linting.rule import Hit, Rule, at_method
+
+RULE = Rule(
+    code="no-prefetch",
+    group="input",
+    stage="load",
+    title="tf.data pipeline that is not prefetched",
+    gain="the time of loading, hidden behind the step",
+    since="before TensorFlow 2.12",
+    frameworks=("keras",),
+)
+_STEPS = frozenset({"map", "batch", "padded_batch", "shuffle", "repeat", "take", "with_options"})
+
+
+def check(program: Program) -> Iterator[Hit]:
+    """One hit: where the pipeline that trains ends."""
+    if any(program.method(call) in ("prefetch", "prefetch_to_device") for call in program.nodes(ast.Call)):
+        return
+    for given in _trained_on(program):
+        calls = list(leads_back(program, given))
+        steps = [call for call in calls if program.method(call) in _STEPS and is_tf_dataset(program, call)]
+        maps = [call for call in steps if program.method(call) == "map"]
+        if maps:
+            heavy = any(_decodes(program, call) for call in maps) or any(program.method(call) in DIRECTORY_SETS for call in calls)
+            last = steps[0]
+            yield Hit(
+                at_method(program, last),
+                f"`.{program.method(last)}` is the last step before training: nothing is prefetched, and before TensorFlow 2.12 "
+                "each step waits for its batch",
+                {"last step": program.method(last), "decodes": heavy},
+                f"end with `{_ending(program, last)}.prefetch(tf.data.AUTOTUNE)`",
+                kind=None if any(_decodes(program, call) for call in maps) else "nit",
+            )
+            return
+
+
+def _trained_on(program: Program) -> Iterator[ast.expr]:
+    yield from (feed.given for feed in keras_feeds(program))
+    for loop in program.facts.training_loops:
+        if isinstance(loop.node, ast.For) and loop.kind in ("tape", "batch"):
+            yield loop.node.iter.args[0] if isinstance(loop.node.iter, ast.Call) and loop.node.iter.args else loop.node.iter
+
+
+def _decodes(program: Program, call: ast.Call) -> bool:
+    function = program.callable_of(call.args[0]) if call.args else None
+    return function is not None and program.facts.decodes(function)
+
+
+def _ending(program: Program, call: ast.Call) -> str:
+    given = ", ".join(program.text(item) for item in [*call.args, *call.keywords])
+    return f".{program.method(call)}({given if len(given) < 30 else '…'})"

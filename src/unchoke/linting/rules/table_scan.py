@@ -1,0 +1,86 @@
+"""A whole table searched for each sample.
+
+`df[df.name == name]`, `df.query(…)` and `df.loc[mask]` compare every row to find one, and make a new table of it: tenths of a
+millisecond for thousands of rows, many milliseconds for millions, for each sample and in every epoch. The answer never
+changes.
+
+**Write instead.** Sort it out once, in `__init__`, into something that is looked up:
+
+    self.boxes = {name: rows.to_numpy() for name, rows in table.groupby("name")}    # then self.boxes[name]
+    self.table = table.set_index("name")                                            # then self.table.at[name, "label"]
+
+**When this is fine.** In code that runs once. A row by its number (`table.iloc[index]`) is a lookup, if a slow one (some tens
+of microseconds), and is not reported.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from unchoke.code.facts.keeping import is_kept
+from unchoke.code.facts.origins import is_of_sample, runs_for_each_sample
+from unchoke.code.program import Program
+from unchoke.linting.rule import Hit, Rule
+
+RULE = Rule(
+    code="table-scan",
+    group="input",
+    stage="read",
+    title="a table searched for each sample",
+)
+_TABLE = re.compile(
+    r"(?:^|_|\.)(?:df|dataframe|data_frame|frame|table|annotations?|labels_df|meta|metadata|csv)(?:_\w+)?$|_df$", re.IGNORECASE
+)
+_MAKERS = ("pandas.",)
+
+
+def check(program: Program) -> Iterator[Hit]:
+    said: set[tuple[int | None, int]] = set()
+    for node in program.nodes(ast.Subscript, ast.Call):
+        holder = _scanned(program, node)
+        if holder is None or runs_for_each_sample(program, node) is None or is_kept(program, node):
+            continue
+        place = program.place(node)
+        if (place.cell, place.line) in said:
+            continue
+        said.add((place.cell, place.line))
+        name = program.text(holder)
+        yield Hit(
+            node,
+            f"`{program.text(node)[:70]}` compares all rows of `{name}` for every sample",
+            {"table": name},
+            _fix(program, node, name),
+        )
+
+
+def _fix(program: Program, node: ast.AST, name: str) -> str:
+    where = "in `__init__`" if program.enclosing_class(node) is not None else "beforehand"
+    operators = [operator for part in ast.walk(node) if isinstance(part, ast.Compare) for operator in part.ops]
+    if any(isinstance(operator, ast.Lt | ast.LtE | ast.Gt | ast.GtE) for operator in operators):
+        return f"sort `{name}` by that column once {where} and find the rows with `np.searchsorted`, or work out all answers once"
+    return f"group `{name}` once {where} (`groupby`, or `set_index` and `.at`) and look the sample up here"
+
+
+def _scanned(program: Program, node: ast.AST) -> ast.expr | None:
+    """The table, where a condition on its columns picks rows by something of the sample."""
+    if isinstance(node, ast.Call):
+        query = isinstance(node.func, ast.Attribute) and node.func.attr == "query" and bool(node.args)
+        held = node.func.value if query and isinstance(node.func, ast.Attribute) else None
+        return held if held is not None and _is_table(program, held) and is_of_sample(program, node.args[0]) else None
+    if not isinstance(node, ast.Subscript) or isinstance(node.ctx, ast.Store):
+        return None
+    held = node.value.value if isinstance(node.value, ast.Attribute) and node.value.attr == "loc" else node.value
+    mask = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) and node.slice.elts else node.slice
+    compares = [part for part in ast.walk(mask) if isinstance(part, ast.Compare)]
+    if not compares or not _is_table(program, held):
+        return None
+    own = program.text(held)
+    on_columns = any(program.text(part.left).startswith(own) for part in compares)
+    of_sample = any(is_of_sample(program, item) for part in compares for item in part.comparators)
+    return held if on_columns and of_sample else None
+
+
+def _is_table(program: Program, node: ast.expr) -> bool:
+    return bool(_TABLE.search(program.written(node))) or program.made_by(node).startswith(_MAKERS)

@@ -1,0 +1,91 @@
+"""Worker processes started anew in every epoch, or a loader made again in every round.
+
+A DataLoader with workers starts them when it is iterated and ends them with the epoch, unless `persistent_workers=True`.
+Starting costs tenths of a second where processes are forked and seconds where they import everything again (Windows, macOS,
+`spawn`); with short epochs that is much of the time. A DataLoader made inside the loop over epochs or steps cannot keep them
+at all, and makes its data set's index again each time.
+
+**Write instead.** One loader, before the loop:
+
+    loader = DataLoader(data, batch_size=64, shuffle=True, num_workers=4, persistent_workers=True)
+    for epoch in range(epochs):
+        for batch in loader:
+            ...
+
+**When this is fine.** Long epochs on Linux, where a start is lost among minutes: without `persistent_workers` alone it is a
+nit. A loader for each fold, or for stages with another batch size, belongs where it is made.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from unchoke.code.constant_values import UNKNOWN
+from unchoke.code.facts.epochs import epoch_runs, is_long
+from unchoke.code.facts.loaders import BatchSource
+from unchoke.code.node_index import names_in
+from unchoke.code.program import Program
+from unchoke.linting.rule import Hit, Rule
+
+RULE = Rule(
+    code="workers-restarted",
+    group="process",
+    stage="load",
+    title="loader or its workers made anew in every epoch",
+    kind="nit",
+    frameworks=("torch",),
+)
+
+
+def check(program: Program) -> Iterator[Hit]:
+    runs = [run for run in epoch_runs(program) if run.num_epochs is UNKNOWN or is_long(run.num_epochs)]
+    rounds = {run.node for run in runs} | {loop.node for loop in program.facts.training_loops if isinstance(loop.node, ast.For)}
+    said: set[ast.AST] = set()
+    for loader in program.facts.loaders:
+        maker = loader.maker or loader.call
+        if loader.framework != "torch" or maker in said:
+            continue
+        loop = next((item for item in program.loops_around(loader.call) if item in rounds), None)
+        if loop is not None and not _hangs_on(program, loader, loop):
+            said.add(maker)
+            head = f"for {program.text(loop.target)} in …" if isinstance(loop, ast.For) else "the loop"
+            yield Hit(
+                loader.call,
+                f"a `DataLoader` is made in every round of `{head}`",
+                {"loop line": program.line(loop)},
+                "make it once before the loop (`persistent_workers=True` keeps its workers); it shuffles anew in each epoch",
+                kind="choke",
+            )
+        elif runs and loader.role == "train" and loader.has_workers and _is_plain(program, maker):
+            said.add(maker)
+            yield Hit(
+                maker,
+                "the workers of the training loader are started anew in every epoch",
+                {"num_workers": program.text(loader.workers_node) if loader.workers_node is not None else ""},
+                "add `persistent_workers=True`",
+            )
+
+
+def _is_plain(program: Program, maker: ast.Call) -> bool:
+    return program.argument(maker, "persistent_workers") is None and not any(word.arg is None for word in maker.keywords)
+
+
+def _hangs_on(program: Program, loader: BatchSource, loop: ast.AST) -> bool:
+    """What it is made of changes from round to round, or it is made only now and then."""
+    if program.facts.is_conditional(loader.call) or any(
+        isinstance(above, ast.If) and program.index.holds(loop, above) for above in program.ancestors(loader.call)
+    ):
+        return True
+    changing = names_in(loop.target) if isinstance(loop, ast.For) else set()
+    for part in program.within(loop, ast.Name):
+        if isinstance(part.ctx, ast.Store):
+            changing.add(part.id)
+    own = set(program.targets(loader.call))
+    used = {
+        part.id
+        for item in [*loader.call.args, *(word.value for word in loader.call.keywords)]
+        for part in ast.walk(item)
+        if isinstance(part, ast.Name)
+    }
+    return bool(used & changing - own)
