@@ -16,7 +16,7 @@ from unchoke.code.bindings import Bindings, written
 from unchoke.code.magics import split_lines
 from unchoke.code.naming import Naming
 from unchoke.code.node_index import FunctionNode, Index, LoopNode
-from unchoke.code.source import Cell, CodePlace, Prose, SourceFile, prose_of
+from unchoke.code.source import Cell, CodePlace, Prose, SourceFile, borrowed_around, prose_of
 from unchoke.code.unread import UnreadCode, find_unread
 
 _DOCUMENTED = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -32,7 +32,8 @@ class Nodes:
     def __init__(self, source: SourceFile) -> None:
         self.source = source
         self.is_notebook = source.is_notebook
-        self.index = Index((*source.borrowed, *source.cells))
+        values, definitions = borrowed_around(source)
+        self.index = Index((*values, *source.cells, *definitions))
         self._naming = Naming(self.index)
         self.bindings = Bindings(self.index)
         self._lines: dict[int | None, list[str]] = {}

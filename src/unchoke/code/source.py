@@ -51,6 +51,13 @@ class CodePlace:
     end_column: int = 0
 
 
+def borrowed_around(source: SourceFile) -> tuple[list[Cell], list[Cell]]:
+    """Borrowed values, which stand before the source's own code, and borrowed definitions, which stand behind it."""
+    defining = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    behind = [cell for cell in source.borrowed if cell.tree is not None and isinstance(cell.tree.body[0], defining)]
+    return [cell for cell in source.borrowed if cell not in behind], behind
+
+
 def is_borrowed(place: CodePlace) -> bool:
     """Does it stand in code of another file?"""
     return place.cell is not None and place.cell < 0

@@ -105,6 +105,10 @@ class CallGraph(Nodes):
 
     def _resolved(self, call: ast.Call) -> FunctionNode | None:
         func = call.func
+        borrowed = self._borrowed_name(func)
+        if borrowed in self.functions or borrowed in self.classes:
+            owner = self.classes.get(borrowed)
+            return self.functions.get(borrowed) or (self.methods(owner).get("__init__") if owner else None)
         if isinstance(func, ast.Name):
             return self._by_name(func)
         if isinstance(func, ast.Attribute):
@@ -144,6 +148,13 @@ class CallGraph(Nodes):
             return self.methods(owner).get(func.attr)
         made = self.assigned_class(func)
         return self._run_by_call(made) if made else None
+
+    def _borrowed_name(self, func: ast.expr) -> str:
+        """`train` for `utils.train`, and for `t` after `from utils import train as t`, where `utils` was read beside it."""
+        if not self.source.known:
+            return ""
+        module, _, name = self.name(func).rpartition(".")
+        return name if module in self.source.known else ""
 
     def _run_by_call(self, owner: ast.ClassDef) -> FunctionNode | None:
         methods = self.methods(owner)
@@ -395,6 +406,8 @@ class CallGraph(Nodes):
     def _class_made(self, call: ast.Call, depth: int) -> ast.ClassDef | None:
         func = call.func
         owner = self.classes.get(written(func))
+        if owner is None:
+            owner = self.classes.get(self._borrowed_name(func))
         if owner is not None:
             return owner
         method = self.method(call)

@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from unchoke.code.neighbours import with_neighbours
 from unchoke.code.program import Program
 from unchoke.code.source import SourceFile, parse_source
 from unchoke.code.unread import UnreadCode
@@ -211,7 +212,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _notebook_source(path: Path, data: bytes) -> SourceFile:
-    source = parse_source(str(path), data)
+    source = with_neighbours(parse_source(str(path), data))
     broken = next((problem.message for problem in source.problems if problem.cell is None and not source.cells), "")
     if broken:
         raise DataError(f"cannot read {path}", why=broken, try_="open it in Jupyter and save it again")

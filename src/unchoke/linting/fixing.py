@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from unchoke.code.magics import FILE_CELLS, plain_python, split_lines, written_python
+from unchoke.code.neighbours import with_neighbours
 from unchoke.code.notebook_bytes import replace_sources
 from unchoke.code.source import Cell, CodePlace, SourceFile, is_borrowed, parse_python, parse_source
 from unchoke.core import atomic
@@ -142,7 +143,7 @@ def _notebook_bytes(data: bytes, source: SourceFile, after: dict[int | None, str
 
 def repair(path: str, data: bytes, rules: Sequence[LoadedRule]) -> FileRepair | None:
     """The file with every mechanical fix applied; None where there is none."""
-    before = source = parse_source(path, data)
+    before = source = with_neighbours(parse_source(path, data))
     found, problems = lint_source(source, rules)
     applied: list[LintFinding] = []
     for _ in range(_MOST_ROUNDS):
@@ -151,7 +152,7 @@ def repair(path: str, data: bytes, rules: Sequence[LoadedRule]) -> FileRepair | 
             break
         applied += fixed.applied
         data = fixed.data
-        source = parse_source(path, data)
+        source = with_neighbours(parse_source(path, data))
         found, problems = lint_source(source, rules)
     if not applied:
         return None

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from unchoke.code.magics import split_lines
+from unchoke.code.neighbours import with_neighbours
 from unchoke.code.program import Program
 from unchoke.code.source import CodePlace, SourceFile, SourceProblem, is_borrowed, read_source
 from unchoke.core import listing
@@ -105,7 +106,7 @@ def join_results(results: Iterable[LintResult]) -> LintResult:
 def _read(path: Path) -> SourceFile:
     """The file, or a source with nothing in it but the reason why it could not be opened: the others go on."""
     try:
-        return read_source(path)
+        return with_neighbours(read_source(path))
     except UsageError as error:
         return SourceFile(str(path), path.suffix == ".ipynb", (), (SourceProblem(None, None, f"cannot be opened: {error.why}"),))
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any, Literal
 
 from unchoke.code.program import Program
-from unchoke.code.source import CodePlace
+from unchoke.code.source import CodePlace, is_borrowed
 from unchoke.core.findings import Kind, Severity
 
 Group = Literal["input", "device", "resume", "process", "compute"]
@@ -86,8 +87,10 @@ def shortened(program: Program, node: ast.AST, *, keep_end: bool = True) -> str:
 
 
 def line_of(program: Program, node: ast.AST, *, seen_from: ast.AST) -> str:
-    """`line 12`, with the cell where that is another one."""
+    """`line 12`, with the cell where that is another one, or the file."""
     place, here = program.place(node), program.place(seen_from)
+    if is_borrowed(place):
+        return f"{PurePath(program.cell(node).origin).name}, line {place.line}"
     if place.cell is None or place.cell == here.cell:
         return f"line {place.line}"
     return f"cell {place.cell}, line {place.line}"

@@ -1,0 +1,218 @@
+"""Code that a notebook or script imports or runs and that lies beside it, borrowed so that its names mean something.
+
+In comes a source, out goes the same with `borrowed` cells: of each module, the functions, classes and constants that the source
+uses and all that these use in turn; of a script that `%run` runs, everything. Found are files in the same folder and package, and
+those that the notebook's own cells write; never a library. Borrowed code is read, not judged: it has no findings.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from unchoke.code.magics import script_runs
+from unchoke.code.source import Cell, SourceFile, parse_source
+from unchoke.code.unread import ANY_NAME, is_library, module_name
+
+MOST_FILES = 12  # of one source
+_LONGEST_BYTES = 300_000
+_DEEPEST = 2  # modules that modules import
+_DEFINING = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+@dataclass(frozen=True)
+class _Module:
+    """A module as read: its text and its statements."""
+
+    origin: str
+    text: str
+    tree: ast.Module
+
+
+@dataclass(frozen=True)
+class _Request:
+    """A module as it is written, and the names wanted of it: `*` is what the source uses of all it has."""
+
+    module: str
+    names: frozenset[str]
+
+
+def with_neighbours(source: SourceFile) -> SourceFile:
+    """The source and the scripts that its cells write, each with what they borrow."""
+    scripts = tuple(_Reader(script, source).read() for script in source.scripts)
+    return replace(_Reader(source, source).read(), scripts=scripts)
+
+
+class _Reader:
+    def __init__(self, source: SourceFile, whole: SourceFile) -> None:
+        self._source = source
+        self._written = {script.name: script for script in whole.scripts if script is not source}
+        self._folder = Path(whole.path).parent
+        self._known: set[str] = set()
+        self._borrowed: list[Cell] = []
+        self._files: set[str] = set()
+        body = [part for cell in source.cells for part in _body(cell) if not isinstance(part, ast.Import | ast.ImportFrom)]
+        self._own = {name for part in body for name in _bound(part)}
+
+    def read(self) -> SourceFile:
+        body = [part for cell in self._source.cells for part in _body(cell)]
+        for cell in self._source.cells:
+            self._run_scripts(cell)
+        for request in _requests(body):
+            self._borrow(request, body, self._folder, 0)
+        return replace(self._source, borrowed=tuple(self._borrowed), known=frozenset(self._known))
+
+    def _run_scripts(self, cell: Cell) -> None:
+        for run in script_runs(cell.text, cell.language) if cell.kind == "code" and cell.number is not None else ():
+            module = self._written_module(run.name) or _read(self._folder / run.name)
+            if module is not None:
+                self._known.add(run.name)
+                if run.shares:
+                    self._add(module, module.tree.body)
+
+    def _borrow(self, request: _Request, user: list[ast.stmt], folder: Path, depth: int) -> None:
+        """What the user's statements want of a module, and what that wants of others."""
+        module = self._find(request.module, folder)
+        if module is None or len(self._files) >= MOST_FILES:
+            return
+        if depth == 0:
+            self._known.add(request.module)
+        wanted = set(_used(user)) - self._own if ANY_NAME in request.names else request.names
+        body = _slice(module.tree.body, wanted)
+        fresh = [part for part in body if not (isinstance(part, _DEFINING) and part.name in self._own)]
+        self._add(module, fresh)
+        if depth < _DEEPEST:
+            for further in _requests(fresh):
+                self._borrow(further, fresh, Path(module.origin).parent, depth + 1)
+
+    def _add(self, module: _Module, body: list[ast.stmt]) -> None:
+        """Values before the source's own code, which may use them at once; definitions after it, which it may define again."""
+        self._files.add(module.origin)
+        for defines in (True, False):
+            statements = [part for part in body if isinstance(part, _DEFINING) is defines]
+            if statements:
+                tree = ast.Module(statements, [])
+                number = -1 - len(self._borrowed)
+                self._borrowed.append(Cell(number, "code", module.text, module.text, tree, executed=True, origin=module.origin))
+
+    def _find(self, name: str, folder: Path) -> _Module | None:
+        """The module's file: relative, in the folder, or in the package that the folder is part of."""
+        level = len(name) - len(name.lstrip("."))
+        parts = [part for part in name.lstrip(".").split(".") if part]
+        bases = [_above(folder, level - 1)] if level else [folder, _package_root(folder)]
+        if not level and len(parts) == 1 and (written := self._written_module(f"{parts[0]}.py")) is not None:
+            return written
+        for base in dict.fromkeys(bases):
+            for file in (base.joinpath(*parts[:-1], f"{parts[-1]}.py") if parts else base, base.joinpath(*parts, "__init__.py")):
+                if (module := _read(file)) is not None:
+                    return module
+        return None
+
+    def _written_module(self, name: str) -> _Module | None:
+        script = self._written.get(name.removeprefix("./"))
+        trees = [cell.tree for cell in script.cells] if script is not None else []
+        if script is None or any(tree is None for tree in trees):
+            return None
+        body = [part for tree in trees if tree is not None for part in tree.body]
+        return _Module(str(self._folder / name), script.cells[-1].python, ast.Module(body, []))
+
+
+def _read(path: Path) -> _Module | None:
+    """The module at `path`; None where there is none, or none that can be read."""
+    try:
+        stat = path.stat()
+    except (OSError, ValueError):
+        return None
+    return _parsed(str(path), stat.st_mtime_ns, stat.st_size) if path.is_file() and stat.st_size <= _LONGEST_BYTES else None
+
+
+@lru_cache(maxsize=512)
+def _parsed(path: str, _time_ns: int, _size: int) -> _Module | None:
+    """Each file is parsed once, however many others import it."""
+    if not path.endswith(".py"):
+        return None
+    try:
+        source = parse_source(path, Path(path).read_bytes())
+    except OSError:  # gone since, or not ours to read: unknown, as it was
+        return None
+    (cell,) = source.cells
+    return _Module(path, cell.python, cell.tree) if cell.tree is not None else None
+
+
+def _package_root(folder: Path) -> Path:
+    """The folder that holds the outermost package round `folder`."""
+    for _ in range(6):
+        if not (folder / "__init__.py").is_file():
+            break
+        folder = folder.parent
+    return folder
+
+
+def _above(folder: Path, levels: int) -> Path:
+    for _ in range(levels):
+        folder = folder.parent
+    return folder
+
+
+def _body(cell: Cell) -> list[ast.stmt]:
+    return cell.tree.body if cell.tree is not None and cell.executed else []
+
+
+def _requests(body: list[ast.stmt]) -> Iterator[_Request]:
+    """The imports in some statements, at any depth, with what is wanted of each; those of libraries left out."""
+    for node in (part for statement in body for part in ast.walk(statement)):
+        if isinstance(node, ast.ImportFrom) and not is_library(module_name(node)):
+            yield _Request(module_name(node), frozenset(alias.name for alias in node.names))
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if not is_library(alias.name):
+                    yield _Request(alias.name, frozenset(_attributes(body, alias.asname or alias.name)))
+
+
+def _attributes(body: Iterable[ast.stmt], name: str) -> Iterator[str]:
+    """`train` where the code has `name.train`."""
+    for node in (part for statement in body for part in ast.walk(statement)):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == name:
+            yield node.attr
+
+
+def _used(body: Iterable[ast.stmt]) -> Iterator[str]:
+    return (node.id for statement in body for node in ast.walk(statement) if isinstance(node, ast.Name))
+
+
+def _slice(body: list[ast.stmt], wanted: Iterable[str]) -> Iterator[ast.stmt]:
+    """The statements that make these names, and those that make what these use, in the order of the file."""
+    makers: dict[str, list[ast.stmt]] = {}
+    for statement in body:
+        for name in _bound(statement):
+            makers.setdefault(name, []).append(statement)
+    taken: dict[ast.stmt, None] = {}
+    left = list(wanted)
+    seen: set[str] = set()
+    while left:
+        name = left.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        for statement in makers.get(name, ()):
+            if statement not in taken:
+                taken[statement] = None
+                left.extend(_used([statement]))
+    return (statement for statement in body if statement in taken)
+
+
+def _bound(statement: ast.stmt) -> list[str]:
+    """The names that a statement at the top of a module makes; of `if` and `try`, those of everything in them."""
+    if isinstance(statement, _DEFINING):
+        return [statement.name]
+    if isinstance(statement, ast.Import | ast.ImportFrom):
+        return [alias.asname or alias.name.partition(".")[0] for alias in statement.names]
+    if isinstance(statement, ast.Assign | ast.AnnAssign):
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        return [node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)]
+    if isinstance(statement, ast.Try) or (isinstance(statement, ast.If) and "__name__" not in ast.unparse(statement.test)):
+        return [name for part in ast.iter_child_nodes(statement) if isinstance(part, ast.stmt) for name in _bound(part)]
+    return []
