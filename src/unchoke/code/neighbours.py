@@ -61,7 +61,7 @@ class _Reader:
         body = [part for cell in self._source.cells for part in _body(cell)]
         for cell in self._source.cells:
             self._run_scripts(cell)
-        for request in _requests(body):
+        for request in _requests((node for cell in self._source.cells for node in cell.imports), body):
             self._borrow(request, body, self._folder, 0)
         return replace(self._source, borrowed=tuple(self._borrowed), known=frozenset(self._known))
 
@@ -85,7 +85,8 @@ class _Reader:
         fresh = [part for part in body if not (isinstance(part, _DEFINING) and part.name in self._own)]
         self._add(module, fresh)
         if depth < _DEEPEST:
-            for further in _requests(fresh):
+            nodes = (node for part in fresh for node in ast.walk(part))
+            for further in _requests(nodes, fresh):
                 self._borrow(further, fresh, Path(module.origin).parent, depth + 1)
 
     def _add(self, module: _Module, body: list[ast.stmt]) -> None:
@@ -161,9 +162,9 @@ def _body(cell: Cell) -> list[ast.stmt]:
     return cell.tree.body if cell.tree is not None and cell.executed else []
 
 
-def _requests(body: list[ast.stmt]) -> Iterator[_Request]:
-    """The imports in some statements, at any depth, with what is wanted of each; those of libraries left out."""
-    for node in (part for statement in body for part in ast.walk(statement)):
+def _requests(nodes: Iterable[ast.AST], body: list[ast.stmt]) -> Iterator[_Request]:
+    """The imports among these nodes, with what the statements want of each; those of libraries left out."""
+    for node in nodes:
         if isinstance(node, ast.ImportFrom) and not is_library(module_name(node)):
             yield _Request(module_name(node), frozenset(alias.name for alias in node.names))
         elif isinstance(node, ast.Import):

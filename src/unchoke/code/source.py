@@ -16,6 +16,7 @@ import tokenize
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,6 +33,7 @@ _LANGUAGES = {
     "PowerShell", "python2": "Python 2", "markdown": "Markdown",
 }  # fmt: skip
 _PYTHON_TWO = "Python 2: "
+_NESTED_IMPORT = re.compile(r"^[ \t]+(?:from|import)\s|[:;][ \t]*(?:from|import)\s", re.MULTILINE)
 Prose = tuple[int | None, str]
 _PIECES = re.compile(
     r"""(?P<triple>\"\"\"(?:\\.|[^\\])*?(?:\"\"\"|\Z)|'''(?:\\.|[^\\])*?(?:'''|\Z))"""
@@ -90,6 +92,14 @@ class Cell:
     language: str = ""
     indent: int = 0
     origin: str = ""
+
+    @cached_property
+    def imports(self) -> list[ast.Import | ast.ImportFrom]:
+        """The import statements, those inside functions too."""
+        body = self.tree.body if self.tree is not None and self.executed else []
+        nested = _NESTED_IMPORT.search(self.python) is not None
+        parts = (part for statement in body for part in (ast.walk(statement) if nested else (statement,)))
+        return [part for part in parts if isinstance(part, ast.Import | ast.ImportFrom)]
 
 
 @dataclass(frozen=True, eq=False)

@@ -81,11 +81,11 @@ def _in_cell(source: SourceFile, cell: Cell) -> Iterator[UnreadCode]:
 
 def _imports(cell: Cell) -> Iterator[tuple[str, int, tuple[str, ...]]]:
     """Each module with its line and the names it brings."""
-    for node in ast.walk(cell.tree) if cell.tree is not None and cell.executed else ():
+    for node in cell.imports:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name, node.lineno, (alias.asname or alias.name.partition(".")[0],)
-        elif isinstance(node, ast.ImportFrom) and node.module != "__future__":
+        else:
             yield module_name(node), node.lineno, tuple(alias.asname or alias.name for alias in node.names)
 
 

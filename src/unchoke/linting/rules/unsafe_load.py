@@ -84,7 +84,7 @@ def _unpickled(program: Program, call: ast.Call) -> Iterator[Hit]:
     """Of a downloaded file always; objects among arrays also where the program has not written the file itself."""
     name = program.name(call)
     option = " with `allow_pickle=True`" if name in _NUMPY_LOADS else ""
-    if _is_downloaded(program, call.args[0], 0):
+    if _is_downloaded(program, call.args[0], _download_names(program)):
         fix = "ask for the weights as safetensors, ONNX or skops, or compare its SHA-256 with a known one before opening it"
         yield Hit(call, f"`{name}`{option} of a downloaded file runs whatever its author put into it", {"call": name}, fix)
     elif option and not _is_own(program, call.args[0]):
@@ -140,7 +140,9 @@ def _torch(program: Program, call: ast.Call) -> Iterator[Hit]:
         {"call": program.text(call.func), "file": source, "used as a state dict only": edit is not None},
         f"write `{program.text(call.func)}({source}, …, weights_only=True)`",
         edit,
-        kind="nit" if option is None and not (call.args and _is_downloaded(program, call.args[0], 0)) else None,
+        kind="nit"
+        if option is None and not (call.args and _is_downloaded(program, call.args[0], _download_names(program)))
+        else None,
     )
 
 
@@ -199,7 +201,7 @@ def _between(lines: list[str], start: tuple[int, int], end: tuple[int, int]) -> 
     return "\n".join([lines[start[0] - 1][start[1] :], *middle, lines[end[0] - 1][: end[1]]])
 
 
-def _is_downloaded(program: Program, node: ast.AST, depth: int) -> bool:
+def _is_downloaded(program: Program, node: ast.AST, names: set[str], depth: int = 0) -> bool:
     """Does this come from the net, through variables, functions of the file, or a name that a download was given?"""
     if depth > _DEEPEST:
         return False
@@ -208,16 +210,16 @@ def _is_downloaded(program: Program, node: ast.AST, depth: int) -> bool:
             return True
         function = program.function_of(call)
         returns = program.within(function, ast.Return) if function is not None else iter(())
-        if any(item.value is not None and _is_downloaded(program, item.value, depth + 1) for item in returns):
+        if any(item.value is not None and _is_downloaded(program, item.value, names, depth + 1) for item in returns):
             return True
     for part in program.within(node, ast.Name, ast.Attribute):
         value = program.latest(part)
-        if value is not None and value is not node and _is_downloaded(program, value, depth + 1):
+        if value is not None and value is not node and _is_downloaded(program, value, names, depth + 1):
             return True
-        if program.written(part) and program.written(part) in _download_names(program):
+        if program.written(part) and program.written(part) in names:
             return True
     texts = {part.value for part in program.within(node, ast.Constant) if isinstance(part.value, str) and len(part.value) > 3}
-    return any(text in _download_names(program) or _in_shell(program, text) for text in texts)
+    return any(text in names or _in_shell(program, text) for text in texts)
 
 
 def _downloads(program: Program, call: ast.Call) -> bool:
