@@ -38,6 +38,7 @@ RULES_OF = {  # what the labels call it, where they knew no rule for it
     "dataset-copied": ("copied-each-run",),
     "no-prefetch": ("no-prefetch", "no-workers"),
     "idg-slow-path": ("heavy-augmentation",),
+    "no-clear-session": ("no-clear-session",),
     "work-repeated-per-fold": ("frozen-recomputed",),
 }
 

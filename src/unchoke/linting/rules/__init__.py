@@ -20,11 +20,11 @@ NAMES = (
     "anomaly_mode", "batch_past_card", "bgr_rgb", "blank_on_error", "cache_after_random", "channels_last_unsafe",
     "compile_unsafe", "compressed_npz", "copied_each_run", "dataset_in_notebook", "decoded_for_labels", "eval_batch",
     "frozen_gradients", "frozen_recomputed", "graph_kept", "hard_coded_cuda", "heavy_augmentation", "history_in_memory",
-    "host_sync", "images_in_list", "list_per_sample", "model_in_dataset", "network_mount", "no_checkpoint", "no_inference_mode",
-    "no_main_guard", "no_mixed_precision", "no_prefetch", "no_workers", "non_atomic_save", "non_blocking_unsafe",
-    "oversized_decode", "parsed_per_sample", "pin_without_cuda", "python_transform", "reopened_file", "repeated_decode",
-    "start_method_at_import", "stat_per_sample", "table_scan", "tile_loop", "uneven_map", "unpicklable_dataset", "unsafe_load",
-    "workers_restarted",
+    "host_sync", "images_in_list", "list_per_sample", "model_in_dataset", "network_mount", "no_checkpoint", "no_clear_session",
+    "no_inference_mode", "no_main_guard", "no_mixed_precision", "no_prefetch", "no_workers", "non_atomic_save",
+    "non_blocking_unsafe", "oversized_decode", "parsed_per_sample", "pin_without_cuda", "python_transform", "reopened_file",
+    "repeated_decode", "start_method_at_import", "stat_per_sample", "table_scan", "tile_loop", "uneven_map",
+    "unpicklable_dataset", "unsafe_load", "workers_restarted",
 )  # fmt: skip
 CODES = tuple(name.replace("_", "-") for name in NAMES)
 GROUPS = ("input", "device", "resume", "process", "compute")

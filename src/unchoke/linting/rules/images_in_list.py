@@ -27,6 +27,7 @@ from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.flow import CallMarks, Flow, Judge, Marks
 from unchoke.code.facts.origins import loop_names
 from unchoke.code.facts.per_sample import is_tf_dataset
+from unchoke.code.facts.sizing import is_resizing, size_of
 from unchoke.code.facts.vocabulary import DECODERS, RASTER_READERS, words
 from unchoke.code.node_index import FunctionNode, LoopNode, flat, names_in, parameters, targets_of
 from unchoke.code.program import Program
@@ -61,6 +62,8 @@ _ALLOCATED = frozenset(
 )
 _JOINED = frozenset({"concatenate", "vstack", "append", "cat", "concat", "row_stack"})
 _MAPS = frozenset({"map", "imap", "imap_unordered", "thread_map", "process_map"})
+
+_SMALL_PX = 64
 
 
 def check(program: Program) -> Iterator[Hit]:
@@ -121,7 +124,7 @@ def _is_repeated(program: Program, scope: ast.AST) -> bool:
 def _hit(program: Program, node: ast.AST, unit: ast.AST) -> Hit:
     held = next((name for name in _names_held(program, node) if name), "")
     iterated = _iterated(unit)
-    over = program.text(iterated) if iterated is not None else ""
+    over = program.text(iterated) if iterated is not None and not isinstance(iterated, ast.Lambda) else ""
     what = f"`{held}` holds" if held else "a list holds"
     every = f" of `{over}`" if over else ""
     return Hit(
@@ -129,7 +132,14 @@ def _hit(program: Program, node: ast.AST, unit: ast.AST) -> Hit:
         f"{what} every decoded image{every} in memory",
         evidence={"held in": held, "over": over},
         fix="keep the paths and decode per sample, or decode once into a memory-mapped array (`np.lib.format.open_memmap`)",
+        kind="nit" if _are_small(program, unit) else None,
     )
+
+
+def _are_small(program: Program, unit: ast.AST) -> bool:
+    """Resized to a few kilobytes each on the way."""
+    sizes = [size_of(program, call) for call in program.within(unit, ast.Call) if is_resizing(program, call)]
+    return any(size is not None and size <= _SMALL_PX for size in sizes)
 
 
 def _iterated(unit: ast.AST) -> ast.expr | None:

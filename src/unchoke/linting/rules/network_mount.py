@@ -32,7 +32,7 @@ RULE = Rule(
     gain="commonly tens of milliseconds and more a file",
 )
 _MOUNT = re.compile(r"^(?:/content/)?g?drive/(?:My ?Drive|Shareddrives|Shared drives)\b|^/content/g?drive/", re.IGNORECASE)
-_ONE_FILE = re.compile(r"\.(?!jpe?g|png|tiff?|bmp|gif|webp|dcm)\w{2,10}$", re.IGNORECASE)
+_ONE_FILE = re.compile(r"\.\w{2,10}$")
 _COPIES = re.compile(r"^\s*[!%]\s*(?:cp|rsync|unzip|tar|7z|unrar|mv)\b.*drive/", re.IGNORECASE | re.MULTILINE)
 _COPYING = frozenset({"copytree", "copy_tree", "copy", "copyfile", "copy2", "extractall", "unpack_archive", "ZipFile"})
 _NOT_DATA = re.compile(

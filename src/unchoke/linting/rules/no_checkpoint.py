@@ -58,7 +58,7 @@ _SMALL_LAYERS = frozenset(
 _LIGHTNING_EPOCHS = 1000
 _MANY_EPOCHS = 20
 _MANY_STEPS = 5000
-_MANY_SMALL_EPOCHS = 50
+_MANY_SMALL_EPOCHS = 100
 
 
 def check(program: Program) -> Iterator[Hit]:

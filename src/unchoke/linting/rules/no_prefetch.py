@@ -43,7 +43,9 @@ def check(program: Program) -> Iterator[Hit]:
         return
     for given in _trained_on(program):
         calls = list(leads_back(program, given))
-        steps = [call for call in calls if program.method(call) in _STEPS and is_tf_dataset(program, call)]
+        if not any(is_tf_dataset(program, call) for call in calls):
+            continue
+        steps = [call for call in calls if program.method(call) in _STEPS and isinstance(call.func, ast.Attribute)]
         maps = [call for call in steps if program.method(call) == "map"]
         if maps:
             heavy = any(_decodes(program, call) for call in maps) or any(program.method(call) in DIRECTORY_SETS for call in calls)

@@ -74,19 +74,31 @@ def check(program: Program) -> Iterator[Hit]:
         resizes = own if found.by_random_crop else found.resizes
         if resizes:
             said.add(decode)
-            yield _hit(program, decode, resizes[0])
+            yield _hit(program, decode, resizes[0], record)
     if not said:
         yield from _not_resized(program)
 
 
-def _hit(program: Program, decode: ast.Call, resize: Resize) -> Hit:
+def _asked_at(program: Program, decode: ast.Call, record: SampleFunction) -> ast.Call:
+    """The decode; where a helper in another cell does it, the call of that helper for a sample: there it can be kept."""
+    helper = program.enclosing_function(decode)
+    if helper is None or program.place(decode).cell == program.place(record.function).cell:
+        return decode
+    for call in program.within(record.function, ast.Call):
+        function = program.function_of(call)
+        if function is helper or (function is not None and helper in program.reach(function)):
+            return call
+    return decode
+
+
+def _hit(program: Program, decode: ast.Call, resize: Resize, record: SampleFunction) -> Hit:
     name, by = program.text(decode.func), program.text(resize.call.func)
     size = f" to {resize.size_px} px" if resize.size_px else ""
     fix = "decode and resize once, keep the pixels (a mapped `.npy`, or small copies of the files), and only augment here"
     if _in_tf_data(program, decode):
         fix = "put `.cache(path)` behind the `map` that decodes and resizes, before the one that augments"
     return Hit(
-        decode,
+        _asked_at(program, decode, record),
         f"`{name}` decodes and `{by}` resizes{size} the same images again in every epoch; nothing keeps the result",
         evidence={"decode": name, "resize": by, "size_px": resize.size_px},
         fix=fix,

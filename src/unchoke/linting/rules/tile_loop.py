@@ -113,9 +113,10 @@ def _is_one_picture(program: Program, loop: Round, parts: list[ast.AST]) -> bool
 
 
 def _is_looked_at(program: Program, loop: Round) -> bool:
-    """Each round draws: a few, for a person."""
-    calls = program.calls_in(loop.body) if isinstance(loop, ast.For) else ()
-    return any(program.method(call) in _DRAWS for call in calls)
+    """Each round draws, itself or by a function of the file: a few, for a person."""
+    blocks: list[ast.AST] = list(loop.body) if isinstance(loop, ast.For) else []
+    functions = [function for block in blocks for function in program.reach(block)]
+    return any(program.method(call) in _DRAWS for call in program.calls_in([*blocks, *functions]))
 
 
 def _is_of_one_size(program: Program, loop: Round, parts: list[ast.AST]) -> bool:
@@ -135,13 +136,16 @@ def _is_of_one_size(program: Program, loop: Round, parts: list[ast.AST]) -> bool
 def _num_rounds(program: Program, node: ast.expr) -> Any:
     """How often `range(n)` goes round where that is few; `random.sample(paths, n)` as well."""
     inner = unwrapped(program, node)
+    if isinstance(inner, ast.Name):
+        inner = program.latest(inner) or inner
     count: Any = None
     if isinstance(inner, ast.List | ast.Tuple):
         count = len(inner.elts)
     elif isinstance(inner, ast.Call) and inner.args:
         drawn = program.method(inner) in ("sample", "choices", "choice", "take")
         counted = is_range(program, inner) and len(inner.args) == 1
-        count = program.value(inner.args[-1]) if drawn or counted else None
+        size = program.argument(inner, "size") or program.argument(inner, "k")
+        count = program.value(size or inner.args[-1]) if drawn or counted else None
     return count if isinstance(count, int) and count <= _FEW else None
 
 

@@ -1,0 +1,31 @@
+"""workers-restarted beyond its specimens."""
+
+from __future__ import annotations
+
+import pytest
+from tests.linted import OneRule
+
+RULE = OneRule("workers-restarted", "from torch.utils.data import DataLoader, Subset\n")
+STEP = "loss = net(x).sum()\n        loss.backward()\n        opt.step()\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "kinds"),
+    [
+        ("for epoch in range(9):\n    loader = DataLoader(data, 8)\n    for x in loader:\n        " + STEP, ["choke"]),
+        (
+            "for epoch in range(9):\n    loader = DataLoader(Subset(data, p(epoch)), 8)\n    for x in loader:\n        " + STEP,
+            [],
+        ),
+        ("loader = DataLoader(data, 8, num_workers=4)\nfor epoch in range(9):\n    for x in loader:\n        " + STEP, ["nit"]),
+        ("loader = DataLoader(data, 8, num_workers=4)\nfor epoch in range(2):\n    for x in loader:\n        " + STEP, []),
+        ("loader = DataLoader(data, 8)\nfor epoch in range(9):\n    for x in loader:\n        " + STEP, []),
+        (
+            "loader = DataLoader(data, 8, num_workers=4, persistent_workers=True)\n"
+            "for epoch in range(9):\n    for x in loader:\n        " + STEP,
+            [],
+        ),
+    ],
+)
+def test_loaders_made_in_the_loop_and_workers_that_end_with_the_epoch(body: str, kinds: list[str]) -> None:
+    assert [item.kind for item in RULE.found(RULE.whole(body))] == kinds
