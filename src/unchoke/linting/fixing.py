@@ -11,6 +11,7 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,21 @@ def diff_of(source: SourceFile, after: dict[int | None, str]) -> str:
             )
             parts.append("\n".join(lines))
     return "\n".join(parts) + ("\n" if parts else "")
+
+
+def line_diff(item: LintFinding) -> list[str]:
+    """The author's lines as they are (`- …`) and as the finding would have them (`+ …`); empty where it shows no edit."""
+    edits = item.hit.all_edits or item.hit.suggestion
+    lines: list[str] = []
+    for cell in item.source.cells:
+        own = [edit for edit in edits if edit.place.cell == cell.number]
+        before, after = split_lines(cell.text), split_lines(apply_edits(cell.text, own)) if own else []
+        for kind, begin, end, other, stop in SequenceMatcher(None, before, after, autojunk=False).get_opcodes() if own else ():
+            if kind != "equal":
+                lines += [f"- {line}" for line in before[begin:end]] + [f"+ {line}" for line in after[other:stop]]
+            if kind == "insert":
+                lines += [f"  {line}" for line in before[begin : begin + 1]]
+    return lines
 
 
 def _script_bytes(data: bytes, source: SourceFile, text: str) -> bytes:

@@ -16,7 +16,7 @@ from typing import Any
 from unchoke.code.source import parse_source
 from unchoke.core.errors import UsageError
 from unchoke.core.findings import Kind
-from unchoke.linting.fixing import FileRepair, put_in_place, repair
+from unchoke.linting.fixing import FileRepair, line_diff, put_in_place, repair
 from unchoke.linting.lint_engine import LintResult, chosen_rules, join_results, lint, lint_file
 from unchoke.linting.rule import KINDS
 from unchoke.linting.rules import LoadedRule
@@ -70,6 +70,7 @@ class LintSession:
             place = item.place
             finding |= {"column": place.column + 1, "end_line": place.end_line or place.line, "end_column": place.end_column + 1}
             finding["fixable"] = bool(item.hit.all_edits)
+            finding["diff"] = "\n".join(line_diff(item))
         repaired = [file.to_dict() for file in self.repaired]
         return {
             **value,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from unchoke.code.magics import split_lines
 from unchoke.code.source import CodePlace, SourceFile
 from unchoke.core.units import format_count, format_seconds
-from unchoke.linting.fixing import FileRepair
+from unchoke.linting.fixing import FileRepair, line_diff
 from unchoke.linting.lint_engine import FileProblem, LintFinding, LintResult
 from unchoke.linting.lint_session import LintSession
 from unchoke.linting.rule import Rule
@@ -23,6 +23,8 @@ _WIDEST = 100  # characters of a source line that are shown
 _BEFORE = 40  # of them before the caret, where the line had to be cut
 _TAB = "    "
 _LABEL = 9
+_LONGEST_DIFF = 6  # lines; what is longer is for --diff
+_LONGEST_LINE = 160
 
 
 def render_lint(linted: LintSession) -> str:
@@ -47,9 +49,20 @@ def render_finding(item: LintFinding) -> str:
     rows = [
         ("gain", _gain(item)),
         ("fix", (f"{item.finding.fix} (--fix does it)" if item.hit.all_edits else item.finding.fix)),
-        ("command", finding.command),
     ]
-    return "\n".join([*lines, *(_labelled(word, text) for word, text in rows if text)])
+    lines += [_labelled(word, text) for word, text in rows if text]
+    lines += _diff_lines(item)
+    return "\n".join([*lines, *([_labelled("command", finding.command)] if finding.command else [])])
+
+
+def _diff_lines(item: LintFinding) -> list[str]:
+    """Under the fix, the author's lines before and after; a line that stands above already, with its caret, is not said again."""
+    lines = line_diff(item)
+    above = source_line(item.source, item.place)
+    shown = [line for line in lines if line != f"- {above}"]
+    start = min((len(line) - 2 - len(line[2:].lstrip()) for line in lines if line[2:].strip()), default=0)
+    cut = [f"{line[:2]}{_spelled(line[2 + start :])}"[:_LONGEST_LINE] for line in shown[:_LONGEST_DIFF]]
+    return [f"{' ' * (_LABEL + 2)}{line}".rstrip() for line in cut]
 
 
 def _of_kind(item: LintFinding) -> str:

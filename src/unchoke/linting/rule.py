@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, Literal
 
+from unchoke.code.magics import split_lines
 from unchoke.code.program import Program
 from unchoke.code.source import CodePlace, is_borrowed
 from unchoke.core.findings import Kind, Severity
@@ -35,7 +36,8 @@ class Edit:
 class Hit:
     """One choke point found by a rule. `fix` is what to write instead; `edits` do it where that is mechanical.
 
-    `kind` is given where the file shows that it matters more, or less, than the rule says of itself.
+    `suggestion` shows how that would look in the author's own lines where it is not proven to change nothing else: it is shown,
+    never written. `kind` is given where the file shows that it matters more, or less, than the rule says of itself.
     """
 
     at: ast.AST | CodePlace
@@ -45,6 +47,7 @@ class Hit:
     edit: Edit | None = None
     edits: tuple[Edit, ...] = ()
     kind: Kind | None = None
+    suggestion: tuple[Edit, ...] = ()
 
     @property
     def all_edits(self) -> tuple[Edit, ...]:
@@ -76,6 +79,27 @@ def at_method(program: Program, call: ast.Call) -> CodePlace:
         return whole
     name = program.place(call.func)
     return CodePlace(whole.cell, name.end_line, name.end_column - len(call.func.attr), whole.end_line, whole.end_column)
+
+
+def append_arguments(program: Program, call: ast.Call, text: str) -> Edit | None:
+    """`, text` after the last argument of a call; None where a bracket round that argument makes the place uncertain."""
+    given = [*call.args, *call.keywords]
+    if not given:
+        return None
+    last = max((program.place(item) for item in given), key=lambda place: (place.end_line, place.end_column))
+    whole = program.place(call)
+    lines = split_lines(program.cell(call).text)
+    between = _between(lines, (last.end_line, last.end_column), (whole.end_line, whole.end_column))
+    if between.count(")") != 1 or "#" in between or between.count("(") or between.replace(",", "", 1).strip() != ")":
+        return None
+    return Edit(CodePlace(whole.cell, last.end_line, last.end_column, last.end_line, last.end_column), f", {text}")
+
+
+def _between(lines: list[str], start: tuple[int, int], end: tuple[int, int]) -> str:
+    if start[0] == end[0]:
+        return lines[start[0] - 1][start[1] : end[1]]
+    middle = lines[start[0] : end[0] - 1]
+    return "\n".join([lines[start[0] - 1][start[1] :], *middle, lines[end[0] - 1][: end[1]]])
 
 
 def shortened(program: Program, node: ast.AST, *, keep_end: bool = True) -> str:

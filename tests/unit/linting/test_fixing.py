@@ -198,3 +198,22 @@ def test_a_script_that_a_cell_writes_is_rewritten_in_its_cell() -> None:
     assert done is not None
     assert json.loads(done.data)["cells"][0]["source"] == "%%writefile a.py\nx = better(1)\n"
     assert fixed("a.ipynb", data, lambda name: "(") is None
+
+
+def test_a_finding_shows_the_authors_own_lines_before_and_after() -> None:
+    source = parse_source("a.py", b"x = 1\nif x:\n    y = f(1)\n")
+    (item,), _ = lint_source(source, [rule(lambda name: "better")])
+    assert fixing.line_diff(item) == ["-     y = f(1)", "+     y = better(1)"]
+
+
+def test_what_is_only_suggested_is_shown_and_never_written() -> None:
+    def check(program: Program) -> Iterator[Hit]:
+        for call in program.calls_to("f"):
+            place = program.place(call)
+            yield Hit(call, "m", suggestion=(Edit(CodePlace(None, place.line, 0, place.line, 0), "begin()\n"),))
+
+    loaded = LoadedRule(Rule("anomaly-mode", "compute", "step", "t"), check, "")
+    source = parse_source("a.py", b"x = 1\nf(1)\n")
+    (item,), _ = lint_source(source, [loaded])
+    assert fixing.line_diff(item) == ["+ begin()", "  f(1)"]
+    assert fixing.repair("a.py", b"x = 1\nf(1)\n", [loaded]) is None

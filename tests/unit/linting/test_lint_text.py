@@ -147,3 +147,15 @@ def test_nits_left_out_are_counted_in_a_line_and_chokes_come_first(tmp_path: Pat
     assert "unsafe-load: loading may run code from the file (risk)" in shown
     assert f"{CODE}: file-system check for each sample (nit)" in shown
     assert "left out" not in shown
+
+
+def test_an_edit_stands_under_the_fix_and_a_line_shown_above_is_not_said_again(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("import torch\n\nmodel.load_state_dict(torch.load('a.pt'))\n")
+    linted = run_lint([str(path)], select=["unsafe-load"], nits=True)
+    lines = render_lint(linted).splitlines()
+    assert "           + model.load_state_dict(torch.load('a.pt', weights_only=True))" in lines
+    assert not any(line.strip().startswith("- ") for line in lines)
+    (finding,) = linted.to_dict()["findings"]
+    assert finding["diff"].splitlines()[0] == "- model.load_state_dict(torch.load('a.pt'))"
+    assert finding["fixable"] is False

@@ -77,12 +77,15 @@ def _hit(program: Program, item: Accumulation) -> Hit:
     did = f"`{target}` adds up `{value}`" if item.adds else f"`{target}` keeps `{value}`"
     plain = isinstance(item.value, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
     detached = f"{value}.detach()" if plain else f"({value}).detach()"
+    edits = _edits(program, item)
+    proven = shows_no_graph(program, root(item.target), item.node)
     return Hit(
         item.node,
         f"{did} with its graph, one more in every step: memory grows until the loop ends",
         evidence={"kept in": target, "value": value},
         fix=f"write `{detached}`",
-        edits=_edits(program, item),
+        edits=edits if proven else (),
+        suggestion=() if proven else edits,
     )
 
 
@@ -250,9 +253,8 @@ def _is_read_off(program: Program, node: ast.AST, stop: ast.AST) -> bool:
 
 
 def _edits(program: Program, item: Accumulation) -> tuple[Edit, ...]:
-    """`.detach()` behind each tensor, where it is known to be one and the sum or list ends in nothing but numbers."""
-    name = root(item.target)
-    if not isinstance(item.target, ast.Name | ast.Subscript) or not shows_no_graph(program, name, item.node):
+    """`.detach()` behind each tensor, where it is known to be one."""
+    if not isinstance(item.target, ast.Name | ast.Subscript):
         return ()
     if isinstance(item.value, ast.Call):
         return (_detached(program, item.value),) if is_loss(program, item.value) and _is_library_loss(program, item.value) else ()

@@ -25,6 +25,7 @@ PyTorch only.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -65,6 +66,8 @@ _ASKS = frozenset(
     {"requires_grad", "requires_grad_", "retain_grad", "autograd", "enable_grad", "register_full_backward_hook", "GradCAM",
      "attribute", "jacobian", "grad"}
 )  # fmt: skip
+
+_EXPLAINS = re.compile(r"(?:^|_)(?:grad_?)?cam(?:_|$)|salien|explain|relevance|integrated_grad", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -254,7 +257,7 @@ def _asks(program: Program, part: ast.AST) -> bool:
 
 def _asks_here(program: Program, node: ast.AST) -> bool:
     if isinstance(node, ast.Attribute):
-        return node.attr in _ASKS or node.attr == "backward"
+        return node.attr in _ASKS or node.attr == "backward" or _EXPLAINS.search(node.attr) is not None
     if isinstance(node, ast.keyword):
         return node.arg == "requires_grad" and program.value(node.value) is not False
     return isinstance(node, ast.Name) and "gradcam" in node.id.lower()
@@ -265,22 +268,25 @@ def _hit(program: Program, call: ast.Call, found: EvaluationSpan) -> Hit:
     torch = torch_name(program, found.key)
     text = shortened(program, call, keep_end=False)
     if function is not None:
-        where, instead = f"in `{function.name}`", f"`@{torch or 'torch'}.inference_mode()` over `{function.name}`"
+        where, instead = f"in `{function.name}`", f"`@{torch or 'torch'}.no_grad()` over `{function.name}`"
     else:
         where, instead = f"after `{found.model}.eval()`", "`with torch.inference_mode():` round it"
+    edit = _edit(program, function, torch) if isinstance(function, ast.FunctionDef) and torch else None
+    proven = edit is not None and function is not None and is_same_without_gradients(program, function)
     return Hit(
         call,
         f"`{text}` {where} keeps everything for a backward pass that never comes: gradients are not switched off",
         evidence={"forward": text},
         fix=f"write {instead}; `eval()` alone does not switch them off",
-        edit=_edit(program, function, torch) if isinstance(function, ast.FunctionDef) and torch else None,
+        edit=edit if proven else None,
+        suggestion=(edit,) if edit is not None and not proven else (),
         kind=None if function is not None or program.loops_around(call) else "nit",  # once: freed as soon as it is shown
     )
 
 
 def _edit(program: Program, function: ast.FunctionDef, torch: str) -> Edit | None:
-    """`@torch.no_grad()` over a function in which and after which everything stays the same, as far as can be proven."""
-    if function.decorator_list or not is_same_without_gradients(program, function):
+    """`@torch.no_grad()` over the function."""
+    if function.decorator_list:
         return None
     place, text = program.place(function), program.cell(function).text
     newline = "\r\n" if "\r\n" in text else "\n"

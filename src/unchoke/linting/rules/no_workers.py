@@ -31,7 +31,7 @@ from unchoke.code.facts.training_feeds import FLOWS, Feed, few, item_functions, 
 from unchoke.code.facts.vocabulary import DECODERS, RANDOM_GENERATOR_OPTIONS, RASTER_OPENERS, RASTER_READERS, role_of
 from unchoke.code.program import Program
 from unchoke.core.findings import Kind
-from unchoke.linting.rule import Hit, Rule, at_method
+from unchoke.linting.rule import Hit, Rule, append_arguments, at_method
 
 RULE = Rule(
     code="no-workers",
@@ -66,11 +66,14 @@ def _torch(program: Program) -> Iterator[Hit]:
         given = "no `num_workers`" if loader.workers is None else "`num_workers=0`"
         given += " unless the command line says otherwise" if program.rests_on_option(loader.workers_node) else ""
         moved = f", after moving `{name}` to a file that workers can import" if program.is_notebook and owner else ""
+        known = loader.workers is None and not moved and loader.maker in (None, loader.call)
+        edit = append_arguments(program, loader.call, "num_workers=4, persistent_workers=True") if known else None
         yield Hit(
             loader.maker or loader.call,
             f"the training loader has {given}, and `{name}` decodes each sample in the process that trains",
             {"data set": name, "num_workers": 0},
             f"add `num_workers=4, persistent_workers=True`{moved}",
+            suggestion=(edit,) if edit is not None else (),
         )
 
 

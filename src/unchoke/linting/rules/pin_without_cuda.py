@@ -47,14 +47,16 @@ def check(program: Program) -> Iterator[Hit]:
             return
         torch = torch_name(program, at)
         instead = f"{torch or 'torch'}.cuda.is_available()"
-        literal = is_loader and isinstance(value, ast.Constant) and bool(torch) and not program.attributes("pin_memory")
+        edit = Edit(program.place(value), instead) if isinstance(value, ast.Constant) and torch else None
+        proven = is_loader and not program.attributes("pin_memory")
         yield Hit(
             at,
             f"`pin_memory=True`, but the device of this file is {'MPS' if device == MPS else 'the CPU'}: "
             "pinned memory only serves copies to CUDA",
             evidence={"device": device},
             fix=f"write `pin_memory={instead}`, or leave it out",
-            edit=Edit(program.place(value), instead) if literal else None,
+            edit=edit if proven else None,
+            suggestion=(edit,) if edit is not None and not proven else (),
         )
 
 

@@ -26,11 +26,9 @@ import re
 from collections.abc import Iterator
 
 from unchoke.code.constant_values import UNKNOWN
-from unchoke.code.magics import split_lines
 from unchoke.code.program import Program
-from unchoke.code.source import CodePlace
 from unchoke.linting.proofs import is_own_state_dict
-from unchoke.linting.rule import Edit, Hit, Rule
+from unchoke.linting.rule import Hit, Rule, append_arguments
 
 RULE = Rule(
     code="unsafe-load",
@@ -133,13 +131,15 @@ def _torch(program: Program, call: ast.Call) -> Iterator[Hit]:
     source = program.text(call.args[0])[:50] if call.args else "the file"
     lacking = "without `weights_only=True`" if option is None else f"with `weights_only={said}`"
     before = " on torch before 2.6" if option is None else ""
-    edit = _edit(program, call) if option is None and _only_state(program, call) and is_own_state_dict(program, call) else None
+    edit = append_arguments(program, call, "weights_only=True") if option is None and _only_state(program, call) else None
+    proven = edit is not None and is_own_state_dict(program, call)
     yield Hit(
         call,
         f"`{program.text(call.func)}` of `{source}` {lacking} may run code from the file{before}",
         {"call": program.text(call.func), "file": source, "used as a state dict only": edit is not None},
         f"write `{program.text(call.func)}({source}, …, weights_only=True)`",
-        edit,
+        edit if proven else None,
+        suggestion=(edit,) if edit is not None and not proven else (),
         kind="nit"
         if option is None and not (call.args and _is_downloaded(program, call.args[0], _download_names(program)))
         else None,
@@ -177,28 +177,6 @@ def _is_state_argument(program: Program, node: ast.expr) -> bool:
     """`model.load_state_dict(node)`. With `node["model"]` the file may hold more, which the argument would refuse."""
     parent = program.parent(node)
     return isinstance(parent, ast.Call) and program.method(parent) == "load_state_dict" and node in parent.args[:1]
-
-
-def _edit(program: Program, call: ast.Call) -> Edit | None:
-    """`, weights_only=True` after the last argument; None where a bracket round that argument makes the place uncertain."""
-    given = [*call.args, *call.keywords]
-    if not given:
-        return None
-    last = max((program.place(item) for item in given), key=lambda place: (place.end_line, place.end_column))
-    whole = program.place(call)
-    lines = split_lines(program.cell(call).text)
-    between = _between(lines, (last.end_line, last.end_column), (whole.end_line, whole.end_column))
-    if between.count(")") != 1 or "#" in between or between.count("(") or between.replace(",", "", 1).strip() != ")":
-        return None
-    place = CodePlace(whole.cell, last.end_line, last.end_column, last.end_line, last.end_column)
-    return Edit(place, ", weights_only=True")
-
-
-def _between(lines: list[str], start: tuple[int, int], end: tuple[int, int]) -> str:
-    if start[0] == end[0]:
-        return lines[start[0] - 1][start[1] : end[1]]
-    middle = lines[start[0] : end[0] - 1]
-    return "\n".join([lines[start[0] - 1][start[1] :], *middle, lines[end[0] - 1][: end[1]]])
 
 
 def _is_downloaded(program: Program, node: ast.AST, names: set[str], depth: int = 0) -> bool:
