@@ -37,6 +37,7 @@ RULE = Rule(
 
 SampleLoop = ast.For | ast.comprehension
 _SMALL = 32
+_SEVERAL = 4
 _SIDES = frozenset(
     {"h", "w", "height", "width", "rows", "cols", "row", "col", "size", "side", "ht", "wd", "nrows", "ncols", "hgt"}
 )
@@ -128,6 +129,9 @@ def _gathered(program: Program) -> Iterator[Hit]:
 
 def _is_class_by_class(program: Program, loop: SampleLoop) -> bool:
     """`[mask == value for value in classes]`, `for colour in colours: np.all(np.equal(mask, colour), axis=-1)`."""
+    classes = program.value(_unwrapped(program, loop.iter))
+    if isinstance(classes, tuple) and len(classes) < _SEVERAL:
+        return False
     return any(
         _compares_picture(program, part, names_in(loop.target)) for block in _body(program, loop) for part in ast.walk(block)
     )
@@ -140,7 +144,7 @@ def _compares_picture(program: Program, part: ast.AST, names: set[str]) -> bool:
         sides = part.args[:2]
     else:
         return False
-    of_round = [side for side in sides if isinstance(side, ast.Name) and side.id in names]
+    of_round = [side for side in sides if names_in(side) & names]
     whole = [side for side in sides if isinstance(side, ast.Name) and side.id not in names and _MASKS & set(words(side.id))]
     return bool(of_round) and bool(whole)
 

@@ -1,4 +1,4 @@
-"""A whole table searched for each sample.
+"""A table searched for each sample, or a row of it built as an object of its own.
 
 `df[df.name == name]`, `df.query(…)` and `df.loc[mask]` compare every row to find one, and make a new table of it: tenths of a
 millisecond for thousands of rows, many milliseconds for millions, for each sample and in every epoch. The answer never
@@ -9,8 +9,14 @@ changes.
     self.boxes = {name: rows.to_numpy() for name, rows in table.groupby("name")}    # then self.boxes[name]
     self.table = table.set_index("name")                                            # then self.table.at[name, "label"]
 
-**When this is fine.** In code that runs once. A row by its number (`table.iloc[index]`) is a lookup, if a slow one (some tens
-of microseconds), and is not reported.
+A row by its number (`table.iloc[index]`) is made into a Series with an index, commonly some tens of microseconds and more for
+many columns: nothing beside a decode, but most of the time where the row itself is the sample. Take the columns out once, as
+an array:
+
+    self.x = torch.from_numpy(table[columns].to_numpy(np.float32))                  # then self.x[index]
+
+**When this is fine.** In code that runs once, and rows of a table beside a picture that has to be decoded: those are not
+reported.
 """
 
 from __future__ import annotations
@@ -21,6 +27,7 @@ from collections.abc import Iterator
 
 from unchoke.code.facts.keeping import is_kept
 from unchoke.code.facts.origins import is_of_sample, runs_for_each_sample
+from unchoke.code.facts.vocabulary import words
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
@@ -28,15 +35,17 @@ RULE = Rule(
     code="table-scan",
     group="input",
     stage="read",
-    title="a table searched for each sample",
+    title="a table searched, or a row of it built, for each sample",
 )
 _TABLE = re.compile(
     r"(?:^|_|\.)(?:df|dataframe|data_frame|frame|table|annotations?|labels_df|meta|metadata|csv)(?:_\w+)?$|_df$", re.IGNORECASE
 )
 _MAKERS = ("pandas.",)
+_READS = frozenset({"open", "read", "load", "imread", "decode", "loader", "tokenizer", "tokenize", "encode", "transform"})
 
 
 def check(program: Program) -> Iterator[Hit]:
+    yield from _rows(program)
     said: set[tuple[int | None, int]] = set()
     for node in program.nodes(ast.Subscript, ast.Call):
         holder = _scanned(program, node)
@@ -53,6 +62,34 @@ def check(program: Program) -> Iterator[Hit]:
             {"table": name},
             _fix(program, node, name),
         )
+
+
+def _rows(program: Program) -> Iterator[Hit]:
+    """`self.df.iloc[i]` in a data set that reads and decodes nothing else."""
+    for node in program.nodes(ast.Subscript):
+        held = node.value.value if isinstance(node.value, ast.Attribute) and node.value.attr == "iloc" else None
+        function = program.enclosing_function(node)
+        if held is None or function is None or function.name != "__getitem__" or not _is_table(program, held):
+            continue
+        record = runs_for_each_sample(program, node)
+        if record is None or isinstance(node.slice, ast.Slice | ast.Tuple) or not is_of_sample(program, node.slice):
+            continue
+        if _opens_something(program, function) or is_kept(program, node):
+            continue
+        name = program.text(held)
+        yield Hit(
+            node,
+            f"`{program.text(node)}` makes a pandas object of a row for every sample, which is all that this data set reads",
+            {"table": name},
+            f"take the columns out once in `__init__`, `{name}[columns].to_numpy(np.float32)`, and pick rows of that array here",
+        )
+        return
+
+
+def _opens_something(program: Program, function: ast.AST) -> bool:
+    """Any call that reads or decodes, beside which a row costs little."""
+    calls = [call for part in (function, *program.reach(function)) for call in program.within(part, ast.Call)]
+    return program.facts.decodes(function) or any(_READS & set(words(program.method(call))) for call in calls)
 
 
 def _fix(program: Program, node: ast.AST, name: str) -> str:

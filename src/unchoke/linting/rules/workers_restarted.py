@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.epochs import epoch_runs, is_long
 from unchoke.code.facts.loaders import BatchSource
-from unchoke.code.node_index import names_in
+from unchoke.code.node_index import LoopNode, names_in
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
@@ -46,13 +46,17 @@ def check(program: Program) -> Iterator[Hit]:
         maker = loader.maker or loader.call
         if loader.framework != "torch" or maker in said:
             continue
-        loop = next((item for item in program.loops_around(loader.call) if item in rounds), None)
+        loop = next((item for item in _rounds_of(program, loader.call) if item in rounds), None)
+        dataset = loader.dataset if isinstance(loader.dataset, ast.Call) else None
         if loop is not None and not _hangs_on(program, loader, loop):
+            if not loader.has_workers and dataset is None:
+                continue  # next to nothing to make
             said.add(maker)
             head = f"for {program.text(loop.target)} in …" if isinstance(loop, ast.For) else "the loop"
+            what = "its workers" if loader.has_workers else f"`{program.text(dataset.func)}`" if dataset is not None else ""
             yield Hit(
                 loader.call,
-                f"a `DataLoader` is made in every round of `{head}`",
+                f"a `DataLoader` and {what} are made anew in every round of `{head}`",
                 {"loop line": program.line(loop)},
                 "make it once before the loop (`persistent_workers=True` keeps its workers); it shuffles anew in each epoch",
                 kind="choke",
@@ -65,6 +69,16 @@ def check(program: Program) -> Iterator[Hit]:
                 {"num_workers": program.text(loader.workers_node) if loader.workers_node is not None else ""},
                 "add `persistent_workers=True`",
             )
+
+
+def _rounds_of(program: Program, call: ast.Call) -> list[LoopNode]:
+    """The loops round this call, and round the calls of the function that it is in."""
+    found = list(program.loops_around(call))
+    function = program.enclosing_function(call)
+    for use in program.callers(function) if function is not None else []:
+        if not program.facts.is_conditional(use):
+            found += program.loops_around(use)
+    return found
 
 
 def _is_plain(program: Program, maker: ast.Call) -> bool:

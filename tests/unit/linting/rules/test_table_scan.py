@@ -34,7 +34,7 @@ def test_a_search_through_all_rows_is_found(body: str) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        "        return self.df.iloc[i]",
+        "        return load(self.df.iloc[i].path)",
         "        return self.df.loc[name]",
         "        return self.groups[name]",
         "        return self.x[self.x > 0]",
@@ -44,6 +44,10 @@ def test_a_search_through_all_rows_is_found(body: str) -> None:
 )
 def test_lookups_and_what_is_the_same_for_all_are_not(body: str) -> None:
     assert RULE.lines(body) == []
+
+
+def test_a_row_that_is_the_sample_itself_is_found() -> None:
+    assert RULE.lines("        row = self.df.iloc[i]\n        return row[COLUMNS].to_numpy(), row.price") == [9]
 
 
 def test_a_range_is_sorted_and_a_name_is_grouped() -> None:
