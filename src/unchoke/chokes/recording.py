@@ -53,7 +53,12 @@ class CallRow:
 
 @dataclass(frozen=True)
 class StackRow:
-    """How often the stack sampler found a process in one stage at one place."""
+    """How often the stack sampler found a process in one stage at one place.
+
+    `span` is the piece of the line it was at (first and last line, first and last column), `library` what that had called
+    (`module:function`), `callers` the lines of the user's own that led there, innermost first, `state` whether it ran Python,
+    native code, or waited for something.
+    """
 
     stage: str = "other"
     phase: str = "outside"
@@ -61,6 +66,15 @@ class StackRow:
     line: int = 0
     function: str = ""
     count: int = 0
+    span: tuple[int, ...] = ()
+    library: str = ""
+    callers: tuple[tuple[str, int, str], ...] = ()
+    state: str = ""
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> StackRow:
+        callers = tuple((str(file), int(line), str(function)) for file, line, function in data.get("callers") or ())
+        return _made(cls, {**data, "span": tuple(data.get("span") or ()), "callers": callers})
 
 
 @dataclass(frozen=True)
@@ -88,7 +102,7 @@ class ProcessRecord:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ProcessRecord:
         calls = tuple(_made(CallRow, row) for row in data.get("calls") or ())
-        samples = tuple(_made(StackRow, row) for row in data.get("samples") or ())
+        samples = tuple(StackRow.from_dict(row) for row in data.get("samples") or ())
         return _made(cls, {**data, "calls": calls, "samples": samples, "argv": tuple(data.get("argv") or ())})
 
 
@@ -157,6 +171,7 @@ class ModuleRecord:
     seconds_per_step: float = 0.0
     batch: int | None = None
     input_shape: tuple[int, ...] = ()
+    output_width: int = 0
     training: bool = False
     grad_enabled: bool = False
     num_params: int = 0
@@ -319,9 +334,15 @@ def _gather(folder: Path) -> dict[str, Any]:
         "loaders": loaders,
         "steps": main.get("steps") or {},
         "modules": main.get("modules") or [],
-        "facts": {**(main.get("facts") or {}), "stacks": samples.get("stacks") or []},
+        "facts": {**(main.get("facts") or {}), "stacks": samples.get("stacks") or [], "peeks": _peeks(records)},
         "notes": list(dict.fromkeys(note for record in records for note in record["notes"])) if records else [_NOTHING],
     }
+
+
+def _peeks(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The largest array seen at each line, over all processes."""
+    found = [peek for record in records for peek in (record.get("samples") or {}).get("peeks") or ()]
+    return list({(peek["file"], peek["line"]): peek for peek in sorted(found, key=lambda peek: float(peek["px"]))}.values())
 
 
 def read_records(folder: Path) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from unchoke.chokes.diagnose import line_causes as lines
 from unchoke.chokes.diagnose import loading_causes as loading
 from unchoke.chokes.diagnose import loop_causes as loop
 from unchoke.chokes.diagnose import network_causes as network
@@ -28,13 +29,15 @@ RULES: tuple[Callable[[TrainingFigures], Iterator[Cause]], ...] = (
     loading.reopened_file,
     loading.compressed_npz,
     loading.parsed_per_sample,
-    loading.python_transform,
     loading.transform_at_full_size,
+    lines.full_size_arrays,
     workers.worker_startup,
     workers.slow_collate,
     workers.fat_handover,
     network.anomaly_mode,
     network.allocator_faults,
+    network.double_precision,
+    network.dense_optimizer,
     network.tiny_batches,
     network.tile_loop,
     network.frozen_recomputed,
@@ -46,9 +49,10 @@ RULES: tuple[Callable[[TrainingFigures], Iterator[Cause]], ...] = (
     loop.slow_logging,
 )
 LEFT_OVER: tuple[Callable[[TrainingFigures, Sequence[Cause]], Iterator[Cause]], ...] = (
+    lines.sample_lines,
+    lines.loop_lines,
     workers.no_workers,
     workers.waiting,
-    loop.slow_line,
 )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from unchoke.chokes.diagnose.training_figures import MAKING, TrainingFigures
+from unchoke.chokes.diagnose.training_figures import TrainingFigures
 from unchoke.chokes.recording import CallRow
 from unchoke.core.findings import Cause, CodeLine, per
 from unchoke.core.units import format_bytes, format_seconds
@@ -173,30 +173,6 @@ def parsed_per_sample(run: TrainingFigures) -> Iterator[Cause]:
         )
 
 
-def python_transform(run: TrainingFigures) -> Iterator[Cause]:
-    """Python bytecode that works on pixels one by one, as the stack sampler sees it."""
-    functions: dict[tuple[str, str], tuple[float, CodeLine]] = {}
-    called = {(row.file, row.function) for row in run.calls("stat", "list", "csv")}
-    for row, seconds in run.sampled(*MAKING[:1], stages=("python", "transform")):
-        if row.file and (row.file, row.function) not in called and not _calls_at(run, row.file, row.line):
-            before_s, place = functions.get((row.file, row.function), (0.0, CodeLine.of(row)))
-            functions[row.file, row.function] = (before_s + seconds, place)
-    for seconds, place in functions.values():
-        runs_python = run.sampled_s("getitem", stages=("python",), file=place.file, function=place.function)
-        if runs_python < 0.5 * seconds:
-            continue
-        yield Cause(
-            "python-transform",
-            "transform",
-            0.9 * run.on_path_s(seconds),
-            f"{place.function or 'a transform'} spends {format_seconds(per(seconds, run.made_samples))} a sample in Python",
-            "write it with whole arrays (NumPy, torch or a library's transform) instead of a loop over pixels or values",
-            place,
-            {"python_s": runs_python, "seconds": seconds},
-            "out = np.where(image > limit, 255, image)  # for instance: one expression over the whole array",
-        )
-
-
 def transform_at_full_size(run: TrainingFigures) -> Iterator[Cause]:
     """Filters and colour work on pictures far larger than what is used afterwards."""
     if not run.used_px:
@@ -254,5 +230,4 @@ def _shrinking(run: TrainingFigures, row: CallRow) -> list[CallRow]:
 
 
 def _calls_at(run: TrainingFigures, file: str, line: int, *kinds: str) -> bool:
-    wanted = kinds or ("decode", "resize", "transform", "npz", "csv", "raster_open", "raster_read", "to_array", "read")
-    return any(row.file == file and row.line == line for row in run.calls(*wanted))
+    return any(row.file == file and row.line == line for row in run.calls(*kinds))

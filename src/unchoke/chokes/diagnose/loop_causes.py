@@ -5,14 +5,16 @@ In: a `TrainingFigures`, and for the last rule the causes found so far. Out: cau
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
+from unchoke.chokes.diagnose.line_kinds import reads_back
+from unchoke.chokes.diagnose.source_lines import source_line
 from unchoke.chokes.diagnose.training_figures import TrainingFigures, loader_place
+from unchoke.chokes.recording import StackRow
 from unchoke.core.findings import Cause, CodeLine, per
 from unchoke.core.units import format_bytes, format_count, format_seconds
 
 _MANY_READS = 8
-_ON_ITS_OWN = ("python", "other", "transform", "copy", "log", "read", "decode", "stat", "open", "list")
 
 
 def host_sync(run: TrainingFigures) -> Iterator[Cause]:
@@ -22,11 +24,12 @@ def host_sync(run: TrainingFigures) -> Iterator[Cause]:
     if not rows or per(count, run.num_steps) < _MANY_READS:
         return
     most = max(rows, key=lambda row: row.count)
-    functions = {(row.file, row.function) for row in rows if row.count >= 0.1 * count}
+    reading = {(row.file, row.line) for row in rows if row.count >= 0.1 * count}
     lines_s = sum(
         seconds
-        for row, seconds in run.sampled("step", stages=("python", "other", "copy"))
-        if (row.file, row.function) in functions and any(one.file == row.file and abs(one.line - row.line) <= 3 for one in rows)
+        for row, seconds in run.on_path
+        if row.phase == "step" and row.stage in ("python", "other", "copy")
+        if (row.file, row.line) in reading or _reads_back(row)
     )
     each = per(count, run.num_steps)
     yield Cause(
@@ -39,6 +42,11 @@ def host_sync(run: TrainingFigures) -> Iterator[Cause]:
         {"reads_per_step": each, "reads": count, "seconds": lines_s},
         "correct += (outputs.argmax(1) == labels).sum()  # a tensor; .item() once, after the epoch",
     )
+
+
+def _reads_back(row: StackRow) -> bool:
+    """Whether the piece of the line that was met reads a number back; on the CPU what stands beside it is its own doing."""
+    return reads_back(source_line(row.file, row.line, row.span)) if row.file else False
 
 
 def slow_checkpoint(run: TrainingFigures) -> Iterator[Cause]:
@@ -82,7 +90,6 @@ def slow_evaluation(run: TrainingFigures) -> Iterator[Cause]:
     saved_s = spent_s * (1 - (1 - often) * (1 - each))
     if not (often or small or keeps):
         return
-    sampled = [row for row, _ in run.sampled("evaluate") if row.file]
     said = [
         f"runs {times:.1f} times an epoch" if often else "",
         f"shows {format_count(loader.batch_size or 1, 'sample')} at a time" if small else "",
@@ -94,7 +101,7 @@ def slow_evaluation(run: TrainingFigures) -> Iterator[Cause]:
         saved_s,
         f"evaluation {', '.join(word for word in said if word)}, and takes {per(spent_s, run.span_s):.0%} of the time",
         "evaluate once an epoch, under torch.inference_mode(), with batches at least as large as for training",
-        CodeLine.of(sampled[0]) if sampled else loader_place(loader),
+        run.common_line("evaluate") or loader_place(loader),
         {
             "evaluate_s": spent_s,
             "passes_per_epoch": times,
@@ -132,23 +139,3 @@ def slow_logging(run: TrainingFigures) -> Iterator[Cause]:
         {"log_s": spent_s, "writes": count},
         'log.write(json.dumps(row) + "\\n")  # a line a step (JSON Lines), to a file that is opened once and closed at the end',
     )
-
-
-def slow_line(run: TrainingFigures, found: Sequence[Cause]) -> Iterator[Cause]:
-    """A line of the loop that is none of the above and still takes long."""
-    explained = {(cause.place.file, cause.place.function) for cause in found}
-    for row, seconds in run.sampled("step", stages=_ON_ITS_OWN):
-        if not row.file or (row.file, row.function) in explained:
-            continue
-        yield Cause(
-            "slow-line",
-            row.stage,
-            0.8
-            * max(0.0, min(seconds, run.span_s - run.compute_s) - sum(c.saved_s for c in found if c.stage in ("step", "log"))),
-            f"{row.function or 'this line'} takes {format_seconds(per(seconds, run.num_steps))} a step beside the network "
-            f"({row.stage})",
-            "do it less often, outside the loop, or on whole tensors",
-            CodeLine.of(row),
-            {"seconds": seconds, "stage": row.stage},
-        )
-        return

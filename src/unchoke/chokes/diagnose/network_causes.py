@@ -5,9 +5,11 @@ In: a `TrainingFigures`. Out: causes. Gains of changes that were not tried are e
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator
 
+from unchoke.chokes.diagnose.source_lines import call_in
 from unchoke.chokes.diagnose.training_figures import TrainingFigures, made_at
 from unchoke.chokes.recording import ModuleRecord
 from unchoke.chokes.watch.remedies import KEEP_FREED_MEMORY
@@ -19,6 +21,12 @@ _TINY_STEP_S = 0.05
 _MANY_CALLS = 4
 _FAULT_BYTES = 4096
 _MANY_FAULTS = 2000
+_DOUBLE_SAVES = 0.55
+"""Of forward, backward and optimizer, by float32 instead of float64."""
+_IDLE_ROWS = 0.9
+_OF_BACKWARD = 0.8
+_GRADIENT_TO_OPTIMIZER = 0.35
+"""Writing a table's gradient against moving its rows: about a seventh of the memory touched, in pages that are new each time."""
 
 
 def anomaly_mode(run: TrainingFigures) -> Iterator[Cause]:
@@ -58,6 +66,59 @@ def allocator_faults(run: TrainingFigures) -> Iterator[Cause]:
         run.step_place,
         {"faults_per_step": each, "system_s": system_s, "user_s": run.steps.total("user_s"), "remedy": "keep-freed-memory"},
         " ".join([*(f"{name}={value}" for name, value in KEEP_FREED_MEMORY.items()), *run.recording.command]),
+    )
+
+
+def double_precision(run: TrainingFigures) -> Iterator[Cause]:
+    """A network that computes in float64, mostly because NumPy's arrays are."""
+    roots = [module for module in _trained_parts(run) if module.depth == 0 and module.num_params and module.dtype == "float64"]
+    root = max(roots, key=lambda module: module.seconds_per_step, default=None)
+    if root is None:
+        return
+    place = call_in(root.file, "torch.set_default_dtype", "?.double", "torch.double") or run.step_place
+    yield Cause(
+        "double-precision",
+        "forward",
+        _DOUBLE_SAVES * run.compute_s,
+        f"{root.name or root.class_} computes in float64: half as many numbers at a time, and twice the memory, for digits that "
+        "training does not use",
+        "train in float32: leave the default dtype alone, and convert what comes from NumPy, which is float64 unless told otherwise",
+        place,
+        {"dtype": root.dtype, "default_dtype": run.facts.get("default_dtype"), "compute_s": run.compute_s},
+        "torch.from_numpy(array).float()  # and no torch.set_default_dtype(torch.float64)",
+    )
+
+
+def dense_optimizer(run: TrainingFigures) -> Iterator[Cause]:
+    """An optimizer that moves every row of a large table although a batch touches few of them."""
+    tables = [
+        module
+        for module in _trained_parts(run)
+        if module.class_ in ("Embedding", "EmbeddingBag") and module.num_in_optimizer and module.output_width
+    ]
+    table = max(tables, key=lambda module: module.num_params, default=None)
+    if table is None:
+        return
+    rows = table.num_params // table.output_width
+    touched = math.prod(table.input_shape) if table.input_shape else rows
+    moved = max((module.num_params for module in _trained_parts(run) if module.depth == 0), default=table.num_params)
+    idle = max(0.0, 1 - touched / rows)
+    if idle < _IDLE_ROWS:
+        return
+    optimizer_s = run.total_s("optimizer_s") * min(1.0, table.num_params / moved) * idle
+    gradient_s = min(_OF_BACKWARD * run.total_s("backward_s"), _GRADIENT_TO_OPTIMIZER * optimizer_s)
+    stepping = [row for row, _ in run.sampled("step", "outside", stages=("optimizer",)) if row.file]
+    yield Cause(
+        "dense-optimizer",
+        "optimizer",
+        0.95 * (optimizer_s + gradient_s),
+        f"every step makes a gradient for all {rows:,} rows of {table.name or table.class_} and the optimizer moves them all, though a "
+        f"batch touches at most {touched:,}",
+        "sparse gradients for the table: nn.Embedding(…, sparse=True) with torch.optim.SparseAdam (or SGD, Adagrad) for its "
+        "parameters, and the optimizer you have for all others (rows that a batch does not touch then keep still)",
+        CodeLine.of(stepping[0]) if stepping else run.step_place,
+        {"rows": rows, "touched": touched, "optimizer_s": run.total_s("optimizer_s"), "table": table.name},
+        f"nn.Embedding({rows}, {table.output_width}, sparse=True); torch.optim.SparseAdam(table.parameters(), lr=lr)",
     )
 
 

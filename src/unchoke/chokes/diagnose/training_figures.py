@@ -7,11 +7,13 @@ costs what the step waited for: `on_path_s` turns seconds of making samples into
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Collection
 from functools import cached_property
+from typing import Any
 
 from unchoke.chokes.recording import CallRow, LoaderRecord, Recording, StackRow, Steps
-from unchoke.core.findings import CodeLine
+from unchoke.core.findings import CodeLine, per
 
 MAKING = ("getitem", "collate")
 _OWN = ("python", "transform", "other", "stat", "list", "open", "read")
@@ -69,6 +71,11 @@ class TrainingFigures:
         return self.trained.used_px if self.trained else None
 
     @cached_property
+    def rest_s(self) -> float:
+        """What the training takes beside making samples in its own process."""
+        return max(0.0, self.span_s - sum(loader.fetch_s for loader in self.loaders if not loader.num_workers))
+
+    @cached_property
     def making_s(self) -> float:
         """Seconds of making samples, over all processes."""
         return sum(loader.fetch_s for loader in self.loaders)
@@ -116,6 +123,51 @@ class TrainingFigures:
             for row, seconds in self.sampled(*phases, stages=stages)
             if (not file or row.file == file) and (not function or row.function == function)
         )
+
+    @cached_property
+    def on_path(self) -> list[tuple[StackRow, float]]:
+        """Every look at the training with the seconds of the run it stands for; what workers do counts as far as it is waited for.
+
+        Looks come later where the interpreter is busy, so they are brought to the scale of the whole training.
+        """
+        main = self.recording.main
+        looks = [row for row in main.samples if row.phase not in ("setup", "after", "watcher")]
+        each_s = per(self.span_s, sum(row.count for row in looks))
+        found = [(row, row.count * each_s) for row in looks]
+        in_workers = [
+            (row, row.count * process.sample_period_s)
+            for process in self.recording.workers
+            for row in process.samples
+            if row.phase in MAKING
+        ]
+        made_s = sum(loader.fetch_s for loader in self.loaders if loader.num_workers)
+        waited_s = sum(max(0.0, loader.wait_s - loader.startup_s) for loader in self.loaders if loader.num_workers)
+        scale = per(min(made_s, waited_s), sum(seconds for _, seconds in in_workers))
+        return found + [(row, seconds * scale) for row, seconds in in_workers]
+
+    def common_line(self, phase: str, share: float = 0.6) -> CodeLine | None:
+        """The innermost line under which most of a phase ran: of an evaluation the call that starts it, or its own loop."""
+        inside: Counter[tuple[str, int, str]] = Counter()
+        depth: dict[tuple[str, int, str], int] = {}
+        total = 0
+        for row in self.recording.main.samples:
+            if row.phase == phase and row.file:
+                lines = [(row.file, row.line, row.function), *row.callers]
+                total += row.count
+                for place, line in enumerate(reversed(lines)):
+                    inside[line] += row.count
+                    depth[line] = max(depth.get(line, 0), place)
+        common = [line for line, count in inside.items() if count >= share * total and not line[2].endswith(".forward")]
+        return CodeLine(*max(common, key=lambda line: depth[line])) if common else None
+
+    @cached_property
+    def peeks(self) -> list[dict[str, Any]]:
+        """Arrays that were seen at lines of making samples: `file`, `line`, `name`, `px`, `dtype` and in words `text`."""
+        return [row for row in self.facts.get("peeks") or () if isinstance(row, dict)]
+
+    @cached_property
+    def made_batches(self) -> int:
+        return sum(loader.fetches for loader in self.loaders)
 
     def total_s(self, column: str) -> float:
         """Seconds of one part of all steps, and of what came after the last."""

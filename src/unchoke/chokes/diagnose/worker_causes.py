@@ -9,11 +9,15 @@ import math
 from collections.abc import Iterator, Sequence
 
 from unchoke.chokes.diagnose.training_figures import MAKING, TrainingFigures, loader_place, made_at
+from unchoke.chokes.recording import LoaderRecord
 from unchoke.core.findings import Cause, CodeLine, per
 from unchoke.core.units import format_bytes, format_seconds
 
 _LOADING_STAGES = {"stat", "list", "open", "read", "decode", "transform", "collate", "load"}
 _FAT = 4
+_HANDOVER_S = 1e-3
+_HANDOVER_BYTES_PER_S = 1.5e9
+"""What a batch costs on its way from a worker: estimates, on the high side."""
 
 
 def worker_startup(run: TrainingFigures) -> Iterator[Cause]:
@@ -101,10 +105,9 @@ def no_workers(run: TrainingFigures, found: Sequence[Cause]) -> Iterator[Cause]:
     if loader is None or loader.num_workers or run.cores < 2:
         return
     explained_s = sum(cause.saved_s for cause in found if cause.stage in _LOADING_STAGES)
-    left_s = loader.fetch_s - explained_s
-    spare = max(0.0, run.cores - run.busy_cores)
-    saved_s = left_s * min(1.0, spare)
+    left_s = max(0.0, loader.fetch_s - explained_s)
     workers = min(run.cores, 4)
+    saved_s = run.rest_s + left_s - _beside_s(run, loader, left_s, workers)
     yield Cause(
         "no-workers",
         "wait",
@@ -120,6 +123,15 @@ def no_workers(run: TrainingFigures, found: Sequence[Cause]) -> Iterator[Cause]:
     )
 
 
+def _beside_s(run: TrainingFigures, loader: LoaderRecord, making_s: float, workers: int) -> float:
+    """What the training takes at the least with `making_s` done in workers: neither side, nor all cores together, can be quicker."""
+    share = per(making_s, loader.fetch_s)
+    loading_cpu_s = loader.fetch_user_s + loader.fetch_system_s
+    step_cpu_s = max(0.0, run.steps.total("user_s") + run.steps.total("system_s") - loading_cpu_s)
+    handing_s = loader.batches * (_HANDOVER_S + (loader.batch_bytes or 0) / _HANDOVER_BYTES_PER_S)
+    return max(run.rest_s + handing_s, making_s / workers, (share * loading_cpu_s + step_cpu_s + 2 * handing_s) / run.cores)
+
+
 def waiting(run: TrainingFigures, found: Sequence[Cause]) -> Iterator[Cause]:
     """What is left of waiting for workers once the other rules have explained theirs: the slowest line of making samples."""
     loader = run.trained
@@ -131,6 +143,8 @@ def waiting(run: TrainingFigures, found: Sequence[Cause]) -> Iterator[Cause]:
     if not rows:
         return
     row, seconds = rows[0]
+    if (row.file, row.function) in {(cause.place.file, cause.place.function) for cause in found}:
+        return
     share = per(seconds, sum(spent_s for _, spent_s in rows))
     more = (
         f"num_workers={run.cores}"

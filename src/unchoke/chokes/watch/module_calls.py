@@ -176,6 +176,7 @@ def _call_facts(given: Any, made: Any) -> dict[str, Any]:
         "output_requires_grad": bool(made is not None and made.requires_grad),
         "dtype": str(made.dtype).removeprefix("torch.") if made is not None else None,
         "grad_enabled": torch.is_grad_enabled(),
+        "output_width": int(made.shape[-1]) if made is not None and made.dim() else None,
     }
 
 

@@ -1,11 +1,12 @@
 """A look at the stacks of this process, a hundred times a second: which stage runs, and which line of the user's own code.
 
 In: the frames of the main thread and of threads that load data. Out: `samples`: rows that count looks by stage, phase and place
-(main thread; other threads apart), and the most frequent stacks of user functions. A thread can only look while it holds the
-interpreter, and is let in where another one lets go, so short system calls would seem to take all the time. Whether the lock was
-free when the looking thread woke (Linux counts how often it had to wait) tells running Python from waiting in C: see `stacks.py`.
-The time between looks grows where they would take more than 0.5 % of a core: the thread that is looked at loses more time than
-the look itself takes.
+(main thread; other threads apart), with the piece of the line that was being worked out (`span`), the library function it had
+called, the lines of the user's own that led there, and what the thread waited for; and the most frequent stacks of user
+functions. A thread can only look while it holds the interpreter, and is let in where another one lets go, so short system calls
+would seem to take all the time. Whether the lock was free when the looking thread woke (Linux counts how often it had to wait)
+tells running Python from waiting in C: see `stacks.py`. The time between looks grows where they would take more than 1 % of a
+core: the thread that is looked at loses more time than the look itself takes.
 """
 
 from __future__ import annotations
@@ -13,11 +14,15 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from functools import lru_cache
+from itertools import islice
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
+from unchoke.chokes.watch import usage
+from unchoke.chokes.watch.peeks import Peeks
 from unchoke.chokes.watch.recorder import WATCHER, Recorder
-from unchoke.chokes.watch.stacks import NOWHERE, StackPlace, is_user_code, rule_of, stage_of
+from unchoke.chokes.watch.stacks import NOWHERE, StackPlace, is_user_code, is_watcher, module_name, rule_of, stage_of
 
 try:
     import resource
@@ -26,7 +31,7 @@ except ImportError:  # Windows
 
 PERIOD_S = 0.010
 _MAX_PERIOD_S = 0.100
-_MAX_SHARE = 0.005
+_MAX_SHARE = 0.01
 _CHECK_EVERY = 25  # looks between two looks at our own cost
 _MAX_ROWS = 4_000
 _SHOWN_ROWS = 400
@@ -39,8 +44,37 @@ _QUICK_SWITCH_S = 0.001  # how long a thread may run on before it must let us lo
 _THREAD = getattr(resource, "RUSAGE_THREAD", None)
 _IDLE = {"wait", "_wait_for_tstate_lock", "accept", "select", "_worker", "_recv_bytes", "poll", "_poll", "get"}
 _LOADING = {"list", "stat", "open", "read", "decode", "transform", "collate", "handover", "copy"}
+_MAX_CALLERS = 8
+_MAKING = ("getitem", "collate")
+_SETUP, _AFTER = "setup", "after"
+"""Phases that only time tells: before the first batch or step, and after the last step outside of everything watched."""
 
-_Key = tuple[str, str, str, int, str]
+
+class _Key(NamedTuple):
+    """What looks are counted by; functions by their ids, as in stacks.py."""
+
+    stage: str
+    phase: str
+    file: str
+    line: int
+    function: str
+    code: int = 0
+    instruction: int = 0
+    library: int = 0
+    callers: tuple[tuple[str, int, str], ...] = ()
+    state: str = ""
+
+
+class _Stack(NamedTuple):
+    """One stack: the rules of its functions innermost first, and the user's own part of it."""
+
+    rules: list[str | None]
+    place: StackPlace
+    code: int
+    instruction: int
+    library: int
+    users: list[tuple[str, int, str]]
+    frame: FrameType | None
 
 
 class Sampler:
@@ -49,15 +83,19 @@ class Sampler:
     def __init__(self, recorder: Recorder, *, period_s: float = PERIOD_S) -> None:
         self._recorder = recorder
         self._asked_period_s = period_s
-        self._known: dict[int, tuple[str | None, bool, CodeType]] = {}  # by id, as in stacks.py
+        self._known: dict[int, tuple[str | None, bool, CodeType, bool]] = {}  # by id, as in stacks.py
         self._ending = threading.Lock()
         self.clear()
 
     def clear(self) -> None:
         """Forget everything, as after a fork."""
         self._main = threading.main_thread().ident
+        self._waiting = usage.ThreadState(threading.get_native_id())
         self._known.clear()
         self._rows: dict[_Key, int] = {}
+        self._peeks = Peeks()
+        self._since_step: dict[_Key, int] = {}
+        self._num_steps = 0
         self._other_rows: dict[_Key, int] = {}
         self._stacks: dict[str, int] = {}
         self._total = 0
@@ -120,69 +158,113 @@ class Sampler:
             _switch_after(_QUICK_SWITCH_S, _USUAL_SWITCH_S)
 
     def _count_main(self, frame: FrameType, *, runs_python: bool) -> None:
+        phase = self._phase()
+        stack = self._read(frame)
+        stage = stage_of(stack.rules, phase, runs_python=runs_python)
+        state = "python" if runs_python else self._waiting.read()
+        key = _Key(stage, phase, *stack.place, stack.code, stack.instruction, stack.library, tuple(stack.users[1:]), state)
+        _add(self._since_step if phase == "outside" else self._rows, key, _MAX_ROWS)
+        if phase in _MAKING and stack.frame is not None:
+            self._peeks.look(stack.frame)
+        if stack.users:
+            _add(self._stacks, ";".join(f"{file}:{function}" for file, _, function in reversed(stack.users)), _MAX_STACKS)
+
+    def _phase(self) -> str:
+        """The main thread's. What lies outside of everything watched belongs to the training if a step follows."""
+        account = self._recorder.account
+        if account.num_steps != self._num_steps:
+            self._num_steps = account.num_steps
+            for key, count in self._since_step.items():
+                _add(self._rows, key, _MAX_ROWS, count)
+            self._since_step.clear()
         phase = self._recorder.phase_of(self._main or 0)
-        rules, place, stack = self._read(frame)
-        stage = stage_of(rules, phase, runs_python=runs_python)
-        _add(self._rows, (stage, phase, *place), _MAX_ROWS)
-        if stack:
-            _add(self._stacks, ";".join(reversed(stack)), _MAX_STACKS)
+        return _SETUP if phase == "outside" and account.began_s is None and self._recorder.role != "loader" else phase
 
     def _count_other(self, thread: int, frame: FrameType) -> None:
         """Threads that neither run the user's code nor load data are not of interest."""
         phase = self._recorder.phase_of(thread)
-        rules, place, _ = self._read(frame)
-        stage = stage_of(rules, phase, runs_python=False)
-        if place is not NOWHERE or stage in _LOADING:
-            _add(self._other_rows, (stage, phase, *place), _MAX_ROWS)
+        stack = self._read(frame)
+        stage = stage_of(stack.rules, phase, runs_python=False)
+        if stack.place is not NOWHERE or stage in _LOADING:
+            _add(self._other_rows, _Key(stage, phase, *stack.place), _MAX_ROWS)
 
-    def _read(self, innermost: FrameType) -> tuple[list[str | None], StackPlace, list[str]]:
-        """The rules of a stack's functions, its nearest user place, and its user functions, all innermost first."""
+    def _read(self, innermost: FrameType) -> _Stack:
+        """A stack from its innermost frame outwards; `library` is what the user's innermost line called, if it is Python."""
         known, place = self._known, NOWHERE
         rules: list[str | None] = []
-        stack: list[str] = []
+        users: list[tuple[str, int, str]] = []
+        at = library = below = instruction = 0
         frame: FrameType | None = innermost
         while frame is not None and len(rules) < _MAX_DEPTH:
             code = frame.f_code
             facts = known.get(id(code))
             if facts is None:
-                facts = known[id(code)] = (rule_of(code), is_user_code(code), code)
+                facts = known[id(code)] = (rule_of(code), is_user_code(code), code, is_watcher(code))
             rules.append(facts[0])
             if facts[1]:
+                here = (code.co_filename, frame.f_lineno or 0, code.co_qualname)
                 if place is NOWHERE:
-                    place = (code.co_filename, frame.f_lineno, code.co_qualname)
-                stack.append(f"{code.co_filename}:{code.co_qualname}")
+                    place, at, instruction, library, innermost = here, id(code), frame.f_lasti, below, frame
+                if len(users) < _MAX_CALLERS:
+                    users.append(here)
+            elif not facts[3]:
+                below = id(code)
             frame = frame.f_back
-        return rules, place, stack
+        return _Stack(rules, place, at, instruction, library, users, innermost if users else None)
 
     def to_dict(self) -> dict[str, Any]:
         """`period_s` is the time between looks as it came out; `own_s` what looking cost this process."""
         most = sorted(self._stacks.copy().items(), key=lambda item: -item[1])[:_SHOWN_STACKS]
+        rows = self._rows.copy()
+        for key, count in self._since_step.copy().items():
+            key = key._replace(phase=_AFTER)
+            rows[key] = rows.get(key, 0) + count
         return {
             "period_s": self._elapsed_s / self._total if self._total else self._period_s,
             "total": self._total,
-            "rows": _rows(self._rows),
-            "threads": _rows(self._other_rows),
+            "rows": self._shown(rows),
+            "threads": self._shown(self._other_rows),
             "stacks": [{"stack": stack, "count": count} for stack, count in most],
+            "peeks": self._peeks.to_list(),
             "own_s": self._looking_s,
         }
 
+    def _shown(self, counts: dict[_Key, int]) -> list[dict[str, Any]]:
+        """The rows with the most looks; the others are summed up by stage and phase, without a place."""
+        most = sorted(counts.copy().items(), key=lambda item: -item[1])
+        shown = dict(most[:_SHOWN_ROWS])
+        for key, count in most[_SHOWN_ROWS:]:
+            rest = _Key(key.stage, key.phase, *NOWHERE)
+            shown[rest] = shown.get(rest, 0) + count
+        return [{**self._row(key), "count": count} for key, count in shown.items()]
 
-def _add(counts: dict[Any, int], key: Any, limit: int) -> None:
+    def _row(self, key: _Key) -> dict[str, Any]:
+        row: dict[str, Any] = {name: getattr(key, name) for name in ("stage", "phase", "file", "line", "function")}
+        if key.code:
+            row["span"] = _span(self._known[key.code][2], key.instruction)
+        if key.library:
+            library = self._known[key.library][2]
+            row["library"] = f"{module_name(library.co_filename)}:{library.co_qualname}"
+        if key.callers:
+            row["callers"] = key.callers
+        if key.state:
+            row["state"] = key.state
+        return row
+
+
+def _add(counts: dict[Any, int], key: Any, limit: int, number: int = 1) -> None:
     """Count; a table that has grown too large drops what was seen once."""
-    counts[key] = counts.get(key, 0) + 1
+    counts[key] = counts.get(key, 0) + number
     if len(counts) > limit:
         for rare in [found for found, count in counts.items() if count == 1]:
             del counts[rare]
 
 
-def _rows(counts: dict[_Key, int]) -> list[dict[str, Any]]:
-    """The rows with the most looks; the others are summed up by stage and phase, without a place."""
-    most = sorted(counts.copy().items(), key=lambda item: -item[1])
-    shown = dict(most[:_SHOWN_ROWS])
-    for (stage, phase, *_), count in most[_SHOWN_ROWS:]:
-        shown[(stage, phase, *NOWHERE)] = shown.get((stage, phase, *NOWHERE), 0) + count
-    names = ("stage", "phase", "file", "line", "function")
-    return [{**dict(zip(names, key, strict=True)), "count": count} for key, count in shown.items()]
+@lru_cache(maxsize=4_000)
+def _span(code: CodeType, instruction: int) -> tuple[int, ...] | None:
+    """First line, last line, first column and last of the piece of source that an instruction was made from."""
+    found = next(islice(code.co_positions(), instruction // 2, None), (None,))
+    return tuple(found) if all(isinstance(number, int) for number in found) else None  # type: ignore[arg-type]
 
 
 def _switch_after(was_s: float, seconds: float) -> None:

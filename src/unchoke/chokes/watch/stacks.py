@@ -74,6 +74,20 @@ def is_user_file(file: str, main_file: str | None) -> bool:
     return file == main_file or is_beside
 
 
+def is_watcher(code: CodeType) -> bool:
+    """Whether this function is one of ours, which stands between a line and what it called."""
+    return code.co_filename.startswith(_WATCHER)
+
+
+def module_name(file: str) -> str:
+    """`pandas.core.indexing` for an installed file, `zipfile` for one of Python's own; of others the file's name alone."""
+    for folder in (*_INSTALLED, _STANDARD_LIBRARY):
+        _, found, below = file.rpartition(folder)
+        if found:
+            return below.removesuffix(".py").removesuffix(os.sep + "__init__").replace(os.sep, ".")
+    return file.rpartition(os.sep)[2].removesuffix(".py")
+
+
 STAGES = (
     "list", "stat", "open", "read", "decode", "transform", "collate", "handover", "wait", "copy", "forward", "backward",
     "optimizer", "evaluate", "checkpoint", "log", "python", "import", "other",
@@ -83,6 +97,8 @@ _UP_TO_HERE = "up to here"
 _BRIEF = {"stat", "open", "copy", "wait", "transform"}
 """What leaves the interpreter to others while it works: a thread that runs Python there is not yet, or no longer, at it."""
 _LOADING = {"getitem", "collate"}
+_NOT_LOADING = {"log", "forward"}
+"""What a library's function is not for while a sample is made: `interpolate` shrinks a picture there."""
 
 _RULES: tuple[tuple[str, str | dict[str, str]], ...] = (
     ("unchoke/chokes/watch/hooks.py", {  # names its functions by the kinds of calls they time
@@ -197,7 +213,7 @@ def stage_of(rules: Iterable[str | None], phase: str, *, runs_python: bool) -> s
     if phase in _WHOLE_PHASES:
         return phase
     for rule in rules:
-        if rule is None or (runs_python and rule in _BRIEF) or (rule == "log" and phase in _LOADING):
+        if rule is None or (runs_python and rule in _BRIEF) or (phase in _LOADING and rule in _NOT_LOADING):
             continue
         if rule == _UP_TO_HERE:
             break

@@ -78,6 +78,30 @@ class ProcFiles:
                 os.close(descriptor)
 
 
+class ThreadState:
+    """What a thread of this process waits for, as the kernel says (Linux); to be made anew after a fork."""
+
+    def __init__(self, native_id: int | None) -> None:
+        self._file = _descriptor(f"/proc/self/task/{native_id}/wchan")
+
+    def read(self) -> str:
+        """`native` where it runs, `sleep`, `lock`, `read` or `wait` where it does not; empty where the kernel does not say."""
+        if self._file < 0:
+            return ""
+        try:
+            at = os.pread(self._file, 64, 0).decode(errors="replace")
+        except OSError:
+            return ""
+        return "native" if at in ("0", "") else next((state for word, state in _WAITS if word in at), "wait")
+
+
+_WAITS = (
+    ("nanosleep", "sleep"), ("futex", "lock"), ("pipe", "wait"), ("unix_", "wait"), ("skb_", "wait"), ("poll", "wait"),
+    ("select", "wait"), ("folio", "read"), ("page", "read"), ("io_schedule", "read"), ("read", "read"), ("bit_wait", "read"),
+)  # fmt: skip
+"""Words in the names of the kernel's functions that threads wait in."""
+
+
 def _descriptor(path: str) -> int:
     try:
         return _open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))

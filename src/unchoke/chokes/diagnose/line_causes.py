@@ -1,0 +1,211 @@
+"""Rules about single lines of the user's own, whatever they do: the looks of the stack sampler, explained by the source.
+
+In: a `TrainingFigures` and the causes found so far (a line that one of them explains is not explained twice). Out: causes. Looks
+are grouped by function, or by line in a function that also trains; what the costliest line of a group does is said by
+`line_kinds`. A line of making samples that does nothing known to be avoidable is left to the rules about workers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from unchoke.chokes.diagnose.line_kinds import LOOP_KINDS, MAKING_KINDS, LineFacts, LineKind, kind_of, shrinks
+from unchoke.chokes.diagnose.source_lines import SourceLine, source_line
+from unchoke.chokes.diagnose.training_figures import MAKING, TrainingFigures
+from unchoke.chokes.recording import StackRow
+from unchoke.core.findings import Cause, CodeLine, per
+from unchoke.core.units import format_seconds
+
+_NETWORK = ("forward", "backward", "optimizer", "evaluate", "checkpoint", "wait", "collate", "handover")
+"""Stages that are not a line's own doing, unless its source says so."""
+_INNER = re.compile(r"(\.<locals>)?\.<(listcomp|genexpr|dictcomp|setcomp|lambda)>$")
+_PER = {"getitem": "sample", "collate": "batch", "outside": "epoch"}
+_GENERIC_SAVES = 0.7
+_LARGE = 4
+_NOT_LARGE_STAGES = {"decode", "open", "read", "stat", "list", "wait"}
+
+
+@dataclass(frozen=True)
+class LineGroup:
+    """Looks at one function, or at one line of a function that trains."""
+
+    looks: tuple[tuple[StackRow, float], ...]
+
+    @property
+    def seconds(self) -> float:
+        return sum(seconds for _, seconds in self.looks)
+
+    @property
+    def costliest(self) -> StackRow:
+        """A look at the line that took most, at the piece of it that took most."""
+        lines: Counter[tuple[str, int]] = Counter()
+        pieces: Counter[tuple[tuple[str, int], tuple[int, ...]]] = Counter()
+        for row, seconds in self.looks:
+            lines[row.file, row.line] += seconds  # type: ignore[assignment]
+            pieces[(row.file, row.line), row.span] += seconds  # type: ignore[assignment]
+        line = lines.most_common(1)[0][0]
+        span = max((key for key in pieces if key[0] == line), key=lambda key: pieces[key])[1]
+        return max((row for row, _ in self.looks if (row.file, row.line) == line and row.span == span), key=lambda row: row.count)
+
+    @property
+    def place(self) -> CodeLine:
+        row, source = self.costliest, self.source
+        line = row.line if source is None or source.statement.lineno <= row.line else source.statement.lineno
+        return CodeLine(row.file, line, row.function)
+
+    @property
+    def source(self) -> SourceLine | None:
+        row = self.costliest
+        return source_line(row.file, row.line, row.span)
+
+    def share(self, *states: str) -> float:
+        return per(sum(seconds for row, seconds in self.looks if row.state in states), self.seconds)
+
+    @property
+    def facts(self) -> LineFacts:
+        row = self.costliest
+        at_line = [(one, seconds) for one, seconds in self.looks if (one.file, one.line) == (row.file, row.line)]
+        libraries: Counter[str] = Counter()
+        for one, seconds in at_line:
+            libraries[one.library] += seconds  # type: ignore[assignment]
+        line_s = sum(seconds for _, seconds in at_line)
+        shares = {
+            state: per(sum(seconds for one, seconds in at_line if one.state == state), line_s) for state in ("python", "lock", "sleep")
+        }
+        phases = Counter(one.phase for one, _ in self.looks)
+        return LineFacts(
+            libraries.most_common(1)[0][0], shares["python"], shares["lock"], shares["sleep"], _PER.get(phases.most_common(1)[0][0], "step")
+        )
+
+
+def _groups(looks: Sequence[tuple[StackRow, float]], trains: set[tuple[str, str]]) -> list[LineGroup]:
+    """The costliest first."""
+    found: dict[tuple[object, ...], list[tuple[StackRow, float]]] = {}
+    for row, seconds in looks:
+        if row.file:
+            function = _INNER.sub("", row.function)
+            key = (row.file, function, row.line) if (row.file, function) in trains else (row.file, function)
+            found.setdefault(key, []).append((row, seconds))
+    return sorted((LineGroup(tuple(group)) for group in found.values()), key=lambda group: -group.seconds)
+
+
+def full_size_arrays(run: TrainingFigures) -> Iterator[Cause]:
+    """Arithmetic on pictures far larger than what is used, as the arrays seen at those lines tell."""
+    if not run.used_px:
+        return
+    large = {(peek["file"], peek["line"]): peek for peek in run.peeks if peek["px"] >= _LARGE * run.used_px}
+    looks = [
+        (row, seconds)
+        for row, seconds in run.on_path
+        if row.phase in MAKING and (row.file, row.line) in large and row.stage not in _NOT_LARGE_STAGES
+    ]
+    groups = _groups(looks, set())
+    if not groups:
+        return
+    place = groups[0].place
+    peek = large[place.file, place.line]
+    wide = [one for one in large.values() if one["dtype"] == "float64"]
+    saved_s = sum(
+        seconds * (0.8 if shrinks(source_line(row.file, row.line, row.span)) else 1 - run.used_px / peek["px"]) for row, seconds in looks
+    )
+    yield Cause(
+        "transform-at-full-size",
+        "transform",
+        saved_s,
+        f"{len({(row.file, row.line) for row, _ in looks})} lines work on whole pictures ({peek['name']}: {peek['text']}), "
+        f"{peek['px'] / run.used_px:.0f} times the {run.used_px:,} pixels that are used" + (", in float64" if wide else ""),
+        "shrink the picture first, while it is uint8, then do the arithmetic on what is left"
+        + (", in float32" if wide else ""),
+        place,
+        {"seconds": sum(seconds for _, seconds in looks), "array": peek["text"], "used_px": run.used_px},
+        "image = image.resize((size, size))  # before anything else is done with its pixels",
+    )
+
+
+def sample_lines(run: TrainingFigures, found: Sequence[Cause]) -> Iterator[Cause]:
+    """Lines of making samples that do again what could be done once, or in Python what could be done with arrays."""
+    explained = {(cause.place.file, cause.place.function) for cause in found}
+    looks = [(row, seconds) for row, seconds in run.on_path if row.phase in MAKING]
+    for group in _groups(looks, set()):
+        place, facts = group.place, group.facts
+        if (place.file, place.function) in explained or _calls_at(run, place):
+            continue
+        kind = kind_of(group.source, facts, MAKING_KINDS) if not facts.library.startswith("torch.utils.data") else None
+        if kind is not None:
+            yield _cause(run, group, kind, facts, stage="collate" if facts.per == "batch" else "transform")
+
+
+def loop_lines(run: TrainingFigures, found: Sequence[Cause]) -> Iterator[Cause]:
+    """Lines beside the network: in the loop, between steps and epochs, in samplers, callbacks, `forward` and the loss."""
+    explained = {(cause.place.file, cause.place.line) for cause in found}
+    functions = {(cause.place.file, cause.place.function) for cause in found}
+    looks = [(row, seconds) for row, seconds in run.on_path if row.phase not in MAKING]
+    trains = {(row.file, _INNER.sub("", row.function)) for row, _ in looks if row.stage in ("backward", "optimizer")}
+    for group in _groups(looks, trains):
+        place, facts = group.place, group.facts
+        if (place.file, place.line) in explained or ((place.file, place.function) in functions - trains):
+            continue
+        own = LineGroup(tuple(look for look in group.looks if look[0].stage not in _NETWORK))
+        kind = kind_of(group.source, facts, LOOP_KINDS)
+        if kind is not None and kind.code == "loader-per-step":
+            yield _cause(run, group, kind, facts, stage="wait")
+        elif kind is not None and kind.code == "small-operations" and group.costliest.stage not in ("backward", "optimizer", "evaluate"):
+            yield _small_operations(run, group, kind, facts)
+        elif own.looks and own.seconds >= 0.5 * group.seconds:
+            yield _cause(run, own, kind or _unknown(own), own.facts, stage="step")
+
+
+def _small_operations(run: TrainingFigures, group: LineGroup, kind: LineKind, facts: LineFacts) -> Cause:
+    """What forward does in many pieces, backward does in as many again."""
+    share = min(1.0, per(group.seconds, run.total_s("forward_s"))) if facts.per == "step" else 0.0
+    return _cause(run, group, kind, facts, stage="forward", more_s=share * run.total_s("backward_s"))
+
+
+def _unknown(group: LineGroup) -> LineKind:
+    """A line that takes long, and no more is known of it."""
+    library = group.costliest.library
+    states = Counter({state: group.share(state) for state in ("python", "native", "sleep", "lock", "read", "wait")})
+    doing = {
+        "python": "running Python", "native": "computing", "sleep": "sleeping", "lock": "waiting for a lock", "read": "reading",
+        "wait": "waiting",
+    }[states.most_common(1)[0][0]]  # fmt: skip
+    inside = f" in {library.replace(':', '.')}" if library else ""
+    return LineKind(
+        "slow-line",
+        f"is beside the network ({doing}{inside})",
+        "do it less often, once before the loop, or on whole tensors",
+        "",
+        1 - _GENERIC_SAVES,
+    )
+
+
+def _cause(
+    run: TrainingFigures, group: LineGroup, kind: LineKind, facts: LineFacts, *, stage: str, more_s: float = 0.0
+) -> Cause:
+    number = {"sample": run.made_samples, "batch": run.made_batches, "epoch": run.epochs}.get(facts.per, run.num_steps)
+    spent_s = group.seconds + more_s
+    function = _INNER.sub("", group.place.function)
+    return Cause(
+        kind.code,
+        stage,
+        (1 - kind.left_share) * spent_s,
+        f"{function or 'this line'} takes {format_seconds(per(group.seconds, number))} of every {facts.per}: it {kind.does}",
+        kind.fix,
+        group.place,
+        {
+            "seconds": group.seconds,
+            "line": group.source.text if group.source else "",
+            "library": facts.library,
+            "python_share": facts.python_share,
+        },
+        kind.edit,
+    )
+
+
+def _calls_at(run: TrainingFigures, place: CodeLine) -> bool:
+    """Whether a rule of its own knows what this line does: it decodes, shrinks, or reads arrays."""
+    kinds = ("decode", "resize", "transform", "npz", "csv", "raster_open", "raster_read", "to_array", "read")
+    return any(row.file == place.file and row.line == place.line for row in run.calls(*kinds))
