@@ -98,6 +98,8 @@ class Cause:
     evidence: dict[str, Any] = field(default_factory=dict)
     edit: str = ""
     """What to write instead, or the command that does it."""
+    worth_share: float = WORTH_SHARE
+    """From which share of a training on it is more than a note."""
 
 
 def per(count: float, number: float) -> float:

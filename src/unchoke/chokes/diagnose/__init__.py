@@ -16,7 +16,7 @@ from unchoke.chokes.diagnose import network_causes as network
 from unchoke.chokes.diagnose import worker_causes as workers
 from unchoke.chokes.diagnose.training_figures import TrainingFigures
 from unchoke.chokes.recording import Recording
-from unchoke.core.findings import NOTED_SHARE, WORTH_SHARE, Cause, Finding
+from unchoke.core.findings import NOTED_SHARE, Cause, Finding
 from unchoke.core.units import format_seconds
 
 _MIN_STEPS = 3
@@ -44,6 +44,7 @@ RULES: tuple[Callable[[TrainingFigures], Iterator[Cause]], ...] = (
     network.frozen_gradients,
     network.graph_kept,
     loop.host_sync,
+    loop.garbage_collected,
     loop.slow_checkpoint,
     loop.slow_evaluation,
     loop.slow_logging,
@@ -74,7 +75,7 @@ def _finding(cause: Cause, run: TrainingFigures) -> Finding:
     return Finding(
         code=cause.code,
         message=cause.message,
-        severity="warning" if share >= WORTH_SHARE else "info",
+        severity="warning" if share >= cause.worth_share else "info",
         path=cause.place.file or None,
         line=cause.place.line or None,
         stage=cause.stage,

@@ -24,7 +24,8 @@ _NETWORK = ("forward", "backward", "optimizer", "evaluate", "checkpoint", "wait"
 _INNER = re.compile(r"(\.<locals>)?\.<(listcomp|genexpr|dictcomp|setcomp|lambda)>$")
 _PER = {"getitem": "sample", "collate": "batch", "outside": "epoch"}
 _GENERIC_SAVES = 0.7
-_LARGE = 4
+_CLAIMED = 0.3
+_LARGE = 6
 _NOT_LARGE_STAGES = {"decode", "open", "read", "stat", "list", "wait"}
 
 
@@ -99,22 +100,22 @@ def full_size_arrays(run: TrainingFigures) -> Iterator[Cause]:
     large = {(peek["file"], peek["line"]): peek for peek in run.peeks if peek["px"] >= _LARGE * run.used_px}
     looks = [
         (row, seconds)
-        for row, seconds in run.on_path
+        for row, seconds in run.looks
         if row.phase in MAKING and (row.file, row.line) in large and row.stage not in _NOT_LARGE_STAGES
     ]
     groups = _groups(looks, set())
     if not groups:
         return
     place = groups[0].place
-    peek = large[place.file, place.line]
+    peek = large[groups[0].costliest.file, groups[0].costliest.line]
     wide = [one for one in large.values() if one["dtype"] == "float64"]
     saved_s = sum(
-        seconds * (0.8 if shrinks(source_line(row.file, row.line, row.span)) else 1 - run.used_px / peek["px"]) for row, seconds in looks
+        seconds * (0.9 if shrinks(source_line(row.file, row.line, row.span)) else 1 - run.used_px / peek["px"]) for row, seconds in looks
     )
     yield Cause(
         "transform-at-full-size",
         "transform",
-        saved_s,
+        run.on_path_s(saved_s),
         f"{len({(row.file, row.line) for row, _ in looks})} lines work on whole pictures ({peek['name']}: {peek['text']}), "
         f"{peek['px'] / run.used_px:.0f} times the {run.used_px:,} pixels that are used" + (", in float64" if wide else ""),
         "shrink the picture first, while it is uint8, then do the arithmetic on what is left"
@@ -127,11 +128,10 @@ def full_size_arrays(run: TrainingFigures) -> Iterator[Cause]:
 
 def sample_lines(run: TrainingFigures, found: Sequence[Cause]) -> Iterator[Cause]:
     """Lines of making samples that do again what could be done once, or in Python what could be done with arrays."""
-    explained = {(cause.place.file, cause.place.function) for cause in found}
-    looks = [(row, seconds) for row, seconds in run.on_path if row.phase in MAKING]
+    looks = [(row, seconds) for row, seconds in run.looks if row.phase in MAKING]
     for group in _groups(looks, set()):
         place, facts = group.place, group.facts
-        if (place.file, place.function) in explained or _calls_at(run, place):
+        if _explained(group, found, by_line=False) or _calls_at(run, place):
             continue
         kind = kind_of(group.source, facts, MAKING_KINDS) if not facts.library.startswith("torch.utils.data") else None
         if kind is not None:
@@ -140,13 +140,11 @@ def sample_lines(run: TrainingFigures, found: Sequence[Cause]) -> Iterator[Cause
 
 def loop_lines(run: TrainingFigures, found: Sequence[Cause]) -> Iterator[Cause]:
     """Lines beside the network: in the loop, between steps and epochs, in samplers, callbacks, `forward` and the loss."""
-    explained = {(cause.place.file, cause.place.line) for cause in found}
-    functions = {(cause.place.file, cause.place.function) for cause in found}
-    looks = [(row, seconds) for row, seconds in run.on_path if row.phase not in MAKING]
+    looks = [(row, seconds) for row, seconds in run.looks if row.phase not in MAKING]
     trains = {(row.file, _INNER.sub("", row.function)) for row, _ in looks if row.stage in ("backward", "optimizer")}
     for group in _groups(looks, trains):
         place, facts = group.place, group.facts
-        if (place.file, place.line) in explained or ((place.file, place.function) in functions - trains):
+        if _explained(group, found, by_line=(place.file, _INNER.sub("", place.function)) in trains):
             continue
         own = LineGroup(tuple(look for look in group.looks if look[0].stage not in _NETWORK))
         kind = kind_of(group.source, facts, LOOP_KINDS)
@@ -156,6 +154,17 @@ def loop_lines(run: TrainingFigures, found: Sequence[Cause]) -> Iterator[Cause]:
             yield _small_operations(run, group, kind, facts)
         elif own.looks and own.seconds >= 0.5 * group.seconds:
             yield _cause(run, own, kind or _unknown(own), own.facts, stage="step")
+
+
+def _explained(group: LineGroup, found: Sequence[Cause], *, by_line: bool) -> bool:
+    """Whether another cause already claims a good part of what this line, or its function, takes."""
+    place = group.place
+    return any(
+        cause.place.file == place.file
+        and (cause.place.line == place.line or (not by_line and cause.place.function == place.function))
+        and cause.saved_s >= _CLAIMED * group.seconds
+        for cause in found
+    )
 
 
 def _small_operations(run: TrainingFigures, group: LineGroup, kind: LineKind, facts: LineFacts) -> Cause:
@@ -186,12 +195,12 @@ def _cause(
     run: TrainingFigures, group: LineGroup, kind: LineKind, facts: LineFacts, *, stage: str, more_s: float = 0.0
 ) -> Cause:
     number = {"sample": run.made_samples, "batch": run.made_batches, "epoch": run.epochs}.get(facts.per, run.num_steps)
-    spent_s = group.seconds + more_s
+    saved_s = (1 - kind.left_share) * (group.seconds + more_s)
     function = _INNER.sub("", group.place.function)
     return Cause(
         kind.code,
         stage,
-        (1 - kind.left_share) * spent_s,
+        run.on_path_s(saved_s) if facts.per in ("sample", "batch") else saved_s,
         f"{function or 'this line'} takes {format_seconds(per(group.seconds, number))} of every {facts.per}: it {kind.does}",
         kind.fix,
         group.place,

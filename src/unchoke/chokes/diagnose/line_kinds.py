@@ -88,7 +88,7 @@ def locked(line: SourceLine, facts: LineFacts) -> LineKind | None:
         "take the lock out, or hold it for less: a handle (file, connection) of its own in every worker, opened on first use, "
         "needs none; more workers do not help",
         f"{line.text.rstrip(':')}  # remove it; open what it protects once in every worker",
-        0.05,
+        0.02,
     )
 
 
@@ -104,7 +104,7 @@ def reopened(line: SourceLine, facts: LineFacts) -> LineKind | None:
         "open it once in every process, when the first sample is read, and keep it: not in __init__, handles do not survive being "
         "sent to workers",
         f"if self.{kept} is None: self.{kept} = {name}(…)  # in __getitem__; None in __init__",
-        0.05,
+        0.01,
     )
 
 
@@ -118,7 +118,7 @@ def queried(line: SourceLine, facts: LineFacts) -> LineKind | None:
         f"asks the database for every {facts.per} with `{name}`; without an index each query looks through the whole table",
         "create an index on what is looked up (see EXPLAIN QUERY PLAN), or read all rows once in __init__ and keep them as arrays",
         "CREATE INDEX IF NOT EXISTS by_key ON table(column)  -- once; the column that stands after WHERE",
-        0.05,
+        0.03,
     )
 
 
@@ -136,7 +136,7 @@ def table_rows(line: SourceLine, facts: LineFacts) -> LineKind | None:
         f"({function.rpartition('.')[2].strip('_')})",
         "turn the columns that are needed into arrays or tensors once, in __init__, and index those",
         "self.x = torch.from_numpy(df[columns].to_numpy(dtype=np.float32))  # in __init__; then self.x[i] in __getitem__",
-        0.05,
+        0.01,
     )
 
 
@@ -151,7 +151,7 @@ def fitted(line: SourceLine, facts: LineFacts) -> LineKind | None:
         f"calls {package} ({function}) for every {facts.per}, which checks and prepares its input anew each time",
         "do it once for all samples, before training, and keep the result as an array",
         "self.x = transform(all_samples)  # in __init__, one call; then self.x[i]",
-        0.05,
+        0.02,
     )
 
 
@@ -181,7 +181,7 @@ def parsed(line: SourceLine, facts: LineFacts) -> LineKind | None:
         f"parses text for every {facts.per} in every epoch (`{name or facts.library.partition(':')[2]}`)",
         "parse it once and store the numbers in binary: np.save, then np.load (mmap_mode='r' for large files) in __init__",
         "np.save('data.npy', np.loadtxt(path, delimiter=','))  # once; then np.load('data.npy') instead of the text",
-        0.05,
+        0.03,
     )
 
 
@@ -206,7 +206,7 @@ def rebuilt(line: SourceLine, facts: LineFacts) -> LineKind | None:
         "work it out once, in __init__, and keep it (a dictionary from what is looked up, a Counter, a sorted array); to draw one "
         "that is not in a set, draw again until it is not",
         "",
-        0.05,
+        0.02,
     )
 
 
@@ -224,7 +224,7 @@ def array_passes(line: SourceLine, facts: LineFacts) -> LineKind | None:
         "one pass instead of one a turn: a lookup table indexed by the values (table[array]), np.digitize, broadcasting, or the "
         "result stored once on disk",
         "table = np.zeros(256, dtype=np.int64); table[values] = range(len(values)); label = table[array]  # one pass, for values",
-        0.12,
+        0.06,
     )
 
 
@@ -240,19 +240,7 @@ def python_loop(line: SourceLine, facts: LineFacts) -> LineKind | None:
         f"works on values one by one in Python for every {facts.per}",
         "write it with whole arrays (NumPy, torch or a library's function) instead of a loop over values",
         "",
-        0.1,
-    )
-
-
-def collected(line: SourceLine, facts: LineFacts) -> LineKind | None:
-    if "gc.collect" not in line.names:
-        return None
-    return LineKind(
-        "gc-per-step",
-        f"walks all objects of the process for every {facts.per}: gc.collect()",
-        "take it out; Python collects by itself when there is something to collect",
-        f"{line.text}  # remove it",
-        0.0,
+        0.03,
     )
 
 
@@ -274,7 +262,7 @@ def grown(line: SourceLine, facts: LineFacts) -> LineKind | None:
         "make the array once in its full size and write into it at the next free row (a ring buffer), or keep a list, append to it, "
         "and join it once when it is needed",
         f"{target}[self.size % capacity] = row; self.size += 1  # {target} made once: np.zeros((capacity, …))",
-        0.02,
+        0.01,
     )
 
 
@@ -304,7 +292,7 @@ def statistics_taken(line: SourceLine, facts: LineFacts) -> LineKind | None:
         f"works out statistics with `{name or line.text[:50]}` for every {facts.per}",
         "do it every hundredth step, or once an epoch: nobody looks at each of them",
         f"if step % 100 == 0: {line.text}" if line.text and not line.loops else "if step % 100 == 0: …  # around the call",
-        0.05,
+        0.02,
     )
 
 
@@ -317,7 +305,7 @@ def copied_whole(line: SourceLine, facts: LineFacts) -> LineKind | None:
         f"copies a whole network or its state with `{name}` for every {facts.per}",
         "copy once an epoch, or only when the result is better; an average of weights is updated in place (torch.optim.swa_utils)",
         "",
-        0.05,
+        0.02,
     )
 
 
@@ -334,7 +322,7 @@ def small_operations(line: SourceLine, facts: LineFacts) -> LineKind | None:
         "put what the loop goes over (heads, time steps, tiles, samples) into a dimension of the tensor and do it in one operation: "
         "reshape and batched matmul, F.scaled_dot_product_attention, unfold, cumsum, einsum, gather",
         "",
-        0.15,
+        0.1,
     )
 
 
@@ -370,7 +358,7 @@ MAKING_KINDS: tuple[Reader, ...] = (
     locked, network_in_sample, reopened, queried, table_rows, fitted, parsed, grown, rebuilt, array_passes, python_loop,
 )  # fmt: skip
 LOOP_KINDS: tuple[Reader, ...] = (
-    collected, slept, loaders_made, locked, grown, copied_whole, queried, statistics_taken, table_rows, parsed, rebuilt,
+    slept, loaders_made, locked, grown, copied_whole, queried, statistics_taken, table_rows, parsed, rebuilt,
     small_operations, array_passes, python_loop,
 )  # fmt: skip
 

@@ -16,7 +16,7 @@ from unchoke.core.units import format_bytes, format_seconds
 
 _OVERSIZED = 4
 """From how many times the pixels used on a picture counts as too large."""
-_DRAFT_SAVES = {2: 0.5, 4: 0.7, 8: 0.75}
+_DRAFT_SAVES = {2: 0.6, 4: 0.82, 8: 0.92}
 """Of decoding and shrinking, by decoding JPEGs at a half, a quarter or an eighth of their size: estimates for ranking."""
 _ROOM_SHARE = 0.3
 _AGAIN = 1.4
@@ -94,12 +94,15 @@ def repeated_decode(run: TrainingFigures) -> Iterator[Cause]:
         if room > _ROOM_SHARE * float(run.recording.machine.get("memory_bytes") or 8e9):
             continue
         again = 1 - per(files, row.count)
-        opening_s = sum(one.seconds for one in run.calls("open", "read", *_RESIZING) if one.function == row.function)
+        timed_s = row.seconds + sum(
+            one.seconds for one in run.calls("open", "read", *_RESIZING) if one.function == row.function
+        )
+        seen_s = run.sampled_s("getitem", stages=("decode", "open", "read", "transform"), file=row.file, function=row.function)
         kind = row.detail.get("format") or "picture"
         yield Cause(
             "repeated-decode",
             "decode",
-            again * (run.cost_s(row) + run.on_path_s(opening_s)),
+            run.on_path_s(again * max(timed_s, min(seen_s, 1.3 * timed_s))),
             f"{files:,} {kind} files were decoded {per(row.count, files):.1f} times each; in the size that is used they take "
             f"{format_bytes(room)} of memory",
             "decode every picture once (and shrink it to what is used), keep it as a uint8 array, and augment what is kept",
@@ -144,7 +147,7 @@ def compressed_npz(run: TrainingFigures) -> Iterator[Cause]:
         yield Cause(
             "compressed-npz",
             "read",
-            0.85 * run.cost_s(row),
+            0.95 * run.cost_s(row),
             f"every sample decompresses {format_bytes(per(row.amount, row.count))} of a compressed NPZ file "
             f"({format_seconds(per(row.seconds, row.count))} each)",
             "store the arrays uncompressed: np.save for one array a file, or np.savez instead of np.savez_compressed",

@@ -15,6 +15,7 @@ from unchoke.core.findings import Cause, CodeLine, per
 from unchoke.core.units import format_bytes, format_count, format_seconds
 
 _MANY_READS = 8
+_OFTEN = 0.2
 
 
 def host_sync(run: TrainingFigures) -> Iterator[Cause]:
@@ -27,7 +28,7 @@ def host_sync(run: TrainingFigures) -> Iterator[Cause]:
     reading = {(row.file, row.line) for row in rows if row.count >= 0.1 * count}
     lines_s = sum(
         seconds
-        for row, seconds in run.on_path
+        for row, seconds in run.looks
         if row.phase == "step" and row.stage in ("python", "other", "copy")
         if (row.file, row.line) in reading or _reads_back(row)
     )
@@ -47,6 +48,26 @@ def host_sync(run: TrainingFigures) -> Iterator[Cause]:
 def _reads_back(row: StackRow) -> bool:
     """Whether the piece of the line that was met reads a number back; on the CPU what stands beside it is its own doing."""
     return reads_back(source_line(row.file, row.line, row.span)) if row.file else False
+
+
+def garbage_collected(run: TrainingFigures) -> Iterator[Cause]:
+    """`gc.collect()` in the loop, timed by itself: looks come only after it."""
+    rows = run.calls("gc", phases=("step", "outside", "evaluate"))
+    count = sum(row.count for row in rows)
+    if not rows or per(count, run.num_steps) < _OFTEN:
+        return
+    spent_s = sum(row.seconds for row in rows)
+    yield Cause(
+        "gc-per-step",
+        "step",
+        spent_s,
+        f"gc.collect() walks all objects of the process {per(count, run.num_steps):.1f} times a step "
+        f"({format_seconds(per(spent_s, count))} each)",
+        "take it out; Python collects by itself when there is something to collect",
+        CodeLine.of(rows[0]),
+        {"collections": count, "seconds": spent_s},
+        "gc.collect()  # remove this line",
+    )
 
 
 def slow_checkpoint(run: TrainingFigures) -> Iterator[Cause]:
@@ -116,7 +137,8 @@ def slow_evaluation(run: TrainingFigures) -> Iterator[Cause]:
 def slow_logging(run: TrainingFigures) -> Iterator[Cause]:
     """Histories, tables or figures written again in every step."""
     written = run.calls("write_open", "dump", phases=("step", "outside", "checkpoint"))
-    sampled = [(row, seconds) for row, seconds in run.sampled("step", "outside", stages=("log",)) if row.file]
+    looked = [(row, seconds) for row, seconds in run.sampled("step", "outside", stages=("log",)) if row.file]
+    sampled = [(row, seconds) for row, seconds in looked if not row.library.startswith("torch.utils.data")]
     lines = {(row.file, row.line) for row in written}
     other_s = sum(
         seconds

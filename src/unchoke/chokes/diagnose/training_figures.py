@@ -16,6 +16,8 @@ from unchoke.chokes.recording import CallRow, LoaderRecord, Recording, StackRow,
 from unchoke.core.findings import CodeLine, per
 
 MAKING = ("getitem", "collate")
+_DECODE_SLACK, _OPENING_S = 1.5, 1e-4
+"""What looks at decoding may exceed the timed calls by, and what opening a picture takes beside them."""
 _OWN = ("python", "transform", "other", "stat", "list", "open", "read")
 """Stages of the sampler that may belong to a line of the user's which makes some call again and again."""
 
@@ -83,13 +85,32 @@ class TrainingFigures:
     @cached_property
     def loading_s(self) -> float:
         """Seconds in which the run stood still for loading; starting workers, which is told apart, is not in them."""
-        return sum(
-            max(0.0, loader.wait_s - loader.startup_s) if loader.num_workers else loader.fetch_s for loader in self.loaders
-        )
+        return self.waited_s + sum(loader.fetch_s for loader in self.loaders if not loader.num_workers)
+
+    @cached_property
+    def waited_s(self) -> float:
+        """Seconds of waiting for workers, without those of starting them."""
+        return sum(max(0.0, loader.wait_s - loader.startup_s) for loader in self.loaders if loader.num_workers)
 
     def on_path_s(self, making_s: float) -> float:
-        """What so many seconds of making samples cost the run: all of them without workers, else their share of the waiting."""
-        return making_s * min(1.0, self.loading_s / self.making_s) if self.making_s else 0.0
+        """What the run would save if so many seconds of making samples fell away.
+
+        Without workers all of them. With workers the run waits for as long as making takes longer than the step beside it, so the
+        first seconds to go save most: that is put to the scale of the waiting that was seen.
+        """
+        beside = [loader for loader in self.loaders if loader.num_workers]
+        made_s = sum(loader.fetch_s for loader in beside)
+        if not made_s:
+            return min(making_s, self.making_s)
+        workers = max(loader.num_workers for loader in beside)
+        rest_s = max(0.0, self.span_s - self.waited_s)
+
+        def waiting_s(left_s: float) -> float:
+            return max(0.0, left_s / workers - rest_s)
+
+        share = per(min(making_s, made_s), made_s)
+        expected_s = waiting_s(made_s)
+        return self.waited_s * (1 - waiting_s((1 - share) * made_s) / expected_s if expected_s else share)
 
     def calls(self, *kinds: str, phases: Collection[str] = MAKING) -> list[CallRow]:
         """Calls of these kinds, slowest first."""
@@ -103,17 +124,16 @@ class TrainingFigures:
         """What a line costs that makes many small calls: the calls, or all that was sampled in its function if they fill it."""
         near_s = self.sampled_s(row.phase, stages=_OWN, file=row.file, function=row.function)
         spent_s = max(row.seconds, near_s) if row.seconds >= 0.15 * near_s else row.seconds
-        return self.on_path_s(spent_s) if row.phase in MAKING else spent_s
+        return self.on_path_s(0.98 * spent_s) if row.phase in MAKING else spent_s
 
     def sampled(self, *phases: str, stages: Collection[str] = ()) -> list[tuple[StackRow, float]]:
         """What the stack sampler saw in the main process and its workers, by place, with seconds; most first."""
         found: dict[tuple[str, str, str, int], tuple[StackRow, float]] = {}
-        for process in (self.recording.main, *self.recording.workers):
-            for row in process.samples:
-                if row.phase in phases and (not stages or row.stage in stages):
-                    key = (row.stage, row.phase, row.file, row.line)
-                    before_s = found[key][1] if key in found else 0.0
-                    found[key] = (row, before_s + row.count * process.sample_period_s)
+        for row, seconds in self.looks:
+            if row.phase in phases and (not stages or row.stage in stages):
+                key = (row.stage, row.phase, row.file, row.line)
+                before_s = found[key][1] if key in found else 0.0
+                found[key] = (row, before_s + seconds)
         return sorted(found.values(), key=lambda pair: -pair[1])
 
     def sampled_s(self, *phases: str, stages: Collection[str] = (), file: str = "", function: str = "") -> float:
@@ -125,25 +145,51 @@ class TrainingFigures:
         )
 
     @cached_property
-    def on_path(self) -> list[tuple[StackRow, float]]:
-        """Every look at the training with the seconds of the run it stands for; what workers do counts as far as it is waited for.
+    def looks(self) -> list[tuple[StackRow, float]]:
+        """Every look at the training with the seconds it stands for, of the run or, in workers, of making samples.
 
-        Looks come later where the interpreter is busy, so they are brought to the scale of the whole training.
+        Looks come later where the interpreter is busy and less often where they cost more, so each part is brought to the scale of
+        what was timed: making samples, joining them to batches, and all the rest. Looks at torch's own loop over the samples of a
+        batch are left out, since a thread that has just left the user's code is met there.
         """
-        main = self.recording.main
-        looks = [row for row in main.samples if row.phase not in ("setup", "after", "watcher")]
-        each_s = per(self.span_s, sum(row.count for row in looks))
-        found = [(row, row.count * each_s) for row in looks]
-        in_workers = [
-            (row, row.count * process.sample_period_s)
-            for process in self.recording.workers
-            for row in process.samples
-            if row.phase in MAKING
-        ]
-        made_s = sum(loader.fetch_s for loader in self.loaders if loader.num_workers)
-        waited_s = sum(max(0.0, loader.wait_s - loader.startup_s) for loader in self.loaders if loader.num_workers)
-        scale = per(min(made_s, waited_s), sum(seconds for _, seconds in in_workers))
-        return found + [(row, seconds * scale) for row, seconds in in_workers]
+        main, workers = self.recording.main, self.recording.workers
+        own = [loader for loader in self.loaders if not loader.num_workers]
+        others = [loader for loader in self.loaders if loader.num_workers]
+        rows = [row for row in main.samples if row.phase not in (*MAKING, "setup", "after", "watcher")]
+        found = _scaled(rows, self.rest_s - sum(row.seconds for row in self.calls("gc", phases=("step", "outside"))))
+        for processes, loaders in (((main,), own), (workers, others)):
+            made = [row for process in processes for row in process.samples if row.phase in MAKING]
+            joining_s = sum(loader.collate_s for loader in loaders)
+            getting_s = sum(loader.fetch_s for loader in loaders) - joining_s
+            got = [row for row in made if row.phase == "getitem"]
+            users = [row for row in got if not row.library.startswith("torch.utils.data")]
+            found += self._settled(_scaled(users or got, getting_s))
+            found += _scaled([row for row in made if row.phase == "collate"], joining_s)
+        return found
+
+    def _settled(self, looks: list[tuple[StackRow, float]]) -> list[tuple[StackRow, float]]:
+        """Looks at decoding that came late, while another line held the interpreter: what was timed says how long it took."""
+        timed: dict[tuple[str, int], float] = {}
+        for row in self.calls("open", "decode", "resize", "transform", "to_array", phases=("getitem",)):
+            place = row.file, row.line
+            timed[place] = timed.get(place, 0.0) + _DECODE_SLACK * row.seconds + _OPENING_S * row.count
+        late = [(row, s) for row, s in looks if row.stage == "decode" and row.state == "python" and (row.file, row.line) in timed]
+        seen: dict[tuple[str, int], float] = {}
+        for row, seconds in late:
+            seen[row.file, row.line] = seen.get((row.file, row.line), 0.0) + seconds
+        kept = {place: min(1.0, per(timed[place], seconds)) for place, seconds in seen.items()}
+        excess_s = sum(seconds * (1 - kept[row.file, row.line]) for row, seconds in late)
+        others_s = sum(seconds for row, seconds in looks if row.state == "python" and row.stage != "decode")
+        if not excess_s or not others_s:
+            return looks
+        found = []
+        for row, seconds in looks:
+            if (row, seconds) in late:
+                seconds *= kept[row.file, row.line]
+            elif row.state == "python" and row.stage != "decode":
+                seconds *= 1 + excess_s / others_s
+            found.append((row, seconds))
+        return found
 
     def common_line(self, phase: str, share: float = 0.6) -> CodeLine | None:
         """The innermost line under which most of a phase ran: of an evaluation the call that starts it, or its own loop."""
@@ -170,9 +216,10 @@ class TrainingFigures:
         return sum(loader.fetches for loader in self.loaders)
 
     def total_s(self, column: str) -> float:
-        """Seconds of one part of all steps, and of what came after the last."""
+        """Seconds of one part of all steps, and of what came after the last; never more than the training took."""
         after = self.steps.after(column) if column in ("evaluate_s", "checkpoint_s") else 0.0
-        return self.steps.total(column) + after
+        found_s = self.steps.total(column) + after
+        return min(found_s, self.span_s - self.compute_s) if column == "evaluate_s" else min(found_s, self.span_s)
 
     @cached_property
     def compute_s(self) -> float:
@@ -196,6 +243,11 @@ class TrainingFigures:
         """The median of a column over some of the steps."""
         values = [value for value in self.steps.column(column)[part] if value is not None]
         return statistics.median(values) if values else 0.0
+
+
+def _scaled(rows: list[StackRow], seconds: float) -> list[tuple[StackRow, float]]:
+    each_s = per(max(0.0, seconds), sum(row.count for row in rows))
+    return [(row, row.count * each_s) for row in rows]
 
 
 def made_at(loader: LoaderRecord) -> CodeLine:

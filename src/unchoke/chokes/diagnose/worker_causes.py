@@ -53,7 +53,7 @@ def slow_collate(run: TrainingFigures) -> Iterator[Cause]:
         yield Cause(
             "slow-collate",
             "collate",
-            0.9 * run.on_path_s(loader.collate_s),
+            run.on_path_s(0.97 * loader.collate_s),
             f"{loader.collate} takes {format_seconds(each_s)} a batch, {per(loader.collate_s, loader.fetch_s):.0%} of making it",
             "stack tensors or arrays as a whole, without going through Python lists of numbers",
             _collate_place(run, loader.collate_file, loader.collate_line),
