@@ -67,6 +67,11 @@ class Headroom:
         return {**asdict(self), "share": self.share}
 
 
+def trained_s(recording: Recording) -> float:
+    """From the first batch asked for to the last step."""
+    return recording.steps.total("wall_s")
+
+
 def step_parts(recording: Recording) -> list[TimePart]:
     """Seconds of one step by part; an evaluation or a checkpoint after the last step is spread over all of them."""
     steps = recording.steps.steady() if len(recording.steps) > 2 else recording.steps

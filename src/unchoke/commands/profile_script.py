@@ -20,13 +20,14 @@ from unchoke.chokes import breakdown
 from unchoke.chokes.recording import Recording, Replay, load_recording
 from unchoke.chokes.remedy_trials import try_remedies
 from unchoke.chokes.script_profile_text import render_script_profile
+from unchoke.chokes.script_run import REPLAY_STEPS, run_watched
 from unchoke.chokes.script_run import replay as run_replay
-from unchoke.chokes.script_run import run_watched
 from unchoke.core import atomic
 from unchoke.core.errors import UsageError
 from unchoke.core.events import Note, OnEvent, StageDone, StageStarted, ignore
 from unchoke.core.findings import Finding
 from unchoke.core.setting_values import refuse_number
+from unchoke.core.units import format_seconds
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option
 
 Diagnose = Callable[[Recording], Iterable[Finding]]
@@ -140,7 +141,13 @@ def _with_replay(recording: Recording, folder: Path, tell: OnEvent) -> Recording
     reason = _no_replay_because(recording)
     if reason:
         return replace(recording, replay=Replay(note=reason))
-    tell(StageStarted("replay", "a few steps on one batch, to see how fast a step is when loading is free"))
+    started_s = max(0.0, recording.wall_s - breakdown.trained_s(recording))
+    about_s = started_s + REPLAY_STEPS * breakdown.trained_s(recording) / max(1, len(recording.steps))
+    tell(
+        StageStarted(
+            "replay", f"a few steps on one batch, as if loading were free: at most {format_seconds(about_s)}; --no-replay"
+        )
+    )
     began_s = time.perf_counter()
     measured = run_replay(recording, folder)
     tell(StageDone("replay", time.perf_counter() - began_s))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from unchoke.chokes.diagnose import diagnose
+from unchoke.chokes.diagnose.training_figures import TrainingFigures
 from unchoke.chokes.recording import Recording
 from unchoke.core.findings import Finding
 
@@ -220,3 +222,135 @@ def test_findings_come_with_the_largest_gain_first() -> None:
 
     assert shares == sorted(shares, reverse=True)
     assert len(shares) >= 2
+
+
+def look(stage: str, phase: str, line: int, function: str, count: int, **more: Any) -> dict[str, Any]:
+    return {"stage": stage, "phase": phase, "file": SCRIPT, "line": line, "function": function, "count": count, **more}
+
+
+def test_workers_cannot_bring_more_than_the_cores_allow() -> None:
+    """Nine tenths of a step are loading on one of two cores: two of them together halve it at the best."""
+    steps = [step(wall_s=1.0, wait_s=0.9, user_s=1.0)] * STEPS
+
+    findings = found(steps=steps, loaders=slow_loader(0.9, fetch_user_s=0.9 * STEPS))
+
+    assert findings[0].code == "no-workers"
+    assert 0.4 < findings[0].evidence["gain_share"] <= 0.51
+
+
+def test_waiting_that_is_no_work_is_shared_by_workers_not_multiplied() -> None:
+    """A sample that sleeps keeps no core busy, but two workers sleep at most twice as fast."""
+    findings = found(steps=[step(wall_s=1.0, wait_s=0.95, user_s=0.05)] * STEPS, loaders=slow_loader(0.95, fetch_user_s=0.1))
+
+    assert findings[0].code == "no-workers"
+    assert findings[0].evidence["gain_share"] <= 0.55
+
+
+def test_a_deeper_cause_comes_before_workers(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("def __getitem__(self, i):\n    return self.db.execute(QUERY, (i,)).fetchall()\n")
+    row = look("transform", "getitem", 2, "Photos.__getitem__", 900, state="native") | {"file": str(script)}
+
+    findings = found(
+        steps=[step(wall_s=1.0, wait_s=0.9, user_s=1.0)] * STEPS, loaders=slow_loader(0.9, fetch_user_s=36.0), samples=[row]
+    )
+
+    assert [finding.code for finding in findings][:1] == ["query-per-sample"]
+    assert (findings[0].path, findings[0].line) == (str(script), 2)
+    assert 0.8 < findings[0].evidence["gain_share"] < 0.91
+
+
+def test_waiting_for_workers_ends_where_they_keep_up_with_the_step() -> None:
+    """Four workers made 16 s of samples beside 1 s of steps; without the lock's three quarters they keep up."""
+    steps = [step(wall_s=0.1, wait_s=0.075, forward_s=0.01, backward_s=0.01, optimizer_s=0.0)] * STEPS
+    slow = loader(num_workers=4, persistent=True, wait_s=3.0, fetch_s=16.0, getitem_s=16.0)
+    lock = {"library": "multiprocessing.synchronize:SemLock.__enter__", "state": "lock"}
+    rows = [look("transform", "getitem", 31, "Photos.__getitem__", 75, **lock), look("wait", "getitem", 16, "read", 25)]
+    worker = {"role": "loader", "samples": rows, "sample_period_s": 0.01}
+    recording = Recording.from_dict(
+        {
+            "machine": {"cores": 2},
+            "steps": {"columns": COLUMNS, "rows": steps},
+            "loaders": [slow],
+            "workers": [worker],
+        }
+    )
+
+    run = TrainingFigures(recording)
+
+    assert run.on_path_s(0.0) == pytest.approx(0.0)
+    assert run.on_path_s(12.0) == pytest.approx(3.0)
+    assert run.on_path_s(6.0) == pytest.approx(1.5)
+
+
+def test_work_at_an_epochs_start_is_named_by_its_line() -> None:
+    rows = [look("python", "outside", 17, "Balanced.__iter__.<locals>.<listcomp>", 800), look("forward", "step", 60, "main", 200)]
+
+    findings = found(steps=[step(wall_s=0.5, wait_s=0.4)] * STEPS, samples=rows)
+
+    assert (findings[0].code, findings[0].line) == ("slow-line", 17)
+    assert "of every epoch" in findings[0].message
+
+
+def test_a_line_beside_the_network_is_named_whatever_it_does() -> None:
+    rows = [look("other", "step", 80, "callback", 700, library="acme.charts:draw", state="native")]
+
+    findings = found(steps=[step(wall_s=0.5)] * STEPS, samples=[*rows, look("forward", "step", 60, "main", 300)])
+
+    assert (findings[0].code, findings[0].line) == ("slow-line", 80)
+    assert "computing in acme.charts.draw" in findings[0].message
+
+
+def test_what_happens_before_and_after_training_is_not_its_cost() -> None:
+    rows = [look("python", "setup", 5, "prepare", 5_000), look("python", "after", 90, "plot", 5_000)]
+
+    assert found(samples=[*rows, look("backward", "step", 60, "main", 300)]) == []
+
+
+def test_a_network_in_float64_is_named() -> None:
+    module = {"name": "Net", "class": "Net", "depth": 0, "num_params": 1000, "num_in_optimizer": 1000, "dtype": "float64"}
+
+    findings = found(modules=[{**module, "file": SCRIPT, "line": 50, "seconds_per_step": 0.035}])
+
+    assert findings[0].code == "double-precision"
+
+
+def test_a_table_whose_rows_all_move_is_named_and_a_small_one_is_not() -> None:
+    def embedding(rows: int) -> list[dict[str, Any]]:
+        return [
+            {"name": "Net", "class": "Net", "depth": 0, "num_params": rows * 16, "num_in_optimizer": rows * 16},
+            {
+                "name": "Net.table", "class": "Embedding", "depth": 1, "num_params": rows * 16, "num_in_optimizer": rows * 16,
+                "dtype": "float32", "input_shape": [256, 24], "output_width": 16,
+            },
+        ]  # fmt: skip
+
+    steps = [step(wall_s=0.2, optimizer_s=0.12)] * STEPS
+
+    assert found(steps=steps, modules=embedding(1_000_000))[0].code == "dense-optimizer"
+    assert all(finding.code != "dense-optimizer" for finding in found(steps=steps, modules=embedding(6_000)))
+
+
+def test_arithmetic_on_whole_pictures_is_named_by_the_arrays_that_were_seen() -> None:
+    peek = {"file": SCRIPT, "line": 15, "name": "img", "px": 1_920_000, "dtype": "float64", "text": "float64 1200×1600×3"}
+    rows = [look("transform", "getitem", 15, "normalise", 900, state="native")]
+
+    findings = found(steps=slow_steps(0.4), loaders=slow_loader(0.4), samples=rows, facts={"peeks": [peek]})
+
+    assert (findings[0].code, findings[0].line) == ("transform-at-full-size", 15)
+    assert "float64" in findings[0].message
+
+
+def test_collecting_garbage_in_every_step_is_named_by_its_timed_calls() -> None:
+    row = call("gc", phase="step", line=45, function="main", count=STEPS, seconds=8.0)
+
+    findings = found(steps=[step(wall_s=0.3)] * STEPS, calls=[row])
+
+    assert (findings[0].code, findings[0].line) == ("gc-per-step", 45)
+    assert findings[0].evidence["gain_share"] == pytest.approx(8.0 / 12.0)
+
+
+def test_page_faults_are_a_note_up_to_a_quarter_of_the_time() -> None:
+    findings = found(steps=[step(minor_faults=40_000, system_s=0.02)] * STEPS)
+
+    assert [(finding.code, finding.severity) for finding in findings] == [("allocator-faults", "info")]

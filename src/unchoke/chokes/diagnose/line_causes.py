@@ -74,12 +74,22 @@ class LineGroup:
             libraries[one.library] += seconds  # type: ignore[assignment]
         line_s = sum(seconds for _, seconds in at_line)
         shares = {
-            state: per(sum(seconds for one, seconds in at_line if one.state == state), line_s) for state in ("python", "lock", "sleep")
+            state: per(sum(seconds for one, seconds in at_line if _state(one) == state), line_s)
+            for state in ("python", "lock", "sleep")
         }
         phases = Counter(one.phase for one, _ in self.looks)
         return LineFacts(
-            libraries.most_common(1)[0][0], shares["python"], shares["lock"], shares["sleep"], _PER.get(phases.most_common(1)[0][0], "step")
+            libraries.most_common(1)[0][0],
+            shares["python"],
+            shares["lock"],
+            shares["sleep"],
+            _PER.get(phases.most_common(1)[0][0], "step"),
         )
+
+
+def _state(row: StackRow) -> str:
+    """Where the system does not say what a thread waited for, its stage tells running Python from the rest."""
+    return row.state or ("python" if row.stage == "python" else "")
 
 
 def _groups(looks: Sequence[tuple[StackRow, float]], trains: set[tuple[str, str]]) -> list[LineGroup]:
@@ -110,7 +120,8 @@ def full_size_arrays(run: TrainingFigures) -> Iterator[Cause]:
     peek = large[groups[0].costliest.file, groups[0].costliest.line]
     wide = [one for one in large.values() if one["dtype"] == "float64"]
     saved_s = sum(
-        seconds * (0.9 if shrinks(source_line(row.file, row.line, row.span)) else 1 - run.used_px / peek["px"]) for row, seconds in looks
+        seconds * (0.9 if shrinks(source_line(row.file, row.line, row.span)) else 1 - run.used_px / peek["px"])
+        for row, seconds in looks
     )
     yield Cause(
         "transform-at-full-size",
@@ -118,8 +129,7 @@ def full_size_arrays(run: TrainingFigures) -> Iterator[Cause]:
         run.on_path_s(saved_s),
         f"{len({(row.file, row.line) for row, _ in looks})} lines work on whole pictures ({peek['name']}: {peek['text']}), "
         f"{peek['px'] / run.used_px:.0f} times the {run.used_px:,} pixels that are used" + (", in float64" if wide else ""),
-        "shrink the picture first, while it is uint8, then do the arithmetic on what is left"
-        + (", in float32" if wide else ""),
+        "shrink the picture first, while it is uint8, then do the arithmetic on what is left" + (", in float32" if wide else ""),
         place,
         {"seconds": sum(seconds for _, seconds in looks), "array": peek["text"], "used_px": run.used_px},
         "image = image.resize((size, size))  # before anything else is done with its pixels",
@@ -150,7 +160,11 @@ def loop_lines(run: TrainingFigures, found: Sequence[Cause]) -> Iterator[Cause]:
         kind = kind_of(group.source, facts, LOOP_KINDS)
         if kind is not None and kind.code == "loader-per-step":
             yield _cause(run, group, kind, facts, stage="wait")
-        elif kind is not None and kind.code == "small-operations" and group.costliest.stage not in ("backward", "optimizer", "evaluate"):
+        elif (
+            kind is not None
+            and kind.code == "small-operations"
+            and group.costliest.stage not in ("backward", "optimizer", "evaluate")
+        ):
             yield _small_operations(run, group, kind, facts)
         elif own.looks and own.seconds >= 0.5 * group.seconds:
             yield _cause(run, own, kind or _unknown(own), own.facts, stage="step")
@@ -191,9 +205,7 @@ def _unknown(group: LineGroup) -> LineKind:
     )
 
 
-def _cause(
-    run: TrainingFigures, group: LineGroup, kind: LineKind, facts: LineFacts, *, stage: str, more_s: float = 0.0
-) -> Cause:
+def _cause(run: TrainingFigures, group: LineGroup, kind: LineKind, facts: LineFacts, *, stage: str, more_s: float = 0.0) -> Cause:
     number = {"sample": run.made_samples, "batch": run.made_batches, "epoch": run.epochs}.get(facts.per, run.num_steps)
     saved_s = (1 - kind.left_share) * (group.seconds + more_s)
     function = _INNER.sub("", group.place.function)

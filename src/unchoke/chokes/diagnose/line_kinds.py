@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from unchoke.chokes.diagnose.source_lines import SourceLine
@@ -101,8 +101,8 @@ def reopened(line: SourceLine, facts: LineFacts) -> LineKind | None:
     return LineKind(
         "reopened-file",
         f"opens it again for every {facts.per} with `{name}`, which reads its table of contents each time",
-        "open it once in every process, when the first sample is read, and keep it: not in __init__, handles do not survive being "
-        "sent to workers",
+        "open it once in every process, when the first sample is read, and keep it: not in __init__, handles do not survive "
+        "being sent to workers",
         f"if self.{kept} is None: self.{kept} = {name}(…)  # in __getitem__; None in __init__",
         0.01,
     )
@@ -116,13 +116,14 @@ def queried(line: SourceLine, facts: LineFacts) -> LineKind | None:
     return LineKind(
         "query-per-sample",
         f"asks the database for every {facts.per} with `{name}`; without an index each query looks through the whole table",
-        "create an index on what is looked up (see EXPLAIN QUERY PLAN), or read all rows once in __init__ and keep them as arrays",
+        "create an index on what is looked up (see EXPLAIN QUERY PLAN), or read all rows once in __init__ and keep "
+        "them as arrays",
         "CREATE INDEX IF NOT EXISTS by_key ON table(column)  -- once; the column that stands after WHERE",
         0.03,
     )
 
 
-def table_rows(line: SourceLine, facts: LineFacts) -> LineKind | None:
+def table_rows(_line: SourceLine, facts: LineFacts) -> LineKind | None:
     """Rows taken out of a DataFrame one by one."""
     if not facts.library.startswith(("pandas.", "polars.", "datasets.")):
         return None
@@ -140,7 +141,7 @@ def table_rows(line: SourceLine, facts: LineFacts) -> LineKind | None:
     )
 
 
-def fitted(line: SourceLine, facts: LineFacts) -> LineKind | None:
+def fitted(_line: SourceLine, facts: LineFacts) -> LineKind | None:
     """scikit-learn and its like called on one row at a time."""
     if not facts.library.startswith(("sklearn.", "xgboost.", "lightgbm.", "librosa.", "nltk.", "spacy.")):
         return None
@@ -155,7 +156,7 @@ def fitted(line: SourceLine, facts: LineFacts) -> LineKind | None:
     )
 
 
-def network_in_sample(line: SourceLine, facts: LineFacts) -> LineKind | None:
+def network_in_sample(_line: SourceLine, facts: LineFacts) -> LineKind | None:
     """A network run on one sample at a time while samples are made."""
     if not facts.library.startswith(("torch.nn.modules.module:", "transformers.")):
         return None
@@ -194,7 +195,9 @@ def _names_of_function(line: SourceLine) -> list[str]:
 def rebuilt(line: SourceLine, facts: LineFacts) -> LineKind | None:
     """A large list, set or dictionary built or searched from one end to the other."""
     name = _named(line, _COLLECTIONS)
-    differs = any(isinstance(node.op, ast.Sub | ast.BitAnd | ast.BitOr) for node in line.program.within(line.expression, ast.BinOp))
+    differs = any(
+        isinstance(node.op, ast.Sub | ast.BitAnd | ast.BitOr) for node in line.program.within(line.expression, ast.BinOp)
+    )
     if facts.python_share < 0.5 or not (name or (differs and not line.names)):
         return None
     if name.rpartition(".")[2] in ("list", "sum", "tuple", "dict") and line.loops:
@@ -203,8 +206,8 @@ def rebuilt(line: SourceLine, facts: LineFacts) -> LineKind | None:
     return LineKind(
         "rebuilt-per-sample",
         does,
-        "work it out once, in __init__, and keep it (a dictionary from what is looked up, a Counter, a sorted array); to draw one "
-        "that is not in a set, draw again until it is not",
+        "work it out once, in __init__, and keep it (a dictionary from what is looked up, a Counter, a sorted array); to draw "
+        "one that is not in a set, draw again until it is not",
         "",
         0.02,
     )
@@ -233,7 +236,9 @@ def python_loop(line: SourceLine, facts: LineFacts) -> LineKind | None:
     if facts.python_share < 0.5:
         return None
     inside = bool(line.loops)
-    if not inside and not (line.function is not None and any(True for _ in line.program.within(line.function, ast.For, ast.While))):
+    if not inside and not (
+        line.function is not None and any(True for _ in line.program.within(line.function, ast.For, ast.While))
+    ):
         return None
     return LineKind(
         "python-transform",
@@ -259,8 +264,8 @@ def grown(line: SourceLine, facts: LineFacts) -> LineKind | None:
     return LineKind(
         "growing-copy",
         f"copies all of `{target}` to add a little to it (`{name}`), for every {facts.per}",
-        "make the array once in its full size and write into it at the next free row (a ring buffer), or keep a list, append to it, "
-        "and join it once when it is needed",
+        "make the array once in its full size and write into it at the next free row (a ring buffer), or keep a list, append to "
+        "it, and join it once when it is needed",
         f"{target}[self.size % capacity] = row; self.size += 1  # {target} made once: np.zeros((capacity, …))",
         0.01,
     )
@@ -303,7 +308,8 @@ def copied_whole(line: SourceLine, facts: LineFacts) -> LineKind | None:
     return LineKind(
         "copied-per-step",
         f"copies a whole network or its state with `{name}` for every {facts.per}",
-        "copy once an epoch, or only when the result is better; an average of weights is updated in place (torch.optim.swa_utils)",
+        "copy once an epoch, or only when the result is better; an average of weights is updated in place "
+        "(torch.optim.swa_utils)",
         "",
         0.02,
     )
@@ -319,14 +325,14 @@ def small_operations(line: SourceLine, facts: LineFacts) -> LineKind | None:
     return LineKind(
         "small-operations",
         f"is one of many small tensor operations in a Python loop, for every {facts.per}",
-        "put what the loop goes over (heads, time steps, tiles, samples) into a dimension of the tensor and do it in one operation: "
-        "reshape and batched matmul, F.scaled_dot_product_attention, unfold, cumsum, einsum, gather",
+        "put what the loop goes over (heads, time steps, tiles, samples) into a dimension of the tensor and do it in one "
+        "operation: reshape and batched matmul, F.scaled_dot_product_attention, unfold, cumsum, einsum, gather",
         "",
         0.1,
     )
 
 
-def _runs_modules(line: SourceLine, loops: list[ast.AST]) -> bool:
+def _runs_modules(line: SourceLine, loops: Sequence[ast.AST]) -> bool:
     """`for layer in self.layers: x = layer(x)`: different networks one after the other, which is how it must be."""
     targets = {
         name.id
@@ -363,10 +369,18 @@ LOOP_KINDS: tuple[Reader, ...] = (
 )  # fmt: skip
 
 
+_UNREAD_PYTHON = LineKind(
+    "python-transform",
+    "runs Python",
+    "write it with whole arrays (NumPy, torch or a library's function) instead of a loop over values",
+    left_share=0.1,
+)
+
+
 def kind_of(line: SourceLine | None, facts: LineFacts, readers: tuple[Reader, ...]) -> LineKind | None:
-    """The first that fits."""
+    """The first that fits; of a line whose source cannot be read, only that it runs Python."""
     if line is None:
-        return None
+        return _UNREAD_PYTHON if facts.python_share >= 0.5 and facts.per in ("sample", "batch") else None
     return next((kind for reader in readers if (kind := reader(line, facts)) is not None), None)
 
 

@@ -94,9 +94,7 @@ def repeated_decode(run: TrainingFigures) -> Iterator[Cause]:
         if room > _ROOM_SHARE * float(run.recording.machine.get("memory_bytes") or 8e9):
             continue
         again = 1 - per(files, row.count)
-        timed_s = row.seconds + sum(
-            one.seconds for one in run.calls("open", "read", *_RESIZING) if one.function == row.function
-        )
+        timed_s = row.seconds + sum(one.seconds for one in run.calls("open", "read", *_RESIZING) if one.function == row.function)
         seen_s = run.sampled_s("getitem", stages=("decode", "open", "read", "transform"), file=row.file, function=row.function)
         kind = row.detail.get("format") or "picture"
         yield Cause(

@@ -89,7 +89,8 @@ def double_precision(run: TrainingFigures) -> Iterator[Cause]:
         _DOUBLE_SAVES[convolves and not run.recording.machine.get("device")] * run.compute_s,
         f"{root.name or root.class_} computes in float64: half as many numbers at a time, and twice the memory, for digits that "
         "training does not use",
-        "train in float32: leave the default dtype alone, and convert what comes from NumPy, which is float64 unless told otherwise",
+        "train in float32: leave the default dtype alone, and convert what comes from NumPy, which is float64 unless told "
+        "otherwise",
         place,
         {"dtype": root.dtype, "default_dtype": run.facts.get("default_dtype"), "compute_s": run.compute_s},
         "torch.from_numpy(array).float()  # and no torch.set_default_dtype(torch.float64)",
@@ -119,8 +120,8 @@ def dense_optimizer(run: TrainingFigures) -> Iterator[Cause]:
         "dense-optimizer",
         "optimizer",
         0.99 * (optimizer_s + gradient_s),
-        f"every step makes a gradient for all {rows:,} rows of {table.name or table.class_} and the optimizer moves them all, though a "
-        f"batch touches at most {touched:,}",
+        f"every step makes a gradient for all {rows:,} rows of {table.name or table.class_} and the optimizer moves them all, "
+        f"though a batch touches at most {touched:,}",
         "sparse gradients for the table: nn.Embedding(…, sparse=True) with torch.optim.SparseAdam (or SGD, Adagrad) for its "
         "parameters, and the optimizer you have for all others (rows that a batch does not touch then keep still)",
         CodeLine.of(stepping[0]) if stepping else run.step_place,

@@ -37,7 +37,7 @@ class SourceLine:
 
     @cached_property
     def calls(self) -> list[tuple[str, ast.Call]]:
-        """Calls of the expression, else of the whole statement, outermost first, by their names: `numpy.concatenate`, `?.execute`."""
+        """Calls of the expression, else of the statement, outermost first, by name: `numpy.concatenate`, `?.execute`."""
         inside = self._calls_in(self.expression)
         return inside or self._calls_in(self.statement)
 
@@ -48,7 +48,9 @@ class SourceLine:
     def _calls_in(self, node: ast.AST) -> list[tuple[str, ast.Call]]:
         if isinstance(node, ast.For | ast.While | ast.With | ast.If):
             heads = {ast.For: "iter", ast.While: "test", ast.If: "test"}
-            parts = [item.context_expr for item in node.items] if isinstance(node, ast.With) else [getattr(node, heads[type(node)])]
+            parts = (
+                [item.context_expr for item in node.items] if isinstance(node, ast.With) else [getattr(node, heads[type(node)])]
+            )
             return [found for part in parts for found in self._calls_in(part)]
         return [(self.program.name(call), call) for call in self.program.within(node, ast.Call)]
 

@@ -148,8 +148,8 @@ class TrainingFigures:
     def looks(self) -> list[tuple[StackRow, float]]:
         """Every look at the training with the seconds it stands for, of the run or, in workers, of making samples.
 
-        Looks come later where the interpreter is busy and less often where they cost more, so each part is brought to the scale of
-        what was timed: making samples, joining them to batches, and all the rest. Looks at torch's own loop over the samples of a
+        Looks come later where the interpreter is busy and less often where they cost more, so each part is brought to the scale
+        of what was timed: making samples, joining them to batches, and all the rest. Looks at torch's own loop over the samples of a
         batch are left out, since a thread that has just left the user's code is met there.
         """
         main, workers = self.recording.main, self.recording.workers
@@ -170,9 +170,9 @@ class TrainingFigures:
     def _settled(self, looks: list[tuple[StackRow, float]]) -> list[tuple[StackRow, float]]:
         """Looks at decoding that came late, while another line held the interpreter: what was timed says how long it took."""
         timed: dict[tuple[str, int], float] = {}
-        for row in self.calls("open", "decode", "resize", "transform", "to_array", phases=("getitem",)):
-            place = row.file, row.line
-            timed[place] = timed.get(place, 0.0) + _DECODE_SLACK * row.seconds + _OPENING_S * row.count
+        for call in self.calls("open", "decode", "resize", "transform", "to_array", phases=("getitem",)):
+            place = call.file, call.line
+            timed[place] = timed.get(place, 0.0) + _DECODE_SLACK * call.seconds + _OPENING_S * call.count
         late = [(row, s) for row, s in looks if row.stage == "decode" and row.state == "python" and (row.file, row.line) in timed]
         seen: dict[tuple[str, int], float] = {}
         for row, seconds in late:

@@ -124,7 +124,7 @@ def no_workers(run: TrainingFigures, found: Sequence[Cause]) -> Iterator[Cause]:
 
 
 def _beside_s(run: TrainingFigures, loader: LoaderRecord, making_s: float, workers: int) -> float:
-    """What the training takes at the least with `making_s` done in workers: neither side, nor all cores together, can be quicker."""
+    """What the training takes at the least with `making_s` in workers: neither side, nor all cores together, can be quicker."""
     share = per(making_s, loader.fetch_s)
     loading_cpu_s = loader.fetch_user_s + loader.fetch_system_s
     step_cpu_s = max(0.0, run.steps.total("user_s") + run.steps.total("system_s") - loading_cpu_s)

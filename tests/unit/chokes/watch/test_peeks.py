@@ -1,0 +1,73 @@
+"""A look at the arrays of a running function: their sizes, and nothing else of it changed."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+
+import numpy as np
+from PIL import Image
+
+from unchoke.chokes.watch.peeks import Peeks
+
+
+def caller() -> FrameType:
+    return sys._getframe(1)
+
+
+def test_the_largest_array_of_a_line_is_told() -> None:
+    peeks = Peeks()
+
+    def work() -> int:
+        picture, small = np.zeros((120, 160, 3)), np.zeros((3, 8, 8), dtype=np.float32)
+        peeks.look(caller())
+        return picture.size + small.size
+
+    assert work() == 120 * 160 * 3 + 192
+    (seen,) = peeks.to_list()
+    assert (seen["name"], seen["px"], seen["dtype"], seen["file"]) == ("picture", 120 * 160, "float64", __file__)
+    assert seen["text"] == "float64 120×160×3"
+
+
+def test_pictures_count_and_other_objects_do_not() -> None:
+    peeks = Peeks()
+
+    class Odd:
+        @property
+        def shape(self) -> tuple[int, int]:
+            raise AssertionError("the user's own code must not run")
+
+    def work() -> None:
+        image, odd = Image.new("RGB", (40, 30)), Odd()
+        peeks.look(caller())
+        del image, odd
+
+    work()
+    assert [(seen["name"], seen["px"]) for seen in peeks.to_list()] == [("image", 1200)]
+
+
+def test_a_function_that_asks_for_its_own_variables_keeps_them() -> None:
+    peeks = Peeks()
+
+    def work() -> dict[str, object]:
+        array = np.zeros((50, 50))
+        mine = locals()
+        peeks.look(caller())
+        assert array is mine["array"]
+        return mine
+
+    assert "array" in work()
+    assert peeks.to_list() == []
+
+
+def test_a_line_is_looked_at_a_few_times_only() -> None:
+    peeks = Peeks()
+
+    def work(side: int) -> None:
+        array = np.zeros((side, side))
+        peeks.look(caller())
+        del array
+
+    for side in (10, 20, 30, 40, 50):
+        work(side)
+    assert [seen["px"] for seen in peeks.to_list()] == [900]
