@@ -68,8 +68,8 @@ class Headroom:
 
 
 def trained_s(recording: Recording) -> float:
-    """From the first batch asked for to the last step."""
-    return recording.steps.total("wall_s")
+    """From the first batch asked for to the last step, and what evaluation and checkpoints took after it."""
+    return recording.steps.total("wall_s") + sum(recording.steps.after(name) for name in ("evaluate_s", "checkpoint_s"))
 
 
 def step_parts(recording: Recording) -> list[TimePart]:

@@ -68,6 +68,7 @@ class ScriptProfile:
             "stopped": self.stopped,
             "wall_s": recording.wall_s,
             "steps": len(recording.steps),
+            "trained_s": breakdown.trained_s(recording),
             "step_parts": [part.to_dict() for part in breakdown.step_parts(recording)],
             "loading_parts": [part.to_dict() for part in breakdown.loading_parts(recording)],
             "per_sample": samples.to_dict() if samples else None,

@@ -38,6 +38,8 @@ def format_bytes(num_bytes: float) -> str:
 
 def format_seconds(seconds: float) -> str:
     """``75.2`` as ``1 min 15 s``; short times keep the digits that matter."""
+    if 0 < seconds < 0.0005:
+        return f"{seconds * 1e6:.0f} µs"
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 59.95:

@@ -12,6 +12,7 @@ from collections.abc import Collection
 from functools import cached_property
 from typing import Any
 
+from unchoke.chokes.breakdown import trained_s
 from unchoke.chokes.recording import CallRow, LoaderRecord, Recording, StackRow, Steps
 from unchoke.core.findings import CodeLine, per
 
@@ -33,8 +34,7 @@ class TrainingFigures:
     @cached_property
     def span_s(self) -> float:
         """From the first batch asked for to the last step, and what evaluation and checkpoints took after it."""
-        after_s = sum(self.steps.after(name) for name in ("evaluate_s", "checkpoint_s"))
-        return self.steps.total("wall_s") + after_s
+        return trained_s(self.recording)
 
     @cached_property
     def num_steps(self) -> int:
@@ -149,8 +149,8 @@ class TrainingFigures:
         """Every look at the training with the seconds it stands for, of the run or, in workers, of making samples.
 
         Looks come later where the interpreter is busy and less often where they cost more, so each part is brought to the scale
-        of what was timed: making samples, joining them to batches, and all the rest. Looks at torch's own loop over the samples of a
-        batch are left out, since a thread that has just left the user's code is met there.
+        of what was timed: making samples, joining them to batches, and all the rest. Looks at torch's own loop over the samples
+        of a batch are left out, since a thread that has just left the user's code is met there.
         """
         main, workers = self.recording.main, self.recording.workers
         own = [loader for loader in self.loaders if not loader.num_workers]
