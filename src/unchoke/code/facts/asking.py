@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from unchoke.code.bindings import Binding
-from unchoke.code.node_index import FunctionNode
+from unchoke.code.node_index import FunctionNode, names_in
 from unchoke.code.program import Program
 
 A = TypeVar("A")
+_WRAPPING = frozenset({"tqdm", "enumerate", "zip", "iter", "reversed", "list", "sorted", "track", "islice", "progress_bar"})
 
 
 class Question(Generic[A]):
@@ -27,21 +28,41 @@ class Question(Generic[A]):
     def __init__(self, program: Program) -> None:
         self.program = program
         self._known: dict[ast.AST, A] = {}
-        self._asked: set[ast.AST] = set()
+        self._passing: dict[ast.AST, tuple[A, int]] = {}
+        self._asked: dict[ast.AST, int] = {}  # what is being worked out, with its depth
+        self._lowest = 0  # the least depth that the answers of now rest on
 
     def ask(self, node: ast.AST | None) -> A:
-        if node is None or node in self._asked or len(self._asked) > self.deepest:
+        if node is None:
             return self.open
-        if node not in self._known:
-            self._asked.add(node)
-            try:
-                found = self._answer(node)
-            finally:
-                self._asked.discard(node)
-            if self._asked and found == self.open:
-                return found  # from nearer it may be told
+        if node in self._known:
+            return self._known[node]
+        if node in self._passing:
+            found, lowest = self._passing[node]
+            self._lowest = min(self._lowest, lowest)
+            return found
+        if node in self._asked or len(self._asked) > self.deepest:
+            self._lowest = min(self._lowest, self._asked.get(node, 0))
+            return self.open
+        return self._worked_out(node)
+
+    def _worked_out(self, node: ast.AST) -> A:
+        """Kept for good, unless it rests on an answer further up that is still being worked out: then until that is done."""
+        depth, outside, passing = len(self._asked), self._lowest, len(self._passing)
+        self._asked[node], self._lowest = depth, depth
+        try:
+            found = self._answer(node)
+        finally:
+            del self._asked[node]
+        if self._lowest >= depth:
+            for other in list(self._passing)[passing:]:
+                del self._passing[other]
             self._known[node] = found
-        return self._known[node]
+            self._lowest = outside
+        else:
+            self._passing[node] = (found, self._lowest)
+            self._lowest = min(self._lowest, outside)
+        return found
 
     # What a subclass says
 
@@ -57,8 +78,8 @@ class Question(Generic[A]):
     def compared(self, node: ast.Compare) -> A:
         raise NotImplementedError
 
-    def looped(self, over: ast.expr, target: ast.expr, name: str) -> A:
-        """One round of a loop over something."""
+    def round(self, over: ast.expr, target: ast.expr, name: str) -> A:
+        """One round of a loop over something, bars and counters taken off."""
         raise NotImplementedError
 
     def bound(self, _bound: Binding, _node: ast.expr, /) -> A | None:
@@ -106,6 +127,19 @@ class Question(Generic[A]):
         if bound.how == "made":
             return self.open
         return self.any_of(self._given(bound))
+
+    def looped(self, over: ast.expr, target: ast.expr, name: str) -> A:
+        """What a loop hands out under this name: of `zip` and `enumerate`, what stands at its place."""
+        method = self.program.method(over)
+        parts = target.elts if isinstance(target, ast.Tuple | ast.List) else []
+        mine = [place for place, part in enumerate(parts) if name in names_in(part)]
+        if not isinstance(over, ast.Call) or not over.args or method not in _WRAPPING:
+            return self.round(over, target, name)
+        if method == "zip" and mine and mine[0] < len(over.args):
+            return self.looped(over.args[mine[0]], parts[mine[0]], name)
+        if method == "enumerate" and mine:
+            return self.plain if mine[0] == 0 else self.looped(over.args[0], parts[1], name)
+        return self.looped(over.args[0], target, name)
 
     def _given(self, bound: Binding) -> list[ast.expr]:
         """What is given; through a function of this file that returns a tuple, the part at its place."""

@@ -75,7 +75,7 @@ class _Graph(Question[GraphAnswer]):
         found = super().named(node)
         return True if found is None and is_backwarded(self.program, self.program.written(node), node) else found
 
-    def looped(self, over: ast.expr, _target: ast.expr, _name: str) -> GraphAnswer:
+    def round(self, over: ast.expr, _target: ast.expr, _name: str) -> GraphAnswer:
         return self.ask(over) is True
 
     def attribute(self, node: ast.Attribute) -> GraphAnswer:

@@ -33,7 +33,6 @@ _FACTORIES = re.compile(
     r"^torch\.(?:zeros|ones|empty|full|tensor|as_tensor|arange|linspace|eye|rand|randn|randint|randperm|from_numpy|load|Tensor|\w+Tensor)$"
 )
 _LOSS = re.compile(r"loss|crit|objective|bce|dice|mse|xent|huber|^ce$|cross_?ent", re.IGNORECASE)
-_WRAPPING = frozenset({"tqdm", "enumerate", "zip", "iter", "reversed", "list", "sorted", "track", "islice", "progress_bar"})
 _KEYED = frozenset({"named_parameters", "named_buffers", "items", "named_modules", "named_children"})
 _OF_MODEL = frozenset({"parameters", "named_parameters", "buffers", "named_buffers", "state_dict"})
 _MOVED_FOR_YOU = frozenset(
@@ -66,18 +65,10 @@ class Tensors(Question[Where]):
         plain = isinstance(node.ops[0], ast.Is | ast.IsNot | ast.In | ast.NotIn)
         return HOST if plain else self.any_of([node.left, *node.comparators])
 
-    def looped(self, over: ast.expr, target: ast.expr, name: str) -> Where:
-        """What a loop hands out: parts of a tensor are where it is; a loader's batches are on the host."""
-        method = self.program.method(over)
-        parts = target.elts if isinstance(target, ast.Tuple | ast.List) else []
-        mine = [place for place, part in enumerate(parts) if name in names_in(part)]
-        if isinstance(over, ast.Call) and over.args and method in _WRAPPING:
-            if method == "zip" and mine and mine[0] < len(over.args):
-                return self.looped(over.args[mine[0]], parts[mine[0]], name)
-            if method == "enumerate" and mine:
-                return HOST if mine[0] == 0 else self.looped(over.args[0], parts[1], name)
-            return self.looped(over.args[0], target, name)
-        if method in _KEYED and mine and mine[0] == 0:
+    def round(self, over: ast.expr, target: ast.expr, name: str) -> Where:
+        """Parts of a tensor are where it is; a loader's batches are on the host."""
+        first = isinstance(target, ast.Tuple | ast.List) and name in names_in(target.elts[0])
+        if first and self.program.method(over) in _KEYED:
             return HOST
         if any(self.program.method(call) in _OF_MODEL for call in self.program.within(over, ast.Call)):
             return DEVICE
