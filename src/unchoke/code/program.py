@@ -141,10 +141,6 @@ class Facts:
         """Once and then kept: under `if self.x is None`, `if key not in cache`, `except KeyError`."""
         return conditions.is_lazy(self._program, node)
 
-    def is_after_cache(self, node: ast.AST) -> bool:
-        """Only for what is not kept yet: `if key in self.cache: return …` comes before it in its function."""
-        return conditions.is_after_cache(self._program, node)
-
     # Evaluation
 
     @cached_property

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from unchoke.code.facts.loops import step_kind
+from unchoke.code.facts.origins import root
 from unchoke.code.node_index import FunctionNode, parameters, targets_of
 from unchoke.code.program import Program
 
@@ -74,14 +75,7 @@ def _keeps_nothing(program: Program, part: FunctionNode) -> bool:
     own = {node.id for node in program.within(part, ast.Name) if isinstance(node.ctx, ast.Store)} - set(parameters(part))
     stored = [node for node in program.within(part, ast.Attribute, ast.Subscript) if isinstance(node.ctx, ast.Store)]
     filled = [call.func for call in program.within(part, ast.Call) if program.method(call) in _FILLING]
-    return all(_root(node) in own for node in (*stored, *filled))
-
-
-def _root(node: ast.AST) -> str:
-    """The variable at the front of `a.b[c].d()`."""
-    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
-        node = node.func if isinstance(node, ast.Call) else node.value
-    return node.id if isinstance(node, ast.Name) else ""
+    return all(root(node) in own for node in (*stored, *filled))
 
 
 def _asks_for_gradients(program: Program, part: ast.AST) -> bool:

@@ -38,17 +38,6 @@ def is_lazy(program: Values, node: ast.AST) -> bool:
     return False
 
 
-def is_after_cache(program: Values, node: ast.AST) -> bool:
-    """`if key in self.cache: return self.cache[key]` higher up in the same function."""
-    function = program.enclosing_function(node)
-    for statement in function.body if function is not None else ():
-        if program.index.number[statement] >= program.index.number[node]:
-            return False
-        if isinstance(statement, ast.If) and _is_kept(statement.test) and isinstance(statement.body[-1], ast.Return):
-            return True
-    return False
-
-
 def _is_kept(test: ast.expr) -> bool:
     return isinstance(test, ast.Compare) and (
         isinstance(test.ops[0], ast.In) or (isinstance(test.ops[0], ast.IsNot) and is_none(test.comparators[0]))

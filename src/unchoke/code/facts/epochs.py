@@ -13,16 +13,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from unchoke.code.constant_values import UNKNOWN
-from unchoke.code.facts.loops import count_of, is_range, unwrapped
-from unchoke.code.facts.vocabulary import words
+from unchoke.code.facts.loops import NOT_EPOCHS, STEPS, count_of, is_range, says_epoch, target_words, unwrapped
 from unchoke.code.node_index import FunctionNode, LoopNode
 from unchoke.code.program import Program
 
 MIN_EPOCHS = 5
-_NOT_EPOCHS = frozenset(
-    {"fold", "folds", "split", "seed", "trial", "run", "lr", "rate", "param", "params", "config", "cfg", "name", "kind"}
-)
-_STEPS = frozenset({"step", "steps", "iter", "iteration", "iterations", "batch", "it", "update", "updates"})
 _MEMORY = re.compile(
     r"(?:^|[._])(?:\w+_)?(?:feats?|features?)(?!\w*(?:extract|col|name|list))|embedding|bottleneck|latent", re.IGNORECASE
 )
@@ -53,7 +48,7 @@ def epoch_runs(program: Program) -> list[EpochRun]:
             found.setdefault(loop.epochs, _run(program, loop.epochs, loop.node))
     for fit in program.facts.fits:
         around = program.loops_around(fit.call) if fit.kind == "keras" else []
-        for node in (loop for loop in around if _says_epoch(program, loop)):
+        for node in (loop for loop in around if says_epoch(program, loop)):
             found.setdefault(node, _run(program, node, None))
     return sorted(found.values(), key=lambda run: program.index.number[run.node])
 
@@ -107,9 +102,9 @@ def _names_behind(program: Program, node: ast.AST, depth: int) -> Iterator[str]:
 
 def _is_over_epochs(program: Program, loop: LoopNode, batches: ast.AST) -> bool:
     """Not `for fold in …`, which runs whole trainings, nor `for step in range(…)`, which has no pass over data inside."""
-    if _says_epoch(program, loop):
+    if says_epoch(program, loop):
         return True
-    if not isinstance(loop, ast.For) or loop is batches or (_NOT_EPOCHS | _STEPS) & set(_target_words(loop)):
+    if not isinstance(loop, ast.For) or loop is batches or (NOT_EPOCHS | STEPS) & set(target_words(loop)):
         return False
     if not isinstance(batches, ast.For):
         return True
@@ -117,19 +112,6 @@ def _is_over_epochs(program: Program, loop: LoopNode, batches: ast.AST) -> bool:
     if is_range(program, inner):
         return (isinstance(inner, ast.Call) and len(inner.args) == 3) or "len(" in program.text(inner)
     return not isinstance(inner, ast.Tuple | ast.List)
-
-
-def _says_epoch(program: Program, loop: LoopNode) -> bool:
-    if not isinstance(loop, ast.For):
-        return isinstance(loop, ast.While) and "epoch" in program.text(loop.test).lower()
-    said = set(_target_words(loop))
-    return bool(said & {"epoch", "epochs", "ep", "e"}) or (
-        not said & (_NOT_EPOCHS | _STEPS) and "epoch" in program.text(loop.iter).lower()
-    )
-
-
-def _target_words(loop: ast.For) -> list[str]:
-    return [word for node in ast.walk(loop.target) if isinstance(node, ast.Name) for word in words(node.id)]
 
 
 def callbacks_of(program: Program, call: ast.Call) -> list[ast.expr] | None:

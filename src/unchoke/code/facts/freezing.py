@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from unchoke.code.bindings import Binding
-from unchoke.code.facts.networks import FrozenModule
-from unchoke.code.node_index import names_in
+from unchoke.code.facts.networks import FrozenModule, switched
 from unchoke.code.program import Program
 
 _HEAD = re.compile(
@@ -211,37 +210,12 @@ def _thaw(program: Program, item: FrozenModule) -> ast.AST | None:
         part = name.startswith(item.name + ".") and not is_head(name[len(item.name) + 1 :].partition(".")[0])
         if (whole or part) and program.is_before(item.node, node):
             return node
-    return item.thawed
+    return None
 
 
 def thaws(program: Program) -> Iterator[tuple[str, ast.AST]]:
-    """Every part that is switched on, as written, with its place; an empty name where it cannot be told."""
-    for node in program.nodes(ast.Assign):
-        for target in node.targets:
-            switches = isinstance(target, ast.Attribute) and target.attr in ("requires_grad", "trainable")
-            if isinstance(target, ast.Attribute) and switches and program.value(node.value) is not False:
-                yield _looped(program, target.value, node), node
-    for call in program.calls_to("requires_grad_"):
-        on = program.value(program.argument(call, "requires_grad", 0)) is not False
-        if isinstance(call.func, ast.Attribute) and on:
-            yield _looped(program, call.func.value, call), call
-
-
-def _looped(program: Program, node: ast.expr, at: ast.AST) -> str:
-    """`model.layer4` for `p` in `for p in model.layer4.parameters()`."""
-    name = program.written(node)
-    for loop in program.loops_around(at):
-        if isinstance(loop, ast.For) and name in names_in(loop.target):
-            inner = loop.iter
-            while isinstance(inner, ast.Call | ast.Subscript):
-                if isinstance(inner, ast.Subscript):
-                    inner = inner.value
-                elif isinstance(inner.func, ast.Attribute):
-                    inner = inner.func.value
-                else:
-                    inner = inner.args[0] if inner.args else inner.func
-            return program.written(inner).removesuffix(".layers")
-    return name
+    """Every part that is switched on, as written, with its place."""
+    return ((item.name, item.node) for item in switched(program, on=True))
 
 
 def _chained(program: Program) -> Iterator[tuple[str, ast.Call]]:

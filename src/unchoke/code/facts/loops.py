@@ -7,11 +7,13 @@ tape) runs in its body, in the same function or in one that the body calls. Eval
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from unchoke.code.constant_values import UNKNOWN, Values
+from unchoke.code.facts.vocabulary import words
 from unchoke.code.node_index import FunctionNode, LoopNode
 
 Kind = Literal["torch", "lightning", "tape", "batch"]
@@ -19,6 +21,10 @@ _WRAPPED = frozenset(
     {"tqdm", "trange", "enumerate", "islice", "track", "progress_bar", "master_bar", "notebook_tqdm", "tqdm_notebook", "Bar"}
 )
 _RANGES = ("range", "trange", "tqdm.trange", "tqdm.auto.trange", "tqdm.notebook.trange", "count", "itertools.count")
+NOT_EPOCHS = frozenset(
+    {"fold", "folds", "split", "seed", "trial", "run", "lr", "rate", "param", "params", "config", "cfg", "name", "kind"}
+)
+STEPS = frozenset({"step", "steps", "iter", "iteration", "iterations", "batch", "it", "update", "updates"})
 _OPTIMIZER_WORDS = ("opt", "optim", "scaler")
 FitKind = Literal["keras", "lightning", "hf", "fastai", "sklearn"]
 _KERAS_OPTIONS = frozenset(
@@ -194,12 +200,12 @@ def _count_of_while(program: Values, loop: ast.While) -> Any:
 def _epoch_loop(program: Values, outer: list[LoopNode], node: LoopNode) -> LoopNode | None:
     """The loop over epochs round the batch loop: in the same function, else round the calls of the function."""
     for loop in outer:
-        if _says_epoch(program, loop):
+        if says_epoch(program, loop):
             return loop
     plain = [loop for loop in outer if not (isinstance(loop, ast.For) and isinstance(loop.iter, ast.Tuple | ast.List))]
     if plain:
         return plain[0]
-    if _says_epoch(program, node):
+    if says_epoch(program, node):
         return node  # the whole set in one step: epochs and batches are one loop
     return _epochs_of_callers(program, program.enclosing_function(node), 0)
 
@@ -209,7 +215,7 @@ def _epochs_of_callers(program: Values, function: FunctionNode | None, depth: in
         return None
     for call in program.callers(function):
         around = program.loops_around(call)
-        named = [loop for loop in around if _says_epoch(program, loop)]
+        named = [loop for loop in around if says_epoch(program, loop)]
         if named or around:
             return (named or around)[0]
         found = _epochs_of_callers(program, program.enclosing_function(call), depth + 1)
@@ -218,16 +224,23 @@ def _epochs_of_callers(program: Values, function: FunctionNode | None, depth: in
     return None
 
 
-def _says_epoch(program: Values, loop: LoopNode) -> bool:
+def says_epoch(program: Values, loop: LoopNode) -> bool:
+    """Is it a loop over epochs, by the name of its variable or of what it counts up to?"""
     if isinstance(loop, ast.While):
         return "epoch" in program.text(loop.test).lower()
-    if not is_range(program, unwrapped(program, loop.iter)):
-        return False
-    words = [node.id.lower() for node in ast.walk(loop.target) if isinstance(node, ast.Name)]
-    if any(word in ("ep", "e", "epoca", "epoche") or word.startswith("epoch") for word in words):
+    said = set(target_words(loop))
+    if said & {"epoch", "epochs", "epoca", "epoche"}:
         return True
-    counted = program.text(loop.iter).lower()
-    return "epoch" in counted and not any(other in counted for other in ("step", "batch", "len("))
+    counted = is_range(program, unwrapped(program, loop.iter))
+    if counted and said & {"ep", "e"}:
+        return True
+    text = program.text(loop.iter).lower()
+    return counted and "epoch" in text and not said & (NOT_EPOCHS | STEPS) and not re.search(r"step|batch|len\(", text)
+
+
+def target_words(loop: ast.For | ast.AsyncFor) -> list[str]:
+    """The words in the names of a loop's variables."""
+    return [word for node in ast.walk(loop.target) if isinstance(node, ast.Name) for word in words(node.id)]
 
 
 def _step_methods(program: Values) -> Iterator[Loop]:
@@ -310,10 +323,8 @@ def _is_foreign(program: Values, call: ast.Call, made: str) -> bool:
 
 
 def _construction(program: Values, node: ast.AST | None) -> ast.Call | None:
-    if isinstance(node, ast.Call):
-        return node
-    given = program.latest(node) if node is not None else None
-    return given if isinstance(given, ast.Call) else None
+    """The call that made an object."""
+    return next((made for made in reversed(program.choices(node).nodes) if isinstance(made, ast.Call)), None)
 
 
 def _is_hf(program: Values, trainer: ast.Call) -> bool:

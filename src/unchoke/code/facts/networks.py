@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from unchoke.code.constant_values import Values
@@ -45,7 +45,6 @@ class FrozenModule:
     by: Literal["requires_grad", "trainable", "no_grad"]
     whole: bool = True
     test: ast.expr | None = None  # the condition under which each parameter is frozen: `"fc" not in name`
-    thawed: ast.AST | None = None  # where it is made trainable again, later in the file
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,29 +106,20 @@ def forwards(program: Values) -> list[ast.Call]:
 
 def frozen_parts(program: Values, trained: Iterable[ast.AST]) -> list[FrozenModule]:
     """What the program freezes, in order; `trained` are the training loops and the like, without the evaluation in them."""
-    found = [*_switched(program, wanted=False), *_made_frozen(program), *_by_no_grad(program, trained)]
-    thaws = list(_switched(program, wanted=True))
-    return sorted((_with_thaw(program, item, thaws) for item in found), key=lambda item: program.index.number[item.node])
+    found = [*switched(program, on=False), *_made_frozen(program), *_by_no_grad(program, trained)]
+    return sorted(found, key=lambda item: program.index.number[item.node])
 
 
-def _with_thaw(program: Values, item: FrozenModule, thaws: list[FrozenModule]) -> FrozenModule:
-    for thaw in thaws:
-        same = item.name == thaw.name or (thaw.name and item.name.startswith(thaw.name + "."))
-        if same and thaw.whole and program.is_before(item.node, thaw.node):
-            return replace(item, thawed=thaw.node)
-    return item
-
-
-def _switched(program: Values, *, wanted: bool) -> Iterator[FrozenModule]:
-    """Every `requires_grad = …`, `requires_grad_(…)` and `trainable = …` with this value."""
+def switched(program: Values, *, on: bool) -> Iterator[FrozenModule]:
+    """Every `requires_grad = …`, `requires_grad_(…)` and `trainable = …` that is off, or that is on or may be."""
     for node in program.nodes(ast.Assign):
         for target in node.targets:
             by = _SWITCHES.get(target.attr) if isinstance(target, ast.Attribute) else None
-            if isinstance(target, ast.Attribute) and by is not None and program.value(node.value) is wanted:
+            if isinstance(target, ast.Attribute) and by is not None and (program.value(node.value) is not False) is on:
                 yield from _frozen_by_loop(program, target.value, node, by)
     for call in program.calls_to("requires_grad_"):
         given = program.argument(call, "requires_grad", 0)
-        if isinstance(call.func, ast.Attribute) and (program.value(given) if given is not None else True) is wanted:
+        if isinstance(call.func, ast.Attribute) and (program.value(given) is not False) is on:
             yield from _frozen_by_loop(program, call.func.value, call, "requires_grad")
 
 

@@ -215,28 +215,19 @@ def is_tf_dataset(program: Values, node: ast.AST | None, depth: int = 0) -> bool
     """Is this expression a tf.data data set, as far as can be told?"""
     if node is None or depth > _DEEPEST:
         return False
-    if isinstance(node, ast.Call):
-        name = program.name(node)
-        if name.startswith(_TF_SOURCES):
-            return True
-        method = program.method(node)
-        if isinstance(node.func, ast.Attribute) and method in _TF_METHODS:
-            if method in _TF_ONLY or program.keyword(node, "num_parallel_calls"):
-                return True
-            return is_tf_dataset(program, node.func.value, depth + 1)
-        function = program.function_of(node)
-        if function is not None:
-            returns = program.within(function, ast.Return)
-            return any(is_tf_dataset(program, item.value, depth + 1) for item in returns)
+    if isinstance(node, ast.Name) and _is_dataset_parameter(program, node):
+        return True
+    return any(_is_tf_made(program, made, depth) for made in program.choices(node).nodes if isinstance(made, ast.Call))
+
+
+def _is_tf_made(program: Values, call: ast.Call, depth: int) -> bool:
+    method = program.method(call)
+    if program.name(call).startswith(_TF_SOURCES):
+        return True
+    if not isinstance(call.func, ast.Attribute) or method not in _TF_METHODS:
         return False
-    if isinstance(node, ast.Name | ast.Attribute):
-        given = program.latest(node)
-        if given is not None and given is not node:
-            return is_tf_dataset(program, given, depth + 1)
-        return isinstance(node, ast.Name) and _is_dataset_parameter(program, node)
-    if isinstance(node, ast.IfExp):
-        return is_tf_dataset(program, node.body, depth + 1) or is_tf_dataset(program, node.orelse, depth + 1)
-    return False
+    sure = method in _TF_ONLY or program.keyword(call, "num_parallel_calls") is not None
+    return sure or is_tf_dataset(program, call.func.value, depth + 1)
 
 
 def _is_dataset_parameter(program: Values, node: ast.Name) -> bool:

@@ -191,20 +191,13 @@ def _parts(program: Program, node: ast.AST) -> Iterator[ast.AST | None]:
     elif isinstance(node, ast.BoolOp):
         yield from node.values
     elif isinstance(node, ast.Subscript):
-        yield _picked(program, node) or node.value
+        key = program.value(node.slice)
+        picked = program.entry(node.value, key).nodes if isinstance(key, str) else ()  # `tfms["train"]` is that one entry
+        yield from picked or (node.value,)
     elif isinstance(node, ast.Starred):
         yield node.value
     elif isinstance(node, ast.Name | ast.Attribute):
         yield from _given(program, node)
-
-
-def _picked(program: Program, node: ast.Subscript) -> ast.expr | None:
-    """`tfms["train"]` is that one entry."""
-    made = program.latest(node.value)
-    key = program.value(node.slice)
-    if not isinstance(made, ast.Dict) or not isinstance(key, str):
-        return None
-    return next((item for name, item in zip(made.keys, made.values, strict=True) if program.value(name) == key), None)
 
 
 def _given(program: Program, node: ast.Name | ast.Attribute) -> Iterator[ast.AST | None]:

@@ -24,7 +24,7 @@ from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.loaders import BatchSource
 from unchoke.code.facts.training_feeds import keras_feeds, leads_back
 from unchoke.code.facts.vocabulary import role_of
-from unchoke.code.node_index import arguments, default_of, parameters
+from unchoke.code.node_index import FunctionNode, arguments, default_of, parameters
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule, line_of
 
@@ -109,31 +109,26 @@ def _number(value: Any) -> bool:
 
 
 def _same_expression(program: Program, loader: BatchSource, other: BatchSource) -> bool:
-    """The same name for both, which cannot stand for two numbers."""
+    """The same name for both, given in the same place."""
     first, second = loader.batch_node, other.batch_node
     if first is None or second is None or program.text(first) != program.text(second):
         return False
-    return _is_plain(program, first) and _is_plain(program, second)
+    if first is second and not _is_fixed(program, first, program.enclosing_function(first)):
+        return False  # a helper called twice
+    pairs = zip(program.within(first, ast.Name, ast.Attribute), program.within(second, ast.Name, ast.Attribute), strict=True)
+    known = not any(True for node in (first, second) for _ in program.within(node, ast.Call, ast.IfExp))
+    return known and all(program.reaching(one) == program.reaching(two) for one, two in pairs)
 
 
-def _is_plain(program: Program, node: ast.expr) -> bool:
-    """Names and arithmetic only, with no choice hidden in them."""
-    allowed = (ast.Name, ast.Attribute, ast.Subscript, ast.BinOp, ast.Constant, ast.operator, ast.expr_context)
-    if not all(isinstance(part, allowed) for part in ast.walk(node)):
+def _is_fixed(program: Program, node: ast.expr, function: FunctionNode | None) -> bool:
+    """Is it no choice, and no parameter that callers give differing values?"""
+    if any(True for _ in program.within(node, ast.IfExp, ast.Call)) or len(program.choices(node).nodes) > 1:
         return False
-    return not any(_is_choice(program, part) for part in program.within(node, ast.Name, ast.Attribute))
-
-
-def _is_choice(program: Program, node: ast.Name | ast.Attribute) -> bool:
-    """A variable that is given several values, or one of two; a parameter that callers give differing values."""
-    given = program.assigned(program.written(node), at=node) if program.written(node) else []
-    if len(given) > 1 or any(isinstance(item, ast.IfExp | ast.BoolOp | ast.Subscript) for item in given):
+    if function is None:
         return True
-    function = program.enclosing_function(node)
-    if not isinstance(node, ast.Name) or function is None or node.id not in parameters(function):
-        return False
-    texts = {program.text(item) for use in program.callers(function) if (item := program.argument_for(use, function, node.id))}
-    return len(texts) > 1
+    names = [part.id for part in program.within(node, ast.Name) if part.id in parameters(function)]
+    given = [[program.argument_for(use, function, name) for use in program.callers(function)] for name in names]
+    return all(len({program.text(item) for item in items if item is not None}) <= 1 for items in given)
 
 
 def _serves_both(program: Program, loader: BatchSource) -> bool:
@@ -145,10 +140,10 @@ def _serves_both(program: Program, loader: BatchSource) -> bool:
         roles = {role_of(item) for item in _strings(program, over)}
         if {"train", "eval"} <= roles:
             targets = {part.id for part in program.within(target, ast.Name)}
-            return not names & targets and _is_plain(program, loader.batch_node)
+            return not names & targets and _is_fixed(program, loader.batch_node, None)
     function = program.enclosing_function(loader.call)
     alone = [other for other in program.facts.loaders if program.enclosing_function(other.call) is function]
-    if function is None or len(alone) > 1 or not _is_plain(program, loader.batch_node):
+    if function is None or len(alone) > 1 or not _is_fixed(program, loader.batch_node, function):
         return False
     return {"train", "eval"} <= {_role_of_use(program, use) for use in program.callers(function)}
 

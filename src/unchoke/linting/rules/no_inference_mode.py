@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from unchoke.code.facts.devices import torch_name
 from unchoke.code.facts.evaluation import EvaluationCode
 from unchoke.code.facts.loops import step_kind
+from unchoke.code.facts.origins import root
 from unchoke.code.facts.vocabulary import role_of
 from unchoke.code.magics import split_lines
 from unchoke.code.node_index import FunctionNode, arguments
@@ -135,9 +136,9 @@ def _eval_chains(program: Program) -> Iterator[tuple[ast.stmt, str]]:
         if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and _is_chain(statement.value, call):
             yield statement, program.written(statement.targets[0])
         elif isinstance(statement, ast.Expr) and statement.value is not call:
-            yield statement, _root(statement.value)
+            yield statement, root(statement.value)
         elif isinstance(statement, ast.Expr) and isinstance(call.func.value, ast.Call):
-            yield statement, _root(call.func.value)
+            yield statement, root(call.func.value)
 
 
 def _is_chain(node: ast.AST, call: ast.Call) -> bool:
@@ -293,10 +294,3 @@ def _edit(program: Program, function: ast.FunctionDef, torch: str) -> Edit | Non
     indent = split_lines(text)[place.line - 1][: place.column]
     at = CodePlace(place.cell, place.line, place.column, place.line, place.column)
     return None if indent.strip() else Edit(at, f"@{torch}.no_grad(){newline}{indent}")
-
-
-def _root(node: ast.AST) -> str:
-    """The variable at the front of `a.b[c].d()`."""
-    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
-        node = node.func if isinstance(node, ast.Call) else node.value
-    return node.id if isinstance(node, ast.Name) else ""

@@ -25,6 +25,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from unchoke.code.facts.keeping import is_kept
 from unchoke.code.facts.loaders import BatchSource, decode_calls
 from unchoke.code.facts.per_sample import chain_calls
 from unchoke.code.facts.training_feeds import FLOWS, Feed, few, item_functions, keras_feeds, num_epochs
@@ -148,16 +149,7 @@ def _decodes_each_time(program: Program, loader: BatchSource) -> bool:
     if not items:
         return True
     calls = [call for item in items for call in decode_calls(program, item, DECODERS | RASTER_OPENERS)]
-    return any(program.name(call) in RASTER_READERS or not _is_kept(program, call) for call in calls)
-
-
-def _is_kept(program: Program, call: ast.Call) -> bool:
-    facts = program.facts
-    if facts.is_lazy(call) or facts.is_after_cache(call):
-        return True
-    function = program.enclosing_function(call)
-    uses = program.callers(function) if function is not None else []
-    return bool(uses) and all(facts.is_lazy(use) or facts.is_after_cache(use) for use in uses)
+    return any(program.name(call) in RASTER_READERS or not is_kept(program, call) for call in calls)
 
 
 def _tf_data(program: Program) -> Iterator[Hit]:

@@ -190,9 +190,3 @@ def test_switching_a_model_to_training_is_no_fit() -> None:
 def test_what_is_done_once_and_kept(text: str, lazy: bool) -> None:
     program = script(text)
     assert program.facts.is_lazy(program.calls_to("touch")[0]) is lazy
-
-
-def test_what_comes_after_a_look_into_the_cache() -> None:
-    program = script("def f(self, i):\n  if i in self.cache:\n    return self.cache[i]\n  touch()\ndef g():\n  other()")
-    assert program.facts.is_after_cache(program.calls_to("touch")[0])
-    assert not program.facts.is_after_cache(program.calls_to("other")[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from programs import script
+from unchoke.code.facts.freezing import freezes
 
 HEAD = """
 import timm
@@ -97,8 +98,8 @@ def test_what_is_not_frozen(text: str) -> None:
 
 def test_a_part_that_is_made_trainable_again_says_where() -> None:
     program = script(HEAD + "base.trainable = False\nmodel.fit(x, epochs=3)\nbase.trainable = True")
-    (found,) = program.facts.frozen
-    assert found.thawed is not None
+    (found,) = freezes(program)
+    assert found.thawed is not None and program.line(found.thawed) > program.line(found.node)
 
 
 @pytest.mark.parametrize(
