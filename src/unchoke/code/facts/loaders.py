@@ -269,7 +269,7 @@ def _sequences(program: Values) -> Iterator[BatchSource]:
     for owner in program.nodes(ast.ClassDef):
         init = program.methods(owner).get("__init__")
         is_sequence = any(base.rpartition(".")[2] in ("Sequence", "PyDataset") for base in program.bases(owner))
-        size = next((name for name in ("batch_size", "bs", "batch") if init and name in parameters(init)), "")
+        size = next((name for name in ("batch_size", "bs", "batch", "batchsize") if init and name in parameters(init)), "")
         if not is_sequence or init is None or not size:
             continue
         for call in program.callers(init):

@@ -22,9 +22,8 @@ from typing import Any
 
 from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.loaders import BatchSource
-from unchoke.code.facts.training_feeds import keras_feeds, leads_back
 from unchoke.code.facts.vocabulary import role_of
-from unchoke.code.node_index import FunctionNode, arguments, default_of, parameters
+from unchoke.code.node_index import FunctionNode, arguments, parameters
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule, line_of
 
@@ -40,12 +39,10 @@ RULE = Rule(
 )
 
 _MANY = 4
-_BATCH_NAMES = ("batch_size", "bs", "batch", "batchsize")
 
 
 def check(program: Program) -> Iterator[Hit]:
     loaders = [loader for loader in program.facts.loaders if loader.batch_node is not None and loader.batch is not None]
-    yield from _sequences(program)
     for in_torch in (True, False):
         some = [loader for loader in loaders if (loader.framework == "torch") is in_torch]
         trained = [loader for loader in some if loader.role == "train"]
@@ -56,38 +53,6 @@ def check(program: Program) -> Iterator[Hit]:
                     yield _hit(program, loader, other)
             elif loader.role == "unknown" and _serves_both(program, loader):
                 yield _hit(program, loader, None)
-
-
-def _sequences(program: Program) -> Iterator[Hit]:
-    """A Keras `Sequence` of single pictures as `validation_data`, beside one of batches that trains."""
-    for feed in keras_feeds(program):
-        given = program.argument(feed.fit.call, "validation_data")
-        train, val = _sequence_batch(program, feed.given), _sequence_batch(program, given)
-        if train is None or val is None or program.value(val[1]) != 1:
-            continue
-        size = program.value(train[1])
-        if _number(size) and size >= _MANY:
-            yield Hit(
-                val[0],
-                f"`{program.text(val[0])[:50]}` evaluates single pictures after every epoch; training has batches of {size}",
-                evidence={"batch": "1", "training batch": str(size)},
-                fix=f"give it the batch of training, `{program.text(train[1])}`, or more, where the pictures have one size",
-                kind="choke",
-            )
-
-
-def _sequence_batch(program: Program, node: ast.expr | None) -> tuple[ast.Call, ast.expr] | None:
-    """The call that makes it, and the size it is given; the default of the class counts."""
-    owner = program.assigned_class(node)
-    init = program.methods(owner).get("__init__") if owner is not None else None
-    if owner is None or init is None or node is None:
-        return None
-    made = next((call for call in leads_back(program, node) if program.classes.get(program.name(call)) is owner), None)
-    name = next((item for item in parameters(init) if item in _BATCH_NAMES), None)
-    if made is None or name is None:
-        return None
-    given = program.argument_for(made, init, name) or default_of(init, name)
-    return (made, given) if given is not None else None
 
 
 def _as_large(program: Program, loader: BatchSource, trained: list[BatchSource]) -> BatchSource | None:

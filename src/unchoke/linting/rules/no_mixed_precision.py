@@ -24,6 +24,7 @@ import re
 from collections.abc import Iterator
 
 from unchoke.code.facts.devices import CUDA, asks_for_cuda, mentions_cuda, plain_device
+from unchoke.code.facts.freezing import freezes
 from unchoke.code.facts.magnitude import trains_on_small_set
 from unchoke.code.program import Program
 from unchoke.core.findings import Kind
@@ -111,7 +112,7 @@ def _is_frozen(program: Program, made: ast.Call) -> bool:
     given = [name for item in program.facts.optimizers for name in item.names if name.split(".")[0] in names]
     if given and not names & set(given):
         return True
-    return any(item.whole and item.thawed is None and item.name.split(".")[0] in names for item in program.facts.frozen)
+    return any(item.thawed is None and item.name.split(".")[0] in names for item in freezes(program))
 
 
 def _kind(program: Program, made: ast.Call) -> Kind:
