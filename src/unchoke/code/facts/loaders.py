@@ -197,6 +197,10 @@ def dataset_decodes(program: Values, dataset: ast.expr | None, owner: ast.ClassD
         items = [methods[name] for name in ("__getitem__", "__iter__") if name in methods]
         if items:
             return any(decodes(program, item) for item in items)
+    if isinstance(dataset, ast.Subscript):  # sets[part], of {part: ImageFolder(…) for part in parts}
+        held = program.latest(dataset.value)
+        if isinstance(held, ast.DictComp):
+            return dataset_decodes(program, held.value, program.assigned_class(held.value))
     made = program.made_by(dataset)
     return made.rpartition(".")[2] in DECODING_DATASETS
 

@@ -1,4 +1,4 @@
-"""How large a training is, as far as the file says: whether what it trains on is one of the small sets of lessons.
+"""How large a training is, as far as the file says: one of the small sets of lessons, one of the large networks.
 
 In comes a program, out go plain answers for rules that tell a choke from a nit.
 """
@@ -13,6 +13,19 @@ from unchoke.code.program import Program
 _SMALL_SETS = re.compile(
     r"(?:^|\.)(?:E|K|Q|USPS|Fashion|fashion_|Moving)?_?(?:MNIST|mnist|digits|CIFAR100?|cifar100?|SVHN|svhn|STL10|USPS|imdb|reuters|boston_housing)"
     r"(?:\.load_data)?$|(?:^|\.)load_(?:digits|iris|wine|breast_cancer|mnist)$"
+)
+_LARGE = re.compile(
+    r"resnet(?:50|101|152)|resnext|wide_resnet|densenet|efficientnet|convnext|vgg(?:16|19)|inception|xception|nasnet|regnet|"
+    r"vit_|vit\b|ViT|swin|deit|beit|dino|clip|unet|Unet|UNet|deeplab|fpn|FPN|maskrcnn|fasterrcnn|retinanet|segformer|bert|BERT|gpt|GPT|t5|"
+    r"ResNet(?:50|101|152)|DenseNet|EfficientNet|InceptionV3|InceptionResNet|Xception|VGG(?:16|19)|NASNet|ConvNeXt",
+)
+_MAKERS = (
+    "torchvision.models.",
+    "timm.create_model",
+    "segmentation_models_pytorch.",
+    "tf.keras.applications.",
+    "transformers.",
+    "segmentation_models.",
 )
 _HOSTED = ("/content/", "/kaggle/")
 
@@ -30,3 +43,19 @@ def is_hosted_notebook(program: Program) -> bool:
     return any(text.startswith(_HOSTED) for text in texts) or any(
         program.name(call).startswith("google.colab") for call in program.nodes(ast.Call)
     )
+
+
+def large_network(program: Program) -> ast.Call | None:
+    """The call that makes a network known to be large: by its function, or by the name it is given."""
+    calls = (call for call in program.nodes(ast.Call) if program.name(call).startswith(_MAKERS) and program.targets(call))
+    return next((call for call in calls if network_named(program, call)), None)
+
+
+def network_named(program: Program, made: ast.Call) -> str:
+    """`efficientnet` of `timm.create_model(CFG.name)`; empty where it is none of the large ones."""
+    given = [program.value(item) for item in made.args[:2]] + [program.value(word.value) for word in made.keywords]
+    for text in (program.text(made), *(item for item in given if isinstance(item, str))):
+        found = _LARGE.search(text)
+        if found:
+            return found.group(0)
+    return ""

@@ -35,7 +35,7 @@ from unchoke.code.facts.epochs import (
     trains_on_kept_features,
 )
 from unchoke.code.facts.loops import Fit, is_range, unwrapped
-from unchoke.code.facts.magnitude import trains_on_small_set
+from unchoke.code.facts.magnitude import large_network, trains_on_small_set
 from unchoke.code.facts.saving import is_weights_save
 from unchoke.code.program import Program
 from unchoke.core.findings import Kind
@@ -57,6 +57,7 @@ _SMALL_LAYERS = frozenset(
 )  # fmt: skip
 _LIGHTNING_EPOCHS = 1000
 _MANY_EPOCHS = 20
+_MANY_LARGE_EPOCHS = 10
 _MANY_STEPS = 5000
 _MANY_SMALL_EPOCHS = 100
 
@@ -112,8 +113,9 @@ def _loop_hit(program: Program, run: EpochRun) -> Hit:
 
 
 def _kind(program: Program, count: float) -> Kind:
-    """A few epochs, or some on one of the small sets of lessons, are soon run again."""
-    many = _MANY_SMALL_EPOCHS if trains_on_small_set(program) else _MANY_EPOCHS
+    """A few epochs are soon run again, of a large network fewer, on one of the small sets of lessons more."""
+    large = large_network(program) is not None
+    many = _MANY_SMALL_EPOCHS if trains_on_small_set(program) else _MANY_LARGE_EPOCHS if large else _MANY_EPOCHS
     return "choke" if count >= many else "nit"
 
 

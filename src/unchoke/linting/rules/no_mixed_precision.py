@@ -25,7 +25,7 @@ from collections.abc import Iterator
 
 from unchoke.code.facts.devices import CUDA, asks_for_cuda, mentions_cuda, plain_device
 from unchoke.code.facts.freezing import freezes
-from unchoke.code.facts.magnitude import trains_on_small_set
+from unchoke.code.facts.magnitude import large_network, network_named, trains_on_small_set
 from unchoke.code.program import Program
 from unchoke.core.findings import Kind
 from unchoke.linting.rule import Hit, Rule
@@ -43,19 +43,6 @@ _HALF = re.compile(
     r"autocast|GradScaler|\bamp\b|mixed_precision|mixed_float16|mixed_bfloat16|set_global_policy|fp16|bf16|bfloat16|float16|\.half\(|"
     r"set_float32_matmul_precision|allow_tf32|apex|precision\s*=\s*[\"'1]|deepspeed|to_fp16|16-mixed",
 )
-_LARGE = re.compile(
-    r"resnet(?:50|101|152)|resnext|wide_resnet|densenet|efficientnet|convnext|vgg(?:16|19)|inception|xception|nasnet|regnet|"
-    r"vit_|vit\b|ViT|swin|deit|beit|dino|clip|unet|Unet|UNet|deeplab|fpn|FPN|maskrcnn|fasterrcnn|retinanet|segformer|bert|BERT|gpt|GPT|t5|"
-    r"ResNet(?:50|101|152)|DenseNet|EfficientNet|InceptionV3|InceptionResNet|Xception|VGG(?:16|19)|NASNet|ConvNeXt",
-)
-_MAKERS = (
-    "torchvision.models.",
-    "timm.create_model",
-    "segmentation_models_pytorch.",
-    "tf.keras.applications.",
-    "transformers.",
-    "segmentation_models.",
-)
 _MANY_EPOCHS = 10
 
 
@@ -65,18 +52,23 @@ def check(program: Program) -> Iterator[Hit]:
         return
     if not (_trains_in_torch(program) and mentions_cuda(program)) and not (_trains_in_keras(program) and _sets_up_card(program)):
         return
-    made = None if trains_on_small_set(program) else _large(program)
+    made = None if trains_on_small_set(program) else large_network(program)
     if made is None or _is_frozen(program, made):
         return
-    name = _LARGE.search(program.text(made))
-    shown = name.group(0) if name else program.text(made.func)
+    shown = network_named(program, made)
     yield Hit(
-        made,
+        _asked_at(program, made),
         f"`{shown}` is trained in float32 on a graphics card: nothing in this file asks for mixed precision",
         {"network": shown},
         _fix(program),
         kind=_kind(program, made),
     )
+
+
+def _asked_at(program: Program, made: ast.Call) -> ast.Call:
+    """Where it is asked for: the trainer, its settings, or the network itself."""
+    fits = program.facts.fits
+    return next((item for fit in fits for item in (fit.settings, fit.trainer) if item is not None), made)
 
 
 def _trains_in_torch(program: Program) -> bool:
@@ -96,14 +88,6 @@ def _sets_up_card(program: Program) -> bool:
         return True
     words = (node.value for node in program.nodes(ast.Constant) if isinstance(node.value, str))
     return any(word in ("GPU", "/GPU:0", "/gpu:0", "/device:GPU:0", "GPU:0") for word in words)
-
-
-def _large(program: Program) -> ast.Call | None:
-    """The call that makes a network known to be large."""
-    for call in program.nodes(ast.Call):
-        if program.name(call).startswith(_MAKERS) and _LARGE.search(program.text(call)) and program.targets(call):
-            return call
-    return None
 
 
 def _is_frozen(program: Program, made: ast.Call) -> bool:

@@ -30,6 +30,7 @@ from unchoke.code.facts.loaders import BatchSource, decode_calls
 from unchoke.code.facts.per_sample import chain_calls
 from unchoke.code.facts.training_feeds import FLOWS, Feed, few, item_functions, keras_feeds, num_epochs
 from unchoke.code.facts.vocabulary import DECODERS, RANDOM_GENERATOR_OPTIONS, RASTER_OPENERS, RASTER_READERS, role_of
+from unchoke.code.node_index import FunctionNode
 from unchoke.code.program import Program
 from unchoke.core.findings import Kind
 from unchoke.linting.rule import Hit, Rule, append_arguments, at_method
@@ -81,6 +82,7 @@ def _torch(program: Program) -> Iterator[Hit]:
 def _keras(program: Program) -> Iterator[Hit]:
     """A `fit` that reads a Sequence, a flow from files or a generator with one thread."""
     found: dict[ast.AST | None, Hit] = {}
+    function: FunctionNode | None = None
     for feed in keras_feeds(program):
         call = feed.fit.call
         if _sets_workers(program, feed):
@@ -105,12 +107,27 @@ def _keras(program: Program) -> Iterator[Hit]:
             message = (
                 f"`{program.text(call.func)}` has one thread for `{program.method(flow)}`, which {does} each picture in Python"
             )
+        elif (function := _generator(program, feed)) is not None:
+            name = function.name
+            fix = "make it a `keras.utils.Sequence` (Keras 3: `PyDataset`) with `workers=4`, or tf.data with a parallel `map`"
+            message = (
+                f"`{program.text(call.func)}` reads the generator `{name}`, which decodes in Python and can have one thread only"
+            )
         else:
             continue
-        source = owner if owner is not None else flow
+        source = owner or flow or function
         if source not in found or found[source].kind == "nit":
             found[source] = Hit(at_method(program, call), message, {"data set": name, "workers": 1}, fix, kind=kind)
     yield from found.values()
+
+
+def _generator(program: Program, feed: Feed) -> FunctionNode | None:
+    """A function of the file that yields what it decodes."""
+    for call in feed.made_of:
+        function = program.function_of(call)
+        if function is not None and any(True for _ in program.within(function, ast.Yield)):
+            return function if decode_calls(program, function, DECODERS | RASTER_READERS) else None
+    return None
 
 
 def _warps(program: Program, feed: Feed) -> bool:

@@ -27,7 +27,7 @@ from typing import Any
 
 from unchoke.code.facts.loops import is_range, unwrapped
 from unchoke.code.facts.origins import comprehensions_round, loop_names, root, sources
-from unchoke.code.facts.sizing import is_resizing
+from unchoke.code.facts.sizing import contents, is_resizing
 from unchoke.code.facts.vocabulary import DECODERS, words
 from unchoke.code.node_index import FunctionNode, LoopNode, arguments, is_none, parameters
 from unchoke.code.program import Program
@@ -59,6 +59,7 @@ _GATHERS = frozenset({"stack", "cat", "concat", "concatenate", "vstack", "repeat
 _FEW = 16
 _DRAWS = frozenset({"imshow", "subplot", "subplots", "show", "figure", "display", "add_subplot"})
 _SIZES = frozenset({"target_size", "image_size", "size", "dsize", "output_shape"})
+_CROPS = frozenset({"CenterCrop", "RandomCrop", "RandomResizedCrop", "Pad"})
 _READS = frozenset({"read", "load", "open", "imread", "fetch"})
 _FILES = frozenset({"path", "paths", "file", "files", "filename", "filenames", "names", "fnames", "urls", "ids"})
 
@@ -125,12 +126,28 @@ def _is_of_one_size(program: Program, loop: Round, parts: list[ast.AST]) -> bool
     calls = [part for part in parts if isinstance(part, ast.Call) and round_ is not None and program.index.holds(round_, part)]
     if any(is_resizing(program, call) or any(item.arg in _SIZES for item in call.keywords) for call in calls):
         return True
+    if any(_resizes_all(program, call) for call in calls):
+        return True
     if any(program.name(call) in DECODERS or _READS & set(words(program.method(call))) for call in calls):
         return False
     names = loop_names(loop)
     keys = [part.slice for part in parts if isinstance(part, ast.Subscript) and not _FILES & set(_words(part.value))]
     picked = any(isinstance(part, ast.Name) and part.id in names for key in keys for part in program.within(key, ast.Name))
     return picked and not isinstance(loop, ast.comprehension)
+
+
+def _resizes_all(program: Program, call: ast.Call) -> bool:
+    """`transform(picture)` with a crop or a resize to both sides in its pipeline."""
+    if not isinstance(call.func, ast.Name | ast.Attribute) or program.function_of(call) is not None:
+        return False
+    steps = contents(program, call.func) if program.written(call.func) else []
+    kinds = {program.method(step) for step in steps}
+    return bool(kinds & _CROPS) or any(program.method(step) == "Resize" and _has_both_sides(program, step) for step in steps)
+
+
+def _has_both_sides(program: Program, step: ast.Call) -> bool:
+    size = program.value(program.argument(step, "size", 0))
+    return isinstance(size, tuple) or len(step.args) > 1 or program.argument(step, "width") is not None
 
 
 def _num_rounds(program: Program, node: ast.expr) -> Any:

@@ -65,6 +65,6 @@ model.fit(
     steps_per_epoch=len(train_items) // 32,
     validation_data=batches(val_items, 128),
     validation_steps=len(val_items) // 128,
-    epochs=10,
+    epochs=4,
     callbacks=[callbacks.ModelCheckpoint("wildlife.keras"), callbacks.CSVLogger("wildlife.csv")],
 )
