@@ -24,6 +24,7 @@ _LISTINGS = {
     "listdir", "glob", "iglob", "rglob", "iterdir", "walk", "scandir", "get_image_files", "list_images", "iterrows", "itertuples",
 }  # fmt: skip
 _TABLES = ("pandas.read_", "polars.read_")
+_EPOCHS = {"epochs", "nb_epoch", "n_epochs", "num_epochs", "max_epochs"}
 _SOME = {"head", "sample", "choice", "choices", "islice", "take", "tail"}
 _ASIDE = {"imports", "sets constants", "sets seeds", "computes", "shows values"}
 _SHOWS = {
@@ -185,7 +186,8 @@ class _CellReader:
     def _call(self, call: ast.Call, whole: ast.AST) -> Iterator[str]:
         kind = self._fits.get(id(call))
         if kind is not None:
-            yield "fits" if kind == "sklearn" else "trains"
+            by_epochs = any(keyword.arg in _EPOCHS for keyword in call.keywords)
+            yield "trains" if kind != "sklearn" or by_epochs else "fits"
             return
         name = self._program.name(call.func)
         deed = self._known_deed(call)

@@ -164,10 +164,45 @@ def _of_table(program: Program, where: _Places) -> NotebookTask:
             words = ["--path", columns["x_col"], kind, columns["y_col"]]
             images = f" --images {where.typed(folder)}" if folder is not None else ""
             return NotebookTask(task, table, f"{images} {shlex.join(words)}")
-    folder = next(_picture_folders(program), None)
-    if folder is None or _learns_numbers(program):
-        return NotebookTask()
-    return NotebookTask("classes", table, f" --images {where.typed(folder)}")
+    return next(_of_own_dataset(program, where, table), NotebookTask())
+
+
+def _of_own_dataset(program: Program, where: _Places, table: str) -> Iterator[NotebookTask]:
+    """A data set of the file that joins a column of the table to a folder, decodes that, and returns another column with it."""
+    task: Task = "numbers" if _learns_numbers(program) else "classes"
+    for record in program.facts.per_sample:
+        answer = next((_answer_column(program, item.value) for item in program.within(record.function, ast.Return)), "")
+        for call in program.facts.decode_calls(record.function):
+            given = _followed(program, call.args[0]) if call.args else None
+            folder = written_path(program, _front(program, given))
+            if folder is None or not str(folder).strip("./") or (task == "numbers" and not answer):
+                continue
+            column = _column(program, given)
+            made = any(program.within(given, ast.JoinedStr)) if given is not None else False
+            words = ["--id" if made else "--path", column] if column else []
+            words += ["--target" if task == "numbers" else "--label", answer] if answer else []
+            yield NotebookTask(
+                task, table, f" --images {where.typed(folder)}{''.join(f' {shlex.quote(word)}' for word in words)}"
+            )
+
+
+def _followed(program: Program, node: ast.expr) -> ast.expr | None:
+    return program.latest(node) if isinstance(node, ast.Name) else node
+
+
+def _answer_column(program: Program, returned: ast.expr | None) -> str:
+    """The column that a data set returns beside its picture."""
+    last = returned.elts[-1] if isinstance(returned, ast.Tuple) and len(returned.elts) == 2 else None
+    return _column(program, _followed(program, last)) if last is not None else ""
+
+
+def _column(program: Program, node: ast.expr | None) -> str:
+    """`price` in `row["price"]`, `self.df.loc[i, "price"]` and `self.df["price"][i]`; empty where it is not just one."""
+    found = set()
+    for part in program.within(node, ast.Subscript) if node is not None else ():
+        keys = part.slice.elts if isinstance(part.slice, ast.Tuple) else [part.slice]
+        found |= {key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
+    return found.pop() if len(found) == 1 else ""
 
 
 def _tables(program: Program) -> Iterator[PurePath]:
@@ -176,18 +211,6 @@ def _tables(program: Program) -> Iterator[PurePath]:
             path = written_path(program, program.argument(call, "filepath_or_buffer", 0))
             if path is not None and _TABLE_NAME.search(path.name) and not _NO_DATA.search(path.name):
                 yield path
-
-
-def _picture_folders(program: Program) -> Iterator[PurePath]:
-    """The folder that a data set of the file joins names to before it decodes them."""
-    for record in program.facts.per_sample:
-        for call in program.facts.decode_calls(record.function):
-            for given in call.args[:1]:
-                made = program.latest(given) if isinstance(given, ast.Name) else given
-                front = _front(program, made)
-                path = written_path(program, front)
-                if path is not None and str(path).strip("./"):
-                    yield path
 
 
 def _front(program: Program, node: ast.AST | None) -> ast.expr | None:

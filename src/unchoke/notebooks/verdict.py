@@ -103,6 +103,10 @@ def _eliminated(cell: CellReading, setting: NotebookContext, run: CellRun | None
         return CellVerdict("eliminate", "gives back nothing that Python still holds; later cells ask for it again")
     if cell.guarded:
         return None
+    if cell.only(*_SET_UP, *_FETCHES) and "installs packages" in cell.deeds and _FETCHED & set(cell.deeds):
+        return CellVerdict(
+            "eliminate", f"packages and data are fetched again at every run{spent}: do both once, outside the notebook"
+        )
     if cell.only("checks every file", *_BESIDE_CHECKS) and "checks every file" in cell.deeds:
         return _checked("eliminate", f"touches every file at each run{spent}", setting)
     if cell.only(*_FETCHES) and _FETCHED & set(cell.deeds):

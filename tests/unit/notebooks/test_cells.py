@@ -35,6 +35,8 @@ def read(*cells: str) -> list[CellReading]:
         ("import shutil\na = 1\nb = 2\nfor f in files:\n    shutil.copy(f, 'b')", "copies the data"),
         ("import shutil\na = 1\nb = 2\nshutil.copy('best.pt', 'final.pt')", "copies files"),
         ("loss.backward()", "computes gradients"),
+        ("from vgg16 import Vgg16\na = 1\nvgg = Vgg16()\nvgg.fit(batches, val, nb_epoch=3)", "trains"),
+        ("from sklearn.svm import SVC\na = 1\nb = SVC()\nb.fit(x, y)", "fits"),
         ("import os\nimport numpy as np\nSEED = 1\nnp.random.seed(SEED)", "imports"),
         ("SIZE = 224\nEPOCHS = 10", "sets constants"),
         ("import pandas as pd\na = 1\nb = 2\ndf = pd.read_csv('labels.csv')\ndf.head()", "reads tables"),

@@ -21,6 +21,27 @@ class Beans(torch.utils.data.Dataset):
         return Image.open(os.path.join('beans/img', self.names[i]))
 """
 
+ROWS = """
+import os, torch
+from PIL import Image
+class Beans(torch.utils.data.Dataset):
+    def __getitem__(self, i):
+        row = self.df.iloc[i]
+        image = Image.open(os.path.join('beans/img', row['file'])).convert('RGB')
+        return self.transform(image), row['kind']
+"""
+IDS = """
+import torch
+from pathlib import Path
+from PIL import Image
+ROOT = Path('beans')
+class Beans(torch.utils.data.Dataset):
+    def __getitem__(self, i):
+        path = ROOT / 'img' / f"{self.df.loc[i, 'image_id']}.jpg"
+        kind = self.df['kind'].iloc[i]
+        return Image.open(path), kind
+"""
+
 
 def task(*cells: str, notebook: str = "book.ipynb") -> NotebookTask:
     return read_task(Program(parse_source(notebook, books.book(cells))), notebook)
@@ -37,6 +58,14 @@ def task(*cells: str, notebook: str = "book.ipynb") -> NotebookTask:
         (FLOW + ")", "classes", "beans/photos.csv", " --images beans/img --path file --label kind"),
         (FLOW + ", class_mode='raw')", "numbers", "beans/photos.csv", " --images beans/img --path file --target kind"),
         (TABLE + DATASET, "classes", "beans/photos.csv", " --images beans/img"),
+        (TABLE + ROWS, "classes", "beans/photos.csv", " --images beans/img --path file --label kind"),
+        (
+            TABLE + ROWS + "loss = torch.nn.MSELoss()",
+            "numbers",
+            "beans/photos.csv",
+            " --images beans/img --path file --target kind",
+        ),
+        (TABLE + IDS, "classes", "beans/photos.csv", " --images beans/img --id image_id --label kind"),
     ],
 )
 def test_task_and_data_are_those_that_the_code_shows(source: str, kind: str, data: str, options: str) -> None:

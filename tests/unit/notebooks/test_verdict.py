@@ -49,6 +49,7 @@ def verdict(*deeds: str, findings: tuple[Finding, ...] = (), run: CellRun | None
         (("checks every file", "reads tables"), "optimise", "unchoke check photos"),
         (("downloads", "unpacks archives"), "eliminate", ""),
         (("copies the data",), "eliminate", ""),
+        (("installs packages", "downloads"), "eliminate", ""),
         (("copies the data", "computes"), "optimise", ""),
         (("decodes everything", "reads images", "lists files"), "optimise", "unchoke fit photos --cut none"),
         (("fetches a file once",), "keep", ""),
