@@ -62,12 +62,19 @@ _WRAPPING = frozenset({"tqdm", "enumerate", "zip", "iter", "trange", "reversed",
 def is_same_without_gradients(program: Program, function: FunctionNode) -> bool:
     """Does all that runs in this function, and all that leaves it, stay what it is under `torch.no_grad()`?"""
     parts = [function, *program.reach(function)]
-    if not program.callers(function) or any(_asks_for_gradients(program, part) for part in parts):
+    if not _is_only_called_here(program, function) or any(_asks_for_gradients(program, part) for part in parts):
         return False
     returns = [item.value for item in program.within(function, ast.Return) if item.value is not None]
     if not all(is_number(program, value) for value in returns):
         return False
     return all(_keeps_nothing(program, part) and _is_quiet_code(program, part) for part in parts)
+
+
+def _is_only_called_here(program: Program, function: FunctionNode) -> bool:
+    """Is it called in this file, and handed to nobody who might call it with something else?"""
+    named: list[ast.Name | ast.Attribute] = [*program.names(function.name), *program.attributes(function.name)]
+    callers = program.callers(function)
+    return bool(callers) and all(any(node is call.func for call in callers) for node in named)
 
 
 def _keeps_nothing(program: Program, part: FunctionNode) -> bool:

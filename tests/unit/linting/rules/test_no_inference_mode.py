@@ -189,6 +189,8 @@ def test_no_grad_is_written_only_where_plain_numbers_leave(line: str, is_safe: b
     assert RULE.fixed(source) == (source.replace("def evaluate", "@torch.no_grad()\ndef evaluate") if is_safe else source)
     nobody_calls = source.removesuffix(made)
     assert RULE.fixed(nobody_calls) == nobody_calls
+    handed_on = source + "engine.on_epoch(evaluate)\n"
+    assert RULE.fixed(handed_on) == handed_on
 
 
 def test_the_fix_keeps_indentation_and_line_ends() -> None:
