@@ -24,7 +24,7 @@ _DEFINING = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 @dataclass(frozen=True)
-class _Module:
+class _NeighbourModule:
     """A module as read: its text and its statements."""
 
     origin: str
@@ -89,7 +89,7 @@ class _Reader:
             for further in _requests(nodes, fresh):
                 self._borrow(further, fresh, Path(module.origin).parent, depth + 1)
 
-    def _add(self, module: _Module, body: list[ast.stmt]) -> None:
+    def _add(self, module: _NeighbourModule, body: list[ast.stmt]) -> None:
         """Values before the source's own code, which may use them at once; definitions after it, which it may define again."""
         self._files.add(module.origin)
         for defines in (True, False):
@@ -99,7 +99,7 @@ class _Reader:
                 number = -1 - len(self._borrowed)
                 self._borrowed.append(Cell(number, "code", module.text, module.text, tree, executed=True, origin=module.origin))
 
-    def _find(self, name: str, folder: Path) -> _Module | None:
+    def _find(self, name: str, folder: Path) -> _NeighbourModule | None:
         """The module's file: relative, in the folder, or in the package that the folder is part of."""
         level = len(name) - len(name.lstrip("."))
         parts = [part for part in name.lstrip(".").split(".") if part]
@@ -112,16 +112,16 @@ class _Reader:
                     return module
         return None
 
-    def _written_module(self, name: str) -> _Module | None:
+    def _written_module(self, name: str) -> _NeighbourModule | None:
         script = self._written.get(name.removeprefix("./"))
         trees = [cell.tree for cell in script.cells] if script is not None else []
         if script is None or any(tree is None for tree in trees):
             return None
         body = [part for tree in trees if tree is not None for part in tree.body]
-        return _Module(str(self._folder / name), script.cells[-1].python, ast.Module(body, []))
+        return _NeighbourModule(str(self._folder / name), script.cells[-1].python, ast.Module(body, []))
 
 
-def _read(path: Path) -> _Module | None:
+def _read(path: Path) -> _NeighbourModule | None:
     """The module at `path`; None where there is none, or none that can be read."""
     try:
         stat = path.stat()
@@ -131,7 +131,7 @@ def _read(path: Path) -> _Module | None:
 
 
 @lru_cache(maxsize=512)
-def _parsed(path: str, _time_ns: int, _size: int) -> _Module | None:
+def _parsed(path: str, _time_ns: int, _size: int) -> _NeighbourModule | None:
     """Each file is parsed once, however many others import it."""
     if not path.endswith(".py"):
         return None
@@ -140,7 +140,7 @@ def _parsed(path: str, _time_ns: int, _size: int) -> _Module | None:
     except OSError:  # gone since, or not ours to read: unknown, as it was
         return None
     (cell,) = source.cells
-    return _Module(path, cell.python, cell.tree) if cell.tree is not None else None
+    return _NeighbourModule(path, cell.python, cell.tree) if cell.tree is not None else None
 
 
 def _package_root(folder: Path) -> Path:

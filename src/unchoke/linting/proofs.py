@@ -52,6 +52,7 @@ _ASKS = frozenset(
 )  # fmt: skip
 _STILL_TENSORS = frozenset({"mean", "sum", "cpu", "float", "max", "min", "sqrt", "abs"})
 _OF_TENSORS = frozenset({"sum", "max", "min", "torch.stack", "torch.tensor", "torch.cat"})
+_SAME_OBJECT = frozenset({"to", "cuda", "cpu", "eval", "train"})
 _FILLING = frozenset({"append", "extend", "add", "update", "insert", "setdefault"})
 _WRAPPING = frozenset({"tqdm", "enumerate", "zip", "iter", "trange", "reversed", "sorted", "list"})
 
@@ -168,7 +169,7 @@ def _construction(program: Program, node: ast.expr | None) -> ast.Call | None:
     for _ in range(_DEEPEST):
         if isinstance(node, ast.Call):
             receiver = program.receiver(node)
-            if receiver is None or program.method(node) not in ("to", "cuda", "cpu", "eval", "train"):
+            if receiver is None or program.method(node) not in _SAME_OBJECT:
                 return node
             node = receiver
         else:

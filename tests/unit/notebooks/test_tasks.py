@@ -121,7 +121,7 @@ def test_masks_have_a_command_only_where_scenes_are_read() -> None:
         ("book.ipynb", "data/hops", "data/hops"),
         ("books/book.ipynb", "data/hops", "books/data/hops"),
         ("books/book.ipynb", "../data/hops", "data/hops"),
-        ("/work/book.ipynb", "data/hops", "/work/data/hops"),
+        ("/books/book.ipynb", "data/hops", "/books/data/hops"),
         ("books/book.ipynb", "/data/hops", "/data/hops"),
     ],
 )

@@ -37,6 +37,7 @@ from unchoke.code.facts.epochs import (
 from unchoke.code.facts.loops import Fit, is_range, unwrapped
 from unchoke.code.facts.magnitude import large_network, trains_on_small_set
 from unchoke.code.facts.saving import is_weights_save
+from unchoke.code.facts.unseen import may_save
 from unchoke.code.program import Program
 from unchoke.core.findings import Kind
 from unchoke.linting.rule import Hit, Rule, at_method
@@ -64,7 +65,8 @@ _MANY_SMALL_EPOCHS = 100
 
 def check(program: Program) -> Iterator[Hit]:
     for run in epoch_runs(program):
-        saves = (call for call in nodes_of(program, run, ast.Call) if is_weights_save(program, call))
+        calls = nodes_of(program, run, ast.Call)
+        saves = (call for call in calls if is_weights_save(program, call) or may_save(program, call))
         if is_long(run.num_epochs) and not _is_quick(program, run) and not any(saves):
             yield _loop_hit(program, run)
     yield from _by_steps(program)
@@ -85,7 +87,8 @@ def _by_steps(program: Program) -> Iterator[Hit]:
         count = most(program, inner.args[-1 if len(inner.args) < 3 else 1])
         functions = {function for block in node.body for function in program.reach(block)}
         calls = program.calls_in([*node.body, *functions])
-        if is_long(count) and count >= _MANY_STEPS and not any(is_weights_save(program, call) for call in calls):
+        saves = (call for call in calls if is_weights_save(program, call) or may_save(program, call))
+        if is_long(count) and count >= _MANY_STEPS and not any(saves):
             yield Hit(
                 node,
                 f"{int(count):,} steps with nothing saved inside the loop: a kill loses all of them",

@@ -133,3 +133,28 @@ def test_callbacks_put_together_in_steps() -> None:
 )
 def test_lightning(options: str, use: str, expected: list[int]) -> None:
     assert lines(f"import lightning as L\ntrainer = L.Trainer({options})\ntrainer.{use}\n") == expected
+
+
+@pytest.mark.parametrize(
+    ("imported", "called", "expected"),
+    [
+        ("from my_helpers import finish_epoch", "finish_epoch(model, epoch)", []),
+        ("from my_helpers import *", "finish_epoch(model, epoch)", []),
+        ("from my_helpers import *", "train_one_epoch(model, loader)", [7]),
+        ("from my_helpers import log", "log(epoch)", [7]),
+    ],
+)
+def test_code_that_was_not_read_may_save_what_it_is_handed(imported: str, called: str, expected: list[int]) -> None:
+    source = f"""
+import torch, torchvision
+{imported}
+model = torchvision.models.resnet18()
+optimizer = torch.optim.Adam(model.parameters())
+loader = torch.utils.data.DataLoader(torchvision.datasets.ImageFolder("a"))
+for epoch in range(60):
+    for x, y in loader:
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        loss.backward(); optimizer.step(); optimizer.zero_grad()
+    {called}
+"""
+    assert lines(source) == expected
