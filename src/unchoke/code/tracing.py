@@ -28,6 +28,8 @@ _WRAPPERS = frozenset(
 )  # fmt: skip
 RUNNING = ("__init__", "forward", "__call__", "call")  # what a class runs: gives no plain value back
 _COPIES = ("copy", "deepcopy")
+_PASSING_ON = frozenset({"zip", "iter", "cycle", "enumerate", "tqdm", "list", "prepare", "DataLoader"})
+_MOST_PARTS = 400
 
 
 @dataclass(frozen=True)
@@ -368,11 +370,6 @@ class CallGraph(Nodes):
             return parent.name == "__init__"
         return at in self.index.number and self.index.holds(parent, at)
 
-    def dict_item(self, holder: ast.expr, key: str) -> ast.expr | None:
-        """One value that a dict may have under `key`: the last one written."""
-        found = self.entry(holder, key).nodes
-        return found[-1] if found else None
-
     def given_value(self, given: Binding) -> ast.expr | None:
         """The expression assigned; through a function of this file that returns a tuple, its part."""
         if given.position is None:
@@ -460,6 +457,53 @@ class CallGraph(Nodes):
             given = self.latest(node)
             return self.made_by(given, depth + 1) if given is not node else ""
         return ""
+
+    def made_of(self, node: ast.AST | None, *, contents: bool = False) -> Iterator[ast.Call]:
+        """The calls that made this value, the nearest first: through variables, parameters, method chains, functions of the file.
+
+        With `contents` also those of all that was put into it: the steps of a pipeline, what was appended, what a call was given.
+        """
+        seen: set[ast.AST] = set()
+        left: list[ast.AST | None] = [node]
+        while left and len(seen) < _MOST_PARTS:
+            part = left.pop(0)
+            if part is not None and part not in seen:
+                seen.add(part)
+                if isinstance(part, ast.Call):
+                    yield part
+                left += self._made_before(part, contents=contents)
+
+    def _made_before(self, node: ast.AST, *, contents: bool) -> Iterable[ast.AST | None]:
+        if isinstance(node, ast.Call):
+            function = self.function_of(node)
+            own = function is not None and function.name not in RUNNING
+            back = [item.value for item in self.returns(function)] if own and function is not None else []
+            through = contents or function is not None or self.method(node) in _PASSING_ON
+            given = [*node.args, *(item.value for item in node.keywords if contents)] if through else []
+            return [*back, self.receiver(node), *given]
+        if isinstance(node, ast.Name | ast.Attribute):
+            return self._given_anyhow(node, contents=contents)
+        if isinstance(node, ast.Subscript):
+            key = node.slice.value if isinstance(node.slice, ast.Constant) else None
+            return (self.entry(node.value, key).nodes if isinstance(key, str) else ()) or (node.value,)
+        kinds = (
+            ast.List
+            | ast.Tuple
+            | ast.IfExp
+            | ast.Starred
+            | (ast.Dict | ast.Set | ast.BinOp | ast.BoolOp if contents else ast.List)
+        )
+        return ast.iter_child_nodes(node) if isinstance(node, kinds) else ()
+
+    def _given_anyhow(self, node: ast.Name | ast.Attribute, *, contents: bool) -> list[ast.AST | None]:
+        name = self.written(node)
+        handed = self.given_by_callers(name, node, most=20) if isinstance(node, ast.Name) else []
+        if not name or not contents:
+            in_force = [self.given_value(item) for item in self.reaching(node) if item.how == "given"]
+            return [*in_force, *handed]
+        outside = self.set_from_outside(node.attr) if isinstance(node, ast.Attribute) and name.startswith("self.") else []
+        added = [value for at, value in self.added_to(name) if self.index.scope(at) is self.index.scope(node)]
+        return [*handed, *self.assigned(name, node), *outside, *added]
 
     def targets(self, node: ast.AST) -> list[str]:
         """Names on the left of the assignment whose right side holds `node`; the key it has in a dict literal comes first."""

@@ -22,7 +22,6 @@ _SAVES = frozenset(
 _SAVE_METHODS = frozenset({"save", "tofile", "setdefault", "set", "put", "imwrite", "write_bytes"})
 _EXISTS = frozenset({"exists", "isfile", "is_file", "lexists"})
 _DISK = "(disk)"
-_DEEPEST = 12
 
 
 def is_kept(program: Program, node: ast.AST, *, by_sample: bool = True) -> bool:
@@ -177,7 +176,7 @@ def is_cached_dataset(program: Program, function: ast.AST) -> bool:
     if not uses:
         return False
     caches = program.calls_to("cache", "snapshot")
-    kept = {call for cache in caches for call in _upstream(program, program.receiver(cache), 0)}
+    kept = {call for cache in caches for call in program.made_of(program.receiver(cache))}
     return all(call in kept for call in uses)
 
 
@@ -186,25 +185,3 @@ def _runs(program: Program, call: ast.Call, function: ast.AST) -> bool:
     return given is not None and (
         given is function or (isinstance(given, ast.Lambda) and function in program.called_functions(given))
     )
-
-
-def _upstream(program: Program, node: ast.AST | None, depth: int) -> Iterator[ast.Call]:
-    """The calls of a pipeline up to `node`, through variables, helper functions and what they are given."""
-    if node is None or depth > _DEEPEST:
-        return
-    if isinstance(node, ast.Call):
-        yield node
-        function = program.function_of(node)
-        if function is not None:
-            for back in program.within(function, ast.Return):
-                yield from _upstream(program, back.value, depth + 1)
-        elif isinstance(node.func, ast.Attribute):
-            yield from _upstream(program, node.func.value, depth + 1)
-    elif isinstance(node, ast.Name | ast.Attribute):
-        given = program.latest(node)
-        if given is not None and given is not node:
-            yield from _upstream(program, given, depth + 1)
-        elif isinstance(node, ast.Name):
-            for handed in program.given_by_callers(node.id, node):
-                if is_tf_dataset(program, handed):
-                    yield from _upstream(program, handed, depth + 1)

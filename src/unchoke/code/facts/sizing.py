@@ -14,7 +14,6 @@ from weakref import WeakKeyDictionary
 from unchoke.code.facts.keeping import is_kept
 from unchoke.code.facts.origins import is_random
 from unchoke.code.facts.per_sample import AnyFunction, SampleFunction, before, functions_run_by
-from unchoke.code.node_index import arguments
 from unchoke.code.program import Program
 
 _RESIZERS = frozenset(
@@ -27,7 +26,6 @@ _RESIZERS = frozenset(
 _METHODS = frozenset({"resize", "thumbnail"})
 PIPELINE_RESIZERS = frozenset({"Resize", "Resizing", "LongestMaxSize", "SmallestMaxSize", "Resized", "Scale"})
 RANDOM_SIZERS = frozenset({"RandomResizedCrop", "RandomSizedCrop", "RandomSizedBBoxSafeCrop", "RandomResizedCropd"})
-_DEEPEST = 14
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +59,7 @@ def _sizing(program: Program, record: SampleFunction) -> Sizing:
     functions = functions_run(program, record)
     found = Sizing([item for function in functions for item in _in_code(program, function)])
     for expression in _pipelines(program, functions):
-        calls = list(_contents(program, expression, set(), 0))
+        calls = list(program.made_of(expression, contents=True))
         fixed = [Resize(call, size_of(program, call), expression) for call in calls if _is_resize(program, call)]
         found.by_random_crop |= any(_is_sized_alone(program, call) for call in calls if program.method(call) in RANDOM_SIZERS)
         found.resizes += fixed
@@ -156,60 +154,3 @@ def _pipelines(program: Program, functions: list[AnyFunction]) -> Iterator[ast.e
             is_method = name.startswith("?.") and not program.written(call.func).startswith("self.")
             if not is_method and (name.startswith("?.") or "." not in name):
                 yield call.func
-
-
-def contents(program: Program, node: ast.AST | None) -> list[ast.Call]:
-    """Every call that went into making a pipeline."""
-    return list(_contents(program, node, set(), 0))
-
-
-def _contents(program: Program, node: ast.AST | None, seen: set[ast.AST], depth: int) -> Iterator[ast.Call]:
-    """Every call that went into making the object `node`."""
-    if node is None or node in seen or depth > _DEEPEST:
-        return
-    seen.add(node)
-    if isinstance(node, ast.Call):
-        yield node
-    for part in _parts(program, node):
-        yield from _contents(program, part, seen, depth + 1)
-
-
-def _parts(program: Program, node: ast.AST) -> Iterator[ast.AST | None]:
-    if isinstance(node, ast.Call):
-        yield from arguments(node)
-        function = program.function_of(node)
-        if function is not None and function.name not in ("__init__", "__call__", "forward"):
-            yield from (back.value for back in program.within(function, ast.Return))
-    elif isinstance(node, ast.Dict):
-        yield from node.values
-    elif isinstance(node, ast.List | ast.Tuple | ast.Set):
-        yield from node.elts
-    elif isinstance(node, ast.BinOp):
-        yield from (node.left, node.right)
-    elif isinstance(node, ast.IfExp):
-        yield from (node.body, node.orelse)
-    elif isinstance(node, ast.BoolOp):
-        yield from node.values
-    elif isinstance(node, ast.Subscript):
-        key = program.value(node.slice)
-        picked = program.entry(node.value, key).nodes if isinstance(key, str) else ()  # `tfms["train"]` is that one entry
-        yield from picked or (node.value,)
-    elif isinstance(node, ast.Starred):
-        yield node.value
-    elif isinstance(node, ast.Name | ast.Attribute):
-        yield from _given(program, node)
-
-
-def _given(program: Program, node: ast.Name | ast.Attribute) -> Iterator[ast.AST | None]:
-    """What a variable was given, what was added to it, and for a parameter what the callers give."""
-    name = program.written(node)
-    if isinstance(node, ast.Name):
-        yield from program.given_by_callers(name, node, most=20)
-    if not name:
-        return
-    yield from program.assigned(name, node)
-    if name.startswith("self.") and isinstance(node, ast.Attribute):
-        yield from program.set_from_outside(node.attr)
-    for where, value in program.added_to(name):
-        if program.index.scope(where) is program.index.scope(node):
-            yield value

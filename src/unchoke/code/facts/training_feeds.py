@@ -18,8 +18,6 @@ from unchoke.code.program import Program
 
 FLOWS = frozenset({"flow_from_directory", "flow_from_dataframe", "flow"})
 DIRECTORY_SETS = frozenset({"image_dataset_from_directory"})
-_PASSED_THROUGH = frozenset({"zip", "iter", "cycle", "enumerate", "tqdm", "list", "prepare", "DataLoader"})
-_DEEPEST = 14
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,45 +35,8 @@ def keras_feeds(program: Program) -> list[Feed]:
     for fit in program.facts.fits:
         given = (program.argument(fit.call, "x", 0) or program.argument(fit.call, "generator")) if fit.kind == "keras" else None
         if given is not None:
-            found.append(Feed(fit, given, tuple(leads_back(program, given))))
+            found.append(Feed(fit, given, tuple(program.made_of(given))))
     return found
-
-
-def leads_back(program: Program, node: ast.AST | None) -> Iterator[ast.Call]:
-    """The calls that made this value: through variables, parameters, method chains and functions of the file; each once."""
-    seen: set[ast.AST] = set()
-    left: list[tuple[ast.AST | None, int]] = [(node, 0)]
-    while left:
-        part, depth = left.pop(0)
-        if part is None or part in seen or depth > _DEEPEST:
-            continue
-        seen.add(part)
-        if isinstance(part, ast.Call):
-            yield part
-        left += [(item, depth + 1) for item in _before(program, part)]
-
-
-def _before(program: Program, node: ast.AST) -> Iterator[ast.AST | None]:
-    if isinstance(node, ast.Call):
-        function = program.function_of(node)
-        if function is not None and function.name != "__init__":
-            yield from (item.value for item in program.within(function, ast.Return))
-        if isinstance(node.func, ast.Attribute):
-            yield node.func.value
-        if function is not None or program.method(node) in _PASSED_THROUGH:
-            yield from node.args
-    elif isinstance(node, ast.Name | ast.Attribute):
-        name = program.written(node)
-        last = program.latest(node) if name else None
-        yield from [last] if last is not None and last is not node else program.assigned(name, node) if name else ()
-        if isinstance(node, ast.Name):
-            yield from program.given_by_callers(name, node, most=8)
-    elif isinstance(node, ast.Tuple | ast.List):
-        yield from node.elts
-    elif isinstance(node, ast.IfExp):
-        yield from (node.body, node.orelse)
-    elif isinstance(node, ast.Subscript):
-        yield node.value
 
 
 def num_epochs(program: Program, fit: Fit) -> Any:

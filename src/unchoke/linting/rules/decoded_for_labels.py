@@ -21,7 +21,7 @@ from collections.abc import Iterator
 
 from unchoke.code.facts.loaders import dataset_decodes
 from unchoke.code.facts.loops import unwrapped
-from unchoke.code.facts.training_feeds import DIRECTORY_SETS, leads_back
+from unchoke.code.facts.training_feeds import DIRECTORY_SETS
 from unchoke.code.facts.vocabulary import DECODERS, DECODING_DATASETS
 from unchoke.code.node_index import names_in
 from unchoke.code.program import Program
@@ -63,7 +63,7 @@ def _decoding(program: Program, loop: Looped) -> str:
     loader = next((item for item in program.facts.loaders if program.written(over) in item.targets), None)
     if loader is not None and loader.framework == "torch":
         return _of_set(program, loader.dataset) if loader.decodes else ""
-    if any(program.method(call) in DIRECTORY_SETS for call in leads_back(program, over)):
+    if any(program.method(call) in DIRECTORY_SETS for call in program.made_of(over)):
         return "tf"
     return _of_set(program, over)
 

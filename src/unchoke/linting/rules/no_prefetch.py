@@ -21,7 +21,7 @@ import ast
 from collections.abc import Iterator
 
 from unchoke.code.facts.per_sample import is_tf_dataset
-from unchoke.code.facts.training_feeds import DIRECTORY_SETS, keras_feeds, leads_back
+from unchoke.code.facts.training_feeds import DIRECTORY_SETS, keras_feeds
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule, at_method
 
@@ -42,7 +42,7 @@ def check(program: Program) -> Iterator[Hit]:
     if any(program.method(call) in ("prefetch", "prefetch_to_device") for call in program.nodes(ast.Call)):
         return
     for given in _trained_on(program):
-        calls = list(leads_back(program, given))
+        calls = list(program.made_of(given))
         if not any(is_tf_dataset(program, call) for call in calls):
             continue
         steps = [call for call in calls if program.method(call) in _STEPS and isinstance(call.func, ast.Attribute)]

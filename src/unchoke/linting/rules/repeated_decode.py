@@ -29,14 +29,13 @@ from unchoke.code.facts.keeping import is_kept, is_save
 from unchoke.code.facts.loaders import BatchSource
 from unchoke.code.facts.origins import per_sample_records, record_at, runs_for_each_sample
 from unchoke.code.facts.per_sample import SampleFunction
-from unchoke.code.facts.sizing import PIPELINE_RESIZERS, RANDOM_SIZERS, Resize, contents, functions_run, is_resizing, sizing
+from unchoke.code.facts.sizing import PIPELINE_RESIZERS, RANDOM_SIZERS, Resize, functions_run, is_resizing, sizing
 from unchoke.code.facts.training_feeds import (
     DIRECTORY_SETS,
     FLOWS,
     few,
     item_functions,
     keras_feeds,
-    leads_back,
     num_epochs,
 )
 from unchoke.code.facts.vocabulary import DECODING_DATASETS, words
@@ -123,10 +122,10 @@ def _torch_folders(program: Program) -> Iterator[tuple[ast.Call, Any]]:
     for loader in program.facts.loaders:
         if loader.framework != "torch" or loader.role != "train" or loader.dataset_class is not None or not loader.decodes:
             continue
-        made = next((call for call in leads_back(program, loader.dataset) if program.method(call) in DECODING_DATASETS), None)
+        made = next((call for call in program.made_of(loader.dataset) if program.method(call) in DECODING_DATASETS), None)
         if made is None:
             continue
-        steps = [step for word in made.keywords if word.arg == "transform" for step in contents(program, word.value)]
+        steps = [step for word in made.keywords if word.arg == "transform" for step in program.made_of(word.value, contents=True)]
         kinds = {program.method(step) for step in steps}
         count = max((item for item in counts if isinstance(item, int)), default=UNKNOWN)
         if kinds & PIPELINE_RESIZERS and not kinds & RANDOM_SIZERS and not few(count, below=_MIN_EPOCHS):
