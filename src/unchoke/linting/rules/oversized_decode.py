@@ -66,6 +66,7 @@ class _PixelPart:
 
     node: ast.expr
     how: str
+    is_coarse: bool = True  # a small part, and not a good quarter of it
 
 
 def check(program: Program) -> Iterator[Hit]:
@@ -87,6 +88,7 @@ def _hit(program: Program, call: ast.Call, part: _PixelPart) -> Hit:
         f"`{name}` decodes a whole image for every sample, and `{kept}` keeps {part.how} of it",
         evidence={"decode": name, "kept": kept},
         fix=_fix(program, call, part),
+        kind=None if part.is_coarse else "nit",
     )
 
 
@@ -137,7 +139,8 @@ def _sliced(program: Program, call: ast.Call, node: ast.Subscript, own: frozense
     steps = [program.value(part.step) for part in parts if isinstance(part, ast.Slice) and part.step is not None]
     coarse = [step for step in steps if isinstance(step, int) and step >= 2]
     if len(coarse) >= 2:
-        yield _PixelPart(node, f"every {coarse[0]}th pixel")
+        which = {2: "second", 3: "third"}.get(coarse[0], f"{coarse[0]}th")
+        yield _PixelPart(node, f"every {which} pixel", is_coarse=coarse[0] > 3)
     windows = [part for part in parts if isinstance(part, ast.Slice) and _is_window(program, part.lower, part.upper, own)]
     if len(windows) >= 2:
         yield _PixelPart(node, "one window")

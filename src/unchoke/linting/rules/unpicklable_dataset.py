@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
 from unchoke.code.node_index import FunctionNode, is_none, parameters, targets_of
 from unchoke.code.program import Program
@@ -48,10 +49,10 @@ _SET_OPTIONS = ("transform", "target_transform", "transforms", "loader")
 
 
 def check(program: Program) -> Iterator[Hit]:
+    alone = _has_no_workers(program)
     for owner in program.facts.datasets:
         if not _OWN_PICKLING & program.methods(owner).keys():
-            yield from _kept(program, owner)
-    alone = _has_no_workers(program)
+            yield from (replace(hit, kind="nit") if alone else hit for hit in _kept(program, owner))
     for call in program.nodes(ast.Call) if _loads(program) else ():
         for node, taker in _handed(program, call):
             shown = program.text(node)[:60]
