@@ -27,7 +27,7 @@ from typing import Any
 
 from unchoke.code.facts.loops import is_range, unwrapped
 from unchoke.code.facts.origins import comprehensions_round, loop_names, root, sources
-from unchoke.code.facts.sizing import contents, is_resizing
+from unchoke.code.facts.sizing import is_resizing
 from unchoke.code.facts.vocabulary import DECODERS, words
 from unchoke.code.node_index import FunctionNode, LoopNode, arguments, is_none, parameters
 from unchoke.code.program import Program
@@ -140,7 +140,7 @@ def _resizes_all(program: Program, call: ast.Call) -> bool:
     """`transform(picture)` with a crop or a resize to both sides in its pipeline."""
     if not isinstance(call.func, ast.Name | ast.Attribute) or program.function_of(call) is not None:
         return False
-    steps = contents(program, call.func) if program.written(call.func) else []
+    steps = list(program.made_of(call.func, contents=True)) if program.written(call.func) else []
     kinds = {program.method(step) for step in steps}
     return bool(kinds & _CROPS) or any(program.method(step) == "Resize" and _has_both_sides(program, step) for step in steps)
 
