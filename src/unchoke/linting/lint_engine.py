@@ -221,7 +221,9 @@ def _file_problem(source: SourceFile, problem: SourceProblem) -> FileProblem:
 
 def _finding(source: SourceFile, rule: Rule, hit: Hit, place: CodePlace) -> Finding:
     kind = hit.kind or rule.kind
-    gain = rule.gain if rule.claim or not rule.gain else f"{rule.gain} (unmeasured)"
+    claim = "" if hit.gain else rule.claim
+    gain = hit.gain or rule.gain
+    gain = gain if claim or not gain else f"{gain} (unmeasured)"
     return Finding(
         code=rule.code,
         message=hit.message,
@@ -230,7 +232,7 @@ def _finding(source: SourceFile, rule: Rule, hit: Hit, place: CodePlace) -> Find
         line=place.line,
         cell=place.cell,
         stage=rule.stage,
-        evidence={"title": rule.title, **hit.evidence, **({"claim": rule.claim} if rule.claim else {})},
+        evidence={"title": rule.title, **hit.evidence, **({"claim": claim} if claim else {})},
         expected_gain=gain or "unmeasured",
         fix=hit.fix,
         command=rule.command,

@@ -219,7 +219,7 @@ def _labelled(word: str, text: str) -> str:
 
 
 def _gain(item: LintFinding) -> str:
-    claim = item.rule.claim
+    claim = "" if item.hit.gain else item.rule.claim
     return f"{item.finding.expected_gain} (measured: docs/claims.md, {claim})" if claim else item.finding.expected_gain
 
 

@@ -37,7 +37,8 @@ class Hit:
     """One choke point found by a rule. `fix` is what to write instead; `edits` do it where that is mechanical.
 
     `suggestion` shows how that would look in the author's own lines where it is not proven to change nothing else: it is shown,
-    never written. `kind` is given where the file shows that it matters more, or less, than the rule says of itself.
+    never written. `kind` is given where the file shows that it matters more, or less, than the rule says of itself; `gain`
+    where the gain of the rule speaks of something else.
     """
 
     at: ast.AST | CodePlace
@@ -48,6 +49,7 @@ class Hit:
     edits: tuple[Edit, ...] = ()
     kind: Kind | None = None
     suggestion: tuple[Edit, ...] = ()
+    gain: str = ""
 
     @property
     def all_edits(self) -> tuple[Edit, ...]:

@@ -195,3 +195,11 @@ def test_a_hit_may_be_of_another_kind_than_its_rule() -> None:
 
 def test_a_notebook_is_told_no_nits() -> None:
     assert find_chokes(parse_source("a.py", BAD.encode())) == ([], [])
+
+
+def test_a_hit_may_have_a_gain_of_its_own_which_no_claim_measures() -> None:
+    rule = replace(MARK.rule, gain="10 x", claim="Planted chokes")
+    for gain, told, cited in (("", "10 x", "Planted chokes"), ("less", "less (unmeasured)", None)):
+        loaded = LoadedRule(rule, lambda program, gain=gain: (Hit(call, "m", gain=gain) for call in program.calls_to("f")), "")
+        (item,), _ = lint_source(parse_source("a.py", b"f()\n"), [loaded])
+        assert (item.finding.expected_gain, item.finding.evidence.get("claim")) == (told, cited)

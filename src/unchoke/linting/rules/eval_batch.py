@@ -152,12 +152,15 @@ def _hit(program: Program, loader: BatchSource, other: BatchSource | None) -> Hi
         message = f"evaluation in batches of {size}, no larger than training's {_said(program, other)} ({line})"
     text = program.text(node) if node is not None else "32"
     larger = f"{4 * node.value}" if isinstance(node, ast.Constant) and isinstance(node.value, int) else f"4 * {text}"
+    single = other is not None and _is_one_by_one(loader, other)
+    larger = program.text(other.batch_node) if single and other is not None and other.batch_node is not None else larger
     return Hit(
         _place(program, loader),
         message,
         evidence={"batch": text, **({"training batch": program.text(other.batch_node)} if other and other.batch_node else {})},
         fix=f"give evaluation a larger batch: `{larger}` fits where training fits, as nothing is kept for gradients",
-        kind="choke" if other is not None and _is_one_by_one(loader, other) else None,
+        kind="choke" if single else None,
+        gain="a device that works on one picture at a time is idle most of it" if single else "",
     )
 
 

@@ -118,13 +118,15 @@ def _generators(program: Program) -> Iterator[Hit]:
         warps = tuple(name for name in _WARPS if (given := program.argument(call, name)) is not None and _is_on(program, given))
         if warps and warps not in said:
             said.add(warps)
+            from_arrays = any(program.method(item) == "flow" for item in fed)
+            source = "give `fit` the arrays themselves" if from_arrays else "read with `image_dataset_from_directory`"
             layers = ", ".join(dict.fromkeys(_WARPS[name] for name in warps))
             yield Hit(
                 call,
                 f"`ImageDataGenerator` with {_listed(list(warps))} warps each picture with SciPy, in Python, for every sample",
                 evidence={"options": list(warps)},
-                fix=f"put {layers} into the model as layers, where they run on the device a batch at a time, and read with "
-                "`image_dataset_from_directory`; until then give `fit` several `workers`",
+                fix=f"put {layers} into the model as layers, which run on the device a batch at a time; {source}. "
+                "Until then give `fit` several `workers`",
             )
 
 

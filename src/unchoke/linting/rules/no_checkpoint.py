@@ -165,7 +165,8 @@ def _keras(program: Program, fit: Fit) -> Hit | None:
         return None
     if one_does(program, given, _SAVING, is_weights_save_call) is not False:
         return None
-    there = f"none of its {len(given)} callbacks saves" if given else "it has no callback that saves"
+    saves = "its callback does not save" if len(given) == 1 else f"none of its {len(given)} callbacks saves"
+    there = saves if given else "it has no callback that saves"
     return Hit(
         at_method(program, fit.call),
         f"`{program.text(fit.call.func)}` runs {int(count)} epochs and {there}: a kill loses all of them",

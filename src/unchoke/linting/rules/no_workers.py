@@ -65,6 +65,7 @@ def _torch(program: Program) -> Iterator[Hit]:
             continue
         owner = loader.dataset_class
         name = owner.name if owner is not None else program.made_by(loader.dataset).rpartition(".")[2]
+        name = name or (program.text(loader.dataset) if loader.dataset is not None else "the data set")
         given = "no `num_workers`" if loader.workers is None else "`num_workers=0`"
         given += " unless the command line says otherwise" if program.rests_on_option(loader.workers_node) else ""
         moved = f", after moving `{name}` to a file that workers can import" if program.is_notebook and owner else ""

@@ -40,7 +40,6 @@ RULE = Rule(
     title="network called on one tile or picture at a time",
     gain="a training step 5.7 times as fast with all tiles in one pass (ViT-S/14, bfloat16, H200)",
     claim="Training through a network",
-    command="unchoke segment predict",
 )
 Round = LoopNode | ast.comprehension
 _TILES = frozenset(
@@ -67,7 +66,10 @@ _FILES = frozenset({"path", "paths", "file", "files", "filename", "filenames", "
 def check(program: Program) -> Iterator[Hit]:
     seen: set[ast.AST] = set()
     for call in program.nodes(ast.Call):
-        found = _looped(program, call) if program.facts.is_forward(call) else _looped_helper(program, call)
+        if _is_learner(program, call):
+            found = _looped_learner(program, call)
+        else:
+            found = _looped(program, call) if program.facts.is_forward(call) else _looped_helper(program, call)
         if found is not None and found not in seen:
             seen.add(found)
             yield _hit(program, call, found)
@@ -81,8 +83,40 @@ def _hit(program: Program, call: ast.Call, loop: Round) -> Hit:
         call if program.facts.is_forward(call) or not isinstance(loop, ast.For) else loop,
         f"`{run}` runs once for each round over `{over}`, on one input at a time",
         evidence={"call": run, "loop": over, "one": name},
-        fix=f"gather the inputs of 8 to 64 rounds, stack them (`torch.stack`, `np.stack`) and call `{run}` once for all of them",
+        fix=_fix(program, call, loop),
+        gain="" if program.facts.in_training(call) is not None else "commonly several times as many in the same time",
     )
+
+
+def _fix(program: Program, call: ast.Call, loop: Round) -> str:
+    """In the words of the framework; where an array is gone through, the whole of it can be given."""
+    run = program.text(call.func)
+    if _is_learner(program, call):
+        receiver = program.receiver(call)
+        learner = program.text(receiver) if receiver is not None else "learn"
+        return f"give all files at once: `{learner}.get_preds(dl={learner}.dls.test_dl(files))`"
+    in_keras = program.method(call) == "predict"
+    parts = [part for item in arguments(call)[:1] for part in sources(program, item) if isinstance(part, ast.Subscript)]
+    whole = [part.value for part in parts if isinstance(part.slice, ast.Name) and part.slice.id in loop_names(loop)]
+    if in_keras and whole and isinstance(whole[0], ast.Name):
+        return f"call `{run}({whole[0].id}, batch_size=32)` once before the loop, and take each answer from what it gives"
+    stack = "np.stack" if in_keras else "torch.stack"
+    return f"gather the inputs of 8 to 64 rounds, `{stack}` them and call `{run}` once for all of them"
+
+
+def _is_learner(program: Program, call: ast.Call) -> bool:
+    """`learn.predict(file)` of fastai takes one item, whatever it is."""
+    made = program.made_by(program.receiver(call)) if program.method(call) == "predict" else ""
+    return made.rpartition(".")[2] in ("vision_learner", "cnn_learner", "unet_learner", "load_learner")
+
+
+def _looped_learner(program: Program, call: ast.Call) -> Round | None:
+    used = {part.id for item in arguments(call) for part in program.within(item, ast.Name)}
+    for loop in _rounds(program, call):
+        few = isinstance(loop, ast.While) or _num_rounds(program, loop.iter) is not None or _is_few(program, loop.iter)
+        if used & loop_names(loop) and not few and not _is_looked_at(program, loop):
+            return loop
+    return None
 
 
 def _looped(program: Program, call: ast.Call) -> Round | None:

@@ -158,3 +158,22 @@ for epoch in range(60):
     {called}
 """
     assert lines(source) == expected
+
+
+def kinds_of(head: str, epochs: int) -> list[str]:
+    loop = f"for epoch in range({epochs}):\n    for x in loader:\n        net(x).sum().backward()\n        opt.step()\n"
+    return [item.kind for item in OneRule("no-checkpoint").found(head + loop)]
+
+
+def test_what_is_soon_run_again_is_a_nit() -> None:
+    assert kinds_of("", 8) == ["nit"]
+    assert kinds_of("", 30) == ["choke"]
+    assert kinds_of("from torchvision import datasets\ndata = datasets.MNIST('.')\n", 30) == ["nit"]
+    assert kinds_of("from torchvision import datasets\ndata = datasets.MNIST('.')\n", 100) == ["choke"]
+    assert kinds_of("import timm\nNAME = 'swin_base_patch4_window7_224'\nnet = timm.create_model(NAME)\n", 12) == ["choke"]
+
+
+def test_thousands_of_steps_are_a_long_run_too() -> None:
+    steps = "def train(num):\n    for i in range(num):\n        model.train_on_batch(x, y)\n"
+    assert len(OneRule("no-checkpoint").found(f"{steps}train(18000)\n")) == 1
+    assert OneRule("no-checkpoint").found(f"{steps}train(300)\n") == []

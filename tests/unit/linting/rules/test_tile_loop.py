@@ -93,3 +93,40 @@ def test_cells_of_a_notebook_are_one_program() -> None:
     book = json.dumps({"cells": made, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
     found, _ = lint_source(parse_source("book.ipynb", book.encode()), [load_rule("tile-loop")])
     assert [(item.place.cell, item.place.line) for item in found] == [(2, 2)]
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (
+            "for i in range(x_test.shape[0]):\n    out.append(model.predict(np.expand_dims(x_test[i], 0)))",
+            "model.predict(x_test, batch",
+        ),
+        (
+            "for p in paths:\n    x = load_img(p, target_size=(224, 224))\n    out.append(model.predict(np.array([x])))",
+            "np.stack",
+        ),
+        ("for p in paths:\n    x = tf(Image.open(p)).unsqueeze(0)\n    out.append(model(x))", "torch.stack"),
+        ("for f in files:\n    print(learn.predict(f))", "learn.get_preds(dl=learn.dls.test_dl(files))"),
+    ],
+)
+def test_whole_pictures_of_one_size_are_told_how_to_go_together(body: str, told: str) -> None:
+    head = "import numpy as np\nfrom PIL import Image\nfrom torchvision import transforms\nfrom fastai.vision.all import *\n"
+    head += "from tensorflow.keras.preprocessing.image import load_img\nlearn = load_learner('a')\n"
+    head += "tf = transforms.Compose([transforms.Resize(256), transforms.CenterCrop(224)])\n"
+    (item,) = OneRule("tile-loop").found(head + body)
+    assert told in item.finding.fix
+    assert "5.7" not in item.finding.expected_gain
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "for i in range(5):\n    out.append(model.predict(np.expand_dims(x[i], 0)))",
+        "ids = np.random.choice(100, size=4)\nfor i in ids:\n    out.append(model.predict(np.expand_dims(x[i], 0)))",
+        "for i in range(n):\n    plt.imshow(model.predict(np.expand_dims(x[i], 0))[0])",
+        "def show(a):\n    plt.imshow(a)\nfor i in range(n):\n    show(model.predict(np.expand_dims(x[i], 0))[0])",
+    ],
+)
+def test_a_few_that_are_looked_at_are_left_alone(body: str) -> None:
+    assert OneRule("tile-loop").found("import numpy as np\nimport matplotlib.pyplot as plt\n" + body) == []
