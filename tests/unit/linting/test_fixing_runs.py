@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import runpy
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,8 @@ from unchoke.linting.fixing import FileRepair, repair
 from unchoke.linting.lint_engine import lint_source
 from unchoke.linting.rules import CODES, load_rule
 
-FOLDER = Path(__file__).resolve().parents[2] / "specimens" / "fixing"
+ROOT = Path(__file__).resolve().parents[3]
+FOLDER = ROOT / "tests" / "specimens" / "fixing"
 PROGRAMS = sorted(path.name for path in FOLDER.glob("[a-z]*.py"))
 RULES = [load_rule(code) for code in CODES]
 FIXED = {
@@ -54,6 +57,51 @@ def test_it_prints_the_same_before_and_after(name: str, tmp_path: Path, monkeypa
     result = fixed(name)
     if result is not None:
         assert output(result.data.decode(), tmp_path, monkeypatch) == before
+
+
+def sonar(folder: Path) -> list[str]:
+    """What the specimen of `graph-kept` reads."""
+    import torch
+
+    torch.manual_seed(0)
+    noisy = torch.randn(70, 1, 8, 8)
+    torch.save({"noisy": noisy, "clean": noisy / 2, "target": torch.randint(0, 2, (70,))}, folder / "sonar.pt")
+    return []
+
+
+def small_jpegs(folder: Path) -> list[str]:
+    """What the planted choke of the same name reads, and how it is told."""
+    from PIL import Image
+
+    for number in range(6):
+        path = folder / "jpeg_small" / f"class_{number % 2}" / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (24, 24), (40 * number, 90, 10)).save(path)
+    return ["--data", str(folder)]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("path", "prepare"),
+    [("tests/specimens/lint/graph-kept/bad_torch.py", sonar), ("benches/chokes/graph_kept/train.py", small_jpegs)],
+    ids=["specimen", "planted choke"],
+)
+def test_programs_of_the_corpus_print_the_same(
+    path: str, prepare: Callable[[Path], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    data = (ROOT / path).read_bytes()
+    result = repair(path, data, RULES)
+    assert result is not None
+    printed = []
+    for text in (data.decode(), result.data.decode()):
+        monkeypatch.setattr(sys, "argv", ["program.py", *prepare(tmp_path)])
+        torch.manual_seed(1)
+        told = output(text.replace("EPOCHS = 280", "EPOCHS = 60"), tmp_path, monkeypatch)
+        printed.append(re.sub(r"in [\d.]+ s", "in some time", told))
+    assert printed[0] == printed[1]
+    assert "loss" in printed[0]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
