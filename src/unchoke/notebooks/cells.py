@@ -24,6 +24,7 @@ _LISTINGS = {
     "listdir", "glob", "iglob", "rglob", "iterdir", "walk", "scandir", "get_image_files", "list_images", "iterrows", "itertuples",
 }  # fmt: skip
 _TABLES = ("pandas.read_", "polars.read_")
+_RUNS_TELL = {"trains", "trains on features", "extracts features", "evaluates", "predicts"}
 _EPOCHS = {"epochs", "nb_epoch", "n_epochs", "num_epochs", "max_epochs"}
 _SOME = {"head", "sample", "choice", "choices", "islice", "take", "tail"}
 _ASIDE = {"imports", "sets constants", "sets seeds", "computes", "shows values"}
@@ -66,21 +67,20 @@ class CellReading:
 
 def read_cells(program: Program) -> list[CellReading]:
     """Every cell of code, in the order of the file."""
-    scripts = {script.name: _script_words(Program(script)) for script in program.source.scripts}
+    scripts = {script.name: _script_deeds(Program(script)) for script in program.source.scripts}
     reader = _CellReader(program, scripts)
     return [reader.read(cell) for cell in program.source.cells if cell.kind == "code" and cell.number is not None]
 
 
-def _script_words(program: Program) -> str:
-    """What running a script does, that its cells write: `trains, makes loaders`."""
+def _script_deeds(program: Program) -> list[str]:
+    """What running a script does, that cells of the notebook write."""
     reader = _CellReader(program, {})
     deeds = {deed for cell in program.source.cells for deed in reader.deeds(cell)} - _ASIDE
-    ranked = sorted(deeds, key=_RANK.__getitem__)
-    return ", ".join(ranked[:2])
+    return sorted(deeds, key=_RANK.__getitem__)
 
 
 class _CellReader:
-    def __init__(self, program: Program, scripts: Mapping[str, str]) -> None:
+    def __init__(self, program: Program, scripts: Mapping[str, list[str]]) -> None:
         self._program = program
         self._scripts = scripts
         self._fits = {id(fit.call): fit.kind for fit in program.facts.fits}
@@ -90,7 +90,7 @@ class _CellReader:
         return {*self._shell(cell), *(self._tree(cell.tree) if cell.tree is not None and cell.executed else ())}
 
     def read(self, cell: Cell) -> CellReading:
-        found = self.deeds(cell)
+        found = self.deeds(cell) | self._deeds_of_runs(cell)
         if "trains" in found and _ON_FEATURES.search(cell.text):
             found = {*(found - {"trains"}), "trains on features"}
         if not found and cell.text.strip() and not cell.problem:
@@ -102,12 +102,17 @@ class _CellReader:
         return CellReading(cell.number or 0, cell.text, deeds, told, self._is_guarded(cell), problem, language)
 
     def _named(self, cell: Cell, deed: str) -> str:
-        """`writes train.py (trains)` and `runs train.py (trains)` where that script is one of the notebook's own cells."""
+        """`writes train.py (trains)` and `runs train.py`: files by their names, and what is in them where a cell shows it."""
         written = written_file(cell.text) if deed == "writes a file" else None
         run = next(script_runs(cell.text, cell.language), None) if deed == "runs a script" else None
         name = written.name if written else run.name if run else ""
-        does = self._scripts.get(name, "")
+        does = ", ".join(self._scripts.get(name, [])[:2]) if written else ""
         return f"{deed.split()[0]} {name}{f' ({does})' if does else ''}" if name else deed
+
+    def _deeds_of_runs(self, cell: Cell) -> set[str]:
+        """What a script does counts for the cell that runs it, where it is one that the notebook writes."""
+        runs = script_runs(cell.text, cell.language) if self._scripts else ()
+        return {deed for run in runs for deed in self._scripts.get(run.name, ()) if deed in _RUNS_TELL}
 
     def _shell(self, cell: Cell) -> Iterator[str]:
         """What its shell lines do; in a cell that is the shell's as a whole, every line is one."""

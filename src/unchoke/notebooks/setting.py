@@ -9,10 +9,11 @@ from __future__ import annotations
 import ast
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from unchoke.code.magics import script_runs
 from unchoke.code.program import Program
 from unchoke.notebooks.tasks import NotebookTask, read_task
 
@@ -52,12 +53,25 @@ class NotebookContext:
 
 
 def read_setting(program: Program, notebook: str) -> NotebookContext:
-    """What the notebook as a whole tells."""
-    thawed = any(_THAWED.search(cell.python) for cell in program.source.cells if cell.executed)
-    resumes = any(_RESUMES.search(cell.python) for cell in program.source.cells if cell.executed)
-    frozen = bool(program.facts.frozen) and not thawed
-    torch = any(name.split(".")[0] in _ON_TORCH for name in program.modules)
-    return NotebookContext(notebook, read_task(program, notebook), frozen, resumes, torch, _epochs(program))
+    """What the notebook as a whole tells, with the scripts that its cells write."""
+    programs = {script.name: Program(script) for script in program.source.scripts}
+    every = [program, *programs.values()]
+    texts = [cell.python for one in every for cell in one.source.cells if cell.executed]
+    frozen = any(one.facts.frozen for one in every) and not any(map(_THAWED.search, texts))
+    torch = any(name.split(".")[0] in _ON_TORCH for one in every for name in one.modules)
+    tasks = [read_task(one, notebook) for one in every]
+    task = next((found for found in tasks if found.task or found.other), tasks[0])
+    epochs = {**_epochs(program), **dict(_epochs_of_runs(program, programs))}
+    return NotebookContext(notebook, task, frozen, any(map(_RESUMES.search, texts)), torch, epochs)
+
+
+def _epochs_of_runs(program: Program, scripts: Mapping[str, Program]) -> Iterator[tuple[int, int | None]]:
+    """The epochs of a script, for the cells that run it."""
+    for cell in program.source.cells:
+        for run in script_runs(cell.text, cell.language) if cell.kind == "code" and cell.number is not None else ():
+            if run.name in scripts:
+                known = [value for value in _epochs(scripts[run.name]).values() if value is not None]
+                yield cell.number or 0, max(known, default=None)
 
 
 def _epochs(program: Program) -> dict[int, int | None]:

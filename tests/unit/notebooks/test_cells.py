@@ -128,4 +128,4 @@ def test_a_script_is_told_by_what_it_does_where_it_is_written_and_where_it_is_ru
     script = f"%%writefile train.py\n{LOOP}\nfor epoch in range(3):\n    train_one(model, loader)"
     written, run = read(script, "!python train.py --fast")
     assert written.words == "writes train.py (trains, defines the training)"
-    assert run.words == "runs train.py (trains, defines the training)"
+    assert run.words == "trains, runs train.py"

@@ -47,3 +47,11 @@ def test_what_is_thawed_again_is_not_frozen() -> None:
 def test_torch_is_seen_where_it_is_imported() -> None:
     assert setting("a = 1", "from torch import nn").torch
     assert not setting("import tensorflow as tf").torch
+
+
+def test_a_script_that_a_cell_writes_counts_for_the_notebook_and_for_the_cell_that_runs_it() -> None:
+    script = "%%writefile train.py\nfrom torchvision.datasets import ImageFolder\ndata = ImageFolder('hops/train')\n"
+    found = setting(script + "for epoch in range(30):\n    step()", "!python train.py", "!python other.py")
+    assert found.task == NotebookTask("classes", "hops")
+    assert found.torch
+    assert found.epochs == {2: 30}
