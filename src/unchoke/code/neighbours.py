@@ -10,26 +10,49 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from unchoke.code.magics import script_runs
 from unchoke.code.source import Cell, SourceFile, parse_source
 from unchoke.code.unread import ANY_NAME, is_library, module_name
 
-MOST_FILES = 12  # of one source
+MOST_FILES = 8  # of one source
 _LONGEST_BYTES = 300_000
-_DEEPEST = 2  # modules that modules import
+_DEEPEST = 1  # modules that modules import, once
 _DEFINING = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 @dataclass(frozen=True)
+class _TopStatement:
+    """One at the top of a module, with the names it makes, those it uses, and the imports in it."""
+
+    node: ast.stmt
+    makes: list[str]
+    uses: frozenset[str]
+    imports: list[ast.AST]
+
+
+@dataclass(frozen=True, eq=False)
 class _NeighbourModule:
     """A module as read: its text and its statements."""
 
     origin: str
     text: str
-    tree: ast.Module
+    body: list[ast.stmt]
+
+    @cached_property
+    def statements(self) -> list[_TopStatement]:
+        return [_top_statement(node) for node in self.body]
+
+    @cached_property
+    def makers(self) -> dict[str, list[_TopStatement]]:
+        """The statements that make a name."""
+        found: dict[str, list[_TopStatement]] = {}
+        for statement in self.statements:
+            for name in statement.makes:
+                found.setdefault(name, []).append(statement)
+        return found
 
 
 @dataclass(frozen=True)
@@ -71,7 +94,7 @@ class _Reader:
             if module is not None:
                 self._known.add(run.name)
                 if run.shares:
-                    self._add(module, module.tree.body)
+                    self._add(module, module.body)
 
     def _borrow(self, request: _Request, user: list[ast.stmt], folder: Path, depth: int) -> None:
         """What the user's statements want of a module, and what that wants of others."""
@@ -81,13 +104,12 @@ class _Reader:
         if depth == 0:
             self._known.add(request.module)
         wanted = set(_used(user)) - self._own if ANY_NAME in request.names else request.names
-        body = _slice(module.tree.body, wanted)
-        fresh = [part for part in body if not (isinstance(part, _DEFINING) and part.name in self._own)]
-        self._add(module, fresh)
+        taken = [one for one in _slice(module, wanted) if not (isinstance(one.node, _DEFINING) and one.node.name in self._own)]
+        body = [one.node for one in taken]
+        self._add(module, body)
         if depth < _DEEPEST:
-            nodes = (node for part in fresh for node in ast.walk(part))
-            for further in _requests(nodes, fresh):
-                self._borrow(further, fresh, Path(module.origin).parent, depth + 1)
+            for further in _requests((node for one in taken for node in one.imports), body):
+                self._borrow(further, body, Path(module.origin).parent, depth + 1)
 
     def _add(self, module: _NeighbourModule, body: list[ast.stmt]) -> None:
         """Values before the source's own code, which may use them at once; definitions after it, which it may define again."""
@@ -118,7 +140,7 @@ class _Reader:
         if script is None or any(tree is None for tree in trees):
             return None
         body = [part for tree in trees if tree is not None for part in tree.body]
-        return _NeighbourModule(str(self._folder / name), script.cells[-1].python, ast.Module(body, []))
+        return _NeighbourModule(str(self._folder / name), script.cells[-1].python, body)
 
 
 def _read(path: Path) -> _NeighbourModule | None:
@@ -140,7 +162,13 @@ def _parsed(path: str, _time_ns: int, _size: int) -> _NeighbourModule | None:
     except OSError:  # gone since, or not ours to read: unknown, as it was
         return None
     (cell,) = source.cells
-    return _NeighbourModule(path, cell.python, cell.tree) if cell.tree is not None else None
+    return _NeighbourModule(path, cell.python, cell.tree.body) if cell.tree is not None else None
+
+
+def _top_statement(node: ast.stmt) -> _TopStatement:
+    parts = list(ast.walk(node))
+    uses = frozenset(part.id for part in parts if isinstance(part, ast.Name))
+    return _TopStatement(node, _bound(node), uses, [part for part in parts if isinstance(part, ast.Import | ast.ImportFrom)])
 
 
 def _package_root(folder: Path) -> Path:
@@ -184,25 +212,19 @@ def _used(body: Iterable[ast.stmt]) -> Iterator[str]:
     return (node.id for statement in body for node in ast.walk(statement) if isinstance(node, ast.Name))
 
 
-def _slice(body: list[ast.stmt], wanted: Iterable[str]) -> Iterator[ast.stmt]:
+def _slice(module: _NeighbourModule, wanted: Iterable[str]) -> list[_TopStatement]:
     """The statements that make these names, and those that make what these use, in the order of the file."""
-    makers: dict[str, list[ast.stmt]] = {}
-    for statement in body:
-        for name in _bound(statement):
-            makers.setdefault(name, []).append(statement)
-    taken: dict[ast.stmt, None] = {}
-    left = list(wanted)
+    taken: set[int] = set()
     seen: set[str] = set()
+    left = list(wanted)
     while left:
         name = left.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        for statement in makers.get(name, ()):
-            if statement not in taken:
-                taken[statement] = None
-                left.extend(_used([statement]))
-    return (statement for statement in body if statement in taken)
+        if name not in seen:
+            seen.add(name)
+            fresh = [one for one in module.makers.get(name, ()) if id(one) not in taken]
+            taken |= {id(one) for one in fresh}
+            left.extend(name for one in fresh for name in one.uses)
+    return [one for one in module.statements if id(one) in taken]
 
 
 def _bound(statement: ast.stmt) -> list[str]:

@@ -26,6 +26,9 @@ from unchoke.linting.rules import CODES, LoadedRule, load_rule, split_names
 SUFFIXES = (".ipynb", ".py")
 _NOQA = re.compile(r"#\s*noqa(?P<codes>\s*:\s*[\w\s,-]+)?", re.IGNORECASE)
 _IGNORE = re.compile(r"#\s*unchoke:\s*ignore(?:\[(?P<codes>[\w\s,-]*)\])?", re.IGNORECASE)
+_USES_DATA = re.compile(
+    r"\bDataLoader\(|\.(?:backward|fit\w*|train|predict\w*)\(|GradientTape|Trainer\(|flow_from_|load_state_dict\("
+)
 _CODE = re.compile(r"[\w-]+")
 _PASSED_OVER = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist", "venv"})
 
@@ -103,10 +106,16 @@ def join_results(results: Iterable[LintResult]) -> LintResult:
     return LintResult(found, problems, files, cells, sum(result.nits_left_out for result in some))
 
 
+def _uses_data(source: SourceFile) -> bool:
+    """Does it train, load or predict itself? What only defines things is read by whoever uses it."""
+    return source.is_notebook or any(_USES_DATA.search(cell.text) for cell in source.cells)
+
+
 def _read(path: Path) -> SourceFile:
     """The file, or a source with nothing in it but the reason why it could not be opened: the others go on."""
     try:
-        return with_neighbours(read_source(path))
+        source = read_source(path)
+        return with_neighbours(source) if _uses_data(source) else source
     except UsageError as error:
         return SourceFile(str(path), path.suffix == ".ipynb", (), (SourceProblem(None, None, f"cannot be opened: {error.why}"),))
 
