@@ -15,7 +15,7 @@ DATASET = """import os
 from torch.utils.data import Dataset
 class Leaves(Dataset):
     def __getitem__(self, number):
-        if os.path.exists(self.names[number]):
+        if os.listdir(self.names[number]):
             return read(self.names[number])
 """
 SIX = [
@@ -33,7 +33,7 @@ def test_it_is_read_and_not_written_and_nothing_else_is(tmp_path: Path) -> None:
     before = path.read_bytes()
     report = notebook(path)
     assert [(cell.reading.number, cell.verdict.word) for cell in report.cells] == [(2, "eliminate"), (3, "optimise")]
-    assert [finding.code for finding in report.cells[1].findings] == ["stat-per-sample"]
+    assert [finding.code for finding in report.cells[1].findings] == ["list-per-sample"]
     assert report.cells[1].findings[0].line == 5
     assert (report.text_cells, report.run, report.exit_code) == (1, None, 0)
     assert report.next_command == f"unchoke notebook {path} --run"
