@@ -109,3 +109,43 @@ def _is_gone(process: int) -> bool:
             return True
         time.sleep(0.05)
     return False
+
+
+TRAINED = (
+    "import torch\nfrom torchvision.datasets import ImageFolder\nloader = torch.utils.data.DataLoader(ImageFolder('hops/train'))"
+)
+EPOCHS = (
+    "for epoch in range(30):\n    for x, y in loader:\n        loss = net(x).sum()\n        loss.backward(); optimizer.step()"
+)
+
+
+def test_a_command_reads_the_notebooks_own_data_from_where_it_is_typed(
+    unchoke: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "books").mkdir()
+    books.write_book(tmp_path / "books" / "hops.ipynb", [TRAINED, EPOCHS])
+    monkeypatch.chdir(tmp_path)
+    result = unchoke("notebook", "books/hops.ipynb", "--json").result
+    assert result["cells"][1]["command"] == "unchoke fit books/hops --cut none"
+    assert result["notes"] == ["paths in commands are those of the folder you are in, not of the notebook's"]
+
+
+@pytest.mark.parametrize(
+    ("cell", "why"),
+    [
+        ("import torch\ndiscriminator = D()\nfake = discriminator(x)\ndiscriminator.train()", "it generates pictures"),
+        ("loader = other", "does not show class folders"),
+    ],
+)
+def test_where_no_command_would_work_none_is_named_and_why(unchoke: Type, tmp_path: Path, cell: str, why: str) -> None:
+    path = books.write_book(tmp_path / "a.ipynb", [cell, EPOCHS])
+    result = unchoke("notebook", path, "--json").result
+    assert result["cells"][1]["verdict"] == "segment"
+    assert all("unchoke fit" not in cell["command"] for cell in result["cells"])
+    assert any(why in note for note in result["notes"])
+
+
+def test_cells_in_other_languages_and_of_comments_are_said_to_be_that(unchoke: Type, tmp_path: Path) -> None:
+    path = books.write_book(tmp_path / "a.ipynb", ["%%R\nx <- 1", "# words", "%%html\n<b>x</b>"])
+    result = unchoke("notebook", path, "--json").result
+    assert [cell["does"] for cell in result["cells"]] == ["R code, not read", "has comments only", "HTML code, not read"]

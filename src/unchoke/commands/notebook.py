@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from unchoke.code.neighbours import with_neighbours
@@ -186,7 +186,9 @@ def notebook(
     findings, wrong = find_chokes(source)
     notes += wrong
     costs = weigh(ran.cells) if ran is not None else None
-    cells = _judged(readings, findings, _setting(program, path, findings), facts, ran, costs)
+    setting = _setting(program, path, findings)
+    notes += _command_notes(setting, readings)
+    cells = _judged(readings, findings, setting, facts, ran, costs)
     workspace = Workspace(Path(out) if out is not None else DEFAULT_ROOT)
     file = _record_path(workspace, path) if ran is not None else None
     text_cells = len(source.cells) - len(cells)
@@ -239,6 +241,20 @@ def _unread_note(unread: Sequence[UnreadCode]) -> list[str]:
     told = [f"{name} (cell {cell})" for name, cell in list(names.items())[:_MOST_UNREAD]]
     more = f" and {len(names) - len(told)} more" if len(names) > len(told) else ""
     return [f"not read, as they do not lie beside the notebook: {', '.join(told)}{more}"]
+
+
+def _command_notes(setting: NotebookContext, readings: Sequence[CellReading]) -> list[str]:
+    """Why no command trains what the notebook trains; or what the paths in commands are relative to."""
+    task = setting.task
+    if task.data and not PurePath(shlex.split(task.data)[0]).is_absolute() and PurePath(setting.notebook).parent != PurePath():
+        return ["paths in commands are those of the folder you are in, not of the notebook's"]
+    if setting.fit or not any("trains" in cell.deeds for cell in readings):
+        return []
+    if task.other:
+        return [f"no command is named for its training: it {task.other}, which unchoke has nothing for"]
+    if task.task == "masks":
+        return ["no command is named for its training: `unchoke segment train` reads scenes, which it does not show to have"]
+    return ["no command is named for its training: the code does not show class folders or a table of pictures"]
 
 
 class _CellFacts:

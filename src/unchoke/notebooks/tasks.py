@@ -58,7 +58,7 @@ _OTHER: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             "reads text",
             r"tokenizer\w*|vocab\w*|word_index|pad_sequences|nltk|spacy|torchtext|caption\w*|ctc\w*|char_to_num|AutoTokenizer",
         ),
-        ("plays", r"gym|gymnasium|replay_(?:buffer|memory)|q_network|epsilon_greedy|policy_net"),
+        ("learns from rewards", r"gym|gymnasium|replay_(?:buffer|memory)|q_network|epsilon_greedy|policy_net"),
         ("listens", r"librosa|torchaudio|spectrogram\w*|mfcc"),
     )
 )

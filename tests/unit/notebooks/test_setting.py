@@ -32,7 +32,9 @@ def test_commands_carry_the_data_and_what_trains() -> None:
     assert NotebookContext("my book.ipynb").profile == "unchoke profile -- jupyter execute 'my book.ipynb'"
 
 
-@pytest.mark.parametrize("task", [NotebookTask(), NotebookTask("masks"), NotebookTask("classes"), NotebookTask(other="plays")])
+@pytest.mark.parametrize(
+    "task", [NotebookTask(), NotebookTask("masks"), NotebookTask("classes"), NotebookTask(other="reads text")]
+)
 def test_without_known_data_there_is_no_command(task: NotebookTask) -> None:
     assert NotebookContext("a.ipynb", task).fit == ""
     assert NotebookContext("a.ipynb", task).on_photos("check") == ""

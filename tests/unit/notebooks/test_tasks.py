@@ -98,7 +98,7 @@ def test_what_the_code_does_not_show_is_no_task(source: str) -> None:
         ("def triplet_loss(a): return triplet_loss(triplet_margin)", "compares pictures"),
         ("bboxes = bbox(x)\nnms(bboxes)", "finds boxes"),
         ("tokenizer = T()\nids = tokenizer(text)\nlen(vocab)", "reads text"),
-        ("import gym\nenv = gym.make('x')\ngym.spaces", "plays"),
+        ("import gym\nenv = gym.make('x')\ngym.spaces", "learns from rewards"),
     ],
 )
 def test_what_unchoke_has_nothing_for_has_no_task_even_on_class_folders(lines: str, words: str) -> None:
