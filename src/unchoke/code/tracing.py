@@ -499,7 +499,9 @@ class CallGraph(Nodes):
         name = self.written(node)
         handed = self.given_by_callers(name, node, most=20) if isinstance(node, ast.Name) else []
         if not name or not contents:
-            in_force = [self.given_value(item) for item in self.reaching(node) if item.how == "given"]
+            reaching = [item for item in self.reaching(node) if item.how == "given"]
+            whole = {item: item.value if isinstance(item.value, ast.Call) else None for item in reaching}  # a, b = call(…)
+            in_force = [self.given_value(item) or whole[item] for item in reaching]
             return [*in_force, *handed]
         outside = self.set_from_outside(node.attr) if isinstance(node, ast.Attribute) and name.startswith("self.") else []
         added = [value for at, value in self.added_to(name) if self.index.scope(at) is self.index.scope(node)]

@@ -165,11 +165,14 @@ def _folder_hit(program: Program, call: ast.Call, count: Any) -> Hit:
 
 
 def _not_resized(program: Program) -> Iterator[Hit]:
-    """A data set of the file that decodes at full size: worth keeping where many epochs are known to come."""
+    """A data set or `map` of the file that decodes at full size: worth keeping where many epochs are known to come."""
+    cached = any(program.method(call) in ("cache", "snapshot") for call in program.nodes(ast.Call))
     for feed in keras_feeds(program):
         count = num_epochs(program, feed.fit)
         if isinstance(count, int | float) and count >= _MANY_EPOCHS:
-            functions = item_functions(program, program.assigned_class(feed.given))
+            maps = [call for call in feed.made_of if program.method(call) == "map" and call.args and not cached]
+            mapped = [function for call in maps if (function := program.callable_of(call.args[0])) is not None]
+            functions = [*item_functions(program, program.assigned_class(feed.given)), *mapped]
             calls = [call for function in functions for call in program.facts.decode_calls(function)]
             decode = next((call for call in calls if not is_kept(program, call)), None)
             if decode is not None:
@@ -178,7 +181,9 @@ def _not_resized(program: Program) -> Iterator[Hit]:
                     decode,
                     f"`{name}` decodes the same images again in each of {int(count)} epochs; nothing keeps the result",
                     evidence={"decode": name, "epochs": int(count)},
-                    fix="decode once, keep the pixels (a mapped `.npy` of uint8, or in memory), and only augment here",
+                    fix="put `.cache(path)` behind the `map` that decodes, before anything random"
+                    if mapped
+                    else "decode once, keep the pixels (a mapped `.npy` of uint8, or in memory), and only augment here",
                 )
                 return
 

@@ -28,10 +28,9 @@ def rows(name):
 def pipeline(name, batch, training):
     paths, signs = rows(name)
     data = tf.data.Dataset.from_tensor_slices((paths, signs))
+    data = data.map(load, num_parallel_calls=AUTOTUNE).cache()
     if training:
         data = data.shuffle(len(paths))
-    data = data.map(load, num_parallel_calls=AUTOTUNE)
-    if training:
         data = data.map(lambda image, sign: (tf.image.random_contrast(image, 0.8, 1.2), sign), num_parallel_calls=AUTOTUNE)
     return data.map(one_hot).batch(batch).prefetch(AUTOTUNE)
 
