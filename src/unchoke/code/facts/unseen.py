@@ -26,6 +26,11 @@ def may_save(program: Program, call: ast.Call) -> bool:
     return any(program.facts.is_network(item) or program.written(item) in networks for item in arguments(call))
 
 
+def hides_code(program: Program) -> bool:
+    """Is there code that was not read and may do anything: a star import, `%run`, or a cell that does not parse?"""
+    return any(ANY_NAME in piece.names for piece in program.unread)
+
+
 def is_unseen(program: Program, call: ast.Call) -> bool:
     """Does this call run code that belongs to the program and was not read?"""
     if not program.unread or program.function_of(call) is not None:
@@ -48,7 +53,7 @@ def _is_from_unread(program: Program, name: ast.Name, depth: int) -> bool:
         return False
     values = [*program.assigned(name.id, name), *_looped(program, name)]
     if not values:
-        return any(ANY_NAME in piece.names for piece in program.unread)
+        return hides_code(program)
     inner = (part for value in values for part in program.within(value, ast.Name))
     return depth < _DEEPEST and any(part.id != name.id and _is_from_unread(program, part, depth + 1) for part in inner)
 

@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from unchoke.code.facts.devices import CUDA, asks_for_cuda, mentions_cuda, plain_device
 from unchoke.code.facts.freezing import freezes
 from unchoke.code.facts.magnitude import large_network, network_named, trains_on_small_set
+from unchoke.code.facts.unseen import hides_code
 from unchoke.code.program import Program
 from unchoke.core.findings import Kind
 from unchoke.linting.rule import Hit, Rule
@@ -48,7 +49,8 @@ _MANY_EPOCHS = 10
 
 def check(program: Program) -> Iterator[Hit]:
     """One hit for a file: where the network is made."""
-    if plain_device(program) or any(_HALF.search(cell.python) for cell in program.source.cells):
+    cells = (*program.source.cells, *program.source.borrowed)
+    if plain_device(program) or any(_HALF.search(cell.python) for cell in cells) or hides_code(program):
         return
     if not (_trains_in_torch(program) and mentions_cuda(program)) and not (_trains_in_keras(program) and _sets_up_card(program)):
         return

@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from programs import book, script
-from unchoke.code.facts.unseen import is_unseen, may_save
+from unchoke.code.facts.unseen import hides_code, is_unseen, may_save
 from unchoke.code.program import Program
 
 
@@ -68,3 +68,11 @@ def test_unseen_code_may_save_what_it_is_handed_unless_its_name_says_otherwise(c
         f"import torchvision\nfrom my_helpers import *\nmodel = torchvision.models.resnet18()\nout = model(x)\n{call}"
     )
     assert may_save(program, last_call(program)) is may
+
+
+@pytest.mark.parametrize(
+    ("cell", "hides"),
+    [("from my_helpers import *", True), ("%run a.py", True), ("def f(:", True), ("from my_helpers import f", False)],
+)
+def test_code_that_may_do_anything_is_told_from_names_that_are_known(cell: str, hides: bool) -> None:
+    assert hides_code(book(cell)) is hides
