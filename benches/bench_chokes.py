@@ -1,14 +1,17 @@
-"""The planted chokes: is the right cause named first, does the first suggestion help, and what do other tools say?
+"""Training scripts that choke: is the right cause named first, on the right line, does the repair bring what was promised?
 
-Each folder of `chokes/` holds a training script with one known choke, its repaired twin (the difference is the head-room), and
-`followed.py`: the script after the one edit that the first finding asks for. `expected.toml` says what is planted; it and the
-scripts are older than the diagnosis. Scripts run as they are, one at a time, in processes of their own.
+Three sets. `chokes/` was planted by those who wrote the diagnosis, before they wrote it. `strangers/` and `newcomers/` were
+written by people who knew nothing of its rules: the former was looked at while it was improved, the latter was scored once,
+unseen, and then looked at. Each script has a repaired twin and perhaps `followed`: the script after the one edit that the first
+finding asks for (where it is missing, the twin is just that). `expected.toml` says what is planted where. Scripts run as they are,
+one at a time, in processes of their own; their seconds are those that `unchoke profile` records of the training, of the twin too.
 
-    python benches/bench_chokes.py bench-out                 # the table, about 20 minutes
-    python benches/bench_chokes.py bench-out --only stat_storm png_decode
-    OMP_NUM_THREADS=1 python benches/bench_chokes.py bench-out --overhead --passes 5   # only what watching costs, by turns
-    python benches/bench_chokes.py bench-out --others        # also torch.profiler alone, and traceml (pip install traceml-ai)
+    python benches/bench_chokes.py bench-out                           # all three, about 30 minutes on two quiet cores
+    python benches/bench_chokes.py bench-out --set strangers --only c07_glyphs c24_dqn
+    python benches/bench_chokes.py bench-out --overhead --passes 3     # what watching costs, by turns, in CPU time and in time
+    python benches/bench_chokes.py bench-out --set planted --others    # also torch.profiler and traceml (pip install traceml-ai)
 
+A promise is the gain that the first finding states, as a ratio; what came true is the ratio of the seconds before and after.
 `traceml` asks for two edits in a plain loop (a call at the top, the step in a `with`): it gets a copy of the script with them.
 """
 
@@ -19,23 +22,26 @@ import ast
 import json
 import os
 import re
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 import tomllib
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from common import say
 
-CHOKES = Path(__file__).with_name("chokes")
+HERE = Path(__file__).parent
+SETS = {"planted": HERE / "chokes", "strangers": HERE / "strangers", "newcomers": HERE / "newcomers"}
 ENOUGH = 0.7
 """The share of the head-room that following the first suggestion should recover."""
-ENOUGH_ROOM = 0.05
-"""What watching may cost."""
-TRAINED = re.compile(r"^trained (\d+) samples in ([\d.]+) s$", re.MULTILINE)
+NEAR = 1.5
+"""By what factor a promised gain may miss what came true."""
 ALONE = """
 import runpy, sys
 from torch.profiler import ProfilerActivity, profile
@@ -49,109 +55,185 @@ print("TOP", "; ".join(f"{row.key} {100 * row.self_cpu_time_total / total:.0f} %
 """
 
 
-@dataclass
-class Row:
-    """What became of one script. Shares are of the plain run's training time."""
+@dataclass(frozen=True)
+class Script:
+    """One script of a set: how each of its ways is run, and what should be said of it."""
 
     name: str
-    cause: str
-    lines: list[int] = field(default_factory=list)
+    set: str
+    commands: dict[str, list[str]]
+    causes: tuple[str, ...]
+    lines: tuple[str, ...]
+    folder: str = ""
+
+    @property
+    def healthy(self) -> bool:
+        return not self.causes
+
+
+def scripts_of(name: str, only: Sequence[str], data: Path) -> list[Script]:
+    folder = SETS[name]
+    expected = tomllib.loads((folder / "expected.toml").read_text(encoding="utf-8"))
+    found = []
+    for script, planted in expected.items():
+        if only and script not in only:
+            continue
+        ways = {"train": "scripts", "repaired": "repaired", "followed": "followed"}
+        if name == "planted":
+            commands = {way: _command(folder / script / way, ["--data", str(data / name)]) for way in ways}
+        else:
+            ways["train"] = "healthy" if planted.get("healthy") else "scripts"
+            commands = {way: _command(folder / where / script) for way, where in ways.items()}
+        causes = planted.get("cause", [])
+        lines = [
+            f"{line}" if ":" in f"{line}" else f"{script if name != 'planted' else 'train'}.py:{line}"
+            for line in planted.get("lines", [])
+        ]
+        found.append(
+            Script(
+                script,
+                name,
+                {way: command for way, command in commands.items() if command},
+                tuple([causes] if isinstance(causes, str) else causes),
+                tuple(lines),
+            )
+        )
+    return found
+
+
+def _command(path: Path, options: Sequence[str] = ()) -> list[str]:
+    """A script, or a package with a `train` module; nothing where there is neither."""
+    if path.with_suffix(".py").exists():
+        return [sys.executable, str(path.with_suffix(".py")), *options]
+    return [sys.executable, "-m", f"{path.name}.train"] if (path / "train.py").exists() else []
+
+
+def _environment(command: Sequence[str], script: Script, way: str) -> dict[str, str]:
+    """Packages are run by their names, from their set's folder."""
+    where = {"train": "healthy" if script.healthy else "scripts"}.get(way, way)
+    before = os.environ.get("PYTHONPATH", "")
+    return (
+        {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(SETS[script.set] / where), before]))}
+        if "-m" in command
+        else dict(os.environ)
+    )
+
+
+@dataclass
+class Row:
+    """What became of one script: seconds of training by way, and what was found."""
+
+    name: str
+    set: str
+    causes: tuple[str, ...]
+    lines: tuple[str, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
     found: list[dict[str, Any]] = field(default_factory=list)
-    overhead_share: float | None = None
     others: dict[str, str] = field(default_factory=dict)
 
     @property
     def healthy(self) -> bool:
-        return self.cause == ""
-
-    @property
-    def first(self) -> str:
-        return str(self.found[0]["code"]) if self.found else ""
+        return not self.causes
 
     @property
     def right(self) -> bool:
-        return self.first == self.cause
+        return bool(self.found) and self.found[0]["code"] in self.causes
 
     @property
     def right_line(self) -> bool:
         """Whether the first finding points at one of the lines where the choke stands."""
-        return self.right and bool(self.found) and self.found[0]["line"] in self.lines
+        return bool(self.found) and _place(self.found[0]) in self.lines
 
     @property
     def headroom_share(self) -> float:
-        return 1 - self.seconds["repaired"] / self.seconds["train"] if "repaired" in self.seconds else 0.0
+        return 1 - self.seconds["repaired"] / self.seconds["train"] if self.seconds.get("repaired") else 0.0
+
+    @property
+    def after_s(self) -> float | None:
+        """Seconds once the first suggestion was followed; None where it names another cause."""
+        return self.seconds.get("followed", self.seconds.get("repaired")) if self.right else None
 
     @property
     def recovered_share(self) -> float | None:
-        """How much of the head-room the first suggestion recovered; None where the first finding names another cause."""
-        if "followed" not in self.seconds or not self.right:
+        """How much of the head-room the first suggestion recovered."""
+        room_s = self.seconds["train"] - self.seconds.get("repaired", 0.0)
+        return (self.seconds["train"] - self.after_s) / room_s if self.after_s else None
+
+    @property
+    def promised(self) -> float | None:
+        return 1 / (1 - self.found[0]["evidence"]["gain_share"]) if self.found else None
+
+    @property
+    def came_true(self) -> float | None:
+        return self.seconds["train"] / self.after_s if self.after_s else None
+
+    @property
+    def off_by(self) -> float | None:
+        """The factor between the promise and what came true, however it is off."""
+        if self.promised is None or self.came_true is None:
             return None
-        return (self.seconds["train"] - self.seconds["followed"]) / (self.seconds["train"] - self.seconds["repaired"])
+        return max(self.promised / self.came_true, self.came_true / self.promised)
 
 
-def run_script(file: Path, data: Path) -> float:
-    """Seconds of training, as the script itself says."""
-    done = subprocess.run([sys.executable, str(file), "--data", str(data)], capture_output=True, text=True, cwd=data)
-    return trained_s(done.stdout, done.stderr, file)
+def _place(finding: dict[str, Any]) -> str:
+    return f"{Path(finding['path'] or '').name}:{finding['line']}"
 
 
-def trained_s(stdout: str, stderr: str, file: Path) -> float:
-    said = TRAINED.search(stdout)
-    if said is None:
-        raise SystemExit(f"{file} did not say how long it trained\n{stdout[-1000:]}\n{stderr[-2000:]}")
-    return float(said[2])
-
-
-def profiled(file: Path, data: Path, *options: str) -> tuple[list[dict[str, Any]], float]:
-    """What `unchoke profile` finds, and the seconds of training under it."""
+def profiled(script: Script, way: str, data: Path, *options: str) -> dict[str, Any]:
+    """The result of `unchoke profile`."""
+    command = script.commands[way]
     with tempfile.TemporaryDirectory() as out:
         words = [sys.executable, "-m", "unchoke", "profile", "--json", *options, "--out", out, "--"]
-        done = subprocess.run([*words, sys.executable, str(file), "--data", str(data)], capture_output=True, text=True, cwd=data)
+        environment = _environment(command, script, way)
+        done = subprocess.run([*words, *command], capture_output=True, text=True, cwd=data / script.set, env=environment)
     if done.returncode:
-        raise SystemExit(f"profiling {file} exited {done.returncode}\n{done.stdout[-1000:]}\n{done.stderr[-3000:]}")
-    result = json.loads(done.stdout.strip().splitlines()[-1])["result"]
-    found = [finding for finding in result["findings"] if finding["severity"] != "info"]
-    return found, trained_s(done.stderr, done.stdout, file)
+        raise SystemExit(f"profiling {script.name} exited {done.returncode}\n{done.stdout[-1000:]}\n{done.stderr[-3000:]}")
+    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])["result"]
+    return result
 
 
-def look_at(name: str, planted: dict[str, Any], data: Path, *, passes: int, others: bool) -> Row:
-    row = Row(name, planted.get("cause", ""), planted.get("lines", []))
-    files = [file for way in ("train", "repaired", "followed") if (file := CHOKES / name / f"{way}.py").exists()]
-    took: dict[str, list[float]] = {file.stem: [] for file in files}
-    profiled_s = []
+def look_at(script: Script, data: Path, *, passes: int, others: bool) -> Row:
+    row = Row(script.name, script.set, script.causes, script.lines)
+    took: dict[str, list[float]] = {way: [] for way in script.commands}
     for _ in range(passes):
-        for file in files:
-            took[file.stem].append(run_script(file, data))
-        row.found, under_s = profiled(CHOKES / name / "train.py", data)
-        profiled_s.append(under_s)
+        for way in script.commands:
+            result = profiled(script, way, data, *(() if way == "train" else ("--no-replay",)))
+            took[way].append(result["trained_s"])
+            if way == "train":
+                row.found = [finding for finding in result["findings"] if finding["severity"] != "info"]
     row.seconds = {way: statistics.median(seconds) for way, seconds in took.items()}
-    row.overhead_share = statistics.median(profiled_s) / row.seconds["train"] - 1
     if others:
-        row.others = {"torch.profiler": torch_profiler(CHOKES / name / "train.py", data)}
-        row.others["traceml"] = traceml(CHOKES / name / "train.py", data)
+        file = Path(script.commands["train"][1])
+        row.others = {"torch.profiler": torch_profiler(file, data / script.set), "traceml": traceml(file, data / script.set)}
     return row
 
 
-def measure_overhead(names: list[str], data: Path, passes: int) -> None:
-    """Plain and watched runs by turns; the median of the ratios of neighbours, which a slow spell of the machine slows alike."""
-    shares = {}
-    for name in names:
-        file = CHOKES / name / "train.py"
-        pairs = [(run_script(file, data), profiled(file, data, "--no-replay")[1]) for _ in range(passes)]
-        shares[name] = statistics.median(watched_s / plain_s for plain_s, watched_s in pairs) - 1
-        took = "  ".join(f"{plain_s:.2f} → {watched_s:.2f} s" for plain_s, watched_s in pairs)
-        print(f"{name:<24}{shares[name]:+6.1%}  {took}", flush=True)
-    ordered = sorted(shares.values())
-    under = sum(share < ENOUGH_ROOM for share in ordered)
-    say(
-        "chokes-overhead",
-        passes=passes,
-        median_share=statistics.median(ordered),
-        under_5_percent=under,
-        scripts=len(ordered),
-        shares=shares,
-    )
+def measure_overhead(scripts: Sequence[Script], data: Path, passes: int) -> None:
+    """Plain and watched runs by turns: all CPU seconds of the command and its children, and the time it takes."""
+    shares: dict[str, tuple[float, float]] = {}
+    for script in scripts:
+        command, environment = script.commands["train"], _environment(script.commands["train"], script, "train")
+        pairs = []
+        for _ in range(passes):
+            with tempfile.TemporaryDirectory() as out:
+                watched = [sys.executable, "-m", "unchoke", "profile", "--no-replay", "--out", out, "--", *command]
+                pairs.append([_used(words, data / script.set, environment) for words in (command, watched)])
+        cpu, wall = (statistics.median(watched[place] / plain[place] for plain, watched in pairs) - 1 for place in (0, 1))
+        shares[script.name] = (cpu, wall)
+        took = "  ".join(f"{plain[0]:.1f} → {watched[0]:.1f} s" for plain, watched in pairs)
+        print(f"{script.name:<24}CPU {cpu:+6.1%}  time {wall:+6.1%}  {took}", flush=True)
+    cpus, walls = ([shares[name][place] for name in shares] for place in (0, 1))
+    figures = {"median": statistics.median, "worst": max}
+    summary = {f"{kind}_{name}": way(found) for kind, found in (("cpu", cpus), ("time", walls)) for name, way in figures.items()}
+    say("chokes-overhead", passes=passes, scripts=len(shares), **summary, shares=shares)
+
+
+def _used(words: Sequence[str], folder: Path, environment: dict[str, str]) -> tuple[float, float]:
+    """CPU seconds of a command and all it started, and its time."""
+    before, began_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run(words, capture_output=True, cwd=folder, env=environment, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, time.perf_counter() - began_s
 
 
 def torch_profiler(file: Path, data: Path) -> str:
@@ -211,14 +293,14 @@ def traceml_verdict(summary: dict[str, Any]) -> str:
 
 
 def show(row: Row) -> None:
+    verdict = ("accused" if row.found else "left alone") if row.healthy else ("right" if row.right else "WRONG")
+    verdict += "" if row.healthy or row.right_line else ", line WRONG"
     seconds = " ".join(f"{way} {took:.2f} s" for way, took in row.seconds.items())
     recovered = f"{row.recovered_share:.0%}" if row.recovered_share is not None else "-"
-    named = ", ".join(
-        f"{found['code']} ({found['path'].rpartition('/')[2] if found['path'] else '?'}:{found['line']})" for found in row.found
-    )
-    verdict = ("accused" if row.found else "left alone") if row.healthy else ("right" if row.right else "WRONG")
-    print(f"{row.name:<24}{verdict:<11}head-room {row.headroom_share:4.0%}  recovered {recovered:>5}  {seconds}")
-    print(f"{'':<24}overhead {row.overhead_share:+.1%}  found: {named or '-'}", flush=True)
+    promised = f"promised {row.promised:.1f}× came true {row.came_true:.1f}×" if row.promised and row.came_true else ""
+    named = ", ".join(f"{found['code']} ({_place(found)})" for found in row.found[:3])
+    print(f"{row.name:<24}{verdict:<11} head-room {row.headroom_share:4.0%}  recovered {recovered:>5}  {promised}  {seconds}")
+    print(f"{'':<24}found: {named or '-'}", flush=True)
     for tool, said in row.others.items():
         print(f"{'':<24}{tool}: {said}", flush=True)
 
@@ -226,45 +308,51 @@ def show(row: Row) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, default=Path("bench-out"), help="where the data goes")
+    parser.add_argument("--set", nargs="*", choices=sorted(SETS), default=list(SETS), help="these sets alone")
     parser.add_argument("--only", nargs="*", default=[], help="these scripts alone")
     parser.add_argument("--passes", type=int, default=1, help="how often each script runs; medians are shown")
     parser.add_argument("--overhead", action="store_true", help="only what watching costs")
     parser.add_argument("--made", action="store_true", help="the data is there already")
-    parser.add_argument("--others", action="store_true", help="ask torch.profiler and traceml as well")
+    parser.add_argument("--others", action="store_true", help="ask torch.profiler and traceml as well (planted scripts)")
     typed = parser.parse_args()
     data = (typed.folder / "chokes").resolve()
     if not typed.made:
-        subprocess.run([sys.executable, str(CHOKES / "make_data.py"), "--to", str(data)], check=True)
-    found = tomllib.loads((CHOKES / "expected.toml").read_text(encoding="utf-8"))
-    expected = {name: planted for name, planted in found.items() if name in (typed.only or found)}
+        for name in typed.set:
+            (data / name).mkdir(parents=True, exist_ok=True)
+            options = ["--to", str(data / name)] if name == "planted" else []
+            subprocess.run([sys.executable, str(SETS[name] / "make_data.py"), *options], check=True, cwd=data / name)
+    scripts = [script for name in typed.set for script in scripts_of(name, typed.only, data)]
     if typed.overhead:
-        measure_overhead(list(expected), data, typed.passes)
+        measure_overhead(scripts, data, typed.passes)
         return
     rows = []
-    for name, planted in expected.items():
-        rows.append(look_at(name, planted, data, passes=typed.passes, others=typed.others))
+    for script in scripts:
+        rows.append(look_at(script, data, passes=typed.passes, others=typed.others and script.set == "planted"))
         show(rows[-1])
-    summarise(rows)
+    for name in typed.set:
+        summarise(name, [row for row in rows if row.set == name])
 
 
-def summarise(rows: list[Row]) -> None:
+def summarise(name: str, rows: Sequence[Row]) -> None:
     choked, healthy = [row for row in rows if not row.healthy], [row for row in rows if row.healthy]
-    accused = [row for row in rows if row.found]
-    right = sum(row.right for row in choked)
     recovered = [row.recovered_share for row in choked if row.recovered_share is not None]
-    overheads = [row.overhead_share for row in rows if row.overhead_share is not None]
+    off = [row.off_by for row in choked if row.off_by is not None]
+    shown = {row.name: {**asdict(row), "promised": row.promised, "came_true": row.came_true} for row in rows}
+    for row in shown.values():
+        row["found"] = [{"code": found["code"], "place": _place(found)} for found in row["found"][:3]]
     say(
-        "chokes",
+        f"chokes-{name}",
         choked=len(choked),
-        named_first=right,
+        named_first=sum(row.right for row in choked),
         line_right=sum(row.right_line for row in choked),
-        recall=right / max(1, len(choked)),
-        precision=right / max(1, len(accused)),
+        recovered_enough=sum(share >= ENOUGH for share in recovered),
+        promises=len(off),
+        promises_near=sum(factor <= NEAR for factor in off),
+        off_by_median=statistics.median(off) if off else None,
+        off_by_worst=max(off, default=None),
         healthy=len(healthy),
         healthy_accused=[row.name for row in healthy if row.found],
-        recovered_enough=sum(share >= ENOUGH for share in recovered),
-        median_overhead_share=statistics.median(overheads) if overheads else None,
-        rows=[{**asdict(row), "headroom_share": row.headroom_share, "recovered_share": row.recovered_share} for row in rows],
+        rows=shown,
     )
 
 
