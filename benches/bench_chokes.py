@@ -3,8 +3,8 @@
 Three sets. `chokes/` was planted by those who wrote the diagnosis, before they wrote it. `strangers/` and `newcomers/` were
 written by people who knew nothing of its rules: the former was looked at while it was improved, the latter was scored once,
 unseen, and then looked at. Each script has a repaired twin and perhaps `followed`: the script after the one edit that the first
-finding asks for (where it is missing, the twin is just that). `expected.toml` says what is planted where. Scripts run as they are,
-one at a time, in processes of their own; their seconds are those that `unchoke profile` records of the training, of the twin too.
+finding asks for (where it is missing, the twin is just that). `expected.toml` says what is planted where. Scripts run as they
+are, one at a time, in processes of their own; their seconds are those that `unchoke profile` records, of the twin too.
 
     python benches/bench_chokes.py bench-out                           # all three, about 30 minutes on two quiet cores
     python benches/bench_chokes.py bench-out --set strangers --only c07_glyphs c24_dqn

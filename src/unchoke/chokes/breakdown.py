@@ -150,10 +150,17 @@ def headroom(recording: Recording) -> Headroom | None:
     return Headroom(step_s, min(max(replay.step_s, least_s), step_s), replay.steps)
 
 
-def watching_share(recording: Recording) -> float:
-    """What being watched cost, as a share of the time: of the process that trained, or of its workers where that is more."""
-    shares = []
-    for processes in ([recording.main], recording.workers):
-        elapsed_s = sum(process.elapsed_s for process in processes)
-        shares.append(sum(process.watching_s for process in processes) / elapsed_s if elapsed_s else 0.0)
-    return max(shares)
+def watching_cost(recording: Recording, own_cpu_s: float) -> dict[str, float]:
+    """CPU seconds that being watched cost inside the script's processes, those of the command round it, and both as a share.
+
+    Inside it is our own account: calls of hooks times the measured cost of one, sampling, and writing records.
+    """
+    inside_s = sum(process.watching_s for process in recording.processes)
+    used_s = sum(process.usage.get("user_s", 0.0) + process.usage.get("system_s", 0.0) for process in recording.processes)
+    plain_s = max(0.0, used_s - inside_s)
+    return {
+        "inside_cpu_s": inside_s,
+        "own_cpu_s": own_cpu_s,
+        "script_cpu_s": plain_s,
+        "share": (inside_s + own_cpu_s) / plain_s if plain_s else 0.0,
+    }

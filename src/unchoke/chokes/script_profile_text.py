@@ -128,8 +128,11 @@ def _headroom(record: Mapping[str, Any]) -> str:
 
 def _tail(record: Mapping[str, Any]) -> str:
     notes = [("note", note) for note in record["notes"][:6]]
+    cost = record["watching"]
+    own, inside, script = (format_seconds(cost[name]) for name in ("own_cpu_s", "inside_cpu_s", "script_cpu_s"))
     watched = (
-        f"{record['watching_share']:.1%} of the time went into watching (calls of hooks × the measured cost of one, sampling)"
+        f"{cost['share']:.0%} more CPU time than the script alone ({script}): {own} of this command, {inside} inside the script "
+        "(calls of hooks × the measured cost of one, looks at stacks)"
     )
     rows = [*notes, ("cost", watched), ("saved", record["files"]["recording"]), ("next", record["next_command"])]
     return "\n".join(f"{word:<8}{text}" for word, text in rows)

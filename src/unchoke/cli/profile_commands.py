@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +13,9 @@ import unchoke
 from unchoke.cli.help_page import HelpfulApp
 from unchoke.cli.options import Json, Out, takes
 from unchoke.cli.showing import hush_profiler, show
+
+if TYPE_CHECKING:
+    from unchoke.reports.console import Console
 
 profile_app = HelpfulApp(
     help="Where the time goes: `profile -- python train.py` for any PyTorch script, and the commands below.",
@@ -34,7 +39,12 @@ def profile_script(
 ) -> None:
     """Run a training script as it is, and say where each step's time went: `unchoke profile -- python train.py`."""
     options: dict[str, Any] = {"steps": steps, "seconds": seconds, "replay": replay, "try_fixes": try_fixes, "out": out}
-    show("profile", json, lambda console: unchoke.profile(command, on_event=console.on_event, stdout_to_stderr=json, **options))
+
+    def run(console: Console) -> Any:
+        profiled = unchoke.profile(command, on_event=console.on_event, stdout_to_stderr=json, **options)
+        return replace(profiled, own_cpu_s=time.process_time())  # from the start of this command
+
+    show("profile", json, run)
 
 
 def name_script(arguments: list[str]) -> list[str]:

@@ -48,6 +48,8 @@ class ScriptProfile:
     """Where the recording lies."""
     next_command: str
     """The command to go on with."""
+    own_cpu_s: float = 0.0
+    """CPU seconds that profiling took beside the script: starting it, waiting, judging."""
 
     @property
     def exit_code(self) -> int:
@@ -78,7 +80,7 @@ class ScriptProfile:
             "headroom": room.to_dict() if room else None,
             "replay_note": recording.replay.note if recording.replay else "",
             "findings": [finding.to_dict() for finding in self.findings],
-            "watching_share": breakdown.watching_share(recording),
+            "watching": breakdown.watching_cost(recording, self.own_cpu_s),
             "notes": list(recording.notes),
             "files": {name: str(self.folder / f"{name}.json") for name in ("recording", "findings")},
             "next_command": self.next_command,
@@ -112,6 +114,7 @@ def profile(
     refuse_number("--steps", steps, example="50")
     refuse_number("--seconds", seconds, example="60")
     tell = on_event or ignore
+    began_cpu_s = time.process_time()
     workspace = Workspace(Path(out) if out is not None else DEFAULT_ROOT)
     with tempfile.TemporaryDirectory(prefix="unchoke-") as name:
         records = Path(name, "records")
@@ -127,7 +130,8 @@ def profile(
         if try_fixes:
             findings = _with_trials(recording, findings, Path(name), tell)
     folder = _save(recording, findings, workspace)
-    return ScriptProfile(recording, findings, folder, _next(command, findings, workspace, tried=try_fixes))
+    next_command = _next(command, findings, workspace, tried=try_fixes)
+    return ScriptProfile(recording, findings, folder, next_command, time.process_time() - began_cpu_s)
 
 
 def _refuse_missing_script(command: Sequence[str]) -> None:

@@ -68,8 +68,15 @@ def test_without_a_replay_there_is_no_head_room() -> None:
     assert breakdown.headroom(replace(RECORDING, replay=Replay(note="no loader"))) is None
 
 
-def test_what_watching_cost_is_a_share_of_the_time() -> None:
-    assert breakdown.watching_share(RECORDING) == pytest.approx(0.02)
+def test_what_watching_cost_is_told_in_cpu_seconds_with_the_command_round_the_script() -> None:
+    used = {"user_s": 9.0, "system_s": 1.2}
+    watched = replace(
+        RECORDING, main=replace(RECORDING.main, usage=used, watcher={"hooks_s": 0.15, "sampler_s": 0.05}), workers=()
+    )
+
+    cost = breakdown.watching_cost(watched, 0.8)
+
+    assert cost == pytest.approx({"inside_cpu_s": 0.2, "own_cpu_s": 0.8, "script_cpu_s": 10.0, "share": 0.1})
 
 
 def test_an_empty_recording_has_no_parts() -> None:

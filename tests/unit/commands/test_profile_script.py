@@ -206,7 +206,7 @@ def test_the_text_shows_the_table_the_findings_and_the_cost(workers: ScriptProfi
         "waiting for data",
         "head-room",
         "it is slow",
-        "went into watching",
+        "more CPU time than the script alone",
         "unchoke profile --try",
     ):
         assert shown in text
