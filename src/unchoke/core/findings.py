@@ -98,6 +98,8 @@ class Cause:
     evidence: dict[str, Any] = field(default_factory=dict)
     edit: str = ""
     """What to write instead, or the command that does it."""
+    diff: tuple[str, ...] = ()
+    """The user's own line before and after, where the edit is safe; only before where the line should go."""
     worth_share: float = WORTH_SHARE
     """From which share of a training on it is more than a note."""
 

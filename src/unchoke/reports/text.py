@@ -63,6 +63,7 @@ def _render_finding(finding: Finding) -> str:
     for word, text in (("gain", finding.expected_gain), ("fix", finding.fix), (last, finding.command)):
         if text:
             lines.append(f"{_CODE_INDENT}{word:<4}  {visible(text)}")
+    lines += [f"{_CODE_INDENT}      {visible(str(line))}" for line in finding.evidence.get("diff") or ()]
     return "\n".join(lines)
 
 

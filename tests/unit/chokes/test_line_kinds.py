@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from unchoke.chokes.diagnose.line_kinds import LOOP_KINDS, MAKING_KINDS, LineFacts, kind_of, reads_back, shrinks
-from unchoke.chokes.diagnose.source_lines import SourceLine, call_in, source_line
+from unchoke.chokes.diagnose.source_lines import SourceLine, call_in, changed_call, removed_line, source_line
+from unchoke.core.findings import CodeLine
 
 PYTHON, NATIVE = LineFacts(python_share=0.9), LineFacts()
 
@@ -301,3 +302,20 @@ def test_a_call_is_found_by_the_name_it_was_imported_by(tmp_path: Path) -> None:
     assert found is not None
     assert found.line == 3
     assert call_in(str(file), "torch.manual_seed") is None
+
+
+def test_an_edit_is_shown_in_the_users_own_line_where_it_is_safe(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(
+        "def go(ds, kw):\n    loader = DataLoader(ds, 8, num_workers=0)\n    DataLoader(ds, **kw)\n    gc.collect()\n"
+    )
+
+    changed = changed_call(CodeLine(str(file), 2), "DataLoader", num_workers="2", persistent_workers="True")
+
+    assert changed == (
+        "loader = DataLoader(ds, 8, num_workers=0)",
+        "loader = DataLoader(ds, 8, num_workers=2, persistent_workers=True)",
+    )
+    assert changed_call(CodeLine(str(file), 3), "DataLoader", num_workers="2") == ()
+    assert removed_line(CodeLine(str(file), 4)) == ("gc.collect()",)
+    assert removed_line(CodeLine(str(file), 2)) == ()

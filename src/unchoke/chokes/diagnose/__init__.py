@@ -71,6 +71,7 @@ def diagnose(recording: Recording) -> list[Finding]:
 def _finding(cause: Cause, run: TrainingFigures) -> Finding:
     share = min(0.99, cause.saved_s / run.span_s)
     each_s = cause.saved_s / run.num_steps
+    diff = [f"{sign} {line}" for sign, line in zip("-+", cause.diff, strict=False)]
     step_s = run.span_s / run.num_steps
     return Finding(
         code=cause.code,
@@ -79,7 +80,8 @@ def _finding(cause: Cause, run: TrainingFigures) -> Finding:
         path=cause.place.file or None,
         line=cause.place.line or None,
         stage=cause.stage,
-        evidence={**cause.evidence, "saved_s": cause.saved_s, "gain_share": share, "function": cause.place.function},
+        evidence={**cause.evidence, "saved_s": cause.saved_s, "gain_share": share, "function": cause.place.function}
+        | ({"diff": diff} if diff else {}),
         expected_gain=(
             f"about {format_seconds(each_s)} of {format_seconds(step_s)} a step ({share:.0%}), {1 / (1 - share):.1f}× as fast"
         ),

@@ -317,7 +317,7 @@ def copied_whole(line: SourceLine, facts: LineFacts) -> LineKind | None:
 
 def small_operations(line: SourceLine, facts: LineFacts) -> LineKind | None:
     """Many small tensor operations in a Python loop."""
-    loops = [loop for loop in line.loops if isinstance(loop, ast.For | ast.While | ast.ListComp | ast.GeneratorExp)]
+    loops = [loop for loop in line.loops if not _is_short(loop)]
     if not loops or _runs_modules(line, loops):
         return None
     if not facts.library.startswith("torch") and facts.library:
@@ -330,6 +330,12 @@ def small_operations(line: SourceLine, facts: LineFacts) -> LineKind | None:
         "",
         0.1,
     )
+
+
+def _is_short(loop: ast.AST) -> bool:
+    """Over a few things that are written out."""
+    over = [one.iter for one in getattr(loop, "generators", [])] or [getattr(loop, "iter", None)]
+    return all(isinstance(one, ast.Tuple | ast.List) for one in over)
 
 
 def _runs_modules(line: SourceLine, loops: Sequence[ast.AST]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from unchoke.chokes.diagnose.line_kinds import reads_back
-from unchoke.chokes.diagnose.source_lines import source_line
+from unchoke.chokes.diagnose.source_lines import removed_line, source_line
 from unchoke.chokes.diagnose.training_figures import TrainingFigures, loader_place
 from unchoke.chokes.recording import StackRow
 from unchoke.core.findings import Cause, CodeLine, per
@@ -67,6 +67,7 @@ def garbage_collected(run: TrainingFigures) -> Iterator[Cause]:
         CodeLine.of(rows[0]),
         {"collections": count, "seconds": spent_s},
         "gc.collect()  # remove this line",
+        diff=removed_line(CodeLine.of(rows[0])),
     )
 
 

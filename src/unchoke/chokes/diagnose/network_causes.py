@@ -9,7 +9,7 @@ import math
 import statistics
 from collections.abc import Iterator
 
-from unchoke.chokes.diagnose.source_lines import call_in
+from unchoke.chokes.diagnose.source_lines import call_in, changed_call, removed_line
 from unchoke.chokes.diagnose.training_figures import TrainingFigures, made_at
 from unchoke.chokes.recording import ModuleRecord
 from unchoke.chokes.watch.remedies import KEEP_FREED_MEMORY
@@ -48,6 +48,7 @@ def anomaly_mode(run: TrainingFigures) -> Iterator[Cause]:
         CodeLine(str(at[0]), int(at[1]), "") if at else run.step_place,
         {"forward_s": run.total_s("forward_s"), "backward_s": run.total_s("backward_s"), "remedy": "anomaly-off"},
         "torch.autograd.set_detect_anomaly(True)  # remove this line",
+        diff=removed_line(CodeLine(str(at[0]), int(at[1]))) if at else (),
     )
 
 
@@ -147,6 +148,7 @@ def tiny_batches(run: TrainingFigures) -> Iterator[Cause]:
         made_at(loader),
         {"batch": samples, "compute_s_per_step": compute_s, "steps": run.num_steps},
         "DataLoader(…, batch_size=32)",
+        diff=changed_call(made_at(loader), "DataLoader", batch_size="32"),
     )
 
 

@@ -19,6 +19,8 @@ from unchoke.core.findings import CodeLine
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 Span = tuple[int, ...]
+Diff = tuple[str, ...]
+"""A line of the user's as it is and as it should be, or only as it is where it should go; empty where no edit is safe."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,3 +139,27 @@ def call_in(file: str, *names: str) -> CodeLine | None:
         if program is not None and program.name(call) in names:
             return CodeLine(file, call.lineno)
     return None
+
+
+def changed_call(place: CodeLine, method: str, **keywords: str) -> Diff:
+    """The line as it is and with these keywords in its call of `method`; nothing unless the call stands on that one line."""
+    program = _program(place.file)
+    for call in program.nodes(ast.Call) if program is not None else ():
+        if program is None or program.method(call) != method or not call.lineno == call.end_lineno == place.line:
+            continue
+        if any(keyword.arg is None for keyword in call.keywords) or any(isinstance(one, ast.Starred) for one in call.args):
+            return ()
+        new = ast.Call(call.func, call.args, [keyword for keyword in call.keywords if keyword.arg not in keywords])
+        new.keywords += [ast.keyword(name, ast.parse(value, mode="eval").body) for name, value in keywords.items()]
+        old = Path(place.file).read_text(encoding="utf-8", errors="replace").splitlines()[place.line - 1]
+        bytes_old, first, last = old.encode(), call.col_offset, call.end_col_offset or 0
+        return old.strip(), (bytes_old[:first].decode() + ast.unparse(new) + bytes_old[last:].decode()).strip()
+    return ()
+
+
+def removed_line(place: CodeLine) -> Diff:
+    """The line as it is, to be taken out; nothing where it is part of a larger statement."""
+    found = source_line(place.file, place.line)
+    if found is None or not isinstance(found.statement, ast.Expr) or found.statement.lineno != found.statement.end_lineno:
+        return ()
+    return (found.text,)

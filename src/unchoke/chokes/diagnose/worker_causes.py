@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from unchoke.chokes.diagnose.source_lines import changed_call
 from unchoke.chokes.diagnose.training_figures import MAKING, TrainingFigures, loader_place, made_at
 from unchoke.chokes.recording import LoaderRecord
 from unchoke.core.findings import Cause, CodeLine, per
@@ -41,6 +42,7 @@ def worker_startup(run: TrainingFigures) -> Iterator[Cause]:
                 "remedy": "persistent-workers",
             },
             f"DataLoader(…, num_workers={loader.num_workers}, persistent_workers=True)",
+            diff=changed_call(made_at(loader), "DataLoader", persistent_workers="True"),
         )
 
 
@@ -120,6 +122,7 @@ def no_workers(run: TrainingFigures, found: Sequence[Cause]) -> Iterator[Cause]:
         made_at(loader),
         {"fetch_s": loader.fetch_s, "busy_cores": run.busy_cores, "cores": run.cores, "remedy": f"workers:{workers}"},
         f"DataLoader(…, num_workers={workers}, persistent_workers=True)",
+        diff=changed_call(made_at(loader), "DataLoader", num_workers=str(workers), persistent_workers="True"),
     )
 
 
