@@ -134,6 +134,7 @@ class LoaderRecord:
     wait_s: float = 0.0
     batch_bytes: int | None = None
     sample_shape: tuple[int, ...] = ()
+    padded_share: float | None = None
     evaluation: bool = False
     fetches: int = 0
     fetch_s: float = 0.0
@@ -334,7 +335,12 @@ def _gather(folder: Path) -> dict[str, Any]:
         "loaders": loaders,
         "steps": main.get("steps") or {},
         "modules": main.get("modules") or [],
-        "facts": {**(main.get("facts") or {}), "stacks": samples.get("stacks") or [], "peeks": _peeks(records)},
+        "facts": {
+            **(main.get("facts") or {}),
+            "stacks": samples.get("stacks") or [],
+            "peeks": _peeks(records),
+            "same_arguments": _same_arguments(records),
+        },
         "notes": list(dict.fromkeys(note for record in records for note in record["notes"])) if records else [_NOTHING],
     }
 
@@ -343,6 +349,11 @@ def _peeks(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The largest array seen at each line, over all processes."""
     found = [peek for record in records for peek in (record.get("samples") or {}).get("peeks") or ()]
     return list({(peek["file"], peek["line"]): peek for peek in sorted(found, key=lambda peek: float(peek["px"]))}.values())
+
+
+def _same_arguments(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Functions that got equal arguments in every process that met them often enough."""
+    return [found for record in records for found in (record.get("samples") or {}).get("same_arguments") or ()]
 
 
 def read_records(folder: Path) -> list[dict[str, Any]]:

@@ -335,7 +335,9 @@ def test_arithmetic_on_whole_pictures_is_named_by_the_arrays_that_were_seen() ->
     peek = {"file": SCRIPT, "line": 15, "name": "img", "px": 1_920_000, "dtype": "float64", "text": "float64 1200×1600×3"}
     rows = [look("transform", "getitem", 15, "normalise", 900, state="native")]
 
-    findings = found(steps=slow_steps(0.4), loaders=slow_loader(0.4), samples=rows, facts={"peeks": [peek]})
+    decoded = call("decode", amount=640 * 1_920_000, seconds=0.5, line=9, detail={"format": "PNG"})
+
+    findings = found(steps=slow_steps(0.4), loaders=slow_loader(0.4), samples=rows, calls=[decoded], facts={"peeks": [peek]})
 
     assert (findings[0].code, findings[0].line) == ("transform-at-full-size", 15)
     assert "float64" in findings[0].message
@@ -354,3 +356,26 @@ def test_page_faults_are_a_note_up_to_a_quarter_of_the_time() -> None:
     findings = found(steps=[step(minor_faults=40_000, system_s=0.02)] * STEPS)
 
     assert [(finding.code, finding.severity) for finding in findings] == [("allocator-faults", "info")]
+
+
+def test_a_function_that_gets_the_same_arguments_in_every_step_is_named_where_it_is_called() -> None:
+    chain = [[SCRIPT, 50, "Net.forward"], [SCRIPT, 66, "main"]]
+    rows = [
+        look("forward", "step", 30, "normalise", 600, callers=chain, state="native"),
+        look("backward", "step", 67, "main", 400, state="native"),
+    ]
+    same = {"file": SCRIPT, "function": "normalise", "met": 8, "arguments": ["adj"]}
+    trains = {"file": SCRIPT, "function": "main", "met": 8, "arguments": ["epochs"]}
+
+    findings = found(steps=[step(wall_s=0.2)] * STEPS, samples=rows, facts={"same_arguments": [same, trains]})
+
+    assert [(finding.code, finding.line) for finding in findings] == [("recomputed-result", 50)]
+    assert findings[0].evidence["gain_share"] == pytest.approx(0.6, abs=0.02)
+
+
+def test_batches_that_are_mostly_padding_are_named() -> None:
+    findings = found(loaders=[loader(padded_share=0.6)])
+
+    assert findings[0].code == "padded-batches"
+    assert findings[0].evidence["gain_share"] == pytest.approx(0.6 * 0.98)
+    assert found(loaders=[loader(padded_share=0.05)]) == []

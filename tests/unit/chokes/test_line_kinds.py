@@ -188,7 +188,7 @@ BESIDE = [
         """,
     ),
     (
-        "rebuilt-per-sample",
+        "sampler-work",
         PYTHON,
         """
         class Balanced(Sampler):

@@ -105,9 +105,13 @@ def _groups(looks: Sequence[tuple[StackRow, float]], trains: set[tuple[str, str]
 
 def full_size_arrays(run: TrainingFigures) -> Iterator[Cause]:
     """Arithmetic on pictures far larger than what is used, as the arrays seen at those lines tell."""
-    if not run.used_px:
+    decoded = run.calls("decode")
+    decoded_px = per(sum(row.amount for row in decoded), sum(row.count for row in decoded))
+    if not run.used_px or not decoded_px:
         return
-    large = {(peek["file"], peek["line"]): peek for peek in run.peeks if peek["px"] >= _LARGE * run.used_px}
+    large = {
+        (peek["file"], peek["line"]): peek for peek in run.peeks if peek["px"] >= max(_LARGE * run.used_px, 0.5 * decoded_px)
+    }
     looks = [
         (row, seconds)
         for row, seconds in run.looks
@@ -136,12 +140,53 @@ def full_size_arrays(run: TrainingFigures) -> Iterator[Cause]:
     )
 
 
+def recomputed(run: TrainingFigures) -> Iterator[Cause]:
+    """A function that was met in many steps or batches with the same arguments each time: its result could be kept."""
+    same = {(row["file"], row["function"]): row for row in run.facts.get("same_arguments") or () if isinstance(row, dict)}
+    chains = [(row, seconds, [(row.file, row.line, row.function), *row.callers]) for row, seconds in run.looks if row.file]
+    trains = {
+        (file, function) for row, _, chain in chains if row.stage in ("backward", "optimizer") for file, _, function in chain
+    }
+    claimed: dict[tuple[str, str], list[tuple[StackRow, float, int]]] = {}
+    for row, seconds, chain in chains:
+        depth = max((at for at, (file, _, function) in enumerate(chain) if (file, function) in same.keys() - trains), default=-1)
+        if 0 <= depth < len(chain) - 1:
+            file, _, function = chain[depth]
+            claimed.setdefault((file, function), []).append((row, seconds, depth))
+    for (file, function), looks in claimed.items():
+        making_s = sum(seconds for row, seconds, _ in looks if row.phase in MAKING)
+        spent_s = sum(seconds for _, seconds, _ in looks)
+        sites: Counter[tuple[str, int, str]] = Counter()
+        for row, seconds, depth in looks:
+            sites[row.callers[depth]] += seconds  # type: ignore[assignment]
+        arguments = ", ".join(same[file, function]["arguments"])
+        name = function.rpartition(".")[2]
+        yield Cause(
+            "recomputed-result",
+            "transform" if making_s > 0.5 * spent_s else "step",
+            0.98 * (run.on_path_s(making_s) + spent_s - making_s),
+            f"{name}({arguments}) takes {format_seconds(spent_s)} of {format_seconds(run.span_s)}, and was given the same "
+            f"arguments each of the {same[file, function]['met']} times it was looked at",
+            "work it out once, before the loop or in __init__, and keep the result",
+            CodeLine(*sites.most_common(1)[0][0]),
+            {"seconds": spent_s, "function": function, "arguments": same[file, function]["arguments"], "file": file},
+            f"self.{name} = {name}({arguments})  # once; then use self.{name}",
+        )
+
+
+def _is_recomputed(group: LineGroup, found: Sequence[Cause]) -> bool:
+    """Whether the line is part of a function whose result could be kept."""
+    kept = {(cause.evidence["file"], cause.evidence["function"]) for cause in found if cause.code == "recomputed-result"}
+    row = group.costliest
+    return any((file, function) in kept for file, _, function in [(row.file, row.line, row.function), *row.callers])
+
+
 def sample_lines(run: TrainingFigures, found: Sequence[Cause]) -> Iterator[Cause]:
     """Lines of making samples that do again what could be done once, or in Python what could be done with arrays."""
     looks = [(row, seconds) for row, seconds in run.looks if row.phase in MAKING]
     for group in _groups(looks, set()):
         place, facts = group.place, group.facts
-        if _explained(group, found, by_line=False) or _calls_at(run, place):
+        if _explained(group, found, by_line=False) or _is_recomputed(group, found) or _calls_at(run, place):
             continue
         kind = kind_of(group.source, facts, MAKING_KINDS) if not facts.library.startswith("torch.utils.data") else None
         if kind is not None:
@@ -154,7 +199,8 @@ def loop_lines(run: TrainingFigures, found: Sequence[Cause]) -> Iterator[Cause]:
     trains = {(row.file, _INNER.sub("", row.function)) for row, _ in looks if row.stage in ("backward", "optimizer")}
     for group in _groups(looks, trains):
         place, facts = group.place, group.facts
-        if _explained(group, found, by_line=(place.file, _INNER.sub("", place.function)) in trains):
+        by_line = (place.file, _INNER.sub("", place.function)) in trains
+        if _explained(group, found, by_line=by_line) or _is_recomputed(group, found):
             continue
         own = LineGroup(tuple(look for look in group.looks if look[0].stage not in _NETWORK))
         kind = kind_of(group.source, facts, LOOP_KINDS)

@@ -271,6 +271,20 @@ def grown(line: SourceLine, facts: LineFacts) -> LineKind | None:
     )
 
 
+def sampler_work(line: SourceLine, facts: LineFacts) -> LineKind | None:
+    """What a sampler works out while it is iterated over."""
+    if not any(base.rpartition(".")[2].endswith("Sampler") for base in line.bases):
+        return None
+    return LineKind(
+        "sampler-work",
+        f"works out in a sampler, for every {facts.per}, what depends on the data alone (`{line.text[:70]}`)",
+        "prepare it once, in the sampler's __init__ (how many there are of each class, which samples belong to which), and only "
+        "draw in __iter__",
+        "for i, label in enumerate(labels): self.members[label].append(i)  # in __init__; self.members = defaultdict(list)",
+        0.03,
+    )
+
+
 def loaders_made(line: SourceLine, facts: LineFacts) -> LineKind | None:
     name = _named(line, _LOADERS)
     if not name:
@@ -320,7 +334,7 @@ def small_operations(line: SourceLine, facts: LineFacts) -> LineKind | None:
     loops = [loop for loop in line.loops if not _is_short(loop)]
     if not loops or _runs_modules(line, loops):
         return None
-    if not facts.library.startswith("torch") and facts.library:
+    if facts.library.startswith("torch.nn.modules.module:") or (facts.library and not facts.library.startswith("torch")):
         return None
     return LineKind(
         "small-operations",
@@ -370,7 +384,7 @@ MAKING_KINDS: tuple[Reader, ...] = (
     locked, network_in_sample, reopened, queried, table_rows, fitted, parsed, grown, rebuilt, array_passes, python_loop,
 )  # fmt: skip
 LOOP_KINDS: tuple[Reader, ...] = (
-    slept, loaders_made, locked, grown, copied_whole, queried, statistics_taken, table_rows, parsed, rebuilt,
+    slept, loaders_made, sampler_work, locked, grown, copied_whole, queried, statistics_taken, table_rows, parsed, rebuilt,
     small_operations, array_passes, python_loop,
 )  # fmt: skip
 

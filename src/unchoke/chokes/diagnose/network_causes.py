@@ -9,7 +9,7 @@ import math
 import statistics
 from collections.abc import Iterator
 
-from unchoke.chokes.diagnose.source_lines import call_in, changed_call, removed_line
+from unchoke.chokes.diagnose.source_lines import call_in, changed_call, keyword_in, removed_line
 from unchoke.chokes.diagnose.training_figures import TrainingFigures, made_at
 from unchoke.chokes.recording import ModuleRecord
 from unchoke.chokes.watch.remedies import KEEP_FREED_MEMORY
@@ -24,6 +24,7 @@ _MANY_FAULTS = 2000
 _DOUBLE_SAVES = {True: 0.8, False: 0.5}
 """Of forward, backward and optimizer, by float32 instead of float64; convolutions on a CPU have fast code for float32 alone."""
 _ANOMALY_SAVES = 0.72
+_PADDED = 0.15
 _OF_THE_MACHINE = 0.25
 """What is the machine's setting rather than the script's doing, and a coarse estimate, is a note up to here."""
 _TILES_SAVE = 0.78
@@ -128,6 +129,27 @@ def dense_optimizer(run: TrainingFigures) -> Iterator[Cause]:
         CodeLine.of(stepping[0]) if stepping else run.step_place,
         {"rows": rows, "touched": touched, "optimizer_s": run.total_s("optimizer_s"), "table": table.name},
         f"nn.Embedding({rows}, {table.output_width}, sparse=True); torch.optim.SparseAdam(table.parameters(), lr=lr)",
+    )
+
+
+def padded_batches(run: TrainingFigures) -> Iterator[Cause]:
+    """Texts padded to a fixed length: the network works on columns that hold nothing in any row."""
+    loader = run.trained
+    share = loader.padded_share if loader is not None else None
+    if loader is None or not share or share < _PADDED:
+        return
+    place = call_in(run.step_place.file or loader.made_file, "?.pad", "torch.nn.functional.pad")
+    padding = keyword_in(run.step_place.file or loader.made_file, "padding", "max_length") or place or made_at(loader)
+    yield Cause(
+        "padded-batches",
+        "forward",
+        share * run.compute_s,
+        f"{share:.0%} of the columns of a batch are padding in every row: samples are filled up to a fixed length, and the "
+        "network works on the filling",
+        "pad each batch to its own longest sample, in the collate function, and put samples of like length together",
+        padding,
+        {"padded_share": share, "compute_s": run.compute_s},
+        "tokenizer(texts, truncation=True); DataCollatorWithPadding(tokenizer)  # or pad_sequence in collate_fn",
     )
 
 

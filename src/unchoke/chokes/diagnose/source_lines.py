@@ -141,6 +141,16 @@ def call_in(file: str, *names: str) -> CodeLine | None:
     return None
 
 
+def keyword_in(file: str, name: str, value: str) -> CodeLine | None:
+    """The first keyword of a call by this name and with this text, such as `padding="max_length"`."""
+    program = _program(file)
+    for call in program.nodes(ast.Call) if program is not None else ():
+        for keyword in call.keywords:
+            if keyword.arg == name and isinstance(keyword.value, ast.Constant) and keyword.value.value == value:
+                return CodeLine(file, keyword.value.lineno)
+    return None
+
+
 def changed_call(place: CodeLine, method: str, **keywords: str) -> Diff:
     """The line as it is and with these keywords in its call of `method`; nothing unless the call stands on that one line."""
     program = _program(place.file)

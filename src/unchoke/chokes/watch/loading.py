@@ -24,6 +24,7 @@ from unchoke.chokes.watch.stacks import user_place
 
 _MAX_LOADERS = 256
 _LOOKED_AT = 3  # batches whose content is looked at
+_FEW_ROWS, _FEW_COLUMNS = 4, 16
 _WATCH, _SIZES = "_unchoke_watch", "_unchoke_sizes"  # what sticks to an iterator
 _ident = threading.get_ident
 
@@ -230,10 +231,25 @@ def _look_at(batch: Any) -> dict[str, Any]:
     """How large a batch is, and the shape of a sample of its largest tensor."""
     tensors = list(tensors_in(batch))
     if not tensors:
-        return {"batch_bytes": None, "sample_shape": None}
+        return {"batch_bytes": None, "sample_shape": None, "padded_share": None}
     largest = max(tensors, key=lambda tensor: tensor.numel())
     num_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-    return {"batch_bytes": num_bytes, "sample_shape": list(largest.shape[1:])}
+    return {"batch_bytes": num_bytes, "sample_shape": list(largest.shape[1:]), "padded_share": _padded_share(tensors)}
+
+
+def _padded_share(tensors: list[Any]) -> float | None:
+    """Of a batch of texts, the share of columns at one end that hold the same number in all rows: padding of the longest."""
+    texts = [tensor for tensor in tensors if tensor.is_cpu and tensor.dim() == 2 and not tensor.is_floating_point()]
+    wide = max(texts, key=lambda tensor: (tensor.shape[1], int(tensor.max()) if tensor.numel() else 0), default=None)
+    if wide is None or wide.shape[0] < _FEW_ROWS or wide.shape[1] < _FEW_COLUMNS:
+        return None
+    shares = []
+    for column in (-1, 0):
+        same = (wide == wide[0, column]).all(0).tolist()
+        if column:
+            same.reverse()
+        shares.append(next((place for place, is_same in enumerate(same) if not is_same), len(same)) / len(same))
+    return max(shares) if max(shares) < 1 else None
 
 
 def describe_loader(loader: Any) -> dict[str, Any]:

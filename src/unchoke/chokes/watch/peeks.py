@@ -1,17 +1,19 @@
-"""How large the arrays are that a line of making samples works on: a few looks at the variables of the function it is in.
+"""What a running function works on, by a few looks at its variables: which arrays are large, which calls get the same again.
 
-In: a frame of the user's, held by a thread that holds the interpreter. Out: the largest array or picture seen at each line, in
-pixels. Only objects of array libraries are looked at, so that no code of the user's runs by it. A frame's variables are copied to
-be read, and the copy is emptied at once (Python 3.13 needs none): functions that ask for their variables themselves, as with
-`locals()`, share that copy and are left alone.
+In: frames of the user's, held by a thread that holds the interpreter. Out: the largest array or picture seen at each line, in
+pixels; and the functions that were met in several steps or batches, each time with equal arguments. Only plain values and
+objects of array libraries are looked at, so that no code of the user's runs by it. A frame's variables are copied to be read, and
+the copy is emptied at once (Python 3.13 needs none): functions that ask for their variables themselves, as with `locals()`, share
+that copy and are left alone.
 """
 
 from __future__ import annotations
 
+import ctypes
 import inspect
 import sys
-from collections.abc import Iterable
-from types import FrameType
+from collections.abc import Hashable, Iterable, Sequence
+from types import CodeType, FrameType
 from typing import Any
 
 _LOOKS = 3
@@ -19,6 +21,10 @@ _MAX_LINES = 200
 _LIBRARIES = ("numpy", "torch", "PIL")
 _OWN_LOCALS = frozenset({"locals", "vars", "dir", "eval", "exec", "_getframe"})
 _COPIES = sys.version_info < (3, 13)
+_MET, _OFTEN = 8, 3
+"""How often a function is looked at, and in how many steps or batches it must have been met."""
+_ENDS_BYTES = 512
+_PLAIN = (int, float, str, bytes, bool, type(None))
 
 
 class Peeks:
@@ -36,17 +42,110 @@ class Peeks:
         if looks >= _LOOKS or len(self._looks) > _MAX_LINES:
             return
         self._looks[key] = looks + 1
-        if not code.co_flags & inspect.CO_OPTIMIZED or _OWN_LOCALS.intersection(code.co_names):
-            return
-        variables = frame.f_locals
+        variables = _variables(frame)
         found = _largest(variables.items())
-        if _COPIES:
-            variables.clear()
         if found is not None and found["px"] > self._largest.get(key, {"px": 0})["px"]:
             self._largest[key] = found
 
     def to_list(self) -> list[dict[str, Any]]:
         return [{"file": file, "line": line, **found} for (file, line), found in self._largest.copy().items()]
+
+
+class _Calls:
+    """Looks at one function, one for each step or batch in which it was met."""
+
+    __slots__ = ("arguments", "code", "met", "prints")
+
+    def __init__(self, code: CodeType, arguments: tuple[str, ...]) -> None:
+        self.code = code
+        self.arguments = arguments
+        self.met: set[Hashable] = set()
+        self.prints: set[tuple[Hashable, ...]] = set()
+
+
+class SameArguments:
+    """Functions that are given the same again and again. Generators keep their arguments by nature, and are left out."""
+
+    def __init__(self) -> None:
+        self._calls: dict[int, _Calls] = {}
+
+    def look(self, frames: Sequence[FrameType], now: Hashable) -> None:
+        """`now` tells one step or batch from the next: within one, a call may be met twice."""
+        for frame in frames:
+            code = frame.f_code
+            calls = self._calls.get(id(code))
+            if calls is None:
+                if len(self._calls) > _MAX_LINES:
+                    return
+                calls = self._calls[id(code)] = _Calls(code, _arguments(code))
+            if not calls.arguments or now in calls.met or len(calls.met) >= _MET or len(calls.prints) > 1:
+                continue
+            calls.met.add(now)
+            variables = _variables(frame)
+            calls.prints.add(tuple(_print(variables.get(name, frame)) for name in calls.arguments))
+
+    def to_list(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "file": calls.code.co_filename,
+                "function": calls.code.co_qualname,
+                "met": len(calls.met),
+                "arguments": calls.arguments,
+            }
+            for calls in list(self._calls.values())
+            if len(calls.met) >= _OFTEN and len(calls.prints) == 1 and not any(None in one for one in calls.prints)
+        ]
+
+
+def _arguments(code: CodeType) -> tuple[str, ...]:
+    """What a function is given, without the object it belongs to; nothing for one that takes any number, or is a generator."""
+    open_ended = (
+        inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+    )
+    if code.co_flags & open_ended or not code.co_flags & inspect.CO_OPTIMIZED or _OWN_LOCALS.intersection(code.co_names):
+        return ()
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return names[1:] if names[:1] in (("self",), ("cls",)) else names
+
+
+def _variables(frame: FrameType) -> dict[str, Any]:
+    """A function's variables by name, as they are now; none where reading them could be noticed."""
+    code = frame.f_code
+    if not code.co_flags & inspect.CO_OPTIMIZED or _OWN_LOCALS.intersection(code.co_names):
+        return {}
+    variables = frame.f_locals
+    found = dict(variables)
+    if _COPIES:
+        variables.clear()
+    return found
+
+
+def _print(value: Any) -> Hashable:
+    """What tells a value from another; None where it cannot be told, or the same object may hold something else later."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return (kind.__name__, value)
+    if kind.__module__.partition(".")[0] == "pathlib":
+        return str(value)
+    if kind.__module__ == "numpy" and kind.__name__ == "ndarray" and value.flags.c_contiguous:
+        return (value.shape, str(value.dtype), _ends(value.ctypes.data, value.nbytes))
+    if (
+        kind.__module__ == "torch"
+        and kind.__name__ == "Tensor"
+        and value.is_cpu
+        and value.is_contiguous()
+        and not value.requires_grad
+    ):
+        return (tuple(value.shape), str(value.dtype), _ends(value.data_ptr(), value.numel() * value.element_size()))
+    return None
+
+
+def _ends(address: int, num_bytes: int) -> bytes:
+    """The first and the last bytes of an array's memory."""
+    if not address or not num_bytes:
+        return b""
+    part = min(num_bytes, _ENDS_BYTES)
+    return ctypes.string_at(address, part) + ctypes.string_at(address + num_bytes - part, part)
 
 
 def _largest(variables: Iterable[tuple[str, Any]]) -> dict[str, Any] | None:

@@ -20,7 +20,8 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from unchoke.chokes.watch import usage
-from unchoke.chokes.watch.peeks import Peeks
+from unchoke.chokes.watch.fetching import makers
+from unchoke.chokes.watch.peeks import Peeks, SameArguments
 from unchoke.chokes.watch.recorder import WATCHER, Recorder
 from unchoke.chokes.watch.stacks import NOWHERE, StackPlace, is_user_code, is_watcher, module_name, rule_of, stage_of
 
@@ -45,6 +46,7 @@ _THREAD = getattr(resource, "RUSAGE_THREAD", None)
 _IDLE = {"wait", "_wait_for_tstate_lock", "accept", "select", "_worker", "_recv_bytes", "poll", "_poll", "get"}
 _LOADING = {"list", "stat", "open", "read", "decode", "transform", "collate", "handover", "copy"}
 _MAX_CALLERS = 8
+_LOOKED_INTO = 4
 _MAKING = ("getitem", "collate")
 _SETUP, _AFTER = "setup", "after"
 """Phases that only time tells: before the first batch or step, and after the last step outside of everything watched."""
@@ -74,7 +76,7 @@ class _Stack(NamedTuple):
     instruction: int
     library: int
     users: list[tuple[str, int, str]]
-    frame: FrameType | None
+    frames: list[FrameType]
 
 
 class Sampler:
@@ -94,6 +96,7 @@ class Sampler:
         self._known.clear()
         self._rows: dict[_Key, int] = {}
         self._peeks = Peeks()
+        self._same = SameArguments()
         self._since_step: dict[_Key, int] = {}
         self._num_steps = 0
         self._other_rows: dict[_Key, int] = {}
@@ -164,8 +167,11 @@ class Sampler:
         state = "python" if runs_python else self._waiting.read()
         key = _Key(stage, phase, *stack.place, stack.code, stack.instruction, stack.library, tuple(stack.users[1:]), state)
         _add(self._since_step if phase == "outside" else self._rows, key, _MAX_ROWS)
-        if phase in _MAKING and stack.frame is not None:
-            self._peeks.look(stack.frame)
+        if phase != _SETUP and stack.frames:
+            now = (self._num_steps, makers.now.fetches)
+            self._same.look(stack.frames[:_LOOKED_INTO], now)
+            if phase in _MAKING:
+                self._peeks.look(stack.frames[0])
         if stack.users:
             _add(self._stacks, ";".join(f"{file}:{function}" for file, _, function in reversed(stack.users)), _MAX_STACKS)
 
@@ -193,6 +199,7 @@ class Sampler:
         known, place = self._known, NOWHERE
         rules: list[str | None] = []
         users: list[tuple[str, int, str]] = []
+        frames: list[FrameType] = []
         at = library = below = instruction = 0
         frame: FrameType | None = innermost
         while frame is not None and len(rules) < _MAX_DEPTH:
@@ -204,13 +211,14 @@ class Sampler:
             if facts[1]:
                 here = (code.co_filename, frame.f_lineno or 0, code.co_qualname)
                 if place is NOWHERE:
-                    place, at, instruction, library, innermost = here, id(code), frame.f_lasti, below, frame
+                    place, at, instruction, library = here, id(code), frame.f_lasti, below
                 if len(users) < _MAX_CALLERS:
                     users.append(here)
+                    frames.append(frame)
             elif not facts[3]:
                 below = id(code)
             frame = frame.f_back
-        return _Stack(rules, place, at, instruction, library, users, innermost if users else None)
+        return _Stack(rules, place, at, instruction, library, users, frames)
 
     def to_dict(self) -> dict[str, Any]:
         """`period_s` is the time between looks as it came out; `own_s` what looking cost this process."""
@@ -226,6 +234,7 @@ class Sampler:
             "threads": self._shown(self._other_rows),
             "stacks": [{"stack": stack, "count": count} for stack, count in most],
             "peeks": self._peeks.to_list(),
+            "same_arguments": self._same.to_list(),
             "own_s": self._looking_s,
         }
 

@@ -8,7 +8,7 @@ from types import FrameType
 import numpy as np
 from PIL import Image
 
-from unchoke.chokes.watch.peeks import Peeks
+from unchoke.chokes.watch.peeks import Peeks, SameArguments
 
 
 def caller() -> FrameType:
@@ -71,3 +71,64 @@ def test_a_line_is_looked_at_a_few_times_only() -> None:
     for side in (10, 20, 30, 40, 50):
         work(side)
     assert [seen["px"] for seen in peeks.to_list()] == [900]
+
+
+def test_a_function_that_gets_equal_arguments_in_several_steps_is_told() -> None:
+    same = SameArguments()
+    constant, changing = np.arange(300.0), np.zeros(300)
+
+    def work(array: np.ndarray, size: int, now: int) -> int:
+        same.look([caller()], now)
+        return size + len(array)
+
+    def other(array: np.ndarray, now: int) -> int:
+        same.look([caller()], now)
+        return len(array)
+
+    for now in range(5):
+        changing[0] = now
+        work(constant.copy(), 3, 0 * now)
+        other(changing, now)
+    assert same.to_list() == []  # the one is met in a single step, the other with other numbers each time
+    for now in range(5):
+        keep(same, constant.copy(), now)
+    assert [(row["function"], row["met"], row["arguments"]) for row in same.to_list()] == [("held", 5, ("array",))]
+
+
+def keep(same: SameArguments, array: np.ndarray, now: int) -> None:
+    met = SameHolder(same, now)
+    held(array) if met else None
+
+
+class SameHolder:
+    """What `held` looks with: its arguments are to be those of the test alone."""
+
+    current: tuple[SameArguments, int]
+
+    def __init__(self, same: SameArguments, now: int) -> None:
+        SameHolder.current = same, now
+
+
+def held(array: np.ndarray) -> int:
+    same, now = SameHolder.current
+    same.look([caller()], now)
+    return len(array)
+
+
+def test_networks_and_lists_may_have_changed_and_generators_keep_what_they_got() -> None:
+    same = SameArguments()
+
+    def listed(values: list[int]) -> None:
+        same.look([caller()], len(values))
+
+    def generated(size: int):  # type: ignore[no-untyped-def]
+        for now in range(5):
+            same.look([caller()], now)
+            yield size
+
+    values: list[int] = []
+    for number in range(5):
+        values.append(number)
+        listed(values)
+    assert list(generated(3)) == [3] * 5
+    assert same.to_list() == []
