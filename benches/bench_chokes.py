@@ -108,15 +108,12 @@ def _command(path: Path, options: Sequence[str] = ()) -> list[str]:
     return [sys.executable, "-m", f"{path.name}.train"] if (path / "train.py").exists() else []
 
 
-def _environment(command: Sequence[str], script: Script, way: str) -> dict[str, str]:
-    """Packages are run by their names, from their set's folder."""
+def _environment(script: Script, way: str) -> dict[str, str]:
+    """Scripts of a set share modules in its folder; packages are run by their names, from the folder of their way."""
     where = {"train": "healthy" if script.healthy else "scripts"}.get(way, way)
-    before = os.environ.get("PYTHONPATH", "")
-    return (
-        {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(SETS[script.set] / where), before]))}
-        if "-m" in command
-        else dict(os.environ)
-    )
+    folders = [SETS[script.set] / where, SETS[script.set]] if script.set != "planted" else []
+    path = [*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH", "")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
 
 
 @dataclass
@@ -184,7 +181,7 @@ def profiled(script: Script, way: str, data: Path, *options: str) -> dict[str, A
     command = script.commands[way]
     with tempfile.TemporaryDirectory() as out:
         words = [sys.executable, "-m", "unchoke", "profile", "--json", *options, "--out", out, "--"]
-        environment = _environment(command, script, way)
+        environment = _environment(script, way)
         done = subprocess.run([*words, *command], capture_output=True, text=True, cwd=data / script.set, env=environment)
     if done.returncode:
         raise SystemExit(f"profiling {script.name} exited {done.returncode}\n{done.stdout[-1000:]}\n{done.stderr[-3000:]}")
@@ -212,7 +209,8 @@ def measure_overhead(scripts: Sequence[Script], data: Path, passes: int) -> None
     """Plain and watched runs by turns: all CPU seconds of the command and its children, and the time it takes."""
     shares: dict[str, tuple[float, float]] = {}
     for script in scripts:
-        command, environment = script.commands["train"], _environment(script.commands["train"], script, "train")
+        command = script.commands["train"]
+        environment = _environment(script, "train")
         pairs = []
         for _ in range(passes):
             with tempfile.TemporaryDirectory() as out:

@@ -352,7 +352,7 @@ def _peeks(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _same_arguments(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Functions that got equal arguments in every process that met them often enough."""
+    """Functions that got arguments they had before, in any process that met them often enough."""
     return [found for record in records for found in (record.get("samples") or {}).get("same_arguments") or ()]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from unchoke.chokes.diagnose import diagnose
+from unchoke.chokes.diagnose import diagnose, source_lines
 from unchoke.chokes.diagnose.training_figures import TrainingFigures
 from unchoke.chokes.recording import Recording
 from unchoke.core.findings import Finding
@@ -371,6 +371,24 @@ def test_a_function_that_gets_the_same_arguments_in_every_step_is_named_where_it
 
     assert [(finding.code, finding.line) for finding in findings] == [("recomputed-result", 50)]
     assert findings[0].evidence["gain_share"] == pytest.approx(0.6, abs=0.02)
+
+
+def test_what_is_worked_out_again_in_every_epoch_is_named_and_what_is_random_is_not(tmp_path: Path) -> None:
+    def findings(body: str) -> list[Finding]:
+        script = tmp_path / "train.py"
+        script.write_text(f"import random\ndef weigh(mask):\n    {body}\n    return mask\n\ndef loss(x, y):\n    weigh(y)\n")
+        source_lines._program.cache_clear()
+        file = {"file": str(script)}
+        chain = [[str(script), 7, "loss"], [SCRIPT, 66, "main"]]
+        rows = [
+            look("other", "step", 3, "weigh", 600, callers=chain, state="native") | file,
+            look("backward", "step", 67, "main", 400, state="native"),
+        ]
+        same = {"function": "weigh", "met": 120, "distinct": 30, "arguments": ["mask"], **file}
+        return found(steps=[step(wall_s=0.2)] * STEPS, samples=rows, facts={"same_arguments": [same]})
+
+    assert [(one.code, one.line) for one in findings("mask = distance(mask)")][:1] == [("recomputed-result", 7)]
+    assert all(one.code != "recomputed-result" for one in findings("mask = mask + random.random()"))
 
 
 def test_batches_that_are_mostly_padding_are_named() -> None:

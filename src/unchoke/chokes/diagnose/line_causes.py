@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from unchoke.chokes.diagnose.line_kinds import LOOP_KINDS, MAKING_KINDS, LineFacts, LineKind, kind_of, shrinks
 from unchoke.chokes.diagnose.source_lines import SourceLine, source_line
@@ -25,6 +26,7 @@ _INNER = re.compile(r"(\.<locals>)?\.<(listcomp|genexpr|dictcomp|setcomp|lambda)
 _PER = {"getitem": "sample", "collate": "batch", "outside": "epoch"}
 _GENERIC_SAVES = 0.7
 _CLAIMED = 0.3
+_READ_LOOKS = 20
 _LARGE = 6
 _NOT_LARGE_STAGES = {"decode", "open", "read", "stat", "list", "wait"}
 
@@ -141,7 +143,7 @@ def full_size_arrays(run: TrainingFigures) -> Iterator[Cause]:
 
 
 def recomputed(run: TrainingFigures) -> Iterator[Cause]:
-    """A function that was met in many steps or batches with the same arguments each time: its result could be kept."""
+    """A function that was met in many steps or batches with arguments it had before: its results could be kept."""
     same = {(row["file"], row["function"]): row for row in run.facts.get("same_arguments") or () if isinstance(row, dict)}
     chains = [(row, seconds, [(row.file, row.line, row.function), *row.callers]) for row, seconds in run.looks if row.file]
     trains = {
@@ -154,29 +156,49 @@ def recomputed(run: TrainingFigures) -> Iterator[Cause]:
             file, _, function = chain[depth]
             claimed.setdefault((file, function), []).append((row, seconds, depth))
     for (file, function), looks in claimed.items():
-        making_s = sum(seconds for row, seconds, _ in looks if row.phase in MAKING)
-        spent_s = sum(seconds for _, seconds, _ in looks)
-        sites: Counter[tuple[str, int, str]] = Counter()
-        for row, seconds, depth in looks:
-            sites[row.callers[depth]] += seconds  # type: ignore[assignment]
-        arguments = ", ".join(same[file, function]["arguments"])
-        name = function.rpartition(".")[2]
-        yield Cause(
-            "recomputed-result",
-            "transform" if making_s > 0.5 * spent_s else "step",
-            0.98 * (run.on_path_s(making_s) + spent_s - making_s),
-            f"{name}({arguments}) takes {format_seconds(spent_s)} of {format_seconds(run.span_s)}, and was given the same "
-            f"arguments each of the {same[file, function]['met']} times it was looked at",
-            "work it out once, before the loop or in __init__, and keep the result",
-            CodeLine(*sites.most_common(1)[0][0]),
-            {"seconds": spent_s, "function": function, "arguments": same[file, function]["arguments"], "file": file},
-            f"self.{name} = {name}({arguments})  # once; then use self.{name}",
-        )
+        if not _changes(file, looks):
+            yield _recomputed(run, same[file, function], looks)
+
+
+def _recomputed(run: TrainingFigures, same: dict[str, Any], looks: Sequence[tuple[StackRow, float, int]]) -> Cause:
+    making_s = sum(seconds for row, seconds, _ in looks if row.phase in MAKING)
+    spent_s = sum(seconds for _, seconds, _ in looks)
+    sites: Counter[tuple[str, int, str]] = Counter()
+    for row, seconds, depth in looks:
+        sites[row.callers[depth]] += seconds  # type: ignore[assignment]
+    arguments, name = ", ".join(same["arguments"]), same["function"].rpartition(".")[2]
+    met, distinct = same["met"], same.get("distinct", 1)
+    always = distinct == 1
+    again = 1.0 if always else max(1 - distinct / met, 1 - 1 / run.epochs)
+    seen = f"the same arguments each of {met} times" if always else f"{distinct} different ones in {met} times"
+    return Cause(
+        "recomputed-result",
+        "transform" if making_s > 0.5 * spent_s else "step",
+        0.98 * again * (run.on_path_s(making_s) + spent_s - making_s),
+        f"{name}({arguments}) takes {format_seconds(spent_s)} of {format_seconds(run.span_s)}; looked at, it was given {seen}",
+        "work it out once, before the loop or in __init__, and keep the result"
+        if always
+        else "work it out once for each sample, before training or when first needed, and keep the results beside the samples",
+        CodeLine(*sites.most_common(1)[0][0]),
+        {"seconds": spent_s, "called": same["function"], "called_file": same["file"], "met": met, "distinct": distinct},
+        f"self.{name} = {name}({arguments})  # once; then use self.{name}" if always else "",
+    )
+
+
+def _changes(file: str, looks: Sequence[tuple[StackRow, float, int]]) -> bool:
+    """Whether the function draws random numbers or runs a network that learns: its result is another one each time."""
+    for row, _, depth in looks[:_READ_LOOKS]:
+        if row.library.startswith("torch.nn.modules.module:"):
+            return True
+        source = source_line(file, row.line if depth == 0 else row.callers[depth - 1][1])
+        if source is not None and source.function is not None and source.program.facts.draws_at_random(source.function):
+            return True
+    return False
 
 
 def _is_recomputed(group: LineGroup, found: Sequence[Cause]) -> bool:
     """Whether the line is part of a function whose result could be kept."""
-    kept = {(cause.evidence["file"], cause.evidence["function"]) for cause in found if cause.code == "recomputed-result"}
+    kept = {(cause.evidence["called_file"], cause.evidence["called"]) for cause in found if cause.code == "recomputed-result"}
     row = group.costliest
     return any((file, function) in kept for file, _, function in [(row.file, row.line, row.function), *row.callers])
 

@@ -1,7 +1,7 @@
 """What a running function works on, by a few looks at its variables: which arrays are large, which calls get the same again.
 
 In: frames of the user's, held by a thread that holds the interpreter. Out: the largest array or picture seen at each line, in
-pixels; and the functions that were met in several steps or batches, each time with equal arguments. Only plain values and
+pixels; and the functions that were met in several steps or batches with arguments they had before. Only plain values and
 objects of array libraries are looked at, so that no code of the user's runs by it. A frame's variables are copied to be read, and
 the copy is emptied at once (Python 3.13 needs none): functions that ask for their variables themselves, as with `locals()`, share
 that copy and are left alone.
@@ -15,6 +15,7 @@ import sys
 from collections.abc import Hashable, Iterable, Sequence
 from types import CodeType, FrameType
 from typing import Any
+from zlib import crc32
 
 _LOOKS = 3
 _MAX_LINES = 200
@@ -22,8 +23,10 @@ _LIBRARIES = ("numpy", "torch", "PIL")
 _OWN_LOCALS = frozenset({"locals", "vars", "dir", "eval", "exec", "_getframe"})
 _COPIES = sys.version_info < (3, 13)
 _MET, _OFTEN = 8, 3
-"""How often a function is looked at, and in how many steps or batches it must have been met."""
-_ENDS_BYTES = 512
+"""How often a function is looked at that always gets the same, and in how many steps or batches it must have been met."""
+_MET_OTHERS, _OFTEN_OTHERS = 400, 24
+"""The same for one that gets other things, some of which may come again, as in every epoch."""
+_WHOLE_BYTES, _PARTS, _PART_BYTES = 1_000_000, 64, 4_096
 _PLAIN = (int, float, str, bytes, bool, type(None))
 
 
@@ -60,7 +63,7 @@ class _Calls:
         self.code = code
         self.arguments = arguments
         self.met: set[Hashable] = set()
-        self.prints: set[tuple[Hashable, ...]] = set()
+        self.prints: set[int] = set()
 
 
 class SameArguments:
@@ -78,23 +81,25 @@ class SameArguments:
                 if len(self._calls) > _MAX_LINES:
                     return
                 calls = self._calls[id(code)] = _Calls(code, _arguments(code))
-            if not calls.arguments or now in calls.met or len(calls.met) >= _MET or len(calls.prints) > 1:
+            most = _MET if len(calls.prints) == 1 else _MET_OTHERS
+            if not calls.arguments or now in calls.met or len(calls.met) >= most:
                 continue
             calls.met.add(now)
             variables = _variables(frame)
-            calls.prints.add(tuple(_print(variables.get(name, frame)) for name in calls.arguments))
+            seen = tuple(_print(variables.get(name, frame)) for name in calls.arguments)
+            if None in seen:
+                calls.arguments = ()  # nothing can be told of it
+            calls.prints.add(hash(seen))
 
     def to_list(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "file": calls.code.co_filename,
-                "function": calls.code.co_qualname,
-                "met": len(calls.met),
-                "arguments": calls.arguments,
-            }
-            for calls in list(self._calls.values())
-            if len(calls.met) >= _OFTEN and len(calls.prints) == 1 and not any(None in one for one in calls.prints)
-        ]
+        """Functions that got nothing new in half of the steps they were met in, or in all of them."""
+        found = []
+        for calls in list(self._calls.values()):
+            met, distinct = len(calls.met), len(calls.prints)
+            if calls.arguments and met >= (_OFTEN if distinct == 1 else _OFTEN_OTHERS) and distinct <= 0.5 * met:
+                code = {"file": calls.code.co_filename, "function": calls.code.co_qualname, "arguments": calls.arguments}
+                found.append({**code, "met": met, "distinct": distinct})
+        return found
 
 
 def _arguments(code: CodeType) -> tuple[str, ...]:
@@ -128,7 +133,7 @@ def _print(value: Any) -> Hashable:
     if kind.__module__.partition(".")[0] == "pathlib":
         return str(value)
     if kind.__module__ == "numpy" and kind.__name__ == "ndarray" and value.flags.c_contiguous:
-        return (value.shape, str(value.dtype), _ends(value.ctypes.data, value.nbytes))
+        return (value.shape, str(value.dtype), _checksum(value.ctypes.data, value.nbytes))
     if (
         kind.__module__ == "torch"
         and kind.__name__ == "Tensor"
@@ -136,16 +141,20 @@ def _print(value: Any) -> Hashable:
         and value.is_contiguous()
         and not value.requires_grad
     ):
-        return (tuple(value.shape), str(value.dtype), _ends(value.data_ptr(), value.numel() * value.element_size()))
+        return (tuple(value.shape), str(value.dtype), _checksum(value.data_ptr(), value.numel() * value.element_size()))
     return None
 
 
-def _ends(address: int, num_bytes: int) -> bytes:
-    """The first and the last bytes of an array's memory."""
+def _checksum(address: int, num_bytes: int) -> int:
+    """Of an array's memory; of a large one, of parts spread over it."""
     if not address or not num_bytes:
-        return b""
-    part = min(num_bytes, _ENDS_BYTES)
-    return ctypes.string_at(address, part) + ctypes.string_at(address + num_bytes - part, part)
+        return 0
+    if num_bytes <= _WHOLE_BYTES:
+        return crc32(ctypes.string_at(address, num_bytes))
+    found = 0
+    for part in range(_PARTS):
+        found = crc32(ctypes.string_at(address + (num_bytes - _PART_BYTES) * part // (_PARTS - 1), _PART_BYTES), found)
+    return found
 
 
 def _largest(variables: Iterable[tuple[str, Any]]) -> dict[str, Any] | None:

@@ -115,6 +115,17 @@ def held(array: np.ndarray) -> int:
     return len(array)
 
 
+def test_arguments_that_come_again_in_later_epochs_are_counted() -> None:
+    same = SameArguments()
+    masks = [np.zeros((64, 64), dtype=np.uint8) for _ in range(6)]
+    for number, mask in enumerate(masks):
+        mask[32, 32] = number  # told apart by one pixel in the middle
+
+    for now in range(30):
+        keep(same, masks[now % 6], now)
+    assert [(row["met"], row["distinct"]) for row in same.to_list()] == [(30, 6)]
+
+
 def test_networks_and_lists_may_have_changed_and_generators_keep_what_they_got() -> None:
     same = SameArguments()
 
