@@ -13,7 +13,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 
+from unchoke.code.bindings import written
 from unchoke.code.magics import script_runs
+from unchoke.code.node_index import names_in, targets_of
+from unchoke.code.nodes import is_main_test
 from unchoke.code.source import Cell, SourceFile, parse_source
 from unchoke.code.unread import ANY_NAME, is_library, module_name
 
@@ -204,7 +207,7 @@ def _requests(nodes: Iterable[ast.AST], body: list[ast.stmt]) -> Iterator[_Reque
 def _attributes(body: Iterable[ast.stmt], name: str) -> Iterator[str]:
     """`train` where the code has `name.train`."""
     for node in (part for statement in body for part in ast.walk(statement)):
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == name:
+        if isinstance(node, ast.Attribute) and written(node.value) == name:
             yield node.attr
 
 
@@ -229,13 +232,16 @@ def _slice(module: _NeighbourModule, wanted: Iterable[str]) -> list[_TopStatemen
 
 def _bound(statement: ast.stmt) -> list[str]:
     """The names that a statement at the top of a module makes; of `if` and `try`, those of everything in them."""
-    if isinstance(statement, _DEFINING):
-        return [statement.name]
-    if isinstance(statement, ast.Import | ast.ImportFrom):
-        return [alias.asname or alias.name.partition(".")[0] for alias in statement.names]
-    if isinstance(statement, ast.Assign | ast.AnnAssign):
-        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-        return [node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)]
-    if isinstance(statement, ast.Try) or (isinstance(statement, ast.If) and "__name__" not in ast.unparse(statement.test)):
-        return [name for part in ast.iter_child_nodes(statement) if isinstance(part, ast.stmt) for name in _bound(part)]
-    return []
+    found: list[str] = []
+    left: list[ast.AST] = [statement]
+    while left:
+        part = left.pop()
+        if isinstance(part, _DEFINING):
+            found.append(part.name)
+        elif isinstance(part, ast.Import | ast.ImportFrom):
+            found += [alias.asname or alias.name.partition(".")[0] for alias in part.names]
+        elif isinstance(part, ast.Assign | ast.AnnAssign):
+            found += [name for target in targets_of(part) for name in names_in(target)]
+        elif isinstance(part, ast.Try | ast.ExceptHandler) or (isinstance(part, ast.If) and not is_main_test(part.test)):
+            left += [inner for inner in ast.iter_child_nodes(part) if isinstance(inner, ast.stmt | ast.ExceptHandler)]
+    return found

@@ -151,3 +151,10 @@ def test_a_written_script_is_no_part_of_the_notebook_until_it_is_imported(tmp_pa
 def test_libraries_are_not_looked_for(tmp_path: Path) -> None:
     write(tmp_path, torch="def load(x):\n    return x\n", train="import torch\ntorch.load('a')\n")
     assert program(tmp_path / "train.py").functions == {}
+
+
+def test_names_made_in_branches_and_fallbacks_are_found_and_long_chains_do_no_harm(tmp_path: Path) -> None:
+    chain = "if x == 0:\n    pass\n" + "".join(f"elif x == {number}:\n    pass\n" for number in range(600))
+    text = "try:\n    from fast import load\nexcept ImportError:\n    def load(x):\n        return x\n" + chain
+    write(tmp_path, data=text, train="from data import load\nload(1)\n")
+    assert "load" in program(tmp_path / "train.py").functions
