@@ -58,6 +58,7 @@ _GATHERS = frozenset({"stack", "cat", "concat", "concatenate", "vstack", "repeat
 _FEW = 16
 _DRAWS = frozenset({"imshow", "subplot", "subplots", "show", "figure", "display", "add_subplot"})
 _SIZES = frozenset({"target_size", "image_size", "size", "dsize", "output_shape"})
+_ARRAYS = frozenset({"x", "test", "val", "valid", "validation", "train", "ds", "dataset", "testset", "trainset", "valset"})
 _CROPS = frozenset({"CenterCrop", "RandomCrop", "RandomResizedCrop", "Pad"})
 _READS = frozenset({"read", "load", "open", "imread", "fetch"})
 _FILES = frozenset({"path", "paths", "file", "files", "filename", "filenames", "names", "fnames", "urls", "ids"})
@@ -167,7 +168,18 @@ def _is_of_one_size(program: Program, loop: Round, parts: list[ast.AST]) -> bool
     names = loop_names(loop)
     keys = [part.slice for part in parts if isinstance(part, ast.Subscript) and not _FILES & set(_words(part.value))]
     picked = any(isinstance(part, ast.Name) and part.id in names for key in keys for part in program.within(key, ast.Name))
-    return picked and not isinstance(loop, ast.comprehension)
+    return (picked and not isinstance(loop, ast.comprehension)) or _is_over_array(program, loop, parts)
+
+
+def _is_over_array(program: Program, loop: Round, parts: list[ast.AST]) -> bool:
+    """`for picture in x_test`, `for picture, label in test_set`: what is gone over is an array or a data set, by name or make."""
+    over = unwrapped(program, loop.iter) if not isinstance(loop, ast.While) else None
+    if not isinstance(over, ast.Name | ast.Attribute) or not any(root(part) in loop_names(loop) for part in parts):
+        return False
+    said = set(words(program.written(over).rpartition(".")[2]))
+    if said & _FILES:
+        return False
+    return bool(said & _ARRAYS) or program.assigned_class(over) in program.facts.datasets or program.made_by(over) == "numpy.load"
 
 
 def _resizes_all(program: Program, call: ast.Call) -> bool:
@@ -368,7 +380,8 @@ def _gathers(program: Program, node: ast.AST) -> bool:
     """Several are put together after all."""
     if not isinstance(node, ast.Call) or program.method(node) not in _GATHERS:
         return False
-    axis = program.argument(node, "axis", 1) or program.argument(node, "dim")
+    joins = program.method(node) in ("stack", "cat", "concat", "concatenate")
+    axis = (program.argument(node, "axis", 1) or program.argument(node, "dim")) if joins else None
     if axis is not None and program.value(axis) != 0:
         return False  # channels, not pictures
     given = node.args[0] if node.args else None
