@@ -67,8 +67,9 @@ class CallMarks:
 class Judge:
     """Says what a call and a subscript do to marks (None leaves it to the flow), and which marks of a condition go on."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, source: ast.AST | None = None) -> None:
         self.program = program
+        self.source = source  # one expression that is marked itself
 
     def call(self, _flow: Flow, _call: ast.Call, _handed: CallMarks, /) -> Marks | None:
         return None
@@ -209,6 +210,8 @@ class Flow(Question[Marks]):
     # Expressions
 
     def _answer(self, node: ast.AST) -> Marks:
+        if node is self._judge.source:
+            return frozenset({("source", node)})
         if isinstance(node, ast.Subscript):
             base = self.ask(node.value)
             judged = self._judge.subscript(self, node, base)

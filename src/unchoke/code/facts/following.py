@@ -41,13 +41,10 @@ def _places(program: Program, call: ast.Call) -> list[ast.AST]:
 
 class _Holding(Judge):
     def __init__(self, program: Program, source: ast.Call, *, same: bool) -> None:
-        super().__init__(program)
-        self._source = source
+        super().__init__(program, source)
         self._same = same
 
     def call(self, flow: Flow, call: ast.Call, handed: CallMarks, /) -> Marks | None:
-        if call is self._source:
-            return frozenset({("held", call)})
         method, function = self.program.method(call), self.program.function_of(call)
         if method == "__enter__":
             return handed.receiver

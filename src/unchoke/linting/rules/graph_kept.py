@@ -23,10 +23,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from unchoke.code.facts.gradients import backwarded, carries_graph, is_backwarded, is_detaching, is_loss, is_off, uses_torch
+from unchoke.code.facts.flow import NONE, CallMarks, Flow, Judge, Marks
+from unchoke.code.facts.gradients import carries_graph, is_backwarded, is_detaching, is_loss, is_off, uses_torch
 from unchoke.code.facts.loops import count_of, unwrapped
 from unchoke.code.facts.origins import root
-from unchoke.code.node_index import FunctionNode, LoopNode, flat, parameters, targets_of
+from unchoke.code.node_index import FunctionNode, LoopNode, parameters
 from unchoke.code.program import Program
 from unchoke.code.source import CodePlace
 from unchoke.linting.proofs import shows_no_graph
@@ -68,7 +69,7 @@ def check(program: Program) -> Iterator[Hit]:
         boundary = _boundary(program, item)
         if boundary is None or not _outlives(program, item, boundary):
             continue
-        if carries_graph(program, item.value) and not _reaches_backward(program, root(item.target), item.node):
+        if carries_graph(program, item.value) and not _reaches_backward(program, item):
             yield _hit(program, item)
 
 
@@ -186,70 +187,22 @@ def _is_own(program: Program, name: str, value: ast.expr) -> bool:
     return any(program.written(part) == name for part in program.within(value, ast.Name, ast.Attribute))
 
 
-def _reaches_backward(program: Program, name: str, at: ast.AST, depth: int = 0) -> bool:
-    """Is `backward` called on it, or on what is worked out from it, here or where this function returns it to?"""
-    function = program.enclosing_function(at)
-    names = _derived(program, name, function)
-    calls = program.calls_to("backward", "manual_backward", "grad", "gradient")
-    own = [call for call in calls if _is_in(program, call, function, name)]
-    if any(program.written(part) in names for call in own for part in backwarded(program, call)):
-        return True
-    if function is None or depth > 2:
-        return False
-    returned = [
-        item for item in program.within(function, ast.Return) if item.value is not None and _lives_in(program, item.value, names)
-    ]
-    if not returned:
-        return False
-    if function.name == "training_step":
-        return True
-    for call in program.callers(function):
-        kept = any(_reaches_backward(program, target, call, depth + 1) for target in program.targets(call))
-        if kept or _is_backwarded_at_once(program, call):
+def _reaches_backward(program: Program, item: Accumulation) -> bool:
+    """Is `backward` called on what grows, or on what is worked out from it, here or where it is returned to?"""
+    flow = Flow(program, _Graphs(program, item.value))
+    for call in program.calls_to("backward", "manual_backward", "grad", "gradient"):
+        if flow.at(program.receiver(call)) or any(flow.at(given) for given in call.args[:1]):
             return True
-    return False
+    return any(flow.returned(node) for node in program.nodes(ast.FunctionDef) if node.name == "training_step")
 
 
-def _is_in(program: Program, node: ast.AST, function: FunctionNode | None, name: str) -> bool:
-    return name.startswith("self.") or program.enclosing_function(node) is function
+class _Graphs(Judge):
+    """Everything worked out from a tensor has its graph, but for numbers read off it."""
 
-
-def _is_backwarded_at_once(program: Program, call: ast.Call) -> bool:
-    """`step(batch).backward()`."""
-    outer = program.calls_to("backward", "manual_backward")
-    return any(program.index.holds(other, call) and other is not call for other in outer)
-
-
-def _derived(program: Program, name: str, function: FunctionNode | None) -> set[str]:
-    """The variable and those that are worked out from it with their graph."""
-    names = {name}
-    for _ in range(4):
-        before = len(names)
-        for node in program.nodes(ast.Assign, ast.AugAssign):
-            if _is_in(program, node, function, name) and _lives_in(program, node.value, names):
-                names |= {root(part) for target in targets_of(node) for part in flat(target)} - {""}
-        if len(names) == before:
-            break
-    return names
-
-
-def _lives_in(program: Program, value: ast.expr, names: set[str]) -> bool:
-    """Is one of the variables in this expression, and not only its number?"""
-    parts = program.within(value, ast.Name, ast.Attribute)
-    return any(program.written(part) in names and not _is_read_off(program, part, value) for part in parts)
-
-
-def _is_read_off(program: Program, node: ast.AST, stop: ast.AST) -> bool:
-    for above in program.ancestors(node):
-        if isinstance(above, ast.Compare | ast.JoinedStr):
-            return True
-        if isinstance(above, ast.Call) and (
-            is_detaching(program, above) or program.name(above) in ("float", "int", "len", "str", "round")
-        ):
-            return True
-        if above is stop:
-            return False
-    return False
+    def call(self, _flow: Flow, call: ast.Call, handed: CallMarks, /) -> Marks | None:
+        if is_detaching(self.program, call) or self.program.name(call) in ("float", "int", "len", "str", "round"):
+            return NONE
+        return None if self.program.function_of(call) is not None else handed.all
 
 
 def _edits(program: Program, item: Accumulation) -> tuple[Edit, ...]:
