@@ -1,8 +1,10 @@
 """One program for a whole notebook or script, and what it does: `Program`, with `program.facts`. What every rule asks.
 
-In comes a `SourceFile`. The layers, from below: `nodes` (what is where), `tracing` (who calls whom, what a variable was given),
-`constant_values`, and `Facts` (which code runs for each sample, which loop trains, what evaluates), each subject of it in its
-file below `facts/`. All of it says what is there; rules say what is wrong with it.
+In comes a `SourceFile`. The layers, from below: `bindings` (what each name may be given, branches joined), `nodes` (what is
+where), `tracing` (who calls whom, what an expression may be: `choices`, `option`, `made_of`), `constant_values` (`values`), and
+`Facts` (which code runs for each sample, which loop trains, what evaluates), each subject of it in its file below `facts/`. A
+question that is followed through a program (where a tensor lives, has it a graph, which picture is it) is a `facts/asking`
+`Question`. All of it says what is there; rules say what is wrong with it.
 """
 
 from __future__ import annotations
