@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Final
 
+from unchoke.code.answers import Answers
 from unchoke.code.bindings import Binding, written
 from unchoke.code.node_index import parameters
 from unchoke.code.source import SourceFile
@@ -55,8 +56,7 @@ class Values(CallGraph):
 
     def __init__(self, source: SourceFile) -> None:
         super().__init__(source)
-        self._known_values: dict[ast.AST, Possible] = {}
-        self._being_valued: set[ast.AST] = set()
+        self._values: Answers[Possible] = Answers(_NOTHING, _DEEPEST)
 
     def value(self, node: ast.AST | None) -> Any:
         """The one constant that `node` stands for, through constants, defaults and arithmetic; or `UNKNOWN`."""
@@ -64,20 +64,7 @@ class Values(CallGraph):
 
     def values(self, node: ast.AST | None) -> Possible:
         """All constants that `node` may be, branches joined; `UNKNOWN` is among them where it may be something else."""
-        if node is None:
-            return _NOTHING
-        if node in self._known_values:
-            return self._known_values[node]
-        if node in self._being_valued or len(self._being_valued) > _DEEPEST:
-            return _NOTHING
-        self._being_valued.add(node)
-        try:
-            found = self._evaluated(node)
-        finally:
-            self._being_valued.discard(node)
-        if not self._being_valued or UNKNOWN not in found:
-            self._known_values[node] = found
-        return found
+        return self._values.of(node, self._evaluated) if node is not None else _NOTHING
 
     def values_of(self, given: Choices, default: Any = UNKNOWN) -> Possible:
         """All that these may be; `default` where there may be none."""

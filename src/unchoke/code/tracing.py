@@ -60,6 +60,7 @@ class CallGraph(Nodes):
         self._methods_of: dict[ast.ClassDef, dict[str, FunctionNode]] = {}
         self._function_of: dict[ast.Call, FunctionNode | None] = {}
         self._reaching: dict[ast.AST, list[Binding]] = {}
+        self._choices: dict[ast.AST, Choices] = {}
 
     @cached_property
     def functions(self) -> dict[str, FunctionNode]:
@@ -241,44 +242,60 @@ class CallGraph(Nodes):
 
     # What something may be
 
-    def choices(self, node: ast.AST | None, depth: int = 0) -> Choices:
+    def choices(self, node: ast.AST | None) -> Choices:
         """The expressions that `node` may be here: through variables, parameters, `a if … else b`, functions that return it."""
-        if not isinstance(node, ast.expr) or depth > _DEEPEST:
+        if node is None:
             return _UNKNOWN
+        if node not in self._choices:
+            self._choices[node] = self._all_choices(node)
+        return self._choices[node]
+
+    def _all_choices(self, node: ast.AST) -> Choices:
+        found: dict[ast.expr, None] = {}
+        seen: set[ast.AST] = set()
+        left: list[ast.AST | None] = [node]
+        unknown = False
+        while left:
+            part = left.pop()
+            if not isinstance(part, ast.expr) or len(seen) > _MOST_PARTS:
+                unknown = True
+            elif part not in seen:
+                seen.add(part)
+                inner = self._one_of(part)
+                if inner is None:
+                    found[part] = None
+                else:
+                    left.extend(reversed(inner))
+        return Choices(tuple(found), unknown=unknown)
+
+    def _one_of(self, node: ast.expr) -> list[ast.AST | None] | None:
+        """What it stands for, a None among it for what cannot be told; None alone where it is what it is."""
         if isinstance(node, ast.IfExp):
-            return self.choices(node.body, depth + 1) | self.choices(node.orelse, depth + 1)
+            return [node.body, node.orelse]
         if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
-            return self._any_of(node.values, depth)
+            return list(node.values)
         if isinstance(node, ast.NamedExpr):
-            return self.choices(node.value, depth + 1)
+            return [node.value]
         if isinstance(node, ast.Call):
             function = self.function_of(node)
             if function is None or function.name in RUNNING:
-                return Choices((node,))
-            returned = [back.value for back in self.returns(function) if back.value is not None]
-            return self._any_of(returned, depth) if returned else _UNKNOWN
+                return None
+            return [back.value for back in self.returns(function) if back.value is not None] or [None]
         bound = self.reaching(node)
-        if not bound:
-            return Choices((node,))
-        return self._joined(self._bound_choices(item, node, depth) for item in bound)
+        if not bound or any(item.how == "made" for item in bound):
+            return None
+        return [value for item in bound for value in self._given_by(item, node)]
 
-    def _any_of(self, nodes: Iterable[ast.expr], depth: int) -> Choices:
-        return self._joined(self.choices(node, depth + 1) for node in nodes)
+    def _given_by(self, bound: Binding, at: ast.expr) -> list[ast.AST | None]:
+        if bound.how == "handed" and isinstance(at, ast.Name):
+            return [*self.handed(at.id, at)] or [None]
+        return [self.given_value(bound) if bound.how == "given" else None]
 
     def _joined(self, found: Iterable[Choices]) -> Choices:
         joined = Choices()
         for item in found:
             joined |= item
         return joined
-
-    def _bound_choices(self, bound: Binding, at: ast.expr, depth: int) -> Choices:
-        if bound.how == "made":
-            return Choices((at,))
-        if bound.how == "handed":
-            given = self.handed(at.id, at) if isinstance(at, ast.Name) else []
-            return self._any_of(given, depth) if given else _UNKNOWN
-        value = self.given_value(bound) if bound.how == "given" else None
-        return self.choices(value, depth + 1) if value is not None and value is not at else _UNKNOWN
 
     def handed(self, name: str, at: ast.AST) -> list[ast.expr]:
         """What a parameter is given by the calls in this file, and its default where one leaves it out or none is here."""
@@ -303,7 +320,7 @@ class CallGraph(Nodes):
         if any(self._is_certain(node, at) for node, _ in changed):
             last = max(place for place, (node, _) in enumerate(changed) if self._is_certain(node, at))
             return self._joined(found for _, found in changed[last:])
-        made = self.choices(holder, depth)
+        made = self.choices(holder)
         whole = self._joined(self._entry_of(node, key, depth + 1) for node in made.nodes)
         return self._joined([whole, *(found for _, found in changed), *([_UNKNOWN] if made.unknown else [])])
 

@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterable
 from typing import Generic, TypeVar
 
+from unchoke.code.answers import Answers
 from unchoke.code.bindings import Binding
 from unchoke.code.node_index import FunctionNode, names_in
 from unchoke.code.program import Program
@@ -27,42 +28,10 @@ class Question(Generic[A]):
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self._known: dict[ast.AST, A] = {}
-        self._passing: dict[ast.AST, tuple[A, int]] = {}
-        self._asked: dict[ast.AST, int] = {}  # what is being worked out, with its depth
-        self._lowest = 0  # the least depth that the answers of now rest on
+        self._answers: Answers[A] = Answers(self.open, self.deepest)
 
     def ask(self, node: ast.AST | None) -> A:
-        if node is None:
-            return self.open
-        if node in self._known:
-            return self._known[node]
-        if node in self._passing:
-            found, lowest = self._passing[node]
-            self._lowest = min(self._lowest, lowest)
-            return found
-        if node in self._asked or len(self._asked) > self.deepest:
-            self._lowest = min(self._lowest, self._asked.get(node, 0))
-            return self.open
-        return self._worked_out(node)
-
-    def _worked_out(self, node: ast.AST) -> A:
-        """Kept for good, unless it rests on an answer further up that is still being worked out: then until that is done."""
-        depth, outside, passing = len(self._asked), self._lowest, len(self._passing)
-        self._asked[node], self._lowest = depth, depth
-        try:
-            found = self._answer(node)
-        finally:
-            del self._asked[node]
-        if self._lowest >= depth:
-            for other in list(self._passing)[passing:]:
-                del self._passing[other]
-            self._known[node] = found
-            self._lowest = outside
-        else:
-            self._passing[node] = (found, self._lowest)
-            self._lowest = min(self._lowest, outside)
-        return found
+        return self._answers.of(node, self._answer) if node is not None else self.open
 
     # What a subclass says
 
