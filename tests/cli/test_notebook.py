@@ -149,3 +149,11 @@ def test_cells_in_other_languages_and_of_comments_are_said_to_be_that(unchoke: T
     path = books.write_book(tmp_path / "a.ipynb", ["%%R\nx <- 1", "# words", "%%html\n<b>x</b>"])
     result = unchoke("notebook", path, "--json").result
     assert [cell["does"] for cell in result["cells"]] == ["R code, not read", "has comments only", "HTML code, not read"]
+
+
+def test_a_script_beside_the_notebook_tells_what_running_it_does(unchoke: Type, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(f"{TRAINED}\n{EPOCHS}\n")
+    path = books.write_book(tmp_path / "a.ipynb", ["!python train.py"])
+    (cell,) = unchoke("notebook", path, "--json").result["cells"]
+    assert (cell["does"], cell["verdict"]) == ("trains, runs train.py", "segment")
+    assert cell["command"] == f"unchoke fit {tmp_path}/hops --cut none"

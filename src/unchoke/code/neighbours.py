@@ -80,6 +80,7 @@ class _Reader:
         self._known: set[str] = set()
         self._borrowed: list[Cell] = []
         self._files: set[str] = set()
+        self._beside: dict[str, SourceFile] = {}
         body = [part for cell in source.cells for part in _body(cell) if not isinstance(part, ast.Import | ast.ImportFrom)]
         self._own = {name for part in body for name in _bound(part)}
 
@@ -89,15 +90,19 @@ class _Reader:
             self._run_scripts(cell)
         for request in _requests((node for cell in self._source.cells for node in cell.imports), body):
             self._borrow(request, body, self._folder, 0)
-        return replace(self._source, borrowed=tuple(self._borrowed), known=frozenset(self._known))
+        beside = tuple(replace(script, name=name) for name, script in self._beside.items())
+        return replace(self._source, borrowed=tuple(self._borrowed), known=frozenset(self._known), beside=beside)
 
     def _run_scripts(self, cell: Cell) -> None:
         for run in script_runs(cell.text, cell.language) if cell.kind == "code" and cell.number is not None else ():
-            module = self._written_module(run.name) or _read(self._folder / run.name)
+            own = self._written_module(run.name)
+            module = own or _read(self._folder / run.name)
             if module is not None:
                 self._known.add(run.name)
                 if run.shares:
                     self._add(module, module.body)
+                elif own is None:
+                    self._beside[run.name] = parse_source(module.origin, module.text.encode())
 
     def _borrow(self, request: _Request, user: list[ast.stmt], folder: Path, depth: int) -> None:
         """What the user's statements want of a module, and what that wants of others."""

@@ -106,8 +106,9 @@ class Cell:
 class SourceFile:
     """A file as read. `problems` holds those of its cells and those of the file itself.
 
-    `scripts` are the programs that its cells write, each with the name it is written under as its `name`. `borrowed` is code of
-    other files that it imports or runs, and `known` the modules and scripts, as written, that were found and read.
+    `scripts` are the programs that its cells write, each with the name it is written under as its `name`; `beside` those that it
+    runs as processes of their own. `borrowed` is code of other files that it imports or runs in its own place, and `known` are
+    the modules and scripts, as written, that were found and read.
     """
 
     path: str
@@ -119,6 +120,7 @@ class SourceFile:
     name: str = ""
     borrowed: tuple[Cell, ...] = ()
     known: frozenset[str] = frozenset()
+    beside: tuple[SourceFile, ...] = ()
 
 
 def read_source(path: str | Path) -> SourceFile:

@@ -67,7 +67,7 @@ class CellReading:
 
 def read_cells(program: Program) -> list[CellReading]:
     """Every cell of code, in the order of the file."""
-    scripts = {script.name: _script_deeds(Program(script)) for script in program.source.scripts}
+    scripts = {script.name: _script_deeds(Program(script)) for script in (*program.source.beside, *program.source.scripts)}
     reader = _CellReader(program, scripts)
     return [reader.read(cell) for cell in program.source.cells if cell.kind == "code" and cell.number is not None]
 

@@ -53,8 +53,8 @@ class NotebookContext:
 
 
 def read_setting(program: Program, notebook: str) -> NotebookContext:
-    """What the notebook as a whole tells, with the scripts that its cells write."""
-    programs = {script.name: Program(script) for script in program.source.scripts}
+    """What the notebook as a whole tells, with the scripts that its cells write or run."""
+    programs = {script.name: Program(script) for script in (*program.source.beside, *program.source.scripts)}
     every = [program, *programs.values()]
     texts = [cell.python for one in every for cell in one.source.cells if cell.executed]
     frozen = any(one.facts.frozen for one in every) and not any(map(_THAWED.search, texts))

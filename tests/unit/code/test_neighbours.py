@@ -158,3 +158,10 @@ def test_names_made_in_branches_and_fallbacks_are_found_and_long_chains_do_no_ha
     text = "try:\n    from fast import load\nexcept ImportError:\n    def load(x):\n        return x\n" + chain
     write(tmp_path, data=text, train="from data import load\nload(1)\n")
     assert "load" in program(tmp_path / "train.py").functions
+
+
+def test_a_script_that_is_run_as_a_process_lies_beside_and_is_no_part_of_the_program(tmp_path: Path) -> None:
+    write(tmp_path, train="def go():\n    pass\n")
+    source = with_neighbours(read_source(books.write_book(tmp_path / "a.ipynb", ["!python train.py", "!python no.py"])))
+    assert [(script.name, script.is_notebook) for script in source.beside] == [("train.py", False)]
+    assert Program(source).functions == {}
