@@ -10,7 +10,7 @@ time (where it decodes, no-workers says so).
 
 **When this is fine.** TensorFlow from 2.12 on adds the prefetch by itself where the last step works when asked (`batch`), and
 runs maps without state in parallel; there it is a matter of taste. Older versions do not. Pipelines over arrays in memory
-with nothing to work out gain little; they are nits here.
+with nothing to work out gain little. Both are nits here, the first where the file is written for Keras 3.
 
 Since TensorFlow 2.12 by itself, unless `experimental_optimization` is turned off.
 """
@@ -18,6 +18,7 @@ Since TensorFlow 2.12 by itself, unless `experimental_optimization` is turned of
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from unchoke.code.facts.per_sample import is_tf_dataset
@@ -34,6 +35,7 @@ RULE = Rule(
     since="before TensorFlow 2.12",
     frameworks=("keras",),
 )
+_KERAS_3 = re.compile(r"KERAS_BACKEND|from keras import ops|keras\.ops\b|\bPyDataset\b")
 _STEPS = frozenset({"map", "batch", "padded_batch", "shuffle", "repeat", "take", "with_options"})
 
 
@@ -56,9 +58,14 @@ def check(program: Program) -> Iterator[Hit]:
                 "each step waits for its batch",
                 {"last step": program.method(last), "decodes": heavy},
                 f"end with `{_ending(program, last)}.prefetch(tf.data.AUTOTUNE)`",
-                kind=None if any(_decodes(program, call) for call in maps) else "nit",
+                kind=None if any(_decodes(program, call) for call in maps) and not _is_new(program) else "nit",
             )
             return
+
+
+def _is_new(program: Program) -> bool:
+    """Keras 3 needs a TensorFlow that prefetches by itself."""
+    return any(_KERAS_3.search(cell.python) for cell in program.source.cells)
 
 
 def _trained_on(program: Program) -> Iterator[ast.expr]:

@@ -19,6 +19,7 @@ RULE = OneRule("no-prefetch", HEAD)
     ("body", "kinds"),
     [
         ("ds = ds.map(load).batch(8)\nmodel.fit(ds, epochs=9)", ["choke"]),
+        ("from keras import ops\nds = ds.map(load).batch(8)\nmodel.fit(ds, epochs=9)", ["nit"]),
         ("ds = ds.map(scale).batch(8)\nmodel.fit(ds, epochs=9)", ["nit"]),
         ("ds = ds.map(load).batch(8).prefetch(2)\nmodel.fit(ds, epochs=9)", []),
         ("ds = ds.batch(8)\nmodel.fit(ds, epochs=9)", []),
