@@ -20,7 +20,7 @@ DECODERS = frozenset(
      "jpeg4py.JPEG", "rawpy.imread", "mahotas.imread", "scipy.misc.imread", "scipy.ndimage.imread", "kornia.io.load_image",
      "pyvips.Image.new_from_file", "pyvips.Image.thumbnail", "fastai.vision.all.PILImage.create",
      "fastai.vision.core.load_image", "accimage.Image", "turbojpeg.decode", "mmcv.imread", "mmcv.imfrombytes",
-     "monai.transforms.LoadImage", "decord.VideoReader", "torchvision.io.read_video", "itk.imread", "pyspng.load",
+     "monai.transforms.LoadImage", "Image.open", "decord.VideoReader", "torchvision.io.read_video", "itk.imread", "pyspng.load",
      "nvjpeg.decode", "cv2.imreadmulti", "imageio.get_reader"}
 )  # fmt: skip
 RASTER_OPENERS = frozenset(

@@ -34,7 +34,7 @@ RULE = Rule(
     title="pictures decoded only to learn labels, names or sizes",
     gain="an epoch of loading before each training",
 )
-_LAZY = frozenset({"PIL.Image.open", "nibabel.load", "pydicom.dcmread"})  # these read no pixels until asked
+_LAZY = frozenset({"PIL.Image.open", "Image.open", "nibabel.load", "pydicom.dcmread"})  # these read no pixels until asked
 Looped = ast.For | ast.comprehension
 
 

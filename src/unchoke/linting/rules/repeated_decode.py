@@ -63,6 +63,7 @@ def check(program: Program) -> Iterator[Hit]:
     if _is_one_pass(program) or _has_small_copies(program):
         return
     yield from _from_folders(program)
+    yield from _overlapping(program)
     said: set[ast.Call] = set()
     for record in per_sample_records(program):
         decode = _decode(program, record)
@@ -114,6 +115,44 @@ def _from_folders(program: Program) -> Iterator[Hit]:
             yield _folder_hit(program, reads[0], count)
     for call, count in (*_torch_folders(program), *_fastai_folders(program)):
         yield _folder_hit(program, call, count)
+
+
+def _overlapping(program: Program) -> Iterator[Hit]:
+    """`for name in names[i : i + n]` in the code of sample `i`: each file is decoded by n samples."""
+    for record in per_sample_records(program):
+        names = parameters(record.function) if isinstance(record.function, FunctionNode) else []
+        if len(names) < 2 or record.kind != "getitem":
+            continue
+        for loop in program.within(record.function, ast.For, ast.comprehension):
+            over = loop.iter if isinstance(loop.iter, ast.Subscript) else program.latest(loop.iter)
+            window = over.slice if isinstance(over, ast.Subscript) else None
+            if not isinstance(window, ast.Slice) or not _is_sliding(program, window, names[1]):
+                continue
+            body: list[ast.AST] = [*loop.body] if isinstance(loop, ast.For) else [program.parent(loop) or loop]
+            calls = [call for block in body for call in program.facts.decode_calls(block)]
+            decode = next((call for call in calls if not is_kept(program, call)), None)
+            if decode is not None and over is not None:
+                name, length = program.text(decode.func), program.text(window.upper.right)  # type: ignore[union-attr]
+                yield Hit(
+                    decode,
+                    f"`{name}` decodes each file for every window `{program.text(over)}` it is in: `{length}` times an epoch",
+                    evidence={"decode": name, "window": length},
+                    fix="decode each file once, keep the pixels (a mapped `.npy` for each sequence), and cut windows out of that",
+                )
+                return
+
+
+def _is_sliding(program: Program, window: ast.Slice, index: str) -> bool:
+    """`i : i + n`, with `i` the number of the sample or a sum with it: not counted in windows, strided or drawn."""
+    if window.lower is None or window.step is not None or not isinstance(window.upper, ast.BinOp):
+        return False
+    same = isinstance(window.upper.op, ast.Add) and program.text(window.upper.left) == program.text(window.lower)
+    first = window.lower
+    given = first if not isinstance(first, ast.Name) or first.id == index else program.latest(first)
+    if not same or given is None or program.value(window.upper.right) == 1:
+        return False
+    counted = any(isinstance(part, ast.Mult | ast.Mod | ast.Call) for part in ast.walk(given))
+    return not counted and any(isinstance(part, ast.Name) and part.id == index for part in ast.walk(given))
 
 
 def _torch_folders(program: Program) -> Iterator[tuple[ast.Call, Any]]:

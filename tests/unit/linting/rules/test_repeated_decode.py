@@ -121,3 +121,14 @@ train = {chain}
 model.fit(train, epochs=9)
 """
     assert len(lines(code)) == found
+
+
+@pytest.mark.parametrize(
+    ("window", "found"), [("i : i + self.n", 1), ("i * self.n : (i + 1) * self.n", 0), ("i : i + 1", 0), ("0 : 5", 0)]
+)
+def test_windows_that_overlap_decode_each_file_several_times(window: str, found: int) -> None:
+    source = (
+        "import cv2\nimport numpy as np\nfrom torch.utils.data import Dataset\nclass Clips(Dataset):\n"
+        f"    def __getitem__(self, i):\n        return np.stack([cv2.imread(name) for name in self.files[{window}]])\n"
+    )
+    assert len(OneRule("repeated-decode").found(source)) == found
