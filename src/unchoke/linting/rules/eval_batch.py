@@ -7,7 +7,8 @@ large as those of training. Taken over from training, they leave the device with
 as they are counted by sample (`sum` over samples divided by their number), not averaged over batches.
 
 **When this is fine.** Where pictures differ in size and cannot be stacked, where the decoder or the labels of a whole batch
-fill the memory, or where evaluation is a small part of the run. Then mark the line with `# noqa: eval-batch`.
+fill the memory, or where evaluation is a small part of the run: it is a nit. Single pictures beside training in batches are a
+choke, since they leave a device idle most of the time.
 
 **Where.** On an accelerator. Commonly reported are 5 to 10 % of an evaluation for four times instead of twice the training batch;
 4 % was measured on an H200, and the opposite, 14 % slower, on two CPU cores, where the larger batches did not fit the memory that

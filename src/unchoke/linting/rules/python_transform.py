@@ -1,8 +1,9 @@
-"""A Python loop over the pixels of each sample.
+"""A Python loop over pixels.
 
 A picture of 224 x 224 has 50,176 pixels, and a nested `for` runs its body in the interpreter for each of them, for every
 sample in every epoch. numpy, torch and OpenCV do the same arithmetic in compiled code: in the script measured for
-docs/claims.md it was 98 % of the time (5.6 s became 0.1 s). Workers only share it out.
+docs/claims.md it was 98 % of the time (5.6 s became 0.1 s). Workers only share it out. A list that gets every pixel as an object
+(`values.extend(image.flatten())`) and a mask that is compared as a whole with each of many colours are the same mistake.
 
 **Write instead.** The same over whole arrays:
 
@@ -12,8 +13,8 @@ docs/claims.md it was 98 % of the time (5.6 s became 0.1 s). Workers only share 
 What depends on its neighbours is a filter (`cv2.filter2D`, `scipy.ndimage`); what cannot be written so can be compiled
 (`numba.njit`). If its result is the same each time, do it once before training.
 
-**When this is fine.** Loops over tiles, bands, boxes or the samples of a batch, loops in a function compiled by numba, and
-whatever runs once in a preparation script.
+**When this is fine.** Loops over tiles, bands, boxes or the samples of a batch, loops in a function compiled by numba, and one
+small picture in a script that runs once. A mask compared with numbers, not colours, is a nit; two or three are not reported.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """The same images decoded and resized again in every epoch.
 
-Decoding a photo and resizing it gives the same pixels in every epoch. With 30 epochs the work is done 30 times, and on a machine
-with few cores the network waits for the decoder.
+Decoding a photo and resizing it gives the same pixels in every epoch. With 30 epochs the work is done 30 times, and on a
+machine with few cores the network waits for the decoder. `ImageFolder`, `flow_from_directory`, `image_dataset_from_directory`
+and fastai's loaders do so too, unless something behind them keeps the pixels; samples that are windows over a sequence of
+files decode each file once for every window.
 
 **Write instead.** Decode and resize once, keep the small pixels, and augment those:
 
@@ -11,9 +13,10 @@ with few cores the network waits for the decoder.
 In tf.data put `.cache(path)` between the `map` that decodes and the `map` that augments. `unchoke fit` and `unchoke extract`
 decode each photo once and keep what the frozen part of the network made of it.
 
-**When this is fine.** One pass only (prediction, feature extraction). Files that already are small copies. Crops sized at random
-out of the full image (`RandomResizedCrop`), which need it; there a copy somewhat larger than the crop still helps. A data set
-whose small copies would not fit on the disk.
+**When this is fine.** One pass only (prediction, feature extraction). Files that already are small copies. Crops sized at
+random out of the full image (`RandomResizedCrop`), which need it; there a copy somewhat larger than the crop still helps. A
+data set whose small copies would not fit on the disk. Folders read for fewer than five epochs are not reported, for fewer
+than 20 or an unknown number they are nits.
 
 Holds on every device and for every version.
 """
