@@ -15,7 +15,6 @@ from functools import lru_cache
 
 from unchoke.code.node_index import Index
 
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 # Longest first within one library: the first that fits is taken, then the next round.
 _SPELLINGS = (
     ("tensorflow.compat.v2", "tf"),

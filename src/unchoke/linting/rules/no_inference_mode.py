@@ -210,17 +210,7 @@ def _runs_network(program: Program, call: ast.Call, depth: int = 0) -> bool:
     if program.facts.evaluation_of(function) is not None or role_of(function.name) == "train":
         return False  # reported there, or trains
     inner = program.within(function, ast.Call)
-    return any(_runs_network(program, item, depth + 1) and not _is_off_inside(program, item, function) for item in inner)
-
-
-def _is_off_inside(program: Program, node: ast.AST, function: FunctionNode) -> bool:
-    for above in program.ancestors(node):
-        if above is function:
-            return False
-        switches = [program.method(item.context_expr) for item in above.items] if isinstance(above, ast.With) else []
-        if any(name in ("no_grad", "inference_mode", "set_grad_enabled") for name in switches):
-            return True
-    return False
+    return any(_runs_network(program, item, depth + 1) and not program.facts.no_grad(item) for item in inner)
 
 
 def _is_forward(program: Program, call: ast.Call) -> bool:
