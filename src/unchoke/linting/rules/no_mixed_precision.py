@@ -49,13 +49,13 @@ _MANY_EPOCHS = 10
 
 def check(program: Program) -> Iterator[Hit]:
     """One hit for a file: where the network is made."""
-    cells = (*program.source.cells, *program.source.borrowed)
-    if plain_device(program) or any(_HALF.search(cell.python) for cell in cells) or hides_code(program):
+    made = large_network(program)
+    if made is None or trains_on_small_set(program) or plain_device(program) or hides_code(program):
         return
     if not (_trains_in_torch(program) and mentions_cuda(program)) and not (_trains_in_keras(program) and _sets_up_card(program)):
         return
-    made = None if trains_on_small_set(program) else large_network(program)
-    if made is None or _is_frozen(program, made):
+    cells = (*program.source.cells, *program.source.borrowed)
+    if any(_HALF.search(cell.python) for cell in cells) or _is_frozen(program, made):
         return
     shown = network_named(program, made)
     yield Hit(
