@@ -227,7 +227,7 @@ def loop_lines(run: TrainingFigures, found: Sequence[Cause]) -> Iterator[Cause]:
         own = LineGroup(tuple(look for look in group.looks if look[0].stage not in _NETWORK))
         kind = kind_of(group.source, facts, LOOP_KINDS)
         if kind is not None and kind.code == "loader-per-step":
-            yield _cause(run, group, kind, facts, stage="wait")
+            yield _cause(run, group, kind, facts, stage="wait", more_s=_in_its_wake_s(run, group))
         elif (
             kind is not None
             and kind.code == "small-operations"
@@ -236,6 +236,14 @@ def loop_lines(run: TrainingFigures, found: Sequence[Cause]) -> Iterator[Cause]:
             yield _small_operations(run, group, kind, facts)
         elif own.looks and own.seconds >= 0.5 * group.seconds:
             yield _cause(run, own, kind or _unknown(own), own.facts, stage="step")
+
+
+def _in_its_wake_s(run: TrainingFigures, group: LineGroup) -> float:
+    """Workers that start and end slow down what runs beside them: where they are built to evaluate, all of the evaluation."""
+    evaluated_s = run.total_s("evaluate_s")
+    at_it_s = sum(seconds for row, seconds in group.looks if row.phase == "evaluate")
+    others_s = sum(seconds for row, seconds in run.looks if row.phase == "evaluate") - at_it_s
+    return max(0.0, evaluated_s - group.seconds) if at_it_s >= others_s else 0.0
 
 
 def _explained(group: LineGroup, found: Sequence[Cause], *, by_line: bool) -> bool:

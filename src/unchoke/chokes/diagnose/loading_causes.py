@@ -120,7 +120,7 @@ def reopened_file(run: TrainingFigures) -> Iterator[Cause]:
         if again < 8 or not few or parsed:
             continue
         reading_s = sum(one.seconds for one in run.calls("raster_read") if one.function == row.function)
-        lost_s = 0.5 * reading_s  # blocks decoded for one window are forgotten with the handle
+        lost_s = 0.8 * reading_s  # blocks decoded for one window are forgotten with the handle
         name = Path(row.example).name
         yield Cause(
             "reopened-file",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from unchoke.chokes.diagnose.line_kinds import reads_back
-from unchoke.chokes.diagnose.source_lines import removed_line, source_line
+from unchoke.chokes.diagnose.source_lines import loop_lines, removed_line, source_line
 from unchoke.chokes.diagnose.training_figures import TrainingFigures, loader_place
 from unchoke.chokes.recording import StackRow
 from unchoke.core.findings import Cause, CodeLine, per
@@ -25,7 +25,8 @@ def host_sync(run: TrainingFigures) -> Iterator[Cause]:
     if not rows or per(count, run.num_steps) < _MANY_READS:
         return
     most = max(rows, key=lambda row: row.count)
-    reading = {(row.file, row.line) for row in rows if row.count >= 0.1 * count}
+    often = [row for row in rows if row.count >= 0.1 * count]
+    reading = {(row.file, line) for row in often for line in loop_lines(row.file, row.line) or (row.line,)}
     lines_s = sum(
         seconds
         for row, seconds in run.looks

@@ -132,6 +132,13 @@ def _expression(program: Program, statement: ast.stmt, span: Span) -> ast.AST | 
     return found[-1] if found else None
 
 
+def loop_lines(file: str, line: int) -> range | None:
+    """The lines of the outermost loop round a line that does not train; None where there is none."""
+    found = source_line(file, line)
+    loops = [loop for loop in found.loops if isinstance(loop, ast.stmt)] if found is not None else []
+    return range(loops[-1].lineno, (loops[-1].end_lineno or loops[-1].lineno) + 1) if loops else None
+
+
 def call_in(file: str, *names: str) -> CodeLine | None:
     """The first call by one of these names in a file, as a line of it."""
     program = _program(file)

@@ -84,7 +84,7 @@ def fat_handover(run: TrainingFigures) -> Iterator[Cause]:
     yield Cause(
         "fat-handover",
         "handover",
-        share * (run.on_path_s(loader.handover_s + 0.5 * loader.fetch_s) + shrinking_s),
+        share * (run.on_path_s(loader.handover_s + 0.7 * loader.fetch_s) + shrinking_s),
         f"workers hand over {format_bytes(each)} a sample, {each / seen:.0f} times what the network sees ({format_bytes(seen)})",
         "move what shrinks the sample out of the loop into the Dataset, so that it is small when it leaves the worker, as uint8 "
         "or float32",
