@@ -283,12 +283,13 @@ def _unknown(group: LineGroup) -> LineKind:
 
 def _cause(run: TrainingFigures, group: LineGroup, kind: LineKind, facts: LineFacts, *, stage: str, more_s: float = 0.0) -> Cause:
     number = {"sample": run.made_samples, "batch": run.made_batches, "epoch": run.epochs}.get(facts.per, run.num_steps)
-    saved_s = (1 - kind.left_share) * (group.seconds + more_s)
+    making = facts.per in ("sample", "batch")
+    saved_s = (1 - kind.left_share) * (run.with_strays_s(group.seconds) if making else group.seconds + more_s)
     function = _INNER.sub("", group.place.function)
     return Cause(
         kind.code,
         stage,
-        run.on_path_s(saved_s) if facts.per in ("sample", "batch") else saved_s,
+        run.on_path_s(saved_s) if making else saved_s,
         f"{function or 'this line'} takes {format_seconds(per(group.seconds, number))} of every {facts.per}: it {kind.does}",
         kind.fix,
         group.place,

@@ -19,6 +19,7 @@ from unchoke.core.findings import CodeLine, per
 MAKING = ("getitem", "collate")
 _DECODE_SLACK, _OPENING_S = 1.5, 1e-4
 """What looks at decoding may exceed the timed calls by, and what opening a picture takes beside them."""
+_NEARLY_ALL, _STRAYED = 0.7, 0.8
 _OWN = ("python", "transform", "other", "stat", "list", "open", "read")
 """Stages of the sampler that may belong to a line of the user's which makes some call again and again."""
 
@@ -112,6 +113,18 @@ class TrainingFigures:
         expected_s = waiting_s(made_s)
         return self.waited_s * (1 - waiting_s((1 - share) * made_s) / expected_s if expected_s else share)
 
+    def with_strays_s(self, making_s: float, own_s: float = 0.0) -> float:
+        """Seconds of making samples at one line, and of looks that strayed from it where it takes nearly all of them.
+
+        A thread that held the interpreter is often met on the next line that lets go; what was timed by itself is that line's own;
+        `own_s` of that is the line at hand.
+        """
+        if making_s < _NEARLY_ALL * self.making_s:
+            return making_s
+        kinds = ("decode", "resize", "transform", "to_array", "npz", "csv", "read", "raster_read", "raster_open")
+        timed_s = max(0.0, sum(row.seconds for row in self.calls(*kinds)) - own_s)
+        return making_s + _STRAYED * max(0.0, self.making_s - making_s - _DECODE_SLACK * timed_s)
+
     def calls(self, *kinds: str, phases: Collection[str] = MAKING) -> list[CallRow]:
         """Calls of these kinds, slowest first."""
         return self.recording.calls(*kinds, phases=phases)
@@ -124,7 +137,7 @@ class TrainingFigures:
         """What a line costs that makes many small calls: the calls, or all that was sampled in its function if they fill it."""
         near_s = self.sampled_s(row.phase, stages=_OWN, file=row.file, function=row.function)
         spent_s = max(row.seconds, near_s) if row.seconds >= 0.15 * near_s else row.seconds
-        return self.on_path_s(0.98 * spent_s) if row.phase in MAKING else spent_s
+        return self.on_path_s(0.98 * self.with_strays_s(spent_s, row.seconds)) if row.phase in MAKING else spent_s
 
     def sampled(self, *phases: str, stages: Collection[str] = ()) -> list[tuple[StackRow, float]]:
         """What the stack sampler saw in the main process and its workers, by place, with seconds; most first."""
