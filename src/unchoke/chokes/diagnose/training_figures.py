@@ -116,8 +116,8 @@ class TrainingFigures:
     def with_strays_s(self, making_s: float, own_s: float = 0.0) -> float:
         """Seconds of making samples at one line, and of looks that strayed from it where it takes nearly all of them.
 
-        A thread that held the interpreter is often met on the next line that lets go; what was timed by itself is that line's own;
-        `own_s` of that is the line at hand.
+        A thread that held the interpreter is often met on the next line that lets go; what was timed by itself is that line's
+        own; `own_s` of that is the line at hand.
         """
         if making_s < _NEARLY_ALL * self.making_s:
             return making_s
