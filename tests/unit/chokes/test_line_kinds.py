@@ -281,7 +281,7 @@ def test_a_loop_that_is_met_at_its_head_stands_for_the_end_of_its_body(tmp_path:
 
 def test_the_piece_of_a_line_that_ran_decides(tmp_path: Path) -> None:
     file = tmp_path / "train.py"
-    text = "x = scale(resize(image)).cpu()\n"
+    text = "x = scale(resize(image)).item()\n"
     file.write_text(text)
     span = (1, 1, text.index("resize"), text.index("))") + 1)
 

@@ -37,7 +37,7 @@ _STATISTICS = re.compile(
 _GROWN = re.compile(r"(^|\.)(concatenate|concat|cat|append|vstack|hstack|stack|column_stack|r_|union1d)$")
 _LOADERS = re.compile(r"(^|\.)(DataLoader|StatefulDataLoader)$")
 _WHOLE_COPY = re.compile(r"(^|\.)(deepcopy|state_dict|load_state_dict)$")
-_READ_BACK = re.compile(r"(^|\.)(item|tolist|cpu|numpy)$")
+_READ_BACK = re.compile(r"(^|\.)(item|tolist)$")
 _SHRINKS = re.compile(r"(^|\.)(resize|interpolate|thumbnail|center_crop|zoom|rescale|area)$")
 _NUMPY = ("numpy.", "cv2.", "scipy.", "skimage.")
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from unchoke.chokes.diagnose.line_kinds import reads_back
 from unchoke.chokes.diagnose.source_lines import loop_lines, removed_line, source_line
 from unchoke.chokes.diagnose.training_figures import TrainingFigures, loader_place
-from unchoke.chokes.recording import StackRow
+from unchoke.chokes.recording import CallRow, StackRow
 from unchoke.core.findings import Cause, CodeLine, per
 from unchoke.core.units import format_bytes, format_count, format_seconds
 
@@ -24,8 +24,10 @@ def host_sync(run: TrainingFigures) -> Iterator[Cause]:
     count = sum(row.count for row in rows)
     if not rows or per(count, run.num_steps) < _MANY_READS:
         return
-    most = max(rows, key=lambda row: row.count)
-    often = [row for row in rows if row.count >= 0.1 * count]
+    on_device = bool(run.recording.machine.get("device"))
+    often = [row for row in rows if row.count >= 0.1 * count and (on_device or _takes_numbers(row))]
+    if not often:
+        return
     reading = {(row.file, line) for row in often for line in loop_lines(row.file, row.line) or (row.line,)}
     lines_s = sum(
         seconds
@@ -40,10 +42,16 @@ def host_sync(run: TrainingFigures) -> Iterator[Cause]:
         0.9 * max(lines_s, sum(row.seconds for row in rows)),
         f"{each:,.0f} numbers are read back from tensors in every step (.item(), .cpu(), .tolist()), {count:,} in all",
         "work on whole tensors and keep the results as tensors; read them once an epoch",
-        CodeLine.of(most),
+        CodeLine.of(max(often, key=lambda row: row.count)),
         {"reads_per_step": each, "reads": count, "seconds": lines_s},
         "correct += (outputs.argmax(1) == labels).sum()  # a tensor; .item() once, after the epoch",
     )
+
+
+def _takes_numbers(row: CallRow) -> bool:
+    """Whether the line takes single numbers out of a tensor; without a device `.cpu()` and `.numpy()` cost nothing."""
+    found = source_line(row.file, row.line)
+    return found is None or any(found.program.method(call) in ("item", "tolist") for _, call in found.all_calls)
 
 
 def _reads_back(row: StackRow) -> bool:

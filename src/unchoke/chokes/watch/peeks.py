@@ -22,10 +22,10 @@ _MAX_LINES = 200
 _LIBRARIES = ("numpy", "torch", "PIL")
 _OWN_LOCALS = frozenset({"locals", "vars", "dir", "eval", "exec", "_getframe"})
 _COPIES = sys.version_info < (3, 13)
-_MET, _OFTEN = 8, 3
+_LOOKS_ALWAYS, _MET_ALWAYS = 8, 3
 """How often a function is looked at that always gets the same, and in how many steps or batches it must have been met."""
-_MET_OTHERS, _OFTEN_OTHERS = 400, 24
-"""The same for one that gets other things, some of which may come again, as in every epoch."""
+_LOOKS_OTHERS, _FEW_LOOKS, _AGAIN_SHARE = 400, 24, 0.35
+"""The same for one that gets other things, some of which come again, as in every epoch."""
 _WHOLE_BYTES, _PARTS, _PART_BYTES = 1_000_000, 64, 4_096
 _PLAIN = (int, float, str, bytes, bool, type(None))
 
@@ -55,15 +55,19 @@ class Peeks:
 
 
 class _Calls:
-    """Looks at one function, one for each step or batch in which it was met."""
+    """Looks at one function."""
 
-    __slots__ = ("arguments", "code", "met", "prints")
+    __slots__ = ("again", "arguments", "code", "looks", "met", "prints")
 
     def __init__(self, code: CodeType, arguments: tuple[str, ...]) -> None:
         self.code = code
         self.arguments = arguments
+        self.looks = 0
+        self.again = 0
+        """Looks at arguments that had been seen in an earlier step or batch."""
         self.met: set[Hashable] = set()
-        self.prints: set[int] = set()
+        self.prints: dict[int, Hashable] = {}
+        """Checksums of arguments, each with the step or batch it was first seen in."""
 
 
 class SameArguments:
@@ -81,24 +85,29 @@ class SameArguments:
                 if len(self._calls) > _MAX_LINES:
                     return
                 calls = self._calls[id(code)] = _Calls(code, _arguments(code))
-            most = _MET if len(calls.prints) == 1 else _MET_OTHERS
-            if not calls.arguments or now in calls.met or len(calls.met) >= most:
-                continue
-            calls.met.add(now)
-            variables = _variables(frame)
-            seen = tuple(_print(variables.get(name, frame)) for name in calls.arguments)
-            if None in seen:
-                calls.arguments = ()  # nothing can be told of it
-            calls.prints.add(hash(seen))
+            most = _LOOKS_ALWAYS if len(calls.prints) == 1 else _LOOKS_OTHERS
+            if calls.arguments and calls.looks < most and (len(calls.prints) != 1 or now not in calls.met):
+                self._add(calls, frame, now)
+
+    def _add(self, calls: _Calls, frame: FrameType, now: Hashable) -> None:
+        variables = _variables(frame)
+        seen = tuple(_print(variables.get(name, frame)) for name in calls.arguments)
+        if None in seen:
+            calls.arguments = ()  # nothing can be told of it
+            return
+        calls.looks += 1
+        calls.met.add(now)
+        calls.again += calls.prints.setdefault(hash(seen), now) != now
 
     def to_list(self) -> list[dict[str, Any]]:
-        """Functions that got nothing new in half of the steps they were met in, or in all of them."""
+        """Functions that always got the same, or often what they had in an earlier step or batch."""
         found = []
         for calls in list(self._calls.values()):
-            met, distinct = len(calls.met), len(calls.prints)
-            if calls.arguments and met >= (_OFTEN if distinct == 1 else _OFTEN_OTHERS) and distinct <= 0.5 * met:
+            always = len(calls.prints) == 1 and len(calls.met) >= _MET_ALWAYS
+            often = calls.looks >= _FEW_LOOKS and calls.again >= _AGAIN_SHARE * calls.looks
+            if calls.arguments and (always or often):
                 code = {"file": calls.code.co_filename, "function": calls.code.co_qualname, "arguments": calls.arguments}
-                found.append({**code, "met": met, "distinct": distinct})
+                found.append({**code, "met": calls.looks, "distinct": len(calls.prints)})
         return found
 
 
@@ -108,6 +117,8 @@ def _arguments(code: CodeType) -> tuple[str, ...]:
         inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
     )
     if code.co_flags & open_ended or not code.co_flags & inspect.CO_OPTIMIZED or _OWN_LOCALS.intersection(code.co_names):
+        return ()
+    if code.co_name == "__getitem__":  # indices come again in every epoch: what it does inside is looked at by itself
         return ()
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     return names[1:] if names[:1] in (("self",), ("cls",)) else names

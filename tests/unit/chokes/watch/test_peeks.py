@@ -124,6 +124,7 @@ def test_arguments_that_come_again_in_later_epochs_are_counted() -> None:
     for now in range(30):
         keep(same, masks[now % 6], now)
     assert [(row["met"], row["distinct"]) for row in same.to_list()] == [(30, 6)]
+    assert not any(row["function"].endswith("keep") for row in same.to_list())
 
 
 def test_networks_and_lists_may_have_changed_and_generators_keep_what_they_got() -> None:
