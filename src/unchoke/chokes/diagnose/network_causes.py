@@ -204,10 +204,12 @@ def frozen_recomputed(run: TrainingFigures) -> Iterator[Cause]:
         if again < 0.25 or run.epochs < 1.5:
             continue
         again = max(again, 1 - 1 / run.epochs) if again > 0.4 else again
+        looked_at_s = module.seconds_per_step * run.num_steps
         yield Cause(
             "frozen-recomputed",
             "forward",
-            min(module.seconds_per_step * run.num_steps, 0.98 * run.total_s("forward_s")) * again,
+            again
+            * min(looked_at_s, 0.5 * (looked_at_s + run.total_s("forward_s"))),  # seen closely for a few steps, timed in all
             f"{module.name or module.class_} is frozen and sees the same inputs again in every epoch "
             f"({format_seconds(module.seconds_per_step)} a step)",
             "run it over every sample once, keep what comes out, and train the rest on that; `unchoke fit` does this by itself",
