@@ -1,12 +1,12 @@
 """Training scripts that choke: is the right cause named first, on the right line, does the repair bring what was promised?
 
-Three sets. `chokes/` was planted by those who wrote the diagnosis, before they wrote it. `strangers/` and `newcomers/` were
-written by people who knew nothing of its rules: the former was looked at while it was improved, the latter was scored once,
-unseen, and then looked at. Each script has a repaired twin and perhaps `followed`: the script after the one edit that the first
+Four sets. `chokes/` was planted by those who wrote the diagnosis, before they wrote it. `strangers/`, `newcomers/` and
+`latecomers/` were written by people who knew nothing of its rules: the first was looked at while it was improved, the other two
+were scored once, unseen, one after the other, and then looked at. Each script has a repaired twin and perhaps `followed`: the script after the one edit that the first
 finding asks for (where it is missing, the twin is just that). `expected.toml` says what is planted where. Scripts run as they
 are, one at a time, in processes of their own; their seconds are those that `unchoke profile` records, of the twin too.
 
-    python benches/bench_chokes.py bench-out                           # all three, about 30 minutes on two quiet cores
+    python benches/bench_chokes.py bench-out                           # all of them, about 40 minutes on two quiet cores
     python benches/bench_chokes.py bench-out --set strangers --only c07_glyphs c24_dqn
     python benches/bench_chokes.py bench-out --overhead --passes 3     # what watching costs, by turns, in CPU time and in time
     python benches/bench_chokes.py bench-out --set planted --others    # also torch.profiler and traceml (pip install traceml-ai)
@@ -37,7 +37,7 @@ from typing import Any
 from common import say
 
 HERE = Path(__file__).parent
-SETS = {"planted": HERE / "chokes", "strangers": HERE / "strangers", "newcomers": HERE / "newcomers"}
+SETS = {"planted": HERE / "chokes", "strangers": HERE / "strangers", "newcomers": HERE / "newcomers", "latecomers": HERE / "latecomers"}
 ENOUGH = 0.7
 """The share of the head-room that following the first suggestion should recover."""
 NEAR = 1.5

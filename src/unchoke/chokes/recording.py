@@ -91,6 +91,9 @@ class ProcessRecord:
     usage: dict[str, float] = field(default_factory=dict)
     calls: tuple[CallRow, ...] = ()
     samples: tuple[StackRow, ...] = ()
+    threads: tuple[StackRow, ...] = ()
+    """Looks at other threads than the main one."""
+    num_looks: int = 0
     sample_period_s: float = 0.0
     watcher: dict[str, float] = field(default_factory=dict)
 
@@ -103,7 +106,8 @@ class ProcessRecord:
     def from_dict(cls, data: Mapping[str, Any]) -> ProcessRecord:
         calls = tuple(_made(CallRow, row) for row in data.get("calls") or ())
         samples = tuple(StackRow.from_dict(row) for row in data.get("samples") or ())
-        return _made(cls, {**data, "calls": calls, "samples": samples, "argv": tuple(data.get("argv") or ())})
+        threads = tuple(StackRow.from_dict(row) for row in data.get("threads") or ())
+        return _made(cls, {**data, "calls": calls, "samples": samples, "threads": threads, "argv": tuple(data.get("argv") or ())})
 
 
 @dataclass(frozen=True)
@@ -407,5 +411,6 @@ def _process(record: dict[str, Any], loader: int | None = None) -> dict[str, Any
     samples = record.get("samples") or {}
     fetches = record.get("fetches") or {}
     own = {"loader": loader, "fetch_s": fetches.get("fetch_s", 0.0), "samples": samples.get("rows") or []}
+    own |= {"threads": samples.get("threads") or [], "num_looks": samples.get("total") or 0}
     watcher = {**(record.get("watcher") or {}), "sampler_s": samples.get("own_s", 0.0)}
     return {**record, **own, "sample_period_s": samples.get("period_s", 0.0), "watcher": watcher}

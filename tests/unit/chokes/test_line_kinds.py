@@ -188,6 +188,15 @@ BESIDE = [
         """,
     ),
     (
+        "costly-operation",
+        NATIVE,
+        """
+        def forward(self, x):
+            near = self.distances(x).argsort(dim=-1)[..., :8]  # here
+            return near
+        """,
+    ),
+    (
         "sampler-work",
         PYTHON,
         """
@@ -319,3 +328,25 @@ def test_an_edit_is_shown_in_the_users_own_line_where_it_is_safe(tmp_path: Path)
     assert changed_call(CodeLine(str(file), 3), "DataLoader", num_workers="2") == ()
     assert removed_line(CodeLine(str(file), 4)) == ("gc.collect()",)
     assert removed_line(CodeLine(str(file), 2)) == ()
+
+
+def test_joining_other_things_is_no_growth(tmp_path: Path) -> None:
+    source = """
+    import numpy as np
+    def deform(image):
+        image = np.concatenate([warp(image[..., c]) for c in range(3)])  # here
+    """
+
+    kind = kind_of(line(tmp_path, source), NATIVE, LOOP_KINDS)
+
+    assert kind is None or kind.code != "growing-copy"
+
+
+def test_a_loop_that_only_asks_is_told_from_one_that_waits(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text("while q.full():\n    pass\nwhile q.full():\n    time.sleep(0.01)\nwhile True:\n    pass\n")
+
+    asking, waiting, forever = (source_line(str(file), number) for number in (2, 4, 6))
+
+    assert asking is not None and waiting is not None and forever is not None
+    assert (asking.spins, waiting.spins, forever.spins) == (True, False, False)

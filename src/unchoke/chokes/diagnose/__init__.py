@@ -35,6 +35,7 @@ RULES: tuple[Callable[[TrainingFigures], Iterator[Cause]], ...] = (
     workers.worker_startup,
     workers.slow_collate,
     workers.fat_handover,
+    workers.spinning_thread,
     network.anomaly_mode,
     network.allocator_faults,
     network.double_precision,

@@ -27,6 +27,7 @@ _PER = {"getitem": "sample", "collate": "batch", "outside": "epoch"}
 _GENERIC_SAVES = 0.7
 _CLAIMED = 0.3
 _READ_LOOKS = 20
+_AS_MUCH = 0.8
 _LARGE = 6
 _NOT_LARGE_STAGES = {"decode", "open", "read", "stat", "list", "wait"}
 
@@ -52,6 +53,12 @@ class LineGroup:
         line = lines.most_common(1)[0][0]
         span = max((key for key in pieces if key[0] == line), key=lambda key: pieces[key])[1]
         return max((row for row, _ in self.looks if (row.file, row.line) == line and row.span == span), key=lambda row: row.count)
+
+    @property
+    def at_costliest(self) -> LineGroup:
+        """The looks at that line alone."""
+        row = self.costliest
+        return LineGroup(tuple(look for look in self.looks if (look[0].file, look[0].line) == (row.file, row.line)))
 
     @property
     def place(self) -> CodeLine:
@@ -196,11 +203,17 @@ def _changes(file: str, looks: Sequence[tuple[StackRow, float, int]]) -> bool:
     return False
 
 
-def _is_recomputed(group: LineGroup, found: Sequence[Cause]) -> bool:
-    """Whether the line is part of a function whose result could be kept."""
-    kept = {(cause.evidence["called_file"], cause.evidence["called"]) for cause in found if cause.code == "recomputed-result"}
+def _is_recomputed(group: LineGroup, found: Sequence[Cause], kind: LineKind | None) -> bool:
+    """Whether the line is part of a function whose results could be kept, which saves about as much as mending the line would."""
     row = group.costliest
-    return any((file, function) in kept for file, _, function in [(row.file, row.line, row.function), *row.callers])
+    chain = {(file, function) for file, _, function in [(row.file, row.line, row.function), *row.callers]}
+    mended_s = (1 - kind.left_share) * group.seconds if kind is not None else 0.0
+    return any(
+        cause.code == "recomputed-result"
+        and (cause.evidence["called_file"], cause.evidence["called"]) in chain
+        and (cause.evidence["distinct"] == 1 or cause.saved_s >= _AS_MUCH * mended_s)
+        for cause in found
+    )
 
 
 def sample_lines(run: TrainingFigures, found: Sequence[Cause]) -> Iterator[Cause]:
@@ -208,9 +221,9 @@ def sample_lines(run: TrainingFigures, found: Sequence[Cause]) -> Iterator[Cause
     looks = [(row, seconds) for row, seconds in run.looks if row.phase in MAKING]
     for group in _groups(looks, set()):
         place, facts = group.place, group.facts
-        if _explained(group, found, by_line=False) or _is_recomputed(group, found) or _calls_at(run, place):
-            continue
         kind = kind_of(group.source, facts, MAKING_KINDS) if not facts.library.startswith("torch.utils.data") else None
+        if _explained(group, found, by_line=False) or _is_recomputed(group, found, kind) or _calls_at(run, place):
+            continue
         if kind is not None:
             yield _cause(run, group, kind, facts, stage="collate" if facts.per == "batch" else "transform")
 
@@ -222,10 +235,10 @@ def loop_lines(run: TrainingFigures, found: Sequence[Cause]) -> Iterator[Cause]:
     for group in _groups(looks, trains):
         place, facts = group.place, group.facts
         by_line = (place.file, _INNER.sub("", place.function)) in trains
-        if _explained(group, found, by_line=by_line) or _is_recomputed(group, found):
+        kind = kind_of(group.source, facts, LOOP_KINDS)
+        if _explained(group, found, by_line=by_line) or _is_recomputed(group, found, kind):
             continue
         own = LineGroup(tuple(look for look in group.looks if look[0].stage not in _NETWORK))
-        kind = kind_of(group.source, facts, LOOP_KINDS)
         if kind is not None and kind.code == "loader-per-step":
             yield _cause(run, group, kind, facts, stage="wait", more_s=_in_its_wake_s(run, group))
         elif (
@@ -234,6 +247,8 @@ def loop_lines(run: TrainingFigures, found: Sequence[Cause]) -> Iterator[Cause]:
             and group.costliest.stage not in ("backward", "optimizer", "evaluate")
         ):
             yield _small_operations(run, group, kind, facts)
+        elif kind is not None and kind.code == "costly-operation" and group.costliest.stage in ("forward", "other"):
+            yield _cause(run, group.at_costliest, kind, facts, stage="forward")
         elif own.looks and own.seconds >= 0.5 * group.seconds:
             yield _cause(run, own, kind or _unknown(own), own.facts, stage="step")
 

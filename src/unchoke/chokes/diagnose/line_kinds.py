@@ -34,7 +34,10 @@ _STATISTICS = re.compile(
     r"matrix_rank|cond|confusion_matrix|classification_report|roc_auc_score|average_precision_score|f1_score|precision_score|"
     r"recall_score|silhouette_score|norm|std|var|TSNE|PCA|fit_transform)$"
 )
-_GROWN = re.compile(r"(^|\.)(concatenate|concat|cat|append|vstack|hstack|stack|column_stack|r_|union1d)$")
+_GROWN = re.compile(r"(^|\.)(concatenate|concat|cat|append|vstack|hstack|column_stack|union1d)$")
+_COSTLY = re.compile(
+    r"(^|\.)(argsort|sort|msort|unique|nonzero|svd|svdvals|eigh|eig|eigvals|inverse|inv|pinverse|pinv|matrix_exp|qr|det|cholesky|sqrtm)$"
+)
 _LOADERS = re.compile(r"(^|\.)(DataLoader|StatefulDataLoader)$")
 _WHOLE_COPY = re.compile(r"(^|\.)(deepcopy|state_dict|load_state_dict)$")
 _READ_BACK = re.compile(r"(^|\.)(item|tolist)$")
@@ -255,11 +258,10 @@ def grown(line: SourceLine, facts: LineFacts) -> LineKind | None:
     if not isinstance(statement, ast.Assign | ast.AugAssign):
         return None
     target = line.program.text(statement.targets[0] if isinstance(statement, ast.Assign) else statement.target)
-    name = next((line.program.text(call.func) for name, call in line.all_calls if _GROWN.search(name)), "")
-    again = any(
-        line.program.text(node) == target for node in line.program.within(statement.value, ast.Name, ast.Attribute, ast.Subscript)
-    )
-    if not name or not again:
+    joins = [call for name, call in line.all_calls if _GROWN.search(name)]
+    grows = [call for call in joins if any(line.program.text(part) == target for part in _joined(call))]
+    name = line.program.text(grows[0].func) if grows else ""
+    if not name:
         return None
     return LineKind(
         "growing-copy",
@@ -268,6 +270,29 @@ def grown(line: SourceLine, facts: LineFacts) -> LineKind | None:
         "it, and join it once when it is needed",
         f"{target}[self.size % capacity] = row; self.size += 1  # {target} made once: np.zeros((capacity, …))",
         0.01,
+    )
+
+
+def _joined(call: ast.Call) -> list[ast.expr]:
+    """What a call puts together: its arguments, and the parts of a list or tuple among them."""
+    return [part for one in call.args for part in (one.elts if isinstance(one, ast.Tuple | ast.List) else [one])]
+
+
+def costly_operation(line: SourceLine, facts: LineFacts) -> LineKind | None:
+    """One operation on tensors that does far more than is mostly needed."""
+    name = _named(line, _COSTLY)
+    if not name:
+        return None
+    sorts = name.rpartition(".")[2] in ("argsort", "sort", "msort")
+    return LineKind(
+        "costly-operation",
+        f"puts everything in order with `{name}` for every {facts.per}" if sorts else f"calls `{name}` for every {facts.per}",
+        "where only the first few are used, take them with topk (or kthvalue, min); sorting all of them costs many times as much"
+        if sorts
+        else "see whether something cheaper gives the same: solve instead of inv, a running estimate instead of a decomposition, "
+        "a mask instead of nonzero or unique",
+        f"{name.rpartition('.')[0] or 'x'}.topk(k, dim=-1, largest=False).indices" if sorts else "",
+        0.15 if sorts else 0.4,
     )
 
 
@@ -338,7 +363,7 @@ def small_operations(line: SourceLine, facts: LineFacts) -> LineKind | None:
         return None
     return LineKind(
         "small-operations",
-        f"is one of many small tensor operations in a Python loop, for every {facts.per}",
+        f"is one of many small operations in a Python loop, for every {facts.per}",
         "put what the loop goes over (heads, time steps, tiles, samples) into a dimension of the tensor and do it in one "
         "operation: reshape and batched matmul, F.scaled_dot_product_attention, unfold, cumsum, einsum, gather",
         "",
@@ -385,7 +410,7 @@ MAKING_KINDS: tuple[Reader, ...] = (
 )  # fmt: skip
 LOOP_KINDS: tuple[Reader, ...] = (
     slept, loaders_made, sampler_work, locked, grown, copied_whole, queried, statistics_taken, table_rows, parsed, rebuilt,
-    small_operations, array_passes, python_loop,
+    small_operations, costly_operation, array_passes, python_loop,
 )  # fmt: skip
 
 

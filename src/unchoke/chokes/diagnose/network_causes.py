@@ -138,8 +138,20 @@ def padded_batches(run: TrainingFigures) -> Iterator[Cause]:
     share = loader.padded_share if loader is not None else None
     if loader is None or not share or share < _PADDED:
         return
-    place = call_in(run.step_place.file or loader.made_file, "?.pad", "torch.nn.functional.pad")
-    padding = keyword_in(run.step_place.file or loader.made_file, "padding", "max_length") or place or made_at(loader)
+    file = run.step_place.file or loader.made_file
+    filling = (
+        "torch.full",
+        "torch.zeros",
+        "numpy.full",
+        "numpy.zeros",
+        "?.new_zeros",
+        "?.new_full",
+        "torch.nn.functional.pad",
+        "?.pad",
+    )
+    own_collate = loader.collate_file and "/torch/utils/data/" not in loader.collate_file.replace("\\", "/")
+    in_collate = call_in(loader.collate_file, *filling, within=loader.collate_line) if own_collate else None
+    place = keyword_in(file, "padding", "max_length") or in_collate or call_in(file, *filling[-2:]) or made_at(loader)
     yield Cause(
         "padded-batches",
         "forward",
@@ -147,7 +159,7 @@ def padded_batches(run: TrainingFigures) -> Iterator[Cause]:
         f"{share:.0%} of the columns of a batch are padding in every row: samples are filled up to a fixed length, and the "
         "network works on the filling",
         "pad each batch to its own longest sample, in the collate function, and put samples of like length together",
-        padding,
+        place,
         {"padded_share": share, "compute_s": run.compute_s},
         "tokenizer(texts, truncation=True); DataCollatorWithPadding(tokenizer)  # or pad_sequence in collate_fn",
     )

@@ -82,6 +82,15 @@ class SourceLine:
             at = above
         return [loop for loop in found if not self._trains(loop)]
 
+    @cached_property
+    def spins(self) -> bool:
+        """Whether the line stands in, or is, a `while` that neither waits, sleeps nor works: it only asks."""
+        around = [self.statement, *self.program.ancestors(self.statement)]
+        loop = next((node for node in around if isinstance(node, ast.While)), None)
+        if loop is None or isinstance(loop.test, ast.Constant):
+            return False
+        return all(isinstance(node, ast.Pass | ast.Continue) for node in loop.body)
+
     def _trains(self, loop: ast.AST) -> bool:
         return any(self.program.method(call) in ("backward", "step", "zero_grad") for call in self.program.within(loop, ast.Call))
 
@@ -139,11 +148,14 @@ def loop_lines(file: str, line: int) -> range | None:
     return range(loops[-1].lineno, (loops[-1].end_lineno or loops[-1].lineno) + 1) if loops else None
 
 
-def call_in(file: str, *names: str) -> CodeLine | None:
-    """The first call by one of these names in a file, as a line of it."""
+def call_in(file: str, *names: str, within: int = 0) -> CodeLine | None:
+    """The first call by one of these names in a file, or in the function that begins at the line `within`, as a line of it."""
     program = _program(file)
     for call in program.nodes(ast.Call) if program is not None else ():
-        if program is not None and program.name(call) in names:
+        if program is None or program.name(call) not in names:
+            continue
+        function = program.enclosing_function(call)
+        if not within or (function is not None and function.lineno == within):
             return CodeLine(file, call.lineno)
     return None
 

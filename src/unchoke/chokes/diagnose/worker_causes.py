@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from unchoke.chokes.diagnose.source_lines import changed_call
+from unchoke.chokes.diagnose.source_lines import changed_call, source_line
 from unchoke.chokes.diagnose.training_figures import MAKING, TrainingFigures, loader_place, made_at
 from unchoke.chokes.recording import LoaderRecord
 from unchoke.core.findings import Cause, CodeLine, per
@@ -16,6 +16,7 @@ from unchoke.core.units import format_bytes, format_seconds
 
 _LOADING_STAGES = {"stat", "list", "open", "read", "decode", "transform", "collate", "load"}
 _FAT = 4
+_SPINS, _SPIN_COSTS = 0.3, 0.85
 _HANDOVER_S = 1e-3
 _HANDOVER_BYTES_PER_S = 1.5e9
 """What a batch costs on its way from a worker: estimates, on the high side."""
@@ -99,6 +100,30 @@ def _network_input_bytes(run: TrainingFigures) -> float | None:
     roots = [module for module in run.recording.modules if not module.in_evaluation and module.num_params and module.depth == 0]
     shapes = [module.input_shape for module in roots if len(module.input_shape) >= 2]
     return max((4.0 * math.prod(shape[1:]) for shape in shapes), default=None)
+
+
+def spinning_thread(run: TrainingFigures) -> Iterator[Cause]:
+    """A thread of the script's own that asks in a loop without a pause: it keeps the interpreter from the training thread."""
+    main = run.recording.main
+    total = max(main.num_looks, 1)
+    for row in sorted(main.threads, key=lambda one: -one.count):
+        share = min(1.0, row.count / total)
+        source = source_line(row.file, row.line) if row.file else None
+        if source is None or share < _SPINS or not source.spins:
+            continue
+        yield Cause(
+            "spinning-thread",
+            "wait",
+            _SPIN_COSTS * share * run.span_s,
+            f"{row.function} asks again and again in a thread of its own without a pause ({share:.0%} of all looks): the "
+            "training thread waits for the interpreter meanwhile",
+            "let the thread sleep until there is something to do: queue.Queue(maxsize=…).put and get, threading.Event.wait or a "
+            "Semaphore instead of a loop that asks",
+            CodeLine.of(row),
+            {"share_of_looks": share},
+            "queue.put(batch)  # with queue.Queue(maxsize=4): it waits by itself where the queue is full",
+        )
+        return
 
 
 def no_workers(run: TrainingFigures, found: Sequence[Cause]) -> Iterator[Cause]:
