@@ -183,6 +183,7 @@ def build_classification(names: list[str], *, seed: int = 7) -> dict[str, Any]:
                 "fix": "look at balanced accuracy; add images of the small classes",
                 "command": "",
                 "paths": [],
+                "kind": None,
             },
             {
                 "code": "truncated",
@@ -197,6 +198,7 @@ def build_classification(names: list[str], *, seed: int = 7) -> dict[str, Any]:
                 "fix": "copy the file again",
                 "command": "unchoke check photos/",
                 "paths": ["photos/milk/0042.jpg"],
+                "kind": None,
             },
         ],
         "metrics": {
