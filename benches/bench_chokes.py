@@ -37,7 +37,12 @@ from typing import Any
 from common import say
 
 HERE = Path(__file__).parent
-SETS = {"planted": HERE / "chokes", "strangers": HERE / "strangers", "newcomers": HERE / "newcomers", "latecomers": HERE / "latecomers"}
+SETS = {
+    "planted": HERE / "chokes",
+    "strangers": HERE / "strangers",
+    "newcomers": HERE / "newcomers",
+    "latecomers": HERE / "latecomers",
+}
 ENOUGH = 0.7
 """The share of the head-room that following the first suggestion should recover."""
 NEAR = 1.5

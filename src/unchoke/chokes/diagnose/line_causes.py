@@ -26,7 +26,9 @@ _INNER = re.compile(r"(\.<locals>)?\.<(listcomp|genexpr|dictcomp|setcomp|lambda)
 _PER = {"getitem": "sample", "collate": "batch", "outside": "epoch"}
 _GENERIC_SAVES = 0.7
 _CLAIMED = 0.3
-_READ_LOOKS = 20
+_READ_LINES = 20
+Chain = list[tuple[str, int, str]]
+"""The user's lines of a look, innermost first."""
 _AS_MUCH = 0.8
 _LARGE = 6
 _NOT_LARGE_STAGES = {"decode", "open", "read", "stat", "list", "wait"}
@@ -156,15 +158,15 @@ def recomputed(run: TrainingFigures) -> Iterator[Cause]:
     trains = {
         (file, function) for row, _, chain in chains if row.stage in ("backward", "optimizer") for file, _, function in chain
     }
+    steady = {key for key in same.keys() - trains if not _changes(key, [(row, chain) for row, _, chain in chains])}
     claimed: dict[tuple[str, str], list[tuple[StackRow, float, int]]] = {}
     for row, seconds, chain in chains:
-        depth = max((at for at, (file, _, function) in enumerate(chain) if (file, function) in same.keys() - trains), default=-1)
+        depth = max((at for at, (file, _, function) in enumerate(chain) if (file, function) in steady), default=-1)
         if 0 <= depth < len(chain) - 1:
             file, _, function = chain[depth]
             claimed.setdefault((file, function), []).append((row, seconds, depth))
-    for (file, function), looks in claimed.items():
-        if not _changes(file, looks):
-            yield _recomputed(run, same[file, function], looks)
+    for key, looks in claimed.items():
+        yield _recomputed(run, same[key], looks)
 
 
 def _recomputed(run: TrainingFigures, same: dict[str, Any], looks: Sequence[tuple[StackRow, float, int]]) -> Cause:
@@ -192,12 +194,16 @@ def _recomputed(run: TrainingFigures, same: dict[str, Any], looks: Sequence[tupl
     )
 
 
-def _changes(file: str, looks: Sequence[tuple[StackRow, float, int]]) -> bool:
-    """Whether the function draws random numbers or runs a network that learns: its result is another one each time."""
-    for row, _, depth in looks[:_READ_LOOKS]:
-        if row.library.startswith("torch.nn.modules.module:"):
+def _changes(key: tuple[str, str], looks: Sequence[tuple[StackRow, Chain]]) -> bool:
+    """Whether a function draws random numbers or runs a network that learns: its result is another one each time."""
+    lines: set[int] = set()
+    for row, chain in looks:
+        inside = [line for file, line, function in chain if (file, function) == key]
+        if inside and row.library.startswith("torch.nn.modules.module:"):
             return True
-        source = source_line(file, row.line if depth == 0 else row.callers[depth - 1][1])
+        lines.update(inside)
+    for line in sorted(lines)[:_READ_LINES]:
+        source = source_line(key[0], line)
         if source is not None and source.function is not None and source.program.facts.draws_at_random(source.function):
             return True
     return False
