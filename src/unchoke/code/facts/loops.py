@@ -25,6 +25,8 @@ NOT_EPOCHS = frozenset(
     {"fold", "folds", "split", "seed", "trial", "run", "lr", "rate", "param", "params", "config", "cfg", "name", "kind"}
 )
 STEPS = frozenset({"step", "steps", "iter", "iteration", "iterations", "batch", "it", "update", "updates"})
+_COMBINED = ("itertools.product", "itertools.permutations", "itertools.combinations", "product", "ParameterGrid",
+             "sklearn.model_selection.ParameterGrid")  # fmt: skip
 _OPTIMIZER_WORDS = ("opt", "optim", "scaler")
 FitKind = Literal["keras", "lightning", "hf", "fastai", "sklearn"]
 _KERAS_OPTIONS = frozenset(
@@ -145,9 +147,20 @@ def _is_short(program: Values, loop: ast.For) -> bool:
 def _is_over_data(program: Values, loop: LoopNode) -> bool:
     if not isinstance(loop, ast.For | ast.AsyncFor):
         return False
-    inner = unwrapped(program, loop.iter)
-    counted = isinstance(inner, ast.Tuple | ast.List) or is_range(program, inner)
+    counted = is_range(program, unwrapped(program, loop.iter)) or is_over_settings(program, loop)
     return not counted and "epoch" not in program.text(loop.target)
+
+
+def is_over_settings(program: Values, loop: LoopNode) -> bool:
+    """`for lr in [0.1, 0.01]`, `for width, depth in itertools.product(…)`: a few things written down, no batches."""
+    if not isinstance(loop, ast.For | ast.AsyncFor):
+        return False
+    inner = unwrapped(program, loop.iter)
+    if isinstance(inner, ast.Name) and not any(True for _ in program.added_to(inner.id)):
+        inner = program.latest(inner) or inner
+    if isinstance(inner, ast.Call):
+        return program.name(inner) in _COMBINED
+    return isinstance(inner, ast.Tuple | ast.List | ast.Set) and bool(inner.elts)
 
 
 def unwrapped(program: Values, node: ast.expr) -> ast.expr:

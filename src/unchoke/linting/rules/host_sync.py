@@ -22,7 +22,8 @@ Nor is evaluation, code under `if step % n == 0`, and what only runs when someth
 torch.isfinite(loss): … break`; the question itself waits).
 
 Device: CUDA, MPS. Measured on a script that reads 3,074 numbers back in each step, on a CPU, where only the calls themselves
-cost: 4.1 s became 0.9 s. A single read a step costs far less: one or two numbers at a step's end are a nit.
+cost: 4.1 s became 0.9 s. A single read a step costs far less: one or two numbers at a step's end are a nit, and so is every
+further wait of a loop beside the first that is reported.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.facts.devices import CPU, runs_on_cpu
-from unchoke.code.facts.loops import Loop
+from unchoke.code.facts.devices import CPU, runs_on_cpu, stays_on_cpu
+from unchoke.code.facts.loops import Loop, count_of, is_over_settings
 from unchoke.code.facts.tensor_facts import DEVICE, HOST, Tensors
 from unchoke.code.node_index import FunctionNode, arguments
 from unchoke.code.program import Program
@@ -52,6 +53,7 @@ _IF_TENSOR = frozenset({"numpy", "tolist"})
 _NUMBERS = frozenset({"float", "int"})
 _WAITS = ("cuda.synchronize", "cuda.empty_cache", "mps.synchronize", "mps.empty_cache")
 _SEVERAL = 3
+_FEW = 8
 _TROUBLE = frozenset({"isnan", "isfinite", "isinf"})
 
 
@@ -69,15 +71,25 @@ def check(program: Program) -> Iterator[Hit]:
         loop = _each_step(program, node)
         if loop is not None:
             found.setdefault((place.cell, place.line), (node, shown, loop))
+    leads = _leads(program, list(found.values()))
     for at, shown, loop in found.values():
-        alone = sum(other is loop for _, _, other in found.values()) < _SEVERAL
         yield Hit(
             at,
             f"`{shown}` waits for the device on every step of {_named(program, loop, at)}",
             evidence={"call": shown, "loop line": program.line(loop.node)},
             fix=_fix(program, at, loop),
-            kind="nit" if alone and not _is_costly(program, at, loop) else None,
+            kind=None if at in leads else "nit",
         )
+
+
+def _leads(program: Program, found: list[tuple[ast.AST, str, Loop]]) -> set[ast.AST]:
+    """The one of each loop that is more than a nit: the first costly one, or the first of several; one wait hides the others."""
+    leads = set()
+    for loop in dict.fromkeys(loop for _, _, loop in found):
+        here = program.in_order(at for at, _, other in found if other is loop)
+        costly = [at for at in here if _is_costly(program, at, loop)]
+        leads.update(costly[:1] or (here[:1] if len(here) >= _SEVERAL else []))
+    return leads
 
 
 def _is_costly(program: Program, node: ast.AST, loop: Loop) -> bool:
@@ -154,10 +166,31 @@ def _each_step(program: Program, node: ast.AST) -> Loop | None:
     loop = program.facts.in_training(node)
     if loop is None or loop.kind == "batch" or program.facts.is_conditional(node) or _is_traced(program, node):
         return None
+    if _is_few(program, loop) or _is_made_on_cpu(program, loop):
+        return None
     evaluation = program.facts.in_evaluation(node)
     if evaluation is not None and evaluation.kind != "mode" and not program.index.holds(evaluation.node, loop.node):
         return None
     return None if _is_trouble(program, node, loop) else loop
+
+
+def _is_few(program: Program, loop: Loop) -> bool:
+    """A handful of steps in all, or a loop over settings that are written down: nothing to be gained."""
+    if isinstance(loop.node, FunctionNode) or loop.epochs not in (None, loop.node):
+        return False
+    count = count_of(program, loop.node)
+    return is_over_settings(program, loop.node) or (isinstance(count, int) and count <= _FEW)
+
+
+def _is_made_on_cpu(program: Program, loop: Loop) -> bool:
+    """Its function makes the networks itself and speaks of no device, though others of the file do."""
+    function = program.enclosing_function(loop.node)
+    if function is None or loop.kind != "torch" or isinstance(loop.node, FunctionNode):
+        return False
+    run = [call.func for call in program.within(loop.node, ast.Call) if program.facts.is_forward(call)]
+    made = [program.latest(item) for item in run if isinstance(item, ast.Name)]
+    own = [item for item in made if item is not None and program.index.holds(function, item)]
+    return bool(run) and len(own) == len(run) and stays_on_cpu(program, function)
 
 
 def _is_traced(program: Program, node: ast.AST) -> bool:
