@@ -24,6 +24,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
+from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.devices import CUDA
 from unchoke.code.facts.per_sample import is_random_number
 from unchoke.code.facts.training_feeds import keras_feeds
@@ -93,6 +94,7 @@ _ELSEWHERE = ("kornia.", "tf.", "keras_cv.", "nvidia.dali.", "torch.nn.", "fasta
 _PIPELINES = frozenset(
     {"Compose", "Sequential", "OneOf", "SomeOf", "RandomApply", "RandomChoice", "RandomOrder", "ReplayCompose", "Sometimes"}
 )
+_ONE_OF = frozenset({"OneOf", "RandomChoice"})
 _ON_BATCHES = frozenset(
     {"forward", "training_step", "on_after_batch_transfer", "shared_step", "_step", "train_step", "_shared_step"}
 )
@@ -140,11 +142,12 @@ def _judged(program: Program, calls: Iterable[ast.Call], seen: set[ast.Call], na
     if any(call in seen for call in dear):
         return
     alone = [call for call, family in dear.items() if family == "distortion"]
-    if not alone and len(set(dear.values())) < _ENOUGH:
+    named = alone or _together(program, dear)
+    if not named:
         return
     seen.update(dear)
-    shown = list(dict.fromkeys(program.method(call) for call in alone or dear))
-    first = min(alone or dear, key=lambda call: program.index.number[call])
+    shown = list(dict.fromkeys(program.method(call) for call in named))
+    first = min(named, key=lambda call: program.index.number[call])
     where = f"`{names[0]}` has" if names else "the pipeline has"
     yield Hit(
         first,
@@ -152,6 +155,40 @@ def _judged(program: Program, calls: Iterable[ast.Call], seen: set[ast.Call], na
         evidence={"transforms": shown},
         fix=f"apply {_listed(shown)} to the batch on the device (kornia, torchvision v2, layers of the model), or less often",
     )
+
+
+def _together(program: Program, dear: dict[ast.Call, str]) -> list[ast.Call]:
+    """Enough of these that one sample can meet: options under different `if`s are not added up, what is drawn from counts once."""
+    options = {call: _options(program, call) for call in dear}
+    for chosen in options.values():
+        met = [call for call in dear if options[call] <= chosen]
+        units = {_drawn_from(program, call) or dear[call] for call in met}
+        if min(len(units), len({dear[call] for call in met})) >= _ENOUGH:
+            return met
+    return []
+
+
+def _options(program: Program, call: ast.Call) -> frozenset[tuple[ast.If, bool]]:
+    """The conditions round a call that are settled before training, each with its branch; a draw in each round is none."""
+    found = []
+    for above in program.ancestors(call):
+        if isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            break
+        if isinstance(above, ast.If) and program.value(above.test) is UNKNOWN and not _is_drawn(program, above.test):
+            found.append((above, program.index.holds_any(above.body, call)))
+    return frozenset(found)
+
+
+def _is_drawn(program: Program, test: ast.expr) -> bool:
+    given = [program.latest(name) for name in program.within(test, ast.Name)]
+    parts = [test, *(item for item in given if item is not None)]
+    return any(is_random_number(program, call) for call in program.calls_in(parts))
+
+
+def _drawn_from(program: Program, call: ast.Call) -> ast.Call | None:
+    """The `OneOf` round a transform: a sample meets one of its members."""
+    above = (item for item in program.ancestors(call) if isinstance(item, ast.Call))
+    return next((item for item in above if program.method(item) in _ONE_OF), None)
 
 
 def _listed(names: list[str]) -> str:

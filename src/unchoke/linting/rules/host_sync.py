@@ -176,7 +176,9 @@ def _each_step(program: Program, node: ast.AST) -> Loop | None:
 
 def _is_few(program: Program, loop: Loop) -> bool:
     """A handful of steps in all, or a loop over settings that are written down: nothing to be gained."""
-    if isinstance(loop.node, FunctionNode) or loop.epochs not in (None, loop.node):
+    if isinstance(loop.node, FunctionNode):
+        return False
+    if loop.epochs not in (None, loop.node) and not (isinstance(loop.num_epochs, int) and loop.num_epochs <= _FEW):
         return False
     count = count_of(program, loop.node)
     return is_over_settings(program, loop.node) or (isinstance(count, int) and count <= _FEW)

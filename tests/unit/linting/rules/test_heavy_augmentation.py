@@ -124,3 +124,39 @@ def test_it_is_found_once(case: str) -> None:
 @pytest.mark.parametrize("case", SILENT.split("---\n"))
 def test_it_is_left_alone(case: str) -> None:
     assert RULE.lines(case) == []
+
+
+APART = """
+def build(policy, jitter, blur):
+    steps = [T.Resize(3)]
+    if policy:
+        steps.append(T.RandAugment())
+    else:
+        steps.append(T.RandomRotation(3))
+    if jitter:
+        steps += [T.ColorJitter(1)]
+    if blur:
+        steps += [T.GaussianBlur(3)]
+    return T.Compose(steps)
+---
+tf = A.Compose([A.OneOf([A.CLAHE(), A.MotionBlur(), A.GaussNoise()]), A.HorizontalFlip()])
+"""
+TOGETHER = """
+def build(policy):
+    steps = [T.RandomRotation(3), T.ColorJitter(1)]
+    if policy:
+        steps.append(T.RandAugment())
+    return T.Compose(steps)
+---
+tf = A.Compose([A.OneOf([A.CLAHE(), A.RandomGamma()]), A.OneOf([A.MotionBlur(), A.Blur()]), A.ShiftScaleRotate()])
+"""
+
+
+@pytest.mark.parametrize("case", APART.split("---\n"))
+def test_what_no_sample_meets_together_is_not_added_up(case: str) -> None:
+    assert RULE.lines(case) == []
+
+
+@pytest.mark.parametrize("case", TOGETHER.split("---\n"))
+def test_what_one_sample_can_meet_is_added_up(case: str) -> None:
+    assert len(RULE.lines(case)) == 1
