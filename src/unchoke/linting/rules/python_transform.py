@@ -13,8 +13,9 @@ docs/claims.md it was 98 % of the time (5.6 s became 0.1 s). Workers only share 
 What depends on its neighbours is a filter (`cv2.filter2D`, `scipy.ndimage`); what cannot be written so can be compiled
 (`numba.njit`). If its result is the same each time, do it once before training.
 
-**When this is fine.** Loops over tiles, bands, boxes or the samples of a batch, loops in a function compiled by numba, and one
-small picture in a script that runs once. A mask compared with numbers, not colours, is a nit; two or three are not reported.
+**When this is fine.** Loops over tiles, bands, boxes or the samples of a batch (what they pick is an array, not a number), loops
+in a function compiled by numba, and one small picture in a script that runs once. A mask compared with numbers, not colours, is
+a nit; two or three are not reported.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ _PIXELS = frozenset({"flatten", "ravel", "getdata", "tolist", "reshape", "nditer
 _ONE_PIXEL = ("getpixel", "putpixel", "item", "itemset")
 _MASKS = frozenset({"mask", "masks", "label", "seg", "segmentation", "annotation", "gt", "target"})
 _PIECES = frozenset({"patch", "patches", "tile", "tiles", "crop", "crops", "window", "windows", "grid", "blocks"})
+_OF_ARRAYS = frozenset({"shape", "ndim", "unsqueeze", "reshape", "view", "flatten", "ravel", "permute", "transpose", "resize"})
 _COMPILED = frozenset({"njit", "jit", "guvectorize", "vectorize", "kernel", "stencil"})
 
 
@@ -208,7 +210,30 @@ def _by_index(program: Program, outer: SampleLoop, inner: SampleLoop) -> bool:
     if not any(_is_side(program, end) for end in ends if end is not None):
         return False
     first, second = names_in(outer.target), names_in(inner.target)
-    return any(_uses_both(program, part, first, second) for part in _body(program, inner))
+    body = _body(program, inner)
+    if not any(_uses_both(program, part, first, second) for part in body):
+        return False
+    taken = [node for part in body for node in program.within(part, ast.Subscript) if _is_one_pixel(node, [first, second])]
+    return not any(_is_array(program, node, body) for node in taken)
+
+
+def _is_array(program: Program, node: ast.expr, body: list[ast.AST]) -> bool:
+    """Is what both counters pick more than a pixel: its shape asked for, cut, run through a network, or filled with a window?"""
+    parent = program.parent(node)
+    if isinstance(parent, ast.Attribute) and parent.attr in _OF_ARRAYS:
+        return True
+    if isinstance(parent, ast.Subscript) and parent.value is node and any(True for _ in program.within(parent.slice, ast.Slice)):
+        return True
+    if isinstance(parent, ast.Call) and node in parent.args:
+        return program.facts.is_forward(parent)
+    if not isinstance(parent, ast.Assign):
+        return False
+    if node in parent.targets:
+        filled = parent.value
+        return isinstance(filled, ast.Subscript) and any(True for _ in program.within(filled.slice, ast.Slice))
+    names = [target.id for target in parent.targets if isinstance(target, ast.Name)]
+    uses = [use for part in body for use in program.within(part, ast.Name) if use.id in names and isinstance(use.ctx, ast.Load)]
+    return any(_is_array(program, use, []) for use in uses)
 
 
 def _range_end(program: Program, loop: SampleLoop) -> ast.expr | None:

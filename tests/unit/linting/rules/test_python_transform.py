@@ -210,3 +210,26 @@ def test_a_mask_compared_with_each_colour_is_a_choke_and_with_each_number_a_nit(
     numbers = "        return np.stack([mask == value for value in self.values])\n"
     assert [item.kind for item in RULE.found(RULE.whole(head + colours))] == ["choke"]
     assert [item.kind for item in RULE.found(RULE.whole(head + numbers))] == ["nit"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "picture = img[y, x]\n                h = picture.shape[1]\n                n += sizes[y, x] / h\n",
+        "out[y, x] = self.net(img[y, x])\n",
+        "parts[y, x] = img[y * s : y * s + s, x * s : x * s + s]\n",
+        "n += img[y, x][:3].sum()\n",
+    ],
+)
+def test_arrays_picked_by_two_counters_are_no_pixels(body: str) -> None:
+    head = """
+import torch
+class D(Dataset):
+    def __init__(self):
+        self.net = torch.nn.Linear(3, 3)
+    def __getitem__(self, i):
+        img = np.load(self.p[i])
+        for y in range(img.shape[0]):
+            for x in range(img.shape[1]):
+"""
+    assert RULE.lines(head.lstrip() + " " * 16 + body) == []
