@@ -14,7 +14,7 @@ a planted loop went from 5.4 to 1.3 s on a CPU. Prediction alone is not measured
 Views of one picture (flips, crops) are a batch as well: `model(torch.stack(views))`. `unchoke segment predict` does this for
 whole scenes.
 
-**When this is fine.** When each step needs the result of the one before (a recurrent network, a tracker), for a live camera,
+**When this is fine.** When each step needs what the one before left (a recurrent network, a tracker), for a live camera,
 for tiles of different sizes, or for a handful that is only looked at.
 """
 
@@ -128,6 +128,8 @@ def _looped(program: Program, call: ast.Call) -> Round | None:
         names = loop_names(loop)
         if not names & {part.id for part in parts if isinstance(part, ast.Name)} or _is_left_alone(program, loop, call):
             continue
+        if _is_carried(program, loop, parts) or any(_is_step_of_batch(part, names) for part in parts):
+            return None
         if _is_over_tiles(program, loop, parts) and (
             _is_unbound(program, loop, call)
             or _is_single(program, call, parts, {name for loop in _rounds(program, call) for name in loop_names(loop)})
@@ -258,6 +260,23 @@ def _is_recurrent(program: Program, call: ast.Call) -> bool:
     return bool(targets & used - _names_of_input(program, call))
 
 
+def _is_carried(program: Program, loop: Round, parts: list[ast.AST]) -> bool:
+    """Does the input hold what the round before left behind: a name read before the loop gives it anew, other than a counter?"""
+    if not isinstance(loop, ast.For):
+        return False
+    number = program.index.number
+    for part in parts:
+        if not isinstance(part, ast.Name) or not isinstance(part.ctx, ast.Load) or not program.index.holds(loop, part):
+            continue
+        given = [item for item in program.within(loop, ast.Name) if item.id == part.id and isinstance(item.ctx, ast.Store)]
+        if not given or part.id in loop_names(loop) or min(number[item] for item in given) < number[part]:
+            continue
+        whole = [program.statement(item) for item in given]
+        if any(isinstance(item, ast.Assign) and not isinstance(item.value, ast.BinOp | ast.Constant) for item in whole):
+            return True
+    return False
+
+
 def _names_of_input(program: Program, call: ast.Call) -> set[str]:
     """`x = net(x)` with `x` cut out anew in each round is not recurrent."""
     first = call.args[0] if call.args else None
@@ -331,6 +350,15 @@ def _is_single(program: Program, call: ast.Call, parts: list[ast.AST], names: se
     if call.args and _is_picked(call.args[0], names):
         return True
     return program.made_by(call.func).endswith("YOLO") and bool(call.args) and program.written(call.args[0]) in names
+
+
+def _is_step_of_batch(node: ast.AST, names: set[str]) -> bool:
+    """`states[:, t]`: a step of the whole batch, where the array's name does not say that it holds tiles."""
+    if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Tuple) or _is_one_of(node, names):
+        return False
+    first, *others = node.slice.elts
+    whole = isinstance(first, ast.Slice) and first.lower is None and first.upper is None
+    return whole and any(isinstance(key, ast.Name) and key.id in names for key in others)
 
 
 def _is_unbound(program: Program, loop: Round, call: ast.Call) -> bool:

@@ -135,3 +135,20 @@ def test_whole_pictures_of_one_size_are_told_how_to_go_together(body: str, told:
 )
 def test_a_few_that_are_looked_at_are_left_alone(body: str) -> None:
     assert OneRule("tile-loop").found("import numpy as np\nimport matplotlib.pyplot as plt\n" + body) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "last = None\nfor frame in frames:\n    both = join(last, frame).unsqueeze(0)\n    out = model(both)\n    last = out[0]",
+        "for frame_idx in range(n):\n    states = hidden[:, frame_idx]\n    out.append(model(mix(token[None], states)))",
+    ],
+    ids=["carried over", "a step of the whole batch"],
+)
+def test_rounds_that_cannot_be_put_together_are_left_alone(source: str) -> None:
+    assert lines(source) == []
+
+
+def test_a_position_carried_over_is_no_dependence() -> None:
+    body = "y = 0\nfor tile in tiles:\n    piece = shifted(tile, y)\n    out.append(model(piece[None]))\n    y = y + 8"
+    assert len(lines(body)) == 1
