@@ -47,6 +47,7 @@ _NO_COLOURS = frozenset(
     {"mask", "masks", "label", "labels", "seg", "annotation", "gray", "grey", "depth", "alpha", "edges", "edge", "heat",
      "heatmap", "binary", "gt"}
 )  # fmt: skip
+_GREY_MAPS = ("gray", "grey", "gray_r", "Greys", "Greys_r", "binary", "bone")
 _TRANSFORM_NAMES = frozenset({"transform", "transforms", "tfm", "tfms", "trf", "trans"})
 _DIRECTORY_READERS = frozenset({"flow_from_directory", "flow_from_dataframe", "image_dataset_from_directory", "ImageFolder"})
 
@@ -64,7 +65,7 @@ def check(program: Program) -> Iterator[Hit]:
 
 
 def _used_as_rgb(program: Program, flow: Flow, colours: _Colours) -> Iterator[Hit]:
-    seen: set[ast.AST] = set()
+    seen: set[ast.AST] = set(_shown_grey(program, flow))
     for marks, use in _uses(program, flow, colours):
         for kind, source in sorted(marks, key=lambda mark: program.index.number[mark[1]]):
             if kind == _BGR and source not in seen and isinstance(source, ast.Call):
@@ -76,6 +77,13 @@ def _used_as_rgb(program: Program, flow: Flow, colours: _Colours) -> Iterator[Hi
                     evidence={"read": read, "used by": use},
                     fix=f"turn it round where it is read: `{_turned(program, source)}`",
                 )
+
+
+def _shown_grey(program: Program, flow: Flow) -> Iterator[ast.AST]:
+    """Reads whose pictures are shown with a grey map as they are: three equal channels, which no order changes."""
+    for call in program.calls_to("imshow"):
+        if program.value(program.argument(call, "cmap")) in _GREY_MAPS and call.args:
+            yield from (source for _, source in flow.at(call.args[0]))
 
 
 def _turned(program: Program, source: ast.Call) -> str:

@@ -158,7 +158,7 @@ def _judged(program: Program, calls: Iterable[ast.Call], seen: set[ast.Call], na
 
 
 def _together(program: Program, dear: dict[ast.Call, str]) -> list[ast.Call]:
-    """Enough of these that one sample can meet: options under different `if`s are not added up, what is drawn from counts once."""
+    """Enough of these that one sample can meet: options of different `if`s are not added up, a `OneOf` counts once."""
     options = {call: _options(program, call) for call in dear}
     for chosen in options.values():
         met = [call for call in dear if options[call] <= chosen]

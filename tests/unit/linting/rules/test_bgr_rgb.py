@@ -239,3 +239,18 @@ def test_it_is_found_once(case: str) -> None:
 @pytest.mark.parametrize("case", SILENT.split("---\n"))
 def test_it_is_left_alone(case: str) -> None:
     assert RULE.lines(case) == []
+
+
+GREY = """
+pictures = []
+for name in names:
+    image = cv2.imread(name, 1)
+    pictures.append(np.array(Image.fromarray(image)))
+pictures = np.array(pictures) / 255
+plt.imshow(pictures[3]{shown})
+"""
+
+
+def test_pictures_shown_in_grey_have_no_order() -> None:
+    assert len(RULE.lines(GREY.format(shown=""))) == 1
+    assert RULE.lines(GREY.format(shown=", cmap='gray'")) == []
