@@ -27,7 +27,7 @@ _MAKERS = (
     "transformers.",
     "segmentation_models.",
 )
-_HOSTED = ("/content/", "/kaggle/")
+_HOSTED = ("/content/", "/kaggle/", "../input/")
 
 
 def trains_on_small_set(program: Program) -> bool:
@@ -40,7 +40,7 @@ def is_hosted_notebook(program: Program) -> bool:
     if not program.is_notebook:
         return False
     texts = (node.value for node in program.nodes(ast.Constant) if isinstance(node.value, str))
-    return any(text.startswith(_HOSTED) for text in texts) or any(
+    return any(text.startswith(_HOSTED) or text == "../input" for text in texts) or any(
         program.name(call).startswith("google.colab") for call in program.nodes(ast.Call)
     )
 
