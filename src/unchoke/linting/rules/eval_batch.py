@@ -155,14 +155,27 @@ def _hit(program: Program, loader: BatchSource, other: BatchSource | None) -> Hi
     larger = f"{4 * node.value}" if isinstance(node, ast.Constant) and isinstance(node.value, int) else f"4 * {text}"
     single = other is not None and _is_one_by_one(loader, other)
     larger = program.text(other.batch_node) if single and other is not None and other.batch_node is not None else larger
+    off = "as nothing is kept for gradients"
+    why = off if _is_off(program, loader) else "once it runs under `torch.no_grad()`, which keeps nothing for gradients"
     return Hit(
         _place(program, loader),
         message,
         evidence={"batch": text, **({"training batch": program.text(other.batch_node)} if other and other.batch_node else {})},
-        fix=f"give evaluation a larger batch: `{larger}` fits where training fits, as nothing is kept for gradients",
+        fix=f"give evaluation a larger batch: `{larger}` fits where training fits, {why}",
         kind="choke" if single else None,
         gain="a device that works on one picture at a time is idle most of it" if single else "",
     )
+
+
+def _is_off(program: Program, loader: BatchSource) -> bool:
+    """Are gradients off where these batches are gone through, by PyTorch's switches or by a trainer?"""
+    names = set(loader.targets)
+    loops = [loop for loop in program.nodes(ast.For) if any(part.id in names for part in program.within(loop.iter, ast.Name))]
+    if loader.framework != "torch" or any(fit.kind != "sklearn" for fit in program.facts.fits):
+        return True
+    if loops:
+        return all(program.facts.no_grad(loop.body[0]) for loop in loops)
+    return any(item.no_grad for item in program.facts.evaluations)
 
 
 def _is_one_by_one(loader: BatchSource, other: BatchSource) -> bool:
