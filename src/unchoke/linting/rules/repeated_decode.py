@@ -16,7 +16,8 @@ decode each photo once and keep what the frozen part of the network made of it.
 **When this is fine.** One pass only (prediction, feature extraction). Files that already are small copies. Crops sized at
 random out of the full image (`RandomResizedCrop`), which need it; there a copy somewhat larger than the crop still helps. A
 data set whose small copies would not fit on the disk. Folders read for fewer than five epochs are not reported, for fewer
-than 20 or an unknown number they are nits.
+than 20 or an unknown number they are nits; so is a `map` of tf.data with `num_parallel_calls`, which decodes beside the step, for
+fewer than 50 epochs (or any number with `EarlyStopping`) and a plain resize.
 
 Holds on every device and for every version.
 """
@@ -57,6 +58,8 @@ RULE = Rule(
 )
 _MIN_EPOCHS = 5
 _MANY_EPOCHS = 20
+_SURELY_MANY = 50
+_DEAR_METHODS = ("area", "cubic", "lanczos", "gaussian")
 _FASTAI_SETS = frozenset({"ImageDataBunch", "ImageDataLoaders", "SegmentationDataLoaders", "ImageClassifierData"})
 FOLDER_READERS = DIRECTORY_SETS | FLOWS - {"flow"}
 _ONE_PASS = frozenset({"test", "infer", "inference", "pred", "predict", "prediction", "submission", "sub", "unseen", "query"})
@@ -105,7 +108,33 @@ def _hit(program: Program, decode: ast.Call, resize: Resize, record: SampleFunct
         f"`{name}` decodes and `{by}` resizes{size} the same images again in every epoch; nothing keeps the result",
         evidence={"decode": name, "resize": by, "size_px": resize.size_px},
         fix=fix,
+        kind="nit" if _is_hidden(program, decode) and not _is_dear(program, resize.call) else None,
     )
+
+
+def _is_hidden(program: Program, decode: ast.Call) -> bool:
+    """By TensorFlow itself, in a `map` with several calls at once: beside the step, unless many epochs are sure to come."""
+    if not program.name(decode).startswith("tf."):
+        return False
+    own = program.enclosing_function(decode)
+    maps = []
+    for call in program.calls_to("map"):
+        given = program.argument(call, "map_func", 0)
+        function = program.callable_of(given) if given is not None else None
+        if function is not None and (program.index.holds(function, decode) or own in program.reach(function)):
+            maps.append(program.argument(call, "num_parallel_calls", 1))
+    if not maps or any(given is None or program.value(given) in (None, 1) for given in maps):
+        return False
+    counts = [num_epochs(program, fit) for fit in program.facts.fits if fit.kind == "keras"]
+    counts += [loop.num_epochs for loop in program.facts.training_loops]
+    stops = any(True for _ in program.calls_to("EarlyStopping"))
+    return stops or not any(isinstance(count, int | float) and count >= _SURELY_MANY for count in counts)
+
+
+def _is_dear(program: Program, resize: ast.Call) -> bool:
+    """Reads many pixels for each it writes: `antialias=True`, areas, cubic."""
+    method = program.text(program.argument(resize, "method", 2) or ast.Constant("")).lower()
+    return program.value(program.argument(resize, "antialias")) is True or any(word in method for word in _DEAR_METHODS)
 
 
 def _from_folders(program: Program) -> Iterator[Hit]:
@@ -226,6 +255,7 @@ def _not_resized(program: Program) -> Iterator[Hit]:
                     fix="put `.cache(path)` behind the `map` that decodes, before anything random"
                     if mapped
                     else "decode once, keep the pixels (a mapped `.npy` of uint8, or in memory), and only augment here",
+                    kind="nit" if _is_hidden(program, decode) else None,
                 )
                 return
 
