@@ -1,8 +1,8 @@
 """Code that evaluates, and whether gradients are off there.
 
-Evaluation is a function whose name says so, Lightning's validation steps, or what follows `model.eval()` in the same block up to
-`model.train()`. PyTorch's gradient switches (`no_grad`, `inference_mode`, `set_grad_enabled(False)`) are read as blocks,
-decorators and plain calls.
+Evaluation is a function whose name says so, Lightning's validation steps, what follows `model.eval()` in the same block up to
+`model.train()`, or a loop over a loader called for validation in a function that trains nothing. PyTorch's gradient
+switches (`no_grad`, `inference_mode`, `set_grad_enabled(False)`) are read as blocks, decorators and plain calls.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from unchoke.code.constant_values import Values
-from unchoke.code.facts.loops import step_kind
-from unchoke.code.facts.vocabulary import is_evaluating_name
+from unchoke.code.facts.loops import step_kind, unwrapped
+from unchoke.code.facts.vocabulary import is_evaluating_name, role_of
 from unchoke.code.node_index import FunctionNode
 
 _SWITCHES = frozenset({"torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad", "torch.autograd.inference_mode"})
@@ -25,7 +25,7 @@ _HOOKS = frozenset(
 
 @dataclass(frozen=True, eq=False)
 class EvaluationCode:
-    """`node` is the function, or the first statement after `model.eval()`; `no_grad` says whether gradients are off in it."""
+    """`node` is the function, or the first statement after `model.eval()` or of a loop; `no_grad`: are gradients off in it?"""
 
     node: ast.AST
     kind: Literal["function", "lightning", "mode"]
@@ -39,7 +39,27 @@ class EvaluationCode:
 def evaluations(program: Values) -> list[EvaluationCode]:
     """All evaluation code of the program, in order."""
     found = [*_functions(program), *_after_eval(program)]
+    found += _loops(program, found)
     return sorted(found, key=lambda item: item.first)
+
+
+def _loops(program: Values, known: list[EvaluationCode]) -> list[EvaluationCode]:
+    """Loops over a loader called for validation that run a network, in functions that train nothing and say no `eval()`."""
+    owners = {program.written(program.receiver(call)) for call in program.calls_to("parameters", "zero_grad", "state_dict")}
+    found = []
+    for loop in program.nodes(ast.For):
+        over = program.written(unwrapped(program, loop.iter)).rpartition(".")[2]
+        first, last = program.index.number[loop.body[0]], program.index.stop(loop.body[-1])
+        function = program.enclosing_function(loop)
+        if function is None or role_of(over) != "eval" or any(item.first <= first <= item.last for item in known):
+            continue
+        calls = [call for part in loop.body for call in program.within(part, ast.Call)]
+        run = [program.written(call.func) for call in calls if isinstance(call.func, ast.Name | ast.Attribute)]
+        model = next((name for name in run if name and name in owners), "")
+        if model and not any(step_kind(program, call) for call in program.within(function, ast.Call)):
+            off = is_off_at(program, loop.body[0])
+            found.append(EvaluationCode(loop.body[0], "mode", off, first, last, model, program.enclosing_scope(loop)))
+    return found
 
 
 def _functions(program: Values) -> Iterator[EvaluationCode]:

@@ -199,3 +199,21 @@ def test_the_fix_keeps_indentation_and_line_ends() -> None:
         "\tdef evaluate(self, x):\r\n\t\treturn self.model(x).argmax(1).tolist()\r\nRun().evaluate(x)\r\n"
     )
     assert RULE.fixed(source) == source.replace("\tdef evaluate", "\t@torch.no_grad()\r\n\tdef evaluate")
+
+
+@pytest.mark.parametrize(
+    ("over", "switch", "found"), [("val_loader", "", 1), ("val_loader", "with torch.no_grad():", 0), ("shards", "", 0)]
+)
+def test_a_loop_over_validation_needs_no_eval_before_it(over: str, switch: str, found: int) -> None:
+    source = f"""\
+import torch
+def scores(model, {over}):
+    print(sum(p.numel() for p in model.parameters()))
+    {switch or "if True:"}
+        for x, y in {over}:
+            total += criterion(model(x), y).item()
+    return total
+"""
+    hits = OneRule("no-inference-mode").found(source)
+    assert len(hits) == found
+    assert all("in `scores`" in item.hit.message and "after" not in item.hit.message for item in hits)
