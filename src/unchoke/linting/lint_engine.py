@@ -6,10 +6,11 @@ as a problem and the other rules go on. Nothing is printed and nothing is writte
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from unchoke.code.magics import split_lines
@@ -31,6 +32,9 @@ _USES_DATA = re.compile(
 )
 _CODE = re.compile(r"[\w-]+")
 _PASSED_OVER = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist", "venv"})
+_TEST_FOLDERS = frozenset({"tests", "testing", "test_utils"})
+_TESTS = re.compile(r"^\s*(?:import|from)\s+(?:pytest|unittest)\b|^\s*def test_|^\s*class \w*Test|\bTestCase\b", re.MULTILINE)
+_REFUSALS = frozenset({"raises", "assertRaises", "assertRaisesRegex", "warns", "assertWarns", "assertWarnsRegex"})
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,23 @@ def lint(
 ) -> LintResult:
     """Read every notebook and script at or below `paths` and run the chosen rules; `nits` asks for what hardly matters too."""
     rules = chosen_rules(select, ignore, nits=nits)
-    return join_results(lint_file(_read(path), rules) for path in source_files(paths))
+    results = []
+    for path, below in _listed(paths):
+        source = _read(path)
+        results.append(lint_file(source, rules, in_tests=is_test_code(below, source)))
+    return join_results(results)
+
+
+def is_test_code(below: str, source: SourceFile) -> bool:
+    """Is this part of a test suite, by its path below the folder that was named? What trains there is small on purpose.
+
+    A script `test_unet.py` may as well evaluate a network: where the name leaves it open, the text has to show tests.
+    """
+    *folders, name = PurePosixPath(below).parts or ("",)
+    if _TEST_FOLDERS & set(folders) or name == "conftest.py":
+        return True
+    open_name = "test" in folders or name.startswith("test_") or name.endswith("_test.py")
+    return open_name and any(cell.kind == "code" and _TESTS.search(cell.text) for cell in source.cells)
 
 
 def join_results(results: Iterable[LintResult]) -> LintResult:
@@ -140,40 +160,50 @@ def _expanded(names: Sequence[str]) -> set[str]:
 
 def source_files(paths: Iterable[str | Path]) -> Iterator[Path]:
     """The notebooks and scripts at or below `paths`, each once. A path that is not there is a usage error."""
+    return (file for file, _ in _listed(paths))
+
+
+def _listed(paths: Iterable[str | Path]) -> Iterator[tuple[Path, str]]:
+    """Each file with its path below the folder that was named; empty for a file that was named itself."""
     seen: set[Path] = set()
     for given in paths:
-        path = Path(given)
-        for file in _files_at(path):
+        for file, below in _files_at(Path(given)):
             if file not in seen:
                 seen.add(file)
-                yield file
+                yield file, below
 
 
-def _files_at(path: Path) -> Iterator[Path]:
+def _files_at(path: Path) -> Iterator[tuple[Path, str]]:
     if path.is_dir():
         try:
             for entry in listing.walk(path):
                 parts = entry.relative.split("/")
                 if entry.relative.endswith(SUFFIXES) and not _PASSED_OVER & set(parts[:-1]):
-                    yield Path(entry.path)
+                    yield Path(entry.path), entry.relative
         except OSError as error:
             why = f"{error.filename or path}: {error.strerror or error}"
             raise UsageError(f"cannot list {path}", why=why, try_="name the folders and files that can be read") from error
     elif path.exists():
         refuse_special(path)
-        yield path
+        yield path, ""
     else:
         raise UsageError(
             f"there is no {path}", why="it is neither a file nor a folder", try_="give a notebook, a script or a folder"
         )
 
 
-def lint_file(source: SourceFile, rules: Sequence[LoadedRule]) -> LintResult:
-    """One source: what was found and is wanted, and how many nits are not."""
+def lint_file(source: SourceFile, rules: Sequence[LoadedRule], *, in_tests: bool = False) -> LintResult:
+    """One source: what was found and is wanted, and how many nits are not. In test code everything is a nit."""
     found, problems = _examine(source, rules)
+    found = [_as_nit(item) for item in found] if in_tests else found
     nitty = {loaded.rule.code for loaded in rules if loaded.nits}
     shown = [item for item in found if item.kind != "nit" or item.rule.code in nitty]
     return LintResult(shown, problems, 1, len(source.cells), len(found) - len(shown))
+
+
+def _as_nit(item: LintFinding) -> LintFinding:
+    hit = replace(item.hit, kind="nit")
+    return replace(item, hit=hit, finding=_finding(item.source, item.rule, hit, item.place))
 
 
 def lint_source(source: SourceFile, rules: Sequence[LoadedRule]) -> tuple[list[LintFinding], list[FileProblem]]:
@@ -188,14 +218,26 @@ def _examine(source: SourceFile, rules: Sequence[LoadedRule]) -> tuple[list[Lint
     marks = IgnoreMarks(source)
     found: dict[tuple[str, CodePlace], LintFinding] = {}
     for program in _programs(source, problems):
+        refused = list(_refused(program))
         for loaded, hit in _hits(program, rules, problems):
             place = hit.at if isinstance(hit.at, CodePlace) else program.place(hit.at)
             key = (loaded.rule.code, CodePlace(place.cell, place.line))
+            if any(block.cell == place.cell and block.line <= place.line <= block.end_line for block in refused):
+                continue
             if key not in found and not is_borrowed(place) and not marks.silences(place, loaded.rule.code):
                 found[key] = LintFinding(_finding(source, loaded.rule, hit, place), hit, place, loaded.rule, source)
     return sorted(
         found.values(), key=lambda item: (item.place.cell or 0, item.place.line, item.place.column, item.rule.code)
     ), problems
+
+
+def _refused(program: Program) -> Iterator[CodePlace]:
+    """Blocks that must fail, `with pytest.raises(…):`: what is wrong in them is wanted."""
+    for block in program.nodes(ast.With, ast.AsyncWith):
+        if any(
+            isinstance(item.context_expr, ast.Call) and program.method(item.context_expr) in _REFUSALS for item in block.items
+        ):
+            yield program.place(block)
 
 
 def _programs(source: SourceFile, problems: list[FileProblem]) -> Iterator[Program]:

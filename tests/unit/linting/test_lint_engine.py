@@ -203,3 +203,32 @@ def test_a_hit_may_have_a_gain_of_its_own_which_no_claim_measures() -> None:
         loaded = LoadedRule(rule, lambda program, gain=gain: (Hit(call, "m", gain=gain) for call in program.calls_to("f")), "")
         (item,), _ = lint_source(parse_source("a.py", b"f()\n"), [loaded])
         assert (item.finding.expected_gain, item.finding.evidence.get("claim")) == (told, cited)
+
+
+RISKY = "import torch\nstate = torch.load('a.pt', weights_only=False)\n"
+TEST = "def test_a():\n    pass\n"
+
+
+@pytest.mark.parametrize(
+    ("below", "head", "nit"),
+    [("tests/a.py", "", True), ("pkg/testing/a.py", "", True), ("test_utils/a.py", "", True), ("conftest.py", "", True),
+     ("test_a.py", TEST, True), ("a_test.py", TEST, True), ("test/a.py", TEST, True),
+     ("test_a.py", "", False), ("test/a.py", "", False), ("latest/a.py", TEST, False), ("a.py", TEST, False)],
+)  # fmt: skip
+def test_what_is_found_in_test_code_is_a_nit(tmp_path: Path, below: str, head: str, nit: bool) -> None:
+    path = tmp_path / below
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(head + RISKY)
+    result = lint([tmp_path])
+    assert (len(result.findings), result.nits_left_out) == ((0, 1) if nit else (1, 0))
+    (finding,) = lint([tmp_path], nits=True).findings
+    assert (finding.kind, finding.severity) == (("nit", "info") if nit else ("risk", "warning"))
+    assert [item.kind for item in lint([path]).findings] == ["risk"], "a file that is named itself was asked for"
+
+
+@pytest.mark.parametrize(
+    "head", ["pytest.raises(OSError)", "self.assertRaisesRegex(OSError, 'a') as b", "a(), warns(UserWarning)"]
+)
+def test_what_stands_in_a_block_that_must_fail_is_left_out(head: str) -> None:
+    assert lines(f"f(1)\nwith {head}:\n    g()\n    f(2)\nf(3)") == [1, 5]
+    assert lines("with raised(1):\n    f(2)") == [2]
