@@ -13,7 +13,8 @@ which reads tensors, numbers, strings, lists and dicts and refuses anything else
 not `model`), or use `safetensors`. Keras: leave `safe_mode` on and register own layers with
 `keras.saving.register_keras_serializable`.
 
-**When this is fine.** A file that this very program has written and nobody else can change. From torch 2.6 on
+**When this is fine.** A file that this very program has written and nobody else can change; one that the same function wrote
+before, or a temporary one, is not reported. From torch 2.6 on
 `weights_only=True` is the default and leaving it out is safe there; older versions run the code, so the argument is asked
 for. `unchoke lint --fix` adds it only where the program itself wrote the file, with nothing but a network's `state_dict()` in it,
 and the loaded thing only goes into `load_state_dict`: what another file holds cannot be read off the code.
@@ -26,6 +27,7 @@ import re
 from collections.abc import Iterator
 
 from unchoke.code.constant_values import UNKNOWN
+from unchoke.code.facts.saving import written_path
 from unchoke.code.program import Program
 from unchoke.linting.proofs import is_own_state_dict
 from unchoke.linting.rule import Hit, Rule, append_arguments
@@ -55,6 +57,11 @@ _REQUESTS = frozenset(
      "gdown.cached_download"}
 )  # fmt: skip
 _SHELL = re.compile(r"^\s*[!%]\s*(?:wget|curl|gdown|aws|gsutil|kaggle|huggingface-cli)\b.*$", re.MULTILINE)
+_FILLS = frozenset(
+    {"write", "write_bytes", "writelines", "extract", "extractall", "unpack_archive", "copy", "copy2", "copyfile", "copyfileobj",
+     "move", "run", "check_call", "system"}
+)  # fmt: skip
+_TEST_FOLDERS = frozenset({"tmp_path", "tmpdir"})
 _DEEPEST = 6
 
 
@@ -85,7 +92,7 @@ def _unpickled(program: Program, call: ast.Call) -> Iterator[Hit]:
     if _is_downloaded(program, call.args[0], _download_names(program)):
         fix = "ask for the weights as safetensors, ONNX or skops, or compare its SHA-256 with a known one before opening it"
         yield Hit(call, f"`{name}`{option} of a downloaded file runs whatever its author put into it", {"call": name}, fix)
-    elif option and not _is_own(program, call.args[0]):
+    elif option and not _is_own(program, call.args[0]) and not _is_temporary(program, call.args[0]):
         source = program.text(_opened(program, call.args[0]))[:50]
         yield Hit(
             call,
@@ -106,6 +113,40 @@ def _is_own(program: Program, node: ast.AST) -> bool:
             written = [_opened(program, item) for item in call.args[:2]]
             if any(program.text(item) in known or program.value(item) in known for item in written):
                 return True
+    return False
+
+
+def _was_written_here(program: Program, call: ast.Call) -> bool:
+    """Did the same function write the very file, by the same words, before it loads it?"""
+    function = program.enclosing_function(call)
+    if function is None or _is_downloaded(program, call.args[0], _download_names(program)):
+        return False
+    source = program.text(_opened(program, call.args[0]))
+    for other in program.within(function, ast.Call):
+        path = written_path(program, other) if program.is_before(other, call) else None
+        if path is not None and program.text(_opened(program, path)) == source:
+            return True
+    return False
+
+
+def _is_temporary(program: Program, node: ast.AST) -> bool:
+    """A file or folder of `tempfile` (or of pytest) that is not filled with bytes of elsewhere in the same function."""
+    function = program.enclosing_function(node)
+    calls = program.within(function, ast.Call) if function is not None else program.nodes(ast.Call)
+    if any(program.method(call) in _FILLS for call in calls) or _is_downloaded(program, node, _download_names(program)):
+        return False
+    return _is_of_tempfile(program, node, 0)
+
+
+def _is_of_tempfile(program: Program, node: ast.AST, depth: int) -> bool:
+    if any(program.name(call).startswith("tempfile.") for call in program.within(node, ast.Call)):
+        return True
+    for part in program.within(node, ast.Name):
+        value = program.latest(part)
+        if value is None and part.id in _TEST_FOLDERS:
+            return True
+        if value is not None and value is not node and depth < _DEEPEST and _is_of_tempfile(program, value, depth + 1):
+            return True
     return False
 
 
@@ -133,6 +174,8 @@ def _torch(program: Program, call: ast.Call) -> Iterator[Hit]:
     before = " on torch before 2.6" if option is None else ""
     edit = append_arguments(program, call, "weights_only=True") if option is None and _only_state(program, call) else None
     proven = edit is not None and is_own_state_dict(program, call)
+    if not proven and call.args and (_was_written_here(program, call) or _is_temporary(program, call.args[0])):
+        return
     yield Hit(
         call,
         f"`{program.text(call.func)}` of `{source}` {lacking} may run code from the file{before}",

@@ -84,3 +84,25 @@ def test_the_edit_is_made_only_where_the_program_wrote_the_state_it_loads(source
         line = text[place.line - 2]
         text[place.line - 2] = line[: place.column] + edits[0].replacement + line[place.end_column :]
         assert "\n".join(text) == repaired
+
+
+@pytest.mark.parametrize(
+    ("body", "reported"),
+    [
+        ("torch.save(net, path)\n    torch.load(path, weights_only=False)", False),
+        ("torch.save(net, other)\n    torch.load(path, weights_only=False)", True),
+        ("torch.load(path, weights_only=False)\n    torch.save(net, path)", True),
+        ("urllib.request.urlretrieve(url, path)\n    torch.save(net, path)\n    torch.load(path, weights_only=False)", True),
+        ("with tempfile.NamedTemporaryFile() as file:\n        fill(file)\n        torch.load(file, weights_only=False)", False),
+        ("path = os.path.join(tempfile.mkdtemp(), 'a.pt')\n    torch.load(path, weights_only=False)", False),
+        ("np.load(os.path.join(tempfile.mkdtemp(), 'a.npy'), allow_pickle=True)", False),
+        (
+            "with tempfile.NamedTemporaryFile() as file:\n        file.write(given.read())\n"
+            "        torch.load(file.name, weights_only=False)",
+            True,
+        ),
+    ],
+)
+def test_what_the_same_function_wrote_and_temporary_files_are_its_own(body: str, reported: bool) -> None:
+    head = "import os, tempfile, torch, urllib.request\nimport numpy as np\ndef back(net, path, other, url, given):\n    "
+    assert bool(lines(head + body)) is reported
