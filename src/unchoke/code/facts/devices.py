@@ -22,6 +22,8 @@ _GUARDS = frozenset(
      "is_built_with_cuda", "current_accelerator", "experimental_list_devices", "has_cuda", "list_local_devices",
      "num_cuda_devices", "auto_device_count"}
 )  # fmt: skip
+_SKIPS = re.compile(r"skip|requires?_|require[sA-Z]|only|needs?_", re.IGNORECASE)
+_CARD = re.compile(r"cuda|gpu|nccl", re.IGNORECASE)
 _NEEDS_CUDA = frozenset({"get_device_name", "get_device_properties", "get_device_capability", "set_device", "current_device"})
 _OTHER_KINDS = (MPS, "xpu", "npu", "tpu", "hpu", "musa")
 _TAKERS = frozenset({"to", "device", "set_default_device", "to_device", "move_to"})
@@ -48,7 +50,16 @@ def looks_for_cuda(program: Program) -> bool:
             written = (program.name(node) + "." + program.written(node)).lower()
             if not any(kind in written for kind in _OTHER_KINDS):
                 return True
-    return False
+        if last == "is_built" and CUDA in program.written(node):
+            return True
+    return _skips_without_card(program)
+
+
+def _skips_without_card(program: Program) -> bool:
+    """`@requires_nccl()`, `@skip_if_lt_x_gpu(2)`, `pytest.mark.skipif(…cuda…)`, `self.skipTest("no GPU")`."""
+    marks = [mark for node in program.nodes(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef) for mark in node.decorator_list]
+    marks += program.calls_to("skip", "skipif", "skipIf", "skipUnless", "skipTest")
+    return any(_SKIPS.search(text) and _CARD.search(text) for text in map(program.text, marks))
 
 
 def plain_device(program: Program) -> str:

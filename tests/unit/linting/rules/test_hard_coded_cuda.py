@@ -157,3 +157,15 @@ def test_it_is_found(body: str) -> None:
 @pytest.mark.parametrize("body", SILENT)
 def test_it_is_silent(body: str) -> None:
     assert RULE.lines(body) == []
+
+
+@pytest.mark.parametrize(
+    "mark",
+    ["@requires_nccl()", "@skip_if_lt_x_gpu(2)", "@pytest.mark.skipif(not CUDA, reason='no card')", "@onlyCUDA",
+     "@unittest.skipUnless(HAS_GPU, 'none')"],
+)  # fmt: skip
+def test_a_test_that_is_skipped_without_a_card_looks_for_one(mark: str) -> None:
+    rule = OneRule("hard-coded-cuda")
+    assert rule.lines(f"import torch\n{mark}\ndef test_a(net):\n    net.cuda()\n") == []
+    assert rule.lines("import torch\n@pytest.mark.slow\ndef test_a(net):\n    net.cuda()\n") == [4]
+    assert rule.lines("import torch\nif not xp.backends.cuda.is_built(): stop()\nnet.cuda()\n") == []
