@@ -16,7 +16,8 @@ each worker.
 Data set classes and functions stay at module level, so that workers can import them.
 
 **When this is fine.** A script that only ever runs on Linux before Python 3.14, where workers are forked; and notebooks,
-which are not imported by their workers. `num_workers=0` and pools of threads need no guard.
+which are not imported by their workers. `num_workers=0` and pools of threads need no guard, nor does a
+loader that is made at module level and only gone through in functions that run under the guard.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import ast
 from collections.abc import Iterator
 
 from unchoke.code.facts.loaders import runs_at_import
+from unchoke.code.node_index import parameters, targets_of
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
@@ -40,19 +42,20 @@ _POOLS = frozenset(
     {"multiprocessing.Pool", "multiprocessing.pool.Pool", "concurrent.futures.ProcessPoolExecutor",
      "concurrent.futures.process.ProcessPoolExecutor"}
 )  # fmt: skip
+_OF_LOADERS = frozenset({"dataset", "batch_size", "sampler", "batch_sampler", "num_workers", "collate_fn"})
 
 
 def check(program: Program) -> Iterator[Hit]:
     if program.is_notebook:
         return
     started = program.in_order(_started(program))
-    direct = next((call for call in started if runs_at_import(program, call)), None)
+    direct = next((call for call in started if runs_at_import(program, call) and _goes_at_import(program, call)), None)
     if direct is not None:
         yield _hit(program, direct, direct)
         return
     for call in started:
         outer = _run_from(program, call)
-        if outer is not None:
+        if outer is not None and (not _is_only_returned(program, call) or _goes_at_import(program, outer)):
             yield _hit(program, outer, call)
             return
 
@@ -76,8 +79,12 @@ def _started(program: Program) -> Iterator[ast.Call]:
         if loader.framework == "torch" and loader.may_have_workers:
             yield loader.call
     for call in program.nodes(ast.Call):
-        if program.name(call) in _POOLS or _is_pool_of_context(program, call):
+        if _is_pool(program, call):
             yield call
+
+
+def _is_pool(program: Program, call: ast.Call) -> bool:
+    return program.name(call) in _POOLS or _is_pool_of_context(program, call)
 
 
 def _is_pool_of_context(program: Program, call: ast.Call) -> bool:
@@ -85,7 +92,45 @@ def _is_pool_of_context(program: Program, call: ast.Call) -> bool:
     return made == "multiprocessing.get_context"
 
 
-def _run_from(program: Program, call: ast.Call) -> ast.Call | None:
+def _goes_at_import(program: Program, made: ast.Call) -> bool:
+    """Is what is made here used at import? A pool starts at once; a loader starts its workers when it is gone through."""
+    if _is_pool(program, made):
+        return True
+    statement = program.statement(made)
+    around = [above for above in program.ancestors(made) if isinstance(above, ast.Call)]
+    if not isinstance(statement, ast.Assign | ast.AnnAssign) or around:
+        return True
+    names = {part.id for target in targets_of(statement) for part in program.within(target, ast.Name)}
+    return not names or any(_goes_through(program, use) for name in names for use in program.names(name))
+
+
+def _goes_through(program: Program, use: ast.Name) -> bool:
+    """Is the loader of this name taken at import, itself or by a function that is called there? Its length starts nothing."""
+    parent, function = program.parent(use), program.enclosing_function(use)
+    if not isinstance(use.ctx, ast.Load) or (isinstance(parent, ast.Attribute) and parent.attr in _OF_LOADERS):
+        return False
+    if isinstance(parent, ast.Call) and program.name(parent) == "len":
+        return False
+    if function is None:
+        return not program.in_main_guard(use)
+    local = use.id in parameters(function) or any(given.scope is function for given in program.given(use.id))
+    return not local and _run_from(program, use) is not None
+
+
+def _is_only_returned(program: Program, made: ast.Call) -> bool:
+    """Does the function that makes the loader only hand it back?"""
+    function, statement = program.enclosing_function(made), program.statement(made)
+    if function is None or _is_pool(program, made):
+        return False
+    if isinstance(statement, ast.Return):
+        return True
+    names = {part.id for target in targets_of(statement) for part in program.within(target, ast.Name)} if statement else set()
+    uses = [use for name in names for use in program.names(name) if program.enclosing_function(use) is function]
+    read = [use for use in uses if isinstance(use.ctx, ast.Load)]
+    return bool(read) and all(isinstance(program.statement(use), ast.Return) for use in read)
+
+
+def _run_from(program: Program, call: ast.AST) -> ast.Call | None:
     """The call at module level that runs the function in which `call` stands."""
     function = program.enclosing_function(call)
     if function is None:

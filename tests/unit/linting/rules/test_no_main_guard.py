@@ -18,19 +18,46 @@ lines = OneRule("no-main-guard").lines
         ("from multiprocessing import Pool\nif __name__ == '__main__':\n    pool = Pool(4)", []),
         ("from multiprocessing import Pool\ndef main():\n    pool = Pool(4)\nmain()", [4]),
         ("from multiprocessing import Pool\ndef main():\n    pool = Pool(4)\nif __name__ == '__main__':\n    main()", []),
-        ("from torch.utils.data import DataLoader\nloader = DataLoader(data, num_workers=0)", []),
-        ("from torch.utils.data import DataLoader\nloader = DataLoader(data, num_workers=N)", []),
-        ("import os\nfrom torch.utils.data import DataLoader\nloader = DataLoader(data, num_workers=os.cpu_count())", [3]),
-        ("from torch.utils.data import DataLoader\no = {'num_workers': 4}\nloader = DataLoader(data, **o)", [3]),
+        ("from torch.utils.data import DataLoader\nloader = DataLoader(data, num_workers=0)\nfit(loader)", []),
+        ("from torch.utils.data import DataLoader\nloader = DataLoader(data, num_workers=N)\nfit(loader)", []),
         (
-            "from torch.utils.data import DataLoader as L\no = {'num_workers': 4} if gpu else {}\na = L(d, **o)\nb = L(d, **o)",
+            "import os\nfrom torch.utils.data import DataLoader\nloader = DataLoader(data, num_workers=os.cpu_count())\nfor x in loader: f(x)",
+            [3],
+        ),
+        ("from torch.utils.data import DataLoader\no = {'num_workers': 4}\nloader = DataLoader(data, **o)\nfit(loader)", [3]),
+        (
+            "from torch.utils.data import DataLoader as L\no = {'num_workers': 4} if gpu else {}\na = L(d, **o)\nb = L(d, **o)\nnext(iter(a))",
             [3],
         ),
         (
-            "from torch.utils.data import DataLoader\ndef made(d):\n    return DataLoader(d, num_workers=2)\nloader = made(data)",
+            "from torch.utils.data import DataLoader\ndef made(d):\n    return DataLoader(d, num_workers=2)\nloader = made(data)\nfit(loader)",
             [4],
         ),
     ],
 )
 def test_which_scripts_lack_the_guard(source: str, expected: list[int]) -> None:
     assert lines(source) == expected
+
+
+MADE = "from torch.utils.data import DataLoader\nloader = DataLoader(data, num_workers=2)\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("def train():\n    for x in loader: f(x)\nif __name__ == '__main__':\n    train()", []),
+        ("def train():\n    for x in loader: f(x)\ntrain()", [2]),
+        ("def train(loader):\n    for x in loader: f(x)\nprint(len(loader), loader.dataset)", []),
+        ("def train(loader):\n    for x in loader: f(x)\ntrain(loader)", [2]),
+        ("trainer.fit(model, loader)", [2]),
+        ("if __name__ == '__main__':\n    trainer.fit(model, loader)", []),
+    ],
+)
+def test_a_loader_counts_where_it_is_gone_through(body: str, expected: list[int]) -> None:
+    assert lines(MADE + body) == expected
+
+
+def test_a_loader_that_a_function_only_returns_counts_where_it_is_gone_through() -> None:
+    head = "from torch.utils.data import DataLoader\ndef made(d):\n    one = DataLoader(d, num_workers=2)\n    return one\n"
+    assert lines(head + "loader = made(data)\nif __name__ == '__main__':\n    fit(loader)") == []
+    assert lines(head + "loader = made(data)\nfit(loader)") == [5]
