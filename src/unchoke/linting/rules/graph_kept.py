@@ -23,9 +23,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from unchoke.code.facts.epochs import epoch_runs
 from unchoke.code.facts.flow import NONE, CallMarks, Flow, Judge, Marks
 from unchoke.code.facts.gradients import carries_graph, is_backwarded, is_detaching, is_loss, is_off, uses_torch
-from unchoke.code.facts.loops import count_of, unwrapped
+from unchoke.code.facts.loops import count_of, says_epoch, unwrapped
 from unchoke.code.facts.origins import root
 from unchoke.code.node_index import FunctionNode, LoopNode, parameters
 from unchoke.code.program import Program
@@ -44,6 +45,7 @@ RULE = Rule(
     fixable=True,
     frameworks=("torch",),
 )
+_HOLDERS = (ast.Tuple, ast.List, ast.Set, ast.Dict, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _JOINS = frozenset({"torch.cat", "torch.concat", "torch.concatenate", "torch.vstack", "torch.hstack"})
 _VIEWS = re.compile(r"views?|tta|aug|model|net|scale|flip|angle|rotation|crop|head|branch|fold|part|level", re.IGNORECASE)
 _OF_TENSORS = frozenset(
@@ -76,18 +78,55 @@ def check(program: Program) -> Iterator[Hit]:
 def _hit(program: Program, item: Accumulation) -> Hit:
     target, value = program.text(item.target), program.text(item.value)
     did = f"`{target}` adds up `{value}`" if item.adds else f"`{target}` keeps `{value}`"
-    plain = isinstance(item.value, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
-    detached = f"{value}.detach()" if plain else f"({value}).detach()"
     edits = _edits(program, item)
     proven = shows_no_graph(program, root(item.target), item.node)
     return Hit(
         item.node,
-        f"{did} with its graph, one more in every step: memory grows until the loop ends",
+        f"{did} with its graph, one more in every {_round(program, item.node)}: memory grows until the loop ends",
         evidence={"kept in": target, "value": value},
-        fix=f"write `{detached}`",
+        fix=_advice(program, item.value),
         edits=edits if proven else (),
         suggestion=() if proven else edits,
     )
+
+
+def _round(program: Program, node: ast.AST) -> str:
+    """What comes once for each thing kept: a step, or an epoch where it stands in the loop over epochs itself."""
+    loop = next(iter(program.loops_around(node)), None)
+    over_epochs = loop is not None and (says_epoch(program, loop) or any(run.node is loop for run in epoch_runs(program)))
+    return "epoch" if over_epochs else "step"
+
+
+def _advice(program: Program, value: ast.expr) -> str:
+    """`.detach()` on the tensors: a tuple, a list and a dict have none."""
+    held = program.latest(value) if isinstance(value, ast.Name) else value
+    if not isinstance(held, _HOLDERS):
+        return f"write `{_detached_text(program, value)}`"
+    tensors = [part for part in _elements(value) if carries_graph(program, part)]
+    if not tensors:
+        return f"write `.detach()` behind each tensor in `{program.text(value)}`"
+    written = [f"`{_detached_text(program, part)}`" for part in tensors]
+    return f"write {' and '.join(written)} in it"
+
+
+def _detached_text(program: Program, node: ast.expr) -> str:
+    text = program.text(node)
+    plain = isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
+    return f"{text}.detach()" if plain else f"({text}).detach()"
+
+
+def _elements(node: ast.expr) -> Iterator[ast.expr]:
+    """What a tuple, list or dict that is written out holds, also in those inside it."""
+    inner: list[ast.expr] = []
+    if isinstance(node, ast.Tuple | ast.List | ast.Set):
+        inner = node.elts
+    elif isinstance(node, ast.Dict):
+        inner = node.values
+    for part in inner:
+        if isinstance(part, _HOLDERS):
+            yield from _elements(part)
+        else:
+            yield part
 
 
 def _accumulations(program: Program) -> Iterator[Accumulation]:

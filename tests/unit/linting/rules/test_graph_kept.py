@@ -312,3 +312,40 @@ def test_no_fix_for_what_may_be_no_tensor() -> None:
     """
     assert lines(source) == ["outs.append(model(x))"]
     assert fixed(source) == RULE.whole(source)
+
+
+@pytest.mark.parametrize(
+    ("kept", "fix"),
+    [
+        ("loss", "write `loss.detach()`"),
+        ("(loss, 3)", "write `loss.detach()` in it"),
+        ("(loss / 2, [out, len(x)])", "write `(loss / 2).detach()` and `out.detach()` in it"),
+        ("{'loss': loss}", "write `loss.detach()` in it"),
+        ("[part for part in out]", "write `.detach()` behind each tensor in `[part for part in out]`"),
+    ],
+)
+def test_only_tensors_are_to_be_detached(kept: str, fix: str) -> None:
+    (found,) = RULE.found(RULE.whole(loop(f"losses.append({kept})")))
+    assert found.hit.fix == fix
+    assert "in every step" in found.hit.message
+
+
+def test_what_is_kept_once_an_epoch_is_said_to_be() -> None:
+    source = """
+        model, means = nn.Linear(3, 3), []
+        for e in range(30):
+            model.train()
+            total = 0
+            for x, y in loader:
+                optimizer.zero_grad()
+                loss = criterion(model(x), y)
+                loss.backward()
+                optimizer.step()
+                total += loss
+            model.eval()
+            means.append((total / len(loader), e))
+        """
+    per_step, per_epoch = RULE.found(RULE.whole(source))
+    assert "in every step" in per_step.hit.message
+    assert "in every epoch" in per_epoch.hit.message
+    assert per_epoch.hit.fix == "write `(total / len(loader)).detach()` in it"
