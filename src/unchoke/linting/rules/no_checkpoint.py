@@ -99,10 +99,12 @@ def _by_steps(program: Program) -> Iterator[Hit]:
 
 def _loop_hit(program: Program, run: EpochRun) -> Hit:
     count = int(run.num_epochs)
-    tape = any(program.method(call) in ("GradientTape", "train_on_batch") for call in nodes_of(program, run, ast.Call))
+    methods = {program.method(call) for call in nodes_of(program, run, ast.Call)}
     fix = (
-        "make a `tf.train.CheckpointManager` of model and optimizer before the loop and call its `save()` after each epoch"
-        if tape
+        "call `model.save(…)` at the end of each round, or give `fit` a `ModelCheckpoint(…)` among its `callbacks`"
+        if run.batches is None
+        else "make a `tf.train.CheckpointManager` of model and optimizer before the loop and call its `save()` after each epoch"
+        if methods & {"GradientTape", "train_on_batch"}
         else "at the end of each epoch `torch.save` the state of model and optimizer and the epoch under a temporary name, then "
         "`os.replace` it over the checkpoint, and load that at the start if it is there"
     )

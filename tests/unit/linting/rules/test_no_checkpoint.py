@@ -177,3 +177,19 @@ def test_thousands_of_steps_are_a_long_run_too() -> None:
     steps = "def train(num):\n    for i in range(num):\n        model.train_on_batch(x, y)\n"
     assert len(OneRule("no-checkpoint").found(f"{steps}train(18000)\n")) == 1
     assert OneRule("no-checkpoint").found(f"{steps}train(300)\n") == []
+
+
+def test_the_advice_is_in_the_words_of_the_framework() -> None:
+    keras = "from tensorflow import keras\nmodel = keras.Sequential()\nfor epoch in range(60):\n    model.fit(x, y, epochs=1)\n"
+    rule = OneRule("no-checkpoint")
+    (found,) = rule.found(keras)
+    assert "model.save(…)" in found.hit.fix
+    assert "torch" not in found.hit.fix
+    (found,) = rule.found(epochs("for epoch in range(60):"))
+    assert "torch.save" in found.hit.fix
+
+
+def test_a_helper_that_saves_is_looked_into() -> None:
+    helper = "def keep(model, epoch):\n    torch.save(model.state_dict(), f'{epoch}.pt')\ndef end(model, epoch):\n    keep(model, epoch)"
+    assert lines(epochs("for epoch in range(60):", "end(model, epoch)", before=helper)) == []
+    assert lines(epochs("for epoch in range(60):", "end(model, epoch)", before=helper.replace("torch.save", "print"))) != []
