@@ -76,6 +76,8 @@ def _rows(program: Program) -> Iterator[Hit]:
             continue
         if _opens_something(program, function) or is_kept(program, node):
             continue
+        if _reads_beside(program, function, node, program.text(held)):
+            continue
         name = program.text(held)
         yield Hit(
             node,
@@ -90,6 +92,24 @@ def _opens_something(program: Program, function: ast.AST) -> bool:
     """Any call that reads or decodes, beside which a row costs little."""
     calls = [call for part in (function, *program.reach(function)) for call in program.within(part, ast.Call)]
     return program.facts.decodes(function) or any(_READS & set(words(program.method(call))) for call in calls)
+
+
+def _reads_beside(program: Program, function: ast.AST, row: ast.Subscript, table: str) -> bool:
+    """Does the sample come from something else too: `self.images[i]`, beside which a row may cost little?"""
+    for item in program.within(function, ast.Subscript):
+        held = program.written(item.value)
+        other = held.startswith("self.") and held != table and not held.startswith(f"{table}.")
+        if other and not program.index.holds(row, item) and is_of_sample(program, item.slice) and _is_used(program, item):
+            return True
+    return False
+
+
+def _is_used(program: Program, node: ast.expr) -> bool:
+    """Not only put under a name that nobody reads."""
+    statement = program.statement(node)
+    if not isinstance(statement, ast.Assign) or statement.value is not node or not isinstance(statement.targets[0], ast.Name):
+        return True
+    return any(isinstance(use.ctx, ast.Load) for use in program.names(statement.targets[0].id))
 
 
 def _fix(program: Program, node: ast.AST, name: str) -> str:

@@ -55,3 +55,16 @@ def test_a_range_is_sorted_and_a_name_is_grouped() -> None:
     (of_name,) = RULE.found(RULE.whole("        return self.df[self.df.id == name]"))
     assert "searchsorted" in of_range.finding.fix
     assert "groupby" in of_name.finding.fix
+
+
+def test_a_row_counts_where_it_is_all_that_is_read() -> None:
+    head = """import pandas as pd, torch
+from torch.utils.data import Dataset
+class D(Dataset):
+    def __getitem__(self, i):
+"""
+    rule = OneRule("table-scan", head)
+    row = "        row = self.df.iloc[i]\n"
+    assert rule.lines(row + "        return torch.tensor(row.values[1:]), row['label']") == [5]
+    assert rule.lines(row + "        return torch.tensor(row.values[1:]), self.columns['label']") == [5]
+    assert rule.lines(row + "        return self.images[i], row['label']") == []
