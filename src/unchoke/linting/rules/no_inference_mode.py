@@ -13,7 +13,8 @@ as training, so its batches must be as small, and each step is slower.
 
 **When this is fine.** Where evaluation needs gradients: saliency maps, adversarial examples, adaptation at test time. A
 function that calls `backward` or `autograd.grad` or asks for `requires_grad` is not reported, nor are Lightning's own steps
-(they are under no_grad already) and functions that are only called where gradients are off.
+(they are under no_grad already), functions that are only called where gradients are off, and a single pass in a method that
+only a base class of elsewhere can call.
 
 `--fix` puts `@torch.no_grad()` over a function only where that provably changes no result: all it runs is in the file or known
 (a network of the file's own, a convolutional one of torchvision or timm), and it shows, keeps and returns plain numbers. Networks
@@ -117,7 +118,7 @@ def _of_function(program: Program, found: EvaluationCode, function: FunctionNode
     if found.kind == "lightning" or _is_unit_test(program, function) or _in_lightning(program, function):
         return None
     owner = program.enclosing_class(function)
-    if owner is not None and _is_own_forward(program, owner, function):
+    if owner is not None and (_is_own_forward(program, owner, function) or _is_hook(program, owner, function)):
         return None
     return EvaluationSpan(function, function, "", found.first, found.last)
 
@@ -188,6 +189,22 @@ def _is_own_forward(program: Program, owner: ast.ClassDef, function: FunctionNod
     """`def predict(self, x): return self(x)` of a network is another way to call it; gradients may be wanted."""
     is_module = "forward" in program.methods(owner) or any(base.endswith(("Module", "Model")) for base in program.bases(owner))
     return is_module and not any(program.method(call) == "eval" for call in program.within(function, ast.Call))
+
+
+def _is_hook(program: Program, owner: ast.ClassDef, function: FunctionNode) -> bool:
+    """One pass of a network in a method that a base of elsewhere may call, with gradients off: nobody calls it here."""
+    if not any(_is_elsewhere(program, base) for base in owner.bases) or program.callers(function):
+        return False
+    loops = any(True for _ in program.within(function, ast.For, ast.While, ast.AsyncFor))
+    return not loops and not any(program.method(call) == "eval" for call in program.within(function, ast.Call))
+
+
+def _is_elsewhere(program: Program, base: ast.expr) -> bool:
+    named = base.value if isinstance(base, ast.Subscript) else base
+    above = program.classes.get(program.written(named))
+    if above is not None:
+        return any(_is_elsewhere(program, item) for item in above.bases if program.written(item) != above.name)
+    return program.name(named) not in ("object", "abc.ABC", "typing.Generic", "typing.Protocol")
 
 
 def _is_unit_test(program: Program, function: FunctionNode) -> bool:

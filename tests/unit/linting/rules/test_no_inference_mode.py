@@ -217,3 +217,23 @@ def scores(model, {over}):
     hits = OneRule("no-inference-mode").found(source)
     assert len(hits) == found
     assert all("in `scores`" in item.hit.message and "after" not in item.hit.message for item in hits)
+
+
+@pytest.mark.parametrize(
+    ("base", "reported"), [("(Pipeline)", False), ("(Mine)", False), ("", True), ("(object)", True), ("(Plain)", True)]
+)
+def test_a_pass_in_a_method_that_a_base_of_elsewhere_calls_is_left_alone(base: str, reported: bool) -> None:
+    source = f"""\
+from elsewhere import Pipeline
+class Mine(Pipeline): ...
+class Plain: ...
+class Tables{base}:
+    def predict(self, inputs):
+        return self.model(**inputs)
+"""
+    rule = OneRule("no-inference-mode", HEAD)
+    assert bool(rule.lines(source)) is reported
+    called = source + "    def all(self, batches):\n        return [self.predict(one) for one in batches]\n"
+    assert bool(rule.lines(called))
+    looped = source.replace("return self.model(**inputs)", "return [self.model(one) for one in inputs]")
+    assert bool(rule.lines(looped)) is reported
