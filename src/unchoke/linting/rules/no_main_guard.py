@@ -94,7 +94,11 @@ def _is_pool_of_context(program: Program, call: ast.Call) -> bool:
 
 def _goes_at_import(program: Program, made: ast.Call) -> bool:
     """Is what is made here used at import? A pool starts at once; a loader starts its workers when it is gone through."""
-    if _is_pool(program, made):
+    maker = program.function_of(made)
+    inner = (
+        [call for call in program.within(maker, ast.Call) if program.method(call) == "DataLoader"] if maker is not None else []
+    )
+    if _is_pool(program, made) or any(not _is_only_returned(program, call) for call in inner):
         return True
     statement = program.statement(made)
     around = [above for above in program.ancestors(made) if isinstance(above, ast.Call)]
@@ -120,11 +124,11 @@ def _goes_through(program: Program, use: ast.Name) -> bool:
 def _is_only_returned(program: Program, made: ast.Call) -> bool:
     """Does the function that makes the loader only hand it back?"""
     function, statement = program.enclosing_function(made), program.statement(made)
-    if function is None or _is_pool(program, made):
+    if function is None or _is_pool(program, made) or any(isinstance(above, ast.Call) for above in program.ancestors(made)):
         return False
-    if isinstance(statement, ast.Return):
-        return True
-    names = {part.id for target in targets_of(statement) for part in program.within(target, ast.Name)} if statement else set()
+    if not isinstance(statement, ast.Assign | ast.AnnAssign):
+        return isinstance(statement, ast.Return)
+    names = {part.id for target in targets_of(statement) for part in program.within(target, ast.Name)}
     uses = [use for name in names for use in program.names(name) if program.enclosing_function(use) is function]
     read = [use for use in uses if isinstance(use.ctx, ast.Load)]
     return bool(read) and all(isinstance(program.statement(use), ast.Return) for use in read)

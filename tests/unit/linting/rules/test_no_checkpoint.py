@@ -190,6 +190,7 @@ def test_the_advice_is_in_the_words_of_the_framework() -> None:
 
 
 def test_a_helper_that_saves_is_looked_into() -> None:
-    helper = "def keep(model, epoch):\n    torch.save(model.state_dict(), f'{epoch}.pt')\ndef end(model, epoch):\n    keep(model, epoch)"
+    keep = "def keep(model, epoch):\n    torch.save(model.state_dict(), f'{epoch}.pt')\n"
+    helper = keep + "def end(model, epoch):\n    keep(model, epoch)"
     assert lines(epochs("for epoch in range(60):", "end(model, epoch)", before=helper)) == []
     assert lines(epochs("for epoch in range(60):", "end(model, epoch)", before=helper.replace("torch.save", "print"))) != []

@@ -21,16 +21,19 @@ lines = OneRule("no-main-guard").lines
         ("from torch.utils.data import DataLoader\nloader = DataLoader(data, num_workers=0)\nfit(loader)", []),
         ("from torch.utils.data import DataLoader\nloader = DataLoader(data, num_workers=N)\nfit(loader)", []),
         (
-            "import os\nfrom torch.utils.data import DataLoader\nloader = DataLoader(data, num_workers=os.cpu_count())\nfor x in loader: f(x)",
+            "import os\nfrom torch.utils.data import DataLoader\nloader = DataLoader(data, num_workers=os.cpu_count())\n"
+            "for x in loader: f(x)",
             [3],
         ),
         ("from torch.utils.data import DataLoader\no = {'num_workers': 4}\nloader = DataLoader(data, **o)\nfit(loader)", [3]),
         (
-            "from torch.utils.data import DataLoader as L\no = {'num_workers': 4} if gpu else {}\na = L(d, **o)\nb = L(d, **o)\nnext(iter(a))",
+            "from torch.utils.data import DataLoader as L\no = {'num_workers': 4} if gpu else {}\na = L(d, **o)\nb = L(d, **o)\n"
+            "next(iter(a))",
             [3],
         ),
         (
-            "from torch.utils.data import DataLoader\ndef made(d):\n    return DataLoader(d, num_workers=2)\nloader = made(data)\nfit(loader)",
+            "from torch.utils.data import DataLoader\ndef made(d):\n    return DataLoader(d, num_workers=2)\n"
+            "loader = made(data)\nfit(loader)",
             [4],
         ),
     ],
@@ -61,3 +64,9 @@ def test_a_loader_that_a_function_only_returns_counts_where_it_is_gone_through()
     head = "from torch.utils.data import DataLoader\ndef made(d):\n    one = DataLoader(d, num_workers=2)\n    return one\n"
     assert lines(head + "loader = made(data)\nif __name__ == '__main__':\n    fit(loader)") == []
     assert lines(head + "loader = made(data)\nfit(loader)") == [5]
+
+
+def test_a_function_that_goes_through_the_loader_counts_where_it_is_called() -> None:
+    head = "from torch.utils.data import DataLoader\ndef peek(d):\n    return next(iter(DataLoader(d, num_workers=2)))\n"
+    assert lines(head + "batch = peek(data)") == [4]
+    assert lines(head + "if __name__ == '__main__':\n    batch = peek(data)") == []
