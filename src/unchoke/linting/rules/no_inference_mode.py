@@ -69,6 +69,7 @@ _ASKS = frozenset(
      "attribute", "jacobian", "grad"}
 )  # fmt: skip
 
+_REPEATS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _EXPLAINS = re.compile(r"(?:^|_)(?:grad_?)?cam(?:_|$)|salien|explain|relevance|integrated_grad", re.IGNORECASE)
 
 
@@ -192,11 +193,20 @@ def _is_own_forward(program: Program, owner: ast.ClassDef, function: FunctionNod
 
 
 def _is_hook(program: Program, owner: ast.ClassDef, function: FunctionNode) -> bool:
-    """One pass of a network in a method that a base of elsewhere may call, with gradients off: nobody calls it here."""
-    if not any(_is_elsewhere(program, base) for base in owner.bases) or program.callers(function):
+    """One pass of a network in a method that a base of elsewhere may call, with gradients off: nobody else calls it here."""
+    if not any(_is_elsewhere(program, base) for base in owner.bases):
         return False
     loops = any(True for _ in program.within(function, ast.For, ast.While, ast.AsyncFor))
-    return not loops and not any(program.method(call) == "eval" for call in program.within(function, ast.Call))
+    switched = any(program.method(call) == "eval" for call in program.within(function, ast.Call))
+    return not loops and not switched and all(_is_from_hook(program, owner, call) for call in program.callers(function))
+
+
+def _is_from_hook(program: Program, owner: ast.ClassDef, call: ast.Call) -> bool:
+    """Is it called once, from a method of the same class that nobody calls here?"""
+    caller = program.enclosing_function(call)
+    if caller is None or program.enclosing_class(caller) is not owner or program.callers(caller):
+        return False
+    return not any(isinstance(above, _REPEATS) for above in program.ancestors(call))
 
 
 def _is_elsewhere(program: Program, base: ast.expr) -> bool:

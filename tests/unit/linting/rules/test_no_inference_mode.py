@@ -235,5 +235,7 @@ class Tables{base}:
     assert bool(rule.lines(source)) is reported
     called = source + "    def all(self, batches):\n        return [self.predict(one) for one in batches]\n"
     assert bool(rule.lines(called))
+    once = source + "    def _forward(self, given):\n        return self.predict(given)\n"
+    assert bool(rule.lines(once)) is reported
     looped = source.replace("return self.model(**inputs)", "return [self.model(one) for one in inputs]")
     assert bool(rule.lines(looped)) is reported
