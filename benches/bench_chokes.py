@@ -2,9 +2,10 @@
 
 Four sets. `chokes/` was planted by those who wrote the diagnosis, before they wrote it. `strangers/`, `newcomers/` and
 `latecomers/` were written by people who knew nothing of its rules: the first was looked at while it was improved, the other two
-were scored once, unseen, one after the other, and then looked at. Each script has a repaired twin and perhaps `followed`: the script after the one edit that the first
-finding asks for (where it is missing, the twin is just that). `expected.toml` says what is planted where. Scripts run as they
-are, one at a time, in processes of their own; their seconds are those that `unchoke profile` records, of the twin too.
+were scored once, unseen, one after the other, and then looked at. Each script has a repaired twin and perhaps `followed`: the
+script after the one edit that the first finding asks for (where it is missing, the twin is just that). `expected.toml` says what
+is planted where. Scripts run as they are, one at a time, in processes of their own; their seconds are those that `unchoke
+profile` records, of the twin too.
 
     python benches/bench_chokes.py bench-out                           # all of them, about 40 minutes on two quiet cores
     python benches/bench_chokes.py bench-out --set strangers --only c07_glyphs c24_dqn
