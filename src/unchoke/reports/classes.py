@@ -5,7 +5,7 @@ In comes a record or a part of it, out come plain values for the template, or No
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from unchoke.core.metrics import format_metric, metric_label
@@ -24,7 +24,7 @@ def class_names(record: RunRecord, count: int) -> list[str]:
     """A name for each of `count` classes: the task's, the per-class table's, or the number."""
     names = record.task.names
     if len(names) < count:
-        names = [row.name for row in record.per_class.get("test", [])]
+        names = [row.name for row in _class_records(record, "test")]
     return names[:count] if len(names) >= count else [f"class {place}" for place in range(count)]
 
 
@@ -58,7 +58,7 @@ def per_class(record: RunRecord) -> Model | None:
     keys = ("iou", "f1", "precision", "recall") if masks else ("precision", "recall", "f1")
     leading = "iou" if masks else "f1"
     for split in summary.SPLITS:
-        rows = [_class_row(row, keys, leading) for row in record.per_class.get(split, [])]
+        rows = [_class_row(row, keys, leading) for row in _class_records(record, split)]
         if rows:
             return {
                 "split": summary.SPLIT_WORDS[split],
@@ -68,6 +68,11 @@ def per_class(record: RunRecord) -> Model | None:
                 "rows": rows,
             }
     return None
+
+
+def _class_records(record: RunRecord, split: str) -> Sequence[ClassRecord]:
+    """The classes of a split; none where a damaged record has something else there."""
+    return record.per_class.get(split, []) if isinstance(record.per_class, Mapping) else []
 
 
 def _class_row(row: ClassRecord, keys: Sequence[str], leading: str) -> Model:

@@ -63,7 +63,8 @@ def _render_finding(finding: Finding) -> str:
     for word, text in (("gain", finding.expected_gain), ("fix", finding.fix), (last, finding.command)):
         if text:
             lines.append(f"{_CODE_INDENT}{word:<4}  {visible(text)}")
-    lines += [f"{_CODE_INDENT}      {visible(str(line))}" for line in finding.evidence.get("diff") or ()]
+    diff = finding.evidence.get("diff") if isinstance(finding.evidence, dict) else None  # a saved one may be damaged
+    lines += [f"{_CODE_INDENT}      {visible(str(line))}" for line in (diff if isinstance(diff, list) else ())]
     return "\n".join(lines)
 
 
