@@ -11,6 +11,7 @@ import os
 import shlex
 import stat
 import tomllib
+from contextlib import suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,8 @@ def open_plain(path: Path | str) -> BufferedReader:
             raise OSError(errno.ENXIO, f"{what}, not a file", str(path))
         return os.fdopen(descriptor, "rb")
     except BaseException:
-        os.close(descriptor)
+        with suppress(OSError):  # a Ctrl-C within fdopen has closed it already, and must not be hidden behind that
+            os.close(descriptor)
         raise
 
 
