@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from unchoke.chokes.diagnose.line_kinds import LOOP_KINDS, MAKING_KINDS, LineFacts, LineKind, kind_of, shrinks
@@ -34,17 +35,17 @@ _LARGE = 6
 _NOT_LARGE_STAGES = {"decode", "open", "read", "stat", "list", "wait"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LineGroup:
     """Looks at one function, or at one line of a function that trains."""
 
     looks: tuple[tuple[StackRow, float], ...]
 
-    @property
+    @cached_property
     def seconds(self) -> float:
         return sum(seconds for _, seconds in self.looks)
 
-    @property
+    @cached_property
     def costliest(self) -> StackRow:
         """A look at the line that took most, at the piece of it that took most."""
         lines: Counter[tuple[str, int]] = Counter()
@@ -56,19 +57,19 @@ class LineGroup:
         span = max((key for key in pieces if key[0] == line), key=lambda key: pieces[key])[1]
         return max((row for row, _ in self.looks if (row.file, row.line) == line and row.span == span), key=lambda row: row.count)
 
-    @property
+    @cached_property
     def at_costliest(self) -> LineGroup:
         """The looks at that line alone."""
         row = self.costliest
         return LineGroup(tuple(look for look in self.looks if (look[0].file, look[0].line) == (row.file, row.line)))
 
-    @property
+    @cached_property
     def place(self) -> CodeLine:
         row, source = self.costliest, self.source
         line = row.line if source is None or source.statement.lineno <= row.line else source.statement.lineno
         return CodeLine(row.file, line, row.function)
 
-    @property
+    @cached_property
     def source(self) -> SourceLine | None:
         row = self.costliest
         return source_line(row.file, row.line, row.span)
@@ -76,7 +77,7 @@ class LineGroup:
     def share(self, *states: str) -> float:
         return per(sum(seconds for row, seconds in self.looks if row.state in states), self.seconds)
 
-    @property
+    @cached_property
     def facts(self) -> LineFacts:
         row = self.costliest
         at_line = [(one, seconds) for one, seconds in self.looks if (one.file, one.line) == (row.file, row.line)]
@@ -85,15 +86,13 @@ class LineGroup:
             libraries[one.library] += seconds  # type: ignore[assignment]
         line_s = sum(seconds for _, seconds in at_line)
         shares = {
-            state: per(sum(seconds for one, seconds in at_line if _state(one) == state), line_s)
-            for state in ("python", "lock", "sleep")
+            state: per(sum(seconds for one, seconds in at_line if _state(one) == state), line_s) for state in ("python", "lock")
         }
         phases = Counter(one.phase for one, _ in self.looks)
         return LineFacts(
             libraries.most_common(1)[0][0],
             shares["python"],
             shares["lock"],
-            shares["sleep"],
             _PER.get(phases.most_common(1)[0][0], "step"),
         )
 

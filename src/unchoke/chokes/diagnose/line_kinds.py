@@ -63,7 +63,6 @@ class LineFacts:
     library: str = ""
     python_share: float = 0.0
     lock_share: float = 0.0
-    sleep_share: float = 0.0
     per: str = "sample"
     """How often it runs, in words: for each sample, batch, step or epoch."""
 

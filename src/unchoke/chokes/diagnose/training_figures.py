@@ -186,23 +186,27 @@ class TrainingFigures:
         for call in self.calls("open", "decode", "resize", "transform", "to_array", phases=("getitem",)):
             place = call.file, call.line
             timed[place] = timed.get(place, 0.0) + _DECODE_SLACK * call.seconds + _OPENING_S * call.count
-        late = [(row, s) for row, s in looks if row.stage == "decode" and row.state == "python" and (row.file, row.line) in timed]
+
+        def is_late(row: StackRow) -> bool:
+            return row.stage == "decode" and row.state == "python" and (row.file, row.line) in timed
+
+        def is_python(row: StackRow) -> bool:
+            return row.state == "python" and row.stage != "decode"
+
         seen: dict[tuple[str, int], float] = {}
-        for row, seconds in late:
-            seen[row.file, row.line] = seen.get((row.file, row.line), 0.0) + seconds
+        for row, seconds in looks:
+            if is_late(row):
+                seen[row.file, row.line] = seen.get((row.file, row.line), 0.0) + seconds
         kept = {place: min(1.0, per(timed[place], seconds)) for place, seconds in seen.items()}
-        excess_s = sum(seconds * (1 - kept[row.file, row.line]) for row, seconds in late)
-        others_s = sum(seconds for row, seconds in looks if row.state == "python" and row.stage != "decode")
+        excess_s = sum(seconds * (1 - kept[place]) for place, seconds in seen.items())
+        others_s = sum(seconds for row, seconds in looks if is_python(row))
         if not excess_s or not others_s:
             return looks
-        found = []
-        for row, seconds in looks:
-            if (row, seconds) in late:
-                seconds *= kept[row.file, row.line]
-            elif row.state == "python" and row.stage != "decode":
-                seconds *= 1 + excess_s / others_s
-            found.append((row, seconds))
-        return found
+        raised = 1 + excess_s / others_s
+        return [
+            (row, seconds * (kept[row.file, row.line] if is_late(row) else raised if is_python(row) else 1.0))
+            for row, seconds in looks
+        ]
 
     def common_line(self, phase: str, share: float = 0.6) -> CodeLine | None:
         """The innermost line under which most of a phase ran: of an evaluation the call that starts it, or its own loop."""

@@ -2,9 +2,10 @@
 
 In: frames of the user's, held by a thread that holds the interpreter. Out: the largest array or picture seen at each line, in
 pixels; and the functions that were met in several steps or batches with arguments they had before. Only plain values and
-objects of array libraries are looked at, so that no code of the user's runs by it. A frame's variables are copied to be read, and
-the copy is emptied at once (Python 3.13 needs none): functions that ask for their variables themselves, as with `locals()`, share
-that copy and are left alone.
+objects of array libraries are looked at, so that no code of the user's runs by it. Of a tensor no memory is read, which native
+code may be giving back at that moment: it is the same one if it is the same object and nobody has written to it. A frame's
+variables are copied to be read, and the copy is emptied at once (Python 3.13 needs none): functions that ask for their variables
+themselves, as with `locals()`, share that copy and are left alone.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import inspect
 import sys
+import weakref
 from collections.abc import Hashable, Iterable, Sequence
 from types import CodeType, FrameType
 from typing import Any
@@ -27,6 +29,7 @@ _LOOKS_ALWAYS, _MET_ALWAYS = 8, 3
 _LOOKS_OTHERS, _FEW_LOOKS, _AGAIN_SHARE = 400, 24, 0.35
 """The same for one that gets other things, some of which come again, as in every epoch."""
 _WHOLE_BYTES, _PARTS, _PART_BYTES = 1_000_000, 64, 4_096
+_MAX_TENSORS = 10_000
 _PLAIN = (int, float, str, bytes, bool, type(None))
 
 
@@ -75,6 +78,7 @@ class SameArguments:
 
     def __init__(self) -> None:
         self._calls: dict[int, _Calls] = {}
+        self._tensors: dict[int, tuple[weakref.ref[Any], int]] = {}
 
     def look(self, frames: Sequence[FrameType], now: Hashable) -> None:
         """`now` tells one step or batch from the next: within one, a call may be met twice."""
@@ -91,13 +95,39 @@ class SameArguments:
 
     def _add(self, calls: _Calls, frame: FrameType, now: Hashable) -> None:
         variables = _variables(frame)
-        seen = tuple(_print(variables.get(name, frame)) for name in calls.arguments)
+        seen = tuple(self._print(variables.get(name, frame)) for name in calls.arguments)
         if None in seen:
             calls.arguments = ()  # nothing can be told of it
             return
         calls.looks += 1
         calls.met.add(now)
         calls.again += calls.prints.setdefault(hash(seen), now) != now
+
+    def _print(self, value: Any) -> Hashable:
+        """What tells a value from another; None where it cannot be told, or the same object may hold something else later."""
+        kind = type(value)
+        if kind in _PLAIN:
+            return (kind.__name__, value)
+        if kind.__module__.partition(".")[0] == "pathlib":
+            return str(value)
+        if kind.__module__ == "numpy" and kind.__name__ == "ndarray" and value.flags.c_contiguous and not value.dtype.hasobject:
+            return (value.shape, str(value.dtype), _checksum(value.ctypes.data, value.nbytes))
+        if kind.__module__ == "torch" and kind.__name__ == "Tensor" and not value.requires_grad:
+            return self._tensor(value)
+        return None
+
+    def _tensor(self, value: Any) -> Hashable:
+        """The number of a tensor and of its last change; None for those that do not count changes."""
+        known, number = self._tensors.get(id(value), (None, 0))
+        if known is None or known() is not value:
+            number = len(self._tensors) if known is None else number + _MAX_TENSORS
+            if len(self._tensors) >= _MAX_TENSORS:
+                return None
+            self._tensors[id(value)] = (weakref.ref(value), number)
+        try:
+            return ("tensor", number, value._version)
+        except RuntimeError:  # made under torch.inference_mode()
+            return None
 
     def to_list(self) -> list[dict[str, Any]]:
         """Functions that always got the same, or often what they had in an earlier step or batch."""
@@ -134,26 +164,6 @@ def _variables(frame: FrameType) -> dict[str, Any]:
     if _COPIES:
         variables.clear()
     return found
-
-
-def _print(value: Any) -> Hashable:
-    """What tells a value from another; None where it cannot be told, or the same object may hold something else later."""
-    kind = type(value)
-    if kind in _PLAIN:
-        return (kind.__name__, value)
-    if kind.__module__.partition(".")[0] == "pathlib":
-        return str(value)
-    if kind.__module__ == "numpy" and kind.__name__ == "ndarray" and value.flags.c_contiguous:
-        return (value.shape, str(value.dtype), _checksum(value.ctypes.data, value.nbytes))
-    if (
-        kind.__module__ == "torch"
-        and kind.__name__ == "Tensor"
-        and value.is_cpu
-        and value.is_contiguous()
-        and not value.requires_grad
-    ):
-        return (tuple(value.shape), str(value.dtype), _checksum(value.data_ptr(), value.numel() * value.element_size()))
-    return None
 
 
 def _checksum(address: int, num_bytes: int) -> int:

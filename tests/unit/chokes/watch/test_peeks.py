@@ -6,6 +6,8 @@ import sys
 from types import FrameType
 
 import numpy as np
+import pytest
+import torch
 from PIL import Image
 
 from unchoke.chokes.watch.peeks import Peeks, SameArguments
@@ -144,3 +146,50 @@ def test_networks_and_lists_may_have_changed_and_generators_keep_what_they_got()
         listed(values)
     assert list(generated(3)) == [3] * 5
     assert same.to_list() == []
+
+
+def given(same: SameArguments, value: object, now: int) -> None:
+    SameHolder(same, now)
+    taking(value)
+
+
+def taking(value: object) -> object:
+    same, now = SameHolder.current
+    same.look([caller()], now)
+    return value
+
+
+def test_a_tensor_is_the_same_while_it_is_the_same_object_and_nobody_wrote_to_it() -> None:
+    same, other = SameArguments(), SameArguments()
+    kept, written = torch.ones(4, 4), torch.ones(4, 4)
+
+    for now in range(5):
+        given(same, kept, now)
+        written.add_(1)
+        given(other, written, now)
+
+    assert [(row["function"], row["distinct"]) for row in same.to_list()] == [("taking", 1)]
+    assert other.to_list() == []
+
+
+@pytest.mark.parametrize("kind", ["fresh", "sparse", "inference", "trained", "objects", "empty"])
+def test_tensors_and_arrays_of_every_kind_are_looked_at_without_harm(kind: str) -> None:
+    same = SameArguments()
+    makers = {
+        "fresh": lambda: torch.ones(3),
+        "sparse": lambda: torch.eye(3).to_sparse(),
+        "inference": inference_tensor,
+        "trained": lambda: torch.ones(3, requires_grad=True),
+        "objects": lambda: np.array([object(), "text"], dtype=object),
+        "empty": lambda: torch.empty(0),
+    }
+
+    for now in range(5):
+        given(same, makers[kind](), now)
+
+    assert same.to_list() == []
+
+
+def inference_tensor() -> torch.Tensor:
+    with torch.inference_mode():
+        return torch.ones(3)
