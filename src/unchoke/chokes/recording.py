@@ -153,9 +153,14 @@ class LoaderRecord:
     worker_pids: tuple[int, ...] = ()
 
     @property
+    def used_sides(self) -> tuple[int, ...]:
+        """The two sides of one sample as the loop gets it, shorter first: of three dimensions the two larger ones."""
+        return tuple(sorted(self.sample_shape[-3:])[-2:]) if len(self.sample_shape) >= 2 else ()
+
+    @property
     def used_px(self) -> int | None:
-        """Pixels of one sample as the loop gets it: channels first or last, of three dimensions the two larger ones."""
-        return math.prod(sorted(self.sample_shape[-3:])[-2:]) if len(self.sample_shape) >= 2 else None
+        """Pixels of one sample as the loop gets it, channels first or last."""
+        return math.prod(self.used_sides) if self.used_sides else None
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> LoaderRecord:

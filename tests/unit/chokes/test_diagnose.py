@@ -332,15 +332,31 @@ def test_a_table_whose_rows_all_move_is_named_and_a_small_one_is_not() -> None:
 
 
 def test_arithmetic_on_whole_pictures_is_named_by_the_arrays_that_were_seen() -> None:
-    peek = {"file": SCRIPT, "line": 15, "name": "img", "px": 1_920_000, "dtype": "float64", "text": "float64 1200×1600×3"}
+    peek = {
+        "file": SCRIPT,
+        "line": 15,
+        "name": "img",
+        "px": 1_920_000,
+        "sides": [1200, 1600],
+        "dtype": "float64",
+        "text": "float64 1200×1600×3",
+    }
     rows = [look("transform", "getitem", 15, "normalise", 900, state="native")]
 
-    decoded = call("decode", amount=640 * 1_920_000, seconds=0.5, line=9, detail={"format": "PNG"})
-
-    findings = found(steps=slow_steps(0.4), loaders=slow_loader(0.4), samples=rows, calls=[decoded], facts={"peeks": [peek]})
+    findings = found(steps=slow_steps(0.4), loaders=slow_loader(0.4), samples=rows, facts={"peeks": [peek]})
 
     assert (findings[0].code, findings[0].line) == ("transform-at-full-size", 15)
     assert "float64" in findings[0].message
+
+
+def test_a_table_beside_the_sample_is_no_picture_in_full_size() -> None:
+    """As long as a sample is high, and far wider: a matrix of filters, not the sample itself."""
+    peek = {"file": SCRIPT, "line": 15, "name": "fb", "px": 64 * 513, "sides": [64, 513], "dtype": "float32", "text": ""}
+    rows = [look("transform", "getitem", 15, "filters", 900, state="native")]
+
+    findings = found(steps=slow_steps(0.4), loaders=slow_loader(0.4), samples=rows, facts={"peeks": [peek]})
+
+    assert all(finding.code != "transform-at-full-size" for finding in findings)
 
 
 def test_collecting_garbage_in_every_step_is_named_by_its_timed_calls() -> None:

@@ -115,12 +115,13 @@ def _groups(looks: Sequence[tuple[StackRow, float]], trains: set[tuple[str, str]
 
 def full_size_arrays(run: TrainingFigures) -> Iterator[Cause]:
     """Arithmetic on pictures far larger than what is used, as the arrays seen at those lines tell."""
-    decoded = run.calls("decode")
-    decoded_px = per(sum(row.amount for row in decoded), sum(row.count for row in decoded))
-    if not run.used_px or not decoded_px:
+    if not run.used_px or run.trained is None:
         return
+    used = run.trained.used_sides
     large = {
-        (peek["file"], peek["line"]): peek for peek in run.peeks if peek["px"] >= max(_LARGE * run.used_px, 0.5 * decoded_px)
+        (peek["file"], peek["line"]): peek
+        for peek in run.peeks
+        if peek["px"] >= _LARGE * run.used_px and all(side >= 2 * of for side, of in zip(peek["sides"], used, strict=True))
     }
     looks = [
         (row, seconds)
@@ -143,10 +144,11 @@ def full_size_arrays(run: TrainingFigures) -> Iterator[Cause]:
         run.on_path_s(saved_s),
         f"{len({(row.file, row.line) for row, _ in looks})} lines work on whole pictures ({peek['name']}: {peek['text']}), "
         f"{peek['px'] / run.used_px:.0f} times the {run.used_px:,} pixels that are used" + (", in float64" if wide else ""),
-        "shrink the picture first, while it is uint8, then do the arithmetic on what is left" + (", in float32" if wide else ""),
+        "shrink or crop the picture first, while it is small in memory, then work on what is left"
+        + (", in float32" if wide else ""),
         place,
         {"seconds": sum(seconds for _, seconds in looks), "array": peek["text"], "used_px": run.used_px},
-        "image = image.resize((size, size))  # before anything else is done with its pixels",
+        "image = image.resize((size, size))  # or the crop, before anything else is done with its pixels",
     )
 
 

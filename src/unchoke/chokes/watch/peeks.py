@@ -192,7 +192,7 @@ def _largest(variables: Iterable[tuple[str, Any]]) -> dict[str, Any] | None:
         if largest is None or height * width > largest["px"]:
             dtype = str(getattr(value, "dtype", "uint8")).removeprefix("torch.")
             text = f"{dtype} {'×'.join(map(str, shape))}"
-            largest = {"name": name, "px": height * width, "dtype": dtype, "text": text}
+            largest = {"name": name, "px": height * width, "sides": [height, width], "dtype": dtype, "text": text}
     return largest
 
 

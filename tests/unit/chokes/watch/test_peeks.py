@@ -27,7 +27,8 @@ def test_the_largest_array_of_a_line_is_told() -> None:
 
     assert work() == 120 * 160 * 3 + 192
     (seen,) = peeks.to_list()
-    assert (seen["name"], seen["px"], seen["dtype"], seen["file"]) == ("picture", 120 * 160, "float64", __file__)
+    assert (seen["name"], seen["px"], seen["sides"], seen["dtype"]) == ("picture", 120 * 160, [120, 160], "float64")
+    assert seen["file"] == __file__
     assert seen["text"] == "float64 120×160×3"
 
 
