@@ -118,6 +118,7 @@ def fit(
     seed: int | None = None,
     device: str | None = None,
     workers: int | None = None,
+    on: str | None = None,
     memory: str | None = None,
     sub_batch: int | None = None,
     eval_batch: int | None = None,
@@ -210,6 +211,7 @@ def fit(
     Machine:
         device: cpu, cuda, cuda:N or mps. Left out, chosen by the rules of `doctor`.
         workers: Threads or processes that load and encode.
+        on: The Ray cluster that does the work: ray://HOST:10001, HOST:6379 or auto; local is this machine alone.
         memory: Memory that training may take, for instance 4GB; batches are measured and chosen to stay below.
         sub_batch: Samples that go through the network at once; a step adds up several. Left out, what fits.
         eval_batch: Samples at once where no gradients are needed. Left out, what fits.
@@ -305,6 +307,7 @@ def train(
     seed: int | None = None,
     device: str | None = None,
     workers: int | None = None,
+    on: str | None = None,
     memory: str | None = None,
     sub_batch: int | None = None,
     eval_batch: int | None = None,
@@ -396,6 +399,7 @@ def train(
     Machine:
         device: cpu, cuda, cuda:N or mps. Left out, chosen by the rules of `doctor`.
         workers: Threads or processes that load and encode.
+        on: The Ray cluster that does the work: ray://HOST:10001, HOST:6379 or auto; local is this machine alone.
         memory: Memory that training may take, for instance 4GB; batches are measured and chosen to stay below.
         sub_batch: Samples that go through the network at once; a step adds up several. Left out, what fits.
         eval_batch: Samples at once where no gradients are needed. Left out, what fits.
@@ -455,6 +459,7 @@ def check(
     positive: bool | None = None,
     sums: Mapping[str, Sequence[str]] | Sequence[str] = (),
     target_weights: Mapping[str, float] | Sequence[str] = (),
+    on: str | None = None,
 ) -> CheckResult:
     """Pre-flight gate: is this data sound, and can workers load it? Never writes inside the data.
 
@@ -493,6 +498,9 @@ def check(
         positive: Targets are never negative: the outputs cannot be either (default no).
         sums: NAME=A+B: this target is the sum of others and is derived, not learned; one or several.
         target_weights: NAME=W: what this target counts in loss and score; one or several.
+
+    Machine:
+        on: The Ray cluster that does the work: ray://HOST:10001, HOST:6379 or auto; local is this machine alone.
 
     Returns:
         Findings, and whether there is an error among them (`ok`).
@@ -550,6 +558,7 @@ def extract(
     job_size: int | None = None,
     device: str | None = None,
     workers: int | None = None,
+    on: str | None = None,
 ) -> ExtractResult:
     """The frozen part alone, in resumable micro-jobs.
 
@@ -606,6 +615,7 @@ def extract(
     Machine:
         device: cpu, cuda, cuda:N or mps. Left out, chosen by the rules of `doctor`.
         workers: Threads or processes that load and encode.
+        on: The Ray cluster that does the work: ray://HOST:10001, HOST:6379 or auto; local is this machine alone.
 
     Returns:
         How many images and jobs were run, how many are left, and where the features lie.
@@ -681,6 +691,7 @@ def detach(
     seed: int | None = None,
     device: str | None = None,
     workers: int | None = None,
+    on: str | None = None,
     memory: str | None = None,
     sub_batch: int | None = None,
     eval_batch: int | None = None,
@@ -772,6 +783,7 @@ def detach(
     Machine:
         device: cpu, cuda, cuda:N or mps. Left out, chosen by the rules of `doctor`.
         workers: Threads or processes that load and encode.
+        on: The Ray cluster that does the work: ray://HOST:10001, HOST:6379 or auto; local is this machine alone.
         memory: Memory that training may take, for instance 4GB; batches are measured and chosen to stay below.
         sub_batch: Samples that go through the network at once; a step adds up several. Left out, what fits.
         eval_batch: Samples at once where no gradients are needed. Left out, what fits.
@@ -1340,6 +1352,7 @@ def tile(
     ignore: int | None = None,
     seed: int | None = None,
     workers: int | None = None,
+    on: str | None = None,
 ) -> TileResult:
     """Scenes to training tiles: band files, multi-band files or large images, cut into NPZ windows with masks and a manifest.
 
@@ -1387,6 +1400,7 @@ def tile(
 
     Machine:
         workers: Threads or processes that load and encode.
+        on: The Ray cluster that does the work: ray://HOST:10001, HOST:6379 or auto; local is this machine alone.
 
     Returns:
         The tiles, the manifest that lists them, and the scenes that could not be read.
@@ -1455,6 +1469,7 @@ def segment_train(
     seed: int | None = None,
     device: str | None = None,
     workers: int | None = None,
+    on: str | None = None,
     memory: str | None = None,
     sub_batch: int | None = None,
     eval_batch: int | None = None,
@@ -1537,6 +1552,7 @@ def segment_train(
     Machine:
         device: cpu, cuda, cuda:N or mps. Left out, chosen by the rules of `doctor`.
         workers: Threads or processes that load and encode.
+        on: The Ray cluster that does the work: ray://HOST:10001, HOST:6379 or auto; local is this machine alone.
         memory: Memory that training may take, for instance 4GB; batches are measured and chosen to stay below.
         sub_batch: Samples that go through the network at once; a step adds up several. Left out, what fits.
         eval_batch: Samples at once where no gradients are needed. Left out, what fits.
@@ -1813,6 +1829,7 @@ def profile_train(
     seed: int | None = None,
     device: str | None = None,
     workers: int | None = None,
+    on: str | None = None,
     memory: str | None = None,
     sub_batch: int | None = None,
     eval_batch: int | None = None,
@@ -1901,6 +1918,7 @@ def profile_train(
     Machine:
         device: cpu, cuda, cuda:N or mps. Left out, chosen by the rules of `doctor`.
         workers: Threads or processes that load and encode.
+        on: The Ray cluster that does the work: ray://HOST:10001, HOST:6379 or auto; local is this machine alone.
         memory: Memory that training may take, for instance 4GB; batches are measured and chosen to stay below.
         sub_batch: Samples that go through the network at once; a step adds up several. Left out, what fits.
         eval_batch: Samples at once where no gradients are needed. Left out, what fits.
@@ -1965,6 +1983,7 @@ def profile_tile(
     ignore: int | None = None,
     seed: int | None = None,
     workers: int | None = None,
+    on: str | None = None,
 ) -> TileProfile:
     """Where tiling your scenes spends its time, the plain way and this one: a real profile, with .prof files for snakeviz.
 
@@ -2012,6 +2031,7 @@ def profile_tile(
 
     Machine:
         workers: Threads or processes that load and encode.
+        on: The Ray cluster that does the work: ray://HOST:10001, HOST:6379 or auto; local is this machine alone.
 
     Returns:
         The stages of both ways with their seconds, and whether their tiles are equal.

@@ -23,6 +23,7 @@ ROOMS = [
     {"photos"},
     {"runs"},
     {"reports"},
+    {"cluster"},
     {"jobs"},
     {"machine"},
     {"core"},

@@ -419,6 +419,15 @@ class Settings:
             commands=(*EXTRACT, *SCENES, "encoders", "doctor"),
         ),
     ] = None
+    on: Annotated[
+        str | None,
+        _host(
+            "The Ray cluster that does the work: ray://HOST:10001, HOST:6379 or auto; local is this machine alone.",
+            brief="Run on a Ray cluster: ray://HOST:10001, HOST:6379 or auto.",
+            commands=(*INSPECT, *SCENES),
+            remembered=False,
+        ),
+    ] = None
     job_size: Annotated[int, Interval(ge=1, le=MOST_COUNT), _frozen("Images per micro-job.")] = 64
 
     head: Annotated[

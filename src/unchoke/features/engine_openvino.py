@@ -30,7 +30,10 @@ _HINTS = {"f32": "f32", "bf16": "bf16", "int8": "f32"}
 
 
 class OpenVinoEngine:
-    """A compiled model with one infer request per calling thread. `calibration` are the inputs that int8 is fitted to."""
+    """A compiled model with one infer request per calling thread. `calibration` are the inputs that int8 is fitted to.
+
+    The converted model is kept in a folder below `keep_in`; or it lies in the folder `kept` already, and is only read.
+    """
 
     name = "openvino"
 
@@ -41,7 +44,8 @@ class OpenVinoEngine:
         precision: str,
         streams: int,
         batch: int = OPENVINO_BATCH,
-        keep_in: Path,
+        keep_in: Path | None = None,
+        kept: Path | None = None,
         calibration: NDArray[Any] | None = None,
         warn: Callable[[str], object] = lambda _: None,
     ) -> None:
@@ -49,7 +53,9 @@ class OpenVinoEngine:
         self.batch = batch
         self.slots = streams
         self._dtype, shape = network.input_dtype, (batch, *network.input_shape)
-        model = open_model(network, keep_in, calibration=calibration if precision == "int8" else None, warn=warn)
+        fitted_to = calibration if precision == "int8" else None
+        self.folder = kept or model_folder(network, keep_in or Path(), calibration=fitted_to)
+        model = _read_kept(kept) if kept else open_model(network, self.folder.parent, calibration=fitted_to, warn=warn)
         model.reshape(list(shape))
         config = {
             "INFERENCE_PRECISION_HINT": _HINTS[precision],

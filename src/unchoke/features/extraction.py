@@ -8,7 +8,8 @@ cache is more than a vector for each item, it is said beforehand what it costs, 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,18 +19,30 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from unchoke.cluster.ray_engine import RayEngine, one_for_each_core, one_for_each_node
 from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError, MachineError, list_some
 from unchoke.core.timeline import JobTimes
 from unchoke.core.units import format_bytes, format_count
 from unchoke.features.card_decoder import CardDecoder
+from unchoke.features.cut import frozen_part
 from unchoke.features.encoders import Encoder
-from unchoke.features.engines import FrozenEngine, TorchEngine
+from unchoke.features.engines import FrozenEngine, FrozenNetwork, TorchEngine
 from unchoke.features.extraction_ceiling import measure_extraction
 from unchoke.features.extractor import Extractor, PictureReader, Read, run_job, set_up
 from unchoke.features.feature_store import FeatureStore, Placement, open_stored
 from unchoke.features.known_encoder import recall_encoder, remember_encoder
-from unchoke.features.prepare_engine import Picture, open_encoder, prepare_encoder
+from unchoke.features.node_extraction import (
+    EngineParcel,
+    NodeCourier,
+    marked,
+    nodes_choice,
+    pickled_reader,
+    run_on_node,
+    set_up_node,
+    take_sample,
+)
+from unchoke.features.prepare_engine import FrozenEncoder, Picture, open_encoder, prepare_encoder
 from unchoke.features.reader_source import FOR_PIXELS, CardProgram, CardReader, PictureReaders, PixelProgram
 from unchoke.features.recipe import CARD, FeatureRecipe, PictureRecipe
 from unchoke.features.stream import Found, ItemSource, StreamExtractor, ThreadSource
@@ -47,6 +60,8 @@ from unchoke.runs.session import Session
 
 _LARGEST_SHARD_BYTES = 64_000_000
 """A job holds its whole shard in memory before it is written."""
+_COMPARED_JOBS = 8
+"""Jobs among whose items those are found that nodes are compared on."""
 _MARGIN_BYTES = 2**30
 """What stays free on the disk."""
 
@@ -74,6 +89,8 @@ class InputSet:
     may_pass: Callable[[str], bool]
     max_failures: float | None = None
     photos: PhotoFiles | None = None
+    network: Callable[[], FrozenNetwork] | None = None
+    """The network that the engine runs, for machines that build an engine of their own."""
     judged_later: bool = False
     """Whether files that do not decode are no surprise yet: whoever asked judges how many may be."""
 
@@ -123,7 +140,7 @@ def extract_features(session: Session, pictures: Sequence[Picture]) -> PictureEx
         frozen = prepare_encoder(session, pictures)
     session.remember_settings()
     remember_encoder(session, frozen)
-    inputs = picture_inputs(session, frozen.recipe(session.settings.views), pictures)
+    inputs = picture_inputs(session, frozen.recipe(session.settings.views), pictures, frozen=frozen)
     extraction = extract(session, inputs, frozen.engine)
     if isinstance(frozen.engine, TorchEngine):
         frozen.engine.leave_device()  # training has the device's memory for itself
@@ -146,8 +163,10 @@ def _all_cached(session: Session, pictures: Sequence[Picture]) -> PictureExtract
     return PictureExtraction(**vars(extraction), load=lambda: open_encoder(session))
 
 
-def picture_inputs(session: Session, recipe: PictureRecipe, pictures: Sequence[Picture]) -> InputSet:
-    """Photos as extraction wants them."""
+def picture_inputs(
+    session: Session, recipe: PictureRecipe, pictures: Sequence[Picture], *, frozen: FrozenEncoder | None = None
+) -> InputSet:
+    """Photos as extraction wants them; `frozen` is what encodes them, where anything is left to be encoded."""
     settings = session.settings
     paths = {picture.sample_id: picture.path for picture in pictures}
     return InputSet(
@@ -158,6 +177,7 @@ def picture_inputs(session: Session, recipe: PictureRecipe, pictures: Sequence[P
         max_failures=settings.max_failures,
         judged_later=not all(picture.decoded for picture in pictures),
         photos=PhotoFiles(recipe, Path(settings.weights) if settings.weights else None, paths),
+        network=None if frozen is None else partial(frozen_part, frozen.encoder, frozen.cut),
     )
 
 
@@ -176,7 +196,8 @@ def extract(
     if state.pending:
         with session.stage("extract", format_count(len(state.pending), "job")):
             run_extraction(session, queue, state.pending, inputs, engine, done=list(state.done.values()))
-        _measure_ceiling(session, inputs, engine, state.pending)
+        if session.cluster is None:
+            _measure_ceiling(session, inputs, engine, state.pending)
     ids = [item_id for item_id, _ in inputs.items]
     stored = open_stored(queue, recipe.fingerprint, ids, done=None if state.pending else state.done)
     if lost := stored.lost():
@@ -244,6 +265,18 @@ def job_size(session: Session, recipe: FeatureRecipe) -> int:
     return session.settings.job_size if recipe.is_plain else min(session.settings.job_size, largest)
 
 
+@dataclass(frozen=True)
+class _JobRunner:
+    """What runs the jobs, and where: a body, the engine for it, and how many readers and slots that is."""
+
+    body: Callable[[Any], Any]
+    engine: JobEngine
+    readers: int
+    slots: int
+    setup: Callable[..., Any] | None = None
+    setup_args: tuple[Any, ...] = ()
+
+
 def run_extraction(
     session: Session,
     queue: JobQueue,
@@ -253,30 +286,11 @@ def run_extraction(
     *,
     done: Sequence[DoneRecord] = (),
 ) -> None:
-    """Run `jobs`: as one stream for a device, in worker processes where plain torch runs on the CPU, in threads otherwise.
+    """Run `jobs` here or, with --on, on the nodes of a cluster.
 
     `done` are the records of jobs finished earlier; they count in the progress, and what failed in them as failed.
     """
-    recipe, photos, streams = inputs.recipe, inputs.photos, engine.name == "openvino"
-    read_threads, workers = _read_threads(session, inputs, streams=streams), session.policy.workers
-    body: Callable[[Job], JobResult]
-    runner: JobEngine
-    setup: Callable[..., None] | None = None
-    setup_args: tuple[Any, ...] = ()
-    if isinstance(engine, TorchEngine) and not is_cpu(engine.device):
-        body, readers = _stream(session, queue, jobs, inputs, engine, read_threads)
-        runner, slots = InProcessEngine(), 1
-    elif photos is not None and not streams and len(jobs) > workers > 1:
-        assert isinstance(engine, TorchEngine)
-        preload_readers(FOR_PIXELS)
-        body, runner, readers, slots = run_job, ProcessEngine(workers, start_method=start_method()), workers, workers
-        threads = max(1, session.machine.cores // workers)
-        setup = set_up
-        setup_args = (photos.recipe, photos.weights, photos.paths, queue.folder, engine.batch, engine.channels_last, threads)
-    else:
-        slots = engine.slots if streams else 2  # elsewhere two: one is loaded and written while the other is computed
-        body, runner = Extractor(engine, recipe, inputs.read, queue.folder, read_threads), InProcessEngine(slots=slots)
-        readers = slots * max(1, read_threads)
+    recipe = inputs.recipe
     times, watch = JobTimes(), _failure_watch(inputs, done)
 
     def heed(_job: Job, result: JobResult) -> None:
@@ -284,29 +298,73 @@ def run_extraction(
         watch(result)
 
     num_threads = torch.get_num_threads()
-    if streams:
+    if engine.name == "openvino":
         torch.set_num_threads(1)  # the streams use the cores; torch only resizes single pictures
+    elsewhere = session.cluster is not None and inputs.network is not None
     try:
-        run_jobs(
-            queue,
-            jobs,
-            body,
-            engine=runner,
-            setup=setup,
-            setup_args=setup_args,
-            info={"encoder": recipe.encoder_name, "fingerprint": recipe.fingerprint, **engine.describe()},
-            max_failed_jobs=max(2, len(jobs) // 10),
-            on_event=session.on_event,
-            stage="extract",
-            unit=recipe.items,
-            jobs_before=len(done),
-            items_before=sum(record.num_items for record in done),
-            on_result=heed,
-            extra=times.progress,
-        )
+        with (_on_cluster if elsewhere else _on_this_machine)(session, queue, jobs, inputs, engine) as runner:
+            run_jobs(
+                queue,
+                jobs,
+                runner.body,
+                engine=runner.engine,
+                setup=runner.setup,
+                setup_args=runner.setup_args,
+                info={"encoder": recipe.encoder_name, "fingerprint": recipe.fingerprint, **engine.describe()},
+                max_failed_jobs=max(2, len(jobs) // 10),
+                on_event=session.on_event,
+                stage="extract",
+                unit=recipe.items,
+                jobs_before=len(done),
+                items_before=sum(record.num_items for record in done),
+                on_result=heed,
+                extra=times.progress,
+            )
     finally:
         torch.set_num_threads(num_threads)  # training counts on them
-    session.timelines["extract"] = times.timeline(readers=readers, slots=slots)
+    session.timelines["extract"] = times.timeline(readers=runner.readers, slots=runner.slots)
+
+
+@contextmanager
+def _on_this_machine(
+    session: Session, queue: JobQueue, jobs: Sequence[Job], inputs: InputSet, engine: FrozenEngine
+) -> Iterator[_JobRunner]:
+    """As one stream for a device, in worker processes where plain torch runs on the CPU, in threads otherwise."""
+    recipe, photos, streams = inputs.recipe, inputs.photos, engine.name == "openvino"
+    read_threads, workers = _read_threads(session, inputs, streams=streams), session.policy.workers
+    if isinstance(engine, TorchEngine) and not is_cpu(engine.device):
+        body, readers = _stream(session, queue, jobs, inputs, engine, read_threads)
+        yield _JobRunner(body, InProcessEngine(), readers, 1)
+    elif photos is not None and not streams and len(jobs) > workers > 1:
+        assert isinstance(engine, TorchEngine)
+        preload_readers(FOR_PIXELS)
+        threads = max(1, session.machine.cores // workers)
+        setup_args = (photos.recipe, photos.weights, photos.paths, queue.folder, engine.batch, engine.channels_last, threads)
+        yield _JobRunner(run_job, ProcessEngine(workers, start_method=start_method()), workers, workers, set_up, setup_args)
+    else:
+        slots = engine.slots if streams else 2  # elsewhere two: one is loaded and written while the other is computed
+        extractor = Extractor(engine, recipe, inputs.read, queue.folder, read_threads)
+        yield _JobRunner(extractor, InProcessEngine(slots=slots), slots * max(1, read_threads), slots)
+
+
+@contextmanager
+def _on_cluster(
+    session: Session, queue: JobQueue, jobs: Sequence[Job], inputs: InputSet, engine: FrozenEngine
+) -> Iterator[_JobRunner]:
+    """On every node that gives the same features; what each says of itself is part of the record."""
+    cluster = session.cluster
+    assert cluster is not None and inputs.network is not None, "asked for by the caller"
+    paths = inputs.photos.paths if inputs.photos is not None else None
+    items = [item for job in jobs[:_COMPARED_JOBS] for item in zip(job.items, job.contents, strict=True)]
+    sample = take_sample(engine, inputs.recipe, items, inputs.read, paths)
+    parcel, courier = EngineParcel.of(inputs.network(), engine), NodeCourier(queue.folder, inputs.read, paths)
+    plan = one_for_each_node if engine.name == "openvino" else one_for_each_core
+    slots = sum(host.slots for node in cluster.nodes() for host in plan(node))
+    with marked(queue.folder) as shared:
+        runner = RayEngine(cluster, plan=plan, pack=courier.pack, unpack=courier.unpack, on_event=session.on_event)
+        setup_args = (parcel, inputs.recipe, pickled_reader(inputs.read, paths, sample), sample, shared)
+        yield _JobRunner(run_on_node, runner, slots, slots, set_up_node, setup_args)
+    session.chose(nodes_choice(cluster.address, runner.facts.values(), cluster.refused))
 
 
 def _stream(

@@ -34,6 +34,8 @@ from unchoke.photos.pixels.tile_grid import Window, cover_px, cut_tiles, plan_vi
 ItemInputs = Sequence[NDArray[Any]]
 Read = Callable[[str, str], ItemInputs | str]
 """An item's id and planned content to its inputs, view by view, or the reason why there are none."""
+PhotoSource = str | bytes | DecodeError
+"""Where a photo is, or what its file holds, or why that cannot be read."""
 _AUGMENTED_COVER = 3.2
 """Augmented views show parts of the picture, so they need more of it."""
 _SQUARE = 4096
@@ -129,16 +131,19 @@ def run_job(job: Job) -> JobResult:
 
 @dataclass(frozen=True)
 class PictureReader:
-    """Reads photos for an `Extractor`; `paths` maps sample ids to files."""
+    """Reads photos for an `Extractor`; `sources` says of each where it is, what its file holds, or why nobody can read it."""
 
     recipe: PictureRecipe
-    paths: Mapping[str, str]
+    sources: Mapping[str, PhotoSource]
 
     def __call__(self, sample_id: str, content: str) -> ItemInputs | str:
         try:
-            if sample_id not in self.paths:
+            if (source := self.sources.get(sample_id)) is None:
                 raise DecodeError("missing", "it is no longer among the samples")
-            return load_views(self.paths[sample_id], sample_id, content, self.recipe)
+            if isinstance(source, DecodeError):
+                raise source
+            data = source if isinstance(source, bytes) else read_planned(source, content)
+            return decode_views(data, sample_id, self.recipe)
         except DecodeError as error:
             return str(error)
 

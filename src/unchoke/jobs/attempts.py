@@ -77,7 +77,7 @@ def serve(connection: Connection[Any, Any], parcel: bytes, driver_pid: int, tied
             return
         connection.send_bytes(pickle.dumps(Outcome(None)))
         while True:
-            connection.send_bytes(_answer(body, connection.recv_bytes()))
+            connection.send_bytes(answer(body, connection.recv_bytes()))
 
 
 def portable(error: BaseException) -> BaseException:
@@ -89,7 +89,7 @@ def portable(error: BaseException) -> BaseException:
     return error
 
 
-def _answer(body: Any, message: bytes) -> bytes:
+def answer(body: Any, message: bytes) -> bytes:
     """The outcome of one task as bytes, without the task: the driver still has it."""
     try:
         task = pickle.loads(message)

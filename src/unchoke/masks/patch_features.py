@@ -52,6 +52,7 @@ def extract_pyramids(session: Session, material: PatchMaterial) -> Extraction:
         [(patch_id, contents[patch_id]) for patch_id in patches],
         PatchInputs(material.reader, patches, recipe.num_views),
         may_pass=lambda _: True,
+        network=lambda: pyramid,
     )
     extraction = extract(session, inputs, engine)
     _set_aside(session, material, extraction)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from unchoke import __version__
+from unchoke.cluster.connection import Cluster, cluster_at, leave_cluster
 from unchoke.core import atomic, listing
 from unchoke.core.brief_waits import wait_briefly
 from unchoke.core.ceilings import Ceiling
@@ -23,6 +24,7 @@ from unchoke.core.remembered import remember, resolve_settings
 from unchoke.core.settings import Settings
 from unchoke.core.timeline import Timeline
 from unchoke.core.tuned import TuningVerdicts, load_verdicts, model_name
+from unchoke.core.units import format_count
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option
 from unchoke.machine.memory.memory_watch import MemoryWatch
 from unchoke.machine.system_limits import refuse_no_addresses
@@ -86,6 +88,11 @@ class Session:
 
         settings = self.settings
         return choose_policy(self.machine, overrides={"device": settings.device, "workers": settings.workers})
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """The cluster that --on names, reached when it is first asked for; None where everything runs here."""
+        return cluster_at(self.settings.on)
 
     @cached_property
     def tuned(self) -> TuningVerdicts:
@@ -156,7 +163,14 @@ def open_session(
         session = Session(workspace, settings, listener, memory, remembering, part=part)
         for name, reason in reasons.items():
             session.chose(Choice(name, settings.shown(name), reason))
-        yield session
+        try:
+            if session.cluster is not None:  # one that cannot be reached is said before anything is done
+                session.chose(
+                    Choice("on", settings.on, f"{format_count(len(session.cluster.nodes()), 'node')} of that cluster answer")
+                )
+            yield session
+        finally:
+            leave_cluster()
 
 
 def tell_if_done(session: Session, run: str) -> None:

@@ -1,0 +1,219 @@
+"""A Ray cluster as the driver sees it: how it is reached, which nodes it has, and which of them are still there.
+
+In: an address, as `--on` takes it. Out: a `Cluster`. Ray's own errors become ours here. Nothing is ever stopped but what this
+process started: a cluster belongs to whoever started it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from unchoke.core.errors import MachineError, UsageError, missing_extra
+
+LOCAL = "local"
+CLIENT_PORT = 10001
+GCS_PORT = 6379
+KEEPALIVE = {"RAY_grpc_client_keepalive_time_ms": "2000", "RAY_grpc_client_keepalive_timeout_ms": "3000"}
+"""What makes a machine notice that another one is silently gone; without it a call to that one is waited for without end."""
+_ANSWERS_WITHIN_S = 5.0
+_TRIES = 3
+_FORM = re.compile(r"(?P<client>ray://)?(?P<host>[^\s:/\[\]]+|\[[0-9A-Fa-f:]+\])(?::(?P<port>\d{1,5}))?/?")
+
+
+@dataclass(frozen=True)
+class ClusterNode:
+    """A machine of the cluster, as the cluster's own list has it."""
+
+    node_id: str
+    name: str
+    address: str
+    cpus: int
+    gpus: int
+    memory_bytes: int
+
+    def __str__(self) -> str:
+        return self.name if self.name == self.address else f"{self.name} ({self.address})"
+
+
+@dataclass
+class Cluster:
+    """A connection to the cluster at `address`. Close it when the work is done: what it started there ends with it."""
+
+    address: str
+    ray: Any = field(repr=False)
+    refused: dict[str, str] = field(default_factory=dict)
+    """Nodes that are not used, by id, with the reason: asked once and then left alone."""
+
+    def nodes(self) -> list[ClusterNode]:
+        """The nodes that answer now, in the order of their addresses; a `MachineError` where the cluster itself is gone."""
+        with explained(self.address):
+            listed = within(lambda: self.ray.nodes(), seconds=30.0)
+        alive = [_node(row) for row in listed if row.get("Alive")]
+        return sorted(alive, key=lambda node: (node.name, node.address, node.node_id))
+
+    def close(self) -> None:
+        """Let go of the cluster; hosts that still run there end."""
+        with suppress(Exception):  # it may be gone: there is nothing left to let go of
+            self.ray.shutdown()
+
+
+def connect(address: str) -> Cluster:
+    """Reach the cluster at `address`: ``ray://host:10001`` from outside it, ``host:6379`` or ``auto`` on one of its machines."""
+    where = checked_address(address)
+    if where != "auto":
+        _refuse_silence(where)
+    ray = import_ray()
+    with explained(address):
+        for left in reversed(range(_TRIES)):
+            try:
+                ray.init(where, namespace="unchoke", log_to_driver=False, configure_logging=True, logging_level="CRITICAL")
+                break
+            except ConnectionAbortedError:  # a busy head was too slow to start the process that serves this client
+                if not left:
+                    raise
+    return Cluster(address, ray)
+
+
+_reached: dict[str, Cluster] = {}
+"""The cluster this process is connected to: Ray knows one at a time."""
+
+
+def cluster_at(address: str | None) -> Cluster | None:
+    """The cluster at `address`, connected on first use; None for this machine alone."""
+    if address in (None, LOCAL):
+        return None
+    assert address is not None
+    if address not in _reached:
+        leave_cluster()
+        _reached[address] = connect(address)
+    return _reached[address]
+
+
+def leave_cluster() -> None:
+    """Let go of the cluster this process is connected to, if it is."""
+    for address in list(_reached):
+        _reached.pop(address).close()
+
+
+def checked_address(address: str) -> str:
+    """The address with its port; refused where it cannot be one."""
+    if address == "auto":
+        return address
+    match = _FORM.fullmatch(address)
+    if match is None or int(match["port"] or 1) > 65535:
+        raise UsageError(
+            f"--on {address!r} is no address of a cluster",
+            why="it is ray://HOST:PORT, HOST:PORT, auto (this machine is part of one) or local (no cluster)",
+            try_=f"--on ray://HOST:{CLIENT_PORT}",
+        )
+    port = match["port"] or str(CLIENT_PORT if match["client"] else GCS_PORT)
+    return f"{match['client'] or ''}{match['host']}:{port}"
+
+
+def import_ray() -> Any:
+    """Ray, quiet and without its reports home; what it reads from the environment is set before it is loaded."""
+    for name, value in {"RAY_USAGE_STATS_ENABLED": "0", **KEEPALIVE}.items():
+        os.environ.setdefault(name, value)
+    try:
+        import ray
+    except ImportError as error:
+        raise missing_extra("ray", extra="ray", purpose="running on a cluster (--on)") from error
+    return ray
+
+
+def within(ask: Callable[[], Any], *, seconds: float) -> Any:
+    """What `ask` answers; a `TimeoutError` where that takes longer: the thread that waits for it is left behind."""
+    answer: list[Any] = []
+    error: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            answer.append(ask())
+        except BaseException as caught:
+            error.append(caught)
+
+    thread = threading.Thread(target=run, daemon=True, name="unchoke-ask-cluster")
+    thread.start()
+    thread.join(seconds)
+    if error:
+        raise error[0]
+    if not answer:
+        raise TimeoutError(f"no answer within {seconds:g} seconds")
+    return answer[0]
+
+
+@contextmanager
+def explained(address: str) -> Iterator[None]:
+    """What Ray raises about reaching a cluster, as a sentence."""
+    try:
+        yield
+    except (UsageError, MachineError):
+        raise
+    except Exception as error:  # Ray raises many types here: its own, gRPC's, and plain ones
+        raise _explain(address, error) from error
+
+
+def _explain(address: str, error: Exception) -> MachineError:
+    text = " ".join(str(error).split())
+    short = f"{type(error).__name__}: {text[:300]}"
+    if re.search(r"authenticat|authoriz|token", f"{type(error).__name__} {text}", re.IGNORECASE):
+        return MachineError(
+            f"the cluster at {address} does not let this program in",
+            why=f"its token is another one, or one side has none ({short})",
+            try_="the same RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH=FILE here as where the cluster was started",
+        )
+    if "ersion mismatch" in text:
+        return MachineError(
+            f"the cluster at {address} runs other versions",
+            why=text[:400],
+            try_="the same Ray and the same Python on every machine: pip install 'unchoke[ray]' in the same Python there",
+        )
+    if address == "auto" and isinstance(error, ConnectionError):
+        return MachineError(
+            "this machine is part of no cluster",
+            why="--on auto looks for one that runs here, and found none",
+            try_=f"ray start --address=HEAD:{GCS_PORT}, or name the cluster: --on ray://HEAD:{CLIENT_PORT}",
+        )
+    if "raylet" in text or "node_ip_address" in text:
+        return MachineError(
+            f"this machine is not part of the cluster at {address}",
+            why=f"HOST:PORT is for machines that belong to it ({short})",
+            try_=f"--on ray://{address.partition('://')[2] or address.partition(':')[0]}:{CLIENT_PORT} from outside it",
+        )
+    return MachineError(
+        f"the cluster at {address} does not answer",
+        why=short,
+        try_="`ray status` on its head says whether it runs; then run the same command again: what is finished is kept",
+    )
+
+
+def _refuse_silence(where: str) -> None:
+    """Say at once that nothing listens there: Ray itself would try for a minute."""
+    host, _, port = where.removeprefix("ray://").rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWERS_WITHIN_S).close()
+    except OSError as error:
+        raise MachineError(
+            f"nothing answers at {where}",
+            why=f"{error.strerror or error}",
+            try_="`ray start --head` on that machine, or another address with --on",
+        ) from error
+
+
+def _node(row: dict[str, Any]) -> ClusterNode:
+    resources = row.get("Resources") or {}
+    return ClusterNode(
+        node_id=str(row["NodeID"]),
+        name=str(row.get("NodeManagerHostname") or row.get("NodeManagerAddress")),
+        address=str(row.get("NodeManagerAddress")),
+        cpus=int(resources.get("CPU", 0)),
+        gpus=int(resources.get("GPU", 0)),
+        memory_bytes=int(resources.get("memory", 0)),
+    )

@@ -1,0 +1,377 @@
+"""Extraction on the nodes of a cluster: what travels to them, what they do with it, and how shards come home.
+
+A node gets the frozen network and its engine once, and for each job the paths of its items; where it cannot read those, the
+files' bytes, or what the driver read. Before it may work it extracts a few items that the driver has extracted, too: to the same
+bits, or within the tolerance that engines are held to, and which of the two is said in every record it makes. It writes shards
+where the workspace is a folder it shares with the driver, else it sends them back.
+"""
+
+from __future__ import annotations
+
+import pickle
+import secrets
+import socket
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from unchoke.cluster.host import NodeRefused, versions
+from unchoke.core import atomic, listing
+from unchoke.core.choices import Choice
+from unchoke.core.errors import DataError, MachineError
+from unchoke.core.fingerprint import digest_bytes
+from unchoke.core.torchvision_ready import prepare_torchvision
+from unchoke.core.units import format_count
+from unchoke.features.agree import ASKED_FOR_INT8, USUAL, compare
+from unchoke.features.engine_openvino import OpenVinoEngine
+from unchoke.features.engines import FrozenEngine, FrozenNetwork, TorchEngine
+from unchoke.features.extractor import Extractor, ItemInputs, PhotoSource, PictureReader, Read
+from unchoke.features.feature_store import Half, to_half
+from unchoke.features.recipe import FeatureRecipe, PictureRecipe
+from unchoke.jobs.job_plan import Job
+from unchoke.jobs.records import JobResult
+from unchoke.machine.backend import is_cpu, torch_device
+from unchoke.machine.detect import detect_machine, usable_cores
+from unchoke.machine.policy import choose_policy
+from unchoke.photos.pixels.image import DecodeError, read_planned
+
+SAME_BITS = "same bits"
+_COMPARED = 8
+"""Items that a node and the driver both extract before the node may work."""
+
+
+@dataclass(frozen=True)
+class EngineParcel:
+    """An engine as it travels: the network, pickled, and for OpenVINO the model that was converted from it."""
+
+    network: bytes
+    name: str
+    precision: str
+    batch: int
+    channels_last: bool = False
+    model: Mapping[str, bytes] | None = None
+
+    @classmethod
+    def of(cls, network: FrozenNetwork, engine: FrozenEngine) -> EngineParcel:
+        if isinstance(engine, OpenVinoEngine):
+            files = {name: (engine.folder / name).read_bytes() for name in listing.names(engine.folder)}
+            return cls(pickle.dumps(network), engine.name, engine.precision, engine.batch, model=files)
+        assert isinstance(engine, TorchEngine), "there are two engines"
+        return cls(pickle.dumps(network), engine.name, engine.precision, engine.batch, engine.channels_last)
+
+    def candidates(self) -> Iterator[FrozenEngine]:
+        """What may run here, the fastest first: the same precision on a card, where Ray gave this host one; the driver's own."""
+        prepare_torchvision()  # before the network brings timm with it
+        network: FrozenNetwork = pickle.loads(self.network)
+        device = torch_device(choose_policy(detect_machine()))
+        if not is_cpu(device):
+            yield TorchEngine(network, device=device, precision=self.precision, batch=self.batch)
+        if self.model is None:
+            torch.set_num_threads(1)
+            on_cpu = torch.device("cpu")
+            last = self.channels_last
+            yield TorchEngine(network, device=on_cpu, precision=self.precision, batch=self.batch, channels_last=last)
+            return
+        torch.set_num_threads(1)  # the streams use the cores; torch only resizes single pictures
+        with tempfile.TemporaryDirectory(prefix="unchoke-engine-") as folder:
+            for name, data in self.model.items():
+                (Path(folder) / name).write_bytes(data)
+            yield OpenVinoEngine(network, precision=self.precision, streams=usable_cores(), batch=self.batch, kept=Path(folder))
+
+
+@dataclass(frozen=True)
+class ExtractionSample:
+    """A few items: what each is made of, and the features that the driver made of them."""
+
+    items: tuple[tuple[str, str], ...]
+    inputs: Mapping[str, PhotoSource | ItemInputs]
+    features: Half
+
+
+@dataclass(frozen=True)
+class SharedFolder:
+    """Where artefacts go on the driver's machine, with a file in it that only the same folder can hold."""
+
+    folder: Path
+    mark: str
+    content: str
+
+    def is_here(self) -> bool:
+        try:
+            return (self.folder / self.mark).read_text(encoding="utf-8") == self.content
+        except (OSError, ValueError):
+            return False
+
+
+@contextmanager
+def marked(folder: Path) -> Iterator[SharedFolder]:
+    """Leave a mark in `folder` by which another machine can tell that it sees the very same one."""
+    name = f"{atomic.TEMPORARY_PREFIX}shared-{secrets.token_hex(8)}{atomic.TEMPORARY_SUFFIX}"  # swept, should a kill leave it
+    shared = SharedFolder(folder.resolve(), name, secrets.token_hex(16))
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / shared.mark).write_text(shared.content, encoding="utf-8")
+    try:
+        yield shared
+    finally:
+        (folder / shared.mark).unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class NodeReady:
+    """What a node says of itself when it is set up."""
+
+    node: str
+    reads: bool
+    """Whether it reads the items itself."""
+    writes: bool
+    """Whether the workspace is a folder that it shares."""
+    agreement: str
+    engine: Mapping[str, Any]
+    versions: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class NodeErrand:
+    """A job as it travels, with what its items are made of where the node cannot read them by itself."""
+
+    job: Job
+    inputs: Mapping[str, PhotoSource | ItemInputs | str] | None
+
+
+@dataclass(frozen=True)
+class _NodeWork:
+    extractor: Extractor
+    ready: NodeReady
+
+
+_work: _NodeWork | None = None
+
+
+def set_up_node(
+    engine: EngineParcel, recipe: FeatureRecipe, read: bytes | None, sample: ExtractionSample, shared: SharedFolder
+) -> NodeReady:
+    """Build what jobs need in this process, and find out what this machine can do by itself.
+
+    `read` is the driver's own reader, pickled; None where it does not travel, and for photos, whose paths come with the jobs.
+    """
+    global _work
+    reader = _probed_reader(recipe, read, sample)
+    built, agreement = _agreeing(engine, recipe, sample)
+    writes = shared.is_here()
+    ready = NodeReady(socket.gethostname(), reader is not None, writes, agreement, built.describe(), versions())
+    threads = 0 if built.name == "openvino" else 2  # streams on every core read their own items
+    folder = shared.folder if writes else Path()
+    _work = _NodeWork(Extractor(built, recipe, reader or _nothing_is_read, folder, threads), ready)
+    return ready
+
+
+def run_on_node(errand: NodeErrand) -> tuple[JobResult, bytes | None]:
+    """Extract one job; its shard comes along where it could not be put in its place."""
+    if _work is None:
+        raise RuntimeError("set_up_node did not run in this process")
+    extractor, ready = _work.extractor, _work.ready
+    if errand.inputs is not None:
+        extractor = replace(extractor, read=_reader_of(extractor.recipe, errand.inputs))
+    told = {"node": ready.node, "agreement": ready.agreement}
+    if ready.writes:
+        result = extractor(errand.job)
+        return replace(result, info={**result.info, **told}), None
+    with tempfile.TemporaryDirectory(prefix="unchoke-shard-") as scratch:
+        result = replace(extractor, folder=Path(scratch))(errand.job)
+        data = (Path(scratch) / errand.job.output).read_bytes()
+    return replace(result, info={**result.info, **told}), data
+
+
+def _nothing_is_read(item_id: str, _content: str) -> str:
+    return f"missing: {item_id} did not come with its job"
+
+
+def _reader_of(recipe: FeatureRecipe, inputs: Mapping[str, Any]) -> Read:
+    if isinstance(recipe, PictureRecipe):
+        return PictureReader(recipe, inputs)
+    return lambda item_id, _content: inputs[item_id]
+
+
+def _probed_reader(recipe: FeatureRecipe, read: bytes | None, sample: ExtractionSample) -> Read | None:
+    """A reader that gives here what it gives the driver, where there is one."""
+    if isinstance(recipe, PictureRecipe):
+        paths: Mapping[str, str] = pickle.loads(read) if read is not None else {}
+        return (
+            PictureReader(recipe, {}) if paths and all(_readable(paths[id_], content) for id_, content in sample.items) else None
+        )
+    if read is None:
+        return None
+    try:
+        reader: Read = pickle.loads(read)
+        found = {item_id: reader(item_id, content) for item_id, content in sample.items}
+    except Exception:  # whatever a foreign disk, file system or library raises: then the driver reads
+        return None
+    return reader if all(_same(found[item_id], sample.inputs[item_id]) for item_id, _ in sample.items) else None
+
+
+def _readable(path: str, content: str) -> bool:
+    try:
+        read_planned(path, content)
+    except (DecodeError, OSError):
+        return False
+    return True
+
+
+def _same(found: ItemInputs | str, expected: Any) -> bool:
+    if isinstance(found, str) or isinstance(expected, str) or len(found) != len(expected):
+        return False
+    return all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+def _agreeing(parcel: EngineParcel, recipe: FeatureRecipe, sample: ExtractionSample) -> tuple[FrozenEngine, str]:
+    """An engine whose features are the driver's, and how exactly; `NodeRefused` where none is to be had."""
+    refused: list[str] = []
+    tolerance = ASKED_FOR_INT8 if parcel.precision == "int8" else USUAL
+    for engine in _built(parcel, refused):
+        found = encode_sample(engine, _reader_of(recipe, sample.inputs), recipe, sample.items)
+        if found.shape != sample.features.shape:
+            refused.append(f"{engine.name} gave {found.shape} instead of {sample.features.shape}")
+        elif np.array_equal(found.view(np.uint16), sample.features.view(np.uint16)):
+            return engine, SAME_BITS
+        else:
+            agreement = compare(sample.features.astype(np.float32), found.astype(np.float32))
+            label = f"{engine.name}:{engine.precision}"
+            if agreement.within(tolerance):
+                return engine, f"{label} agrees: {agreement.in_words(tolerance)}"
+            refused.append(f"{label} disagrees: {agreement.in_words(tolerance)}")
+    raise NodeRefused(
+        f"{socket.gethostname()} computes other features than the driver",
+        why="; ".join(refused),
+        try_="the same versions of torch and OpenVINO there as here",
+    )
+
+
+def _built(parcel: EngineParcel, refused: list[str]) -> Iterator[FrozenEngine]:
+    try:
+        yield from parcel.candidates()
+    except MachineError as error:
+        refused.append(f"{error.what}: {error.why}")
+
+
+def encode_sample(engine: FrozenEngine, read: Read, recipe: FeatureRecipe, items: Sequence[tuple[str, str]]) -> Half:
+    """The features of all inputs of `items`, one after the other, as a shard would hold them."""
+    inputs: list[NDArray[Any]] = []
+    for item_id, content in items:
+        found = read(item_id, content)
+        if isinstance(found, str):
+            raise NodeRefused(f"{socket.gethostname()} cannot read {item_id}", why=found, try_="the same decoders there as here")
+        inputs += list(found)
+    return to_half(engine.encode(np.stack(inputs)), of=recipe.network)
+
+
+@dataclass
+class NodeCourier:
+    """The driver's side: packs what a node cannot read, and puts what it sends back in place.
+
+    `read` is the driver's own; `paths` are those of photos.
+    """
+
+    folder: Path
+    read: Read
+    paths: Mapping[str, str] | None
+
+    def pack(self, job: Job, ready: NodeReady) -> NodeErrand:
+        """The job as this node needs it."""
+        if self.paths is not None:
+            return NodeErrand(job, {item: self._photo(item, content, ready) for item, content in _planned(job)})
+        if ready.reads:
+            return NodeErrand(job, None)
+        return NodeErrand(job, {item: self.read(item, content) for item, content in _planned(job)})
+
+    def _photo(self, item: str, content: str, ready: NodeReady) -> PhotoSource:
+        assert self.paths is not None
+        path = self.paths.get(item)
+        if path is None:
+            return DecodeError("missing", "it is no longer among the samples")
+        return path if ready.reads else photo_source(path, content)
+
+    def unpack(self, job: Job, came: tuple[JobResult, bytes | None]) -> JobResult:
+        """Put the shard in its place, as it left the node."""
+        result, data = came
+        if data is not None:
+            if digest_bytes(data) != result.sha256:
+                raise DataError(
+                    f"the shard of job {job.job_id} was damaged on its way",
+                    why="its checksum is not the one the node worked out",
+                    try_="run the same command again; if it happens again, test the network between the machines",
+                )
+            atomic.write_bytes(self.folder / job.output, data)
+        return result
+
+
+def photo_source(path: str, content: str) -> bytes | DecodeError:
+    """The bytes of a photo, or why there are none."""
+    try:
+        return read_planned(path, content)
+    except DecodeError as error:
+        return error
+
+
+def _planned(job: Job) -> Iterator[tuple[str, str]]:
+    return zip(job.items, job.contents, strict=True)
+
+
+def take_sample(
+    engine: FrozenEngine, recipe: FeatureRecipe, items: Sequence[tuple[str, str]], read: Read, paths: Mapping[str, str] | None
+) -> ExtractionSample:
+    """Some of `items` that the driver can read, extracted by the driver."""
+    chosen: list[tuple[str, str]] = []
+    inputs: dict[str, PhotoSource | ItemInputs] = {}
+    for item_id, content in items:
+        if len(chosen) * recipe.num_inputs >= _COMPARED and chosen:
+            break
+        source: Any = photo_source(paths[item_id], content) if paths is not None else read(item_id, content)
+        if isinstance(source, str | DecodeError):
+            continue
+        if paths is not None and isinstance(read(item_id, content), str):
+            continue
+        chosen.append((item_id, content))
+        inputs[item_id] = source
+    if not chosen:
+        raise DataError(
+            f"none of the {recipe.items} could be read",
+            why="nodes are compared with this machine on a few of them first",
+            try_="unchoke check DATA",
+        )
+    return ExtractionSample(tuple(chosen), inputs, encode_sample(engine, read, recipe, chosen))
+
+
+def pickled_reader(read: Read, paths: Mapping[str, str] | None, sample: ExtractionSample) -> bytes | None:
+    """What a node tries whether it can read for itself: the paths of the sample, or the whole reader where that travels."""
+    if paths is not None:
+        return pickle.dumps({item_id: paths[item_id] for item_id, _ in sample.items})
+    try:
+        return pickle.dumps(read)
+    except Exception:  # pickle raises whatever the objects inside raise: then the driver reads
+        return None
+
+
+def nodes_choice(address: str, ready: Iterable[NodeReady], refused: Mapping[str, str]) -> Choice:
+    """What the nodes said of themselves, for the record."""
+    used = {one.node: one for one in ready}
+    same = [node for node, one in used.items() if one.agreement == SAME_BITS]
+    others = [f"{node}: {one.agreement}" for node, one in used.items() if one.agreement != SAME_BITS]
+    where = "read by the nodes" if all(one.reads for one in used.values()) else "sent from here where a node cannot read them"
+    reason = "; ".join(
+        [
+            f"the nodes of {address} that give the features of this machine on a sample",
+            f"{format_count(len(same), 'node')} to the last bit",
+            *others,
+            f"files are {where}",
+            *(f"not used: {reason}" for reason in refused.values()),
+        ]
+    )
+    evidence = {node: asdict(one) for node, one in used.items()}
+    return Choice("nodes", len(used), reason, evidence)
