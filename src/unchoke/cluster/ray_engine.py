@@ -118,7 +118,8 @@ class RayEngine:
                     except StopIteration:
                         more = False
                         break
-                    if (failure := self._give(crew, host, errand)) is not None:
+                    failure: Outcome[T, R] | None = self._give(crew, host, errand)
+                    if failure is not None:
                         yield failure
                 if not crew.num_in_flight and not again and (self._stopped or not more):
                     return

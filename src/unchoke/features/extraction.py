@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from unchoke.cluster.homing import marked
 from unchoke.cluster.ray_engine import RayEngine, one_for_each_core, one_for_each_node
 from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError, MachineError, list_some
@@ -35,7 +36,6 @@ from unchoke.features.known_encoder import recall_encoder, remember_encoder
 from unchoke.features.node_extraction import (
     EngineParcel,
     NodeCourier,
-    marked,
     nodes_choice,
     pickled_reader,
     run_on_node,

@@ -9,11 +9,9 @@ where the workspace is a folder it shares with the driver, else it sends them ba
 from __future__ import annotations
 
 import pickle
-import secrets
 import socket
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,11 +20,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from unchoke.cluster.homing import SentFile, SharedFolder, put_in_place, writing_for
 from unchoke.cluster.host import NodeRefused, versions
-from unchoke.core import atomic, listing
+from unchoke.core import listing
 from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError, MachineError
-from unchoke.core.fingerprint import digest_bytes
 from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.core.units import format_count
 from unchoke.features.agree import ASKED_FOR_INT8, USUAL, compare
@@ -96,34 +94,6 @@ class ExtractionSample:
 
 
 @dataclass(frozen=True)
-class SharedFolder:
-    """Where artefacts go on the driver's machine, with a file in it that only the same folder can hold."""
-
-    folder: Path
-    mark: str
-    content: str
-
-    def is_here(self) -> bool:
-        try:
-            return (self.folder / self.mark).read_text(encoding="utf-8") == self.content
-        except (OSError, ValueError):
-            return False
-
-
-@contextmanager
-def marked(folder: Path) -> Iterator[SharedFolder]:
-    """Leave a mark in `folder` by which another machine can tell that it sees the very same one."""
-    name = f"{atomic.TEMPORARY_PREFIX}shared-{secrets.token_hex(8)}{atomic.TEMPORARY_SUFFIX}"  # swept, should a kill leave it
-    shared = SharedFolder(folder.resolve(), name, secrets.token_hex(16))
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / shared.mark).write_text(shared.content, encoding="utf-8")
-    try:
-        yield shared
-    finally:
-        (folder / shared.mark).unlink(missing_ok=True)
-
-
-@dataclass(frozen=True)
 class NodeReady:
     """What a node says of itself when it is set up."""
 
@@ -149,6 +119,7 @@ class NodeErrand:
 class _NodeWork:
     extractor: Extractor
     ready: NodeReady
+    shared: SharedFolder
 
 
 _work: _NodeWork | None = None
@@ -167,12 +138,11 @@ def set_up_node(
     writes = shared.is_here()
     ready = NodeReady(socket.gethostname(), reader is not None, writes, agreement, built.describe(), versions())
     threads = 0 if built.name == "openvino" else 2  # streams on every core read their own items
-    folder = shared.folder if writes else Path()
-    _work = _NodeWork(Extractor(built, recipe, reader or _nothing_is_read, folder, threads), ready)
+    _work = _NodeWork(Extractor(built, recipe, reader or _nothing_is_read, shared.folder, threads), ready, shared)
     return ready
 
 
-def run_on_node(errand: NodeErrand) -> tuple[JobResult, bytes | None]:
+def run_on_node(errand: NodeErrand) -> tuple[JobResult, dict[str, SentFile]]:
     """Extract one job; its shard comes along where it could not be put in its place."""
     if _work is None:
         raise RuntimeError("set_up_node did not run in this process")
@@ -180,13 +150,9 @@ def run_on_node(errand: NodeErrand) -> tuple[JobResult, bytes | None]:
     if errand.inputs is not None:
         extractor = replace(extractor, read=_reader_of(extractor.recipe, errand.inputs))
     told = {"node": ready.node, "agreement": ready.agreement}
-    if ready.writes:
-        result = extractor(errand.job)
-        return replace(result, info={**result.info, **told}), None
-    with tempfile.TemporaryDirectory(prefix="unchoke-shard-") as scratch:
-        result = replace(extractor, folder=Path(scratch))(errand.job)
-        data = (Path(scratch) / errand.job.output).read_bytes()
-    return replace(result, info={**result.info, **told}), data
+    with writing_for(_work.shared, shares=ready.writes) as (folder, files):
+        result = replace(extractor, folder=folder)(errand.job)
+    return replace(result, info={**result.info, **told}), files
 
 
 def _nothing_is_read(item_id: str, _content: str) -> str:
@@ -297,17 +263,10 @@ class NodeCourier:
             return DecodeError("missing", "it is no longer among the samples")
         return path if ready.reads else photo_source(path, content)
 
-    def unpack(self, job: Job, came: tuple[JobResult, bytes | None]) -> JobResult:
+    def unpack(self, job: Job, came: tuple[JobResult, Mapping[str, SentFile]]) -> JobResult:
         """Put the shard in its place, as it left the node."""
-        result, data = came
-        if data is not None:
-            if digest_bytes(data) != result.sha256:
-                raise DataError(
-                    f"the shard of job {job.job_id} was damaged on its way",
-                    why="its checksum is not the one the node worked out",
-                    try_="run the same command again; if it happens again, test the network between the machines",
-                )
-            atomic.write_bytes(self.folder / job.output, data)
+        result, files = came
+        put_in_place(self.folder, files, artefact=job.output)
         return result
 
 

@@ -164,10 +164,8 @@ def open_session(
         for name, reason in reasons.items():
             session.chose(Choice(name, settings.shown(name), reason))
         try:
-            if session.cluster is not None:  # one that cannot be reached is said before anything is done
-                session.chose(
-                    Choice("on", settings.on, f"{format_count(len(session.cluster.nodes()), 'node')} of that cluster answer")
-                )
+            if (cluster := session.cluster) is not None:  # one that cannot be reached is said before anything is done
+                session.chose(Choice("on", settings.on, f"{format_count(len(cluster.nodes()), 'node')} of that cluster answer"))
             yield session
         finally:
             leave_cluster()
