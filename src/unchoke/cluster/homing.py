@@ -1,6 +1,6 @@
 """How what a job writes on a node comes home: not at all where the workspace is a shared folder, else as bytes.
 
-A job writes below a folder. On a node that is the driver's own folder if both see the same one, which a mark in it tells; otherwise
+A job writes below a folder. On a node that is the driver's own folder if both see the same one, which a mark in it tells; else
 a scratch folder, whose files travel back with their digests and are put in place here, the job's artefact last.
 """
 
