@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from unchoke.cluster.homing import marked
+from unchoke.cluster.node_work import nodes_choice
 from unchoke.cluster.ray_engine import RayEngine, one_for_each_core, one_for_each_node
 from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError, MachineError, list_some
@@ -35,11 +36,9 @@ from unchoke.features.feature_store import FeatureStore, Placement, open_stored
 from unchoke.features.known_encoder import recall_encoder, remember_encoder
 from unchoke.features.node_extraction import (
     EngineParcel,
-    NodeCourier,
-    nodes_choice,
+    ExtractionCourier,
+    ExtractionWork,
     pickled_reader,
-    run_on_node,
-    set_up_node,
     take_sample,
 )
 from unchoke.features.prepare_engine import FrozenEncoder, Picture, open_encoder, prepare_encoder
@@ -357,14 +356,15 @@ def _on_cluster(
     paths = inputs.photos.paths if inputs.photos is not None else None
     items = [item for job in jobs[:_COMPARED_JOBS] for item in zip(job.items, job.contents, strict=True)]
     sample = take_sample(engine, inputs.recipe, items, inputs.read, paths)
-    parcel, courier = EngineParcel.of(inputs.network(), engine), NodeCourier(queue.folder, inputs.read, paths)
+    parcel, courier = EngineParcel.of(inputs.network(), engine), ExtractionCourier(queue.folder, inputs.read, paths)
     plan = one_for_each_node if engine.name == "openvino" else one_for_each_core
     slots = sum(host.slots for node in cluster.nodes() for host in plan(node))
     with marked(queue.folder) as shared:
         runner = RayEngine(cluster, plan=plan, pack=courier.pack, unpack=courier.unpack, on_event=session.on_event)
-        setup_args = (parcel, inputs.recipe, pickled_reader(inputs.read, paths, sample), sample, shared)
-        yield _JobRunner(run_on_node, runner, slots, slots, set_up_node, setup_args)
-    session.chose(nodes_choice(cluster.address, runner.facts.values(), cluster.refused))
+        work = ExtractionWork(parcel, inputs.recipe, pickled_reader(inputs.read, paths, sample), sample, shared)
+        yield _JobRunner(work, runner, slots, slots, work.set_up)
+    gives, files = "give the features of this machine on a sample", inputs.recipe.items
+    session.chose(nodes_choice(cluster.address, runner.facts.values(), cluster.refused, gives=gives, files=files))
 
 
 def _stream(

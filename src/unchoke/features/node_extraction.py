@@ -11,8 +11,8 @@ from __future__ import annotations
 import pickle
 import socket
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unchoke.cluster.homing import SentFile, SharedFolder, put_in_place, writing_for
-from unchoke.cluster.host import NodeRefused, versions
+from unchoke.cluster.homing import SharedFolder
+from unchoke.cluster.host import NodeRefused
+from unchoke.cluster.node_work import SAME_BITS, Courier, Errand, NodeReady, NodeWork
 from unchoke.core import listing
-from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError, MachineError
 from unchoke.core.torchvision_ready import prepare_torchvision
-from unchoke.core.units import format_count
 from unchoke.features.agree import ASKED_FOR_INT8, USUAL, compare
 from unchoke.features.engine_openvino import OpenVinoEngine
 from unchoke.features.engines import FrozenEngine, FrozenNetwork, TorchEngine
@@ -40,7 +39,6 @@ from unchoke.machine.detect import detect_machine, usable_cores
 from unchoke.machine.policy import choose_policy
 from unchoke.photos.pixels.image import DecodeError, read_planned
 
-SAME_BITS = "same bits"
 _COMPARED = 8
 """Items that a node and the driver both extract before the node may work."""
 
@@ -94,65 +92,42 @@ class ExtractionSample:
 
 
 @dataclass(frozen=True)
-class NodeReady:
-    """What a node says of itself when it is set up."""
-
-    node: str
-    reads: bool
-    """Whether it reads the items itself."""
-    writes: bool
-    """Whether the workspace is a folder that it shares."""
-    agreement: str
-    engine: Mapping[str, Any]
-    versions: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class NodeErrand:
+class ExtractionErrand:
     """A job as it travels, with what its items are made of where the node cannot read them by itself."""
 
     job: Job
     inputs: Mapping[str, PhotoSource | ItemInputs | str] | None
 
 
-@dataclass(frozen=True)
-class _NodeWork:
-    extractor: Extractor
-    ready: NodeReady
-    shared: SharedFolder
+class ExtractionWork(NodeWork):
+    """Extracts jobs on a node. `read` is the driver's own reader, pickled; None where it does not travel.
 
-
-_work: _NodeWork | None = None
-
-
-def set_up_node(
-    engine: EngineParcel, recipe: FeatureRecipe, read: bytes | None, sample: ExtractionSample, shared: SharedFolder
-) -> NodeReady:
-    """Build what jobs need in this process, and find out what this machine can do by itself.
-
-    `read` is the driver's own reader, pickled; None where it does not travel, and for photos, whose paths come with the jobs.
+    For photos it is the paths of the sample: those of the others come with the jobs.
     """
-    global _work
-    reader = _probed_reader(recipe, read, sample)
-    built, agreement = _agreeing(engine, recipe, sample)
-    writes = shared.is_here()
-    ready = NodeReady(socket.gethostname(), reader is not None, writes, agreement, built.describe(), versions())
-    threads = 0 if built.name == "openvino" else 2  # streams on every core read their own items
-    _work = _NodeWork(Extractor(built, recipe, reader or _nothing_is_read, shared.folder, threads), ready, shared)
-    return ready
 
+    def __init__(
+        self, engine: EngineParcel, recipe: FeatureRecipe, read: bytes | None, sample: ExtractionSample, home: SharedFolder
+    ) -> None:
+        super().__init__(home=home)
+        self._engine, self._recipe, self._read, self._sample = engine, recipe, read, sample
+        self._extractor: Extractor | None = None
 
-def run_on_node(errand: NodeErrand) -> tuple[JobResult, dict[str, SentFile]]:
-    """Extract one job; its shard comes along where it could not be put in its place."""
-    if _work is None:
-        raise RuntimeError("set_up_node did not run in this process")
-    extractor, ready = _work.extractor, _work.ready
-    if errand.inputs is not None:
-        extractor = replace(extractor, read=_reader_of(extractor.recipe, errand.inputs))
-    told = {"node": ready.node, "agreement": ready.agreement}
-    with writing_for(_work.shared, shares=ready.writes) as (folder, files):
-        result = replace(extractor, folder=folder)(errand.job)
-    return replace(result, info={**result.info, **told}), files
+    def prepare(self, ready: NodeReady) -> NodeReady:
+        """Build an engine, and find out whether it gives the features of the driver and whether items can be read here."""
+        reader = _probed_reader(self._recipe, self._read, self._sample)
+        built, agreement = _agreeing(self._engine, self._recipe, self._sample)
+        threads = 0 if built.name == "openvino" else 2  # streams on every core read their own items
+        self._extractor = Extractor(built, self._recipe, reader or _nothing_is_read, Path(), threads)
+        return replace(ready, reads=reader is not None, agreement=agreement, engine=built.describe())
+
+    def run(self, task: ExtractionErrand, folder: Path) -> JobResult:
+        """Extract one job; its shard goes below `folder`."""
+        assert self._extractor is not None, "set_up ran before"
+        extractor = replace(self._extractor, folder=folder)
+        if task.inputs is not None:
+            extractor = replace(extractor, read=_reader_of(extractor.recipe, task.inputs))
+        result = extractor(task.job)
+        return replace(result, info={**result.info, "node": self.ready.node, "agreement": self.ready.agreement})
 
 
 def _nothing_is_read(item_id: str, _content: str) -> str:
@@ -237,37 +212,31 @@ def encode_sample(engine: FrozenEngine, read: Read, recipe: FeatureRecipe, items
     return to_half(engine.encode(np.stack(inputs)), of=recipe.network)
 
 
-@dataclass
-class NodeCourier:
-    """The driver's side: packs what a node cannot read, and puts what it sends back in place.
+class ExtractionCourier(Courier):
+    """The driver's side: packs what a node cannot read, and puts shards in place.
 
     `read` is the driver's own; `paths` are those of photos.
     """
 
-    folder: Path
-    read: Read
-    paths: Mapping[str, str] | None
+    def __init__(self, folder: Path, read: Read, paths: Mapping[str, str] | None) -> None:
+        super().__init__(into=lambda job: (folder, job.output))
+        self._read, self._paths = read, paths
 
-    def pack(self, job: Job, ready: NodeReady) -> NodeErrand:
+    def pack(self, task: Job, ready: NodeReady) -> Errand[ExtractionErrand]:
         """The job as this node needs it."""
-        if self.paths is not None:
-            return NodeErrand(job, {item: self._photo(item, content, ready) for item, content in _planned(job)})
-        if ready.reads:
-            return NodeErrand(job, None)
-        return NodeErrand(job, {item: self.read(item, content) for item, content in _planned(job)})
+        return Errand(ExtractionErrand(task, self._inputs(task, ready)))
+
+    def _inputs(self, job: Job, ready: NodeReady) -> dict[str, PhotoSource | ItemInputs | str] | None:
+        if self._paths is not None:
+            return {item: self._photo(item, content, ready) for item, content in _planned(job)}
+        return None if ready.reads else {item: self._read(item, content) for item, content in _planned(job)}
 
     def _photo(self, item: str, content: str, ready: NodeReady) -> PhotoSource:
-        assert self.paths is not None
-        path = self.paths.get(item)
+        assert self._paths is not None
+        path = self._paths.get(item)
         if path is None:
             return DecodeError("missing", "it is no longer among the samples")
-        return path if ready.reads else photo_source(path, content)
-
-    def unpack(self, job: Job, came: tuple[JobResult, Mapping[str, SentFile]]) -> JobResult:
-        """Put the shard in its place, as it left the node."""
-        result, files = came
-        put_in_place(self.folder, files, artefact=job.output)
-        return result
+        return str(Path(path).absolute()) if ready.reads else photo_source(path, content)
 
 
 def photo_source(path: str, content: str) -> bytes | DecodeError:
@@ -310,27 +279,8 @@ def take_sample(
 def pickled_reader(read: Read, paths: Mapping[str, str] | None, sample: ExtractionSample) -> bytes | None:
     """What a node tries whether it can read for itself: the paths of the sample, or the whole reader where that travels."""
     if paths is not None:
-        return pickle.dumps({item_id: paths[item_id] for item_id, _ in sample.items})
+        return pickle.dumps({item_id: str(Path(paths[item_id]).absolute()) for item_id, _ in sample.items})
     try:
         return pickle.dumps(read)
     except Exception:  # pickle raises whatever the objects inside raise: then the driver reads
         return None
-
-
-def nodes_choice(address: str, ready: Iterable[NodeReady], refused: Mapping[str, str]) -> Choice:
-    """What the nodes said of themselves, for the record."""
-    used = {one.node: one for one in ready}
-    same = [node for node, one in used.items() if one.agreement == SAME_BITS]
-    others = [f"{node}: {one.agreement}" for node, one in used.items() if one.agreement != SAME_BITS]
-    where = "read by the nodes" if all(one.reads for one in used.values()) else "sent from here where a node cannot read them"
-    reason = "; ".join(
-        [
-            f"the nodes of {address} that give the features of this machine on a sample",
-            f"{format_count(len(same), 'node')} to the last bit",
-            *others,
-            f"files are {where}",
-            *(f"not used: {reason}" for reason in refused.values()),
-        ]
-    )
-    evidence = {node: asdict(one) for node, one in used.items()}
-    return Choice("nodes", len(used), reason, evidence)

@@ -3,22 +3,23 @@
 Plans of scenes come in; jobs, the records of what was made and the reasons of what was not go out. Tiles made another way lie in
 another folder, so nothing that is finished is ever overwritten by something else. A scene that cannot be read fails by itself:
 its strips say why, and the others go on. Jobs run in threads or in processes, whichever is faster here; that is measured only
-where the work takes long enough to pay for it, on the first strips themselves, and what the trial makes counts.
+where the work takes long enough to pay for it, on the first strips themselves, and what the trial makes counts. With --on they
+run on the nodes of a cluster (`node_strips.py`).
 """
 
 from __future__ import annotations
 
 import json
-import time
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from unchoke.core import atomic
+from unchoke.cluster.connection import Cluster
 from unchoke.core.choices import Choice
 from unchoke.core.errors import DamagedFile, MachineError
 from unchoke.core.events import Event, Progress
@@ -30,15 +31,15 @@ from unchoke.jobs.job_engines import InProcessEngine, JobEngine, ProcessEngine
 from unchoke.jobs.job_plan import Job, inputs_digest
 from unchoke.jobs.queue import JobQueue
 from unchoke.jobs.records import DoneRecord, JobResult
-from unchoke.jobs.run_jobs import run_jobs
+from unchoke.jobs.run_jobs import OnResult, run_jobs
 from unchoke.photos.resources import measure_room
 from unchoke.runs.session import Session
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.raster import raw_dtype
-from unchoke.scenes.scene_facts import SceneError
-from unchoke.scenes.tiling.shared_blocks import SharedRows
+from unchoke.scenes.tiling.node_strips import strips_on_nodes
+from unchoke.scenes.tiling.strip_body import StripBody
 from unchoke.scenes.tiling.tile_choices import choose_parallel
-from unchoke.scenes.tiling.tiles import TileRecord, TileSpec, TileStrip, plan_strips, run_strip, shared_rows
+from unchoke.scenes.tiling.tiles import TileRecord, TileSpec, TileStrip, plan_strips, shared_rows
 
 _FORMAT = 1
 """Goes up when the same scenes and settings give other bytes."""
@@ -219,32 +220,6 @@ def _is_sound(tile: Path) -> bool:
     return zipfile.is_zipfile(tile)
 
 
-@dataclass(frozen=True)
-class StripBody:
-    """What a job does. Picklable as long as `pool` and `shared` are None, as they are for processes: each has its own."""
-
-    folder: Path
-    work: Mapping[str, tuple[TileSpec, TileStrip]]
-    pool: HandlePool | None = None
-    shared: SharedRows | None = None
-
-    def __call__(self, job: Job) -> JobResult:
-        """Write the strip's tiles, then the record that lists them. A scene that cannot be read is recorded, not raised."""
-        spec, strip = self.work[job.job_id]
-        started_s = time.perf_counter()
-        try:
-            result = run_strip(strip, spec, pool=self.pool, shared=self.shared)
-        except SceneError as error:
-            reason = f"{error.what}: {error.why}"
-            atomic.write_json(self.folder / job.output, {"failed": reason, "path": error.path, "tiles": []})
-            return JobResult(0, failed_items=tuple((item, reason) for item in job.items))
-        tiles = [tile.to_dict() for tile in result.records]
-        atomic.write_json(self.folder / job.output, {"failed": "", "path": "", "tiles": tiles})
-        num_written = sum(not tile.skipped for tile in result.records)
-        clocks = {stage: [round(seconds, 6), result.calls.get(stage, 0)] for stage, seconds in result.seconds.items()}
-        return JobResult(num_written, info={"clocks": clocks, "body_s": round(time.perf_counter() - started_s, 6)})
-
-
 def load_strip(file: Path) -> StripRecord | None:
     """What a strip's artefact says; None for one that is gone or cannot be read, which the queue's checksum tells as well."""
     try:
@@ -263,6 +238,9 @@ def run_work(
     tiles_done = sum(len(work[job_id].job.items) for job_id in state.done)
     runner = _Runner(session, queue, work, pool, workers, jobs_done=len(state.done), tiles_done=tiles_done)
     pending, asked = list(state.pending), session.settings.parallel
+    if session.cluster is not None:
+        session.chose(runner.run_on_nodes(session.cluster, pending))
+        return runner.given_up
     estimated_s = num_values(work[job.job_id] for job in pending) / (_VALUES_PER_S * workers)
     num_trial = _TRIAL_STRIPS * workers
     if asked is None and workers > 1 and estimated_s > _TRIAL_PAYS_S and len(pending) > 4 * num_trial:
@@ -323,23 +301,47 @@ class _Runner:
                 busy_s[job.job_id] = float(result.info["body_s"])
 
         engine: JobEngine = ProcessEngine(self.workers) if parallel == PROCESSES else InProcessEngine(self.workers)
+        self._run(jobs, self._body(jobs, parallel), engine, count)
+        done = num_values(self.work[job_id] for job_id in busy_s)
+        return self.workers * done / max(1e-9, sum(busy_s.values()))
+
+    def run_on_nodes(self, cluster: Cluster, jobs: Sequence[Job]) -> Choice:
+        """Run `jobs` on the nodes of a cluster; which of them, and why. How they share the work is not tried out."""
+        if (asked := self.session.settings.parallel) is not None:
+            self.session.warn(f"--parallel {asked} is for one machine: on a cluster a strip is a job of a node")
+        with strips_on_nodes(cluster, self.queue.folder, self._strips(jobs), on_event=self.session.on_event) as nodes:
+            self._run(jobs, nodes.body, nodes.engine, lambda _job, _result: None, setup=nodes.body.set_up)
+        return nodes.choice()
+
+    def _run(
+        self,
+        jobs: Sequence[Job],
+        body: Callable[[Any], Any],
+        engine: JobEngine,
+        on_result: OnResult,
+        *,
+        setup: Callable[[], Any] | None = None,
+    ) -> None:
         summary = run_jobs(
             self.queue,
             jobs,
-            self._body(jobs, parallel),
+            body,
             engine=engine,
             on_event=self._tell,
             stage="tile",
             unit="tiles",
-            on_result=count,
+            on_result=on_result,
+            setup=setup,
             jobs_before=self.jobs_done,
             items_before=self.tiles_done,
         )
         self.jobs_done += len(jobs)
         self.tiles_done += sum(len(job.items) for job in jobs)
         self.given_up.update(summary.failed)
-        done = num_values(self.work[job_id] for job_id in busy_s)
-        return self.workers * done / max(1e-9, sum(busy_s.values()))
+
+    def _strips(self, jobs: Sequence[Job]) -> dict[str, tuple[TileSpec, TileStrip]]:
+        mine = [self.work[job.job_id] for job in jobs]
+        return {one.job.job_id: (one.plan.spec, one.strip) for one in mine}
 
     def _tell(self, event: Event) -> None:
         """Progress counts towards all tiles, also while only some of the strips are being run."""
@@ -352,7 +354,7 @@ class _Runner:
     def _body(self, jobs: Sequence[Job], parallel: str) -> StripBody:
         """Threads share open files and the rows of blocks that neighbours both need; processes have their own."""
         mine = [self.work[job.job_id] for job in jobs]
-        strips = {one.job.job_id: (one.plan.spec, one.strip) for one in mine}
+        strips = self._strips(jobs)
         if parallel == PROCESSES:
             return StripBody(self.queue.folder, strips)
         specs: dict[str, TileSpec] = {one.plan.scene_id: one.plan.spec for one in mine}
