@@ -1128,6 +1128,7 @@ def predict(
     level: float | None = None,
     weights: str | Path | None = None,
     device: str | None = None,
+    on: str | None = None,
     out: str | Path | None = None,
     on_event: OnEvent | None = None,
 ) -> Predictions:
@@ -1144,6 +1145,7 @@ def predict(
         level: Of a run trained on values: how many of 1 their intervals, `NAME/low` to `NAME/high`, are to hold (default 0.9).
         weights: The encoder's weights, where they are no longer found.
         device: cpu, cuda or mps.
+        on: The Ray cluster that predicts: ray://HOST:10001, HOST:6379 or auto; local is this machine alone.
         out: Workspace folder (default unchoke-out).
         on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
 
@@ -1157,7 +1159,8 @@ def predict(
     from unchoke.commands.predict import predict as predict_images
 
     shape: dict[str, Any] = {"probabilities": probabilities, "top": top, "unsure_below": unsure_below, "level": level}
-    return predict_images(run, images, to=to, inputs=inputs, **shape, weights=weights, device=device, out=out, on_event=on_event)
+    where: dict[str, Any] = {"device": device, "on": on, "out": out}
+    return predict_images(run, images, to=to, inputs=inputs, **shape, weights=weights, **where, on_event=on_event)
 
 
 def report(run: str | Path = "latest", *, out: str | Path | None = None) -> Path:
@@ -1593,6 +1596,7 @@ def segment_predict(
     memory: str | None = None,
     weights: str | Path | None = None,
     device: str | None = None,
+    on: str | None = None,
     on_event: OnEvent | None = None,
 ) -> SegmentPredictResult:
     """Masks of whole scenes, stitched from patches in bounded memory: GeoTIFFs in the scene's place on the map, PNG for photos.
@@ -1607,6 +1611,7 @@ def segment_predict(
         memory: Memory it may take, for instance 2GB.
         weights: The encoder's weights, where they are no longer found.
         device: cpu, cuda or mps.
+        on: The Ray cluster that predicts: ray://HOST:10001, HOST:6379 or auto; local is this machine alone.
         on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
 
     Returns:
@@ -1628,6 +1633,7 @@ def segment_predict(
         memory=memory,
         weights=weights,
         device=device,
+        on=on,
         on_event=on_event,
     )
 

@@ -19,7 +19,7 @@ from unchoke.cli import scene_commands as scenes
 from unchoke.cli import tuning_commands as tuning
 from unchoke.cli.completion import complete_device
 from unchoke.cli.help_page import HELP_NAMES, HelpfulApp
-from unchoke.cli.options import Detach, DryRun, Json, Out, Run, Weights, takes
+from unchoke.cli.options import Detach, DryRun, Json, On, Out, Run, Weights, takes
 from unchoke.cli.showing import INTERRUPTED, PlainResult, Result, hush_profiler, show, tell_error
 from unchoke.core.errors import UsageError
 
@@ -162,11 +162,12 @@ def predict(
     ] = None,
     weights: Weights = None,
     device: Annotated[str | None, typer.Option("--device", help="cpu, cuda or mps.", autocompletion=complete_device)] = None,
+    on: On = None,
     out: Out = None,
     json: Json = False,
 ) -> None:
     """Predict new images with a run, from its files alone. One that cannot be read has its reason in its row; exits 1 then."""
-    options: dict[str, Any] = {"to": to, "inputs": inputs, "weights": weights, "device": device, "out": out}
+    options: dict[str, Any] = {"to": to, "inputs": inputs, "weights": weights, "device": device, "on": on, "out": out}
     options |= {"probabilities": probabilities, "top": top, "unsure_below": unsure_below, "level": level}
     show("predict", json, lambda console: unchoke.predict(run, images, on_event=console.on_event, **options))
 

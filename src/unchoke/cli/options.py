@@ -68,4 +68,8 @@ Json = Annotated[bool, typer.Option("--json", help="JSON lines on stdout; the la
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; nothing is extracted or trained.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Work in the background; see `unchoke runs watch`.")]
 Weights = Annotated[Path | None, typer.Option("--weights", help="The encoder's weights, where they are no longer found.")]
+On = Annotated[
+    str | None,
+    typer.Option("--on", help="The Ray cluster that predicts: ray://HOST:10001, HOST:6379 or auto; local is this machine alone."),
+]
 Run = Annotated[str, typer.Argument(help="A run: exp_3, 3, latest, best, or an exported folder.", autocompletion=complete_run)]

@@ -10,7 +10,7 @@ import typer
 import unchoke
 from unchoke.cli.completion import complete_device
 from unchoke.cli.help_page import HelpfulApp
-from unchoke.cli.options import DryRun, Json, Out, Run, Weights, takes
+from unchoke.cli.options import DryRun, Json, On, Out, Run, Weights, takes
 from unchoke.cli.showing import hush_profiler, show
 
 segment_app = HelpfulApp(help="Patches to full-size masks: train a decoder, then stitch masks of any size.")
@@ -45,6 +45,7 @@ def segment_predict(
     memory: Annotated[str | None, typer.Option("--memory", help="Memory it may take, for instance 2GB.")] = None,
     weights: Weights = None,
     device: Annotated[str | None, typer.Option("--device", help="cpu, cuda or mps.", autocompletion=complete_device)] = None,
+    on: On = None,
     out: Out = None,
     json: Json = False,
 ) -> None:
@@ -59,6 +60,7 @@ def segment_predict(
         "memory": memory,
         "weights": weights,
         "device": device,
+        "on": on,
         "out": out,
     }
     show("segment predict", json, lambda console: unchoke.segment_predict(run, scenes, on_event=console.on_event, **options))

@@ -107,7 +107,7 @@ def _export_blend(found: FoundRun, built: Path, weights: Path | str | None) -> t
         seals.verify(model.head_file)
         shutil.copy2(model.head_file, built / "checkpoints" / one.file)
         extra = load_checkpoint(model.head_file)["extra"]
-        _save_encoder(encoder_of(model, extra, weights=weights), built, encoder_file(model))
+        save_encoder(encoder_of(model, extra, weights=weights), built, encoder_file(model))
         names += [f"checkpoints/{one.file}", encoder_file(model)]
     return names, f"with {format_count(len(names) // 2, 'model')} of its blend and the weights of every encoder"
 
@@ -125,7 +125,7 @@ def _export_head(found: FoundRun, built: Path, weights: Path | str | None) -> tu
     placement = place_features(found, extra["fingerprint"], sample_ids)
     source = FeatureStore(placement, dim=head.dim, num_augmented=int(extra["num_augmented"]))
     save_rows(built / EXPORTED_FEATURES, source.all_views(np.arange(len(sample_ids), dtype=np.int64)), sample_ids)
-    _save_encoder(encoder, built)
+    save_encoder(encoder, built)
     return [EXPORTED_FEATURES, ENCODER_FILE], "with its encoder's weights and the features it was judged on"
 
 
@@ -135,7 +135,7 @@ def _export_network(found: FoundRun, built: Path, weights: Path | str | None, *,
     sample_ids = load_predictions(found.folder / "predictions.csv")["sample_id"].tolist()
     if trained.is_whole:
         return _save_pixels(found, trained, extra, sample_ids, built, listener)
-    _save_encoder(encoder_of(found, extra, weights=weights), built)
+    save_encoder(encoder_of(found, extra, weights=weights), built)
     store = open_activations(found, extra["fingerprint"], sample_ids)
     chunks = (store.rows(where) for where in _chunks(len(sample_ids), 2 * store.dim))
     name = POOLED if len(store.row_shape) == 1 else ACTIVATIONS
@@ -155,7 +155,7 @@ def _export_masks(found: FoundRun, built: Path, weights: Path | str | None) -> t
     spec = trained.spec
     encoder = load_encoder(spec.encoder, weights=weights_of(found, weights))
     _refuse_other_weights(encoder, spec.encoder, spec.weights_sha256)
-    _save_encoder(encoder, built)
+    save_encoder(encoder, built)
     return [ENCODER_FILE], "with its encoder's weights"
 
 
@@ -214,7 +214,7 @@ def _save_rows(
     return math.prod(shape) * np.dtype(dtype).itemsize
 
 
-def _save_encoder(encoder: Encoder, built: Path, name: str = ENCODER_FILE) -> None:
+def save_encoder(encoder: Encoder, built: Path, name: str = ENCODER_FILE) -> None:
     from safetensors.torch import save_file
 
     save_file({name: value.contiguous() for name, value in encoder.module.state_dict().items()}, built / name)

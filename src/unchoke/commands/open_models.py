@@ -49,7 +49,8 @@ _CHUNK_BYTES = 256_000_000
 class OpenModel:
     """What was trained, opened: how pictures are decoded for it (`shown` of a picture's inputs are used), and what answers.
 
-    `answer` is given as many pictures as `chunk` at most: their places among all, and their inputs one after the other.
+    `answer` is given as many pictures as `chunk` at most: their paths, and their inputs one after the other. `engines` run the
+    frozen parts.
     """
 
     names: tuple[str, ...]
@@ -58,7 +59,8 @@ class OpenModel:
     recipe: PictureRecipe
     shown: int
     chunk: int
-    answer: Callable[[Sequence[int], Pixels], NDArray[np.float32]]
+    answer: Callable[[Sequence[str], Pixels], NDArray[np.float32]]
+    engines: tuple[FrozenEngine, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,8 @@ class OpenOptions:
     weights: Path | str | None
     device: str | None
     listener: OnEvent
+    read: Callable[[str], bytes] = read_bytes
+    """The content of a picture's file."""
 
     def warn(self, text: str) -> None:
         self.listener(Note(text, "warning"))
@@ -86,15 +90,14 @@ def open_blend(found: FoundRun, paths: Sequence[str], options: OpenOptions) -> O
     models = [openers[one.kind](replace(found, model=one.file), paths, options) for one in blended.models]
     first, shares = models[0], [one.share for one in blended.models]
 
-    def answer(places: Sequence[int], pixels: Pixels) -> NDArray[np.float32]:
-        own = (
-            pixels if _same_pixels(model, first) else _decode_again(model, [paths[place] for place in places]) for model in models
-        )
-        outputs = [model.answer(places, shown) for model, shown in zip(models, own, strict=True)]
+    def answer(shown: Sequence[str], pixels: Pixels) -> NDArray[np.float32]:
+        own = (pixels if _same_pixels(model, first) else _decode_again(model, shown, options.read) for model in models)
+        outputs = [model.answer(shown, inputs) for model, inputs in zip(models, own, strict=True)]
         return blend(outputs, shares, blended.kind)
 
-    chunk = min(model.chunk for model in models)
-    return OpenModel(blended.names, blended.kind, float(blended.extra["temperature"]), first.recipe, first.shown, chunk, answer)
+    chunk, engines = min(model.chunk for model in models), tuple(engine for model in models for engine in model.engines)
+    temperature = float(blended.extra["temperature"])
+    return OpenModel(blended.names, blended.kind, temperature, first.recipe, first.shown, chunk, answer, engines)
 
 
 def _same_pixels(one: OpenModel, other: OpenModel) -> bool:
@@ -102,11 +105,11 @@ def _same_pixels(one: OpenModel, other: OpenModel) -> bool:
     return ours == theirs
 
 
-def _decode_again(model: OpenModel, paths: Sequence[str]) -> Pixels:
+def _decode_again(model: OpenModel, paths: Sequence[str], read: Callable[[str], bytes]) -> Pixels:
     """Pictures that could be decoded a moment ago, as this model wants them."""
 
     def views(path: str) -> list[Pixels]:
-        data = read_bytes(path)
+        data = read(path)
         return decode_views(data, digest_bytes(data), model.recipe)[: model.shown]
 
     return np.stack([view for found in map_ahead(views, paths, threads=2, ahead=32) for view in found])
@@ -122,18 +125,21 @@ def open_head(found: FoundRun, paths: Sequence[str], options: OpenOptions) -> Op
     named = (encoder.spec, engine.name, engine.precision, int(extra["num_augmented"]), cut.name)
     recipe = PictureRecipe(*named, shape=cut.shape, decode_scale=str(extra.get("decode_scale", TWICE)))
 
-    def answer(places: Sequence[int], pixels: Pixels) -> NDArray[np.float32]:
-        views = engine.encode(pixels).reshape(len(places), -1, head.dim).astype(np.float16)
+    def answer(shown: Sequence[str], pixels: Pixels) -> NDArray[np.float32]:
+        views = engine.encode(pixels).reshape(len(shown), -1, head.dim).astype(np.float16)
         with one_thread():
             return head.logits(views if head.config.kind == "attention" else views[:, 0])
 
-    return OpenModel(head.names, head.kind, float(extra["temperature"]), recipe, recipe.num_inputs, _CHUNK, answer)
+    temperature = float(extra["temperature"])
+    return OpenModel(head.names, head.kind, temperature, recipe, recipe.num_inputs, _CHUNK, answer, (engine,))
 
 
 def open_network_model(found: FoundRun, paths: Sequence[str], options: OpenOptions) -> OpenModel:
     """The frozen part through the engine the run used, rounded as in the cache, then the network; or the network alone."""
     trained, extra = load_network(found.head_file)
     inputs = read_given_inputs(options.inputs, trained.input_names, paths)
+    beside = {} if inputs is None else dict(zip(paths, inputs, strict=True))
+    engines: tuple[FrozenEngine, ...] = ()
     if trained.is_whole:
         recipe, cut = pixel_recipe_of(trained, extra), None
         turn: Callable[[Pixels], NDArray[Any]] = _as_they_are
@@ -141,18 +147,19 @@ def open_network_model(found: FoundRun, paths: Sequence[str], options: OpenOptio
         encoder = encoder_of(found, extra, weights=options.weights)
         cut = cut_network(encoder, trained.spec.cut)
         engine = _engine(found, frozen_part(encoder, cut), extra, options)
-        recipe = _recipe(trained, extra, cut, engine)
+        recipe, engines = _recipe(trained, extra, cut, engine), (engine,)
         turn = partial(_activations, engine, recipe.network)
     ready = open_network(found, trained, on_event=options.listener, device=options.device, cut=cut, loop=extra.get("loop"))
     tiles = trained.spec.tiles.num_tiles
 
-    def answer(places: Sequence[int], pixels: Pixels) -> NDArray[np.float32]:
-        shown = turn(pixels)
-        rows = RowsInMemory(shown.reshape(len(places), tiles, *shown.shape[1:]), recipe.encoder.preprocess)
-        return ready.outputs(rows, np.arange(len(places)), None if inputs is None else inputs[list(places)])
+    def answer(shown: Sequence[str], pixels: Pixels) -> NDArray[np.float32]:
+        turned = turn(pixels)
+        rows = RowsInMemory(turned.reshape(len(shown), tiles, *turned.shape[1:]), recipe.encoder.preprocess)
+        given = None if inputs is None else np.stack([beside[path] for path in shown])
+        return ready.outputs(rows, np.arange(len(shown)), given)
 
     chunk = _chunk(recipe, () if trained.is_whole else recipe.input_shape)
-    return OpenModel(trained.names, trained.kind, float(extra["temperature"]), recipe, tiles, chunk, answer)
+    return OpenModel(trained.names, trained.kind, float(extra["temperature"]), recipe, tiles, chunk, answer, engines)
 
 
 def _recipe(trained: TrainedNetwork, extra: dict[str, Any], cut: Cut, engine: FrozenEngine) -> PictureRecipe:

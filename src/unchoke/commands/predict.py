@@ -7,16 +7,21 @@ In: a run and image files or folders. Out: one row per image; one that cannot be
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from unchoke.cluster.connection import cluster_at, leave_cluster
 from unchoke.commands.evaluate import load_predictions
+from unchoke.commands.node_predict import answer_on_nodes
 from unchoke.commands.open_models import OpenModel, OpenOptions, open_model
+from unchoke.commands.picture_chunks import ChunkAnswer, PictureChunk, answer_chunk, cut_chunks, show_picture
 from unchoke.commands.predicted_rows import (
     ERROR,
     UNSURE,
@@ -33,13 +38,11 @@ from unchoke.core import listing
 from unchoke.core.ahead import map_ahead
 from unchoke.core.errors import UsageError
 from unchoke.core.events import Chosen, OnEvent, Progress
-from unchoke.core.fingerprint import digest_bytes
 from unchoke.core.image_names import PICTURE_SUFFIXES, suffix_of
 from unchoke.core.output_file import OutputFile, output_file
 from unchoke.core.record import ValueIntervalRecord
 from unchoke.core.remembered import load_remembered
-from unchoke.features.extractor import decode_views
-from unchoke.photos.pixels.image import DecodeError, Pixels, read_bytes, slow_decoding
+from unchoke.photos.pixels.image import read_bytes, slow_decoding
 from unchoke.reports.json import to_jsonable
 from unchoke.runs.lookup import FoundRun, find_run
 from unchoke.runs.session import default_listener
@@ -119,13 +122,15 @@ def predict(
     level: float | None = None,
     weights: Path | str | None = None,
     device: str | None = None,
+    on: str | None = None,
     out: Path | str | None = None,
     on_event: OnEvent | None = None,
 ) -> Predictions:
     """Predict every image in `images` (files, or folders searched for images).
 
     `inputs` is a table with the extra columns of the images, for runs that were trained with some. Of classes, `top` guesses or
-    all `probabilities` are given, and below `unsure_below` no class; values have intervals of `level` (0.9).
+    all `probabilities` are given, and below `unsure_below` no class; values have intervals of `level` (0.9). The nodes of the
+    cluster `on` predict where one is named.
     """
     listener = on_event or default_listener()
     options = RowOptions(probabilities, top, unsure_below, level)
@@ -136,15 +141,16 @@ def predict(
     saved = None if to is None else _table_file(to, found, [*paths, inputs, weights])
     if (choice := slow_decoding()) is not None:
         listener(Chosen(choice))
-    model = open_model(found, paths, OpenOptions(inputs, weights, device, listener))
-    shape = _RowShape.of(found, model, options)
-    by_place: dict[int, dict[str, Any]] = {}
-    failed: dict[str, str] = {}
-    for places, pixels, broken in _decoded(paths, model, listener):
-        failed.update(broken)
-        if places:
-            chunk = [paths[place] for place in places]
-            by_place.update(zip(places, shape.rows(chunk, model.answer(places, pixels)), strict=True))
+    opening = OpenOptions(inputs, weights, device, listener)
+    try:
+        cluster = cluster_at(on)
+        model = open_model(found, paths, opening)
+        shape = _RowShape.of(found, model, options)
+        chunks = cut_chunks(paths, model.chunk)
+        answers = _here(model, chunks) if cluster is None else answer_on_nodes(cluster, found, model, chunks, opening)
+        by_place, failed = _gather(shape, answers, len(paths), listener)
+    finally:
+        leave_cluster()
     rows = whole_table(paths, by_place, failed)
     if saved is not None:
         _save(saved, rows)
@@ -226,33 +232,33 @@ def _below(folder: Path) -> list[str]:
     return sorted((path for path in files + special if suffix_of(path) in PICTURE_SUFFIXES), key=lambda path: Path(path).parts)
 
 
-def _decoded(paths: list[str], model: OpenModel, listener: OnEvent) -> Iterator[tuple[list[int], Pixels, dict[str, str]]]:
-    """Chunks of pictures ready for the model, by their places in `paths`, with the reasons of those that failed."""
+def _here(model: OpenModel, chunks: Sequence[PictureChunk]) -> Iterator[ChunkAnswer]:
+    """The answers of this machine; later pictures are read and decoded meanwhile."""
+    pictures = (path for chunk in chunks for path in chunk.paths)
+    ahead = map_ahead(lambda path: show_picture(model, path, read_bytes), pictures, threads=2, ahead=min(32, 2 * model.chunk))
+    with closing(ahead):
+        for chunk in chunks:
+            yield answer_chunk(model, chunk, list(islice(ahead, len(chunk.paths))))
 
-    def load(path: str) -> list[Pixels] | DecodeError:
-        try:
-            data = read_bytes(path)
-            views = decode_views(data, digest_bytes(data), model.recipe)  # by content: a path may be spelt in many ways
-            return views[: model.shown]
-        except DecodeError as error:
-            return error
 
-    started = time.monotonic()
-    good: list[int] = []
-    pixels: list[Pixels] = []
-    broken: dict[str, str] = {}
-    for place, views in enumerate(map_ahead(load, paths, threads=2, ahead=min(32, 2 * model.chunk))):
-        if isinstance(views, DecodeError):
-            broken[paths[place]] = str(views)
-        else:
-            good.append(place)
-            pixels.extend(views)
-        number = place + 1
-        if len(good) == model.chunk or number == len(paths):
-            yield good, np.stack(pixels) if pixels else np.empty((0, 0, 0, 3), np.uint8), broken
-            rate = number / max(time.monotonic() - started, 1e-6)
-            listener(Progress("predict", number, len(paths), "images", rate, (len(paths) - number) / rate, len(broken)))
-            good, pixels = [], []
+def _gather(
+    shape: _RowShape, answers: Iterable[ChunkAnswer], total: int, listener: OnEvent
+) -> tuple[dict[int, dict[str, Any]], dict[str, str]]:
+    """The rows by place, and the reasons of pictures that failed, in order; how far it is is told."""
+    by_place: dict[int, dict[str, Any]] = {}
+    failed: dict[int, tuple[str, str]] = {}
+    started, number = time.monotonic(), 0
+    for one in answers:
+        broken = one.broken
+        failed.update({place: (path, broken[path]) for place, path in one.chunk.placed if path in broken})
+        good = [(place, path) for place, path in one.chunk.placed if path not in broken]
+        if good:
+            rows = shape.rows([path for _, path in good], one.outputs)
+            by_place.update(zip([place for place, _ in good], rows, strict=True))
+        number += len(one.chunk.paths)
+        rate = number / max(time.monotonic() - started, 1e-6)
+        listener(Progress("predict", number, total, "images", rate, (total - number) / rate, len(failed)))
+    return by_place, {path: reason for _, (path, reason) in sorted(failed.items())}
 
 
 def _save(to: OutputFile, rows: list[dict[str, Any]]) -> None:

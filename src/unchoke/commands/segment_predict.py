@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from unchoke.cluster.connection import Cluster
+from unchoke.cluster.node_work import nodes_choice
 from unchoke.commands.export import ENCODER_FILE
 from unchoke.core import listing
 from unchoke.core.boxes import Box
@@ -32,7 +36,8 @@ from unchoke.machine.memory.memory_watch import MemoryWatch
 from unchoke.machine.policy import Policy
 from unchoke.masks.batch_size import FILE as BATCH_FILE
 from unchoke.masks.batch_size import choose_batch
-from unchoke.masks.draw_masks import UNFINISHED, MaskWork, SegmentPredictResult, make_mask
+from unchoke.masks.draw_masks import UNFINISHED, MaskWork, SegmentPredictResult, make_mask, write_mask
+from unchoke.masks.node_masks import NodeMasks
 from unchoke.masks.patches import PatchReader
 from unchoke.masks.predictor import EngineUse, OpenPredictor, PredictorSpec, open_predictor
 from unchoke.masks.segmenter import WHOLE
@@ -40,10 +45,10 @@ from unchoke.masks.stitch import LIMIT_BYTES, count_patches, plan_stitch
 from unchoke.masks.trained_segmenter import TrainedSegmenter, load_segmenter
 from unchoke.masks.write_masks import PartStore
 from unchoke.runs.lookup import FoundRun, find_run
-from unchoke.runs.session import Session, default_listener, refuse_inside_data
+from unchoke.runs.session import Session, default_listener, reached_cluster, refuse_inside_data
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.open_scenes import broken_scene, find_scenes, open_scenes, warn_of
-from unchoke.scenes.scale import measure_scale
+from unchoke.scenes.scale import SceneScale, measure_scale
 from unchoke.scenes.scene_facts import SceneError, SceneFacts
 
 MASKS = "masks"
@@ -62,18 +67,19 @@ def segment_predict(
     memory: str | None = None,
     weights: Path | str | None = None,
     device: str | None = None,
+    on: str | None = None,
     on_event: OnEvent | None = None,
 ) -> SegmentPredictResult:
     """Draw the masks of `scenes` (as for `tile`: a folder, a table, a file) with a run of `segment train`.
 
     They go to the folder `to`, by default `masks/RUN/` in the workspace. `overlap` and the batch, chosen under `memory`, may
-    differ from training; bands, scaling and patch size are the run's.
+    differ from training; bands, scaling and patch size are the run's. The nodes of the cluster `on` predict where one is named.
     """
     found = find_run(run, out=out)
     _refuse_other_runs(found)
     trained = load_segmenter(found.folder)
     folder = Path(to) if to is not None else _default_folder(found, out)
-    settings = _settings(trained, str(scenes), memory=memory, device=device)
+    settings = _settings(trained, str(scenes), memory=memory, device=device, on=on)
     refuse_inside_data(Workspace(folder), settings)
     listener = on_event or default_listener()
     with Workspace(folder).own(), MemoryWatch() as watch, closing(HandlePool()) as pool:
@@ -87,7 +93,8 @@ def segment_predict(
             probabilities=probabilities,
             overlap_px=_overlap_px(trained, overlap),
         )
-        masks = drawing.draw(weights)
+        with reached_cluster(session):
+            masks = drawing.draw(weights)
     return SegmentPredictResult(
         run=found.record.run,
         folder=folder,
@@ -165,12 +172,58 @@ class MaskDrawing:
         self._started_s = time.monotonic()
         made: dict[str, dict[str, Any]] = {}
         with session.stage("predict", format_count(len(works), "scene")):
+            if session.cluster is not None:
+                return self._make_on_nodes(session.cluster, begun, predictor, batch)
             for work, parts, todo in begun:
                 started_s = time.monotonic()
                 record = self._one(work, parts, todo, predictor, batch)
                 if record is not None:
                     made[work.scene_id] = {**record, "seconds": time.monotonic() - started_s}
         return made
+
+    def _make_on_nodes(
+        self, cluster: Cluster, begun: Sequence[tuple[MaskWork, PartStore, list[Box]]], predictor: OpenPredictor, batch: int
+    ) -> dict[str, dict[str, Any]]:
+        """The same with bands predicted on the nodes of a cluster; a mask is written here while others are still predicted."""
+        scales = {work.scene_id: scale for work, _, _ in begun if (scale := self._scale(work.facts)) is not None}
+        begun = [one for one in begun if one[0].scene_id in scales]
+        nodes = NodeMasks(cluster, predictor, batch, self._folder / UNFINISHED, self._session.on_event, {})
+        errands = nodes.errands(begun, scales)
+        self._num_patches = sum(count_patches(one.work.plan, one.bands) for one in errands)
+        left = Counter(one.work.scene_id for one in errands)
+        broken: set[str] = set()
+        masks: dict[str, Future[dict[str, Any]]] = {}
+        with ThreadPoolExecutor(1, thread_name_prefix="unchoke-write-mask") as writer:
+
+            def write(work: MaskWork, parts: PartStore) -> dict[str, Any]:
+                record = write_mask(work, parts, predictor.trained.class_names)
+                return {**record, "seconds": time.monotonic() - self._started_s}
+
+            stores = {work.scene_id: (work, parts) for work, parts, _ in begun}
+            masks |= {one: writer.submit(write, *stores[one]) for one in stores if not left[one]}
+            for errand, error in nodes.run(errands, given_up=broken):
+                scene_id = errand.work.scene_id
+                if error is not None and scene_id not in broken:
+                    broken.add(scene_id)
+                    self._broke(errand.work.facts, error)
+                self._tell_patches(count_patches(errand.work.plan, errand.bands))
+                left[scene_id] -= 1
+                if not left[scene_id] and scene_id not in broken:
+                    masks[scene_id] = writer.submit(write, *stores[scene_id])
+        gives = "predict what this machine predicts on a sample"
+        self._session.chose(nodes_choice(cluster.address, nodes.facts.values(), cluster.refused, gives=gives, files="scenes"))
+        return {scene_id: mask.result() for scene_id, mask in masks.items()}
+
+    def _scale(self, facts: SceneFacts) -> SceneScale | None:
+        try:
+            return measure_scale(facts, self._trained.normalise, pool=self._pool)
+        except SceneError as error:
+            self._broke(facts, error)
+            return None
+
+    def _broke(self, facts: SceneFacts, error: SceneError) -> None:
+        self.findings.append(broken_scene(facts.scene, error, stage="predict"))
+        self._session.warn(self.findings[-1].message)
 
     def _begin(self, work: MaskWork, batch: int) -> tuple[MaskWork, PartStore, list[Box]]:
         parts = work.open_parts(batch=batch)
@@ -191,8 +244,7 @@ class MaskDrawing:
             reader = PatchReader({facts.scene_id: facts}, pool=self._pool, scales=scales, standard=self._trained.standard)
             return make_mask(work, parts, todo, reader=reader, predictor=predictor, batch=batch, on_patches=self._tell_patches)
         except SceneError as error:
-            self.findings.append(broken_scene(facts.scene, error, stage="predict"))
-            self._session.warn(self.findings[-1].message)
+            self._broke(facts, error)
             return None
 
     def _tell_patches(self, number: int) -> None:
@@ -279,12 +331,12 @@ def _default_folder(found: FoundRun, out: Path | str | None) -> Path:
     return root / MASKS / safe_name(found.record.run)
 
 
-def _settings(trained: TrainedSegmenter, scenes: str, *, memory: str | None, device: str | None) -> Settings:
+def _settings(trained: TrainedSegmenter, scenes: str, *, memory: str | None, device: str | None, on: str | None) -> Settings:
     """Scenes are read as the run read them."""
     if memory is not None:
         parse_bytes(memory)
     read = {"bands": trained.bands, "grid": trained.grid, "resampling": trained.resampling}
-    return validate({"data": scenes, **read, "memory": memory, "device": device})
+    return validate({"data": scenes, **read, "memory": memory, "device": device, "on": on})
 
 
 def _overlap_px(trained: TrainedSegmenter, overlap: int | None) -> int:

@@ -8,7 +8,7 @@ decided elsewhere.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -96,6 +96,21 @@ def make_mask(
 
     `on_patches` hears how many patches were done. A scene that breaks while it is read is a `SceneError`; its parts stay.
     """
+    finish_bands(work, parts, todo, reader=reader, predictor=predictor, batch=batch, on_patches=on_patches)
+    return write_mask(work, parts, predictor.trained.class_names)
+
+
+def finish_bands(
+    work: MaskWork,
+    parts: PartStore,
+    todo: list[Box],
+    *,
+    reader: PatchReader,
+    predictor: OpenPredictor,
+    batch: int,
+    on_patches: Callable[[int], None] = lambda _: None,
+) -> None:
+    """Predict and blend the bands in `todo` and keep each as a part. Which bands are done together changes no bit of them."""
     batches = plan_batches(work.plan, todo, batch=batch)
 
     def predictions() -> Iterator[tuple[list[Box], BandValues]]:
@@ -105,8 +120,11 @@ def make_mask(
 
     for band, values in blend_patches(work.plan, todo, predictions()):
         parts.save(band, to_part(values, probabilities=work.files.probabilities is not None))
-    names = predictor.trained.class_names
-    counts = write_masks(work.plan, parts, grid=work.facts.grid, class_names=names, files=work.files)
+
+
+def write_mask(work: MaskWork, parts: PartStore, class_names: Sequence[str]) -> dict[str, Any]:
+    """The files of a mask whose parts are all there, and the record that says so, which is returned."""
+    counts = write_masks(work.plan, parts, grid=work.facts.grid, class_names=class_names, files=work.files)
     record = _record(work, counts)
     save_sealed_json(work.record_file, record)
     parts.remove()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from unchoke.features.engine_openvino import OpenVinoEngine
 from unchoke.features.engines import FrozenEngine, TorchEngine
+from unchoke.features.pyramid import Pyramid, PyramidSpec
 from unchoke.machine.backend import keep_freed_memory, torch_device
 from unchoke.machine.memory.gauge import Gauge
 from unchoke.machine.memory.probe import StepCost
@@ -74,16 +75,35 @@ class OpenPredictor:
     encode: Encode
     decode: Predictor
     threads: int
+    frozen: FrozenPart | None = None
+    """What makes the pyramids; None where nothing is frozen."""
+
+
+@dataclass(frozen=True, eq=False)
+class FrozenPart:
+    """The frozen pyramid, and the engine that runs it."""
+
+    network: Pyramid
+    engine: FrozenEngine
 
 
 def open_predictor(spec: PredictorSpec, *, batch: int, warn: Callable[[str], object] = lambda _: None) -> OpenPredictor:
     """Load the run's networks. `batch` patches go through the trained part at a time, padded: neighbours change nothing."""
     keep_freed_memory()
     trained = load_segmenter(Path(spec.folder))
-    decode = trained.decoder(torch_device(spec.device), batch)
+    device = torch_device(spec.device)
     if trained.cut == WHOLE:
+        return join_parts(trained, None, device=device, batch=batch)
+    backbone = trained.load_backbone(Path(spec.weights) if spec.weights else None)
+    frozen = FrozenPart(backbone, _engine(spec, backbone, warn))
+    return replace(join_parts(trained, frozen.engine, device=device, batch=batch), frozen=frozen)
+
+
+def join_parts(trained: TrainedSegmenter, engine: FrozenEngine | None, *, device: torch.device, batch: int) -> OpenPredictor:
+    """The frozen part, run by `engine` (None where nothing is frozen), and the trained part on `device`."""
+    decode = trained.decoder(device, batch)
+    if engine is None:
         return OpenPredictor(trained, trained.shown, decode, threads=1)
-    engine = _engine(spec, trained, warn)
 
     def encode(patches: NDArray[np.float16]) -> NDArray[np.float16]:
         return trained.shown(patches, engine.encode(patches).astype(np.float16))
@@ -91,8 +111,7 @@ def open_predictor(spec: PredictorSpec, *, batch: int, warn: Callable[[str], obj
     return OpenPredictor(trained, encode, decode, threads=max(1, engine.slots))
 
 
-def _engine(spec: PredictorSpec, trained: TrainedSegmenter, warn: Callable[[str], object]) -> FrozenEngine:
-    backbone = trained.load_backbone(Path(spec.weights) if spec.weights else None)
+def _engine(spec: PredictorSpec, backbone: Pyramid, warn: Callable[[str], object]) -> FrozenEngine:
     use = spec.engine
     if use.name == OpenVinoEngine.name:
         return OpenVinoEngine(
@@ -121,11 +140,16 @@ def measure_batch(trial: BatchTrial, batch: int) -> StepCost:
     with Gauge(device, limit_bytes=trial.limit_bytes) as gauge:
         opened = open_predictor(trial.predictor, batch=batch)
         spec = opened.trained.spec
-        shape = (batch, spec.num_bands, spec.patch_px, spec.patch_px)
-        patches = np.random.default_rng(0).standard_normal(shape, np.float32).astype(np.float16)
+        patches = noise_patches(spec, batch)
         for _ in range(2):  # the first time costs more, in time and perhaps in memory
             started_s = time.monotonic()
             ahead = [opened.encode(patches) for _ in range(1 + READ_AHEAD)]
             opened.decode(ahead[0])
             seconds = time.monotonic() - started_s
     return StepCost(gauge.peak_bytes, seconds, {"baseline": gauge.baseline_bytes})
+
+
+def noise_patches(spec: PyramidSpec, number: int) -> NDArray[np.float16]:
+    """Patches of noise, the same on every machine: to measure with, and to compare machines on."""
+    shape = (number, spec.num_bands, spec.patch_px, spec.patch_px)
+    return np.random.default_rng(0).standard_normal(shape, np.float32).astype(np.float16)

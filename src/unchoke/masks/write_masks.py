@@ -80,14 +80,18 @@ def to_part(values_chw: NDArray[np.float32], *, probabilities: bool) -> MaskPart
 
 
 class PartStore:
-    """The parts of one mask, in a folder of their own. `made_from` is the digest of everything they depend on."""
+    """The parts of one mask, in a folder of their own. `made_from` is the digest of everything they depend on.
 
-    def __init__(self, folder: Path, *, made_from: str, probabilities: bool) -> None:
+    What a kill left half-written is swept, unless others write to the same folder just now (`sweep`).
+    """
+
+    def __init__(self, folder: Path, *, made_from: str, probabilities: bool, sweep: bool = True) -> None:
         self.folder = folder
-        self._made_from = made_from
+        self.made_from = made_from
         self._probabilities = probabilities
         folder.mkdir(parents=True, exist_ok=True)
-        atomic.sweep_temporaries(folder)
+        if sweep:
+            atomic.sweep_temporaries(folder)
 
     def file(self, band: Box) -> Path:
         return self.folder / f"part_r{band.top:06d}_c{band.left:06d}.npz"
@@ -98,7 +102,7 @@ class PartStore:
 
     def save(self, band: Box, part: MaskPart) -> None:
         """Keep a part for good, in the place of any other of this band."""
-        arrays = {"made_from": np.array(self._made_from), "classes": part.classes}
+        arrays = {"made_from": np.array(self.made_from), "classes": part.classes}
         if part.probabilities is not None:
             arrays["probabilities"] = part.probabilities
         write_npz(self.file(band), arrays, compress="isal")
@@ -116,7 +120,7 @@ class PartStore:
     def _read(self, band: Box) -> MaskPart | None:
         try:
             with np.load(self.file(band)) as arrays:
-                if str(arrays["made_from"]) != self._made_from:
+                if str(arrays["made_from"]) != self.made_from:
                     return None
                 part = MaskPart(arrays["classes"], arrays["probabilities"] if self._probabilities else None)
         except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error):  # missing, or not what was written

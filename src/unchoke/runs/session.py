@@ -163,12 +163,20 @@ def open_session(
         session = Session(workspace, settings, listener, memory, remembering, part=part)
         for name, reason in reasons.items():
             session.chose(Choice(name, settings.shown(name), reason))
-        try:
-            if (cluster := session.cluster) is not None:  # one that cannot be reached is said before anything is done
-                session.chose(Choice("on", settings.on, f"{format_count(len(cluster.nodes()), 'node')} of that cluster answer"))
+        with reached_cluster(session):
             yield session
-        finally:
-            leave_cluster()
+
+
+@contextmanager
+def reached_cluster(session: Session) -> Iterator[None]:
+    """The cluster of --on for the length of the block; one that cannot be reached is said before anything is done."""
+    try:
+        if (cluster := session.cluster) is not None:
+            answer = f"{format_count(len(cluster.nodes()), 'node')} of that cluster answer"
+            session.chose(Choice("on", session.settings.on, answer))
+        yield
+    finally:
+        leave_cluster()
 
 
 def tell_if_done(session: Session, run: str) -> None:

@@ -1,0 +1,63 @@
+"""Pictures in chunks, and what a model answers to one: the same chunks and the same answers wherever they are worked out.
+
+In: paths in their order. Out: for each chunk the outputs of its pictures, and the reasons of those that could not be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unchoke.commands.open_models import OpenModel
+from unchoke.core.fingerprint import digest_bytes
+from unchoke.features.extractor import decode_views
+from unchoke.photos.pixels.image import DecodeError, Pixels
+
+
+@dataclass(frozen=True)
+class PictureChunk:
+    """Pictures that are answered together; `first` is the place of the first among all."""
+
+    first: int
+    paths: tuple[str, ...]
+
+    @property
+    def placed(self) -> list[tuple[int, str]]:
+        """Each path with its place among all."""
+        return list(enumerate(self.paths, start=self.first))
+
+
+@dataclass(frozen=True, eq=False)
+class ChunkAnswer:
+    """One row of `outputs` for each picture of the chunk that could be read, in order; `broken` has the reasons of the others."""
+
+    chunk: PictureChunk
+    outputs: NDArray[np.float32]
+    broken: dict[str, str]
+
+
+def cut_chunks(paths: Sequence[str], size: int) -> list[PictureChunk]:
+    """All pictures, `size` at a time: which go together depends on their order alone, and so do the last bits of answers."""
+    return [PictureChunk(first, tuple(paths[first : first + size])) for first in range(0, len(paths), size)]
+
+
+def show_picture(model: OpenModel, path: str, read: Callable[[str], bytes]) -> list[Pixels] | DecodeError:
+    """A picture as the model wants it, or why there is none."""
+    try:
+        data = read(path)
+        return decode_views(data, digest_bytes(data), model.recipe)[: model.shown]  # by content: a path is spelt in many ways
+    except DecodeError as error:
+        return error
+
+
+def answer_chunk(model: OpenModel, chunk: PictureChunk, shown: Sequence[list[Pixels] | DecodeError]) -> ChunkAnswer:
+    """What the model says of a chunk whose pictures were read and decoded."""
+    pairs = list(zip(chunk.paths, shown, strict=True))
+    broken = {path: str(views) for path, views in pairs if isinstance(views, DecodeError)}
+    good = [path for path, views in pairs if not isinstance(views, DecodeError)]
+    pixels = [view for _, views in pairs if not isinstance(views, DecodeError) for view in views]
+    outputs = model.answer(good, np.stack(pixels)) if good else np.empty((0, len(model.names)), np.float32)
+    return ChunkAnswer(chunk, outputs, broken)
