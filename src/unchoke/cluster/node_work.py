@@ -17,7 +17,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from unchoke.cluster.connection import Cluster, ClusterNode
 from unchoke.cluster.homing import SentFile, SharedFolder, put_in_place, writing_for
 from unchoke.cluster.host import NodeRefused, versions
-from unchoke.cluster.ray_engine import HostPlan, RayEngine
+from unchoke.cluster.ray_engine import HostPlan, RayEngine, one_for_each_core
 from unchoke.cluster.sending import FileSet, FileStore, SentSet, too_much, with_paths
 from unchoke.core.choices import Choice
 from unchoke.core.errors import MachineError, UnchokeError
@@ -260,6 +260,18 @@ def nodes_choice(address: str, ready: Iterable[NodeReady], refused: Mapping[str,
     facts += [f"not used: {reason}" for reason in refused.values()]
     evidence = {node: {**asdict(one), "unseen": sorted(one.unseen)} for node, one in used.items()}
     return Choice("nodes", len(used), "; ".join(facts), evidence)
+
+
+def hosts_with(threads: int, *, slots: int = 2) -> Callable[[ClusterNode], list[HostPlan]]:
+    """Hosts that compute with `threads` each, as the driver does, for the last bits depend on that; or one on each card."""
+
+    def plan(node: ClusterNode) -> list[HostPlan]:
+        if node.gpus:
+            return [replace(host, slots=slots) for host in one_for_each_core(node)]
+        cores = min(node.cpus, max(1, threads))
+        return [HostPlan(cores, 0.0, slots)] * (node.cpus // cores) if cores else []
+
+    return plan
 
 
 def one_host_each(node: ClusterNode) -> list[HostPlan]:

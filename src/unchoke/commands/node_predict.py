@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from unchoke.cluster.connection import Cluster, ClusterNode
-from unchoke.cluster.node_work import Courier, Errand, NodeReady, NodeWork, agreement, nodes_choice, run_tasks
-from unchoke.cluster.ray_engine import HostPlan, one_for_each_core
+from unchoke.cluster.connection import Cluster
+from unchoke.cluster.node_work import Courier, Errand, NodeReady, NodeWork, agreement, hosts_with, nodes_choice, run_tasks
 from unchoke.commands.export import encoder_file, encoder_of, save_encoder
 from unchoke.commands.open_models import OpenModel, OpenOptions, open_model
 from unchoke.commands.picture_chunks import ChunkAnswer, PictureChunk, answer_chunk, show_picture
@@ -54,10 +54,13 @@ class RunParcel:
     paths: tuple[str, ...]
     """All pictures, in full, where the table says something of each."""
     device: str | None
+    threads: int
+    """What the driver computes with: the last bits depend on it."""
 
     def open(self, read: Callable[[str], bytes]) -> OpenModel:
         """The model on this machine. Its files are gone afterwards: what is needed of them is in memory."""
         prepare_torchvision()  # before the encoder brings timm with it
+        torch.set_num_threads(self.threads)
         with tempfile.TemporaryDirectory(prefix="unchoke-run-") as name:
             folder, table = Path(name) / "run", None
             for relative, data in self.files.items():
@@ -87,7 +90,8 @@ def pack_run(found: FoundRun, model: OpenModel, paths: Sequence[str], options: O
             files |= {f"engines/{engine.folder.name}/{relative}": data for relative, data in kept.items()}
     table = None if options.inputs is None else Path(options.inputs)
     inputs = None if table is None else (table.name, table.read_bytes())
-    return RunParcel(files, inputs, () if table is None else tuple(map(_in_full, paths)), options.device)
+    shown = () if table is None else tuple(map(_in_full, paths))
+    return RunParcel(files, inputs, shown, options.device, torch.get_num_threads())
 
 
 def _models(found: FoundRun) -> Iterator[tuple[FoundRun, bool]]:
@@ -246,11 +250,6 @@ def _source(path: str, *, reads: bool) -> PictureSource:
         return _source(path, reads=False)
 
 
-def two_for_each_core(node: ClusterNode) -> list[HostPlan]:
-    """A host on each core, or card, with two chunks: one is read while the other is computed."""
-    return [replace(host, slots=2) for host in one_for_each_core(node)]
-
-
 def answer_on_nodes(
     cluster: Cluster, found: FoundRun, model: OpenModel, chunks: Sequence[PictureChunk], options: OpenOptions
 ) -> Iterator[ChunkAnswer]:
@@ -259,11 +258,13 @@ def answer_on_nodes(
     options.listener(Chosen(Choice("on", cluster.address, told)))
     paths = [path for chunk in chunks for path in chunk.paths]
     work = PredictWork(pack_run(found, model, paths, options), take_pictures(model, paths))
+    streams = bool(model.engines) and all(engine.name == OpenVinoEngine.name for engine in model.engines)
+    plan = hosts_with(1 if streams and not found.trains_network else torch.get_num_threads())
     facts: dict[str, NodeReady] = {}
     left: list[PictureChunk] = list(chunks)
     for sending in (False, True):
         courier, unread = PictureCourier(sending=sending), []
-        tasks = run_tasks(cluster, work, courier, left, plan=two_for_each_core, on_event=options.listener, facts=facts)
+        tasks = run_tasks(cluster, work, courier, left, plan=plan, on_event=options.listener, facts=facts)
         for chunk, answer in tasks:
             if answer.unread:
                 unread.append(chunk)

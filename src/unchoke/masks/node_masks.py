@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from unchoke.cluster.connection import Cluster, ClusterNode
 from unchoke.cluster.homing import SharedFolder, marked
 from unchoke.cluster.host import NodeRefused
-from unchoke.cluster.node_work import Courier, NodeReady, NodeWork, agreement, run_tasks
-from unchoke.cluster.ray_engine import HostPlan, one_for_each_core, one_for_each_node
+from unchoke.cluster.node_work import Courier, NodeReady, NodeWork, agreement, hosts_with, run_tasks
+from unchoke.cluster.ray_engine import HostPlan
 from unchoke.cluster.sending import FileSet
 from unchoke.core.boxes import Box
 from unchoke.core.errors import MachineError
@@ -33,7 +33,7 @@ from unchoke.features.engine_openvino import OpenVinoEngine
 from unchoke.features.engines import FrozenEngine, TorchEngine
 from unchoke.features.node_extraction import EngineParcel
 from unchoke.machine.backend import torch_device
-from unchoke.machine.detect import detect_machine, usable_cores
+from unchoke.machine.detect import detect_machine
 from unchoke.machine.policy import choose_policy
 from unchoke.masks.draw_masks import MaskWork, finish_bands
 from unchoke.masks.patches import BandStandard, PatchReader
@@ -70,19 +70,22 @@ class SegmenterParcel:
     trained: bytes
     engine: EngineParcel | None
     batch: int
+    threads: int
+    """What the driver computes with: the last bits depend on it."""
     expected: NDArray[np.float32]
 
     @classmethod
     def of(cls, predictor: OpenPredictor, *, batch: int) -> SegmenterParcel:
         frozen = predictor.frozen
         engine = None if frozen is None else EngineParcel.of(frozen.network, frozen.engine)
-        return cls(pickle.dumps(predictor.trained), engine, batch, _predict_noise(predictor))
+        return cls(pickle.dumps(predictor.trained), engine, batch, torch.get_num_threads(), _predict_noise(predictor))
 
     def open(self) -> tuple[OpenPredictor, str, dict[str, Any]]:
         """A predictor of this machine that gives what the driver's gives, how exactly, and what runs its frozen part."""
         trained: TrainedSegmenter = pickle.loads(self.trained)
         refused: list[str] = []
         for engine, device in self._engines(refused):
+            torch.set_num_threads(self.threads)
             predictor = join_parts(trained, engine, device=device, batch=self.batch)
             try:
                 how = agreement(self.expected, _predict_noise(predictor))
@@ -98,13 +101,10 @@ class SegmenterParcel:
 
     def _engines(self, refused: list[str]) -> Iterator[tuple[FrozenEngine | None, torch.device]]:
         if self.engine is None:
-            torch.set_num_threads(1)
             yield None, torch_device(choose_policy(detect_machine()))
             return
         try:
             for engine in self.engine.candidates():
-                if engine.name == OpenVinoEngine.name:
-                    torch.set_num_threads(usable_cores())  # its streams rest while the trained part runs
                 yield engine, engine.device if isinstance(engine, TorchEngine) else torch.device("cpu")
         except MachineError as error:
             refused.append(f"{error.what}: {error.why}")
@@ -166,11 +166,10 @@ class NodeMasks:
     """What the nodes said of themselves."""
 
     def plan(self, node: ClusterNode) -> list[HostPlan]:
-        """Streams of one process use all cores of a node; plain torch has a process on each. Two tasks at most for each."""
+        """Streams of one process use all cores of a node; else a host has as many as the driver. Two tasks for each."""
         frozen = self.predictor.frozen
         streams = frozen is not None and frozen.engine.name == OpenVinoEngine.name
-        hosts = one_for_each_node(node) if streams else one_for_each_core(node)
-        return [replace(host, slots=min(2, host.slots)) for host in hosts]
+        return hosts_with(node.cpus if streams else torch.get_num_threads())(node)
 
     def errands(
         self, works: Sequence[tuple[MaskWork, PartStore, Sequence[Box]]], scales: dict[str, SceneScale]

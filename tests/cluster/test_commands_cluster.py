@@ -1,0 +1,184 @@
+"""Commands on a real cluster give the bytes of one machine, also where no node sees a single file of theirs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rasterio
+from rasterio.transform import from_origin
+from raynet import RayNet
+
+import unchoke
+from mask_run import make_run
+from mask_run import make_scene as make_picture
+from unchoke.core.events import Event, Progress, ignore
+
+pytestmark = [pytest.mark.system, pytest.mark.usefixtures("one_torch_thread")]  # as on the nodes, which have one core each
+HIDDEN = Path(tempfile.mkdtemp(prefix="unchoke-hidden-"))
+"""No node sees what is in here; a driver outside the cluster does."""
+NET = {"nodes": 2, "hidden": [HIDDEN]}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hidden() -> Iterator[None]:
+    yield
+    shutil.rmtree(HIDDEN, ignore_errors=True)
+
+
+def make_scene(folder: Path, name: str, *, height: int, width: int, seed: int) -> None:
+    """Two bands of noise, as Landsat names them, and what lies beside them: their nodata is in a sidecar alone."""
+    folder.mkdir(parents=True, exist_ok=True)
+    kind = {"driver": "GTiff", "dtype": "uint16", "count": 1, "height": height, "width": width}
+    place = {"crs": "EPSG:32633", "transform": from_origin(500_000.0 + 100_000 * seed, 4_600_000.0, 30.0, 30.0)}
+    for number, band in enumerate(("B3", "B5")):
+        pixels = np.random.default_rng(10 * seed + number).integers(0, 3000, (height, width), dtype=np.uint16)
+        pixels[: height // 2, : width // 3] = 7
+        file = folder / f"{name}_{band}.TIF"
+        with rasterio.open(file, "w", **kind, **place, tiled=True, blockxsize=64, blockysize=64, compress="deflate") as target:
+            target.write(pixels, 1)
+        nodata = '<PAMDataset><PAMRasterBand band="1"><NoDataValue>7</NoDataValue></PAMRasterBand></PAMDataset>'
+        file.with_name(f"{file.name}.aux.xml").write_text(nodata)
+
+
+def make_scenes(folder: Path) -> Path:
+    make_scene(folder, "alpha", height=600, width=300, seed=1)
+    make_scene(folder, "beta", height=200, width=500, seed=2)
+    make_scene(folder, "torn", height=300, width=300, seed=3)
+    torn = folder / "torn_B5.TIF"
+    torn.write_bytes(torn.read_bytes()[: torn.stat().st_size * 2 // 3])  # some of its blocks are beyond the end
+    return folder
+
+
+def make_pictures(folder: Path) -> Path:
+    """Two scenes for masks, one of several bands."""
+    make_picture(folder / "north.tif", height=1300, width=90)
+    make_picture(folder / "south.tif", height=150, width=220, seed=1)
+    return folder
+
+
+def gather(photos: Path, to: Path) -> Path:
+    """More photos than fit in two chunks, two of which are none."""
+    for number in range(4):
+        shutil.copytree(photos, to / str(number))
+    (to / "1" / "torn.jpg").write_bytes(b"nothing like a picture")
+    (to / "2" / "empty.jpg").write_bytes(b"")
+    return to
+
+
+def typed(net: RayNet, *words: object, code: int = 0) -> str:
+    """A command on the head; what it told."""
+    done = net.run(0, sys.executable, "-m", "unchoke", *map(str, words), "--on", "auto")
+    assert done.returncode == code, done.stdout[-2000:] + done.stderr[-4000:]
+    return done.stdout + done.stderr
+
+
+def kill_when(net: RayNet, seen: Callable[[], bool], *words: object) -> None:
+    """A command on the head, killed as soon as `seen`."""
+    started = net.popen(0, sys.executable, "-m", "unchoke", *map(str, words), "--on", "auto")
+    end = time.monotonic() + 120
+    while not seen() and started.poll() is None and time.monotonic() < end:
+        time.sleep(0.005)
+    assert started.poll() is None, "it ended before it could be killed"
+    children = Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
+    for pid in [*map(int, children), started.pid]:  # the command itself is a child of what entered the namespaces
+        os.kill(pid, signal.SIGKILL)
+    started.wait()
+
+
+def cut(scenes: Path, out: Path) -> dict[str, bytes]:
+    unchoke.tile(str(scenes), out=out, tile_size=32, mask="B3 > B5", compress="zlib", workers=1, on_event=ignore)
+    return tiles(out)
+
+
+def tiles(out: Path) -> dict[str, bytes]:
+    """Tiles, records of strips, plan, manifest and what was set aside."""
+    folder = out / "tiles"
+    files = [*folder.rglob("*.npz"), *folder.rglob("strip_*.json"), *folder.glob("*.csv")]
+    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
+
+
+def masks(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file() and not file.name.startswith(".")}
+
+
+def test_tiles_are_those_of_one_machine_also_after_a_kill(net: RayNet, tmp_path: Path) -> None:
+    scenes, out = make_scenes(tmp_path / "scenes"), tmp_path / "out"
+    words = ("tile", scenes, "--out", out, "--tile-size", "32", "--mask", "B3 > B5", "--compress", "zlib")
+
+    def done() -> dict[str, int]:
+        return {file.name: file.stat().st_mtime_ns for file in (out / "tiles").glob("job_*.done")}
+
+    kill_when(net, lambda: len(done()) >= 2, *words)
+    before = done()
+    told = typed(net, *words, code=1)
+    assert "scenes are read by the nodes" in told and "parallel =" not in told
+    assert before.items() <= done().items(), "a finished strip was done again"
+    assert tiles(out) == cut(scenes, tmp_path / "here")
+
+
+def test_masks_are_those_of_one_machine_which_began_them(net: RayNet, tmp_path: Path) -> None:
+    run, pictures = make_run(tmp_path / "run"), make_pictures(tmp_path / "pictures")
+
+    def stop_soon(event: Event) -> None:
+        if isinstance(event, Progress) and event.done >= 32:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        unchoke.segment_predict(run, pictures, to=tmp_path / "masks", on_event=stop_soon)
+    assert any((tmp_path / "masks").rglob("part_*.npz"))
+    told = typed(net, "segment", "predict", run, pictures, "--to", tmp_path / "masks")
+    assert (
+        "that predict what this machine predicts on a sample" in told and "to the last bit; scenes are read by the nodes" in told
+    )
+    assert "were finished before; it goes on from there" in told
+    unchoke.segment_predict(run, pictures, to=tmp_path / "here", on_event=ignore)
+    assert masks(tmp_path / "masks") == masks(tmp_path / "here")
+    assert not (tmp_path / "masks" / ".unfinished").exists()
+
+
+def test_predictions_are_those_of_one_machine(net: RayNet, workspace: Path, photos: Path, tmp_path: Path) -> None:
+    images = gather(photos, tmp_path / "images")
+    told = typed(net, "predict", "latest", images, "--out", workspace, "--to", tmp_path / "there.csv", code=1)
+    assert "images are read by the nodes" in told
+    here = unchoke.predict("latest", [images], out=workspace, to=tmp_path / "here.csv", on_event=ignore)
+    assert (tmp_path / "there.csv").read_bytes() == (tmp_path / "here.csv").read_bytes()
+    assert len(here.rows) == 4 * 42 + 2
+    failed = [line for line in told.splitlines() if line.startswith("failed\t")]
+    assert failed == [f"failed\t{path}\t{reason}" for path, reason in here.failed.items()] and len(failed) == 2
+
+
+FROM_OUTSIDE = """
+import sys
+import unchoke
+root, on = sys.argv[1:]
+unchoke.tile(f"{root}/scenes", out=f"{root}/out", tile_size=32, mask="B3 > B5", compress="zlib", on=on)
+unchoke.predict("latest", [f"{root}/images"], out=f"{root}/work", to=f"{root}/there.csv", on=on)
+"""
+
+
+def test_what_no_node_sees_is_sent(net: RayNet, finished: Path, photos: Path) -> None:
+    scenes = make_scenes(HIDDEN / "scenes")
+    images, work = gather(photos, HIDDEN / "images"), Path(shutil.copytree(finished, HIDDEN / "work"))
+    before = sent_folders()
+    done = net.run(2, sys.executable, "-c", FROM_OUTSIDE, str(HIDDEN), net.client_address)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    assert done.stderr.count("scenes are sent from here where a node cannot read them") == 1
+    assert done.stderr.count("images are sent from here where a node cannot read them") == 1
+    assert tiles(HIDDEN / "out") == cut(scenes, HIDDEN / "here"), "a broken scene is told of by the name it has here"
+    unchoke.predict("latest", [images], out=work, to=HIDDEN / "here.csv", on_event=ignore)
+    assert (HIDDEN / "there.csv").read_bytes() == (HIDDEN / "here.csv").read_bytes()
+    assert sent_folders() == before, "what was sent goes with the hosts"
+
+
+def sent_folders() -> set[str]:
+    """What the nodes keep of files that were sent to them: their /tmp is that of this machine."""
+    return {folder.name for folder in Path(tempfile.gettempdir()).glob("unchoke-sent-*")}
