@@ -122,7 +122,8 @@ def checked_address(address: str) -> str:
 
 def import_ray() -> Any:
     """Ray, quiet and without its reports home; what it reads from the environment is set before it is loaded."""
-    for name, value in {"RAY_USAGE_STATS_ENABLED": "0", **KEEPALIVE}.items():
+    os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # a lost cluster must not be replaced by one that Ray starts here unasked
+    for name, value in {"RAY_USAGE_STATS_ENABLED": "0", "GRPC_VERBOSITY": "NONE", **KEEPALIVE}.items():
         os.environ.setdefault(name, value)
     try:
         import ray
