@@ -25,12 +25,10 @@ import re
 from collections.abc import Iterator
 
 from unchoke.code.constant_values import UNKNOWN
-from unchoke.code.facts.freezing import ENCODERS, Freeze, freezes, is_head, key_of, key_of_call
+from unchoke.code.facts.freezing import ENCODERS, Freeze, freezes, is_fed_by_a_network, is_head, key_of, key_of_call, put_together
 from unchoke.code.facts.gradients import is_off
 from unchoke.code.facts.loops import Fit, Loop
-from unchoke.code.facts.origins import sources
 from unchoke.code.facts.per_sample import is_random_number
-from unchoke.code.node_index import arguments
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
@@ -46,7 +44,6 @@ RULE = Rule(
 _CHANGING = re.compile(
     r"teacher|ema|target|momentum|generator|discriminator|critic|gan|adversar|vgg_loss|perceptual|lpips", re.IGNORECASE
 )
-_NETWORK = re.compile(r"(?:^|_)(?:model|net|generator|decoder|encoder|unet)$", re.IGNORECASE)
 _AUGMENTING = re.compile(
     r"aug(?:ment\w*|s|_\w+|mix)?$|^aug|mixup|cutmix|cutout|jitter|random_\w+|rand_?aug\w*|create_transform|RandomState",
     re.IGNORECASE,
@@ -114,7 +111,7 @@ def _torch_run(program: Program, freeze: Freeze) -> ast.AST | None:
         loop = program.facts.in_training(call)
         if loop is None or not _has_epochs(loop) or program.facts.is_conditional(call):
             continue
-        run = _is_run(program, freeze, call) and not _is_fed_by_a_network(program, call)
+        run = _is_run(program, freeze, call) and not is_fed_by_a_network(program, call)
         if run and _is_frozen_at(program, freeze, loop.node):
             return call
     return next((fit.call for fit in program.facts.fits if fit.kind == "hf" and _is_run_by(program, freeze, fit)), None)
@@ -145,24 +142,11 @@ def _trained(program: Program) -> set[str]:
 def _is_run(program: Program, freeze: Freeze, call: ast.Call) -> bool:
     """Does this call run the frozen part: itself, or the network of a library that holds it as its encoder?"""
     key = key_of_call(program, call)
-    if key == freeze.key or freeze.key in _put_together(program, call):
+    parts = [key_of(program, program.written(item), item) for item in put_together(program, call)]
+    if freeze.key in (key, *parts):
         return True
     rest = freeze.key.removeprefix(key + ".")
     return key != "" and rest != freeze.key and rest in ENCODERS and key.partition(".")[0] not in program.classes
-
-
-def _put_together(program: Program, call: ast.Call) -> list[str]:
-    """`encoder` and `head` for `model(x)` where `model = nn.Sequential(encoder, head)`."""
-    made = program.latest(call.func)
-    if not isinstance(made, ast.Call) or program.name(made) != "torch.nn.Sequential":
-        return []
-    return [key_of(program, program.written(item), made) for item in made.args if program.written(item)]
-
-
-def _is_fed_by_a_network(program: Program, call: ast.Call) -> bool:
-    """What comes in was made by another network, so it changes as that one learns."""
-    parts = [part for item in arguments(call) for part in sources(program, item) if isinstance(part, ast.Call)]
-    return any(program.facts.is_forward(part) or _NETWORK.search(program.method(part)) for part in parts)
 
 
 def _trains_only_a_head(program: Program, freeze: Freeze) -> bool:
