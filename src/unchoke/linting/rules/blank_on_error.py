@@ -201,10 +201,10 @@ def _values(program: Program, body: Sequence[ast.stmt]) -> Iterator[ast.expr]:
     """What a body assigns, returns, yields or appends."""
     for part in body:
         for node in program.within(part, ast.Assign, ast.Return, ast.Yield, ast.Call):
-            if not isinstance(node, ast.Call):
+            if isinstance(node, ast.Assign | ast.Return | ast.Yield):
                 yield from [node.value] if node.value is not None else []
             elif program.method(node) in ("append", "insert", "add"):
-                yield from node.args[-1:]
+                yield from node.args[-1:] if isinstance(node, ast.Call) else []
 
 
 def _blank(program: Program, value: ast.expr) -> str:

@@ -49,47 +49,31 @@ _WARPS = {
     "width_shift_range": "`RandomTranslation`",
     "height_shift_range": "`RandomTranslation`",
 }
-_ALONE = frozenset(
-    {"ElasticTransform", "ElasticTransformation", "GridDistortion", "OpticalDistortion", "PiecewiseAffine", "Rand2DElastic",
-     "Rand2DElasticd", "Rand3DElastic", "Rand3DElasticd", "RandGridDistortion", "RandGridDistortiond",
-     "RandomElasticDeformation", "ThinPlateSpline", "ElasticDeformation", "elastic_transform", "map_coordinates",
-     "deform_random_grid", "deform_grid"}
-)  # fmt: skip
 _FAMILIES = {
     name: family
     for family, names in {
-        "perspective": "RandomPerspective Perspective PerspectiveTransform",
-        "affine": "RandomAffine ShiftScaleRotate Affine RandAffine RandAffined",
-        "rotation": "RandomRotation Rotate SafeRotate RandRotate RandRotated",
-        "blur": "GaussianBlur MotionBlur MedianBlur AdvancedBlur Defocus ZoomBlur GlassBlur RandGaussianSmooth",
-        "CLAHE": "CLAHE createCLAHE equalize_adapthist",
+        "distortion": "ElasticTransform ElasticTransformation GridDistortion OpticalDistortion PiecewiseAffine Rand2DElastic "
+        "Rand2DElasticd Rand3DElastic Rand3DElasticd RandGridDistortion RandGridDistortiond RandomElasticDeformation "
+        "ThinPlateSpline ElasticDeformation elastic_transform map_coordinates deform_random_grid deform_grid",
+        "perspective": "RandomPerspective Perspective PerspectiveTransform cv2.warpPerspective "
+        "torchvision.transforms.functional.perspective",
+        "affine": "RandomAffine ShiftScaleRotate Affine RandAffine RandAffined cv2.warpAffine skimage.transform.warp "
+        "torchvision.transforms.functional.affine tf.keras.preprocessing.image.random_shear "
+        "tf.keras.preprocessing.image.apply_affine_transform",
+        "rotation": "RandomRotation Rotate SafeRotate RandRotate RandRotated skimage.transform.rotate "
+        "torchvision.transforms.functional.rotate tf.keras.preprocessing.image.random_rotation",
+        "blur": "GaussianBlur MotionBlur MedianBlur AdvancedBlur Defocus ZoomBlur GlassBlur RandGaussianSmooth cv2.GaussianBlur "
+        "cv2.medianBlur skimage.filters.gaussian torchvision.transforms.functional.gaussian_blur",
+        "CLAHE": "CLAHE createCLAHE equalize_adapthist cv2.createCLAHE",
         "automatic policy": "RandAugment AutoAugment TrivialAugmentWide TrivialAugment AugMix rand_augment_transform",
         "colour jitter": "ColorJitter",
-        "noise": "ISONoise GaussNoise GaussianNoise AdditiveGaussianNoise RandGaussianNoise MultiplicativeNoise",
+        "noise": "ISONoise GaussNoise GaussianNoise AdditiveGaussianNoise RandGaussianNoise MultiplicativeNoise "
+        "skimage.util.random_noise",
         "weather": "RandomShadow RandomRain RandomFog RandomSnow RandomSunFlare Rain Fog Snowflakes Clouds",
     }.items()
     for name in names.split()
 }
 _SCIPY = frozenset({"gaussian_filter", "rotate", "zoom", "affine_transform", "geometric_transform"})
-_FUNCTIONS = {
-    "torchvision.transforms.functional.perspective": "perspective",
-    "torchvision.transforms.functional.affine": "affine",
-    "torchvision.transforms.functional.rotate": "rotation",
-    "torchvision.transforms.functional.gaussian_blur": "blur",
-    "cv2.warpPerspective": "perspective",
-    "cv2.createCLAHE": "CLAHE",
-    "cv2.GaussianBlur": "blur",
-    "cv2.medianBlur": "blur",
-    "cv2.warpAffine": "affine",
-    "skimage.transform.rotate": "rotation",
-    "skimage.transform.warp": "affine",
-    "skimage.util.random_noise": "noise",
-    "skimage.filters.gaussian": "blur",
-    "skimage.exposure.equalize_adapthist": "CLAHE",
-    "tf.keras.preprocessing.image.random_rotation": "rotation",
-    "tf.keras.preprocessing.image.random_shear": "affine",
-    "tf.keras.preprocessing.image.apply_affine_transform": "affine",
-}
 # Not on the CPU sample by sample: batches on the device, layers of a model.
 _ELSEWHERE = ("kornia.", "tf.", "keras_cv.", "nvidia.dali.", "torch.nn.", "fastai.")
 _PIPELINES = frozenset(
@@ -186,15 +170,16 @@ def _listed(names: Sequence[str]) -> str:
 def _family(program: Program, call: ast.Call) -> str:
     """The kind of dear work this call does or stands for; empty if none."""
     name, method = program.name(call), program.method(call)
-    if name in _FUNCTIONS:
-        return _FUNCTIONS[name]
+    if name in _FAMILIES:
+        return _FAMILIES[name]
     if name.startswith(_ELSEWHERE) or program.value(program.argument(call, "p")) == 0:
         return ""
-    if method in _ALONE or (name == "cv2.remap" and any(is_random(program, item) for item in call.args)):
-        return "distortion"
     if name.startswith("scipy.") and method in _SCIPY:
         return f"scipy {method}"
-    return _FAMILIES.get(method, "") if not name.startswith(("?.", "cv2.", "PIL.")) else ""
+    if name == "cv2.remap":
+        return "distortion" if any(is_random(program, item) for item in call.args) else ""
+    family = _FAMILIES.get(method, "")
+    return family if family == "distortion" or not name.startswith(("?.", "cv2.", "PIL.")) else ""
 
 
 def _is_pipeline(program: Program, call: ast.Call) -> bool:
