@@ -24,11 +24,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.freezing import ENCODERS, Freeze, freezes, is_fed_by_a_network, is_head, key_of, key_of_call, put_together
 from unchoke.code.facts.gradients import is_off
 from unchoke.code.facts.loops import Fit, Loop
 from unchoke.code.facts.per_sample import is_random_number
+from unchoke.code.facts.training_feeds import few
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
@@ -122,16 +122,11 @@ def _is_run_by(program: Program, freeze: Freeze, fit: Fit) -> bool:
     given = program.argument(fit.trainer, "model", 0) if fit.trainer is not None else None
     key = key_of(program, program.written(given), fit.call)
     held = freeze.key == key or freeze.key.removeprefix(key + ".") in ENCODERS
-    return held and given is not None and freeze.thawed is None and _is_several(fit.num_epochs)
+    return held and given is not None and freeze.thawed is None and not few(fit.num_epochs, below=2)
 
 
 def _has_epochs(loop: Loop) -> bool:
-    counted = loop.kind == "lightning" or loop.epochs is not None
-    return counted and (loop.num_epochs is None or _is_several(loop.num_epochs))
-
-
-def _is_several(epochs: object) -> bool:
-    return epochs is UNKNOWN or (isinstance(epochs, int | float) and epochs >= 2)
+    return (loop.kind == "lightning" or loop.epochs is not None) and not few(loop.num_epochs, below=2)
 
 
 def _trained(program: Program) -> set[str]:
@@ -150,21 +145,15 @@ def _is_run(program: Program, freeze: Freeze, call: ast.Call) -> bool:
 
 
 def _trains_only_a_head(program: Program, freeze: Freeze) -> bool:
-    """Something else learns, and behind the frozen part, not in front of it."""
-    replaced = [name for name, node in _replaced(program, freeze) if program.is_before(freeze.node, node)]
-    if any(not is_head(name) for name in replaced):
-        return False
-    return bool(replaced) or "." in freeze.key or bool(_trained(program) - {freeze.key})
-
-
-def _replaced(program: Program, freeze: Freeze) -> Iterator[tuple[str, ast.AST]]:
-    """Attributes of the frozen part that are given a new layer: `fc` for `model.fc = …`."""
+    """Something else learns, and behind the frozen part, not in front of it: `model.fc = …` is given a new layer."""
     own = freeze.name + "."
-    for node in program.nodes(ast.Assign):
-        for target in node.targets:
-            name = program.written(target)
-            if name.startswith(own) and isinstance(node.value, ast.Call):
-                yield name[len(own) :].partition(".")[0], node
+    made = [
+        node for node in program.nodes(ast.Assign) if isinstance(node.value, ast.Call) and program.is_before(freeze.node, node)
+    ]
+    names = [program.written(target) for node in made for target in node.targets]
+    replaced = [name.removeprefix(own).partition(".")[0] for name in names if name.startswith(own)]
+    learns = bool(replaced) or "." in freeze.key or bool(_trained(program) - {freeze.key})
+    return learns and all(is_head(name) for name in replaced)
 
 
 def _knows_torch_data(program: Program) -> bool:
@@ -180,12 +169,13 @@ def _is_known(program: Program, data: ast.expr | None) -> bool:
 
 
 def _keras_run(program: Program, freeze: Freeze) -> ast.AST | None:
-    """The fit of several epochs of a model that holds the frozen part."""
-    if not _is_part_of_a_model(program, freeze) or _is_extracted(program, freeze):
+    """The fit of several epochs behind which the part is frozen, unless its features are computed apart already."""
+    extracts = program.calls_to("predict", "predict_generator")
+    if any(program.written(program.receiver(call)) == freeze.name for call in extracts):
         return None
     fits = [fit for fit in program.facts.fits if fit.kind == "keras" and _is_known(program, program.argument(fit.call, "x", 0))]
     loops = [loop for loop in program.facts.training_loops if loop.kind in ("tape", "batch")]
-    runs: list[ast.AST] = [fit.call for fit in fits if _is_several(fit.num_epochs)]
+    runs: list[ast.AST] = [fit.call for fit in fits if not few(fit.num_epochs, below=2)]
     runs += [loop.node for loop in loops if _has_epochs(loop)]
     return next((run for run in runs if _is_frozen_at(program, freeze, run)), None)
 
@@ -197,26 +187,3 @@ def _is_frozen_at(program: Program, freeze: Freeze, training: ast.AST) -> bool:
     if len({program.enclosing_function(node) for node in (freeze.node, training, freeze.thawed)}) > 1:
         return False
     return program.is_before(freeze.node, training) and program.index.stop(training) < program.index.number[freeze.thawed]
-
-
-def _is_part_of_a_model(program: Program, freeze: Freeze) -> bool:
-    """`base(x)`, `base.output`, `Sequential([base, …])`, `model.add(base)`, or a layer made where the model is."""
-    around = (above for above in program.ancestors(freeze.node) if isinstance(above, ast.Call))
-    if any(program.method(above) == "Sequential" for above in around):
-        return True
-    for node in program.nodes(ast.Name, ast.Attribute):
-        parent = program.parent(node)
-        above = program.parent(parent) if isinstance(parent, ast.List | ast.Tuple) else parent
-        if isinstance(parent, ast.Attribute):
-            held = parent.attr in ("output", "outputs", "input", "inputs")
-        else:
-            held = isinstance(above, ast.Call) and (above.func is node or program.method(above) in ("Sequential", "add"))
-        if held and program.written(node) == freeze.name:
-            return True
-    return False
-
-
-def _is_extracted(program: Program, freeze: Freeze) -> bool:
-    """Its features are computed apart already."""
-    calls = program.calls_to("predict", "predict_generator")
-    return any(program.written(program.receiver(call)) == freeze.name for call in calls)

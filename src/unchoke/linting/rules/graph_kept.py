@@ -25,9 +25,9 @@ from dataclasses import dataclass
 
 from unchoke.code.facts.epochs import epoch_runs
 from unchoke.code.facts.gradients import carries_graph, is_backwarded, is_detaching, is_loss, is_off, uses_torch
-from unchoke.code.facts.loops import count_of, says_epoch, unwrapped
+from unchoke.code.facts.loops import is_short, says_epoch
 from unchoke.code.facts.origins import root, sources
-from unchoke.code.node_index import FunctionNode, LoopNode, parameters
+from unchoke.code.node_index import FunctionNode, LoopNode, names_in, parameters
 from unchoke.code.program import Program
 from unchoke.code.source import CodePlace
 from unchoke.linting.proofs import shows_no_graph
@@ -101,9 +101,9 @@ def _advice(program: Program, value: ast.expr) -> str:
     if not isinstance(program.latest(value) or value, _HOLDERS):
         return f"write `{_detached_text(program, value)}`"
     tensors = [f"`{_detached_text(program, part)}`" for part in _elements(value) if carries_graph(program, part)]
-    return (
-        f"write {' and '.join(tensors)} in it" if tensors else f"write `.detach()` behind each tensor in `{program.text(value)}`"
-    )
+    if not tensors:
+        return f"write `.detach()` behind each tensor in `{program.text(value)}`"
+    return f"write {' and '.join(tensors)} in it"
 
 
 def _detached_text(program: Program, node: ast.expr) -> str:
@@ -127,38 +127,31 @@ def _accumulations(program: Program) -> Iterator[Accumulation]:
             yield Accumulation(node, node.target, listed[0] if listed else node.value, not listed)
         elif isinstance(node, ast.Assign) and len(node.targets) == 1:
             yield from _assigned(program, node)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args and _keeps(program, node):
-            yield Accumulation(node, node.func.value, node.args[0], node.func.attr == "update")
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
+            counts = node.func.attr == "update" and _is_meter(program, node)
+            if counts or node.func.attr in ("append", "extend"):
+                yield Accumulation(node, node.func.value, node.args[0], counts)
 
 
 def _assigned(program: Program, node: ast.Assign) -> Iterator[Accumulation]:
-    name, value = program.written(node.targets[0]), node.value
-    if not name:
-        return
+    target, value = node.targets[0], node.value
+    parts: list[ast.expr] = []
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
         parts = [value.left, value.right]
     elif isinstance(value, ast.Call) and program.name(value) in _JOINS and value.args:
         parts = value.args[0].elts if isinstance(value.args[0], ast.List | ast.Tuple) else []
-    else:
-        return
-    others = [part for part in parts if program.written(part) != name]
+    others = [part for part in parts if not program.written(target) or program.written(part) != program.written(target)]
     if len(parts) == 2 and len(others) == 1:
-        yield Accumulation(node, node.targets[0], others[0], isinstance(value, ast.BinOp))
-
-
-def _keeps(program: Program, call: ast.Call) -> bool:
-    method = program.method(call)
-    return method in ("append", "extend") or (method == "update" and _is_meter(program, call))
+        yield Accumulation(node, target, others[0], isinstance(value, ast.BinOp))
 
 
 def _is_meter(program: Program, call: ast.Call) -> bool:
     """A class of this file whose `update` adds its first argument to something of its own, as it comes."""
     function = program.function_of(call)
-    names = parameters(function)[1:2] if function is not None else []
     if function is None or any(is_detaching(program, inner) for inner in program.within(function, ast.Call)):
         return False
     grown = [item.value for item in program.within(function, ast.AugAssign) if root(item.target).startswith("self.")]
-    return any(part.id in names for value in grown for part in program.within(value, ast.Name))
+    return any(names_in(value) & set(parameters(function)[1:2]) for value in grown)
 
 
 def _boundary(program: Program, item: Accumulation) -> LoopNode | FunctionNode | None:
@@ -180,12 +173,7 @@ def _boundary(program: Program, item: Accumulation) -> LoopNode | FunctionNode |
 
 def _is_over_views(program: Program, loop: LoopNode) -> bool:
     """A few rounds over views, scales or networks for one input."""
-    if not isinstance(loop, ast.For):
-        return False
-    count = count_of(program, loop)
-    if isinstance(unwrapped(program, loop.iter), ast.Tuple | ast.List) or (isinstance(count, int) and count <= 8):
-        return True
-    return bool(_VIEWS.search(program.text(loop.target)))
+    return isinstance(loop, ast.For) and (is_short(program, loop) or bool(_VIEWS.search(program.text(loop.target))))
 
 
 def _outlives(program: Program, item: Accumulation, boundary: LoopNode | FunctionNode) -> bool:
@@ -216,14 +204,14 @@ def _reaches_backward(program: Program, item: Accumulation) -> bool:
 
 def _edits(program: Program, item: Accumulation) -> tuple[Edit, ...]:
     """`.detach()` behind each tensor, where it is known to be one."""
+    value = item.value
     if not isinstance(item.target, ast.Name | ast.Subscript):
         return ()
-    if isinstance(item.value, ast.Call):
-        return (_detached(program, item.value),) if is_loss(program, item.value) and _is_library_loss(program, item.value) else ()
-    leaves = [part for part in program.within(item.value, ast.Name, ast.Call) if carries_graph(program, part)]
-    if not leaves or not all(isinstance(part, ast.Name) and _is_tensor(program, part) for part in leaves):
-        return ()
-    return tuple(_detached(program, part) for part in leaves)
+    if isinstance(value, ast.Call):
+        return (_detached(program, value),) if is_loss(program, value) and _is_library_loss(program, value) else ()
+    leaves = [part for part in program.within(value, ast.Name, ast.Call) if carries_graph(program, part)]
+    sure = all(isinstance(part, ast.Name) and _is_tensor(program, part) for part in leaves)
+    return tuple(_detached(program, part) for part in leaves) if sure else ()
 
 
 def _detached(program: Program, node: ast.expr) -> Edit:
