@@ -23,7 +23,7 @@ import ast
 from collections.abc import Iterator
 
 from unchoke.code.facts.flow import NONE, CallMarks, Flow, Judge, Marks
-from unchoke.code.facts.keeping import is_remembered
+from unchoke.code.facts.keeping import is_remembered, is_save
 from unchoke.code.facts.per_sample import SampleFunction, is_random_number, is_random_transform, is_tf_dataset, reached_functions
 from unchoke.code.facts.vocabulary import DECODERS, words
 from unchoke.code.program import Program
@@ -45,15 +45,6 @@ _HOLDERS = frozenset(
      "DatasetFolder", "Subset", "ConcatDataset", "list"}
 )  # fmt: skip
 _LOADS = frozenset({"load", "read", "open", "imread", "fetch", "decode"})
-_SAVES = {
-    "numpy.save": 1,
-    "numpy.savez": 1,
-    "numpy.savez_compressed": 1,
-    "torch.save": 0,
-    "pickle.dump": 0,
-    "joblib.dump": 0,
-    "cv2.imwrite": 1,
-}
 _TRANSFORM_WORDS = frozenset({"transform", "transforms", "tfm", "tfms", "preprocess", "normalize", "tensor"})
 _FILLING = ("__init__", "setup", "_load", "preload", "_preload", "load", "_cache", "cache_all", "_build")
 
@@ -137,24 +128,17 @@ def _remembered(program: Program, flow: Flow) -> Iterator[Hit]:
 
 def _saved(program: Program, flow: Flow) -> Iterator[Hit]:
     for call in program.nodes(ast.Call):
-        value = _saved_value(program, call)
-        if value is None or program.facts.in_per_sample(call) is None or not _is_frozen(flow.at(value)):
+        if not is_save(program, call) or program.facts.in_per_sample(call) is None or program.facts.is_conditional(call):
             continue
+        value = next((item for item in (*call.args, program.receiver(call)) if _is_frozen(flow.at(item))), None)
         written_over = any(isinstance(program.value(item), str) for item in call.args)  # a picture for looking at
-        if not written_over and not program.facts.is_conditional(call):
+        if value is not None and not written_over:
             yield Hit(
                 call,
                 f"`{program.text(call.func)}` keeps the sample after its random transform: later epochs read that one draw",
                 evidence={"saved": program.text(value)},
                 fix="save it before the random transform, and apply that to what is read back",
             )
-
-
-def _saved_value(program: Program, call: ast.Call) -> ast.expr | None:
-    name = program.name(call)
-    if name in _SAVES:
-        return call.args[_SAVES[name]] if len(call.args) > _SAVES[name] else None
-    return program.receiver(call) if program.method(call) == "save" and name.startswith("?.") else None
 
 
 # Chance on its way
@@ -195,9 +179,8 @@ class _Chance(Judge):
 
     def _loaded(self, call: ast.Call, name: str, method: str, handed: CallMarks) -> Marks | None:
         own = self.program.function_of(call) is not None
-        if name in DECODERS or name in ("numpy.load", "torch.load"):
-            return frozenset({(_LOADED, call)})
-        if not own and not handed.all and _LOADS & set(words(method)):
+        named = not own and not handed.all and _LOADS & set(words(method))
+        if named or name in DECODERS or name in ("numpy.load", "torch.load"):
             return frozenset({(_LOADED, call)})
         transforms = _TRANSFORM_WORDS & set(words(self.program.written(call.func).rpartition(".")[2]))
         return handed.given if transforms and not own and handed.given else None
