@@ -40,7 +40,7 @@ RULE = Rule(
     gain="no speed: the accuracy lost to swapped colours",
 )
 
-_BGR, _RGB, _PERHAPS, _TORCHVISION, _ALBUMENTATIONS = "bgr", "rgb", "perhaps rgb", "torchvision", "albumentations"
+_BGR, _RGB, _PERHAPS, _TRANSFORM = "bgr", "rgb", "perhaps rgb", "transform"
 _READ_OR_WRITTEN = frozenset({"cv2.imread", "cv2.imdecode", "cv2.VideoCapture", "cv2.imwrite", "turbojpeg.TurboJPEG"})
 _MEAN, _TOLERANCE = (0.485, 0.456, 0.406), 0.002
 _COLOUR_FLAGS = frozenset({"IMREAD_COLOR", "IMREAD_COLOR_BGR", "CV_LOAD_IMAGE_COLOR"})
@@ -48,6 +48,7 @@ _RGB_READERS = frozenset(
     {"PIL.Image.open", "imageio.imread", "skimage.io.imread", "matplotlib.pyplot.imread", "matplotlib.image.imread",
      "tf.keras.preprocessing.image.load_img", "tf.keras.utils.load_img"}
 )  # fmt: skip
+_ALBUMENTATIONS = ("ToTensorV2", "albumentations.Normalize")
 _MODES = ("as_gray", "mode", "color_mode", "grayscale")
 _WEIGHTS = ("weights", "encoder_weights", "pretrained")
 _WHOLE = ("fit", "predict", "predict_on_batch", "train_on_batch", "evaluate")
@@ -71,7 +72,7 @@ def _used_as_rgb(program: Program, flow: Flow, colours: _Colours) -> Iterator[Hi
     seen: set[ast.AST] = set(_shown_grey(program, flow))
     for marks, use in _uses(program, flow, colours):
         for kind, source in sorted(marks, key=lambda mark: program.index.number[mark[1]]):
-            if kind == _BGR and source not in seen and isinstance(source, ast.Call):
+            if use and kind == _BGR and source not in seen and isinstance(source, ast.Call):
                 seen.add(source)
                 read = program.text(source.func)
                 yield Hit(
@@ -93,7 +94,7 @@ def _turned(program: Program, source: ast.Call) -> str:
     if program.method(source) == "decode":
         return f"{program.text(source)[:-1]}, pixel_format=TJPF_RGB)"
     if program.method(source) == "read":
-        frame = [*program.targets(source), "frame"][-2:][0]
+        frame = (program.targets(source) or ["frame"])[-1]
         return f"{frame} = cv2.cvtColor({frame}, cv2.COLOR_BGR2RGB)"
     return f"cv2.cvtColor({program.text(source)}, cv2.COLOR_BGR2RGB)"
 
@@ -124,9 +125,8 @@ def _uses(program: Program, flow: Flow, colours: _Colours) -> Iterator[tuple[Mar
     """What takes a picture for red, green, blue: its marks, and what it is in words."""
     for call in program.nodes(ast.Call):
         marks = NONE.union(*(flow.at(item) for item in arguments(call)))
-        use = colours.use_of(flow, call) if any(kind == _BGR for kind, _ in marks) else ""
-        if use:
-            yield marks, use
+        if any(kind == _BGR for kind, _ in marks):
+            yield marks, colours.use_of(flow, call)
     for node in program.nodes(ast.BinOp):
         if _takes_off_mean(program, node):
             yield flow.at(node.left), "ImageNet's mean and deviation"
@@ -150,7 +150,7 @@ class _Colours(Judge):
             axis = self.program.value(self.program.argument(call, "axis", 1))
             return _swapped(handed.all, call) if axis in (-1, 2, (2,), (-1,)) else handed.all
         if method in ("Compose", "Sequential", "Normalize", "ToTensor", "ToTensorV2"):
-            return self._pipeline(call, name)
+            return self._pipeline(call)
         return self._rgb(call, name, method, handed)
 
     def _rgb(self, call: ast.Call, name: str, method: str, handed: CallMarks) -> Marks | None:
@@ -159,7 +159,7 @@ class _Colours(Judge):
         if method == "convert" and call.args:
             kept = frozenset(mark for mark in handed.receiver if mark[0] == _BGR)
             return NONE if self.program.value(call.args[0]) != "RGB" else kept or frozenset({(_RGB, call)})
-        if any(kind == _ALBUMENTATIONS for kind, _ in handed.callee) or self.program.keyword(call, "image") is not None:
+        if self.program.keyword(call, "image") is not None:
             return NONE.union(*(marks for key, marks in handed.keywords if key == "image"))
         return None
 
@@ -195,17 +195,14 @@ class _Colours(Judge):
         has_rgb = any(kind == _RGB for kind, _ in handed.all)
         return frozenset({(_RGB, call)}) if text.endswith("BGR2RGB") and not has_rgb else NONE
 
-    def _pipeline(self, call: ast.Call, name: str) -> Marks | None:
+    def _pipeline(self, call: ast.Call) -> Marks | None:
         """A transform that expects red, green, blue, unless a step of it turns the order round."""
         pieces = pipeline_pieces(self.program, call)
-        steps = [self.program.name(part) for part in self.program.calls_in(pieces)]
         if any(self._turns(piece) for piece in pieces):
             return NONE
-        if name.startswith("torchvision."):
-            return frozenset({(_TORCHVISION, call)})
-        if any(step.endswith(("ToTensorV2", "albumentations.Normalize")) for step in steps):
-            return frozenset({(_ALBUMENTATIONS, call)})
-        return frozenset({(_TORCHVISION, call)}) if any(step.startswith("torchvision.transforms") for step in steps) else None
+        steps = [self.program.name(part) for part in self.program.calls_in(pieces)]
+        known = any(step.startswith("torchvision.") or step.endswith(_ALBUMENTATIONS) for step in steps)
+        return frozenset({(_TRANSFORM, call)}) if known else None
 
     def _turns(self, piece: ast.AST) -> bool:
         parts = self.program.within(piece, ast.Lambda, ast.Name, ast.Attribute, ast.Call)
@@ -226,18 +223,18 @@ class _Colours(Judge):
             return "`preprocess_input`"
         if name.startswith(("torchvision.transforms.functional.", "torchvision.transforms.v2.functional.")):
             return f"`{method}`"
-        if any(kind in (_TORCHVISION, _ALBUMENTATIONS) for kind, _ in flow.at(call.func)):
+        if any(kind == _TRANSFORM for kind, _ in flow.at(call.func)):
             return f"the transform `{program.text(call.func)}`" if program.written(call.func) else "the transform"
         if "from_pretrained" in program.made_by(call.func) and method not in ("from_pretrained", "save_pretrained"):
             return f"the pretrained `{program.text(call.func)}`"
         whole = method in _WHOLE and isinstance(call.func, ast.Attribute)
         if self.pretrained and (whole or program.facts.is_forward(call)):
             return f"the pretrained `{self.pretrained}`"
-        return "a network trained on red, green, blue" if method.startswith("predict") and self._trained_on_rgb else ""
-
-    @cached_property
-    def _trained_on_rgb(self) -> bool:
-        return bool(self.program.calls_to(*_DIRECTORY_READERS))
+        return (
+            "a network trained on red, green, blue"
+            if method.startswith("predict") and program.calls_to(*_DIRECTORY_READERS)
+            else ""
+        )
 
     @cached_property
     def pretrained(self) -> str:
@@ -252,9 +249,10 @@ def _is_turned_back(program: Program, node: ast.AST, depth: int = 0) -> bool:
     if isinstance(parent, ast.Attribute) and parent.attr in ("resize", "crop", "rotate", "transpose", "copy"):
         above = program.parent(parent)
         return isinstance(above, ast.Call) and _is_turned_back(program, above, depth)
-    if isinstance(parent, ast.Assign) and len(parent.targets) == 1 and isinstance(parent.targets[0], ast.Name) and depth < 4:
-        read = [name for name in program.names(parent.targets[0].id) if isinstance(name.ctx, ast.Load)]
-        uses = [name for name in read if any(given.node is parent for given in program.reaching(name))]
+    if isinstance(parent, ast.Assign) and depth < 4:
+        read = [name for target in parent.targets for name in program.names(program.written(target))]
+        loads = [name for name in read if isinstance(name.ctx, ast.Load)]
+        uses = [name for name in loads if any(given.node is parent for given in program.reaching(name))]
         return bool(uses) and all(_is_turned_back(program, use, depth + 1) for use in uses)
     return isinstance(parent, ast.Call) and program.name(parent) in ("numpy.array", "numpy.asarray")
 
