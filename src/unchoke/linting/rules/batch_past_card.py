@@ -165,24 +165,15 @@ def _hit(card: Card, network: Network, batch: int, node: ast.AST, side: int, eac
 
 
 def _batches(program: Program) -> Iterator[tuple[int, ast.AST]]:
-    """Training batch sizes, each with the node that defines it."""
-    for loader in program.facts.loaders:
-        if loader.role != "eval" and isinstance(loader.batch, int):
-            yield loader.batch, _definition(program, loader.batch_node) or loader.call
+    """Training batch sizes, each with the node that defines it: `BATCH = 128` for `batch_size=BATCH`."""
+    given = [(loader.batch, loader.batch_node or loader.call) for loader in program.facts.loaders if loader.role != "eval"]
     for fit in program.facts.fits:
-        given = program.argument(fit.settings, "per_device_train_batch_size") if fit.settings is not None else None
-        if fit.kind == "keras":
-            given = program.argument(fit.call, "batch_size")
-        batch = program.value(given)
-        if given is not None and isinstance(batch, int):
-            yield batch, _definition(program, given) or given
-
-
-def _definition(program: Program, node: ast.expr | None) -> ast.AST | None:
-    """`BATCH = 128` for `batch_size=BATCH`; the argument itself where it is a number or cannot be followed."""
-    for _ in range(4):
-        node = program.latest(node) or node
-    return node
+        where, option = (fit.call, "batch_size") if fit.kind == "keras" else (fit.settings, "per_device_train_batch_size")
+        node = program.argument(where, option) if where is not None else None
+        given += [(program.value(node), node)] if node is not None else []
+    for batch, node in given:
+        if isinstance(batch, int):
+            yield batch, next(iter(program.choices(node).nodes), node)
 
 
 def _networks(program: Program) -> Iterator[Network]:

@@ -98,7 +98,7 @@ def _joins(call: ast.Call) -> bool:
 
 def _is_image(program: Program, call: ast.Call) -> bool:
     """Is what is viewed a picture's features, straight from convolutions or from a tensor laid out as channels_last?"""
-    source = _source(program, program.receiver(call))
+    source = next(iter(program.choices(program.receiver(call)).nodes), None)
     if not isinstance(source, ast.Call):
         return False
     if program.name(program.argument(source, "memory_format")) == "torch.channels_last":
@@ -108,13 +108,6 @@ def _is_image(program: Program, call: ast.Call) -> bool:
         return False
     is_module = any(base.rpartition(".")[2] in ("Module", "LightningModule") for base in program.bases(owner))
     return is_module and _from_convolutions(program, source)
-
-
-def _source(program: Program, node: ast.expr | None) -> ast.expr | None:
-    """The expression that made the tensor, through variables; a parameter stays itself."""
-    for _ in range(6):
-        node = (program.latest(node) or node) if isinstance(node, ast.Name) else node
-    return node
 
 
 def _from_convolutions(program: Program, source: ast.Call) -> bool:

@@ -20,13 +20,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.following import follow
 from unchoke.code.facts.keeping import is_kept
-from unchoke.code.facts.loops import count_of
+from unchoke.code.facts.loops import count_of, is_over_settings
 from unchoke.code.facts.origins import grounds, is_of_sample, runs_for_each_sample
+from unchoke.code.facts.training_feeds import few
 from unchoke.code.facts.vocabulary import words
-from unchoke.code.node_index import names_in
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
@@ -118,15 +117,11 @@ def _is_for_each(program: Program, call: ast.Call, path: ast.expr) -> bool:
 
 
 def _is_over_data(program: Program, loop: ast.AST) -> bool:
-    if not isinstance(loop, ast.For | ast.AsyncFor | ast.comprehension):
+    """More rounds than a few, as far as can be told, and not over epochs, folds or settings."""
+    if not isinstance(loop, ast.For | ast.AsyncFor | ast.comprehension) or _FEW & set(words(program.text(loop.target))):
         return False
-    if _FEW & {word for name in names_in(loop.target) for word in words(name)}:
-        return False
-    value = program.value(loop.iter)
-    count = (
-        len(value) if isinstance(value, tuple) else UNKNOWN if isinstance(loop, ast.comprehension) else count_of(program, loop)
-    )
-    return not isinstance(count, int) or count > _FEWEST
+    counted = isinstance(loop, ast.For) and (is_over_settings(program, loop) or few(count_of(program, loop), below=_FEWEST))
+    return not counted
 
 
 def _is_round(program: Program, loop: ast.AST, call: ast.Call) -> bool:
