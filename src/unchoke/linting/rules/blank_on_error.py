@@ -65,7 +65,6 @@ _RECORDS = frozenset(
 )  # fmt: skip
 _GIVE_NONE = ("cv2.imread", "cv2.imdecode", "osgeo.gdal.Open", "gdal.Open")
 _TRAINS = ("backward", "fit", "load_state_dict", "load_weights")
-_ENDS = ("sys.exit", "exit", "quit", "os._exit")
 _TELLS = _RECORDS - {"append", "add", "put", "update", "insert"}
 _RETRIES = frozenset({"_", "attempt", "attempts", "retry", "retries", "try", "tries", "trial", "attempt_no"})
 
@@ -90,9 +89,9 @@ def check(program: Program) -> Iterator[Hit]:
 
 def _judged(program: Program, node: ast.AST, body: Sequence[ast.stmt], where: str) -> Iterator[Hit]:
     """One hit if the body puts something in place, or skips with no record of the name."""
-    if _raises(program, body) or any(program.name(call) in _ENDS for call in program.calls_in(body)):
+    if _raises(program, body):
         return
-    put = _put_in_place(program, node, body)
+    put, skip = _put_in_place(program, node, body), _skips(program, node, body)
     if put:
         yield Hit(
             node,
@@ -100,9 +99,7 @@ def _judged(program: Program, node: ast.AST, body: Sequence[ast.stmt], where: st
             evidence={"in place": put},
             fix="raise an error that names the file, or look through all files beforehand and leave the broken ones out by name",
         )
-        return
-    skip = _skips(program, node, body)
-    if skip and not _records(program, body) and not (skip.startswith("return") and _callers_record(program, node)):
+    elif skip and not _records(program, body) and not (skip.startswith("return") and _callers_record(program, node)):
         yield Hit(
             node,
             f"{where} drops what did not load in silence (`{skip}`)",
@@ -136,18 +133,12 @@ def _loads(program: Program, body: Sequence[ast.AST], at: ast.AST) -> bool:
 
 
 def _is_load(program: Program, call: ast.Call, per_sample: bool) -> bool:
+    """In per-sample code also by the name of a function that is not here; elsewhere only by a name that is no fixed string."""
     name = program.name(call)
     if not per_sample:
-        return name in _LOADS and _is_varying(program, call)
-    if name in _LOADS or name in _SAMPLE_LOADS:
-        return True
-    unseen = program.function_of(call) is None and bool(call.args or call.keywords)
-    return unseen and _LOADING.match(program.method(call)) is not None
-
-
-def _is_varying(program: Program, call: ast.Call) -> bool:
-    """By a name that is not one fixed string."""
-    return not call.args or program.value(call.args[0]) is UNKNOWN
+        return name in _LOADS and (not call.args or program.value(call.args[0]) is UNKNOWN)
+    unseen = program.function_of(call) is None and bool(arguments(call))
+    return name in _LOADS | _SAMPLE_LOADS or (unseen and _LOADING.match(program.method(call)) is not None)
 
 
 def _calls_inside(program: Program, call: ast.Call) -> Iterator[ast.Call]:
@@ -187,13 +178,11 @@ def _is_loaded(program: Program, tested: ast.expr | None) -> bool:
 
 def _put_in_place(program: Program, node: ast.AST, body: Sequence[ast.stmt]) -> str:
     """In words, what is put in place of the sample; empty if nothing is."""
-    per_sample = program.facts.in_per_sample(node)
+    per_sample = program.facts.in_per_sample(node) is not None
     for value in _values(program, body):
-        blank = _blank(program, value)
-        if blank:
-            return blank
-        if per_sample is not None and _is_other_sample(program, value):
-            return "another sample"
+        other = "another sample" if per_sample and _is_other_sample(program, value) else ""
+        if found := _blank(program, value) or other:
+            return found
     return ""
 
 
@@ -210,22 +199,15 @@ def _values(program: Program, body: Sequence[ast.stmt]) -> Iterator[ast.expr]:
 def _blank(program: Program, value: ast.expr) -> str:
     for call in program.within(value, ast.Call):
         name, method = program.name(call), program.method(call)
+        shown = f"`{program.text(call.func)}`"
         if name == "PIL.Image.new":
-            return f"a blank `{program.text(call.func)}`"
+            return f"a blank {shown}"
         if (method in _BLANKS and name.startswith(("numpy.", "torch.", "tf.", "jax."))) or name == "PIL.Image.effect_noise":
-            return f"`{program.text(call.func)}`"
+            return shown
         if name.startswith(("numpy.random.", "tf.random.")) and method in _NOISE:
-            return f"`{program.text(call.func)}`" if not _is_index(program, call) else ""
+            return "" if "len(" in program.text(call) else shown  # below the length of something: an index, not pixels
     name = program.written(value)
-    if name and _BLANK_WORDS & set(words(name.rpartition(".")[2])):
-        return f"`{name}`"
-    given = program.latest(value) if name else None
-    return _blank(program, given) if isinstance(given, ast.Call) else ""
-
-
-def _is_index(program: Program, call: ast.Call) -> bool:
-    """A number drawn below the length of something: an index, not pixels."""
-    return any(program.name(part) == "len" for part in program.within(call, ast.Call))
+    return f"`{name}`" if _BLANK_WORDS & set(words(name.rpartition(".")[2])) else ""
 
 
 def _is_other_sample(program: Program, value: ast.expr) -> bool:
@@ -255,18 +237,11 @@ def _skips(program: Program, node: ast.AST, body: Sequence[ast.stmt]) -> str:
         return _empty_return(last)
     if _is_retry(program, node):
         return ""
-    if isinstance(last, ast.Continue):
-        return "continue"
-    if isinstance(last, ast.Pass):
-        return "pass"
-    return program.text(last) if all(_only_counts_or_tells(program, statement) for statement in body) else ""
-
-
-def _only_counts_or_tells(program: Program, statement: ast.stmt) -> bool:
-    """`failed += 1`, `print("bad file")`."""
-    if isinstance(statement, ast.AugAssign):
-        return isinstance(statement.value, ast.Constant)
-    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) and program.method(statement.value) in _TELLS
+    if isinstance(last, ast.Continue | ast.Pass):
+        return program.text(last)
+    told = [item.value for item in body if isinstance(item, ast.Expr)]  # `print("bad file")`, beside `failed += 1`
+    only = all(isinstance(item, ast.Expr | ast.AugAssign) for item in body)
+    return program.text(last) if only and all(program.method(call) in _TELLS for call in told) else ""
 
 
 def _empty_return(node: ast.Return) -> str:
