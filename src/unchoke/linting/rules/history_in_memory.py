@@ -143,28 +143,22 @@ def _base(node: ast.expr | None) -> ast.expr | None:
             return node if isinstance(node, ast.Name | ast.Attribute) else None
 
 
-def _is_made_before(program: Program, run: EpochRun, base: ast.expr, depth: int = 0) -> bool:
-    """Is it a list or dict from outside the loop, so that it grows from epoch to epoch?"""
-    if depth < 3 and isinstance(base, ast.Name) and program.enclosing_function(base) in run.functions:
-        given = [item for item in map(_base, program.given_by_callers(base.id, base)) if item is not None]
-        if any(_is_made_before(program, run, item, depth + 1) for item in given):
-            return True
-    made = [value for value in program.assigned(program.written(base), base) if _is_container(program, value)]
+def _is_made_before(program: Program, run: EpochRun, base: ast.expr) -> bool:
+    """Is it a list or dict from outside the loop, also one that callers hand over, so that it grows from epoch to epoch?"""
+    given = (*program.assigned(program.written(base), base), *program.choices(base).nodes)
+    made = [value for value in given if _is_container(program, value)]
     again = any(_is_in(program, run, value) and program.is_before(value, base) for value in made)
     return not again and any(not _is_in(program, run, value) for value in made)
 
 
 def _is_in(program: Program, run: EpochRun, node: ast.AST) -> bool:
-    if program.in_body(run.node, program.index.number[node]):
-        return True
     function = program.enclosing_function(node)
-    return function in run.functions and function is not None and function.name != "__init__"
+    called = function in run.functions and function is not None and function.name != "__init__"
+    return called or program.in_body(run.node, program.index.number[node])
 
 
 def _is_container(program: Program, node: ast.expr) -> bool:
-    if isinstance(node, ast.List | ast.Dict | ast.ListComp | ast.DictComp):
-        return True
-    return isinstance(node, ast.Call) and program.name(node) in _CONTAINERS
+    return isinstance(node, ast.List | ast.Dict | ast.ListComp | ast.DictComp) or program.name(node) in _CONTAINERS
 
 
 def _of_fit(program: Program, fit: Fit) -> Iterator[Hit]:

@@ -35,6 +35,7 @@ from unchoke.code.facts.devices import CPU, runs_on_cpu, stays_on_cpu
 from unchoke.code.facts.loops import Loop, count_of, is_over_settings
 from unchoke.code.facts.origins import comprehensions_round
 from unchoke.code.facts.tensor_facts import DEVICE, HOST, Tensors
+from unchoke.code.facts.training_feeds import few
 from unchoke.code.node_index import FunctionNode, arguments
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule, line_of, shortened
@@ -54,7 +55,7 @@ _IF_TENSOR = frozenset({"numpy", "tolist"})
 _NUMBERS = frozenset({"float", "int"})
 _WAITS = ("cuda.synchronize", "cuda.empty_cache", "mps.synchronize", "mps.empty_cache")
 _SEVERAL = 3
-_FEW = 8
+_FEW = 9
 _TROUBLE = frozenset({"isnan", "isfinite", "isinf"})
 
 
@@ -149,21 +150,21 @@ def _first_on_device(program: Program, tensors: Tensors, nodes: list[ast.expr], 
 
 
 def _each_step(program: Program, node: ast.AST) -> Loop | None:
-    """The training loop on whose every step this runs."""
-    loop = program.facts.in_training(node)
-    if loop is None or loop.kind == "batch" or program.facts.is_conditional(node) or _is_traced(program, node):
+    """The training loop on whose every step this runs; in a `tf.function` Python only runs while it is traced."""
+    loop, function = program.facts.in_training(node), program.enclosing_function(node)
+    if loop is None or loop.kind == "batch" or program.facts.is_conditional(node) or _is_trouble(program, node):
         return None
-    return None if _is_few(program, loop) or _is_made_on_cpu(program, loop) or _is_trouble(program, node) else loop
+    traced = function is not None and any(program.name(mark) == "tf.function" for mark in function.decorator_list)
+    return None if traced or _is_few(program, loop) or _is_made_on_cpu(program, loop) else loop
 
 
 def _is_few(program: Program, loop: Loop) -> bool:
     """A handful of steps in all, or a loop over settings that are written down: nothing to be gained."""
     if isinstance(loop.node, FunctionNode):
         return False
-    if loop.epochs not in (None, loop.node) and not (isinstance(loop.num_epochs, int) and loop.num_epochs <= _FEW):
+    if loop.epochs not in (None, loop.node) and not few(loop.num_epochs, below=_FEW):
         return False
-    count = count_of(program, loop.node)
-    return is_over_settings(program, loop.node) or (isinstance(count, int) and count <= _FEW)
+    return is_over_settings(program, loop.node) or few(count_of(program, loop.node), below=_FEW)
 
 
 def _is_made_on_cpu(program: Program, loop: Loop) -> bool:
@@ -177,26 +178,17 @@ def _is_made_on_cpu(program: Program, loop: Loop) -> bool:
     return bool(run) and own and stays_on_cpu(program, function)
 
 
-def _is_traced(program: Program, node: ast.AST) -> bool:
-    """In a `tf.function` Python runs while it is traced, not on each step."""
-    function = program.enclosing_function(node)
-    return function is not None and any(program.name(mark) == "tf.function" for mark in function.decorator_list)
-
-
 def _is_trouble(program: Program, node: ast.AST) -> bool:
     """Only when something went wrong: under `except`, in a `raise`, or behind a test for NaN."""
     above = list(program.ancestors(node))
-    if any(isinstance(item, ast.ExceptHandler | ast.Raise) for item in above):
-        return True
     tests = [item.test for item in above if isinstance(item, ast.If) and not program.index.holds(item.test, node)]
-    return any(program.method(call) in _TROUBLE for call in program.calls_in(tests))
+    asked = any(program.method(call) in _TROUBLE for call in program.calls_in(tests))
+    return asked or any(isinstance(item, ast.ExceptHandler | ast.Raise) for item in above)
 
 
 def _named(program: Program, loop: Loop, node: ast.AST) -> str:
     line = line_of(program, loop.node, seen_from=node)
-    if isinstance(loop.node, FunctionNode):
-        return f"training (`{loop.node.name}`, {line})"
-    return f"the training loop ({line})"
+    return f"training (`{loop.node.name}`, {line})" if isinstance(loop.node, FunctionNode) else f"the training loop ({line})"
 
 
 def _fix(program: Program, node: ast.AST, loop: Loop) -> str:
