@@ -37,14 +37,12 @@ RULE = Rule(
     command="unchoke profile",
 )
 _SET = {
-    "torch.autograd.set_detect_anomaly": ("torch", "mode"),
-    "torch.autograd.anomaly_mode.set_detect_anomaly": ("torch", "mode"),
-    "torch.set_anomaly_enabled": ("torch", "mode"),
-    "tf.config.run_functions_eagerly": ("eager", "run_eagerly"),
-    "tf.config.experimental_run_functions_eagerly": ("eager", "run_eagerly"),
+    "set_detect_anomaly": ("torch", "mode"),
+    "set_anomaly_enabled": ("torch", "mode"),
+    "run_functions_eagerly": ("eager", "run_eagerly"),
+    "experimental_run_functions_eagerly": ("eager", "run_eagerly"),
 }
-_BLOCKS = frozenset({"torch.autograd.detect_anomaly", "torch.autograd.anomaly_mode.detect_anomaly"})
-_CHECKS = {"tf.debugging.enable_check_numerics": True, "tf.debugging.disable_check_numerics": False}
+_CHECKS = {"enable_check_numerics": True, "disable_check_numerics": False}
 _WHAT = {
     "torch": "`{call}` records a traceback for every operation and checks every gradient, in every step",
     "checks": "`{call}` checks the numbers of every operation, in every step",
@@ -70,7 +68,7 @@ def _switches(program: Program) -> Iterator[tuple[ast.AST, str, str]]:
         text = program.text(call.func) if kind else ""
         if on is True and (_block(program, call) is None or _trains(program, call)):
             yield call, kind, text if kind == "checks" else f"{text}(True)"
-        elif program.name(call) in _BLOCKS and _trains(program, call):
+        elif program.method(call) == "detect_anomaly" and _trains(program, call):
             yield call, "torch", program.text(call.func)
         else:
             yield from _options(program, call)
@@ -82,10 +80,10 @@ def _switches(program: Program) -> Iterator[tuple[ast.AST, str, str]]:
 
 def _set(program: Program, call: ast.Call) -> tuple[str, Any]:
     """Which mode a call sets, and to what."""
-    name = program.name(call)
-    if name in _CHECKS:
-        return "checks", _CHECKS[name]
-    kind, option = _SET.get(name, ("", ""))
+    method = program.method(call)
+    if method in _CHECKS:
+        return "checks", _CHECKS[method]
+    kind, option = _SET.get(method, ("", ""))
     return kind, program.value(program.argument(call, option, 0)) if kind else None
 
 
