@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from unchoke.code.facts.devices import MPS, plain_device
 from unchoke.code.program import Program
 from unchoke.code.source import CodePlace
-from unchoke.linting.rule import Edit, Hit, Rule
+from unchoke.linting.rule import Edit, Hit, Rule, at_method
 
 RULE = Rule(
     code="channels-last-unsafe",
@@ -51,55 +51,38 @@ _SINGLE = (1, (1, 1))
 
 
 def check(program: Program) -> Iterator[Hit]:
-    uses = [node for node in program.nodes(ast.Attribute, ast.Name) if program.name(node) == "torch.channels_last"]
-    uses = [node for node in uses if isinstance(node.ctx, ast.Load)]
-    if not uses:
-        return
-    if plain_device(program) == MPS:
-        yield _on_mps(uses)
-        return
-    for call in program.nodes(ast.Call):
-        if _joins(call) and _is_image(program, call):
-            yield _before_view(program, call)
-
-
-def _on_mps(uses: list[ast.Attribute | ast.Name]) -> Hit:
-    more = f"; {len(uses)} places" if len(uses) > 1 else ""
-    return Hit(
-        uses[0],
-        f"`memory_format=torch.channels_last`, but the device of this file is MPS, which gains nothing from that layout{more}",
-        evidence={"places": len(uses)},
-        fix="leave `memory_format` out on MPS; set it where the device is CUDA",
-    )
+    uses = [*program.attributes("channels_last"), *program.names("channels_last")]
+    uses = [node for node in uses if program.name(node) == "torch.channels_last"]
+    if uses and plain_device(program) == MPS:
+        more = f"; {len(uses)} places" if len(uses) > 1 else ""
+        yield Hit(
+            program.in_order(uses)[0],
+            "`memory_format=torch.channels_last`, but the device of this file is MPS, which gains nothing from that layout"
+            + more,
+            evidence={"places": len(uses)},
+            fix="leave `memory_format` out on MPS; set it where the device is CUDA",
+        )
+    elif uses:
+        yield from (_before_view(program, call) for call in program.calls_to("view") if _is_image(program, call))
 
 
 def _before_view(program: Program, call: ast.Call) -> Hit:
-    func = call.func
-    assert isinstance(func, ast.Attribute)
-    end = program.place(func)
-    word = CodePlace(end.cell, end.end_line, end.end_column - len(func.attr), end.end_line, end.end_column)
-    text = program.text(call)
+    text, receiver, place = program.text(call), program.receiver(call) or call, at_method(program, call)
+    word = CodePlace(place.cell, place.line, place.column, place.line, place.column + len("view"))
     return Hit(
         call,
         f"`{text}` joins channels and pixels of a tensor that this file lays out as channels_last: an error there",
         evidence={"call": text},
-        fix=f"write `{program.text(func.value)}.flatten(1)` or `{text.replace('.view(', '.reshape(', 1)}`",
+        fix=f"write `{program.text(receiver)}.flatten(1)` or `{text.replace('.view(', '.reshape(', 1)}`",
         edit=Edit(word, "reshape"),
     )
 
 
-def _joins(call: ast.Call) -> bool:
-    """`x.view(n, -1)`, `x.view(-1, 512)`: channels and pixels become one."""
-    if not isinstance(call.func, ast.Attribute) or call.func.attr != "view" or call.keywords:
-        return False
-    shape = call.args[0].elts if len(call.args) == 1 and isinstance(call.args[0], ast.Tuple) else call.args
-    return len(shape) == 2
-
-
 def _is_image(program: Program, call: ast.Call) -> bool:
-    """Is what is viewed a picture's features, straight from convolutions or from a tensor laid out as channels_last?"""
+    """Does `x.view(n, -1)` make one of channels and pixels, straight from convolutions or laid out as channels_last?"""
+    shape = call.args[0].elts if len(call.args) == 1 and isinstance(call.args[0], ast.Tuple) else call.args
     source = next(iter(program.choices(program.receiver(call)).nodes), None)
-    if not isinstance(source, ast.Call):
+    if len(shape) != 2 or call.keywords or not isinstance(source, ast.Call):
         return False
     if program.name(program.argument(source, "memory_format")) == "torch.channels_last":
         return True

@@ -107,26 +107,19 @@ def _called_in_loop(program: Program, given: ast.expr, options: list[ast.expr], 
 def _is_own(program: Program, given: ast.expr, loops: Sequence[Round]) -> bool:
     """Has each round a network of its own: the loop's variable, or one made in the loop's body?"""
     for loop in loops:
-        targets = loop_names(loop)
-        if names_in(given) & targets and "epoch" not in " ".join(targets).lower():
-            return True
-        if _is_made_in(program, given, getattr(loop, "body", [])):
+        looped = any(name in names_in(given) and "epoch" not in name.lower() for name in loop_names(loop))
+        if looped or _is_made_in(program, given, getattr(loop, "body", [])):
             return True
     return False
 
 
 def _is_made_in(program: Program, given: ast.expr, body: Sequence[ast.stmt]) -> bool:
-    """Is the network made on the spot, or in these lines?"""
+    """Is the network made on the spot, or in these lines? `model.to(device)` is the same network, not a new one."""
     if isinstance(given, ast.Call):
-        return not _keeps(given)
+        return program.method(given) not in _SAME_NETWORK
     made = program.latest(given)
     fresh = isinstance(made, ast.Call) and program.name(made) != "torch.compile"
     return fresh and made is not None and program.index.holds_any(body, made)
-
-
-def _keeps(call: ast.Call) -> bool:
-    """`model.train()`, `model.to(device)`: the same network, not a new one."""
-    return isinstance(call.func, ast.Attribute) and call.func.attr in _SAME_NETWORK
 
 
 def _unwraps(program: Program) -> bool:
@@ -139,9 +132,10 @@ def _saves(program: Program) -> Iterator[Hit]:
     for call in program.nodes(ast.Call):
         if program.name(call) not in _SAVES or not call.args:
             continue
-        for states in _state_dicts(program, call.args[0]):
-            name = program.written(program.receiver(states))
-            if name and _is_compiled(program, program.receiver(states)):
+        for states in sources(program, call.args[0]):
+            model = program.receiver(states) if program.method(states) == "state_dict" else None
+            name = program.written(model)
+            if name and any(program.name(made) == "torch.compile" for made in program.made_of(model)):
                 yield Hit(
                     call,
                     f"`{name}.state_dict()` of a compiled model is saved: every key begins with `_orig_mod.`, "
@@ -151,15 +145,3 @@ def _saves(program: Program) -> Iterator[Hit]:
                     kind="risk",
                 )
                 break
-
-
-def _state_dicts(program: Program, node: ast.AST) -> Iterator[ast.Call]:
-    """The `x.state_dict()` calls in what is saved, through variables."""
-    for call in sources(program, node):
-        if isinstance(call, ast.Call) and program.method(call) == "state_dict":
-            yield call
-
-
-def _is_compiled(program: Program, node: ast.expr | None) -> bool:
-    """Is this what torch.compile returns, through variables and parameters?"""
-    return any(program.name(call) == "torch.compile" for call in program.made_of(node))
