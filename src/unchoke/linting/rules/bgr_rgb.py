@@ -166,6 +166,8 @@ class _Colours(Judge):
     def subscript(self, _flow: Flow, node: ast.Subscript, base: Marks, /) -> Marks | None:
         """`[..., ::-1]`, `[:, :, ::-1]`, `[..., [2, 1, 0]]` turn the order round; one channel has none."""
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        if not base or not parts:
+            return None
         last = parts[-1]
         on_channels = len(parts) >= 3 or (isinstance(parts[0], ast.Constant) and parts[0].value is Ellipsis)
         turned = isinstance(last, ast.Slice) and self.program.value(last.step) == -1

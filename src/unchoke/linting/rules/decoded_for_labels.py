@@ -21,7 +21,7 @@ from collections.abc import Iterator
 
 from unchoke.code.facts.loaders import dataset_decodes
 from unchoke.code.facts.loops import unwrapped
-from unchoke.code.facts.origins import comprehensions_round, loop_names
+from unchoke.code.facts.origins import comprehensions_round
 from unchoke.code.facts.training_feeds import DIRECTORY_SETS
 from unchoke.code.facts.vocabulary import DECODERS, DECODING_DATASETS
 from unchoke.code.node_index import names_in
@@ -44,9 +44,8 @@ def check(program: Program) -> Iterator[Hit]:
         kind = _decoding(program, loop)
         if kind and _ignores_picture(program, loop):
             over = program.text(unwrapped(program, loop.iter))
-            at = program.parent(loop) if isinstance(loop, ast.comprehension) else loop
             yield Hit(
-                at or loop,
+                _whole(program, loop),
                 f"going over `{over}` decodes every picture, and only what comes with it is used",
                 {"over": over},
                 _fix(kind, over),
@@ -69,6 +68,10 @@ def _decoding(program: Program, loop: Looped) -> str:
     return _of_set(program, over)
 
 
+def _whole(program: Program, loop: Looped) -> ast.AST:
+    return (program.parent(loop) or loop) if isinstance(loop, ast.comprehension) else loop
+
+
 def _of_set(program: Program, node: ast.expr | None) -> str:
     owner = program.assigned_class(node)
     if owner is not None:
@@ -78,13 +81,12 @@ def _of_set(program: Program, node: ast.expr | None) -> str:
 
 def _ignores_picture(program: Program, loop: Looped) -> bool:
     """`for _, label in …`, or `for item in …` of which only `item[1]`, `item[2]` are used."""
-    owner = program.parent(loop) if isinstance(loop, ast.comprehension) else None
-    body = loop.body if isinstance(loop, ast.For) else [*loop.ifs, *ast.iter_child_nodes(owner or loop)]
+    body = loop.body if isinstance(loop, ast.For) else [*loop.ifs, *ast.iter_child_nodes(_whole(program, loop))]
     used = [part for block in body if block is not loop for part in program.within(block, ast.Name)]
     target = loop.target
-    if isinstance(target, ast.Tuple) and program.method(loop.iter) == "enumerate":
+    if isinstance(target, ast.Tuple) and len(target.elts) == 2 and program.method(loop.iter) == "enumerate":
         target = target.elts[1]
-    if isinstance(target, ast.Tuple):
+    if isinstance(target, ast.Tuple) and target.elts:
         names = {part.id for part in used}
         return not names & names_in(target.elts[0]) and bool(names & names_in(target))
     uses = [part for part in used if part.id in names_in(target)]
@@ -109,13 +111,12 @@ def _by_index(program: Program) -> Iterator[Hit]:
         if not isinstance(inner, ast.Subscript) or program.value(node.slice) not in (1, 2, -1):
             continue
         held, kind = program.written(inner.value), _of_set(program, inner.value)
-        for head in (*comprehensions_round(program, node), *program.loops_around(node)):
-            over = program.text(head.iter) if not isinstance(head, ast.While) else ""
-            if kind and loop_names(head) & names_in(inner.slice) and f"len({held})" in over:
-                at = program.parent(head) if isinstance(head, ast.comprehension) else head
-                message = f"`{program.text(node)}` decodes every picture of `{held}`, and only what comes with it is used"
-                yield Hit(at or head, message, {"over": held}, _fix(kind, held))
-                break
+        heads: list[Looped] = [*comprehensions_round(program, node)]
+        heads += [loop for loop in program.loops_around(node) if isinstance(loop, ast.For)]
+        mine = [head for head in heads if names_in(head.target) & names_in(inner.slice)]
+        if kind and mine and f"len({held})" in program.text(mine[0].iter):
+            message = f"`{program.text(node)}` decodes every picture of `{held}`, and only what comes with it is used"
+            yield Hit(_whole(program, mine[0]), message, {"over": held}, _fix(kind, held))
 
 
 def _fix(kind: str, name: str) -> str:
@@ -129,12 +130,11 @@ def _fix(kind: str, name: str) -> str:
 def _for_shape(program: Program) -> Iterator[Hit]:
     """`cv2.imread(path).shape` in a loop, or a variable of which only the shape is used."""
     for call in program.nodes(ast.Call):
-        if not (_decodes(program, call) or _is_decoding_helper(program, call)):
-            continue
         if not program.loops_around(call) and not comprehensions_round(program, call):
             continue
         parent = program.parent(call)
-        if _is_shape(parent) or (isinstance(parent, ast.Assign) and _only_shape(program, parent)):
+        shape = _is_shape(parent) or (isinstance(parent, ast.Assign) and _only_shape(program, parent))
+        if shape and _decodes(program, call):
             text = program.text(call.func)
             yield Hit(
                 call,
@@ -144,20 +144,16 @@ def _for_shape(program: Program) -> Iterator[Hit]:
             )
 
 
-def _decodes(program: Program, call: ast.Call) -> bool:
-    return program.name(call) in DECODERS - _LAZY
-
-
 def _is_shape(node: ast.AST | None) -> bool:
     return isinstance(node, ast.Attribute) and node.attr == "shape"
 
 
-def _is_decoding_helper(program: Program, call: ast.Call) -> bool:
-    """A short function of the file that gives back a decoded picture."""
+def _decodes(program: Program, call: ast.Call) -> bool:
+    """Itself, or as a short function of the file that gives back a decoded picture."""
     function = program.function_of(call)
-    if function is None or len(function.body) > 8 or program.facts.in_per_sample(call) is not None:
-        return False
-    return any(_decodes(program, inner) for inner in program.within(function, ast.Call))
+    short = function is not None and len(function.body) <= 8 and program.facts.in_per_sample(call) is None
+    inner = program.within(function, ast.Call) if short and function is not None else ()
+    return any(program.name(item) in DECODERS - _LAZY for item in (call, *inner))
 
 
 def _only_shape(program: Program, statement: ast.Assign) -> bool:
