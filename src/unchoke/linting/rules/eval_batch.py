@@ -73,22 +73,17 @@ def _same_expression(program: Program, loader: BatchSource, other: BatchSource) 
     first, second = loader.batch_node, other.batch_node
     if first is None or second is None or program.text(first) != program.text(second):
         return False
-    if not _is_plain(program, first) or (first is second and not _is_fixed(program, first)):
-        return False  # a helper called twice
+    if first is second:
+        return _is_fixed(program, first)  # a helper called twice
     pairs = zip(program.within(first, ast.Name, ast.Attribute), program.within(second, ast.Name, ast.Attribute), strict=True)
     return all(program.reaching(one) == program.reaching(two) for one, two in pairs)
 
 
-def _is_plain(program: Program, node: ast.expr) -> bool:
-    return not any(True for _ in program.within(node, ast.IfExp, ast.Call))
-
-
 def _is_fixed(program: Program, node: ast.expr) -> bool:
     """Is it no choice, and no parameter that callers give differing values?"""
-    if not _is_plain(program, node) or len(program.choices(node).nodes) > 1:
-        return False
     given = [program.given_by_callers(part.id, part) for part in program.within(node, ast.Name)]
-    return all(len({program.text(item) for item in items}) <= 1 for items in given)
+    differing = any(len({program.text(item) for item in items}) > 1 for items in given)
+    return not differing and len(program.choices(node).nodes) <= 1
 
 
 def _serves_both(program: Program, loader: BatchSource) -> bool:
@@ -110,11 +105,8 @@ def _serves_both(program: Program, loader: BatchSource) -> bool:
 def _role_of_use(program: Program, use: ast.Call) -> str:
     """What a call of a helper makes its loader for: by the variable, then by what is handed over."""
     given = arguments(use)
-    words = [item.value for item in given if isinstance(item, ast.Constant) and isinstance(item.value, str)]
-    names = [program.written(item) for item in given]
-    flags = [program.value(keyword.value) for keyword in use.keywords if role_of(keyword.arg or "") == "train"]
-    names += ["train" if flag else "eval" for flag in flags if isinstance(flag, bool)]
-    roles = (role_of(word) for word in [*program.targets(use), *words, *names])
+    texts = [item.value for item in given if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+    roles = (role_of(word) for word in [*program.targets(use), *texts, *map(program.written, given)])
     return next((role for role in roles if role != "unknown"), "unknown")
 
 
@@ -142,7 +134,7 @@ def _hit(program: Program, loader: BatchSource, other: BatchSource | None) -> Hi
 
 
 def _text(program: Program, loader: BatchSource) -> str:
-    return program.text(loader.batch_node) if loader.batch_node is not None else "32"
+    return program.text(loader.batch_node or loader.call)
 
 
 def _is_off(program: Program, loader: BatchSource) -> bool:
@@ -162,7 +154,7 @@ def _said(program: Program, loader: BatchSource) -> str:
 
 def _place(program: Program, loader: BatchSource) -> ast.AST:
     """Where the size is written: the loader's call, or the call of a helper that is given it."""
-    node, maker = loader.batch_node, loader.maker
-    if maker is not None and node is not None and program.index.holds(maker, node):
-        return maker
-    return node if loader.framework == "tfdata" and node is not None else loader.call
+    node = loader.batch_node or loader.call
+    if loader.maker is not None and program.index.holds(loader.maker, node):
+        return loader.maker
+    return node if loader.framework == "tfdata" else loader.call
