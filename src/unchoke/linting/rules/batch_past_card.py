@@ -73,8 +73,11 @@ _SIZE_NAME = re.compile(
     r"^(?:img|image|input|crop|patch|tile|train)?_?(?:size|sz|px|res|resolution|dim|height|width|side|h|w)$|^(?:img|image|imsize|size|crop|patch|tile)$",
     re.IGNORECASE,
 )
-_SPARING = re.compile(r"checkpoint_sequential|gradient_checkpointing|grad_checkpointing|utils\.checkpoint\.checkpoint")
-_SHARED = re.compile(r"DataParallel|MirroredStrategy|TPUStrategy|init_process_group|DeepSpeed|FSDP|xmp\.spawn", re.IGNORECASE)
+# Activations are not all kept, or the batch is shared out.
+_SPARED = re.compile(
+    r"(?i:DataParallel|MirroredStrategy|TPUStrategy|init_process_group|DeepSpeed|FSDP|xmp\.spawn)|checkpoint_sequential"
+    r"|gradient_checkpointing|grad_checkpointing|utils\.checkpoint\.checkpoint"
+)
 _HALF = re.compile(
     r"autocast|GradScaler|mixed_float16|mixed_bfloat16|mixed_precision|fp16=True|bf16=True|16-mixed|precision=16|bfloat16|\.half\(\)|float16",
     re.IGNORECASE,
@@ -133,11 +136,12 @@ def check(program: Program) -> Iterator[Hit]:
     if card is None:
         return
     batches, networks = list(_batches(program)), list(_networks(program))
-    if not batches or not networks or _is_exempt(program):
+    code = "\n".join(program.text(node) for node in program.nodes(ast.Module))  # without its comments
+    if not batches or not networks or _SPARED.search(code) or any(freeze.thawed is None for freeze in freezes(program)):
         return
     network = min(networks, key=lambda one: one.megabytes / one.side**2)
     side = _side(program, network)
-    half = bool(_HALF.search(_code(program)))
+    half = bool(_HALF.search(code))
     each = network.megabytes * (side / network.side) ** 2 * (0.5 if half else 1)
     batch, node = max(batches, key=lambda pair: pair[0])
     if batch * each / 1000 >= _PAST * card.gigabytes:
@@ -216,19 +220,6 @@ def _shorter(value: Any) -> list[int]:
     """The shorter side of `(height, width, channels)`, or of one number; channels are no side."""
     numbers = [part for part in (value if isinstance(value, tuple) else (value,)) if isinstance(part, int) and part > 4]
     return [min(numbers)] if numbers else []
-
-
-def _is_exempt(program: Program) -> bool:
-    """Activations are not all kept, the batch is shared out, or the encoder is frozen for good."""
-    code = _code(program)
-    if _SPARING.search(code) or _SHARED.search(code):
-        return True
-    return any(freeze.thawed is None for freeze in freezes(program))
-
-
-def _code(program: Program) -> str:
-    """The program's code without its comments."""
-    return "\n".join(program.text(node) for node in program.nodes(ast.Module))
 
 
 @dataclass(frozen=True)

@@ -116,22 +116,22 @@ def _wasted(program: Program, item: Optimizer, trained: set[str], frozen: set[st
             return call
         if key in trained or any(key.startswith(name + ".") for name in trained):
             continue
-        partly = _is_partly_trained(program, call, key, own, trained)
+        parts = [name.removeprefix(key + ".").partition(".")[0] for name in trained if name.startswith(key + ".")]
+        partly = any(name.startswith(key + ".") for name in own) and _is_last_part(program, call, parts)
         if partly or _feeds(program, call, loop, own) or _holds(program, call, own, trained | frozen):
             return None if is_fed_by_a_network(program, call) else call
     return None
 
 
+def _is_last_part(program: Program, call: ast.Call, parts: list[str]) -> bool:
+    """Are these the last parts of a network of a library, whose other parts are known to be there?"""
+    last = all(is_head(part) or part.partition("[")[0] in _LAST_PARTS for part in parts)
+    return last and maker_of(program, call.func).startswith(_LIBRARIES)
+
+
 def _is_near(key: str, frozen: set[str]) -> bool:
     """Is it, a part of it, or what it is a part of, frozen?"""
     return any(key == name or key.startswith(name + ".") or name.startswith(key + ".") for name in frozen)
-
-
-def _is_partly_trained(program: Program, call: ast.Call, key: str, own: set[str], trained: set[str]) -> bool:
-    """The network that is run is trained only in its last part: one of a library, whose other parts are known to be there."""
-    parts = [name[len(key) + 1 :].partition(".")[0] for name in trained if name.startswith(key + ".")]
-    last = all(is_head(part) or part.partition("[")[0] in _LAST_PARTS for part in parts)
-    return last and any(name.startswith(key + ".") for name in own) and maker_of(program, call.func).startswith(_LIBRARIES)
 
 
 def _feeds(program: Program, call: ast.Call, loop: Loop, own: set[str]) -> bool:

@@ -98,18 +98,13 @@ def _round(program: Program, node: ast.AST) -> str:
 
 def _advice(program: Program, value: ast.expr) -> str:
     """`.detach()` on the tensors: a tuple, a list and a dict have none."""
-    if not isinstance(program.latest(value) or value, _HOLDERS):
-        return f"write `{_detached_text(program, value)}`"
-    tensors = [f"`{_detached_text(program, part)}`" for part in _elements(value) if carries_graph(program, part)]
+    holds = isinstance(program.latest(value) or value, _HOLDERS)
+    tensors = [part for part in _elements(value) if carries_graph(program, part)] if holds else [value]
     if not tensors:
         return f"write `.detach()` behind each tensor in `{program.text(value)}`"
-    return f"write {' and '.join(tensors)} in it"
-
-
-def _detached_text(program: Program, node: ast.expr) -> str:
-    text = program.text(node)
-    plain = isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
-    return f"{text}.detach()" if plain else f"({text}).detach()"
+    plain = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
+    texts = [program.text(part) if isinstance(part, plain) else f"({program.text(part)})" for part in tensors]
+    return "write " + " and ".join(f"`{text}.detach()`" for text in texts) + (" in it" if holds else "")
 
 
 def _elements(node: ast.expr) -> Iterator[ast.expr]:
@@ -177,19 +172,15 @@ def _is_over_views(program: Program, loop: LoopNode) -> bool:
 
 
 def _outlives(program: Program, item: Accumulation, boundary: LoopNode | FunctionNode) -> bool:
-    """Does what grows live longer than one round: is it made outside, and not emptied inside?"""
+    """Does what grows live longer than one round: is it made outside, and not emptied inside? `x = x + v` makes nothing anew."""
     name = root(item.target)
-    made = [given.value for given in program.given(name) if not _goes_on(program, name, given.value)]
+    given = [binding.value for binding in program.given(name)]
+    made = [value for value in given if name not in map(program.written, program.within(value, ast.Name, ast.Attribute))]
     emptied = [call for call in program.calls_to("clear", "pop", "popleft") if root(program.receiver(call)) == name]
     if not name or any(program.index.holds(boundary, node) for node in (*made, *emptied)):
         return False
     loops = [loop for loop in program.loops_around(item.node) if isinstance(loop, ast.For)]
     return name not in [program.written(loop.target) for loop in loops]
-
-
-def _goes_on(program: Program, name: str, value: ast.expr) -> bool:
-    """`x = x + v`: the variable goes on, it is not made anew."""
-    return any(program.written(part) == name for part in program.within(value, ast.Name, ast.Attribute))
 
 
 def _reaches_backward(program: Program, item: Accumulation) -> bool:

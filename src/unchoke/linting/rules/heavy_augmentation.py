@@ -85,8 +85,10 @@ _ONE_OF = frozenset({"OneOf", "RandomChoice"})
 def check(program: Program) -> Iterator[Hit]:
     seen: set[ast.Call] = set()
     yield from _generators(program)
-    for pipeline in program.nodes(ast.Call):
-        if _is_outermost(program, pipeline) and not _is_on_device(program, pipeline):
+    pipelines = [call for call in program.nodes(ast.Call) if _is_pipeline(program, call)]
+    for pipeline in pipelines:
+        outermost = not any(above in pipelines for above in program.ancestors(pipeline))
+        if outermost and not _is_on_device(program, pipeline):
             steps = dict.fromkeys(program.calls_in(pipeline_pieces(program, pipeline)))
             yield from _judged(program, steps, seen, program.targets(pipeline)[-1:])
     for record in program.facts.per_sample:
@@ -187,12 +189,6 @@ def _is_pipeline(program: Program, call: ast.Call) -> bool:
     if name == "torch.nn.Sequential":
         return any(program.name(part).startswith("torchvision.transforms.") for part in program.within(call, ast.Call))
     return program.method(call) in _PIPELINES and not name.startswith(("?.", "kornia.", "tf.", "keras_cv."))
-
-
-def _is_outermost(program: Program, call: ast.Call) -> bool:
-    return _is_pipeline(program, call) and not any(
-        isinstance(above, ast.Call) and _is_pipeline(program, above) for above in program.ancestors(call)
-    )
 
 
 def _is_on_device(program: Program, pipeline: ast.Call) -> bool:
