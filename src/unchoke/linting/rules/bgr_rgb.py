@@ -100,25 +100,22 @@ def _turned(program: Program, source: ast.Call) -> str:
 
 
 def _written_as_bgr(program: Program, flow: Flow) -> Iterator[Hit]:
+    """Pictures in red, green, blue; what may as well be grey only where no name about it says mask, label or grey."""
     for call in program.nodes(ast.Call):
         pixels = program.argument(call, "img", 1) if program.name(call) == "cv2.imwrite" else None
-        kinds = {kind for kind, _ in flow.at(pixels)}
+        marks = flow.at(pixels)
+        kinds = {kind for kind, _ in marks}
         if pixels is None or _BGR in kinds or not kinds & {_RGB, _PERHAPS}:
             continue
-        if _RGB in kinds or not _names_no_colours(program, flow.at(pixels), pixels):
-            text = program.text(pixels)
+        text = program.text(pixels)
+        names = [text, *(program.text(program.statement(source) or source) for _, source in marks)]
+        if _RGB in kinds or not any(_NO_COLOURS & set(words(name)) for name in names):
             yield Hit(
                 call,
                 f"`cv2.imwrite` takes blue, green, red; `{text}` is red, green, blue",
                 evidence={"written": text},
                 fix=f"`cv2.cvtColor({text}, cv2.COLOR_RGB2BGR)` before writing",
             )
-
-
-def _names_no_colours(program: Program, marks: Marks, pixels: ast.expr) -> bool:
-    """Do the names about it say mask, label, grey?"""
-    texts = [program.text(pixels), *(program.text(program.statement(source) or source) for _, source in marks)]
-    return any(_NO_COLOURS & set(words(text)) for text in texts)
 
 
 def _uses(program: Program, flow: Flow, colours: _Colours) -> Iterator[tuple[Marks, str]]:

@@ -107,11 +107,12 @@ def _written(program: Program, call: ast.Call) -> Iterator[Hit]:
 
 
 def _is_for_each(program: Program, call: ast.Call, path: ast.expr) -> bool:
-    """Does its path change with a loop over data, or is its function mapped over data?"""
+    """Does its path change with a loop over data, or is its function mapped over data: `pool.map`, `submit`, `delayed`?"""
+    mapped = [program.callable_of(item) for use in program.calls_to(*_MAPS) for item in use.args]
     for ground in grounds(program, path, everywhere=True):
         if ground.kind == "loop" and _is_over_data(program, ground.node) and _is_round(program, ground.node, call):
             return True
-        if ground.kind == "parameter" and _is_mapped(program, ground.node):
+        if ground.kind == "parameter" and ground.node in mapped:
             return True
     return False
 
@@ -128,9 +129,3 @@ def _is_round(program: Program, loop: ast.AST, call: ast.Call) -> bool:
     """Does the call run in each round of the loop, directly or in a function that the loop calls?"""
     whole = program.parent(loop) if isinstance(loop, ast.comprehension) else loop
     return whole is not None and (program.index.holds(whole, call) or program.enclosing_function(call) in program.reach(whole))
-
-
-def _is_mapped(program: Program, function: ast.AST) -> bool:
-    """Is the function handed to something that runs it for each item: `pool.map`, `submit`, `delayed`?"""
-    given = (item for call in program.calls_to(*_MAPS) for item in call.args)
-    return any(program.callable_of(item) is function for item in given)

@@ -145,7 +145,8 @@ def _together(program: Program, dear: dict[ast.Call, str]) -> list[ast.Call]:
     options = {call: _options(program, call) for call in dear}
     for chosen in options.values():
         met = [call for call in dear if options[call] <= chosen]
-        units = {_drawn_from(program, call) or dear[call] for call in met}
+        above = [(item for item in program.ancestors(call) if program.method(item) in _ONE_OF) for call in met]
+        units = {next(around, None) or dear[call] for call, around in zip(met, above, strict=True)}
         if min(len(units), len({dear[call] for call in met})) >= _ENOUGH:
             return met
     return []
@@ -156,12 +157,6 @@ def _options(program: Program, call: ast.Call) -> frozenset[tuple[ast.If, bool]]
     tests = [above for above in program.ancestors(call) if isinstance(above, ast.If)]
     unsettled = [node for node in tests if program.value(node.test) is UNKNOWN and not is_random(program, node.test)]
     return frozenset((node, program.index.holds_any(node.body, call)) for node in unsettled)
-
-
-def _drawn_from(program: Program, call: ast.Call) -> ast.Call | None:
-    """The `OneOf` round a transform: a sample meets one of its members."""
-    above = (item for item in program.ancestors(call) if isinstance(item, ast.Call))
-    return next((item for item in above if program.method(item) in _ONE_OF), None)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -66,28 +66,24 @@ def check(program: Program) -> Iterator[Hit]:
     if has_automatic_log(program):
         return
     for run in epoch_runs(program):
-        hit = _in_loop(program, run) if is_long(run.num_epochs) else None
-        if hit is not None:
-            yield hit
+        yield from _in_loop(program, run)
     for fit in program.facts.fits:
         if fit.kind == "keras":
             yield from _of_fit(program, fit)
 
 
-def _in_loop(program: Program, run: EpochRun) -> Hit | None:
-    kept = list(_kept(program, run))
-    if not kept or records_history(program, run, {name for _, name in kept}):
-        return None
-    first = kept[0][0]
-    names = list(dict.fromkeys(given for _, given in kept))
-    listed = ", ".join(f"`{item}`" for item in names[:4])
-    return Hit(
-        first,
-        f"the numbers of {int(run.num_epochs)} epochs are only kept in {listed}: nothing inside the loop writes them down",
-        {"epochs": int(run.num_epochs), "kept in": names},
-        f'append a line to a file in each epoch, `with open("log.csv", "a") as file: csv.writer(file).writerow([…])`, '
-        f"beside `{program.text(first)[:60]}`",
-    )
+def _in_loop(program: Program, run: EpochRun) -> Iterator[Hit]:
+    kept = list(_kept(program, run)) if is_long(run.num_epochs) else []
+    names = list(dict.fromkeys(name for _, name in kept))
+    if kept and not records_history(program, run, set(names)):
+        first, listed = kept[0][0], ", ".join(f"`{name}`" for name in names[:4])
+        yield Hit(
+            first,
+            f"the numbers of {int(run.num_epochs)} epochs are only kept in {listed}: nothing inside the loop writes them down",
+            {"epochs": int(run.num_epochs), "kept in": names},
+            f'append a line to a file in each epoch, `with open("log.csv", "a") as file: csv.writer(file).writerow([…])`, '
+            f"beside `{program.text(first)[:60]}`",
+        )
 
 
 def _kept(program: Program, run: EpochRun) -> Iterator[tuple[ast.AST, str]]:
