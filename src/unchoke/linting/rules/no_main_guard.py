@@ -26,8 +26,9 @@ import ast
 from collections.abc import Iterator
 
 from unchoke.code.facts.loaders import runs_at_import
-from unchoke.code.node_index import parameters, targets_of
+from unchoke.code.node_index import names_in, parameters, targets_of
 from unchoke.code.program import Program
+from unchoke.linting.questions import torch_loaders
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -73,38 +74,34 @@ def _hit(program: Program, at: ast.Call, call: ast.Call) -> Hit:
     )
 
 
-def _started(program: Program) -> Iterator[ast.Call]:
+def _started(program: Program) -> list[ast.Call]:
     """Loaders with workers and pools of processes."""
-    for loader in program.facts.loaders:
-        if loader.framework == "torch" and loader.may_have_workers:
-            yield loader.call
-    for call in program.nodes(ast.Call):
-        if _is_pool(program, call):
-            yield call
+    loaders = [loader.call for loader in torch_loaders(program) if loader.may_have_workers]
+    return loaders + [call for call in program.nodes(ast.Call) if _is_pool(program, call)]
 
 
 def _is_pool(program: Program, call: ast.Call) -> bool:
-    return program.name(call) in _POOLS or _is_pool_of_context(program, call)
+    of_context = program.method(call) == "Pool" and program.made_by(program.receiver(call)) == "multiprocessing.get_context"
+    return program.name(call) in _POOLS or of_context
 
 
-def _is_pool_of_context(program: Program, call: ast.Call) -> bool:
-    made = program.made_by(program.receiver(call)) if program.method(call) == "Pool" else ""
-    return made == "multiprocessing.get_context"
+def _names_given(program: Program, made: ast.Call) -> set[str] | None:
+    """The variables that what is made here is put into; None where it goes elsewhere."""
+    statement = program.statement(made)
+    inside = any(isinstance(above, ast.Call) for above in program.ancestors(made))
+    if not isinstance(statement, ast.Assign | ast.AnnAssign) or inside:
+        return None
+    return {name for target in targets_of(statement) for name in names_in(target)}
 
 
 def _goes_at_import(program: Program, made: ast.Call) -> bool:
     """Is what is made here used at import? A pool starts at once; a loader starts its workers when it is gone through."""
     maker = program.function_of(made)
-    inner = (
-        [call for call in program.within(maker, ast.Call) if program.method(call) == "DataLoader"] if maker is not None else []
-    )
-    if _is_pool(program, made) or any(not _is_only_returned(program, call) for call in inner):
+    inner = program.within(maker, ast.Call) if maker is not None else iter(())
+    loaders = [call for call in inner if program.method(call) == "DataLoader"]
+    if _is_pool(program, made) or any(not _is_only_returned(program, call) for call in loaders):
         return True
-    statement = program.statement(made)
-    around = [above for above in program.ancestors(made) if isinstance(above, ast.Call)]
-    if not isinstance(statement, ast.Assign | ast.AnnAssign) or around:
-        return True
-    names = {part.id for target in targets_of(statement) for part in program.within(target, ast.Name)}
+    names = _names_given(program, made)
     return not names or any(_goes_through(program, use) for name in names for use in program.names(name))
 
 
@@ -123,12 +120,12 @@ def _goes_through(program: Program, use: ast.Name) -> bool:
 
 def _is_only_returned(program: Program, made: ast.Call) -> bool:
     """Does the function that makes the loader only hand it back?"""
-    function, statement = program.enclosing_function(made), program.statement(made)
-    if function is None or _is_pool(program, made) or any(isinstance(above, ast.Call) for above in program.ancestors(made)):
+    function, names = program.enclosing_function(made), _names_given(program, made)
+    if function is None or _is_pool(program, made):
         return False
-    if not isinstance(statement, ast.Assign | ast.AnnAssign):
-        return isinstance(statement, ast.Return)
-    names = {part.id for target in targets_of(statement) for part in program.within(target, ast.Name)}
+    if names is None:
+        statement = program.statement(made)
+        return isinstance(statement, ast.Return) and statement.value is made
     uses = [use for name in names for use in program.names(name) if program.enclosing_function(use) is function]
     read = [use for use in uses if isinstance(use.ctx, ast.Load)]
     return bool(read) and all(isinstance(program.statement(use), ast.Return) for use in read)

@@ -28,11 +28,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from unchoke.code.facts.following import follow
-from unchoke.code.facts.keeping import is_kept
-from unchoke.code.facts.origins import is_of_sample, is_random, per_sample_records, runs_for_each_sample
+from unchoke.code.facts.origins import is_of_sample, is_random, per_sample_records
 from unchoke.code.facts.sizing import sizing
 from unchoke.code.facts.vocabulary import DECODERS, words
+from unchoke.code.node_index import arguments
 from unchoke.code.program import Program
+from unchoke.linting.questions import is_done_anew
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -48,12 +49,8 @@ _VOLUMES = frozenset(
     {"nibabel.load", "SimpleITK.ReadImage", "imageio.volread", "tifffile.imread", "skimage.io.imread", "itk.imread"}
 )
 # How many arguments say where; as many that follow say how large.
-_CROPS = {
-    "tf.image.crop_to_bounding_box": 2,
-    "torchvision.transforms.functional.crop": 2,
-    "torchvision.transforms.v2.functional.crop": 2,
-    "tf.slice": 1,
-}
+_CROPS = {"tf.image.crop_to_bounding_box": 2, "torchvision.transforms.functional.crop": 2, "tf.slice": 1,
+          "torchvision.transforms.v2.functional.crop": 2}  # fmt: skip
 _PARTS = frozenset(
     {"tile", "tiles", "window", "windows", "win", "patch", "patches", "chip", "chips", "cell", "grid", "block", "blocks"}
 )
@@ -72,11 +69,10 @@ class _PixelPart:
 def check(program: Program) -> Iterator[Hit]:
     said: set[ast.Call] = set()
     for call in program.nodes(ast.Call):
-        if _reads_whole(program, call) and runs_for_each_sample(program, call) and not is_kept(program, call):
-            part = next(_thrown_away(program, call), None)
-            if part is not None:
-                said.add(call)
-                yield _hit(program, call, part)
+        part = next(_thrown_away(program, call), None) if _reads_whole(program, call) and is_done_anew(program, call) else None
+        if part is not None:
+            said.add(call)
+            yield _hit(program, call, part)
     yield from _resized_twice(program, said)
 
 
@@ -167,25 +163,17 @@ def _is_given(program: Program, node: ast.expr, own: frozenset[str]) -> bool:
 
 
 def _is_fixed_length(program: Program, lower: ast.expr, upper: ast.expr) -> bool:
-    """`y : y + TILE`, `r * TILE : (r + 1) * TILE`, `y0 : y1` with `y1 = y0 + TILE`."""
-    if isinstance(upper, ast.Name):
-        sums = [value for value in program.bound(upper) if isinstance(value, ast.BinOp | ast.Call)]
-        return any(_is_fixed_length(program, lower, value) for value in sums)
-    if isinstance(upper, ast.Call) and program.name(upper) in ("min", "int", "round"):
-        return any(_is_fixed_length(program, lower, given) for given in upper.args if isinstance(given, ast.BinOp))
+    """`y : y + TILE`, `r * TILE : (r + 1) * TILE`, `y0 : y1` with `y1 = y0 + TILE`, `y : min(y + TILE, height)`."""
+    if isinstance(upper, ast.Name | ast.Call):
+        inner = program.bound(upper) if isinstance(upper, ast.Name) else upper.args
+        return any(_is_fixed_length(program, lower, item) for item in inner if isinstance(item, ast.BinOp | ast.Call))
     if not isinstance(upper, ast.BinOp):
         return False
-    start = program.text(lower)
-    if isinstance(upper.op, ast.Add):
-        sides = (upper.left, upper.right)
-        lengths = [side for side, other in (sides, sides[::-1]) if program.text(other) == start]
-        return any(not is_of_sample(program, length) for length in lengths)
-    return (
-        isinstance(upper.op, ast.Mult)
-        and isinstance(lower, ast.BinOp)
-        and isinstance(lower.op, ast.Mult)
-        and "+ 1" in program.text(upper)
-    )
+    if isinstance(upper.op, ast.Mult):
+        return isinstance(lower, ast.BinOp) and isinstance(lower.op, ast.Mult) and "+ 1" in program.text(upper)
+    start, sides = program.text(lower), (upper.left, upper.right)
+    lengths = [side for side, other in (sides, sides[::-1]) if program.text(other) == start]
+    return isinstance(upper.op, ast.Add) and any(not is_of_sample(program, length) for length in lengths)
 
 
 def _is_named_a_part(program: Program, *nodes: ast.expr) -> bool:
@@ -199,10 +187,7 @@ def _is_named_a_part(program: Program, *nodes: ast.expr) -> bool:
 
 def _cropped(program: Program, call: ast.Call, own: frozenset[str]) -> Iterator[_PixelPart]:
     """A crop function given a place that comes with the sample and a size that does not."""
-    given = [*call.args[1:], *(keyword.value for keyword in call.keywords)]
-    num_places = _CROPS.get(program.name(call), 0)
-    if not num_places or len(given) < 2 * num_places:
-        return
+    given, num_places = arguments(call)[1:], _CROPS.get(program.name(call), 0)
     places, lengths = given[:num_places], given[num_places : 2 * num_places]
     if any(_is_given(program, item, own) for item in places) and not any(is_of_sample(program, item) for item in lengths):
         yield _PixelPart(call, "one window")
@@ -210,14 +195,10 @@ def _cropped(program: Program, call: ast.Call, own: frozenset[str]) -> Iterator[
 
 def _is_box(program: Program, node: ast.expr, own: frozenset[str]) -> bool:
     """Pillow's box: (left, top, right, bottom)."""
-    if isinstance(node, ast.Name):
-        boxes = [value for value in program.bound(node) if isinstance(value, ast.Tuple)]
-        if boxes:
-            return any(_is_box(program, box, own) for box in boxes)
+    box = program.latest(node) if isinstance(node, ast.Name) else node
+    if not isinstance(box, ast.Tuple) or len(box.elts) != 4:
         return _is_given(program, node, own) and _is_named_a_part(program, node)
-    if not isinstance(node, ast.Tuple) or len(node.elts) != 4:
-        return _is_given(program, node, own) and _is_named_a_part(program, node)
-    left, top, right, bottom = node.elts
+    left, top, right, bottom = box.elts
     return _is_window(program, left, right, own) and _is_window(program, top, bottom, own)
 
 
@@ -229,6 +210,6 @@ def _resized_twice(program: Program, said: set[ast.Call]) -> Iterator[Hit]:
             if big_px < _LEAST_RATIO * small_px or (big.pipeline is not None and big.pipeline is not small.pipeline):
                 continue
             call = next(iter(program.facts.decode_calls(record.function)), None)
-            if call is not None and call not in said and not is_kept(program, call) and runs_for_each_sample(program, call):
+            if call is not None and call not in said and is_done_anew(program, call):
                 said.add(call)
                 yield _hit(program, call, _PixelPart(small.call, f"{small_px} of the {big_px} px a side that it was resized to"))

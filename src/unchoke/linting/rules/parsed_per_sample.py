@@ -20,10 +20,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.facts.keeping import is_kept
-from unchoke.code.facts.origins import is_of_sample, runs_for_each_sample
+from unchoke.code.facts.origins import is_of_sample
 from unchoke.code.facts.vocabulary import TABLE_PARSERS
 from unchoke.code.program import Program
+from unchoke.linting.questions import is_done_anew, opened_path
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -44,12 +44,8 @@ _MORE = frozenset(
 
 def check(program: Program) -> Iterator[Hit]:
     for call in program.nodes(ast.Call):
-        if program.name(call) not in TABLE_PARSERS and program.name(call) not in _MORE:
-            continue
-        source = _source(program, call)
-        if source is None or not runs_for_each_sample(program, call) or is_of_sample(program, source):
-            continue
-        if is_kept(program, call, by_sample=False):
+        source = _source(program, call) if program.name(call) in TABLE_PARSERS | _MORE else None
+        if source is None or is_of_sample(program, source) or not is_done_anew(program, call, by_sample=False):
             continue
         name, what = program.text(call.func), _file(program, source)
         owner = program.enclosing_class(call)
@@ -72,9 +68,5 @@ def _source(program: Program, call: ast.Call) -> ast.expr | None:
 
 def _file(program: Program, source: ast.expr) -> str:
     """The file as the author wrote it, through `with open(…) as handle`."""
-    if isinstance(source, ast.Name):
-        opened = next((value for value in program.bound(source) if isinstance(value, ast.Call) and value.args), None)
-        if opened is not None and program.method(opened) == "open":
-            return _file(program, opened.args[0])
-    text = program.text(source)
+    text = program.text(opened_path(program, source))
     return f"`{text}`" if len(text) <= 60 else "the whole table"

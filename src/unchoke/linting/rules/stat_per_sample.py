@@ -23,10 +23,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.facts.keeping import is_kept
-from unchoke.code.facts.origins import runs_for_each_sample
 from unchoke.code.facts.vocabulary import STAT_METHODS, STATS
 from unchoke.code.program import Program
+from unchoke.linting.questions import COMPREHENSIONS, function_around, is_done_anew
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -43,15 +42,14 @@ RULE = Rule(
 
 def check(program: Program) -> Iterator[Hit]:
     calls = [call for call in program.nodes(ast.Call) if _looks(program, call)]
-    found = [call for call in calls if runs_for_each_sample(program, call) and not is_kept(program, call, by_sample=False)]
+    found = [call for call in calls if is_done_anew(program, call, by_sample=False)]
     for call in found:
-        name, function = program.text(call.func), program.enclosing_function(call)
-        same = sum(program.enclosing_function(other) is function for other in found)
-        where = f"`{function.name}`" if function is not None else "a lambda"
+        name, (function, where) = program.text(call.func), function_around(program, call)
+        same = sum(program.enclosing_function(other) is program.enclosing_function(call) for other in found)
         yield Hit(
             call,
             f"`{name}` asks the file system once for every sample" + (f"; {same} checks in {where}" if same > 1 else ""),
-            evidence={"call": name, "in": function.name if function is not None else "lambda", "checks there": same},
+            evidence={"call": name, "in": function, "checks there": same},
             fix=_fix(program, call),
             kind="choke" if _asks_many(program, call) else None,
         )
@@ -60,11 +58,8 @@ def check(program: Program) -> Iterator[Hit]:
 def _asks_many(program: Program, call: ast.Call) -> bool:
     """In a loop of the per-sample code: one question in each of many folders."""
     function = program.enclosing_function(call)
-    comprehensions = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-    return any(
-        isinstance(above, (ast.For, ast.While, *comprehensions)) and program.enclosing_function(above) is function
-        for above in program.ancestors(call)
-    )
+    inside = (above for above in program.ancestors(call) if program.enclosing_function(above) is function)
+    return any(isinstance(above, (ast.For, ast.While, *COMPREHENSIONS)) for above in inside)
 
 
 def _looks(program: Program, call: ast.Call) -> bool:

@@ -24,10 +24,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from unchoke.code.constant_values import UNKNOWN
-from unchoke.code.facts.vocabulary import DECODERS, LIST_METHODS, LISTERS, RASTER_OPENERS, words
-from unchoke.code.node_index import parameters
+from unchoke.code.facts.vocabulary import DECODERS, RASTER_OPENERS, words
 from unchoke.code.program import Program
+from unchoke.linting.questions import calls_run_by, num_items
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -52,6 +51,7 @@ _ITEM_WORDS = frozenset(
      "plots", "field", "fields", "orthos", "ortho", "granule", "granules", "plate", "plates", "scan", "scans", "study",
      "studies", "specimen", "specimens", "stem", "stems", "csvs", "pngs", "jpgs", "jpegs"}
 )  # fmt: skip
+_LISTINGS = frozenset({"glob", "iglob", "rglob", "listdir", "scandir", "iterdir", "walk", "itertuples", "iterrows"})
 _READS = re.compile(
     r"^(?:imread|open|load|read|loadtxt|VideoCapture|imwrite|save|decode|run|check_call|check_output|call)(?:_|$)"
 )
@@ -78,44 +78,29 @@ def check(program: Program) -> Iterator[Hit]:
 
 def _is_pool(program: Program, node: ast.expr) -> bool:
     made = program.made_by(node)
-    if made in _POOLS or (made == "?.Pool" and _imports_multiprocessing(program)):
-        return True
-    function = program.enclosing_function(node)
-    if made or not isinstance(node, ast.Name) or function is None or node.id not in parameters(function):
-        return False
-    given = (program.argument_for(call, function, node.id) for call in program.callers(function))
-    return any(item is not None and program.made_by(item) in _POOLS for item in given)
-
-
-def _imports_multiprocessing(program: Program) -> bool:
-    """`context.Pool()` of `multiprocessing.get_context`."""
-    modules = [item.name for node in program.nodes(ast.Import, ast.ImportFrom) for item in node.names]
-    modules += [node.module or "" for node in program.nodes(ast.ImportFrom)]
-    return any("multiprocessing" in module or module == "get_context" for module in modules)
+    of_context = made == "?.Pool" and any("multiprocessing" in module for module in program.modules)
+    given = program.given_by_callers(node.id, node) if isinstance(node, ast.Name) and not made else []
+    return made in _POOLS or of_context or any(program.made_by(item) in _POOLS for item in given)
 
 
 def _differs(program: Program, function: ast.expr | None, items: ast.expr) -> bool:
     """Are these files, scenes, rows, or is the function one that reads them; and are there more than a few?"""
-    if _is_few(program, items) or _is_cut_evenly(program, items):
+    if (num_items(program, items) or _FEW + 1) <= _FEW or _is_cut_evenly(program, items):
         return False
     inner = program.callable_of(function)
-    if inner is not None and _reads_files(program, inner):
+    if inner is not None and any(_reads(program, call) for call in calls_run_by(program, inner)):
         return True
-    return _names_items(program, items) and (inner is None or _takes_names(program, items))
+    listed = _LISTINGS & _said(program, program.latest(items) or items)
+    return bool(listed) or (inner is None and bool(_ITEM_WORDS & _said(program, items)))
 
 
-def _is_few(program: Program, items: ast.expr) -> bool:
-    """A short list that is written out, or a short range: chunks of one item."""
-    node = program.latest(items) if isinstance(items, ast.Name) else items
-    value = program.value(items)
-    if value is not UNKNOWN and isinstance(value, tuple):
-        return len(value) <= _FEW
-    if isinstance(node, ast.List | ast.Tuple):
-        return not any(isinstance(item, ast.Starred) for item in node.elts) and len(node.elts) <= _FEW
-    if isinstance(node, ast.Call) and program.name(node) == "range":
-        ends = [program.value(item) for item in node.args]
-        return any(isinstance(end, int) and end <= _FEW for end in ends[-1:])
-    return False
+def _said(program: Program, node: ast.expr) -> set[str]:
+    texts = [part.id for part in program.within(node, ast.Name)] + [part.attr for part in program.within(node, ast.Attribute)]
+    return {word for text in texts for word in words(text)}
+
+
+def _reads(program: Program, call: ast.Call) -> bool:
+    return program.name(call) in DECODERS | RASTER_OPENERS or _READS.match(program.method(call)) is not None
 
 
 def _is_cut_evenly(program: Program, items: ast.expr) -> bool:
@@ -124,28 +109,3 @@ def _is_cut_evenly(program: Program, items: ast.expr) -> bool:
     if node is not None and any("split" in program.method(call) for call in program.within(node, ast.Call)):
         return "array_split" in program.text(node) or "split(" not in program.text(node)
     return bool({"chunk", "chunks", "shards", "folds", "fold", "seeds", "batches"} & set(words(program.written(items))))
-
-
-def _reads_files(program: Program, function: ast.AST) -> bool:
-    for part in (function, *program.reach(function)):
-        for call in program.within(part, ast.Call):
-            name = program.name(call)
-            if name in DECODERS or name in RASTER_OPENERS or _READS.match(program.method(call)):
-                return True
-    return False
-
-
-def _takes_names(program: Program, items: ast.expr) -> bool:
-    """The items come from a listing or a table."""
-    node = program.latest(items) if isinstance(items, ast.Name) else items
-    calls = program.within(node, ast.Call) if node is not None else ()
-    return any(
-        program.name(call) in LISTERS or program.method(call) in LIST_METHODS | {"itertuples", "iterrows"} for call in calls
-    )
-
-
-def _names_items(program: Program, items: ast.expr) -> bool:
-    if _takes_names(program, items):
-        return True
-    texts = [part.id for part in program.within(items, ast.Name)] + [part.attr for part in program.within(items, ast.Attribute)]
-    return any(_ITEM_WORDS & set(words(text)) for text in texts)
