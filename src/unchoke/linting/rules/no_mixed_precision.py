@@ -44,6 +44,7 @@ _HALF = re.compile(
     r"autocast|GradScaler|\bamp\b|mixed_precision|mixed_float16|mixed_bfloat16|set_global_policy|fp16|bf16|bfloat16|float16|\.half\(|"
     r"set_float32_matmul_precision|allow_tf32|apex|precision\s*=\s*[\"'1]|deepspeed|to_fp16|16-mixed",
 )
+_CARDS = frozenset({"GPU", "/GPU:0", "/gpu:0", "/device:GPU:0", "GPU:0"})
 _MANY_EPOCHS = 10
 
 
@@ -52,7 +53,8 @@ def check(program: Program) -> Iterator[Hit]:
     made = large_network(program)
     if made is None or trains_on_small_set(program) or plain_device(program) or hides_code(program):
         return
-    if not (_trains_in_torch(program) and mentions_cuda(program)) and not (_trains_in_keras(program) and _sets_up_card(program)):
+    in_keras = any(fit.kind == "keras" for fit in program.facts.fits)
+    if not (_trains_in_torch(program) and mentions_cuda(program)) and not (in_keras and _sets_up_card(program)):
         return
     cells = (*program.source.cells, *program.source.borrowed)
     if any(_HALF.search(cell.python) for cell in cells) or _is_frozen(program, made):
@@ -78,18 +80,10 @@ def _trains_in_torch(program: Program) -> bool:
     return loops or any(fit.kind in ("lightning", "fastai", "hf") for fit in program.facts.fits)
 
 
-def _trains_in_keras(program: Program) -> bool:
-    return any(fit.kind == "keras" for fit in program.facts.fits)
-
-
 def _sets_up_card(program: Program) -> bool:
     """Keras takes a card by itself: it is sure where the program speaks of one."""
-    if any(
-        program.method(call) in ("set_memory_growth", "MirroredStrategy", "gpu_device_name") for call in program.nodes(ast.Call)
-    ):
-        return True
-    words = (node.value for node in program.nodes(ast.Constant) if isinstance(node.value, str))
-    return any(word in ("GPU", "/GPU:0", "/gpu:0", "/device:GPU:0", "GPU:0") for word in words)
+    told = program.calls_to("set_memory_growth", "MirroredStrategy", "gpu_device_name")
+    return bool(told) or any(node.value in _CARDS for node in program.nodes(ast.Constant) if isinstance(node.value, str))
 
 
 def _is_frozen(program: Program, made: ast.Call) -> bool:
