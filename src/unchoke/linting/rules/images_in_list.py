@@ -61,7 +61,7 @@ _ALLOCATED = frozenset(
 _JOINED = frozenset({"concatenate", "vstack", "append", "cat", "concat", "row_stack"})
 _MAPS = frozenset({"map", "imap", "imap_unordered", "thread_map", "process_map"})
 
-_SMALL_PX = 64
+_SMALL_PX = 64  # a few kilobytes each
 
 
 def check(program: Program) -> Iterator[Hit]:
@@ -75,34 +75,23 @@ def check(program: Program) -> Iterator[Hit]:
             continue
         unit = _filled_by(program, flow, node, container, value)
         names = [program.written(container)] if container is not None else program.targets(node)
-        if unit is None or {unit, *program.ancestors(node)} & seen or _are_masks(program, names, value):
-            continue
-        seen.add(unit)
-        yield _hit(program, node, unit, next(filter(None, names), ""))
+        told = {word for name in (*names, program.written(value)) for word in words(name)}
+        if unit is not None and not told & _MASKS and not {unit, *program.ancestors(node)} & seen:
+            seen.add(unit)
+            yield _hit(program, node, unit, next(filter(None, names), ""))
 
 
 def _hit(program: Program, node: ast.AST, unit: ast.AST, held: str) -> Hit:
     items = _items(program, unit)
     over = program.text(items) if items is not None else ""
+    resized = [call for call in program.within(unit, ast.Call) if is_resizing(program, call)]
     return Hit(
         node,
         f"{f'`{held}`' if held else 'a list'} holds every decoded image{f' of `{over}`' if over else ''} in memory",
         evidence={"held in": held, "over": over},
         fix="keep the paths and decode per sample, or decode once into a memory-mapped array (`np.lib.format.open_memmap`)",
-        kind="nit" if _are_small(program, unit) else None,
+        kind="nit" if any((size_of(program, call) or _SMALL_PX + 1) <= _SMALL_PX for call in resized) else None,
     )
-
-
-def _are_small(program: Program, unit: ast.AST) -> bool:
-    """Resized to a few kilobytes each on the way."""
-    sizes = [size_of(program, call) for call in program.within(unit, ast.Call) if is_resizing(program, call)]
-    return any(size is not None and size <= _SMALL_PX for size in sizes)
-
-
-def _are_masks(program: Program, names: list[str], value: ast.expr) -> bool:
-    """Labels, sizes or masks of a few values, by their names."""
-    texts = [*names, program.text(value) if isinstance(value, ast.Name) else ""]
-    return any(_MASKS & set(words(text)) for text in texts)
 
 
 # What keeps pictures
@@ -140,11 +129,8 @@ def _is_applied(program: Program, call: ast.Call) -> bool:
 
 def _is_memory(program: Program, node: ast.AST, container: ast.expr | None) -> bool:
     """A list, a dict or an array in memory; not a memory map, an HDF5 data set or a table's column."""
-    if not isinstance(node, ast.Assign):
-        return True
-    made = program.latest(container)
-    by_call = program.made_by(container).rpartition(".")[2] in _ALLOCATED
-    return by_call or isinstance(made, ast.Dict | ast.List | ast.ListComp | ast.BinOp)
+    made = isinstance(program.latest(container), ast.Dict | ast.List | ast.ListComp | ast.BinOp)
+    return not isinstance(node, ast.Assign) or made or program.made_by(container).rpartition(".")[2] in _ALLOCATED
 
 
 # Is it the whole data set?
@@ -222,26 +208,25 @@ def _all_of(program: Program, node: ast.expr, depth: int = 0) -> bool:
     if isinstance(node, ast.Call):
         return _all_of_call(program, node, depth)
     if isinstance(node, ast.Subscript):
-        return not isinstance(node.slice, ast.Slice) or _is_long_slice(program, node.slice)
-    if isinstance(node, ast.Name):
-        return _all_of_name(program, node, depth)
-    return not isinstance(node, ast.List | ast.Tuple | ast.Set | ast.Dict | ast.Constant)
+        return not isinstance(node.slice, ast.Slice) or _is_long(program, node.slice)
+    if not isinstance(node, ast.Name):
+        return not isinstance(node, ast.List | ast.Tuple | ast.Set | ast.Dict | ast.Constant)
+    function, given = program.enclosing_function(node), program.latest(node)
+    if function is not None and node.id in parameters(function):
+        return _callers_give_all(program, function, node.id, depth)
+    return given is None or given is node or _all_of(program, given, depth + 1)
 
 
 def _all_of_call(program: Program, call: ast.Call, depth: int) -> bool:
-    method = program.method(call)
+    method, receiver = program.method(call), program.receiver(call)
     if method == "range":
-        end = program.value(call.args[min(1, len(call.args) - 1)]) if call.args else UNKNOWN
+        end = program.value(call.args[:2][-1]) if call.args else UNKNOWN
         return len(call.args) < 3 and not (isinstance(end, int | float) and end <= _HANDFUL)
-    if method in _WRAPPERS and call.args:
-        return all(_all_of(program, item, depth + 1) for item in (call.args if method == "zip" else call.args[:1]))
-    receiver = program.receiver(call)
-    if method in _ROWS and receiver is not None:
-        return _all_of(program, receiver, depth + 1)
-    return method not in _FEW
+    inner = [receiver] if method in _ROWS else call.args if method == "zip" else call.args[:1] if method in _WRAPPERS else []
+    return method not in _FEW and all(_all_of(program, item, depth + 1) for item in inner if item is not None)
 
 
-def _is_long_slice(program: Program, part: ast.Slice) -> bool:
+def _is_long(program: Program, part: ast.Slice) -> bool:
     lower, upper = program.value(part.lower), program.value(part.upper)
     if part.upper is None:
         return not (isinstance(lower, int) and lower < 0)
@@ -252,35 +237,21 @@ def _is_long_slice(program: Program, part: ast.Slice) -> bool:
     return not {"show", "n", "k", "num", "max", "limit", "samples", "batch", "bs"} & set(words(program.text(part.upper)))
 
 
-def _all_of_name(program: Program, node: ast.Name, depth: int) -> bool:
-    function = program.enclosing_function(node)
-    if function is not None and node.id in parameters(function):
-        return _callers_give_all(program, function, node.id, depth)
-    given = program.latest(node)
-    return given is None or given is node or _all_of(program, given, depth + 1)
-
-
 def _callers_give_all(program: Program, function: FunctionNode, name: str, depth: int) -> bool:
     """Does a caller hand over a whole list, and not one batch in a loop? A data set's `__init__` is taken to get all of it."""
     calls = program.callers(function)
     if not calls:
         return function.name == "__init__" and program.enclosing_class(function) in program.facts.datasets
-    for call in calls:
-        given = program.argument_for(call, function, name)
-        if given is not None and not _is_of_round(program, given, call) and _all_of(program, given, depth + 1):
-            return True
-    return False
+    given = [(call, program.argument_for(call, function, name)) for call in calls]
+    whole = [item for call, item in given if item is not None and not _is_of_round(program, item, call)]
+    return any(_all_of(program, item, depth + 1) for item in whole)
 
 
 class _DecodedPictures(Judge):
     """Marks decoded images."""
 
     def call(self, _flow: Flow, call: ast.Call, _handed: CallMarks, /) -> Marks | None:
-        decoded = self.program.name(call) in _PICTURES or self._reads_raster(call, self.program.method(call))
-        return frozenset({("image", call)}) if decoded else None
-
-    def _reads_raster(self, call: ast.Call, method: str) -> bool:
-        if method not in ("read", "ReadAsArray") or not isinstance(call.func, ast.Attribute):
-            return False
-        whole = self.program.keyword(call, "window") is None and (method == "read" or not call.args)
-        return whole and self.program.made_by(call.func.value) in RASTER_READERS
+        method = self.program.method(call)
+        whole = self.program.keyword(call, "window") is None and (method == "read" or (method == "ReadAsArray" and not call.args))
+        raster = whole and self.program.made_by(self.program.receiver(call)) in RASTER_READERS
+        return frozenset({("image", call)}) if raster or self.program.name(call) in _PICTURES else None

@@ -52,17 +52,12 @@ def check(program: Program) -> Iterator[Hit]:
         )
 
 
-def _unpacked_from(program: Program, node: ast.expr) -> str:
-    """`model, preprocess = clip.load(…)`."""
-    values = [given.value for given in program.given(program.written(node)) if isinstance(given.value, ast.Call)]
-    return program.name(values[-1]) if values else ""
-
-
 def _is_surely_network(program: Program, call: ast.Call) -> bool:
     """By how it was made or by its class: a name alone may be a tokenizer or a label encoder."""
     func = call.func
     held = func.value if isinstance(func, ast.Attribute) and func.attr in ("predict", "forward", "encode_image") else func
-    made = program.made_by(held) or _unpacked_from(program, held)
+    unpacked = [given.value for given in program.given(program.written(held))]  # model, preprocess = clip.load(…)
+    made = program.made_by(held) or (program.name(unpacked[-1]) if unpacked else "")
     if any(word in made for word in _LOADED):
         return True
     owner = program.classes.get(made)

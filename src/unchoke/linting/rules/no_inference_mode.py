@@ -130,11 +130,10 @@ def _after_chain(program: Program, call: ast.Call) -> EvaluationSpan | None:
             continue
         model = program.written(statement.targets[0]) if isinstance(statement, ast.Assign) else root(other)
         later = (given.order for given in program.given(model) if given.scope is scope)
-        first = number[other]
-        if _is_model(program, call, model) and not any(first < order < number[call] for order in later):
+        if _is_model(program, call, model) and not any(number[other] < order < number[call] for order in later):
             last = program.index.stop(scope) if scope is not None else len(program.index.all)
             function = scope if isinstance(scope, FunctionNode) else None
-            return EvaluationSpan(function or other, function, model, first, last)
+            return EvaluationSpan(function or other, function, model, number[other], last)
     return None
 
 
@@ -225,10 +224,8 @@ def _hit(program: Program, call: ast.Call, found: EvaluationSpan) -> Hit:
 
 def _edit(program: Program, function: ast.FunctionDef, torch: str) -> Edit | None:
     """`@torch.no_grad()` over the function."""
-    if function.decorator_list:
-        return None
     place, text = program.place(function), program.cell(function).text
     newline = "\r\n" if "\r\n" in text else "\n"
     indent = split_lines(text)[place.line - 1][: place.column]
     at = CodePlace(place.cell, place.line, place.column, place.line, place.column)
-    return None if indent.strip() else Edit(at, f"@{torch}.no_grad(){newline}{indent}")
+    return None if indent.strip() or function.decorator_list else Edit(at, f"@{torch}.no_grad(){newline}{indent}")

@@ -49,7 +49,8 @@ _OF_LOADERS = frozenset({"dataset", "batch_size", "sampler", "batch_sampler", "n
 def check(program: Program) -> Iterator[Hit]:
     if program.is_notebook:
         return
-    started = program.in_order(_started(program))
+    loaders = [loader.call for loader in torch_loaders(program) if loader.may_have_workers]
+    started = program.in_order([*loaders, *(call for call in program.nodes(ast.Call) if _is_pool(program, call))])
     direct = next((call for call in started if runs_at_import(program, call) and _goes_at_import(program, call)), None)
     if direct is not None:
         yield _hit(program, direct, direct)
@@ -72,12 +73,6 @@ def _hit(program: Program, at: ast.Call, call: ast.Call) -> Hit:
         if at is call
         else f'call `{program.text(at.func)}()` under `if __name__ == "__main__":`',
     )
-
-
-def _started(program: Program) -> list[ast.Call]:
-    """Loaders with workers and pools of processes."""
-    loaders = [loader.call for loader in torch_loaders(program) if loader.may_have_workers]
-    return loaders + [call for call in program.nodes(ast.Call) if _is_pool(program, call)]
 
 
 def _is_pool(program: Program, call: ast.Call) -> bool:
@@ -131,14 +126,13 @@ def _is_only_returned(program: Program, made: ast.Call) -> bool:
     return bool(read) and all(isinstance(program.statement(use), ast.Return) for use in read)
 
 
-def _run_from(program: Program, call: ast.AST) -> ast.Call | None:
-    """The call at module level that runs the function in which `call` stands."""
-    function = program.enclosing_function(call)
-    if function is None:
-        return None
-    for outer in program.nodes(ast.Call):
-        if runs_at_import(program, outer):
-            called = program.function_of(outer)
-            if called is not None and (called is function or function in program.reach(called)):
-                return outer
-    return None
+def _run_from(program: Program, node: ast.AST) -> ast.Call | None:
+    """The call at module level that runs the function in which `node` stands."""
+    function = program.enclosing_function(node)
+    calls = program.nodes(ast.Call) if function is not None else iter(())
+    return next((call for call in calls if runs_at_import(program, call) and _runs(program, call, function)), None)
+
+
+def _runs(program: Program, call: ast.Call, function: ast.AST | None) -> bool:
+    called = program.function_of(call)
+    return called is not None and (called is function or function in program.reach(called))

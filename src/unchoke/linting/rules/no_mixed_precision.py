@@ -46,6 +46,13 @@ _HALF = re.compile(
 )
 _CARDS = frozenset({"GPU", "/GPU:0", "/gpu:0", "/device:GPU:0", "GPU:0"})
 _MANY_EPOCHS = 10
+_FIXES = {
+    "keras": '`keras.mixed_precision.set_global_policy("mixed_float16")` before the model is built, '
+    'and `dtype="float32"` on its last layer',
+    "lightning": 'give the trainer `precision="bf16-mixed"` (or `"16-mixed"` on cards before Ampere)',
+    "hf": "give `TrainingArguments` `bf16=True` (or `fp16=True` on cards before Ampere)",
+    "fastai": "call `.to_fp16()` on the learner",
+}
 
 
 def check(program: Program) -> Iterator[Hit]:
@@ -53,31 +60,24 @@ def check(program: Program) -> Iterator[Hit]:
     made = large_network(program)
     if made is None or trains_on_small_set(program) or plain_device(program) or hides_code(program):
         return
-    in_keras = any(fit.kind == "keras" for fit in program.facts.fits)
-    if not (_trains_in_torch(program) and mentions_cuda(program)) and not (in_keras and _sets_up_card(program)):
+    fits = program.facts.fits
+    in_keras = any(fit.kind == "keras" for fit in fits)
+    in_torch = any(loop.kind in ("torch", "lightning") for loop in program.facts.training_loops) or any(
+        fit.kind in ("lightning", "fastai", "hf") for fit in fits
+    )
+    if not (in_torch and mentions_cuda(program)) and not (in_keras and _sets_up_card(program)):
         return
     cells = (*program.source.cells, *program.source.borrowed)
     if any(_HALF.search(cell.python) for cell in cells) or _is_frozen(program, made):
         return
     shown = network_named(program, made)
     yield Hit(
-        _asked_at(program, made),
+        next((item for fit in fits for item in (fit.settings, fit.trainer) if item is not None), made),
         f"`{shown}` is trained in float32 on a graphics card: nothing in this file asks for mixed precision",
         {"network": shown},
         _fix(program),
         kind=_kind(program, made),
     )
-
-
-def _asked_at(program: Program, made: ast.Call) -> ast.Call:
-    """Where it is asked for: the trainer, its settings, or the network itself."""
-    fits = program.facts.fits
-    return next((item for fit in fits for item in (fit.settings, fit.trainer) if item is not None), made)
-
-
-def _trains_in_torch(program: Program) -> bool:
-    loops = any(loop.kind in ("torch", "lightning") for loop in program.facts.training_loops)
-    return loops or any(fit.kind in ("lightning", "fastai", "hf") for fit in program.facts.fits)
 
 
 def _sets_up_card(program: Program) -> bool:
@@ -110,15 +110,7 @@ def _kind(program: Program, made: ast.Call) -> Kind:
 
 def _fix(program: Program) -> str:
     kinds = {fit.kind for fit in program.facts.fits}
-    if "keras" in kinds:
-        return (
-            '`keras.mixed_precision.set_global_policy("mixed_float16")` before the model is built, '
-            'and `dtype="float32"` on its last layer'
-        )
-    if "lightning" in kinds:
-        return 'give the trainer `precision="bf16-mixed"` (or `"16-mixed"` on cards before Ampere)'
-    if "hf" in kinds:
-        return "give `TrainingArguments` `bf16=True` (or `fp16=True` on cards before Ampere)"
-    if "fastai" in kinds:
-        return "call `.to_fp16()` on the learner"
-    return 'wrap forward and loss in `with torch.autocast("cuda", dtype=torch.bfloat16):` and leave `backward()` outside'
+    return next(
+        (fix for kind, fix in _FIXES.items() if kind in kinds),
+        'wrap forward and loss in `with torch.autocast("cuda", dtype=torch.bfloat16):` and leave `backward()` outside',
+    )

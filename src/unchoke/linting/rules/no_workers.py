@@ -106,7 +106,9 @@ def _read_alone(program: Program, feed: Feed) -> tuple[ast.AST, str, str, str] |
             )
             return owner, owner.name, f"reads `{owner.name}`, which decodes each picture in Python, with one thread", fix
     flow = next((item for item in feed.made_of if program.method(item) in FLOWS), None)
-    if flow is not None and (program.method(flow) != "flow" or _warps(program, feed)):
+    makers = [item for item in feed.made_of if program.method(item) == "ImageDataGenerator"]
+    warps = any(word.arg in RANDOM_GENERATOR_OPTIONS for item in makers for word in item.keywords)
+    if flow is not None and (program.method(flow) != "flow" or warps):
         name, method = (program.targets(flow) or ["batches"])[0], program.method(flow)
         does = "decodes" if method != "flow" else "warps"
         fix = f"Keras 2: `fit(…, workers=4)`; Keras 3: `{name}.workers = 4` before it"
@@ -126,11 +128,6 @@ def _generator(program: Program, feed: Feed) -> FunctionNode | None:
         if function is not None and any(True for _ in program.within(function, ast.Yield)):
             return function if decode_calls(program, function, DECODERS | RASTER_READERS) else None
     return None
-
-
-def _warps(program: Program, feed: Feed) -> bool:
-    makers = [item for item in feed.made_of if program.method(item) == "ImageDataGenerator"]
-    return any(word.arg in RANDOM_GENERATOR_OPTIONS for item in makers for word in item.keywords)
 
 
 def _sets_workers(program: Program, feed: Feed) -> bool:

@@ -138,17 +138,15 @@ def _only_once(program: Program, region: Region, call: ast.Call) -> bool:
             return True
         if isinstance(above, ast.If):
             block = above.body if program.index.holds_any(above.body, call) else above.orelse
-            leaves = bool(block) and isinstance(block[-1], ast.Break | ast.Raise)
-            if leaves or (block is above.body and _is_one_round(above.test)):
+            if (block and isinstance(block[-1], ast.Break | ast.Raise)) or (block is above.body and _is_last(above.test)):
                 return True
     return False
 
 
-def _is_one_round(test: ast.expr) -> bool:
+def _is_last(test: ast.expr) -> bool:
     """`epoch == EPOCHS - 1`, without a remainder."""
-    if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Eq):
-        return False
-    return "epoch" in ast.unparse(test.left).lower() and not any(isinstance(part, ast.Mod) for part in ast.walk(test))
+    text = ast.unparse(test.left).lower() if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq) else ""
+    return "epoch" in text and "%" not in text
 
 
 def _is_fixed(program: Program, region: Region, node: ast.AST, depth: int) -> bool:
@@ -172,21 +170,13 @@ def _is_fixed_name(program: Program, region: Region, node: ast.Name | ast.Attrib
         return root == "self" or _is_fixed_parameter(program, region, function, root, depth)
     values = program.assigned(root, node)
     inside = [value for value in values if _is_inside(program, region, value)]
-    if (own and not values) or len(inside) < _num_stores(program, region, root):
+    names = [part for block in region.blocks for part in program.within(block, ast.Name, ast.Attribute)]
+    stores = {part for part in names if isinstance(part.ctx, ast.Store) and program.written(part) == root}
+    if (own and not values) or len(inside) < len(stores):
         return False  # of elsewhere, counted up, unpacked from something, or bound otherwise
-    return all(value is not node and _is_fixed_value(program, region, value, depth) for value in inside)
-
-
-def _num_stores(program: Program, region: Region, name: str) -> int:
-    names = (part for block in region.blocks for part in program.within(block, ast.Name, ast.Attribute))
-    return len({part for part in names if isinstance(part.ctx, ast.Store) and program.written(part) == name})
-
-
-def _is_fixed_value(program: Program, region: Region, value: ast.expr, depth: int) -> bool:
-    """What a name is given inside the loop: a path put together of what does not change."""
-    if isinstance(value, ast.Call) and program.function_of(value) is None and not program.name(value).startswith(_PUT_TOGETHER):
-        return False
-    return _is_fixed(program, region, value, depth + 1)
+    calls = [value for value in inside if isinstance(value, ast.Call) and program.function_of(value) is None]
+    put_together = all(program.name(call).startswith(_PUT_TOGETHER) for call in calls)
+    return put_together and all(value is not node and _is_fixed(program, region, value, depth + 1) for value in inside)
 
 
 def _is_fixed_parameter(program: Program, region: Region, function: FunctionNode, name: str, depth: int) -> bool:
@@ -210,7 +200,5 @@ def _is_renamed(program: Program, region: Region, call: ast.Call, target: ast.ex
 def _renamed(program: Program, call: ast.Call) -> ast.expr | None:
     if program.name(call) in _RENAMES and call.args:
         return call.args[0]
-    func = call.func
-    if not isinstance(func, ast.Attribute) or func.attr not in ("replace", "rename"):
-        return None
-    return func.value if len(call.args) == 1 and not call.keywords else None
+    by_path = program.method(call) in ("replace", "rename") and len(call.args) == 1 and not call.keywords
+    return program.receiver(call) if by_path else None

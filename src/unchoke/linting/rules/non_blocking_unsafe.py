@@ -42,60 +42,44 @@ _WAITS = frozenset({"synchronize", "wait", "wait_stream", "wait_event", "query"}
 
 
 def check(program: Program) -> Iterator[Hit]:
-    copies = [call for call in program.nodes(ast.Call) if _is_async(program, call)]
+    given = ((call, program.keyword(call, "non_blocking")) for call in program.nodes(ast.Call))
+    copies = [call for call, option in given if option is not None and program.value(option.value) is True]
     on_mps = bool(copies) and plain_device(program) == MPS
     for call in copies:
+        text = shortened(program, call)
         if _goes_home(program, call) and not _is_waited_for(program, call) and _is_read(program, call):
-            yield _unfinished(program, call)
+            yield Hit(
+                call,
+                f"`{text}` only starts the copy, and its result is read with nothing that waits for it: values may be wrong",
+                evidence={"call": text},
+                fix="write `.cpu()`, which waits, or call `torch.cuda.synchronize()` once before the first read",
+            )
         elif on_mps:
-            yield _on_mps(program, call)
-
-
-def _unfinished(program: Program, call: ast.Call) -> Hit:
-    text = shortened(program, call)
-    return Hit(
-        call,
-        f"`{text}` only starts the copy, and its result is read with nothing that waits for it: values may be wrong",
-        evidence={"call": text},
-        fix="write `.cpu()`, which waits, or call `torch.cuda.synchronize()` once before the first read",
-    )
-
-
-def _on_mps(program: Program, call: ast.Call) -> Hit:
-    text = shortened(program, call)
-    return Hit(
-        call,
-        f"`{text}`: the device of this file is MPS, where `non_blocking=True` gains nothing and has given stale values",
-        evidence={"call": text, "device": MPS},
-        fix="leave `non_blocking=True` out on MPS",
-    )
-
-
-def _is_async(program: Program, call: ast.Call) -> bool:
-    given = program.keyword(call, "non_blocking")
-    return given is not None and isinstance(call.func, ast.Attribute) and program.value(given.value) is True
+            yield Hit(
+                call,
+                f"`{text}`: the device of this file is MPS, where `non_blocking=True` gains nothing and has given stale values",
+                evidence={"call": text, "device": MPS},
+                fix="leave `non_blocking=True` out on MPS",
+            )
 
 
 def _goes_home(program: Program, call: ast.Call) -> bool:
     """To the CPU by name, or into a pinned buffer."""
     if program.method(call) == "copy_":
-        return _is_pinned_buffer(program, program.receiver(call))
+        made = program.latest(_whole(program.receiver(call)))
+        return isinstance(made, ast.Call) and program.argument(made, "device") is None and _is_pinned(program, made)
     target = program.argument(call, "device", 0)
     name = program.written(target)
     meant = program.assigned(name, at=target) if name and target is not None else [target]
-    return program.method(call) == "to" and bool(meant) and all(_is_cpu(program, item) for item in meant)
+    inner = [item.args[0] if isinstance(item, ast.Call) and item.args else item for item in meant]  # torch.device("cpu")
+    return (
+        program.method(call) == "to"
+        and bool(inner)
+        and all(isinstance(item, ast.Constant) and item.value == CPU for item in inner)
+    )
 
 
-def _is_cpu(program: Program, node: ast.expr | None) -> bool:
-    if isinstance(node, ast.Call) and program.name(node) == "torch.device" and node.args:
-        node = node.args[0]
-    return isinstance(node, ast.Constant) and node.value == CPU
-
-
-def _is_pinned_buffer(program: Program, node: ast.AST | None) -> bool:
-    made = program.latest(_whole(node))
-    if not isinstance(made, ast.Call) or program.argument(made, "device") is not None:
-        return False
+def _is_pinned(program: Program, made: ast.Call) -> bool:
     return program.value(program.argument(made, "pin_memory")) is True or program.method(made) == "pin_memory"
 
 
@@ -127,27 +111,19 @@ def _is_read(program: Program, call: ast.Call) -> bool:
     function = program.enclosing_function(call)
     if isinstance(program.statement(call), ast.Return) and function is not None:
         return bool(program.callers(function))
-    return _is_loaded_after(program, call, {*program.targets(call), *_grown_by(program, call)} - {""})
-
-
-def _grown_by(program: Program, call: ast.Call) -> Iterator[str]:
-    """The list that the copy is appended to."""
-    for above in program.ancestors(call):
-        if isinstance(above, ast.Call) and program.method(above) in ("append", "extend"):
-            yield program.written(program.receiver(above))
+    around = (above for above in program.ancestors(call) if isinstance(above, ast.Call))
+    lists = {program.written(program.receiver(above)) for above in around if program.method(above) in ("append", "extend")}
+    return _is_loaded_after(program, call, {*program.targets(call), *lists} - {""})
 
 
 def _is_loaded_after(program: Program, call: ast.Call, names: set[str]) -> bool:
+    """Is one of these read further down, but for its shape and the like, which are known before the values are there?"""
     scope, own = program.enclosing_function(call), program.statement(call) or call
     for node in program.nodes(ast.Name, ast.Attribute):
         if isinstance(node.ctx, ast.Load) and program.written(node) in names and program.is_before(call, node):
             inside = scope is None or program.index.holds(scope, node)
-            if inside and not program.index.holds(own, node) and not _is_measured(program, node):
+            above = program.parent(node)
+            measured = isinstance(above, ast.Attribute) and above.attr in _MEASURES
+            if inside and not measured and not program.index.holds(own, node):
                 return True
     return False
-
-
-def _is_measured(program: Program, node: ast.AST) -> bool:
-    """`x.shape`, `x.numel()`: known before the values are there."""
-    parent = program.parent(node)
-    return isinstance(parent, ast.Attribute) and parent.attr in _MEASURES

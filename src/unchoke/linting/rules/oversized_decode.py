@@ -140,14 +140,10 @@ def _sliced(program: Program, call: ast.Call, node: ast.Subscript, own: frozense
     windows = [part for part in parts if isinstance(part, ast.Slice) and _is_window(program, part.lower, part.upper, own)]
     if len(windows) >= 2:
         yield _PixelPart(node, "one window")
-    elif program.name(call) in _VOLUMES and len(parts) > 1 and any(_is_one_layer(program, part, own) for part in parts):
-        yield _PixelPart(node, "one slice")
-
-
-def _is_one_layer(program: Program, part: ast.expr, own: frozenset[str]) -> bool:
-    if isinstance(part, ast.Slice):
-        return _is_window(program, part.lower, part.upper, own)
-    return not isinstance(part, ast.Constant | ast.Compare) and _is_given(program, part, own)
+    elif program.name(call) in _VOLUMES and len(parts) > 1:
+        picked = [part for part in parts if not isinstance(part, ast.Constant | ast.Compare | ast.Slice)]
+        if windows or any(_is_given(program, part, own) for part in picked):
+            yield _PixelPart(node, "one slice")
 
 
 def _is_window(program: Program, lower: ast.expr | None, upper: ast.expr | None, own: frozenset[str]) -> bool:
@@ -178,11 +174,8 @@ def _is_fixed_length(program: Program, lower: ast.expr, upper: ast.expr) -> bool
 
 def _is_named_a_part(program: Program, *nodes: ast.expr) -> bool:
     """The names they come from say so: `tile`, `window`, `patch`."""
-    texts = [program.text(node) for node in nodes]
-    for node in nodes:
-        for name in program.within(node, ast.Name):
-            texts += [program.text(value) for value in program.bound(name)]
-    return any(_PARTS & set(words(text)) for text in texts)
+    behind = [value for node in nodes for name in program.within(node, ast.Name) for value in program.bound(name)]
+    return any(_PARTS & set(words(program.text(node))) for node in (*nodes, *behind))
 
 
 def _cropped(program: Program, call: ast.Call, own: frozenset[str]) -> Iterator[_PixelPart]:

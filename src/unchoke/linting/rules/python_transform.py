@@ -25,7 +25,7 @@ from collections.abc import Iterator
 
 from unchoke.code.facts.loops import unwrapped
 from unchoke.code.facts.vocabulary import DECODERS, words
-from unchoke.code.node_index import names_in
+from unchoke.code.node_index import FunctionNode, names_in
 from unchoke.code.program import Program
 from unchoke.linting.questions import whole_round
 from unchoke.linting.rule import Hit, Rule
@@ -119,32 +119,27 @@ def _body(program: Program, loop: SampleLoop) -> list[ast.AST]:
 
 
 def _is_compiled(program: Program, node: ast.AST) -> bool:
-    function = program.enclosing_function(node)
-    while function is not None:
-        if any(program.method(mark) in _COMPILED for mark in function.decorator_list):
-            return True
-        function = program.enclosing_function(function)
-    return False
+    around = (above for above in program.ancestors(node) if isinstance(above, FunctionNode))
+    return any(program.method(mark) in _COMPILED for function in around for mark in function.decorator_list)
 
 
 def _gathered(program: Program) -> Iterator[Hit]:
     """`values.extend(image.flatten())`: an object of Python for every pixel."""
     for call in program.calls_to("extend"):
-        given = call.args[0] if len(call.args) == 1 else None
-        if not isinstance(given, ast.Call) or program.method(given) not in ("flatten", "ravel", "tolist", "getdata"):
-            continue
-        held = program.receiver(given)
-        while isinstance(held, ast.Call):
-            held = program.receiver(held)
-        if held is not None and _is_picture(program, held) and program.loops_around(call):
+        given = call.args[0] if call.args else None
+        if program.method(given) in ("flatten", "ravel", "tolist", "getdata") and program.loops_around(call):
+            held = program.receiver(given)
+            while isinstance(held, ast.Call):
+                held = program.receiver(held)
             name = program.written(program.receiver(call)) or "a list"
-            yield Hit(
-                call,
-                f"`{name}` gets one Python object for each pixel of each picture: some 30 bytes each, added one by one",
-                evidence={"list": name},
-                fix="add up sums and counts picture by picture (`image.sum()`, `np.bincount`), or keep the arrays and join them "
-                "once with `np.concatenate`",
-            )
+            if _is_picture(program, held):
+                yield Hit(
+                    call,
+                    f"`{name}` gets one Python object for each pixel of each picture: some 30 bytes each, added one by one",
+                    evidence={"list": name},
+                    fix="add up sums and counts picture by picture (`image.sum()`, `np.bincount`), or keep the arrays and join "
+                    "them once with `np.concatenate`",
+                )
 
 
 # Once over the whole picture for each class
@@ -153,10 +148,9 @@ def _gathered(program: Program) -> Iterator[Hit]:
 def _is_class_by_class(program: Program, loop: SampleLoop) -> bool:
     """`[mask == value for value in classes]`, `for colour in colours: np.all(np.equal(mask, colour), axis=-1)`."""
     classes, names = program.value(unwrapped(program, loop.iter)), names_in(loop.target)
-    if isinstance(classes, tuple) and len(classes) < _SEVERAL:
-        return False
+    several = not isinstance(classes, tuple) or len(classes) >= _SEVERAL
     parts = (part for block in _body(program, loop) for part in program.within(block, ast.Compare, ast.Call))
-    return any(_compares_picture(program, part, names) for part in parts)
+    return several and any(_compares_picture(program, part, names) for part in parts)
 
 
 def _compares_picture(program: Program, part: ast.Compare | ast.Call, names: set[str]) -> bool:
@@ -164,8 +158,8 @@ def _compares_picture(program: Program, part: ast.Compare | ast.Call, names: set
         sides = [part.left, part.comparators[0]] if isinstance(part.ops[0], ast.Eq) else []
     else:
         sides = part.args[:2] if program.name(part) in ("numpy.equal", "torch.eq") else []
-    whole = [side for side in sides if isinstance(side, ast.Name) and side.id not in names and _MASKS & set(words(side.id))]
-    return bool(whole) and any(names_in(side) & names for side in sides)
+    masks = [side for side in sides if isinstance(side, ast.Name) and side.id not in names and _MASKS & set(words(side.id))]
+    return bool(masks) and any(names_in(side) & names for side in sides)
 
 
 def _class_hit(program: Program, loop: SampleLoop) -> Hit:
@@ -225,18 +219,14 @@ def _range_end(program: Program, node: ast.expr) -> ast.expr | None:
 
 
 def _are_sides(program: Program, ends: list[ast.expr | None]) -> bool:
-    """Two or more counts, none of them small, one a height or a width: by its number or by its name."""
+    """Two or more counts, none of them small, one a height or a width: a number, `height`, `image.shape[0]`, `len(rows[0])`."""
     given = [end for end in ends if end is not None]
-    values = [program.value(end) for end in given]
-    if len(given) < 2 or len(given) < len(ends) or any(isinstance(value, int | float) and value < _SMALL for value in values):
-        return False
-    return any(isinstance(value, int | float) for value in values) or any(_is_side(program, end) for end in given)
-
-
-def _is_side(program: Program, end: ast.expr) -> bool:
-    """`image.shape[0]`, `height`, `len(rows[0])`."""
-    lengths = (call.args[0] for call in program.within(end, ast.Call) if program.name(call) == "len" and call.args)
-    return bool(_SIDES & set(words(program.text(end)))) or any(isinstance(item, ast.Subscript) for item in lengths)
+    numbers = [value for end in given if isinstance(value := program.value(end), int | float)]
+    lengths = [call.args[0] for call in program.calls_in(given) if program.name(call) == "len" and call.args]
+    sides = any(_SIDES & set(words(program.text(end))) for end in given) or any(
+        isinstance(item, ast.Subscript) for item in lengths
+    )
+    return 2 <= len(given) == len(ends) and min(numbers, default=_SMALL) >= _SMALL and (bool(numbers) or sides)
 
 
 def _by_row(program: Program, outer: SampleLoop, inner: SampleLoop) -> bool:
@@ -260,20 +250,16 @@ def _is_picture(program: Program, node: ast.expr | None) -> bool:
 def _over_pixels(program: Program, loop: SampleLoop) -> bool:
     """`for p in image.reshape(-1, 3)`, `np.ndindex(*image.shape[:2])`, `product(range(h), range(w))`, `range(h * w)`."""
     over = unwrapped(program, loop.iter)
-    end = _range_end(program, over)
+    end, method, receiver = _range_end(program, over), program.method(over), program.receiver(over)
     if isinstance(end, ast.BinOp):
         return isinstance(end.op, ast.Mult) and _are_sides(program, [end.left, end.right])
-    if isinstance(over, ast.Attribute):
-        return over.attr == "flat" and _is_picture(program, over.value)
-    method = program.method(over)
     if not isinstance(over, ast.Call):
-        return False
+        return method == "flat" and _is_picture(program, receiver)
     if method == "product":
         return _are_sides(program, [_range_end(program, item) for item in over.args])
-    if method == "ndindex":
-        shapes = (part.value for part in program.within(over, ast.Attribute) if part.attr == "shape")
-        return _are_sides(program, [*over.args]) or any(_is_picture(program, item) for item in shapes)
-    if method in ("ndenumerate", "nditer"):
-        return any(_is_picture(program, item) for item in over.args)
+    if method in ("ndindex", "ndenumerate", "nditer"):
+        shapes = [part.value for part in program.within(over, ast.Attribute) if part.attr == "shape"]
+        sides = method == "ndindex" and _are_sides(program, [*over.args])
+        return sides or any(_is_picture(program, item) for item in (*shapes, *over.args))
     rows = method == "reshape" and [program.value(item) for item in over.args[:1]] != [-1]
-    return method in _FLAT and not rows and _is_picture(program, program.receiver(over))
+    return method in _FLAT and not rows and _is_picture(program, receiver)

@@ -61,13 +61,13 @@ def check(program: Program) -> Iterator[Hit]:
 def _judged(program: Program, call: ast.Call) -> Iterator[Hit]:
     name, path = program.text(call.func), program.text(call.args[0])
     loop = _loop_over_parts(program, call) if record_at(program, call) is None else None
-    said = ""
+    said, own = "", _names_of(program, call)
     if loop is not None:
         said = f"`{name}` opens `{path}` again in each round over `{program.text(loop.iter)}`, although it is the same file"
     elif record_at(program, call) is not None and is_done_anew(program, call):
         if not is_of_sample(program, call.args[0]):
             said = f"`{name}` opens `{path}` again for every sample, although it is the same file"
-        elif _reads_part_of_sample(program, call):
+        elif any(is_of_sample(program, node, without=own, random=window) for node, window in _parts(program, call)):
             said = f"`{name}` opens `{path}` for every sample and reads one part of it; the next sample opens it again"
     if said:
         yield Hit(call, said, evidence={"call": name, "file": path}, fix=_fix(program, call, path))
@@ -93,7 +93,7 @@ def _is_for_reading(program: Program, call: ast.Call) -> bool:
 
 
 def _parts(program: Program, call: ast.Call) -> Iterator[tuple[ast.expr, bool]]:
-    """What says which part of the file is read, and whether it is a window: `f["images"][k]`, `read(window=w)`."""
+    """What says which part of the file is read, and whether it is a window (may be random): `f["x"][k]`, `read(window=w)`."""
     for value in follow(program, call):
         parent = program.parent(value)
         if isinstance(parent, ast.Subscript) and parent.value is value:
@@ -110,12 +110,6 @@ def _names_of(program: Program, call: ast.Call) -> frozenset[str]:
     return frozenset(value.id for value in follow(program, call) if isinstance(value, ast.Name))
 
 
-def _reads_part_of_sample(program: Program, call: ast.Call) -> bool:
-    """Does the part change from sample to sample, other than through the file itself? A window drawn at random counts."""
-    own = _names_of(program, call)
-    return any(is_of_sample(program, node, without=own, random=window) for node, window in _parts(program, call))
-
-
 def _loop_over_parts(program: Program, call: ast.Call) -> Round | None:
     """The loop that opens the same file in each round to read another part of it."""
     files = {ground.node for ground in grounds(program, call.args[0], everywhere=True)}
@@ -123,18 +117,16 @@ def _loop_over_parts(program: Program, call: ast.Call) -> Round | None:
     for node, _ in _parts(program, call):
         for ground in grounds(program, node, without=own, everywhere=True):
             loop = ground.node
-            if isinstance(loop, Round) and loop not in files and _is_round(program, loop, call) and _is_over_many(program, loop):
+            if isinstance(loop, Round) and loop not in files and _is_round(program, loop, call):
                 return loop
     return None
 
 
 def _is_round(program: Program, loop: Round, call: ast.Call) -> bool:
-    """Does the loop run this call in each round, directly or through one function?"""
+    """Does the loop run this call in each of many rounds, directly or through one function?"""
+    named = {word for name in names_in(loop.target) for word in words(name)}
+    if named & _FEW or (num_items(program, loop.iter) or _FEWEST + 1) <= _FEWEST:
+        return False
     function, whole = program.enclosing_function(call), whole_round(program, loop)
     calls = [call, *(program.callers(function) if function is not None else ())]
     return any(program.index.holds(whole, item) and not program.index.holds(loop.iter, item) for item in calls)
-
-
-def _is_over_many(program: Program, loop: Round) -> bool:
-    named = {word for name in names_in(loop.target) for word in words(name)}
-    return not named & _FEW and (num_items(program, loop.iter) or _FEWEST + 1) > _FEWEST

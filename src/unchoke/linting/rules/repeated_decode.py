@@ -67,7 +67,8 @@ def check(program: Program) -> Iterator[Hit]:
     yield from _overlapping(program)
     said: set[ast.Call] = set()
     for record in per_sample_records(program):
-        decode = _decode(program, record)
+        calls = [call for function in functions_run(program, record) for call in program.facts.decode_calls(function)]
+        decode = next((call for call in calls if is_done_anew(program, call)), None)
         if decode is None or decode in said or _runs_once(program, record):
             continue
         found = sizing(program, record)
@@ -186,13 +187,11 @@ def _torch_folders(program: Program) -> Iterator[tuple[ast.Call, Any]]:
 
 def _fastai_folders(program: Program) -> Iterator[tuple[ast.Call, Any]]:
     counts = [fit.num_epochs for fit in program.facts.fits if fit.kind == "fastai"]
-    known = [count for count in counts if isinstance(count, int | float)]
-    if not counts or (len(known) == len(counts) and sum(known) < _MIN_EPOCHS):
-        return
-    for call in program.nodes(ast.Call):
+    count = sum(counts) if all(isinstance(item, int | float) for item in counts) else UNKNOWN
+    for call in program.nodes(ast.Call) if not few(count, below=_MIN_EPOCHS) else ():
         holder, _, method = program.name(call).rpartition(".")
         if method.startswith("from_") and holder.rpartition(".")[2] in _FASTAI_SETS:
-            yield call, sum(known) if len(known) == len(counts) else UNKNOWN
+            yield call, count
 
 
 def _folder_hit(program: Program, call: ast.Call, count: Any) -> Hit:
@@ -243,31 +242,23 @@ def _not_resized(program: Program) -> Iterator[Hit]:
             return
 
 
-def _decode(program: Program, record: SampleFunction) -> ast.Call | None:
-    """The first decode that runs for every sample and is not kept."""
-    calls = [call for function in functions_run(program, record) for call in program.facts.decode_calls(function)]
-    return next((call for call in calls if is_done_anew(program, call)), None)
-
-
 def _is_one_pass(program: Program) -> bool:
     """Nothing in the file goes over the data more than once."""
     facts = program.facts
     epochs = [loop.num_epochs for loop in facts.training_loops] + [fit.num_epochs for fit in facts.fits if fit.kind != "sklearn"]
     if epochs:
         return all(isinstance(count, int) and count <= 1 for count in epochs)
-    if any("epoch" in name.lower() for loop in program.nodes(ast.For) for name in names_in(loop.target)):
-        return False
-    return bool(facts.forwards) or bool(facts.evaluations) or not facts.datasets
+    named = any("epoch" in name.lower() for loop in program.nodes(ast.For) for name in names_in(loop.target))
+    return not named and (bool(facts.forwards) or bool(facts.evaluations) or not facts.datasets)
 
 
 def _has_small_copies(program: Program) -> bool:
     """Some function or loop outside the per-sample code resizes pictures and writes them."""
     for call in program.nodes(ast.Call):
-        if not is_resizing(program, call) or record_at(program, call) is not None:
-            continue
-        block: ast.AST | None = program.enclosing_function(call) or next(iter(program.loops_around(call)), None)
-        if block is not None and any(is_save(program, other) for other in program.within(block, ast.Call)):
-            return True
+        if is_resizing(program, call) and record_at(program, call) is None:
+            blocks = [program.enclosing_function(call) or next(iter(program.loops_around(call)), None)]
+            if any(is_save(program, other) for other in program.calls_in(block for block in blocks if block is not None)):
+                return True
     return False
 
 

@@ -81,17 +81,10 @@ def _reads_more(program: Program, function: ast.AST, row: ast.Subscript, table: 
     for item in program.within(function, ast.Subscript):
         held = program.written(item.value)
         other = held.startswith("self.") and held != table and not held.startswith(f"{table}.")
-        if other and not program.index.holds(row, item) and is_of_sample(program, item.slice) and _is_used(program, item):
+        unread = [name for name in program.targets(item) if not any(isinstance(use.ctx, ast.Load) for use in program.names(name))]
+        if other and not unread and not program.index.holds(row, item) and is_of_sample(program, item.slice):
             return True
     return False
-
-
-def _is_used(program: Program, node: ast.expr) -> bool:
-    """Not only put under a name that nobody reads."""
-    statement = program.statement(node)
-    if not isinstance(statement, ast.Assign) or statement.value is not node or not isinstance(statement.targets[0], ast.Name):
-        return True
-    return any(isinstance(use.ctx, ast.Load) for use in program.names(statement.targets[0].id))
 
 
 def _fix(program: Program, node: ast.AST, name: str) -> str:

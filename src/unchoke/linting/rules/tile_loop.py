@@ -108,8 +108,10 @@ def _is_learner(program: Program, call: ast.Call) -> bool:
 
 def _looped_learner(program: Program, call: ast.Call) -> Round | None:
     used = _names(arguments(call))
-    rounds = (loop for loop in _rounds(program, call) if used & names_in(loop.target))
-    return next((loop for loop in rounds if not _is_few(program, loop.iter) and not _is_for_a_person(program, loop)), None)
+    rounds = (
+        loop for loop in _rounds(program, call) if used & names_in(loop.target) and not _has_short_slice(program, loop.iter)
+    )
+    return next((loop for loop in rounds if not _is_looked_at(program, loop)), None)
 
 
 def _looped(program: Program, call: ast.Call) -> Round | None:
@@ -123,8 +125,10 @@ def _looped(program: Program, call: ast.Call) -> Round | None:
             continue
         if _is_carried(program, loop, parts) or any(_is_step_of_batch(part, names) for part in parts):
             return None
-        one_tile = _is_unbound(program, loop, call) or _is_single(program, call, parts, every)
-        if (one_tile and _is_over_tiles(program, loop, parts)) or _is_one_picture(program, loop, parts):
+        unbound = any(program.method(item) == "unbind" for item in program.within(loop.iter, ast.Call))
+        if (unbound or _is_single(program, call, parts, every)) and _is_over_tiles(program, loop, parts):
+            return loop
+        if _is_alone(program, parts) and _is_of_one_size(program, loop, parts) and not _is_looked_at(program, loop):
             return loop
     return None
 
@@ -143,16 +147,11 @@ def _names(parts: list[ast.AST] | list[ast.expr]) -> set[str]:
     return {name for part in parts for name in names_in(part)}
 
 
-def _is_one_picture(program: Program, loop: Round, parts: list[ast.AST]) -> bool:
-    """Whatever it is of: an axis of length one in front, many rounds, and all of one size, so that they could be stacked."""
+def _is_looked_at(program: Program, loop: Round) -> bool:
+    """A few, or each round draws, itself or by a function of the file: for a person."""
     few = (num_items(program, loop.iter) or _FEW + 1) <= _FEW
-    return not few and not _is_for_a_person(program, loop) and _is_alone(program, parts) and _is_of_one_size(program, loop, parts)
-
-
-def _is_for_a_person(program: Program, loop: Round) -> bool:
-    """Each round draws, itself or by a function of the file."""
     blocks = loop.body if isinstance(loop, ast.For) else []
-    return any(program.method(call) in _DRAWS for call in calls_run_by(program, *blocks))
+    return few or any(program.method(call) in _DRAWS for call in calls_run_by(program, *blocks))
 
 
 def _is_of_one_size(program: Program, loop: Round, parts: list[ast.AST]) -> bool:
@@ -187,15 +186,11 @@ def _resizes_all(program: Program, call: ast.Call) -> bool:
 
 
 def _is_left_alone(program: Program, loop: Round, call: ast.Call) -> bool:
-    """Batches from a loader, a live camera, a handful, or rounds that need the one before."""
-    if _LIVE.search(program.text(loop.iter)) or _has_short_slice(program, loop.iter):
-        return True
+    """Batches from a loader, a live camera, a handful, or rounds that need the one before: `h = cell(x[t], h)`."""
     said = {word for part in program.within(loop.iter, ast.Name, ast.Attribute) for word in _words(part)}
-    return bool(said & _BATCHES) or _is_recurrent(program, call)
-
-
-def _is_few(program: Program, node: ast.expr) -> bool:
-    return (num_items(program, node) or _FEW + 1) <= _FEW or _has_short_slice(program, node)
+    recurrent = set(program.targets(call)) & _names(arguments(call)[1:])
+    live = _LIVE.search(program.text(loop.iter))
+    return bool(said & _BATCHES or recurrent or live) or _has_short_slice(program, loop.iter)
 
 
 def _has_short_slice(program: Program, node: ast.expr) -> bool:
@@ -207,19 +202,12 @@ def _has_short_slice(program: Program, node: ast.expr) -> bool:
     return any(re.fullmatch(r"ax(?:e?s|is)?|axarr", root(part)) for part in program.within(node, ast.Name, ast.Attribute))
 
 
-def _is_recurrent(program: Program, call: ast.Call) -> bool:
-    """`h = cell(x[t], h)`: the result goes into the next round."""
-    return bool(set(program.targets(call)) & _names(arguments(call)[1:]))
-
-
 def _is_carried(program: Program, loop: Round, parts: list[ast.AST]) -> bool:
     """Does the input hold what the round before left behind: a name read before the loop gives it anew, other than a counter?"""
-    number = program.index.number
+    stores = [item for item in program.within(loop, ast.Name) if isinstance(item.ctx, ast.Store)]
     for part in parts:
-        if not isinstance(part, ast.Name) or not isinstance(part.ctx, ast.Load) or not program.index.holds(loop, part):
-            continue
-        given = [item for item in program.within(loop, ast.Name) if item.id == part.id and isinstance(item.ctx, ast.Store)]
-        if not given or part.id in names_in(loop.target) or min(number[item] for item in given) < number[part]:
+        given = [item for item in stores if isinstance(part, ast.Name) and item.id == part.id]
+        if not given or not program.index.holds(loop, part) or any(program.is_before(item, part) for item in given):
             continue
         whole = [program.statement(item) for item in given]
         if any(isinstance(item, ast.Assign) and not isinstance(item.value, ast.BinOp | ast.Constant) for item in whole):
@@ -267,7 +255,7 @@ def _is_single(program: Program, call: ast.Call, parts: list[ast.AST], names: se
     first = call.args[0] if call.args else None
     picked = isinstance(first, ast.Subscript) and isinstance(first.slice, ast.Tuple) and _is_one_of(first, names)
     by_name = program.made_by(call.func).endswith("YOLO") and program.written(first) in names
-    return _is_alone(program, parts, is_cut=cut) or picked or by_name
+    return picked or by_name or _is_alone(program, parts, is_cut=cut)
 
 
 def _is_step_of_batch(node: ast.AST, names: set[str]) -> bool:
@@ -279,12 +267,6 @@ def _is_step_of_batch(node: ast.AST, names: set[str]) -> bool:
     return whole and any(isinstance(key, ast.Name) and key.id in names for key in others)
 
 
-def _is_unbound(program: Program, loop: Round, call: ast.Call) -> bool:
-    """`for tile in tiles.unbind(1): net(tile)`."""
-    unbound = any(program.method(item) == "unbind" for item in program.within(loop.iter, ast.Call))
-    return unbound and bool(call.args) and root(call.args[0]) in names_in(loop.target)
-
-
 def _is_alone(program: Program, parts: list[ast.AST], *, is_cut: bool = False) -> bool:
     """One picture, by an axis of length one or because it is cut out so, and not put together with others after all."""
     return (is_cut or any(_adds_axis(program, part) for part in parts)) and not any(_gathers(program, part) for part in parts)
@@ -292,21 +274,19 @@ def _is_alone(program: Program, parts: list[ast.AST], *, is_cut: bool = False) -
 
 def _adds_axis(program: Program, node: ast.AST) -> bool:
     """Is this where one input is made a batch of one?"""
-    if isinstance(node, ast.Subscript):  # x[None], x[np.newaxis, ...]
+    if isinstance(node, ast.Subscript):  # x[None], x[np.newaxis, ...], tiles[i : i + 1]
         first = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) and node.slice.elts else node.slice
-        return is_none(first) or program.name(first).endswith("newaxis") or _is_slice_of_one(program, first)
+        one = (
+            isinstance(first, ast.Slice)
+            and first.lower is not None
+            and program.text(first).endswith(f":{program.text(first.lower)} + 1")
+        )
+        return one or is_none(first) or program.name(first).endswith("newaxis")
     if isinstance(node, ast.List):  # np.array([x]), model([x])
         parent = program.parent(node)
         put = isinstance(parent, ast.Call) and (program.method(parent) in _STACKS or program.facts.is_forward(parent))
         return len(node.elts) == 1 and put and not isinstance(node.elts[0], ast.Starred)
     return isinstance(node, ast.Call) and _is_batch_of_one(program, node)
-
-
-def _is_slice_of_one(program: Program, node: ast.expr) -> bool:
-    """`tiles[i : i + 1]`."""
-    if not isinstance(node, ast.Slice) or node.lower is None or not isinstance(node.upper, ast.BinOp):
-        return False
-    return program.text(node.upper.left) == program.text(node.lower) and program.value(node.upper.right) == 1
 
 
 def _is_batch_of_one(program: Program, call: ast.Call) -> bool:
@@ -317,24 +297,20 @@ def _is_batch_of_one(program: Program, call: ast.Call) -> bool:
         return bool(program.value(program.argument(call, "dim", position)) == 0)
     if method == "expand_dims":
         return bool(program.value(program.argument(call, "axis", 1)) == 0)
-    if method in ("reshape", "view"):
-        given = call.args[0] if call.args else None
-        given = given.left if isinstance(given, ast.BinOp) else given  # (1,) + x.shape
-        first = given.elts[0] if isinstance(given, ast.Tuple) and given.elts else given
-        return bool(program.value(first) == 1)
+    if method in ("reshape", "view") and call.args:
+        given = call.args[0].left if isinstance(call.args[0], ast.BinOp) else call.args[0]  # (1,) + x.shape
+        return bool(program.value(given.elts[0] if isinstance(given, ast.Tuple) and given.elts else given) == 1)
     return program.keyword(call, "images") is not None and program.keyword(call, "return_tensors") is not None
 
 
 def _gathers(program: Program, node: ast.AST) -> bool:
-    """Several are put together after all."""
+    """Several are put together after all: not channels, along another axis, and not a single one."""
     if not isinstance(node, ast.Call) or program.method(node) not in _GATHERS:
         return False
     joins = program.method(node) in ("stack", "cat", "concat", "concatenate")
     axis = (program.argument(node, "axis", 1) or program.argument(node, "dim")) if joins else None
-    if axis is not None and program.value(axis) != 0:
-        return False  # channels, not pictures
-    given = node.args[0] if node.args else None
-    return not (isinstance(given, ast.List | ast.Tuple) and len(given.elts) == 1)
+    single = any(isinstance(item, ast.List | ast.Tuple) and len(item.elts) == 1 for item in node.args[:1])
+    return not single and (axis is None or program.value(axis) == 0)
 
 
 def _looped_helper(program: Program, call: ast.Call) -> Round | None:

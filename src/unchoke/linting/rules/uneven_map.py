@@ -59,8 +59,8 @@ _READS = re.compile(
 
 def check(program: Program) -> Iterator[Hit]:
     for call in program.nodes(ast.Call):
-        method = program.method(call)
-        if method not in _MAPS or not isinstance(call.func, ast.Attribute) or not _is_pool(program, call.func.value):
+        method, pool = program.method(call), program.receiver(call)
+        if method not in _MAPS or pool is None or not _is_pool(program, pool):
             continue
         function, items = program.argument(call, "func", 0), program.argument(call, "iterable", 1)
         if items is None or program.argument(call, "chunksize", 2) is not None or not _differs(program, function, items):
@@ -76,20 +76,14 @@ def check(program: Program) -> Iterator[Hit]:
         )
 
 
-def _is_pool(program: Program, node: ast.expr) -> bool:
-    made = program.made_by(node)
-    of_context = made == "?.Pool" and any("multiprocessing" in module for module in program.modules)
-    given = program.given_by_callers(node.id, node) if isinstance(node, ast.Name) and not made else []
-    return made in _POOLS or of_context or any(program.made_by(item) in _POOLS for item in given)
-
-
 def _differs(program: Program, function: ast.expr | None, items: ast.expr) -> bool:
     """Are these files, scenes, rows, or is the function one that reads them; and are there more than a few?"""
     if (num_items(program, items) or _FEW + 1) <= _FEW or _is_cut_evenly(program, items):
         return False
     inner = program.callable_of(function)
-    if inner is not None and any(_reads(program, call) for call in calls_run_by(program, inner)):
-        return True
+    for call in calls_run_by(program, inner) if inner is not None else ():
+        if program.name(call) in DECODERS | RASTER_OPENERS or _READS.match(program.method(call)):
+            return True
     listed = _LISTINGS & _said(program, program.latest(items) or items)
     return bool(listed) or (inner is None and bool(_ITEM_WORDS & _said(program, items)))
 
@@ -99,13 +93,16 @@ def _said(program: Program, node: ast.expr) -> set[str]:
     return {word for text in texts for word in words(text)}
 
 
-def _reads(program: Program, call: ast.Call) -> bool:
-    return program.name(call) in DECODERS | RASTER_OPENERS or _READS.match(program.method(call)) is not None
-
-
 def _is_cut_evenly(program: Program, items: ast.expr) -> bool:
     """`np.array_split(files, jobs)`, or a name that says chunks: cut by hand already."""
     node = program.latest(items) if isinstance(items, ast.Name) else items
     if node is not None and any("split" in program.method(call) for call in program.within(node, ast.Call)):
         return "array_split" in program.text(node) or "split(" not in program.text(node)
     return bool({"chunk", "chunks", "shards", "folds", "fold", "seeds", "batches"} & set(words(program.written(items))))
+
+
+def _is_pool(program: Program, node: ast.expr) -> bool:
+    made = program.made_by(node)
+    of_context = made == "?.Pool" and any("multiprocessing" in module for module in program.modules)
+    given = program.given_by_callers(node.id, node) if isinstance(node, ast.Name) and not made else []
+    return made in _POOLS or of_context or any(program.made_by(item) in _POOLS for item in given)

@@ -49,32 +49,24 @@ _SET_OPTIONS = ("transform", "target_transform", "transforms", "loader")
 
 
 def check(program: Program) -> Iterator[Hit]:
-    alone = _has_no_workers(program)
+    loaders = torch_loaders(program)
+    alone = bool(loaders) and all(loader.has_workers is False for loader in loaders)  # nothing to send anywhere yet
     for owner in program.facts.datasets:
         if not _OWN_PICKLING & program.methods(owner).keys():
             yield from (replace(hit, kind="nit") if alone else hit for hit in _kept(program, owner))
-    for call in program.nodes(ast.Call) if _loads(program) else ():
-        for node, taker in _handed(program, call):
-            shown = program.text(node)[:60]
-            yield Hit(
-                node,
-                f"`{shown}` is given to `{taker}`: a lambda cannot be pickled, so worker processes cannot start",
-                {"lambda": shown, "given to": taker},
-                "write it as a function with a name at module level and give that",
-                kind="nit" if alone else None,
-            )
-
-
-def _has_no_workers(program: Program) -> bool:
-    """Is no loader of this file given workers, so that there is nothing to send anywhere yet?"""
-    loaders = torch_loaders(program)
-    return bool(loaders) and all(loader.has_workers is False for loader in loaders)
-
-
-def _loads(program: Program) -> bool:
-    """Is there a data set or a loader of PyTorch in this file at all?"""
-    named = (program.name(call).startswith("torchvision.datasets.") for call in program.nodes(ast.Call))
-    return bool(program.facts.datasets) or bool(torch_loaders(program)) or any(named)
+    known = any(program.name(call).startswith("torchvision.datasets.") for call in program.nodes(ast.Call))
+    for call in program.nodes(ast.Call) if known or loaders or program.facts.datasets else ():
+        for given in _places(program, call):
+            node = program.latest(given) if isinstance(given, ast.Name) else given
+            if isinstance(node, ast.Lambda):
+                shown, taker = program.text(node)[:60], program.text(call.func)
+                yield Hit(
+                    node,
+                    f"`{shown}` is given to `{taker}`: a lambda cannot be pickled, so worker processes cannot start",
+                    {"lambda": shown, "given to": taker},
+                    "write it as a function with a name at module level and give that",
+                    kind="nit" if alone else None,
+                )
 
 
 def _kept(program: Program, owner: ast.ClassDef) -> Iterator[Hit]:
@@ -138,15 +130,8 @@ def _is_let_go(program: Program, init: FunctionNode, name: str) -> bool:
     )
 
 
-def _handed(program: Program, call: ast.Call) -> Iterator[tuple[ast.Lambda, str]]:
-    """Lambdas given to a loader, a data set or a transform, directly or through a variable."""
-    for node in _places(program, call):
-        found = node if isinstance(node, ast.Lambda) else program.latest(node) if isinstance(node, ast.Name) else None
-        if isinstance(found, ast.Lambda):
-            yield found, program.text(call.func)
-
-
 def _places(program: Program, call: ast.Call) -> Iterator[ast.expr | None]:
+    """What a loader, a data set or a transform is given and workers will need."""
     name, method = program.name(call), program.method(call)
     if method == "DataLoader":
         yield from (program.argument(call, "collate_fn", 6), program.argument(call, "worker_init_fn"))

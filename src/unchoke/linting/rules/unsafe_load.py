@@ -88,7 +88,7 @@ def _unpickled(program: Program, call: ast.Call, option: str) -> Iterator[Hit]:
     if _is_downloaded(program, file):
         fix = "ask for the weights as safetensors, ONNX or skops, or compare its SHA-256 with a known one before opening it"
         yield Hit(call, f"`{name}`{option} of a downloaded file runs whatever its author put into it", {"call": name}, fix)
-    elif option and not _is_given(program, file) and not _is_own(program, call) and not _is_temporary(program, file):
+    elif option and not _is_own(program, call) and not _is_temporary(program, file):
         source = program.text(opened_path(program, file))[:50]
         yield Hit(
             call,
@@ -98,20 +98,14 @@ def _unpickled(program: Program, call: ast.Call, option: str) -> Iterator[Hit]:
         )
 
 
-def _is_given(program: Program, node: ast.AST) -> bool:
-    """A parameter: whoever calls knows the file."""
-    source = opened_path(program, node)
-    return isinstance(source, ast.Name) and program.latest(source) is None
-
-
 def _is_own(program: Program, call: ast.Call, *, before: bool = False) -> bool:
     """Does the program write this very file, by the same words: anywhere, or in the same function before it loads it?"""
-    function, source = program.enclosing_function(call), program.text(opened_path(program, call.args[0]))
-    for other in program.within(function, ast.Call) if before and function is not None else program.nodes(ast.Call):
-        path = written_path(program, other) if not before or program.is_before(other, call) else None
-        if path is not None and program.text(opened_path(program, path)) == source:
-            return True
-    return False
+    function, source = program.enclosing_function(call), opened_path(program, call.args[0])
+    if not before and isinstance(source, ast.Name) and program.latest(source) is None:
+        return True  # a parameter: whoever calls knows the file
+    calls = program.within(function, ast.Call) if before and function is not None else program.nodes(ast.Call)
+    paths = (written_path(program, other) for other in calls if not before or program.is_before(other, call))
+    return any(program.text(opened_path(program, path)) == program.text(source) for path in paths if path is not None)
 
 
 def _is_temporary(program: Program, node: ast.AST) -> bool:
@@ -157,14 +151,11 @@ def _torch(program: Program, call: ast.Call) -> Iterator[Hit]:
 
 
 def _is_fallback(program: Program, call: ast.Call) -> bool:
-    """For a torch that does not know the argument: in the `except` of a load that gives it."""
-    for above in program.ancestors(call):
-        if isinstance(above, ast.ExceptHandler):
-            tried = program.parent(above)
-            blocks = tried.body if isinstance(tried, ast.Try) else []
-            calls = program.calls_in(blocks)
-            return program.method(above.type) == "TypeError" and any(program.keyword(inner, "weights_only") for inner in calls)
-    return False
+    """For a torch that does not know the argument: in the `except TypeError` of a load that gives it."""
+    handlers = (above for above in program.ancestors(call) if isinstance(above, ast.ExceptHandler))
+    tries = [program.parent(item) for item in handlers if program.method(item.type) == "TypeError"]
+    blocks = [block for item in tries if isinstance(item, ast.Try) for block in item.body]
+    return any(program.keyword(inner, "weights_only") for inner in program.calls_in(blocks))
 
 
 def _only_state(program: Program, call: ast.Call) -> bool:

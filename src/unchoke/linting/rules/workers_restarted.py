@@ -45,6 +45,7 @@ def check(program: Program) -> Iterator[Hit]:
     said: set[ast.AST] = set()
     for loader in torch_loaders(program):
         maker = loader.maker or loader.call
+        given = [word.arg for word in maker.keywords]
         loop = next((item for item in _rounds_of(program, loader.call) if item in rounds), None)
         if maker in said:
             continue
@@ -62,7 +63,7 @@ def check(program: Program) -> Iterator[Hit]:
                 "make it once before the loop (`persistent_workers=True` keeps its workers); it shuffles anew in each epoch",
                 kind="choke",
             )
-        elif runs and loader.role == "train" and loader.has_workers and _is_plain(program, maker):
+        elif runs and loader.role == "train" and loader.has_workers and "persistent_workers" not in given and None not in given:
             said.add(maker)
             yield Hit(
                 maker,
@@ -80,10 +81,6 @@ def _rounds_of(program: Program, call: ast.Call) -> list[LoopNode]:
         if not program.facts.is_conditional(use):
             found += program.loops_around(use)
     return found
-
-
-def _is_plain(program: Program, maker: ast.Call) -> bool:
-    return program.argument(maker, "persistent_workers") is None and not any(word.arg is None for word in maker.keywords)
 
 
 def _hangs_on(program: Program, loader: BatchSource, loop: LoopNode) -> bool:
