@@ -9,10 +9,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from unchoke.code.facts.following import follow
 from unchoke.code.facts.keeping import is_kept
 from unchoke.code.facts.loaders import BatchSource
 from unchoke.code.facts.loops import is_range, unwrapped
 from unchoke.code.facts.origins import runs_for_each_sample
+from unchoke.code.facts.vocabulary import words
 from unchoke.code.program import Program
 
 Round = ast.For | ast.AsyncFor | ast.comprehension
@@ -70,3 +72,15 @@ def opened_path(program: Program, node: ast.AST) -> ast.AST:
     """The path, of `open(path, "rb")` and of a name that `with open(path) as file` gives; else the node itself."""
     made = program.latest(node) if isinstance(node, ast.Name) else node
     return made.args[0] if isinstance(made, ast.Call) and program.method(made) == "open" and made.args else node
+
+
+def words_in(node: ast.AST) -> set[str]:
+    """The words of all names and attributes in an expression."""
+    names = [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
+    names += [part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)]
+    return {word for name in names for word in words(name)}
+
+
+def names_holding(program: Program, call: ast.Call) -> frozenset[str]:
+    """The variables that hold what a call made, or something made of it."""
+    return frozenset(value.id for value in follow(program, call) if isinstance(value, ast.Name))

@@ -80,24 +80,21 @@ def _is_pool(program: Program, call: ast.Call) -> bool:
     return program.name(call) in _POOLS or of_context
 
 
-def _names_given(program: Program, made: ast.Call) -> set[str] | None:
-    """The variables that what is made here is put into; None where it goes elsewhere."""
-    statement = program.statement(made)
-    inside = any(isinstance(above, ast.Call) for above in program.ancestors(made))
-    if not isinstance(statement, ast.Assign | ast.AnnAssign) or inside:
-        return None
-    return {name for target in targets_of(statement) for name in names_in(target)}
-
-
 def _goes_at_import(program: Program, made: ast.Call) -> bool:
     """Is what is made here used at import? A pool starts at once; a loader starts its workers when it is gone through."""
-    maker = program.function_of(made)
+    maker, statement = program.function_of(made), program.statement(made)
     inner = program.within(maker, ast.Call) if maker is not None else iter(())
     loaders = [call for call in inner if program.method(call) == "DataLoader"]
     if _is_pool(program, made) or any(not _is_only_returned(program, call) for call in loaders):
         return True
-    names = _names_given(program, made)
-    return not names or any(_goes_through(program, use) for name in names for use in program.names(name))
+    if not isinstance(statement, ast.Assign | ast.AnnAssign) or _is_in_call(program, made):
+        return True
+    uses = [use for target in targets_of(statement) for name in names_in(target) for use in program.names(name)]
+    return not uses or any(_goes_through(program, use) for use in uses)
+
+
+def _is_in_call(program: Program, node: ast.AST) -> bool:
+    return any(isinstance(above, ast.Call) for above in program.ancestors(node))
 
 
 def _goes_through(program: Program, use: ast.Name) -> bool:
@@ -115,24 +112,18 @@ def _goes_through(program: Program, use: ast.Name) -> bool:
 
 def _is_only_returned(program: Program, made: ast.Call) -> bool:
     """Does the function that makes the loader only hand it back?"""
-    function, names = program.enclosing_function(made), _names_given(program, made)
-    if function is None or _is_pool(program, made):
+    function, statement = program.enclosing_function(made), program.statement(made)
+    if function is None or _is_pool(program, made) or _is_in_call(program, made):
         return False
-    if names is None:
-        statement = program.statement(made)
-        return isinstance(statement, ast.Return) and statement.value is made
-    uses = [use for name in names for use in program.names(name) if program.enclosing_function(use) is function]
-    read = [use for use in uses if isinstance(use.ctx, ast.Load)]
+    if not isinstance(statement, ast.Assign | ast.AnnAssign):
+        return isinstance(statement, ast.Return)
+    names = {name for target in targets_of(statement) for name in names_in(target)}
+    read = [use for use in program.within(function, ast.Name) if use.id in names and isinstance(use.ctx, ast.Load)]
     return bool(read) and all(isinstance(program.statement(use), ast.Return) for use in read)
 
 
 def _run_from(program: Program, node: ast.AST) -> ast.Call | None:
     """The call at module level that runs the function in which `node` stands."""
     function = program.enclosing_function(node)
-    calls = program.nodes(ast.Call) if function is not None else iter(())
-    return next((call for call in calls if runs_at_import(program, call) and _runs(program, call, function)), None)
-
-
-def _runs(program: Program, call: ast.Call, function: ast.AST | None) -> bool:
-    called = program.function_of(call)
-    return called is not None and (called is function or function in program.reach(called))
+    calls = (call for call in program.nodes(ast.Call) if runs_at_import(program, call))
+    return next((call for call in calls if function in program.reach(call)), None)

@@ -68,23 +68,17 @@ def check(program: Program) -> Iterator[Hit]:
     seen: set[ast.Call] = set()
     for region in _regions(program):
         for call in program.calls_in(region.blocks):
-            if call not in seen and _overwrites(program, region, call):
+            target = _overwritten(program, region, call) if call not in seen else None
+            if target is not None:
                 seen.add(call)
-                yield _hit(program, call)
-
-
-def _hit(program: Program, call: ast.Call) -> Hit:
-    target = written_path(program, call)
-    opened = _opened(program, target)
-    shown = opened[0] if opened else target
-    path = program.text(shown)[:60] if shown is not None else ""
-    name = program.text(call.func)
-    return Hit(
-        call,
-        f"`{name}` writes over `{path}` each time: a kill while it writes leaves neither the old file nor the new one",
-        {"call": name, "path": path},
-        f"write to a temporary name beside `{path}` and then `os.replace(temporary, {path})`",
-    )
+                name, path = program.text(call.func), program.text(target)[:60]
+                yield Hit(
+                    call,
+                    f"`{name}` writes over `{path}` each time: a kill while it writes leaves neither the old file nor the "
+                    "new one",
+                    {"call": name, "path": path},
+                    f"write to a temporary name beside `{path}` and then `os.replace(temporary, {path})`",
+                )
 
 
 def _regions(program: Program) -> Iterator[Region]:
@@ -102,16 +96,17 @@ def _regions(program: Program) -> Iterator[Region]:
             yield Region(None, (*hooks, *program.in_order(reached)), given)
 
 
-def _overwrites(program: Program, region: Region, call: ast.Call) -> bool:
+def _overwritten(program: Program, region: Region, call: ast.Call) -> ast.expr | None:
+    """The path that this call writes, where it is the same each time and nothing is renamed over it."""
     target = written_path(program, call)
-    if target is None or _only_once(program, region, call):
-        return False
     opened = _opened(program, target)
     if opened is not None:
         target, mode, handle = opened
         if set(mode) & {"a", "x", "r"} or not _is_inside(program, region, handle):
-            return False
-    return _is_fixed(program, region, target, 0) and not _is_renamed(program, region, call, target)
+            return None
+    if target is None or _only_once(program, region, call) or not _is_fixed(program, region, target, 0):
+        return None
+    return None if _is_renamed(program, region, call, target) else target
 
 
 def _opened(program: Program, node: ast.AST | None) -> tuple[ast.expr, str, ast.expr] | None:
@@ -188,17 +183,14 @@ def _is_fixed_parameter(program: Program, region: Region, function: FunctionNode
 
 def _is_renamed(program: Program, region: Region, call: ast.Call, target: ast.expr) -> bool:
     """Is what was written here renamed afterwards?"""
-    function = program.enclosing_function(call)
-    said = program.text(target)
+    function, said = program.enclosing_function(call), program.text(target)
     made = " ".join(program.text(value) for value in program.assigned(said, target))
     temporary = bool(_TEMPORARY.search(f"{said} {made}"))
-    sources = [_renamed(program, inner) for inner in program.calls_in((function,) if function is not None else region.blocks)]
-    renamed = any(source is not None and (temporary or program.text(source) == said) for source in sources)
+    calls = [item for item in program.calls_in((function,) if function is not None else region.blocks) if item.args]
+    sources = [item.args[0] for item in calls if program.name(item) in _RENAMES]
+    paths = [
+        item for item in calls if program.method(item) in ("replace", "rename") and len(item.args) == 1 and not item.keywords
+    ]
+    sources += [path for path in map(program.receiver, paths) if path is not None]
+    renamed = any(temporary or program.text(source) == said for source in sources)
     return renamed or bool(re.search(r"mkstemp|NamedTemporaryFile|TemporaryDirectory", made))
-
-
-def _renamed(program: Program, call: ast.Call) -> ast.expr | None:
-    if program.name(call) in _RENAMES and call.args:
-        return call.args[0]
-    by_path = program.method(call) in ("replace", "rename") and len(call.args) == 1 and not call.keywords
-    return program.receiver(call) if by_path else None

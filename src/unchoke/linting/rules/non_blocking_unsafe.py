@@ -67,7 +67,9 @@ def _goes_home(program: Program, call: ast.Call) -> bool:
     """To the CPU by name, or into a pinned buffer."""
     if program.method(call) == "copy_":
         made = program.latest(_whole(program.receiver(call)))
-        return isinstance(made, ast.Call) and program.argument(made, "device") is None and _is_pinned(program, made)
+        if not isinstance(made, ast.Call) or program.argument(made, "device") is not None:
+            return False
+        return program.value(program.argument(made, "pin_memory")) is True or program.method(made) == "pin_memory"
     target = program.argument(call, "device", 0)
     name = program.written(target)
     meant = program.assigned(name, at=target) if name and target is not None else [target]
@@ -77,10 +79,6 @@ def _goes_home(program: Program, call: ast.Call) -> bool:
         and bool(inner)
         and all(isinstance(item, ast.Constant) and item.value == CPU for item in inner)
     )
-
-
-def _is_pinned(program: Program, made: ast.Call) -> bool:
-    return program.value(program.argument(made, "pin_memory")) is True or program.method(made) == "pin_memory"
 
 
 def _whole(node: ast.AST | None) -> ast.AST | None:

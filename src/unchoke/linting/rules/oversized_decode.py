@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 
 from unchoke.code.facts.following import follow
@@ -33,7 +32,7 @@ from unchoke.code.facts.sizing import sizing
 from unchoke.code.facts.vocabulary import DECODERS, words
 from unchoke.code.node_index import arguments
 from unchoke.code.program import Program
-from unchoke.linting.questions import is_done_anew
+from unchoke.linting.questions import is_done_anew, names_holding
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -57,13 +56,8 @@ _PARTS = frozenset(
 _LEAST_RATIO = 4
 
 
-@dataclass(frozen=True)
-class _PixelPart:
-    """What is left of the decoded pixels."""
-
-    node: ast.expr
-    how: str
-    is_coarse: bool = True  # a small part, and not a good quarter of it
+Part = tuple[ast.expr, str]
+"""What is left of the decoded pixels, and how much of them that is."""
 
 
 def check(program: Program) -> Iterator[Hit]:
@@ -76,21 +70,22 @@ def check(program: Program) -> Iterator[Hit]:
     yield from _resized_twice(program, said)
 
 
-def _hit(program: Program, call: ast.Call, part: _PixelPart) -> Hit:
-    name, kept = program.text(call.func), program.text(part.node)
+def _hit(program: Program, call: ast.Call, part: Part) -> Hit:
+    node, how = part
+    name, kept = program.text(call.func), program.text(node)
     kept = kept if len(kept) <= 70 else f"{kept[:67]}…"
     return Hit(
         call,
-        f"`{name}` decodes a whole image for every sample, and `{kept}` keeps {part.how} of it",
+        f"`{name}` decodes a whole image for every sample, and `{kept}` keeps {how} of it",
         evidence={"decode": name, "kept": kept},
-        fix=_fix(program, call, part),
-        kind=None if part.is_coarse else "nit",
+        fix=_fix(program, call, how),
+        kind="nit" if how.startswith(("every second", "every third")) else None,
     )
 
 
-def _fix(program: Program, call: ast.Call, part: _PixelPart) -> str:
+def _fix(program: Program, call: ast.Call, how: str) -> str:
     name = program.name(call)
-    if "every" in part.how:
+    if "every" in how:
         return (
             "decode at the smaller size (Pillow `draft`, TensorFlow `ratio=`, OpenCV `IMREAD_REDUCED_…`), or store small copies"
         )
@@ -115,10 +110,9 @@ def _reads_whole(program: Program, call: ast.Call) -> bool:
     return program.method(call) == "ReadAsArray" and not call.args and not call.keywords
 
 
-def _thrown_away(program: Program, call: ast.Call) -> Iterator[_PixelPart]:
-    values = follow(program, call)
-    own = frozenset(value.id for value in values if isinstance(value, ast.Name))
-    for value in values:
+def _thrown_away(program: Program, call: ast.Call) -> Iterator[Part]:
+    own = names_holding(program, call)
+    for value in follow(program, call):
         parent = program.parent(value)
         if isinstance(parent, ast.Subscript) and parent.value is value and isinstance(parent.ctx, ast.Load):
             yield from _sliced(program, call, parent, own)
@@ -127,23 +121,23 @@ def _thrown_away(program: Program, call: ast.Call) -> Iterator[_PixelPart]:
         elif isinstance(parent, ast.Attribute) and parent.attr == "crop":
             above = program.parent(parent)
             if isinstance(above, ast.Call) and above.args and _is_box(program, above.args[0], own):
-                yield _PixelPart(above, "one window")
+                yield above, "one window"
 
 
-def _sliced(program: Program, call: ast.Call, node: ast.Subscript, own: frozenset[str]) -> Iterator[_PixelPart]:
+def _sliced(program: Program, call: ast.Call, node: ast.Subscript, own: frozenset[str]) -> Iterator[Part]:
     parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     steps = [program.value(part.step) for part in parts if isinstance(part, ast.Slice) and part.step is not None]
     coarse = [step for step in steps if isinstance(step, int) and step >= 2]
     if len(coarse) >= 2:
         which = {2: "second", 3: "third"}.get(coarse[0], f"{coarse[0]}th")
-        yield _PixelPart(node, f"every {which} pixel", is_coarse=coarse[0] > 3)
+        yield node, f"every {which} pixel"
     windows = [part for part in parts if isinstance(part, ast.Slice) and _is_window(program, part.lower, part.upper, own)]
     if len(windows) >= 2:
-        yield _PixelPart(node, "one window")
+        yield node, "one window"
     elif program.name(call) in _VOLUMES and len(parts) > 1:
         picked = [part for part in parts if not isinstance(part, ast.Constant | ast.Compare | ast.Slice)]
         if windows or any(_is_given(program, part, own) for part in picked):
-            yield _PixelPart(node, "one slice")
+            yield node, "one slice"
 
 
 def _is_window(program: Program, lower: ast.expr | None, upper: ast.expr | None, own: frozenset[str]) -> bool:
@@ -178,12 +172,12 @@ def _is_named_a_part(program: Program, *nodes: ast.expr) -> bool:
     return any(_PARTS & set(words(program.text(node))) for node in (*nodes, *behind))
 
 
-def _cropped(program: Program, call: ast.Call, own: frozenset[str]) -> Iterator[_PixelPart]:
+def _cropped(program: Program, call: ast.Call, own: frozenset[str]) -> Iterator[Part]:
     """A crop function given a place that comes with the sample and a size that does not."""
     given, num_places = arguments(call)[1:], _CROPS.get(program.name(call), 0)
     places, lengths = given[:num_places], given[num_places : 2 * num_places]
     if any(_is_given(program, item, own) for item in places) and not any(is_of_sample(program, item) for item in lengths):
-        yield _PixelPart(call, "one window")
+        yield call, "one window"
 
 
 def _is_box(program: Program, node: ast.expr, own: frozenset[str]) -> bool:
@@ -205,4 +199,4 @@ def _resized_twice(program: Program, said: set[ast.Call]) -> Iterator[Hit]:
             call = next(iter(program.facts.decode_calls(record.function)), None)
             if call is not None and call not in said and is_done_anew(program, call):
                 said.add(call)
-                yield _hit(program, call, _PixelPart(small.call, f"{small_px} of the {big_px} px a side that it was resized to"))
+                yield _hit(program, call, (small.call, f"{small_px} of the {big_px} px a side that it was resized to"))

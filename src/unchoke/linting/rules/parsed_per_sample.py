@@ -40,15 +40,18 @@ _MORE = frozenset(
      "pycocotools.coco.COCO", "openpyxl.load_workbook", "polars.read_json", "polars.read_excel", "polars.read_ndjson",
      "defusedxml.ElementTree.parse", "toml.load", "tomllib.load", "xml.etree.cElementTree.parse", "lxml.objectify.parse"}
 )  # fmt: skip
+_FILES = ("filepath_or_buffer", "io", "path_or_buf", "path", "fp", "source", "fname", "stream", "csvfile", "annotation_file")
 
 
 def check(program: Program) -> Iterator[Hit]:
     for call in program.nodes(ast.Call):
-        source = _source(program, call) if program.name(call) in TABLE_PARSERS | _MORE else None
+        if program.name(call) not in TABLE_PARSERS | _MORE:
+            continue
+        source = next(filter(None, (*call.args[:1], *(program.argument(call, name) for name in _FILES))), None)
         if source is None or is_of_sample(program, source) or not is_done_anew(program, call, by_sample=False):
             continue
-        name, what = program.text(call.func), _file(program, source)
-        owner = program.enclosing_class(call)
+        name, text, owner = program.text(call.func), program.text(opened_path(program, source)), program.enclosing_class(call)
+        what = f"`{text}`" if len(text) <= 60 else "the whole table"
         where = f"in `{owner.name}.__init__`" if owner is not None else "once, outside this function"
         yield Hit(
             call,
@@ -56,17 +59,3 @@ def check(program: Program) -> Iterator[Hit]:
             evidence={"call": name, "file": what},
             fix=f"parse {what} {where} and only look the row up here",
         )
-
-
-def _source(program: Program, call: ast.Call) -> ast.expr | None:
-    """The file that is parsed."""
-    if call.args:
-        return call.args[0]
-    names = ("filepath_or_buffer", "io", "path_or_buf", "path", "fp", "source", "fname", "stream", "csvfile", "annotation_file")
-    return next((given for name in names if (given := program.argument(call, name)) is not None), None)
-
-
-def _file(program: Program, source: ast.expr) -> str:
-    """The file as the author wrote it, through `with open(…) as handle`."""
-    text = program.text(opened_path(program, source))
-    return f"`{text}`" if len(text) <= 60 else "the whole table"

@@ -26,10 +26,9 @@ from collections.abc import Iterator
 
 from unchoke.code.facts.following import follow
 from unchoke.code.facts.origins import grounds, is_of_sample, record_at
-from unchoke.code.facts.vocabulary import words
-from unchoke.code.node_index import arguments, names_in
+from unchoke.code.node_index import arguments
 from unchoke.code.program import Program
-from unchoke.linting.questions import Round, is_done_anew, num_items, whole_round
+from unchoke.linting.questions import Round, is_done_anew, names_holding, num_items, whole_round, words_in
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -55,41 +54,35 @@ _FEWEST = 8
 def check(program: Program) -> Iterator[Hit]:
     for call in program.nodes(ast.Call):
         if program.name(call) in _CONTAINERS and call.args and _is_for_reading(program, call):
-            yield from _judged(program, call)
+            name, path = program.text(call.func), program.text(call.args[0])
+            said, fix = _again(program, call, path)
+            if said:
+                yield Hit(call, f"`{name}` opens `{path}` {said}", evidence={"call": name, "file": path}, fix=fix)
 
 
-def _judged(program: Program, call: ast.Call) -> Iterator[Hit]:
-    name, path = program.text(call.func), program.text(call.args[0])
-    loop = _loop_over_parts(program, call) if record_at(program, call) is None else None
-    said, own = "", _names_of(program, call)
-    if loop is not None:
-        said = f"`{name}` opens `{path}` again in each round over `{program.text(loop.iter)}`, although it is the same file"
-    elif record_at(program, call) is not None and is_done_anew(program, call):
-        if not is_of_sample(program, call.args[0]):
-            said = f"`{name}` opens `{path}` again for every sample, although it is the same file"
-        elif any(is_of_sample(program, node, without=own, random=window) for node, window in _parts(program, call)):
-            said = f"`{name}` opens `{path}` for every sample and reads one part of it; the next sample opens it again"
-    if said:
-        yield Hit(call, said, evidence={"call": name, "file": path}, fix=_fix(program, call, path))
-
-
-def _fix(program: Program, call: ast.Call, path: str) -> str:
+def _again(program: Program, call: ast.Call, path: str) -> tuple[str, str]:
+    """How often it is opened, and what to write instead; empty where that is fine."""
     opened = program.text(call)
     if record_at(program, call) is None:
-        return f"open once before the loop: `with {opened} as …:` round it"
-    if program.enclosing_class(call) is None:
-        return f"keep the handles: a function with `functools.lru_cache` that takes the path and returns `{opened}`"
+        loop = _loop_over_parts(program, call)
+        over = f"again in each round over `{program.text(loop.iter)}`, although it is the same file" if loop is not None else ""
+        return over, f"open once before the loop: `with {opened} as …:` round it"
+    fix = f"keep the handle: `if self.opened is None: self.opened = {opened}`, with `self.opened = None` in `__init__`"
+    said = "again for every sample, although it is the same file"
     if is_of_sample(program, call.args[0]):
-        return f"keep the handles by path: `if {path} not in self.opened: self.opened[{path}] = {opened}`"
-    return f"keep the handle: `if self.opened is None: self.opened = {opened}`, with `self.opened = None` in `__init__`"
+        own = names_holding(program, call)
+        parts = any(is_of_sample(program, node, without=own, random=window) for node, window in _parts(program, call))
+        said = "for every sample and reads one part of it; the next sample opens it again" if parts else ""
+        fix = f"keep the handles by path: `if {path} not in self.opened: self.opened[{path}] = {opened}`"
+    if program.enclosing_class(call) is None:
+        fix = f"keep the handles: a function with `functools.lru_cache` that takes the path and returns `{opened}`"
+    return said if is_done_anew(program, call) else "", fix
 
 
 def _is_for_reading(program: Program, call: ast.Call) -> bool:
     mode = program.value(program.argument(call, "mode", 1))
-    made_in_memory = any(
-        program.method(inner) in ("BytesIO", "MemoryFile") for inner in program.within(call, ast.Call) if inner is not call
-    )
-    return not made_in_memory and not (isinstance(mode, str) and mode[:1] in ("w", "a", "x"))
+    in_memory = any(program.method(inner) in ("BytesIO", "MemoryFile") for inner in program.within(call, ast.Call))
+    return not in_memory and not (isinstance(mode, str) and mode[:1] in ("w", "a", "x"))
 
 
 def _parts(program: Program, call: ast.Call) -> Iterator[tuple[ast.expr, bool]]:
@@ -105,15 +98,10 @@ def _parts(program: Program, call: ast.Call) -> Iterator[tuple[ast.expr, bool]]:
             yield from ((item, True) for item in given)
 
 
-def _names_of(program: Program, call: ast.Call) -> frozenset[str]:
-    """The variables that hold the file or what is read of it."""
-    return frozenset(value.id for value in follow(program, call) if isinstance(value, ast.Name))
-
-
 def _loop_over_parts(program: Program, call: ast.Call) -> Round | None:
     """The loop that opens the same file in each round to read another part of it."""
     files = {ground.node for ground in grounds(program, call.args[0], everywhere=True)}
-    own = _names_of(program, call)
+    own = names_holding(program, call)
     for node, _ in _parts(program, call):
         for ground in grounds(program, node, without=own, everywhere=True):
             loop = ground.node
@@ -124,8 +112,7 @@ def _loop_over_parts(program: Program, call: ast.Call) -> Round | None:
 
 def _is_round(program: Program, loop: Round, call: ast.Call) -> bool:
     """Does the loop run this call in each of many rounds, directly or through one function?"""
-    named = {word for name in names_in(loop.target) for word in words(name)}
-    if named & _FEW or (num_items(program, loop.iter) or _FEWEST + 1) <= _FEWEST:
+    if words_in(loop.target) & _FEW or (num_items(program, loop.iter) or _FEWEST + 1) <= _FEWEST:
         return False
     function, whole = program.enclosing_function(call), whole_round(program, loop)
     calls = [call, *(program.callers(function) if function is not None else ())]

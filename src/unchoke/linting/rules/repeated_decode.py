@@ -30,7 +30,6 @@ from typing import Any
 
 from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.keeping import is_kept, is_save
-from unchoke.code.facts.loaders import BatchSource
 from unchoke.code.facts.loops import unwrapped
 from unchoke.code.facts.origins import per_sample_records, record_at
 from unchoke.code.facts.per_sample import SampleFunction
@@ -81,23 +80,18 @@ def check(program: Program) -> Iterator[Hit]:
         yield from _not_resized(program)
 
 
-def _asked_at(program: Program, decode: ast.Call, record: SampleFunction) -> ast.Call:
-    """The decode; where a helper in another cell does it, the call of that helper for a sample: there it can be kept."""
-    helper = program.enclosing_function(decode)
-    if program.place(decode).cell == program.place(record.function).cell:
-        return decode
-    return next((call for call in program.within(record.function, ast.Call) if helper in program.reach(call)), decode)
-
-
 def _hit(program: Program, decode: ast.Call, resize: Resize, record: SampleFunction) -> Hit:
-    name, by = program.text(decode.func), program.text(resize.call.func)
+    """At the decode; where a helper in another cell does it, at the call of that helper for a sample: there it can be kept."""
+    helper, name, by = program.enclosing_function(decode), program.text(decode.func), program.text(resize.call.func)
+    asked = [call for call in program.within(record.function, ast.Call) if helper in program.reach(call)]
+    here = not asked or program.place(decode).cell == program.place(record.function).cell
     size = f" to {resize.size_px} px" if resize.size_px else ""
     at = record_at(program, decode)
     fix = "decode and resize once, keep the pixels (a mapped `.npy`, or small copies of the files), and only augment here"
     if at is not None and at.kind == "map":
         fix = "put `.cache(path)` behind the `map` that decodes and resizes, before the one that augments"
     return Hit(
-        _asked_at(program, decode, record),
+        decode if here else asked[0],
         f"`{name}` decodes and `{by}` resizes{size} the same images again in every epoch; nothing keeps the result",
         evidence={"decode": name, "resize": by, "size_px": resize.size_px},
         fix=fix,
@@ -267,24 +261,19 @@ def _runs_once(program: Program, record: SampleFunction) -> bool:
     if record.owner is None:
         return False
     loaders = [loader for loader in program.facts.loaders if loader.dataset_class is record.owner]
-    names = [name for loader in loaders for name in loader.targets] or [record.owner.name]
-    if all(_ONE_PASS & set(words(name)) for name in names):
+    names = [name for loader in loaders for name in loader.targets]
+    if all(_ONE_PASS & set(words(name)) for name in names or [record.owner.name]):
         return True
-    return bool(loaders) and all(_is_gone_through_once(program, loader) for loader in loaders)
-
-
-def _is_gone_through_once(program: Program, loader: BatchSource) -> bool:
-    """Is all that happens to it a loop over it, or a call of a function of the file, in no loop, and nothing trains there?"""
-    uses = [use for name in loader.targets for use in program.names(name) if isinstance(use.ctx, ast.Load)]
+    uses = [use for name in names for use in program.names(name) if isinstance(use.ctx, ast.Load)]
     uses = [use for use in uses if program.name(program.parent(use)) not in ("len", "iter", "next")]
-    places = [_gone_through_by(program, use) for use in uses if not program.loops_around(use)]
-    training = [item.node for item in program.facts.training_loops]
-    trains = any(place is None or any(program.index.holds(place, node) for node in training) for place in places)
-    return bool(uses) and len(places) == len(uses) and not trains
+    return bool(uses) and all(_is_gone_through_once(program, use) for use in uses)
 
 
-def _gone_through_by(program: Program, use: ast.Name) -> ast.AST | None:
-    statement, above = program.statement(use), program.parent(use)
-    if isinstance(statement, ast.For) and unwrapped(program, statement.iter) is use:
-        return statement
-    return program.function_of(above) if isinstance(above, ast.Call) else None
+def _is_gone_through_once(program: Program, use: ast.Name) -> bool:
+    """By a loop over it, or a call of a function of the file with it: in no loop, and nothing trains there."""
+    place: ast.AST | None = program.statement(use)
+    if not isinstance(place, ast.For) or unwrapped(program, place.iter) is not use:
+        call = program.parent(use)
+        place = program.function_of(call) if isinstance(call, ast.Call) else None
+    trains = place is None or any(program.index.holds(place, loop.node) for loop in program.facts.training_loops)
+    return not trains and not program.loops_around(use)

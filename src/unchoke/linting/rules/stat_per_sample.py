@@ -45,21 +45,17 @@ def check(program: Program) -> Iterator[Hit]:
     found = [call for call in calls if is_done_anew(program, call, by_sample=False)]
     for call in found:
         name, (function, where) = program.text(call.func), function_around(program, call)
-        same = sum(program.enclosing_function(other) is program.enclosing_function(call) for other in found)
+        own = program.enclosing_function(call)
+        same = sum(program.enclosing_function(other) is own for other in found)
+        inside = (above for above in program.ancestors(call) if program.enclosing_function(above) is own)
+        many = any(isinstance(above, (ast.For, ast.While, *COMPREHENSIONS)) for above in inside)  # in each of many folders
         yield Hit(
             call,
             f"`{name}` asks the file system once for every sample" + (f"; {same} checks in {where}" if same > 1 else ""),
             evidence={"call": name, "in": function, "checks there": same},
             fix=_fix(program, call),
-            kind="choke" if _asks_many(program, call) else None,
+            kind="choke" if many else None,
         )
-
-
-def _asks_many(program: Program, call: ast.Call) -> bool:
-    """In a loop of the per-sample code: one question in each of many folders."""
-    function = program.enclosing_function(call)
-    inside = (above for above in program.ancestors(call) if program.enclosing_function(above) is function)
-    return any(isinstance(above, (ast.For, ast.While, *COMPREHENSIONS)) for above in inside)
 
 
 def _looks(program: Program, call: ast.Call) -> bool:

@@ -108,10 +108,9 @@ def _is_learner(program: Program, call: ast.Call) -> bool:
 
 def _looped_learner(program: Program, call: ast.Call) -> Round | None:
     used = _names(arguments(call))
-    rounds = (
-        loop for loop in _rounds(program, call) if used & names_in(loop.target) and not _has_short_slice(program, loop.iter)
-    )
-    return next((loop for loop in rounds if not _is_looked_at(program, loop)), None)
+    rounds = (loop for loop in _rounds(program, call) if used & names_in(loop.target))
+    many = (loop for loop in rounds if not _has_short_slice(program, loop.iter))
+    return next((loop for loop in many if not _is_looked_at(program, loop)), None)
 
 
 def _looped(program: Program, call: ast.Call) -> Round | None:
@@ -276,11 +275,8 @@ def _adds_axis(program: Program, node: ast.AST) -> bool:
     """Is this where one input is made a batch of one?"""
     if isinstance(node, ast.Subscript):  # x[None], x[np.newaxis, ...], tiles[i : i + 1]
         first = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) and node.slice.elts else node.slice
-        one = (
-            isinstance(first, ast.Slice)
-            and first.lower is not None
-            and program.text(first).endswith(f":{program.text(first.lower)} + 1")
-        )
+        lower = first.lower if isinstance(first, ast.Slice) else None
+        one = lower is not None and program.text(first).endswith(f":{program.text(lower)} + 1")
         return one or is_none(first) or program.name(first).endswith("newaxis")
     if isinstance(node, ast.List):  # np.array([x]), model([x])
         parent = program.parent(node)
@@ -292,11 +288,9 @@ def _adds_axis(program: Program, node: ast.AST) -> bool:
 def _is_batch_of_one(program: Program, call: ast.Call) -> bool:
     """`x.unsqueeze(0)`, `np.expand_dims(x, 0)`, `x.reshape(1, …)`, a processor's `images=x`."""
     method = program.method(call)
-    if method in ("unsqueeze", "unsqueeze_"):
-        position = 0 if program.name(call).startswith("?.") else 1
-        return bool(program.value(program.argument(call, "dim", position)) == 0)
-    if method == "expand_dims":
-        return bool(program.value(program.argument(call, "axis", 1)) == 0)
+    if method in ("unsqueeze", "unsqueeze_", "expand_dims"):
+        axis = program.argument(call, "dim", 0 if program.name(call).startswith("?.") else 1) or program.argument(call, "axis")
+        return bool(program.value(axis) == 0)
     if method in ("reshape", "view") and call.args:
         given = call.args[0].left if isinstance(call.args[0], ast.BinOp) else call.args[0]  # (1,) + x.shape
         return bool(program.value(given.elts[0] if isinstance(given, ast.Tuple) and given.elts else given) == 1)

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 
 from unchoke.code.facts.vocabulary import DECODERS, RASTER_OPENERS, words
 from unchoke.code.program import Program
-from unchoke.linting.questions import calls_run_by, num_items
+from unchoke.linting.questions import calls_run_by, num_items, words_in
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -84,13 +84,8 @@ def _differs(program: Program, function: ast.expr | None, items: ast.expr) -> bo
     for call in calls_run_by(program, inner) if inner is not None else ():
         if program.name(call) in DECODERS | RASTER_OPENERS or _READS.match(program.method(call)):
             return True
-    listed = _LISTINGS & _said(program, program.latest(items) or items)
-    return bool(listed) or (inner is None and bool(_ITEM_WORDS & _said(program, items)))
-
-
-def _said(program: Program, node: ast.expr) -> set[str]:
-    texts = [part.id for part in program.within(node, ast.Name)] + [part.attr for part in program.within(node, ast.Attribute)]
-    return {word for text in texts for word in words(text)}
+    listed = _LISTINGS & words_in(program.latest(items) or items)
+    return bool(listed) or (inner is None and bool(_ITEM_WORDS & words_in(items)))
 
 
 def _is_cut_evenly(program: Program, items: ast.expr) -> bool:

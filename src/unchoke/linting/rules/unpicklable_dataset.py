@@ -74,30 +74,28 @@ def _kept(program: Program, owner: ast.ClassDef) -> Iterator[Hit]:
     init = next((item for item in owner.body if isinstance(item, ast.FunctionDef) and item.name == "__init__"), None)
     if init is None:
         return
-    methods = set(program.methods(owner).values())
-    for function in (init, *program.in_order(program.reach(init) & methods)):
+    for function in (init, *program.in_order(program.reach(init) & set(program.methods(owner).values()))):
         for node in program.within(function, ast.Assign, ast.AnnAssign):
-            for target in targets_of(node):
-                name = program.written(target)
+            for name in map(program.written, targets_of(node)):
                 held = _held(program, node.value) if name.startswith("self.") else ""
                 if held and not program.facts.is_lazy(node) and not _is_let_go(program, init, name):
-                    yield _kept_hit(node, owner, name, held)
+                    what = "a lambda" if held == "lambda" else f"what `{held}` made"
+                    yield Hit(
+                        node,
+                        f"`{name}` of `{owner.name}` holds {what}, which cannot be sent to worker processes",
+                        {"class": owner.name, "attribute": name, "holds": held},
+                        _fix(name, held),
+                    )
 
 
-def _kept_hit(node: ast.AST, owner: ast.ClassDef, name: str, held: str) -> Hit:
+def _fix(name: str, held: str) -> str:
     if held == "lambda":
-        fix = f"write the lambda as a function with a name and keep that in `{name}`"
-    elif held in _LOCKS:
-        fix = f"make the lock where it is used, or leave `{name}` out in `__getstate__`; each worker has a copy of its own anyway"
-    else:
-        fix = f"keep the path, set `{name} = None` here and open it in `__getitem__` when `{name} is None`"
-    what = "a lambda" if held == "lambda" else f"what `{held}` made"
-    return Hit(
-        node,
-        f"`{name}` of `{owner.name}` holds {what}, which cannot be sent to worker processes",
-        {"class": owner.name, "attribute": name, "holds": held},
-        fix,
-    )
+        return f"write the lambda as a function with a name and keep that in `{name}`"
+    if held in _LOCKS:
+        return (
+            f"make the lock where it is used, or leave `{name}` out in `__getstate__`; each worker has a copy of its own anyway"
+        )
+    return f"keep the path, set `{name} = None` here and open it in `__getitem__` when `{name} is None`"
 
 
 def _held(program: Program, node: ast.AST | None, depth: int = 0) -> str:
@@ -120,14 +118,10 @@ def _held(program: Program, node: ast.AST | None, depth: int = 0) -> str:
 
 def _is_let_go(program: Program, init: FunctionNode, name: str) -> bool:
     """Closed or set to None again before `__init__` ends."""
-    closed = (call for call in program.within(init, ast.Call) if program.method(call) == "close")
-    given = [node for node in program.within(init, ast.Assign) if name in map(program.written, node.targets)]
+    closed = (program.receiver(call) for call in program.within(init, ast.Call) if program.method(call) == "close")
     dropped = (target for node in program.within(init, ast.Delete) for target in node.targets)
-    return (
-        any(program.written(program.receiver(call)) == name for call in closed)
-        or (bool(given) and is_none(given[-1].value))
-        or name in map(program.written, dropped)
-    )
+    given = [node for node in program.within(init, ast.Assign) if name in map(program.written, node.targets)]
+    return name in map(program.written, (*closed, *dropped)) or (bool(given) and is_none(given[-1].value))
 
 
 def _places(program: Program, call: ast.Call) -> Iterator[ast.expr | None]:
@@ -156,21 +150,13 @@ def _is_only_called(program: Program, call: ast.Call) -> bool:
 
 
 def _own_set(program: Program, call: ast.Call) -> Iterator[ast.expr | None]:
-    """Arguments of an own data set class that it keeps on `self`."""
+    """Arguments of an own data set class that it keeps: `self.transform = transform`, also among others or with `or None`."""
     owner = program.classes.get(program.written(call.func))
-    if owner is None or owner not in program.facts.datasets or _OWN_PICKLING & program.methods(owner).keys():
+    init = program.methods(owner).get("__init__") if owner in program.facts.datasets and owner is not None else None
+    if init is None or owner is None or _OWN_PICKLING & program.methods(owner).keys():
         return
-    init = program.methods(owner).get("__init__")
-    for name in parameters(init)[1:] if init is not None else ():
-        if init is not None and _is_stored(program, init, name):
-            yield program.argument_for(call, init, name)
-
-
-def _is_stored(program: Program, init: FunctionNode, name: str) -> bool:
-    """`self.transform = transform`, also among others or with `or None` behind it."""
     for node in program.within(init, ast.Assign, ast.AnnAssign):
         values = [node.value, *getattr(node.value, "elts", ()), *getattr(node.value, "values", ())]
-        kept = any(program.written(part).startswith("self.") for target in targets_of(node) for part in flat(target))
-        if kept and any(isinstance(value, ast.Name) and value.id == name for value in values):
-            return True
-    return False
+        if any(program.written(part).startswith("self.") for target in targets_of(node) for part in flat(target)):
+            names = [value.id for value in values if isinstance(value, ast.Name)]
+            yield from (program.argument_for(call, init, name) for name in names if name in parameters(init))

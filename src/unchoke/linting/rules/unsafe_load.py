@@ -186,7 +186,7 @@ def _is_downloaded(program: Program, node: ast.AST) -> bool:
         if isinstance(part, ast.Name | ast.Attribute) and program.written(part) in names:
             return True
         text = part.value if isinstance(part, ast.Constant) else None
-        if isinstance(text, str) and len(text) > 3 and (text in names or _in_shell(program, text)):
+        if isinstance(text, str) and len(text) > 3 and {text, text.rpartition("/")[2]} & names:
             return True
     return False
 
@@ -197,17 +197,11 @@ def _downloads(program: Program, call: ast.Call) -> bool:
 
 
 def _download_names(program: Program) -> set[str]:
-    """File names and variables that a download was told to write to."""
-    found: set[str] = set()
+    """File names and variables that a download was told to write to, and what `!wget https://…/model.pkl` names."""
+    lines = [line for cell in program.source.cells for line in _SHELL.findall(cell.text)]
+    found = {part for line in lines for part in re.split(r"[\s/=\"']+", line) if "." in part}
     for call in (call for call in program.nodes(ast.Call) if _downloads(program, call)):
         named = [word.value for word in call.keywords if word.arg not in ("origin", "url", "repo_id")]
         for item in (*call.args[1:], *named):
             found |= {text for text in (program.value(item), program.written(item)) if isinstance(text, str)}
     return {name for name in found if len(name) > 1}
-
-
-def _in_shell(program: Program, text: str) -> bool:
-    """`!wget https://…/model.pkl` names the file."""
-    name = text.rpartition("/")[2]
-    lines = (line for cell in program.source.cells for line in _SHELL.findall(cell.text))
-    return len(name) > 3 and "." in name and any(name in line for line in lines)
