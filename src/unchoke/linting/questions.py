@@ -27,6 +27,12 @@ def is_done_anew(program: Program, node: ast.AST, *, by_sample: bool = True) -> 
     return runs_for_each_sample(program, node) is not None and not is_kept(program, node, by_sample=by_sample)
 
 
+def is_path_call(program: Program, call: ast.Call, names: frozenset[str], methods: frozenset[str]) -> bool:
+    """A function of one of these names, or a method of what is likely a path."""
+    name, on_unknown = program.name(call), program.name(call).startswith("?.") and program.function_of(call) is None
+    return name in names or (program.method(call) in methods and (on_unknown or name.startswith("pathlib.Path.")))
+
+
 def calls_run_by(program: Program, *parts: ast.AST) -> Iterator[ast.Call]:
     """The calls in these parts of the file, then those of the functions that they reach."""
     reached = {function for part in parts for function in program.reach(part)}
@@ -75,10 +81,11 @@ def opened_path(program: Program, node: ast.AST) -> ast.AST:
 
 
 def words_in(node: ast.AST) -> set[str]:
-    """The words of all names and attributes in an expression."""
+    """The words of all names and attributes in an expression, also without the s of a plural; a `DataFrame` is one."""
     names = [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
     names += [part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)]
-    return {word for name in names for word in words(name)}
+    found = {word for name in names for word in words(name.replace("DataFrame", "table").replace("data_frame", "table"))}
+    return found | {word.removesuffix("s") for word in found}
 
 
 def names_holding(program: Program, call: ast.Call) -> frozenset[str]:

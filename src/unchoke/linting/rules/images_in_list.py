@@ -60,7 +60,7 @@ _ALLOCATED = frozenset(
 )
 _JOINED = frozenset({"concatenate", "vstack", "append", "cat", "concat", "row_stack"})
 _MAPS = frozenset({"map", "imap", "imap_unordered", "thread_map", "process_map"})
-
+_APPLIED = frozenset({"apply", "progress_apply", "map", "progress_map"})
 _SMALL_PX = 64  # a few kilobytes each
 
 
@@ -103,7 +103,8 @@ def _kept(program: Program, node: ast.AST) -> tuple[ast.expr | None, ast.expr | 
         if isinstance(node.func, ast.Attribute) and node.func.attr in _GROWING and node.args:
             return node.func.value, node.args[-1]
         maps = program.method(node) in _MAPS and len(node.args) >= 2
-        return None, node if maps or _is_applied(program, node) else None
+        applied = program.method(node) in _APPLIED and len(node.args) == 1  # table["path"].apply(read): a column of pictures
+        return None, node if maps or (applied and not is_tf_dataset(program, program.receiver(node))) else None
     if isinstance(node, ast.AugAssign):
         return node.target, node.value if isinstance(node.value, ast.List | ast.Tuple) else None
     if isinstance(node, ast.Assign):
@@ -119,12 +120,6 @@ def _kept(program: Program, node: ast.AST) -> tuple[ast.expr | None, ast.expr | 
 def _is_joined(program: Program, node: ast.expr | None) -> bool:
     """`all = np.concatenate([all, picture])`."""
     return isinstance(node, ast.Call) and program.method(node) in _JOINED
-
-
-def _is_applied(program: Program, call: ast.Call) -> bool:
-    """`table["path"].apply(read)`: a column of pictures."""
-    applies = program.method(call) in ("apply", "progress_apply", "map", "progress_map") and len(call.args) == 1
-    return applies and isinstance(call.func, ast.Attribute) and not is_tf_dataset(program, call.func.value)
 
 
 def _is_memory(program: Program, node: ast.AST, container: ast.expr | None) -> bool:

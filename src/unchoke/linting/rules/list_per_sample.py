@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from unchoke.code.facts.origins import is_of_sample
 from unchoke.code.facts.vocabulary import LIST_METHODS, LISTERS
 from unchoke.code.program import Program
-from unchoke.linting.questions import function_around, is_done_anew
+from unchoke.linting.questions import function_around, is_done_anew, is_path_call
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -39,12 +39,14 @@ RULE = Rule(
     claim="Planted chokes",
     command="unchoke check",
 )
-_MORE = frozenset({"imutils.paths.list_images", "imutils.paths.list_files", "fastai.vision.all.get_image_files", "os.fwalk"})
+_LISTERS = LISTERS - {"fnmatch.filter"} | {
+    "imutils.paths.list_images", "imutils.paths.list_files", "fastai.vision.all.get_image_files", "os.fwalk"
+}  # fmt: skip
 
 
 def check(program: Program) -> Iterator[Hit]:
     for call in program.nodes(ast.Call):
-        if _lists(program, call) and is_done_anew(program, call, by_sample=False):
+        if is_path_call(program, call, _LISTERS, LIST_METHODS) and is_done_anew(program, call, by_sample=False):
             name = program.text(call.func)
             yield Hit(
                 call,
@@ -52,15 +54,6 @@ def check(program: Program) -> Iterator[Hit]:
                 evidence={"call": name, "in": function_around(program, call)[0]},
                 fix=_fix(program, call),
             )
-
-
-def _lists(program: Program, call: ast.Call) -> bool:
-    name = program.name(call)
-    if name in LISTERS | _MORE:
-        return name != "fnmatch.filter"
-    if not isinstance(call.func, ast.Attribute) or call.func.attr not in LIST_METHODS:
-        return False
-    return name.startswith("?.") and program.function_of(call) is None
 
 
 def _fix(program: Program, call: ast.Call) -> str:

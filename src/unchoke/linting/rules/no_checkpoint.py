@@ -178,9 +178,8 @@ def _lightning(program: Program, fit: Fit) -> Hit | None:
 
 def _hugging_face(program: Program, fit: Fit) -> Hit | None:
     option = program.keyword(fit.settings, "save_strategy") if fit.settings is not None else None
-    if option is None or not is_long(fit.num_epochs):
-        return None
-    if program.value(option.value) != "no" and not program.name(option.value).endswith("Strategy.NO"):
+    off = option is not None and (program.value(option.value) == "no" or program.name(option.value).endswith("Strategy.NO"))
+    if option is None or not off or not is_long(fit.num_epochs):
         return None
     return Hit(
         option,

@@ -187,18 +187,14 @@ def _is_forward(program: Program, call: ast.Call) -> bool:
 
 def _needs_gradients(program: Program, found: EvaluationSpan) -> bool:
     """Does the evaluation ask for gradients of its own?"""
-    if found.function is not None:
-        parts = (found.function, *program.reach(found.function))
-        return any(_asks(node) for part in parts for node in program.within(part, ast.Attribute, ast.Name))
     numbers = program.index.number
-    nodes = (node for node in program.nodes(ast.Attribute, ast.Name) if found.first <= numbers[node] <= found.last)
-    return any(_asks(node) for node in nodes)
-
-
-def _asks(node: ast.Attribute | ast.Name) -> bool:
-    if isinstance(node, ast.Attribute):
-        return node.attr in _ASKS or _EXPLAINS.search(node.attr) is not None
-    return "gradcam" in node.id.lower()
+    parts = (found.function, *program.reach(found.function)) if found.function is not None else ()
+    nodes = [node for part in parts for node in program.within(part, ast.Attribute, ast.Name)]
+    if found.function is None:
+        nodes = [node for node in program.nodes(ast.Attribute, ast.Name) if found.first <= numbers[node] <= found.last]
+    asked = (node.attr for node in nodes if isinstance(node, ast.Attribute))
+    shown = any("gradcam" in node.id.lower() for node in nodes if isinstance(node, ast.Name))
+    return shown or any(name in _ASKS or _EXPLAINS.search(name) for name in asked)
 
 
 def _hit(program: Program, call: ast.Call, found: EvaluationSpan) -> Hit:

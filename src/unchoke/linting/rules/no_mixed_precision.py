@@ -46,6 +46,7 @@ _HALF = re.compile(
 )
 _CARDS = frozenset({"GPU", "/GPU:0", "/gpu:0", "/device:GPU:0", "GPU:0"})
 _MANY_EPOCHS = 10
+_AUTOCAST = 'wrap forward and loss in `with torch.autocast("cuda", dtype=torch.bfloat16):` and leave `backward()` outside'
 _FIXES = {
     "keras": '`keras.mixed_precision.set_global_policy("mixed_float16")` before the model is built, '
     'and `dtype="float32"` on its last layer',
@@ -61,10 +62,8 @@ def check(program: Program) -> Iterator[Hit]:
     if made is None or trains_on_small_set(program) or plain_device(program) or hides_code(program):
         return
     fits = program.facts.fits
-    in_keras = any(fit.kind == "keras" for fit in fits)
-    in_torch = any(loop.kind in ("torch", "lightning") for loop in program.facts.training_loops) or any(
-        fit.kind in ("lightning", "fastai", "hf") for fit in fits
-    )
+    kinds = {loop.kind for loop in program.facts.training_loops} | {fit.kind for fit in fits}
+    in_torch, in_keras = bool(kinds & {"torch", "lightning", "fastai", "hf"}), "keras" in kinds
     if not (in_torch and mentions_cuda(program)) and not (in_keras and _sets_up_card(program)):
         return
     cells = (*program.source.cells, *program.source.borrowed)
@@ -75,7 +74,7 @@ def check(program: Program) -> Iterator[Hit]:
         next((item for fit in fits for item in (fit.settings, fit.trainer) if item is not None), made),
         f"`{shown}` is trained in float32 on a graphics card: nothing in this file asks for mixed precision",
         {"network": shown},
-        _fix(program),
+        next((fix for kind, fix in _FIXES.items() if kind in {fit.kind for fit in fits}), _AUTOCAST),
         kind=_kind(program, made),
     )
 
@@ -106,11 +105,3 @@ def _kind(program: Program, made: ast.Call) -> Kind:
     looked_for = any(CUDA in program.text(node) for node in program.nodes(ast.IfExp))
     sure = looked_for or bool(asks_for_cuda(program)) or _sets_up_card(program)
     return "choke" if known and max(known) >= _MANY_EPOCHS and sure else "nit"
-
-
-def _fix(program: Program) -> str:
-    kinds = {fit.kind for fit in program.facts.fits}
-    return next(
-        (fix for kind, fix in _FIXES.items() if kind in kinds),
-        'wrap forward and loss in `with torch.autocast("cuda", dtype=torch.bfloat16):` and leave `backward()` outside',
-    )

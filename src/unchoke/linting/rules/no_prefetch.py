@@ -51,7 +51,8 @@ def check(program: Program) -> Iterator[Hit]:
         steps = [call for call in calls if program.method(call) in _STEPS and isinstance(call.func, ast.Attribute)]
         maps = [call for call in steps if program.method(call) == "map"]
         if maps and any(is_tf_dataset(program, call) for call in calls):
-            decodes = any(_decodes(program, call) for call in maps)
+            mapped = [program.callable_of(call.args[0]) for call in maps if call.args]
+            decodes = any(function is not None and program.facts.decodes(function) for function in mapped)
             last, step = steps[0], program.method(steps[0])
             shown = ", ".join(program.text(item) for item in [*last.args, *last.keywords])
             yield Hit(
@@ -63,8 +64,3 @@ def check(program: Program) -> Iterator[Hit]:
                 kind=None if decodes and not any(_KERAS_3.search(cell.python) for cell in program.source.cells) else "nit",
             )
             return
-
-
-def _decodes(program: Program, call: ast.Call) -> bool:
-    function = program.callable_of(call.args[0]) if call.args else None
-    return function is not None and program.facts.decodes(function)

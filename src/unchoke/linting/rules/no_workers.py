@@ -158,19 +158,15 @@ def _tf_data(program: Program) -> Iterator[Hit]:
     """Every `.map` of a decoding function that is not parallel, but for those of evaluation."""
     for call in chain_calls(program, "map"):
         roles = {role_of(name) for name in program.targets(call)}
-        if not _decodes_alone(program, call) or ("eval" in roles and "train" not in roles):
+        parallel = program.argument(call, "num_parallel_calls", 1) is not None or any(item.arg is None for item in call.keywords)
+        function = program.callable_of(call.args[0]) if call.args else None
+        if function is None or parallel or ("eval" in roles and "train" not in roles):
             continue
-        name = program.text(call.args[0])[:40]
-        yield Hit(
-            at_method(program, call),
-            f"`.map({name})` decodes one picture at a time: `num_parallel_calls` is not given",
-            {"function": name},
-            f"write `.map({name}, num_parallel_calls=tf.data.AUTOTUNE)`",
-        )
-
-
-def _decodes_alone(program: Program, call: ast.Call) -> bool:
-    if program.argument(call, "num_parallel_calls", 1) is not None or any(item.arg is None for item in call.keywords):
-        return False
-    function = program.callable_of(call.args[0]) if call.args else None
-    return function is not None and any(program.facts.decodes(part) for part in (function, *functions_run_by(program, function)))
+        if any(program.facts.decodes(part) for part in (function, *functions_run_by(program, function))):
+            name = program.text(call.args[0])[:40]
+            yield Hit(
+                at_method(program, call),
+                f"`.map({name})` decodes one picture at a time: `num_parallel_calls` is not given",
+                {"function": name},
+                f"write `.map({name}, num_parallel_calls=tf.data.AUTOTUNE)`",
+            )

@@ -104,9 +104,9 @@ def _reads_whole(program: Program, call: ast.Call) -> bool:
         return "crop" not in name
     if name == "numpy.load":
         return program.argument(call, "mmap_mode", 1) is None
-    if program.method(call) == "read" and isinstance(call.func, ast.Attribute):
-        opened = program.made_by(call.func.value) == "rasterio.open"
-        return opened and not any(program.argument(call, option) is not None for option in ("window", "out_shape"))
+    if program.method(call) == "read":
+        part = program.argument(call, "window") or program.argument(call, "out_shape")
+        return part is None and program.made_by(program.receiver(call)) == "rasterio.open"
     return program.method(call) == "ReadAsArray" and not call.args and not call.keywords
 
 

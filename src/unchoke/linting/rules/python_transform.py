@@ -67,8 +67,7 @@ def check(program: Program) -> Iterator[Hit]:
         if of_sample and _is_class_by_class(program, loop):
             yield _class_hit(program, loop)
             continue
-        body = _body(program, loop)
-        inner = [item for part in body for item in program.within(part, ast.For, ast.comprehension) if item is not loop]
+        inner = [item for item in program.within(whole_round(program, loop), ast.For, ast.comprehension) if item is not loop]
         nested = any(_by_index(program, loop, item) or _by_row(program, loop, item) for item in inner)
         if (of_sample and (nested or _over_pixels(program, loop))) or (nested and _is_surely_picture(program, loop, inner)):
             taken.update(inner)
@@ -91,31 +90,25 @@ def _pixel_hit(program: Program, loop: SampleLoop, *, of_sample: bool) -> Hit:
 
 def _is_surely_picture(program: Program, loop: SampleLoop, inner: list[SampleLoop]) -> bool:
     """Outside per-sample code there are other tables: what is visited must be a picture by name or make, and not be drawn."""
-    body = _body(program, loop)
-    if any(program.method(call) in _DRAWN for call in program.calls_in(body)):
-        return False
-    picked = _picked(program, body, [names_in(item.target) for item in (loop, *inner)])
+    whole = whole_round(program, loop)
+    calls = list(program.within(whole, ast.Call))
+    picked = _picked(program, whole, [names_in(item.target) for item in (loop, *inner)])
     held = [node.value.value if isinstance(node.value, ast.Subscript) else node.value for node in picked]
-    called = (program.receiver(call) for call in program.calls_in(body) if program.method(call) in _ONE_PIXEL)
-    held += [item for item in called if item is not None]
-    return any(_is_picture(program, item) and not _PIECES & set(words(program.written(item))) for item in held)
+    held += [item for call in calls if program.method(call) in _ONE_PIXEL and (item := program.receiver(call)) is not None]
+    pictures = (item for item in held if _is_picture(program, item) and not _PIECES & set(words(program.written(item))))
+    return any(pictures) and not any(program.method(call) in _DRAWN for call in calls)
 
 
-def _picked(program: Program, body: list[ast.AST], counters: list[set[str]]) -> list[ast.Subscript]:
+def _picked(program: Program, whole: ast.AST, counters: list[set[str]]) -> list[ast.Subscript]:
     """`mask[y, x]`, `mask[y][x]`, `mask[y, x, 0]`: what two of the counters pick."""
     found = []
-    for node in (item for part in body for item in program.within(part, ast.Subscript)):
+    for node in program.within(whole, ast.Subscript):
         keys = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
         keys += [node.value.slice] if isinstance(node.value, ast.Subscript) else []
         plain = [names_in(key) for key in keys if not isinstance(key, ast.Slice)]
         if sum(any(own & names for names in plain) for own in counters) >= 2:
             found.append(node)
     return found
-
-
-def _body(program: Program, loop: SampleLoop) -> list[ast.AST]:
-    """What runs on each round."""
-    return list(loop.body) if isinstance(loop, ast.For) else [whole_round(program, loop)]
 
 
 def _is_compiled(program: Program, node: ast.AST) -> bool:
@@ -149,7 +142,7 @@ def _is_class_by_class(program: Program, loop: SampleLoop) -> bool:
     """`[mask == value for value in classes]`, `for colour in colours: np.all(np.equal(mask, colour), axis=-1)`."""
     classes, names = program.value(unwrapped(program, loop.iter)), names_in(loop.target)
     several = not isinstance(classes, tuple) or len(classes) >= _SEVERAL
-    parts = (part for block in _body(program, loop) for part in program.within(block, ast.Compare, ast.Call))
+    parts = program.within(whole_round(program, loop), ast.Compare, ast.Call)
     return several and any(_compares_picture(program, part, names) for part in parts)
 
 
@@ -163,10 +156,10 @@ def _compares_picture(program: Program, part: ast.Compare | ast.Call, names: set
 
 
 def _class_hit(program: Program, loop: SampleLoop) -> Hit:
-    over = program.text(loop.iter)
-    colours = any(program.method(call) == "all" for call in program.calls_in(_body(program, loop)))
+    over, whole = program.text(loop.iter), whole_round(program, loop)
+    colours = any(program.method(call) == "all" for call in program.within(whole, ast.Call))
     return Hit(
-        whole_round(program, loop),
+        whole,
         f"the whole mask is compared with each of `{over}`, for every sample",
         evidence={"over": over},
         fix="turn masks into class numbers once, before training (uint8 files), and let the loss take those, or make them "
@@ -183,14 +176,14 @@ def _by_index(program: Program, outer: SampleLoop, inner: SampleLoop) -> bool:
     ends = [_range_end(program, loop.iter) for loop in (outer, inner)]
     if not _are_sides(program, ends):
         return False
-    body, counters = _body(program, inner), [names_in(outer.target), names_in(inner.target)]
-    picked = _picked(program, body, counters)
-    called = (call for call in program.calls_in(body) if program.method(call) in _ONE_PIXEL)
+    whole, counters = whole_round(program, inner), [names_in(outer.target), names_in(inner.target)]
+    picked = _picked(program, whole, counters)
+    called = (call for call in program.within(whole, ast.Call) if program.method(call) in _ONE_PIXEL)
     one_by_one = bool(picked) or any(all(own & names_in(call) for own in counters) for call in called)
-    return one_by_one and not any(_is_array(program, node, body) for node in picked)
+    return one_by_one and not any(_is_array(program, node, whole) for node in picked)
 
 
-def _is_array(program: Program, node: ast.expr, body: list[ast.AST]) -> bool:
+def _is_array(program: Program, node: ast.expr, whole: ast.AST | None = None) -> bool:
     """Is what both counters pick more than a pixel: its shape asked for, cut, run through a network, or filled with a window?"""
     parent = program.parent(node)
     if isinstance(parent, ast.Attribute):
@@ -199,13 +192,13 @@ def _is_array(program: Program, node: ast.expr, body: list[ast.AST]) -> bool:
         return parent.value is node and _has_slice(program, parent)
     if isinstance(parent, ast.Call):
         return node in parent.args and program.facts.is_forward(parent)
-    if not isinstance(parent, ast.Assign):
-        return False
-    if node in parent.targets:
+    if isinstance(parent, ast.Assign) and node in parent.targets:
         return _has_slice(program, parent.value)
+    if not isinstance(parent, ast.Assign) or whole is None:
+        return False
     names = {name for target in parent.targets for name in names_in(target)}
-    uses = [use for part in body for use in program.within(part, ast.Name) if use.id in names and isinstance(use.ctx, ast.Load)]
-    return any(_is_array(program, use, []) for use in uses)
+    uses = [use for use in program.within(whole, ast.Name) if use.id in names and isinstance(use.ctx, ast.Load)]
+    return any(_is_array(program, use) for use in uses)
 
 
 def _has_slice(program: Program, node: ast.expr) -> bool:

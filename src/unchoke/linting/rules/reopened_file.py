@@ -26,6 +26,7 @@ from collections.abc import Iterator
 
 from unchoke.code.facts.following import follow
 from unchoke.code.facts.origins import grounds, is_of_sample, record_at
+from unchoke.code.facts.vocabulary import RASTER_OPENERS
 from unchoke.code.node_index import arguments
 from unchoke.code.program import Program
 from unchoke.linting.questions import Round, is_done_anew, names_holding, num_items, whole_round, words_in
@@ -40,14 +41,11 @@ RULE = Rule(
     claim="Planted chokes",
     command="unchoke tile",
 )
-_CONTAINERS = frozenset(
-    {"rasterio.open", "osgeo.gdal.Open", "gdal.Open", "rioxarray.open_rasterio", "tifffile.TiffFile", "h5py.File",
-     "tables.open_file", "netCDF4.Dataset", "xarray.open_dataset", "xarray.open_mfdataset", "xarray.open_rasterio",
-     "xarray.open_dataarray", "xarray.open_zarr", "openslide.OpenSlide", "openslide.open_slide", "zipfile.ZipFile",
-     "tarfile.open", "lmdb.open", "lmdb.Environment", "tiffslide.TiffSlide", "cucim.CuImage", "tables.openFile"}
-)  # fmt: skip
+_CONTAINERS = RASTER_OPENERS - {"zarr.open", "pyvips.Image.new_from_file", "aicsimageio.AICSImage"} | {
+    "tiffslide.TiffSlide", "cucim.CuImage"
+}  # fmt: skip
 _WINDOWED = frozenset({"ReadAsArray", "read_region", "isel", "sel", "sample", "clip_box", "extractfile", "getmember"})
-_FEW = frozenset({"epoch", "epochs", "ep", "fold", "folds", "seed", "split", "phase", "subset"})
+_FEW = frozenset({"epoch", "ep", "fold", "seed", "split", "phase", "subset"})
 _FEWEST = 8
 
 

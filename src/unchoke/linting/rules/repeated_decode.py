@@ -62,7 +62,9 @@ _ONE_PASS = frozenset({"test", "infer", "inference", "pred", "predict", "predict
 def check(program: Program) -> Iterator[Hit]:
     if _is_one_pass(program) or _has_small_copies(program):
         return
-    yield from _from_folders(program)
+    for call, count in _folders(program):
+        if not few(count, below=_MIN_EPOCHS):
+            yield _folder_hit(program, call, count)
     yield from _overlapping(program)
     said: set[ast.Call] = set()
     for record in per_sample_records(program):
@@ -119,18 +121,6 @@ def _is_dear(program: Program, resize: ast.Call) -> bool:
     return program.value(program.argument(resize, "antialias")) is True or any(word in method for word in _DEAR_METHODS)
 
 
-def _from_folders(program: Program) -> Iterator[Hit]:
-    """Data sets of libraries that read folders of pictures: as often as there are epochs, unless a cache comes behind them."""
-    cached = program.calls_to("cache", "snapshot")
-    for feed in keras_feeds(program):
-        count = num_epochs(program, feed.fit)
-        reads = [call for call in feed.made_of if program.method(call) in FOLDER_READERS]
-        if reads and not cached and not few(count, below=_MIN_EPOCHS):
-            yield _folder_hit(program, reads[0], count)
-    for call, count in (*_torch_folders(program), *_fastai_folders(program)):
-        yield _folder_hit(program, call, count)
-
-
 def _overlapping(program: Program) -> Iterator[Hit]:
     """`for name in names[i : i + n]` in the code of sample `i`: each file is decoded by n samples."""
     for record in per_sample_records(program):
@@ -165,27 +155,30 @@ def _window_length(program: Program, node: ast.Subscript, index: str) -> str:
     return program.text(length) if index in names_in(given) and not counted else ""
 
 
+def _folders(program: Program) -> Iterator[tuple[ast.Call, Any]]:
+    """Data sets of libraries that read folders of pictures, unless a cache comes behind them, and for how many epochs."""
+    for feed in keras_feeds(program) if not program.calls_to("cache", "snapshot") else ():
+        reads = [call for call in feed.made_of if program.method(call) in FOLDER_READERS]
+        yield from ((call, num_epochs(program, feed.fit)) for call in reads[:1])
+    yield from _torch_folders(program)
+    fits = [fit.num_epochs for fit in program.facts.fits if fit.kind == "fastai"]
+    for call in program.nodes(ast.Call):
+        holder, _, method = program.name(call).rpartition(".")
+        if method.startswith("from_") and holder.rpartition(".")[2] in _FASTAI_SETS:
+            yield call, sum(fits) if all(isinstance(item, int | float) for item in fits) else UNKNOWN
+
+
 def _torch_folders(program: Program) -> Iterator[tuple[ast.Call, Any]]:
     """`ImageFolder(…, transform=…)` behind a loader that trains, where the pipeline resizes and does not crop at random sizes."""
     counts = [loop.num_epochs for loop in program.facts.training_loops if isinstance(loop.num_epochs, int)]
-    count = max(counts, default=UNKNOWN)
-    for loader in torch_loaders(program) if not few(count, below=_MIN_EPOCHS) else ():
+    for loader in torch_loaders(program):
         if loader.role != "train" or loader.dataset_class is not None or not loader.decodes:
             continue
         made = next((call for call in program.made_of(loader.dataset) if program.method(call) in DECODING_DATASETS), None)
         transform = program.argument(made, "transform") if made is not None else None
         kinds = {program.method(step) for step in program.made_of(transform, contents=True)}
         if made is not None and kinds & PIPELINE_RESIZERS and not kinds & RANDOM_SIZERS:
-            yield made, count
-
-
-def _fastai_folders(program: Program) -> Iterator[tuple[ast.Call, Any]]:
-    counts = [fit.num_epochs for fit in program.facts.fits if fit.kind == "fastai"]
-    count = sum(counts) if all(isinstance(item, int | float) for item in counts) else UNKNOWN
-    for call in program.nodes(ast.Call) if not few(count, below=_MIN_EPOCHS) else ():
-        holder, _, method = program.name(call).rpartition(".")
-        if method.startswith("from_") and holder.rpartition(".")[2] in _FASTAI_SETS:
-            yield call, count
+            yield made, max(counts, default=UNKNOWN)
 
 
 def _folder_hit(program: Program, call: ast.Call, count: Any) -> Hit:

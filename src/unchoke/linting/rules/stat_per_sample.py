@@ -25,7 +25,7 @@ from collections.abc import Iterator
 
 from unchoke.code.facts.vocabulary import STAT_METHODS, STATS
 from unchoke.code.program import Program
-from unchoke.linting.questions import COMPREHENSIONS, function_around, is_done_anew
+from unchoke.linting.questions import COMPREHENSIONS, function_around, is_done_anew, is_path_call
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -41,8 +41,9 @@ RULE = Rule(
 
 
 def check(program: Program) -> Iterator[Hit]:
-    calls = [call for call in program.nodes(ast.Call) if _looks(program, call)]
-    found = [call for call in calls if is_done_anew(program, call, by_sample=False)]
+    asked = [call for call in program.nodes(ast.Call) if is_path_call(program, call, STATS, STAT_METHODS)]
+    asked = [call for call in asked if not call.args or not program.name(call).startswith("?.")]  # a path's own takes nothing
+    found = [call for call in asked if is_done_anew(program, call, by_sample=False)]
     for call in found:
         name, (function, where) = program.text(call.func), function_around(program, call)
         own = program.enclosing_function(call)
@@ -56,17 +57,6 @@ def check(program: Program) -> Iterator[Hit]:
             fix=_fix(program, call),
             kind="choke" if many else None,
         )
-
-
-def _looks(program: Program, call: ast.Call) -> bool:
-    """A stat by name, or a method of a path that takes no argument."""
-    name = program.name(call)
-    if name in STATS or (name.startswith("pathlib.Path.") and program.method(call) in STAT_METHODS):
-        return True
-    func = call.func
-    if not isinstance(func, ast.Attribute) or func.attr not in STAT_METHODS or call.args:
-        return False
-    return program.name(func).startswith("?.") and program.function_of(call) is None
 
 
 def _fix(program: Program, call: ast.Call) -> str:

@@ -30,7 +30,7 @@ from unchoke.code.facts.sizing import is_resizing
 from unchoke.code.facts.vocabulary import DECODERS, words
 from unchoke.code.node_index import FunctionNode, arguments, is_none, names_in, parameters
 from unchoke.code.program import Program
-from unchoke.linting.questions import Round, calls_run_by, num_items, whole_round
+from unchoke.linting.questions import Round, calls_run_by, num_items, whole_round, words_in
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -42,11 +42,10 @@ RULE = Rule(
     claim="Training through a network",
 )
 _TILES = frozenset(
-    {"tile", "patch", "crop", "window", "view", "frame", "chip", "roi", "subimage", "cutout", "quadrant", "tta", "aug", "augs",
-     "flips", "rotations", "subwindow", "subtile", "tiles", "patches", "crops", "windows", "views", "frames", "chips", "rois",
-     "subimages", "quadrants", "win", "wins", "box", "boxes"}
+    {"tile", "patch", "patches", "crop", "window", "view", "frame", "chip", "roi", "subimage", "cutout", "quadrant", "tta", "aug",
+     "flips", "rotations", "subwindow", "subtile", "win", "box", "boxes"}
 )  # fmt: skip
-_BATCHES = frozenset({"loader", "dataloader", "dl", "batches", "batched", "chunks", "chunk", "batch", "epochs", "epoch", "folds"})
+_BATCHES = frozenset({"loader", "dataloader", "dl", "batch", "batches", "batched", "chunk", "epoch", "folds"})
 _LIVE = re.compile(r"camera|webcam|stream|capture|\bcap\b", re.IGNORECASE)
 _CUTS = frozenset(
     {"rot90", "flip", "hflip", "crop", "read_region", "Window", "crop_to_bounding_box", "narrow", "from_bounds", "window"}
@@ -59,7 +58,7 @@ _SIZES = frozenset({"target_size", "image_size", "size", "dsize", "output_shape"
 _ARRAYS = frozenset({"x", "test", "val", "valid", "validation", "train", "ds", "dataset", "testset", "trainset", "valset"})
 _CROPS = frozenset({"CenterCrop", "RandomCrop", "RandomResizedCrop", "Pad"})
 _READS = frozenset({"read", "load", "open", "imread", "fetch"})
-_FILES = frozenset({"path", "paths", "file", "files", "filename", "filenames", "names", "fnames", "urls", "ids"})
+_FILES = frozenset({"path", "file", "filename", "names", "fnames", "urls", "ids"})
 
 
 def check(program: Program) -> Iterator[Hit]:
@@ -163,7 +162,7 @@ def _is_of_one_size(program: Program, loop: Round, parts: list[ast.AST]) -> bool
         return True
     if any(program.name(call) in DECODERS or _READS & set(words(program.method(call))) for call in calls):
         return False
-    keys = [part.slice for part in parts if isinstance(part, ast.Subscript) and not _FILES & set(_words(part.value))]
+    keys = [part.slice for part in parts if isinstance(part, ast.Subscript) and not _FILES & words_in(part.value)]
     picked = names_in(loop.target) & _names(keys)
     return (bool(picked) and not isinstance(loop, ast.comprehension)) or _is_over_array(program, loop)
 
@@ -171,7 +170,7 @@ def _is_of_one_size(program: Program, loop: Round, parts: list[ast.AST]) -> bool
 def _is_over_array(program: Program, loop: Round) -> bool:
     """`for picture in x_test`, `for picture, label in test_set`: what is gone over is an array or a data set, by name or make."""
     over = unwrapped(program, loop.iter)
-    said = set(_words(over))
+    said = words_in(over)
     made = program.assigned_class(over) in program.facts.datasets or program.made_by(over) == "numpy.load"
     return not said & _FILES and (bool(said & _ARRAYS) or made)
 
@@ -186,18 +185,16 @@ def _resizes_all(program: Program, call: ast.Call) -> bool:
 
 def _is_left_alone(program: Program, loop: Round, call: ast.Call) -> bool:
     """Batches from a loader, a live camera, a handful, or rounds that need the one before: `h = cell(x[t], h)`."""
-    said = {word for part in program.within(loop.iter, ast.Name, ast.Attribute) for word in _words(part)}
     recurrent = set(program.targets(call)) & _names(arguments(call)[1:])
     live = _LIVE.search(program.text(loop.iter))
-    return bool(said & _BATCHES or recurrent or live) or _has_short_slice(program, loop.iter)
+    return bool(words_in(loop.iter) & _BATCHES or recurrent or live) or _has_short_slice(program, loop.iter)
 
 
 def _has_short_slice(program: Program, node: ast.expr) -> bool:
     """A fixed, short slice such as `tiles[:6]`, or as many as there are axes to draw on."""
-    for part in program.within(node, ast.Slice):
-        upper = program.value(part.upper)
-        if part.step is None and isinstance(upper, int) and 0 < upper <= _FEW:
-            return True
+    ends = (program.value(part.upper) for part in program.within(node, ast.Slice) if part.step is None)
+    if any(isinstance(end, int) and 0 < end <= _FEW for end in ends):
+        return True
     return any(re.fullmatch(r"ax(?:e?s|is)?|axarr", root(part)) for part in program.within(node, ast.Name, ast.Attribute))
 
 
@@ -216,21 +213,14 @@ def _is_carried(program: Program, loop: Round, parts: list[ast.AST]) -> bool:
 
 def _is_over_tiles(program: Program, loop: Round, parts: list[ast.AST]) -> bool:
     """By the names in its head, or because its variable picks one of an array of tiles or cuts a window out."""
-    head = [*ast.walk(loop.target), *program.within(loop.iter, ast.Name, ast.Attribute)]
     names = names_in(loop.target)
-    return any(_TILES & set(_words(part)) for part in head) or any(
-        _is_one_of(part, names) or _cuts(program, part, names) for part in parts
-    )
-
-
-def _words(node: ast.AST) -> list[str]:
-    name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-    return words(re.sub(r"data_?frame", "", name, flags=re.IGNORECASE))
+    named = _TILES & (words_in(loop.target) | words_in(loop.iter))
+    return bool(named) or any(_is_one_of(part, names) or _cuts(program, part, names) for part in parts)
 
 
 def _is_one_of(node: ast.AST, names: set[str]) -> bool:
     """`tiles[i]`, `batch_tiles[:, i]`: one of an array that is called tiles."""
-    if not isinstance(node, ast.Subscript) or not _TILES & set(_words(node.value)):
+    if not isinstance(node, ast.Subscript) or not _TILES & words_in(node.value):
         return False
     picked = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     return any(isinstance(part, ast.Name) and part.id in names for part in picked)

@@ -24,7 +24,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from unchoke.code.facts.vocabulary import DECODERS, RASTER_OPENERS, words
+from unchoke.code.facts.vocabulary import DECODERS, RASTER_OPENERS
 from unchoke.code.program import Program
 from unchoke.linting.questions import calls_run_by, num_items, words_in
 from unchoke.linting.rule import Hit, Rule
@@ -43,14 +43,12 @@ _MAPS = frozenset({"map", "starmap", "map_async", "starmap_async"})
 _POOLS = frozenset({"multiprocessing.Pool", "multiprocessing.pool.ThreadPool", "multiprocessing.dummy.Pool"})
 _FEW = 16
 _ITEM_WORDS = frozenset(
-    {"file", "files", "path", "paths", "filename", "filenames", "scene", "scenes", "video", "videos", "row", "rows", "record",
-     "records", "image", "images", "img", "imgs", "photo", "photos", "slide", "slides", "clip", "clips", "movie", "movies",
-     "doc", "docs", "document", "documents", "folder", "folders", "dir", "dirs", "tif", "tiffs", "raster", "rasters", "case",
-     "cases", "patient", "patients", "volume", "volumes", "job", "jobs", "task", "tasks", "item", "items", "todo", "tile",
-     "tiles", "frame", "frames", "id", "ids", "name", "names", "url", "urls", "sample", "samples", "work", "args", "df", "plot",
-     "plots", "field", "fields", "orthos", "ortho", "granule", "granules", "plate", "plates", "scan", "scans", "study",
-     "studies", "specimen", "specimens", "stem", "stems", "csvs", "pngs", "jpgs", "jpegs"}
+    {"file", "path", "filename", "scene", "video", "row", "record", "image", "img", "photo", "slide", "clip", "movie", "doc",
+     "document", "folder", "dir", "tif", "tiff", "raster", "case", "patient", "volume", "job", "task", "item", "todo", "tile",
+     "frame", "id", "name", "url", "sample", "work", "arg", "df", "plot", "field", "ortho", "granule", "plate", "scan", "study",
+     "studies", "specimen", "stem", "csv", "png", "jpg", "jpeg"}
 )  # fmt: skip
+_CHUNKS = frozenset({"chunk", "shard", "fold", "seed", "batches"})
 _LISTINGS = frozenset({"glob", "iglob", "rglob", "listdir", "scandir", "iterdir", "walk", "itertuples", "iterrows"})
 _READS = re.compile(
     r"^(?:imread|open|load|read|loadtxt|VideoCapture|imwrite|save|decode|run|check_call|check_output|call)(?:_|$)"
@@ -77,23 +75,16 @@ def check(program: Program) -> Iterator[Hit]:
 
 
 def _differs(program: Program, function: ast.expr | None, items: ast.expr) -> bool:
-    """Are these files, scenes, rows, or is the function one that reads them; and are there more than a few?"""
-    if (num_items(program, items) or _FEW + 1) <= _FEW or _is_cut_evenly(program, items):
+    """Are these files, scenes, rows, or is the function one that reads them; and are there more than a few, not cut by hand?"""
+    made, said = program.latest(items) or items, words_in(items)
+    if (num_items(program, items) or _FEW + 1) <= _FEW or said & _CHUNKS or "array_split" in program.text(made):
         return False
     inner = program.callable_of(function)
     for call in calls_run_by(program, inner) if inner is not None else ():
         if program.name(call) in DECODERS | RASTER_OPENERS or _READS.match(program.method(call)):
             return True
-    listed = _LISTINGS & words_in(program.latest(items) or items)
-    return bool(listed) or (inner is None and bool(_ITEM_WORDS & words_in(items)))
-
-
-def _is_cut_evenly(program: Program, items: ast.expr) -> bool:
-    """`np.array_split(files, jobs)`, or a name that says chunks: cut by hand already."""
-    node = program.latest(items) if isinstance(items, ast.Name) else items
-    if node is not None and any("split" in program.method(call) for call in program.within(node, ast.Call)):
-        return "array_split" in program.text(node) or "split(" not in program.text(node)
-    return bool({"chunk", "chunks", "shards", "folds", "fold", "seeds", "batches"} & set(words(program.written(items))))
+    listed = _LISTINGS & words_in(made)
+    return bool(listed) or (inner is None and bool(_ITEM_WORDS & said))
 
 
 def _is_pool(program: Program, node: ast.expr) -> bool:

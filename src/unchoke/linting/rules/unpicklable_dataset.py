@@ -142,11 +142,8 @@ def _places(program: Program, call: ast.Call) -> Iterator[ast.expr | None]:
 def _is_only_called(program: Program, call: ast.Call) -> bool:
     """A transform for looking at pictures: called by its name and given to nobody."""
     names = [name for name in program.targets(call) if "." not in name]
-    if len(names) != 1:
-        return False
-    uses = [node for node in program.names(names[0]) if isinstance(node.ctx, ast.Load)]
-    called = [node for node in uses if isinstance(above := program.parent(node), ast.Call) and above.func is node]
-    return bool(uses) and len(called) == len(uses)
+    uses = [use for name in names for use in program.names(name) if isinstance(use.ctx, ast.Load)]
+    return bool(uses) and all(isinstance(above := program.parent(use), ast.Call) and above.func is use for use in uses)
 
 
 def _own_set(program: Program, call: ast.Call) -> Iterator[ast.expr | None]:

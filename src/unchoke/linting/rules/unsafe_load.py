@@ -49,13 +49,10 @@ _UNPICKLERS = frozenset(
 )  # fmt: skip
 _DOWNLOADS = frozenset(
     {"get_file", "urlretrieve", "urlopen", "hf_hub_download", "snapshot_download", "download_url", "download_url_to_file",
-     "cached_download",
-     "download", "dataset_download", "model_download", "download_file", "retrieve", "url_to_file", "download_from_url"}
+     "cached_download", "download", "dataset_download", "model_download", "download_file", "retrieve", "url_to_file",
+     "download_from_url"}
 )  # fmt: skip
-_REQUESTS = frozenset(
-    {"requests.get", "httpx.get", "requests.Session.get", "fsspec.open", "gdown.download", "wget.download",
-     "gdown.cached_download"}
-)  # fmt: skip
+_REQUESTS = frozenset({"requests.get", "httpx.get", "requests.Session.get", "fsspec.open"})
 _SHELL = re.compile(r"^\s*[!%]\s*(?:wget|curl|gdown|aws|gsutil|kaggle|huggingface-cli)\b.*$", re.MULTILINE)
 _FILLS = frozenset(
     {"write", "write_bytes", "writelines", "extract", "extractall", "unpack_archive", "copy", "copy2", "copyfile", "copyfileobj",
@@ -103,8 +100,9 @@ def _is_own(program: Program, call: ast.Call, *, before: bool = False) -> bool:
     function, source = program.enclosing_function(call), opened_path(program, call.args[0])
     if not before and isinstance(source, ast.Name) and program.latest(source) is None:
         return True  # a parameter: whoever calls knows the file
-    calls = program.within(function, ast.Call) if before and function is not None else program.nodes(ast.Call)
-    paths = (written_path(program, other) for other in calls if not before or program.is_before(other, call))
+    near = program.within(function, ast.Call) if function is not None else iter(())
+    calls = (other for other in near if program.is_before(other, call)) if before else program.nodes(ast.Call)
+    paths = (written_path(program, other) for other in calls)
     return any(program.text(opened_path(program, path)) == program.text(source) for path in paths if path is not None)
 
 
@@ -125,21 +123,23 @@ def _torch(program: Program, call: ast.Call) -> Iterator[Hit]:
     said = program.value(option)
     if option is not None and (said is UNKNOWN or said is True or (said is None and not isinstance(option, ast.Constant))):
         return
-    if _is_fallback(program, call):
-        return
-    if any(program.method(made) == "BytesIO" for made in program.choices(call.args[0] if call.args else None).nodes):
-        return  # of memory, not of a file
     file, name = call.args[0] if call.args else None, program.text(call.func)
+    in_memory = any(program.method(made) == "BytesIO" for made in program.choices(file).nodes)
+    if in_memory or _is_fallback(program, call):
+        return
     downloaded = file is not None and _is_downloaded(program, file)
     source = program.text(file)[:50] if file is not None else "the file"
     lacking = "without `weights_only=True`" if option is None else f"with `weights_only={said}`"
     before = " on torch before 2.6" if option is None else ""
     edit = append_arguments(program, call, "weights_only=True") if option is None and _only_state(program, call) else None
     proven = edit is not None and is_own_state_dict(program, call)
-    if file is not None and not proven and not downloaded:
-        function = program.enclosing_function(call)
-        if (function is not None and _is_own(program, call, before=True)) or _is_temporary(program, file):
-            return
+    if (
+        file is not None
+        and not proven
+        and not downloaded
+        and (_is_own(program, call, before=True) or _is_temporary(program, file))
+    ):
+        return
     yield Hit(
         call,
         f"`{name}` of `{source}` {lacking} may run code from the file{before}",
@@ -192,8 +192,8 @@ def _is_downloaded(program: Program, node: ast.AST) -> bool:
 
 
 def _downloads(program: Program, call: ast.Call) -> bool:
-    name = program.name(call)
-    return name in _REQUESTS or (program.method(call) in _DOWNLOADS and program.function_of(call) is None)
+    named = program.method(call) in _DOWNLOADS and program.function_of(call) is None
+    return named or program.name(call) in _REQUESTS
 
 
 def _download_names(program: Program) -> set[str]:

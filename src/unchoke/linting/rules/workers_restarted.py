@@ -75,20 +75,15 @@ def check(program: Program) -> Iterator[Hit]:
 
 def _rounds_of(program: Program, call: ast.Call) -> list[LoopNode]:
     """The loops round this call, and round the calls of the function that it is in."""
-    found = list(program.loops_around(call))
     function = program.enclosing_function(call)
-    for use in program.callers(function) if function is not None else []:
-        if not program.facts.is_conditional(use):
-            found += program.loops_around(use)
-    return found
+    uses = [use for use in program.callers(function) if not program.facts.is_conditional(use)] if function is not None else []
+    return [loop for item in (call, *uses) for loop in program.loops_around(item)]
 
 
 def _hangs_on(program: Program, loader: BatchSource, loop: LoopNode) -> bool:
     """What it is made of changes from round to round, or it is made only now and then."""
-    around = program.ancestors(loader.call)
-    if program.facts.is_conditional(loader.call) or any(
-        isinstance(item, ast.If) and program.index.holds(loop, item) for item in around
-    ):
+    branches = (above for above in program.ancestors(loader.call) if isinstance(above, ast.If))
+    if program.facts.is_conditional(loader.call) or any(program.index.holds(loop, branch) for branch in branches):
         return True
     changing = {part.id for part in program.within(loop, ast.Name) if isinstance(part.ctx, ast.Store)}
     used = {name for item in arguments(loader.call) for name in names_in(item)}
