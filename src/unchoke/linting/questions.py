@@ -59,7 +59,7 @@ def num_items(program: Program, node: ast.expr) -> int | None:
     inner = unwrapped(program, node)
     inner = (program.latest(inner) or inner) if isinstance(inner, ast.Name) else inner
     if isinstance(inner, ast.List | ast.Tuple):
-        return None if any(isinstance(item, ast.Starred) for item in inner.elts) else len(inner.elts)
+        return None if any(isinstance(item, ast.Starred) for item in inner.elts) else len(inner.elts) or None  # [] grows
     if not isinstance(inner, ast.Call) or not inner.args:
         return None
     size = program.argument(inner, "size") or program.argument(inner, "k") or inner.args[-1]

@@ -185,9 +185,11 @@ def _resizes_all(program: Program, call: ast.Call) -> bool:
 
 def _is_left_alone(program: Program, loop: Round, call: ast.Call) -> bool:
     """Batches from a loader, a live camera, a handful, or rounds that need the one before: `h = cell(x[t], h)`."""
+    loaders = {name for loader in program.facts.loaders for name in loader.targets}
+    batches = names_in(loop.iter) & loaders or words_in(loop.iter) & _BATCHES
     recurrent = set(program.targets(call)) & _names(arguments(call)[1:])
     live = _LIVE.search(program.text(loop.iter))
-    return bool(words_in(loop.iter) & _BATCHES or recurrent or live) or _has_short_slice(program, loop.iter)
+    return bool(batches or recurrent or live) or _has_short_slice(program, loop.iter)
 
 
 def _has_short_slice(program: Program, node: ast.expr) -> bool:
