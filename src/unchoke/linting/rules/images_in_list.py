@@ -249,4 +249,11 @@ class _DecodedPictures(Judge):
         method = self.program.method(call)
         whole = self.program.keyword(call, "window") is None and (method == "read" or (method == "ReadAsArray" and not call.args))
         raster = whole and self.program.made_by(self.program.receiver(call)) in RASTER_READERS
-        return frozenset({("image", call)}) if raster or self.program.name(call) in _PICTURES else None
+        decoded = self.program.name(call) in _PICTURES and not self._is_encoded_here(call)
+        return frozenset({("image", call)}) if raster or decoded else None
+
+    def _is_encoded_here(self, call: ast.Call) -> bool:
+        """`decode(encode(image))`: a compression that is tried out, not a file."""
+        given = (self.program.latest(item) if isinstance(item, ast.Name) else item for item in call.args[:1])
+        inner = self.program.calls_in(item for item in given if item is not None)
+        return any(self.program.method(part).startswith(("encode", "imencode")) for part in inner)

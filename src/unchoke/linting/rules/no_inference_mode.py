@@ -161,7 +161,8 @@ def _is_called_by_others(program: Program, function: FunctionNode) -> bool:
 def _is_unit_test(program: Program, function: FunctionNode) -> bool:
     """By its name, and because it asserts or runs a network once."""
     named = function.name.startswith(("test_", "_test_")) or function.name.endswith("_test")
-    return named and (any(program.within(function, ast.Assert)) or not any(program.within(function, ast.For)))
+    asserts = any(program.method(call).startswith("assert") for call in program.within(function, ast.Call))
+    return named and (asserts or any(program.within(function, ast.Assert)) or not any(program.within(function, ast.For)))
 
 
 def _runs_network(program: Program, call: ast.Call, depth: int = 0) -> bool:

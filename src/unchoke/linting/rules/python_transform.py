@@ -43,7 +43,7 @@ SampleLoop = ast.For | ast.comprehension
 _SMALL = 32
 _SEVERAL = 4
 _SIDES = frozenset(
-    {"h", "w", "height", "width", "rows", "cols", "row", "col", "size", "side", "ht", "wd", "nrows", "ncols", "hgt", "shape"}
+    {"h", "w", "height", "width", "rows", "cols", "row", "col", "size", "side", "ht", "wd", "nrows", "ncols", "hgt"}
 )
 _PICTURES = frozenset(
     {"img", "image", "im", "mask", "pixels", "arr", "array", "rgb", "bgr", "frame", "tile", "patch", "chip", "raster", "seg",
@@ -216,9 +216,9 @@ def _are_sides(program: Program, ends: list[ast.expr | None]) -> bool:
     given = [end for end in ends if end is not None]
     numbers = [value for end in given if isinstance(value := program.value(end), int | float)]
     lengths = [call.args[0] for call in program.calls_in(given) if program.name(call) == "len" and call.args]
-    sides = any(_SIDES & set(words(program.text(end))) for end in given) or any(
-        isinstance(item, ast.Subscript) for item in lengths
-    )
+    texts = [program.text(end) for end in given]
+    sides = any(_SIDES & set(words(text)) or ".shape" in text for text in texts)
+    sides = sides or any(isinstance(item, ast.Subscript) for item in lengths)
     return 2 <= len(given) == len(ends) and min(numbers, default=_SMALL) >= _SMALL and (bool(numbers) or sides)
 
 
