@@ -197,11 +197,10 @@ def run_tasks(
         on_event=on_event,
     )
     engine.facts = facts
-    body: Callable[[Any], Any] = work  # it is given what `pack` makes of an attempt
     given: Iterator[_Attempt[T]] = map(_Attempt, tasks)
     while True:
         again: list[_Attempt[T]] = []
-        with closing(engine.map_unordered(body, given, setup=work.set_up)) as outcomes:
+        with closing(engine.map_unordered(work, given, setup=work.set_up)) as outcomes:
             for outcome in outcomes:
                 attempt, error = outcome.task, outcome.error
                 if error is None:
