@@ -110,8 +110,9 @@ def masks(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file() and not file.name.startswith(".")}
 
 
-def test_tiles_are_those_of_one_machine_also_after_a_kill(net: RayNet, tmp_path: Path) -> None:
-    scenes, out = make_scenes(tmp_path / "scenes"), tmp_path / "out"
+def test_tiles_are_those_of_one_machine_also_after_a_kill(net: RayNet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # nodes stand elsewhere, and find the scenes all the same
+    scenes, out = make_scenes(Path("scenes")), Path("out")
     words = ("tile", scenes, "--out", out, "--tile-size", "32", "--mask", "B3 > B5", "--compress", "zlib")
 
     def done() -> dict[str, int]:
@@ -122,7 +123,7 @@ def test_tiles_are_those_of_one_machine_also_after_a_kill(net: RayNet, tmp_path:
     told = typed(net, *words, code=1)
     assert "scenes are read by the nodes" in told and "parallel =" not in told
     assert before.items() <= done().items(), "a finished strip was done again"
-    assert tiles(out) == cut(scenes, tmp_path / "here")
+    assert tiles(out) == cut(scenes, Path("here"))
 
 
 def test_masks_are_those_of_one_machine_which_began_them(net: RayNet, tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import secrets
 import shutil
 import socket
 import tempfile
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -110,7 +109,10 @@ class NodeWork(ABC):
 
     def told(self, text: str) -> str:
         """`text` about files, with the names that the driver has for them."""
-        return text if self._store is None else self._store.told(text)
+        text = text if self._store is None else self._store.told(text)
+        for file in (file for one in self._files.values() for file in one.files if file.path != file.name):
+            text = text.replace(file.path, file.name)
+        return text
 
     def __call__(self, errand: Errand[Any]) -> tuple[Any, dict[str, SentFile]]:
         """What `run` gives, and the files that must travel."""
@@ -147,16 +149,14 @@ class Courier:
         self._files = {one.key: one for one in files}
         self._needs, self._into = needs, into
         self._sent: dict[str, set[str]] = {}
-        self._lock = threading.Lock()
 
     def pack(self, task: Any, ready: NodeReady) -> Errand[Any]:
         """The task as this host needs it."""
         needs = tuple(self._needs(task))
-        with self._lock:
-            there = self._sent.setdefault(ready.host, set())
-            missing = [key for key in needs if key in ready.unseen and key not in there]
-            sent = tuple(self._files[key].read() for key in missing)
-            there.update(missing)
+        there = self._sent.setdefault(ready.host, set())
+        missing = [key for key in needs if key in ready.unseen and key not in there]
+        sent = tuple(self._files[key].read() for key in missing)
+        there.update(missing)
         return Errand(task, needs, sent)
 
     def unpack(self, task: Any, came: tuple[Any, Mapping[str, SentFile]]) -> Any:

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from unchoke.cluster.sending import with_paths
 from unchoke.core import atomic, listing
 from unchoke.core.boxes import Box, plan_boxes
 from unchoke.core.clock import during
@@ -118,6 +119,11 @@ class PatchReader:
         self.scales = dict(scales)
         self.standard = standard
         self.mask_source = mask
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Whoever gets it may stand in another folder: the files of scenes are named in full."""
+        names = {name for facts in self.facts.values() for name in facts.scene.paths if "://" not in name}
+        return {**vars(self), "facts": with_paths(self.facts, {name: str(Path(name).absolute()) for name in names})}
 
     def read(self, scene_id: str, box: Box) -> tuple[NDArray[np.float16], NDArray[np.bool_]]:
         """Standardised bands (B, h, w), 0 where not valid, and which pixels (h, w) are valid. A broken file is a `SceneError`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import rasterio
 from rasterio import Affine
 
+from unchoke.cluster.sending import with_paths
 from unchoke.core.boxes import Box
 from unchoke.masks.patches import (
     LIMIT,
@@ -123,6 +125,19 @@ def test_masks_are_ignored_outside_and_where_not_valid(facts: SceneFacts, pool: 
 def test_without_a_mask_source_nothing_is_labelled(facts: SceneFacts, pool: HandlePool) -> None:
     reader = PatchReader({"s1": facts}, pool=pool, scales={}, standard=BandStandard((), ()))
     assert (reader.mask("s1", Box(0, 0, 8, 8)) == 255).all()
+
+
+def test_a_reader_that_travels_names_its_files_in_full(
+    facts: SceneFacts, pool: HandlePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = with_paths(facts, {path: Path(path).name for path in facts.scene.paths})
+    scales = {"s1": SceneScale("none", (1.0, 1.0), (0.0, 0.0))}
+    reader = PatchReader({"s1": short}, pool=pool, scales=scales, standard=BandStandard((0.0, 0.0), (1.0, 1.0)))
+    monkeypatch.chdir(tmp_path)
+    here = reader.read("s1", Box(0, 0, 32, 32))[0]
+    travelled = pickle.dumps(reader)
+    monkeypatch.chdir("/")
+    assert np.array_equal(pickle.loads(travelled).read("s1", Box(0, 0, 32, 32))[0], here)
 
 
 def test_a_patch_is_a_plain_value() -> None:
