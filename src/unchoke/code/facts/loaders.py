@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from unchoke.code.constant_values import UNKNOWN, Values, one_of
 from unchoke.code.facts.loops import Loop, unwrapped
-from unchoke.code.facts.per_sample import before, chain_calls
+from unchoke.code.facts.per_sample import chain_calls
 from unchoke.code.facts.vocabulary import DECODERS, DECODING_DATASETS, RASTER_OPENERS, Role, role_of
 from unchoke.code.node_index import FunctionNode, arguments, default_of, parameters
 from unchoke.code.tracing import Choices
@@ -226,7 +226,7 @@ def _tf_data(program: Values) -> Iterator[BatchSource]:
         for call in chain_calls(program, method):
             batch = program.argument(call, "batch_size", 0)
             targets = tuple(program.targets(call))
-            earlier = before(program, call)
+            earlier = list(program.made_of(program.receiver(call)))
             source = next((item for item in reversed(earlier) if item.args), None)
             yield BatchSource(
                 call=call,

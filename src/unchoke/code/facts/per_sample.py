@@ -246,29 +246,6 @@ def chain_calls(program: Values, method: str) -> Iterator[ast.Call]:
             yield call
 
 
-def before(program: Values, call: ast.Call) -> list[ast.Call]:
-    """The calls of the pipeline that come before this one, nearest first, through variables and functions that return it."""
-    found: list[ast.Call] = []
-    node: ast.AST | None = program.receiver(call)
-    while node is not None and len(found) < 60:
-        if isinstance(node, ast.Call):
-            found.append(node)
-            node = program.receiver(node) if isinstance(node.func, ast.Attribute) else _returned(program, node)
-        elif isinstance(node, ast.Name | ast.Attribute):
-            given = program.latest(node)
-            node = given if given is not node else None
-        else:
-            break
-    return found
-
-
-def _returned(program: Values, call: ast.Call) -> ast.expr | None:
-    """What a function of this file gives back at its end."""
-    function = program.function_of(call)
-    returns = list(program.within(function, ast.Return)) if function is not None else []
-    return returns[-1].value if returns else None
-
-
 def random_transforms(program: Values, root: ast.AST | None = None) -> list[ast.Call]:
     """Calls that make or apply a random transform, in the program or under `root`."""
     calls: Iterable[ast.Call] = program.nodes(ast.Call) if root is None else program.within(root, ast.Call)

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from unchoke.code.facts.keeping import is_kept
 from unchoke.code.facts.origins import is_random
-from unchoke.code.facts.per_sample import AnyFunction, SampleFunction, before, functions_run_by
+from unchoke.code.facts.per_sample import AnyFunction, SampleFunction, functions_run_by
 from unchoke.code.program import Program
 
 _RESIZERS = frozenset(
@@ -78,7 +78,8 @@ def functions_run(program: Program, record: SampleFunction) -> list[AnyFunction]
             left.extend(functions_run_by(program, function))
     if record.kind == "map":
         for call in program.calls_to("map"):
-            if any(program.callable_of(item.args[0]) is record.function for item in before(program, call) if item.args):
+            earlier = program.made_of(program.receiver(call))
+            if any(program.callable_of(item.args[0]) is record.function for item in earlier if item.args):
                 later = program.callable_of(call.args[0]) if call.args else None
                 if later is not None:
                     found[later] = None
