@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from unchoke.code.bindings import Bindings, written
 from unchoke.code.magics import split_lines
@@ -36,6 +36,7 @@ class Nodes:
         self.index = Index((*values, *source.cells, *definitions))
         self._naming = Naming(self.index)
         self.bindings = Bindings(self.index)
+        self.memory: dict[Any, dict[Any, Any]] = {}  # answers of functions that are `remembered`
         self._lines: dict[int | None, list[str]] = {}
         self._names: dict[ast.AST, str] = {}
         self._last_names: dict[ast.AST, str] = {}

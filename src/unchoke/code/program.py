@@ -32,7 +32,6 @@ class Facts:
 
     def __init__(self, program: Values) -> None:
         self._program = program
-        self._off: dict[ast.AST, bool] = {}
 
     # Input
 
@@ -172,9 +171,7 @@ class Facts:
 
     def no_grad(self, node: ast.AST) -> bool:
         """Are gradients off where `node` runs?"""
-        if node not in self._off:
-            self._off[node] = evaluation_facts.is_off_at(self._program, node)
-        return self._off[node]
+        return evaluation_facts.is_off_at(self._program, node)
 
     # Networks
 

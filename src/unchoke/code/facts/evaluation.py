@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from unchoke.code.answers import remembered
 from unchoke.code.constant_values import Values
 from unchoke.code.facts.loops import step_kind, unwrapped
 from unchoke.code.facts.vocabulary import is_evaluating_name, role_of
@@ -118,6 +119,7 @@ def _ends(program: Values, item: ast.stmt, model: str) -> bool:
     return isinstance(item, ast.Assign) and any(program.written(target) == model for target in item.targets)
 
 
+@remembered
 def is_off_at(program: Values, node: ast.AST) -> bool:
     """Are gradients off where `node` runs: by a block round it, its function's decorator, a call before, or all its callers?"""
     for above in (node, *program.ancestors(node)):

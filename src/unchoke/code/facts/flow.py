@@ -11,8 +11,8 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from weakref import WeakKeyDictionary
 
+from unchoke.code.answers import remembered
 from unchoke.code.bindings import Binding
 from unchoke.code.facts.asking import Question
 from unchoke.code.node_index import FunctionNode, flat, parameters
@@ -126,7 +126,7 @@ class _Containers:
         return found
 
 
-_KNOWN: WeakKeyDictionary[Program, _Containers] = WeakKeyDictionary()
+_containers = remembered(_Containers)
 
 
 class Flow(Question[Marks]):
@@ -139,7 +139,7 @@ class Flow(Question[Marks]):
     def __init__(self, program: Program, judge: Judge) -> None:
         super().__init__(program)
         self._judge = judge
-        self._containers = _KNOWN.setdefault(program, _Containers(program))
+        self._containers = _containers(program)
         self._asks_conditions = type(judge).condition is not Judge.condition
 
     def at(self, node: ast.AST | None) -> Marks:

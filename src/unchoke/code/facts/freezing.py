@@ -10,8 +10,8 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
+from unchoke.code.answers import remembered
 from unchoke.code.bindings import Binding
 from unchoke.code.facts.networks import FrozenModule, switched
 from unchoke.code.program import Program
@@ -23,8 +23,6 @@ _RUNS = ("forward", "forward_features", "encode_image", "extract_features")
 _SAME = frozenset({"to", "cuda", "cpu", "eval", "train", "half", "float", "requires_grad_"})
 _WRAPS = frozenset({"DataParallel", "DistributedDataParallel", "DDP", "compile", "prepare"})
 _DEEPEST = 5
-_Place = tuple[str, ast.AST | None, ast.AST | None]
-_KEYS: WeakKeyDictionary[Program, dict[_Place, str]] = WeakKeyDictionary()
 ENCODERS = frozenset(
     {"encoder", "backbone", "features", "base_model", "base", "body", "trunk", "vit", "feature_extractor", "stem"}
 )
@@ -46,19 +44,12 @@ def is_head(name: str) -> bool:
     return bool(_HEAD.fullmatch(name.partition("[")[0].lower()))
 
 
+@remembered
 def key_of(program: Program, name: str, at: ast.AST) -> str:
     """The module by its class where that is in the file, else by the variable it was first kept in: `Net.backbone`, `encoder`.
 
     A parameter is followed to what callers give, a variable to the function that built its network.
     """
-    kept = _KEYS.setdefault(program, {})
-    place = (name, program.enclosing_function(at), program.enclosing_class(at))
-    if place not in kept:
-        kept[place] = _worked_out(program, name, at)
-    return kept[place]
-
-
-def _worked_out(program: Program, name: str, at: ast.AST) -> str:
     first, *rest = [part for part in name.split(".") if part != "module"] or [""]
     if first == "self" and rest:
         handed = _handed_in(program, rest[0], at)

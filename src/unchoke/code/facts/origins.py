@@ -11,8 +11,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
-from weakref import WeakKeyDictionary
 
+from unchoke.code.answers import remembered
 from unchoke.code.bindings import NO_VALUE
 from unchoke.code.facts.per_sample import SampleFunction, is_random_number
 from unchoke.code.node_index import FunctionNode, LoopNode, names_in, parameters
@@ -84,13 +84,7 @@ class _ProgramOrigins:
         self.counters = {(program.enclosing_class(item), program.written(item.target)) for item in inside}
 
 
-_KNOWN: WeakKeyDictionary[Program, _ProgramOrigins] = WeakKeyDictionary()
-
-
-def _known(program: Program) -> _ProgramOrigins:
-    if program not in _KNOWN:
-        _KNOWN[program] = _ProgramOrigins(program)
-    return _KNOWN[program]
+_known = remembered(_ProgramOrigins)
 
 
 def _made_generators(program: Program) -> Iterator[FunctionNode | ast.Lambda]:

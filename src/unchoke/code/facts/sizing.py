@@ -9,8 +9,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from weakref import WeakKeyDictionary
 
+from unchoke.code.answers import remembered
 from unchoke.code.facts.keeping import is_kept
 from unchoke.code.facts.origins import is_random
 from unchoke.code.facts.per_sample import AnyFunction, SampleFunction, functions_run_by
@@ -45,17 +45,9 @@ class Sizing:
     by_random_crop: bool = False
 
 
-_KNOWN: WeakKeyDictionary[SampleFunction, Sizing] = WeakKeyDictionary()
-
-
+@remembered
 def sizing(program: Program, record: SampleFunction) -> Sizing:
     """Resizes of a per-sample function: its own first, then those of its pipelines."""
-    if record not in _KNOWN:
-        _KNOWN[record] = _sizing(program, record)
-    return _KNOWN[record]
-
-
-def _sizing(program: Program, record: SampleFunction) -> Sizing:
     functions = functions_run(program, record)
     found = Sizing([item for function in functions for item in _in_code(program, function)])
     for expression in _pipelines(program, functions):
