@@ -34,8 +34,8 @@ class Nodes:
         self.is_notebook = source.is_notebook
         values, definitions = borrowed_around(source)
         self.index = Index((*values, *source.cells, *definitions))
-        self._naming = Naming(self.index)
         self.bindings = Bindings(self.index)
+        self._naming = Naming(self.index, self.bindings)
         self.memory: dict[Any, dict[Any, Any]] = {}  # answers of functions that are `remembered`
         self._lines: dict[int | None, list[str]] = {}
         self._names: dict[ast.AST, str] = {}
