@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from unchoke.code.answers import Answers
 from unchoke.code.bindings import Binding, written
-from unchoke.code.node_index import parameters
+from unchoke.code.node_index import is_none, parameters
 from unchoke.code.source import SourceFile
 from unchoke.code.tracing import RUNNING, CallGraph, Choices
 
@@ -192,7 +192,7 @@ class Values(CallGraph):
         """Of the class body, of what methods give to `self`, else of the bases in this file."""
         own = [*self.bindings.within(name, owner), *self.bindings.within(f"self.{name}", owner)]
         if own:
-            plain = [item for item in own if item.how != "given" or not _is_none(item.value)] or own
+            plain = [item for item in own if item.how != "given" or not is_none(item.value)] or own
             return _joined(*(self.values(self.given_value(item)) if item.how == "given" else _NOTHING for item in plain))
         bases = [self.classes[written(base)] for base in owner.bases if written(base) in self.classes]
         found = [self._class_attribute(base, name, depth + 1) for base in bases if base is not owner and depth < 6]
@@ -244,10 +244,6 @@ def _joined(*found: Possible) -> Possible:
 
 def _same(first: Any, second: Any) -> bool:
     return first is second or (type(first) is type(second) and bool(first == second))
-
-
-def _is_none(node: ast.expr | None) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _denied(op: ast.unaryop, inner: Any) -> Any:

@@ -387,7 +387,7 @@ class CallGraph(Nodes):
             owner = self.classes.get(self._borrowed_name(func))
         if owner is not None:
             return owner
-        inner = self._handed_on(call) or (call.args[0] if call.args and self.method(call) in _BARS else None)
+        inner = self.handed_on(call) or (call.args[0] if call.args and self.method(call) in _BARS else None)
         if inner is not None:
             return self.assigned_class(inner, depth + 1)
         if isinstance(func, ast.Attribute) and written(func.value) in self.classes:
@@ -427,13 +427,13 @@ class CallGraph(Nodes):
     def construction(self, node: ast.AST | None) -> ast.Call | None:
         """The call that made this object, through variables, `.to(device)` and wrappers."""
         for _ in range(_DEEPEST):
-            inner = self._handed_on(node) if isinstance(node, ast.Call) else self.latest(node)
+            inner = self.handed_on(node) if isinstance(node, ast.Call) else self.latest(node)
             if inner is None or inner is node:
                 return node if isinstance(node, ast.Call) else None
             node = inner
         return None
 
-    def _handed_on(self, call: ast.Call) -> ast.expr | None:
+    def handed_on(self, call: ast.Call) -> ast.expr | None:
         """The object that a call gives back as it is, or wrapped."""
         method = self.method(call)
         if isinstance(call.func, ast.Attribute) and method in _SAME_OBJECT:

@@ -120,55 +120,34 @@ def callbacks_of(program: Program, call: ast.Call) -> list[ast.expr] | None:
         return None
     position = {"fit": 5, "fit_generator": 4}.get(program.method(call))
     given = program.argument(call, "callbacks", position)
-    return [] if given is None else _elements(program, given, 0)
+    return [] if given is None else _elements(program, given)
 
 
-def _elements(program: Program, node: ast.expr, depth: int) -> list[ast.expr] | None:
-    if depth > _DEEPEST:
+def _elements(program: Program, node: ast.expr, depth: int = 0) -> list[ast.expr] | None:
+    """What is in a list, through variables, sums and functions that make it; None where some of it cannot be told."""
+    made = program.choices(node)
+    if made.unknown or depth > _DEEPEST:
         return None
-    if isinstance(node, ast.Constant):
-        return []
-    if isinstance(node, ast.List | ast.Tuple):
-        return _joined(program, [item.value if isinstance(item, ast.Starred) else item for item in node.elts], depth)
-    if isinstance(node, ast.BinOp):
-        return _joined(program, [node.left, node.right], depth)
-    if isinstance(node, ast.IfExp):
-        return _joined(program, [node.body, node.orelse], depth)
-    if isinstance(node, ast.BoolOp):
-        return _joined(program, node.values, depth)
-    if isinstance(node, ast.Call):
-        return _called(program, node, depth)
-    return _named(program, node, depth) if isinstance(node, ast.Name | ast.Attribute) else None
-
-
-def _joined(program: Program, nodes: list[ast.expr], depth: int) -> list[ast.expr] | None:
     found: list[ast.expr] = []
-    for node in nodes:
-        some = _elements(program, node, depth + 1)
-        if some is None:
+    left = [value for _, value in program.added_to(program.written(node))]
+    for part in made.nodes:
+        if isinstance(part, ast.List | ast.Tuple):
+            left += part.elts
+        elif isinstance(part, ast.Starred):
+            left.append(part.value)
+        elif isinstance(part, ast.BinOp):
+            left += [part.left, part.right]
+        elif isinstance(part, ast.Call):
+            listed = program.name(part) in ("list", "tuple") or program.method(part) == "CallbackList"
+            (left if listed else found).extend(part.args[:1] if listed else [part])
+        elif not isinstance(part, ast.Constant):
             return None
-        found += some
+    for part in left:
+        inner = _elements(program, part, depth + 1)
+        if inner is None:
+            return None
+        found += inner
     return found
-
-
-def _called(program: Program, call: ast.Call, depth: int) -> list[ast.expr] | None:
-    if program.name(call) in ("list", "tuple") or program.method(call) == "CallbackList":
-        return _elements(program, call.args[0], depth + 1) if call.args else []
-    function = program.functions.get(call.func.id) if isinstance(call.func, ast.Name) else None
-    if function is None:
-        return [call]
-    values = [item.value for item in program.within(function, ast.Return) if item.value is not None]
-    return _joined(program, values, depth)
-
-
-def _named(program: Program, node: ast.Name | ast.Attribute, depth: int) -> list[ast.expr] | None:
-    name = program.written(node)
-    given = program.assigned(name, node) or ([] if isinstance(node, ast.Attribute) else program.handed(name, node))
-    if not given:
-        return None
-    found = _joined(program, given, depth)
-    added = _joined(program, [value for _, value in program.added_to(name)], depth)
-    return None if found is None or added is None else found + added
 
 
 def one_does(program: Program, callbacks: list[ast.expr], known: frozenset[str], does: Does) -> bool | None:

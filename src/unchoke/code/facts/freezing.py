@@ -20,8 +20,6 @@ _HEAD = re.compile(
     r"_?fc\d*|\w*heads?|classif\w*|last_linear|linear\d*|top|predictor|logits|score|out\w*|\w+_predictor|proj\w*|norm|fc_norm|dense\w*|clf|cls\w*"
 )
 _RUNS = ("forward", "forward_features", "encode_image", "extract_features")
-_SAME = frozenset({"to", "cuda", "cpu", "eval", "train", "half", "float", "requires_grad_"})
-_WRAPS = frozenset({"DataParallel", "DistributedDataParallel", "DDP", "compile", "prepare"})
 _DEEPEST = 5
 ENCODERS = frozenset(
     {"encoder", "backbone", "features", "base_model", "base", "body", "trunk", "vit", "feature_extractor", "stem"}
@@ -69,26 +67,12 @@ def key_of_call(program: Program, call: ast.Call) -> str:
 
 def maker_of(program: Program, node: ast.AST, depth: int = 0) -> str:
     """The dotted name of the call that made this network, through parameters and functions of the file that build it."""
-    made = program.made_by(node)
-    if depth > _DEEPEST:
-        return made
-    if not made and isinstance(node, ast.Name):
-        return next(
-            (
-                found
-                for given in program.given_by_callers(node.id, node, most=4)
-                if (found := maker_of(program, given, depth + 1))
-            ),
-            "",
-        )
-    returned = _returned_by(program, made)
-    return next((found for item in returned if (found := maker_of(program, item, depth + 1))), made)
-
-
-def _returned_by(program: Program, name: str) -> list[ast.expr]:
-    function = program.functions.get(name)
-    returns = program.within(function, ast.Return) if function is not None else iter(())
-    return [item.value for item in returns if item.value is not None]
+    for leaf in program.choices(node).nodes if depth <= _DEEPEST else ():
+        made = program.construction(leaf)
+        found = program.name(made) if made is leaf or made is None else maker_of(program, made, depth + 1)
+        if made is not None and found:
+            return found
+    return ""
 
 
 def _origin(program: Program, variable: str, at: ast.AST, depth: int = 0) -> str:
@@ -109,21 +93,13 @@ def _origin(program: Program, variable: str, at: ast.AST, depth: int = 0) -> str
 
 def _same_network(program: Program, given: Binding) -> ast.expr | None:
     """The network behind an assignment: `net` in `ddp = DDP(net).to(device)`, what a function of the file returns."""
-    node: ast.expr | None = given.value
+    node = program.given_value(given)
     for _ in range(_DEEPEST):
         if not isinstance(node, ast.Call):
             return node
-        returned = _returned_by(program, program.name(node))
-        if returned:
-            last = returned[-1]
-            unpacked = isinstance(last, ast.Tuple) and given.position is not None and given.position < len(last.elts)
-            node = last.elts[given.position or 0] if unpacked and isinstance(last, ast.Tuple) else last
-        elif isinstance(node.func, ast.Attribute) and node.func.attr in _SAME:
-            node = node.func.value
-        elif program.method(node) in _WRAPS and node.args:
-            node = node.args[0]
-        else:
-            return None
+        function = program.functions.get(program.name(node))
+        returned = [item.value for item in program.returns(function) if item.value is not None] if function is not None else []
+        node = returned[-1] if returned else program.handed_on(node)
     return None
 
 
