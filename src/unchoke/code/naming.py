@@ -115,9 +115,9 @@ class Naming:
                     self._stars.append(canonical(target))
                 else:
                     self._add(name, node, canonical(target))
-        self._read_aliases()
         definitions = index.listed((ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) if self._stars else []
         self._defined = {node.name for node in definitions}  # type: ignore[attr-defined]
+        self._read_aliases()
 
     def _add(self, name: str, node: ast.AST, target: str) -> None:
         by_scope = self._imports.setdefault(name, {})

@@ -224,14 +224,14 @@ class CallGraph(Nodes):
                 unknown = True
             elif part not in seen:
                 seen.add(part)
-                inner = self._one_of(part)
+                inner = self.stands_for(part)
                 if inner is None:
                     found[part] = None
                 else:
                     left.extend(reversed(inner))
         return Choices(tuple(found), unknown=unknown)
 
-    def _one_of(self, node: ast.expr) -> list[ast.AST | None] | None:
+    def stands_for(self, node: ast.expr) -> list[ast.AST | None] | None:
         """What it stands for, a None among it for what cannot be told; None alone where it is what it is."""
         if isinstance(node, ast.IfExp):
             return [node.body, node.orelse]

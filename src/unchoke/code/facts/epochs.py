@@ -22,7 +22,7 @@ _MEMORY = re.compile(
     r"(?:^|[._])(?:\w+_)?(?:feats?|features?)(?!\w*(?:extract|col|name|list))|embedding|bottleneck|latent", re.IGNORECASE
 )
 N = TypeVar("N", bound=ast.AST)
-_DEEPEST = 8
+_DEEPEST = 12
 _HARMLESS = re.compile(
     r"stop|lr|rate|schedul|tqdm|prog|plot|time|nan|freez|anneal|cycl|warm|decay|plateau|bar$|metric|print|gc|memory",
     re.IGNORECASE,
@@ -120,34 +120,29 @@ def callbacks_of(program: Program, call: ast.Call) -> list[ast.expr] | None:
         return None
     position = {"fit": 5, "fit_generator": 4}.get(program.method(call))
     given = program.argument(call, "callbacks", position)
-    return [] if given is None else _elements(program, given)
+    return [] if given is None else _elements(program, given, 0)
 
 
-def _elements(program: Program, node: ast.expr, depth: int = 0) -> list[ast.expr] | None:
+def _elements(program: Program, node: ast.AST | None, depth: int) -> list[ast.expr] | None:
     """What is in a list, through variables, sums and functions that make it; None where some of it cannot be told."""
-    made = program.choices(node)
-    if made.unknown or depth > _DEEPEST:
+    if not isinstance(node, ast.expr) or depth > _DEEPEST:
         return None
-    found: list[ast.expr] = []
-    left = [value for _, value in program.added_to(program.written(node))]
-    for part in made.nodes:
-        if isinstance(part, ast.List | ast.Tuple):
-            left += part.elts
-        elif isinstance(part, ast.Starred):
-            left.append(part.value)
-        elif isinstance(part, ast.BinOp):
-            left += [part.left, part.right]
-        elif isinstance(part, ast.Call):
-            listed = program.name(part) in ("list", "tuple") or program.method(part) == "CallbackList"
-            (left if listed else found).extend(part.args[:1] if listed else [part])
-        elif not isinstance(part, ast.Constant):
-            return None
-    for part in left:
-        inner = _elements(program, part, depth + 1)
-        if inner is None:
-            return None
-        found += inner
-    return found
+    stands_for = program.stands_for(node)
+    left: list[ast.AST | None] = [value for _, value in program.added_to(program.written(node))]
+    if stands_for is not None:
+        left += stands_for
+    elif isinstance(node, ast.List | ast.Tuple):
+        left += node.elts
+    elif isinstance(node, ast.Starred):
+        left.append(node.value)
+    elif isinstance(node, ast.BinOp):
+        left += [node.left, node.right]
+    elif isinstance(node, ast.Call) and (program.name(node) in ("list", "tuple") or program.method(node) == "CallbackList"):
+        left += node.args[:1]
+    elif not isinstance(node, ast.Constant):
+        return [node] if isinstance(node, ast.Call) else None
+    found = [_elements(program, part, depth + 1) for part in left]
+    return None if None in found else [item for some in found if some is not None for item in some]
 
 
 def one_does(program: Program, callbacks: list[ast.expr], known: frozenset[str], does: Does) -> bool | None:
