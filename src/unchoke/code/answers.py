@@ -24,7 +24,7 @@ def remembered(work_out: Callable[Concatenate[S, P], A]) -> Callable[Concatenate
     """The function or method, with each answer kept in the memory of the program that is asked about."""
 
     @wraps(work_out)
-    def answer(program: S, *given: P.args, **named: P.kwargs) -> A:
+    def answer(program: S, /, *given: P.args, **named: P.kwargs) -> A:
         answers = program.memory.setdefault(work_out, {})
         key = (*given, *named.values())
         if key not in answers:

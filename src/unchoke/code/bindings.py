@@ -269,8 +269,10 @@ class _Walk:
         return state
 
     def _holds_place(self, block: Sequence[ast.AST]) -> bool:
-        return self._place is not None and bool(block) and (
-            self._index.number[block[0]] <= self._place <= self._index.stop(block[-1])
+        return (
+            self._place is not None
+            and bool(block)
+            and (self._index.number[block[0]] <= self._place <= self._index.stop(block[-1]))
         )
 
     def _after(self, node: ast.AST, state: State) -> State:

@@ -258,7 +258,9 @@ class _Numbers(Question[bool]):
     def named(self, node: ast.Name | ast.Attribute) -> bool:
         """With what is put into it in its own scope."""
         scope = self.program.enclosing_scope(node)
-        added = [value for at, value in self.program.added_to(self.program.written(node)) if self.program.enclosing_scope(at) is scope]
+        added = [
+            value for at, value in self.program.added_to(self.program.written(node)) if self.program.enclosing_scope(at) is scope
+        ]
         return super().named(node) and self.any_of(added)
 
     def round(self, over: ast.expr, _target: ast.expr, _name: str) -> bool:

@@ -122,33 +122,26 @@ def _ends(program: Values, item: ast.stmt, model: str) -> bool:
 @remembered
 def is_off_at(program: Values, node: ast.AST) -> bool:
     """Are gradients off where `node` runs: by a block round it, its function's decorator, a call before, or all its callers?"""
+    return _is_off_round(program, node, 0) or _switched_before(program, node)
+
+
+def _is_off_round(program: Values, node: ast.AST, depth: int) -> bool:
     for above in (node, *program.ancestors(node)):
         if isinstance(above, ast.With | ast.AsyncWith) and any(_is_switch(program, item.context_expr) for item in above.items):
             return True
-        if isinstance(above, FunctionNode) and above is not node and is_switched_off(program, above):
+        if isinstance(above, FunctionNode) and above is not node and is_switched_off(program, above, depth):
             return True
-    return _switched_before(program, node)
+    return False
 
 
 def is_switched_off(program: Values, function: FunctionNode, depth: int = 0) -> bool:
     """By decorator, or because every call of it in the file is where gradients are off."""
     if any(_is_switch(program, mark) for mark in function.decorator_list):
         return True
-    if depth > 2:
-        return False
-    callers = program.callers(function)
-    return bool(callers) and all(_call_is_off(program, call, function, depth) for call in callers)
-
-
-def _call_is_off(program: Values, call: ast.Call, function: FunctionNode, depth: int) -> bool:
-    for above in program.ancestors(call):
-        if above is function:
-            return True
-        if isinstance(above, ast.With | ast.AsyncWith) and any(_is_switch(program, item.context_expr) for item in above.items):
-            return True
-        if isinstance(above, FunctionNode):
-            return is_switched_off(program, above, depth + 1)
-    return False
+    callers = program.callers(function) if depth <= 2 else []
+    return bool(callers) and all(
+        program.index.holds(function, call) or _is_off_round(program, call, depth + 1) for call in callers
+    )
 
 
 def _is_switch(program: Values, node: ast.expr) -> bool:

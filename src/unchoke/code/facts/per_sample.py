@@ -133,12 +133,17 @@ def _handed_functions(program: Values) -> Iterator[SampleFunction]:
     """Functions given to `.map`, `from_generator`, `py_function`, `collate_fn=` and transforms."""
     for call in program.nodes(ast.Call):
         for kind, given in _given_functions(program, call):
-            function = program.callable_of(given)
-            if function is None:
-                continue
-            yield SampleFunction(function, kind, program.enclosing_class(function))
-            if isinstance(function, ast.Lambda):
-                yield from (SampleFunction(inner, kind) for inner in program.called_functions(function))
+            for function in _functions_given(program, given):
+                yield SampleFunction(function, kind, program.enclosing_class(function))
+                if isinstance(function, ast.Lambda):
+                    yield from (SampleFunction(inner, kind) for inner in program.called_functions(function))
+
+
+def _functions_given(program: Values, given: ast.expr | None) -> list[AnyFunction]:
+    """The function itself, or those that a call of a factory makes: `from_generator(samples(ids))`."""
+    factory = program.function_of(given) if isinstance(given, ast.Call) else None
+    made = [back.value for back in program.returns(factory)] if factory is not None else [given]
+    return [function for item in made if (function := program.callable_of(item)) is not None]
 
 
 def _given_functions(program: Values, call: ast.Call) -> Iterator[tuple[Kind, ast.expr | None]]:

@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.following import follow
 from unchoke.code.facts.keeping import is_kept
-from unchoke.code.facts.origins import grounds, is_of_sample, record_at, runs_for_each_sample
+from unchoke.code.facts.origins import grounds, is_of_sample, runs_for_each_sample
 from unchoke.code.facts.vocabulary import words
 from unchoke.code.node_index import arguments
 from unchoke.code.program import Program
@@ -62,7 +62,7 @@ def check(program: Program) -> Iterator[Hit]:
 
 def _judged(program: Program, call: ast.Call) -> Iterator[Hit]:
     name, path = program.text(call.func), program.text(call.args[0])
-    if record_at(program, call) is not None:
+    if program.facts.in_per_sample(call) is not None:
         if not runs_for_each_sample(program, call) or is_kept(program, call):
             return
         if not is_of_sample(program, call.args[0]):
@@ -87,7 +87,7 @@ def _hit(program: Program, call: ast.Call, message: str) -> Hit:
 
 def _fix(program: Program, call: ast.Call, path: str) -> str:
     opened = program.text(call)
-    if record_at(program, call) is None:
+    if program.facts.in_per_sample(call) is None:
         return f"open once before the loop: `with {opened} as …:` round it"
     if program.enclosing_class(call) is None:
         return f"keep the handles: a function with `functools.lru_cache` that takes the path and returns `{opened}`"

@@ -31,7 +31,7 @@ from typing import Any
 from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.keeping import is_kept, is_save
 from unchoke.code.facts.loaders import BatchSource
-from unchoke.code.facts.origins import per_sample_records, record_at, runs_for_each_sample
+from unchoke.code.facts.origins import runs_for_each_sample
 from unchoke.code.facts.per_sample import SampleFunction
 from unchoke.code.facts.sizing import PIPELINE_RESIZERS, RANDOM_SIZERS, Resize, functions_run, is_resizing, sizing
 from unchoke.code.facts.training_feeds import (
@@ -71,7 +71,7 @@ def check(program: Program) -> Iterator[Hit]:
     yield from _from_folders(program)
     yield from _overlapping(program)
     said: set[ast.Call] = set()
-    for record in per_sample_records(program):
+    for record in program.facts.per_sample:
         decode = _decode(program, record)
         if decode is None or decode in said or _runs_once(program, record):
             continue
@@ -151,7 +151,7 @@ def _from_folders(program: Program) -> Iterator[Hit]:
 
 def _overlapping(program: Program) -> Iterator[Hit]:
     """`for name in names[i : i + n]` in the code of sample `i`: each file is decoded by n samples."""
-    for record in per_sample_records(program):
+    for record in program.facts.per_sample:
         names = parameters(record.function) if isinstance(record.function, FunctionNode) else []
         if len(names) < 2 or record.kind != "getitem":
             continue
@@ -261,7 +261,7 @@ def _not_resized(program: Program) -> Iterator[Hit]:
 
 
 def _in_tf_data(program: Program, decode: ast.Call) -> bool:
-    record = record_at(program, decode)
+    record = program.facts.in_per_sample(decode)
     return record is not None and record.kind == "map"
 
 
@@ -286,7 +286,7 @@ def _is_one_pass(program: Program) -> bool:
 def _has_small_copies(program: Program) -> bool:
     """Some function or loop outside the per-sample code resizes pictures and writes them."""
     for call in program.nodes(ast.Call):
-        if not is_resizing(program, call) or record_at(program, call) is not None:
+        if not is_resizing(program, call) or program.facts.in_per_sample(call) is not None:
             continue
         block: ast.AST | None = program.enclosing_function(call) or next(iter(program.loops_around(call)), None)
         if block is not None and any(is_save(program, other) for other in program.within(block, ast.Call)):
