@@ -49,7 +49,7 @@ class Program(Values):
 
     @property
     def facts(self) -> Program:
-        """What the code does, in contrast to what is where: which of it runs for each sample, which loop trains, what evaluates."""
+        """What the code does: which of it runs for each sample, which loop trains, what evaluates."""
         return self
 
     # Input

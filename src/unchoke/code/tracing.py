@@ -546,7 +546,7 @@ class CallGraph(Nodes):
 
     def added_to(self, name: str) -> list[tuple[ast.AST, ast.expr]]:
         """What `x += …`, `x.append(…)`, `x.extend(…)` and `x.insert(…)` add to a variable, with their places."""
-        return self._added.get(name, [])
+        return self._added.get(name, []) if name else []
 
     @cached_property
     def _added(self) -> dict[str, list[tuple[ast.AST, ast.expr]]]:
