@@ -362,20 +362,24 @@ class CallGraph(Nodes):
                 return node.value.elts[given.position]
         return None
 
-    def assigned_class(self, node: ast.AST | None, depth: int = 0) -> ast.ClassDef | None:
+    @remembered
+    def assigned_class(self, node: ast.AST | None) -> ast.ClassDef | None:
         """The class of this file that an expression or variable is an instance of."""
+        return self._class_of(node, 0)
+
+    def _class_of(self, node: ast.AST | None, depth: int) -> ast.ClassDef | None:
         if depth > _DEEPEST or node is None:
             return None
         if isinstance(node, ast.Call):
             return self._class_made(node, depth)
         if isinstance(node, ast.IfExp):
-            return self.assigned_class(node.body, depth + 1) or self.assigned_class(node.orelse, depth + 1)
+            return self._class_of(node.body, depth + 1) or self._class_of(node.orelse, depth + 1)
         if isinstance(node, ast.Subscript) and not written(node):
-            return self.assigned_class(node.value, depth + 1)
+            return self._class_of(node.value, depth + 1)
         if isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
             given = self.latest(node)
             if given is not None:
-                return self.assigned_class(given, depth + 1)
+                return self._class_of(given, depth + 1)
             handed = self._given_to_parameter(node) if isinstance(node, ast.Name) and depth < 4 else ()
             return self._first_class(handed, depth)
         return None
@@ -389,7 +393,7 @@ class CallGraph(Nodes):
             return owner
         inner = self.handed_on(call) or (call.args[0] if call.args and self.method(call) in _BARS else None)
         if inner is not None:
-            return self.assigned_class(inner, depth + 1)
+            return self._class_of(inner, depth + 1)
         if isinstance(func, ast.Attribute) and written(func.value) in self.classes:
             return self.classes[written(func.value)]  # Model.from_pretrained(…), Data.load(…)
         function = self.functions.get(func.id) if isinstance(func, ast.Name) else None
@@ -397,7 +401,7 @@ class CallGraph(Nodes):
         return self._first_class(returned, depth)
 
     def _first_class(self, nodes: Iterable[ast.AST | None], depth: int) -> ast.ClassDef | None:
-        return next((found for node in nodes if (found := self.assigned_class(node, depth + 1)) is not None), None)
+        return next((found for node in nodes if (found := self._class_of(node, depth + 1)) is not None), None)
 
     def _given_to_parameter(self, node: ast.Name) -> Iterator[ast.expr]:
         """What calls in the file give for the parameter that this name is; of `__init__`, what makes the object gives it."""

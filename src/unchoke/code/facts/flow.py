@@ -48,12 +48,26 @@ SAME_PICTURE = frozenset(
 
 @dataclass(frozen=True)
 class CallMarks:
-    """The marks of what a call is made on and given."""
+    """The marks of what a call is made on and given, worked out when asked."""
 
-    callee: Marks
-    receiver: Marks
-    args: tuple[Marks, ...]
-    keywords: tuple[tuple[str | None, Marks], ...]
+    flow: Flow
+    node: ast.Call
+
+    @property
+    def callee(self) -> Marks:
+        return self.flow.at(self.node.func)
+
+    @property
+    def receiver(self) -> Marks:
+        return self.flow.at(self.flow.program.receiver(self.node))
+
+    @property
+    def args(self) -> tuple[Marks, ...]:
+        return tuple(self.flow.at(item) for item in self.node.args)
+
+    @property
+    def keywords(self) -> tuple[tuple[str | None, Marks], ...]:
+        return tuple((item.arg, self.flow.at(item.value)) for item in self.node.keywords)
 
     @property
     def given(self) -> Marks:
@@ -67,9 +81,9 @@ class CallMarks:
 class Judge:
     """Says what a call and a subscript do to marks (None leaves it to the flow), and which marks of a condition go on."""
 
-    def __init__(self, program: Program, source: ast.AST | None = None) -> None:
+    def __init__(self, program: Program, *sources: ast.AST) -> None:
         self.program = program
-        self.source = source  # one expression that is marked itself
+        self.sources = frozenset(sources)  # expressions that are marked themselves
 
     def call(self, _flow: Flow, _call: ast.Call, _handed: CallMarks, /) -> Marks | None:
         return None
@@ -210,8 +224,10 @@ class Flow(Question[Marks]):
     # Expressions
 
     def _answer(self, node: ast.AST) -> Marks:
-        if node is self._judge.source:
-            return frozenset({("source", node)})
+        own = {("source", node)} if node in self._judge.sources else NONE
+        return self._marks(node) | own
+
+    def _marks(self, node: ast.AST) -> Marks:
         if isinstance(node, ast.Subscript):
             base = self.ask(node.value)
             judged = self._judge.subscript(self, node, base)
@@ -241,10 +257,7 @@ class Flow(Question[Marks]):
 
     def call(self, call: ast.Call) -> Marks:
         program = self.program
-        receiver = self.ask(call.func.value) if isinstance(call.func, ast.Attribute) else NONE
-        args = tuple(self.ask(item) for item in call.args)
-        keywords = tuple((item.arg, self.ask(item.value)) for item in call.keywords)
-        handed = CallMarks(self.ask(call.func), receiver, args, keywords)
+        handed = CallMarks(self, call)
         judged = self._judge.call(self, call, handed)
         if judged is not None:
             return judged

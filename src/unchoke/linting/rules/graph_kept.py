@@ -67,11 +67,13 @@ class Accumulation:
 def check(program: Program) -> Iterator[Hit]:
     if not uses_torch(program):
         return
-    for item in _accumulations(program):
+    kept = list(_accumulations(program))
+    flow = Flow(program, _Graphs(program, *(item.value for item in kept)))
+    for item in kept:
         boundary = _boundary(program, item)
         if boundary is None or not _outlives(program, item, boundary):
             continue
-        if carries_graph(program, item.value) and not _reaches_backward(program, item):
+        if carries_graph(program, item.value) and not _reaches_backward(program, flow, item):
             yield _hit(program, item)
 
 
@@ -226,13 +228,13 @@ def _is_own(program: Program, name: str, value: ast.expr) -> bool:
     return any(program.written(part) == name for part in program.within(value, ast.Name, ast.Attribute))
 
 
-def _reaches_backward(program: Program, item: Accumulation) -> bool:
+def _reaches_backward(program: Program, flow: Flow, item: Accumulation) -> bool:
     """Is `backward` called on what grows, or on what is worked out from it, here or where it is returned to?"""
-    flow = Flow(program, _Graphs(program, item.value))
+    mark = ("source", item.value)
     for call in program.calls_to("backward", "manual_backward", "grad", "gradient"):
-        if flow.at(program.receiver(call)) or any(flow.at(given) for given in call.args[:1]):
+        if any(mark in flow.at(node) for node in (program.receiver(call), *call.args[:1])):
             return True
-    return any(flow.returned(node) for node in program.nodes(ast.FunctionDef) if node.name == "training_step")
+    return any(mark in flow.returned(node) for node in program.nodes(ast.FunctionDef) if node.name == "training_step")
 
 
 class _Graphs(Judge):
