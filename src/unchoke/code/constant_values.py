@@ -253,23 +253,17 @@ def _denied(op: ast.unaryop, inner: Any) -> Any:
 
 
 def _sum(act: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+    if isinstance(left, str) and isinstance(right, str) and act is operator.add:
+        return left + right
     numbers = isinstance(left, int | float) and isinstance(right, int | float)
-    strings = isinstance(left, str) and isinstance(right, str) and act is operator.add
-    if not (numbers or strings) or (act is operator.pow and (abs(right) > 64 or abs(left) > 1024)):
+    if not numbers or (act is operator.pow and (abs(right) > 64 or abs(left) > 1024)):
         return UNKNOWN
-    try:
-        found = act(left, right)
-    except (ArithmeticError, ValueError):
-        return UNKNOWN
-    if isinstance(found, complex) or (isinstance(found, int | float) and abs(found) > _LARGEST):
-        return UNKNOWN
-    return found
+    found = _applied(act, (left, right))
+    return UNKNOWN if isinstance(found, complex) or (found is not UNKNOWN and abs(found) > _LARGEST) else found
 
 
 def _applied(act: Callable[..., Any], given: tuple[Any, ...]) -> Any:
-    if not all(isinstance(item, int | float) for item in given):
-        return UNKNOWN
     try:
-        return act(*given)
-    except (TypeError, ValueError, OverflowError):
+        return act(*given) if all(isinstance(item, int | float) for item in given) else UNKNOWN
+    except (TypeError, ValueError, ArithmeticError):
         return UNKNOWN

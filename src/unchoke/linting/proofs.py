@@ -11,7 +11,6 @@ import ast
 import builtins
 import re
 from collections.abc import Iterable, Iterator
-from functools import cache
 
 from unchoke.code.answers import remembered
 from unchoke.code.facts.asking import Question
@@ -118,14 +117,9 @@ def _is_known(program: Program, call: ast.Call, depth: int = 0) -> bool:
         return True
     if "." in name and not name.startswith("?."):
         return name.partition(".")[0] in _QUIET_LIBRARIES and not _BY_GRADIENT.search(name)
-    if isinstance(call.func, ast.Attribute) and name.startswith("?.") and call.func.attr in _tensor_methods():
+    if isinstance(call.func, ast.Attribute) and name.startswith("?.") and call.func.attr in _TENSOR_METHODS.split():
         return True
     return _is_seen_network(program, call.func, depth)
-
-
-@cache
-def _tensor_methods() -> frozenset[str]:
-    return frozenset(_TENSOR_METHODS.split())
 
 
 def _shows(program: Program, call: ast.Call) -> bool:

@@ -169,40 +169,21 @@ def _given_functions(program: Values, call: ast.Call) -> Iterator[tuple[Kind, as
 
 def _generators(program: Values) -> Iterator[SampleFunction]:
     """Functions that yield samples or batches for training."""
-    for function in _yielding(program):
-        if any(program.name(mark).endswith("contextmanager") for mark in function.decorator_list):
+    yielding = dict.fromkeys(program.enclosing_function(node) for node in program.nodes(ast.Yield))
+    for function in yielding:
+        if function is None or function.name in _ITEM_METHODS:
             continue
-        if _feeds_training(program, function) or _yields_samples(program, function):
+        managed = any(program.name(mark).endswith("contextmanager") for mark in function.decorator_list)
+        if not managed and (_feeds_training(program, function) or _yields_samples(program, function)):
             yield SampleFunction(function, "generator", program.enclosing_class(function))
-
-
-def _yielding(program: Values) -> Iterator[FunctionNode]:
-    seen: set[FunctionNode] = set()
-    for node in program.nodes(ast.Yield):
-        function = program.enclosing_function(node)
-        if function is not None and function not in seen and function.name not in _ITEM_METHODS:
-            seen.add(function)
-            yield function
 
 
 def _feeds_training(program: Values, function: FunctionNode) -> bool:
     """Is what it makes handed to a fit, a data set or a loop that trains?"""
-    for call in program.callers(function):
-        names = program.targets(call)
-        parent = program.parent(call)
-        if isinstance(parent, ast.Call) and program.method(parent) in _FITS:
-            return True
-        if any(_is_fitted(program, name) for name in names):
-            return True
-    return False
-
-
-def _is_fitted(program: Values, name: str) -> bool:
-    for call in program.calls_to(*_FITS):
-        given = arguments(call)
-        if any(isinstance(item, ast.Name) and item.id == name for item in given):
-            return True
-    return False
+    fitted = [item for call in program.calls_to(*_FITS) for item in arguments(call)]
+    names = {item.id for item in fitted if isinstance(item, ast.Name)}
+    callers = program.callers(function)
+    return any(call in fitted or not names.isdisjoint(program.targets(call)) for call in callers)
 
 
 def _yields_samples(program: Values, function: FunctionNode) -> bool:
