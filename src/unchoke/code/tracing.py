@@ -288,19 +288,23 @@ class CallGraph(Nodes):
         return self._joined([whole, *(found for _, found in changed), *([_UNKNOWN] if made.unknown else [])])
 
     def _entry_of(self, made: ast.expr, key: str, depth: int) -> Choices:
-        if depth > _DEEPEST:
-            return _UNKNOWN
+        pairs = self._pairs(made) if depth <= _DEEPEST else None
+        return self._first_given(pairs, key, depth) if pairs is not None else _UNKNOWN
+
+    def _pairs(self, made: ast.expr) -> list[tuple[ast.expr | None, ast.expr]] | None:
+        """The keys and values that a dict is made of, a whole dict in it without a key; None where that cannot be told."""
         if isinstance(made, ast.Dict):
-            return self._first_given([*zip(made.keys, made.values, strict=True)], key, depth)
+            return [*zip(made.keys, made.values, strict=True)]
         if isinstance(made, ast.BinOp) and isinstance(made.op, ast.BitOr):
-            return self._over(self.entry(made.right, key, depth=depth), made.left, key, depth)
-        if isinstance(made, ast.Call) and self.method(made) in _COPIES:
-            inner = made.args[0] if made.args else self.receiver(made)
-            return self.entry(inner, key, depth=depth) if inner is not None else _UNKNOWN
-        if isinstance(made, ast.Call) and self.name(made) == "dict":
-            named = [(ast.Constant(item.arg) if item.arg else None, item.value) for item in made.keywords]
-            return self._first_given([*((None, item) for item in made.args[:1]), *named], key, depth)
-        return _UNKNOWN
+            return [(None, made.left), (None, made.right)]
+        if not isinstance(made, ast.Call):
+            return None
+        copied = self.receiver(made) if self.method(made) in _COPIES and not made.args else None
+        if copied is None and self.method(made) not in (*_COPIES, "update") and self.name(made) != "dict":
+            return None
+        whole = [copied] if copied is not None else made.args[:1]
+        named = [(ast.Constant(item.arg) if item.arg else None, item.value) for item in made.keywords]
+        return [*((None, item) for item in whole), *named]
 
     def _first_given(self, pairs: list[tuple[ast.expr | None, ast.expr]], key: str, depth: int) -> Choices:
         """The last pair that has the key; one without a key is spread out."""
@@ -317,11 +321,6 @@ class CallGraph(Nodes):
                 return found | Choices((item,))
         return found | _ABSENT
 
-    def _over(self, upper: Choices, lower: ast.expr, key: str, depth: int) -> Choices:
-        if not upper.absent:
-            return upper
-        return Choices(upper.nodes, unknown=upper.unknown) | self.entry(lower, key, depth=depth)
-
     def _changes(self, name: str, key: str, at: ast.AST, depth: int) -> list[tuple[ast.AST, Choices]]:
         """Stores under the key and calls of `update` on this dict before `at`, in order."""
         number, scope = self.index.number.get(at, 0), self.index.scope(at)
@@ -329,8 +328,7 @@ class CallGraph(Nodes):
         found = [(item.node, Choices((item.value,))) for item in stored if item.scope in (scope, None)]
         for call in self.calls_to("update"):
             if written(self.receiver(call)) == name and self.index.scope(call) in (scope, None):
-                pairs = [(ast.Constant(item.arg) if item.arg else None, item.value) for item in call.keywords]
-                given = self._first_given([*((None, item) for item in call.args[:1]), *pairs], key, depth + 1)
+                given = self._entry_of(call, key, depth + 1)
                 if given.nodes or given.unknown:
                     found.append((call, Choices(given.nodes, unknown=given.unknown)))
         outer = self.index.scope(at) is not None

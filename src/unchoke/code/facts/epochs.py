@@ -166,15 +166,9 @@ def _does_it(program: Program, node: ast.expr, known: frozenset[str], does: Does
         parts: list[ast.AST] = [*owner.body, *(function for item in owner.body for function in program.reach(item))]
         return bool(bases & known) or any(does(program, call) for call in program.calls_in(parts))
     if kind == "LambdaCallback":
-        return _lambda_does(program, node, does)
+        given = [function for item in node.keywords if (function := program.callable_of(item.value)) is not None]
+        return any(
+            does(program, call) for call in program.calls_in([*given, *(part for item in given for part in program.reach(item))])
+        )
     known_makers = ("tf.keras.", "lightning.", "tqdm.", "tensorflow_addons.")
     return False if name.startswith(known_makers) or _HARMLESS.search(kind) else None
-
-
-def _lambda_does(program: Program, call: ast.Call, does: Does) -> bool:
-    parts: list[ast.AST] = []
-    for keyword in call.keywords:
-        function = program.callable_of(keyword.value)
-        if function is not None:
-            parts += [function, *program.reach(function)]
-    return any(does(program, inner) for inner in program.calls_in(parts))

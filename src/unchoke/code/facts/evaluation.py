@@ -80,18 +80,13 @@ def _after_eval(program: Values) -> Iterator[EvaluationCode]:
         statement = program.parent(call)
         model = program.written(call.func.value)
         if isinstance(statement, ast.Expr) and model:
-            rest = list(_rest(program, statement, model))
+            following = list(_following(program, statement))
+            end = next((place for place, item in enumerate(following) if _ends(program, item, model)), None)
+            rest = following[:end]
             if rest:
                 first, last = program.index.number[rest[0]], program.index.stop(rest[-1])
                 off = all(is_off_at(program, item) for item in rest if not isinstance(item, ast.Pass))
                 yield EvaluationCode(rest[0], "mode", off, first, last, model, program.enclosing_scope(statement))
-
-
-def _rest(program: Values, statement: ast.stmt, model: str) -> Iterator[ast.stmt]:
-    for item in _following(program, statement):
-        if _ends(program, item, model):
-            return
-        yield item
 
 
 def _following(program: Values, statement: ast.stmt) -> Iterator[ast.stmt]:
