@@ -13,7 +13,7 @@ from functools import cached_property
 
 from unchoke.code.answers import remembered
 from unchoke.code.bindings import NO_VALUE, Binding, written
-from unchoke.code.node_index import FunctionNode, default_of, parameters
+from unchoke.code.node_index import FunctionNode, arguments, default_of, flat, parameters
 from unchoke.code.nodes import Nodes
 from unchoke.code.source import SourceFile
 
@@ -32,6 +32,7 @@ RUNNING = ("__init__", "forward", "__call__", "call")  # what a class runs: give
 _COPIES = ("copy", "deepcopy")
 _PASSING_ON = frozenset({"zip", "iter", "cycle", "enumerate", "tqdm", "list", "prepare", "DataLoader"})
 _MOST_PARTS = 400
+_FILLING = ("append", "appendleft", "add", "insert", "extend", "setdefault", "put")
 
 
 @dataclass(frozen=True)
@@ -408,19 +409,10 @@ class CallGraph(Nodes):
             return
         owner = self.parent(function)
         name = owner.name if function.name == "__init__" and isinstance(owner, ast.ClassDef) else function.name
-        for call in self._calls_by_name.get(name, ())[:4]:
+        for call in self.calls_to(name)[:4]:
             given = self.argument_for(call, function, node.id)
             if given is not None and given is not node:
                 yield given
-
-    @cached_property
-    def _calls_by_name(self) -> dict[str, list[ast.Call]]:
-        found: dict[str, list[ast.Call]] = {}
-        for call in self.nodes(ast.Call):
-            func = call.func
-            name = func.id if isinstance(func, ast.Name) else func.attr if isinstance(func, ast.Attribute) else ""
-            found.setdefault(name, []).append(call)
-        return found
 
     def made_by(self, node: ast.AST | None) -> str:
         """The dotted name of the call that made this object, through variables: `multiprocessing.Pool` for `pool`."""
@@ -547,17 +539,22 @@ class CallGraph(Nodes):
         return before[-1] if before else None
 
     def added_to(self, name: str) -> list[tuple[ast.AST, ast.expr]]:
-        """What `x += …`, `x.append(…)`, `x.extend(…)` and `x.insert(…)` add to a variable, with their places."""
+        """What `x += …`, `x.append(…)` and its like, and `x[i] = …` put into a variable, with their places."""
         return self._added.get(name, []) if name else []
 
     @cached_property
     def _added(self) -> dict[str, list[tuple[ast.AST, ast.expr]]]:
         found: dict[str, list[tuple[ast.AST, ast.expr]]] = {}
-        for call in self.calls_to("append", "extend", "insert"):
-            if call.args:
-                found.setdefault(self.written(self.receiver(call)), []).append((call, call.args[-1]))
+        for call in self.calls_to(*_FILLING):
+            found.setdefault(self.written(self.receiver(call)), []).extend((call, value) for value in arguments(call))
         for more in self.nodes(ast.AugAssign):
             found.setdefault(self.written(more.target), []).append((more, more.value))
+        for node in self.nodes(ast.Assign):
+            for target in (part for item in node.targets for part in flat(item) if isinstance(part, ast.Subscript)):
+                inner: ast.expr = target
+                while isinstance(inner, ast.Subscript):
+                    inner = inner.value
+                found.setdefault(self.written(inner), []).append((node, node.value))
         return found
 
     def set_from_outside(self, attribute: str) -> list[ast.expr]:

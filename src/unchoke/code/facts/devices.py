@@ -130,7 +130,7 @@ def _identifier(node: ast.AST) -> str:
 def _speaks_of_devices(program: Program) -> bool:
     """Is anything called a device, moved, or handed to something that moves it?"""
     named = program.nodes(ast.Attribute, ast.Name, ast.arg, ast.keyword, ast.alias)
-    return any(_is_device_word(node) for node in named) or any(_moves(program, call) for call in program.nodes(ast.Call))
+    return any(map(_is_device_word, named)) or any(_moves(program, call) for call in program.nodes(ast.Call))
 
 
 def _is_device_word(node: ast.AST) -> bool:

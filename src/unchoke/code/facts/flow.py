@@ -10,19 +10,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 from unchoke.code.answers import remembered
 from unchoke.code.bindings import Binding
 from unchoke.code.facts.asking import Question
-from unchoke.code.node_index import FunctionNode, flat, parameters
+from unchoke.code.node_index import FunctionNode, parameters
 from unchoke.code.program import Program
 
 Mark = tuple[str, ast.AST]
 Marks = frozenset[Mark]
 NONE: Marks = frozenset()
 AnyFunction = FunctionNode | ast.Lambda
-_KEEPING = ("append", "appendleft", "add", "insert", "extend", "setdefault", "put")
 _MAPPING = frozenset(
     {"map", "imap", "imap_unordered", "starmap", "map_async", "flat_map", "apply", "progress_map", "thread_map", "process_map"}
 )
@@ -98,49 +96,22 @@ class Judge:
         return NONE
 
 
-class _Containers:
-    """What is put into lists and dicts and mapped over in a program, for all questions about it."""
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-
-    @cached_property
-    def kept(self) -> dict[str, list[tuple[ast.AST, ast.expr]]]:
-        """By the name of the container: `x.append(v)`, `x[i] = v`."""
-        program = self.program
-        found: dict[str, list[tuple[ast.AST, ast.expr]]] = {}
-        for call in program.calls_to(*_KEEPING):
-            for value in (*call.args, *(keyword.value for keyword in call.keywords)):
-                found.setdefault(program.written(program.receiver(call)), []).append((call, value))
-        for node in program.nodes(ast.Assign):
-            for target in (part for item in node.targets for part in flat(item)):
-                inner: ast.expr = target
-                while isinstance(inner, ast.Subscript):
-                    inner = inner.value
-                if inner is not target:
-                    found.setdefault(program.written(inner), []).append((node, node.value))
-        return found
-
-    @cached_property
-    def mapped_over(self) -> dict[ast.AST, list[ast.expr]]:
-        """The items that `map(f, items)`, `data.map(f)` and `delayed(f)(item)` give to a function of this file."""
-        program = self.program
-        found: dict[ast.AST, list[ast.expr]] = {}
-        for call in program.nodes(ast.Call):
-            maker = call.func
-            if program.method(call) in _MAPPING and call.args:
-                function = program.callable_of(call.args[0])
-                items = [*call.args[1:], *([maker.value] if isinstance(maker, ast.Attribute) else [])]
-            elif isinstance(maker, ast.Call) and program.method(maker) == "delayed" and maker.args:
-                function, items = program.callable_of(maker.args[0]), call.args
-            else:
-                continue
-            if function is not None:
-                found.setdefault(function, []).extend(items)
-        return found
-
-
-_containers = remembered(_Containers)
+@remembered
+def _mapped_over(program: Program) -> dict[ast.AST, list[ast.expr]]:
+    """The items that `map(f, items)`, `data.map(f)` and `delayed(f)(item)` give to a function of this file."""
+    found: dict[ast.AST, list[ast.expr]] = {}
+    for call in program.nodes(ast.Call):
+        maker = call.func
+        if program.method(call) in _MAPPING and call.args:
+            function = program.callable_of(call.args[0])
+            items = [*call.args[1:], *([maker.value] if isinstance(maker, ast.Attribute) else [])]
+        elif isinstance(maker, ast.Call) and program.method(maker) == "delayed" and maker.args:
+            function, items = program.callable_of(maker.args[0]), call.args
+        else:
+            continue
+        if function is not None:
+            found.setdefault(function, []).extend(items)
+    return found
 
 
 class Flow(Question[Marks]):
@@ -153,7 +124,6 @@ class Flow(Question[Marks]):
     def __init__(self, program: Program, judge: Judge) -> None:
         super().__init__(program)
         self._judge = judge
-        self._containers = _containers(program)
         self._asks_conditions = type(judge).condition is not Judge.condition
 
     def at(self, node: ast.AST | None) -> Marks:
@@ -202,7 +172,7 @@ class Flow(Question[Marks]):
         """What is added to a list or a dict of this name, here or, for `self.x`, anywhere in its class."""
         name = self.program.written(node)
         own = self.program.enclosing_class(node) if name.startswith("self.") else self.program.index.scope(node)
-        for at, value in self._containers.kept.get(name, ()):
+        for at, value in self.program.added_to(name):
             home = self.program.enclosing_class(at) if name.startswith("self.") else self.program.index.scope(at)
             if home is own and not self.program.index.holds(value, node):
                 yield value
@@ -216,7 +186,7 @@ class Flow(Question[Marks]):
             return NONE
         calls = self.program.callers(function) if isinstance(function, FunctionNode) else []
         given = [self.program.argument_for(call, function, node.id) for call in calls if isinstance(function, FunctionNode)]
-        return self.any_of([*given, *self._containers.mapped_over.get(function, ())])
+        return self.any_of([*given, *_mapped_over(self.program).get(function, ())])
 
     def round(self, over: ast.expr, _target: ast.expr, _name: str) -> Marks:
         return self.ask(over)
