@@ -87,6 +87,12 @@ class Nodes:
             at = self.index.parent(at)
         return at
 
+    def block_round(self, statement: ast.stmt) -> list[ast.stmt]:
+        """The statements that it stands among: a body, an `else`, a `finally`."""
+        parent = self.index.parent(statement)
+        blocks = (getattr(parent, field, None) for field in ("body", "orelse", "finalbody"))
+        return next((block for block in blocks if isinstance(block, list) and statement in block), [])
+
     def enclosing_function(self, node: ast.AST) -> FunctionNode | None:
         """The innermost `def` whose body holds `node`; lambdas are passed over."""
         scope = self.index.scope(node)

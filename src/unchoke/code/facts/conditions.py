@@ -100,11 +100,9 @@ def _after_skip(program: Values, node: ast.AST) -> bool:
     statement = program.statement(node)
     while statement is not None:
         parent = program.parent(statement)
-        for block in (getattr(parent, "body", None), getattr(parent, "orelse", None)):
-            if isinstance(block, list) and statement in block:
-                earlier = block[: block.index(statement)]
-                if any(_skips(item) for item in earlier):
-                    return True
+        block = program.block_round(statement)
+        if any(_skips(item) for item in (block[: block.index(statement)] if block else ())):
+            return True
         if parent is None or isinstance(parent, _BLOCKS):
             return False
         statement = program.statement(parent)

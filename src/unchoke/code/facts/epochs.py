@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.loops import NOT_EPOCHS, STEPS, count_of, is_range, says_epoch, target_words, unwrapped
+from unchoke.code.facts.origins import sources
 from unchoke.code.node_index import FunctionNode, LoopNode
 from unchoke.code.program import Program
 
@@ -88,16 +89,8 @@ def is_long(count: Any) -> bool:
 
 def trains_on_kept_features(program: Program, given: Iterable[ast.AST | None]) -> bool:
     """Does what is trained on come from features worked out before: by the names it has on its way here?"""
-    return any(_MEMORY.search(text) for node in given if node is not None for text in _names_behind(program, node, 0))
-
-
-def _names_behind(program: Program, node: ast.AST, depth: int) -> Iterator[str]:
-    for part in program.within(node, ast.Name, ast.Attribute):
-        name = program.written(part)
-        yield name
-        value = program.latest(part) if depth < 3 and name else None
-        if value is not None and value is not node:
-            yield from _names_behind(program, value, depth + 1)
+    parts = (part for node in given if node is not None for part in sources(program, node))
+    return any(_MEMORY.search(program.written(part)) for part in parts if isinstance(part, ast.Name | ast.Attribute))
 
 
 def _is_over_epochs(program: Program, loop: LoopNode, batches: ast.AST) -> bool:

@@ -90,11 +90,8 @@ def _after_eval(program: Values) -> Iterator[EvaluationCode]:
 
 
 def _following(program: Values, statement: ast.stmt) -> Iterator[ast.stmt]:
-    parent = program.parent(statement)
-    for field in ("body", "orelse", "finalbody"):
-        block = getattr(parent, field, None)
-        if isinstance(block, list) and statement in block:
-            yield from block[block.index(statement) + 1 :]
+    parent, block = program.parent(statement), program.block_round(statement)
+    yield from block[block.index(statement) + 1 :] if block else ()
     if isinstance(parent, ast.Module):
         number = program.index.number[parent]
         for module in program.nodes(ast.Module):

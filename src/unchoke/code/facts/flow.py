@@ -204,8 +204,6 @@ class Flow(Question[Marks]):
             return base | self._judge.condition(self.ask(node.slice)) if judged is None else judged
         if isinstance(node, ast.IfExp):
             return self._judge.condition(self.ask(node.test)) | self.any_of([node.body, node.orelse])
-        if isinstance(node, ast.NamedExpr | ast.Yield | ast.YieldFrom):
-            return self.ask(node.value)
         return super()._answer(node)
 
     def compared(self, node: ast.Compare) -> Marks:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from unchoke.code.answers import remembered
 from unchoke.code.constant_values import Values
 from unchoke.code.facts.evaluation import is_off_at
 from unchoke.code.node_index import names_in, parameters
@@ -55,6 +56,7 @@ class Optimizer:
     names: tuple[str, ...]
 
 
+@remembered
 def is_network(program: Values, node: ast.AST | None) -> bool:
     """Is this expression a network: by how it was made, its class in the file, or its name?"""
     if not isinstance(node, ast.Name | ast.Attribute) or "." in program.name(node).removeprefix("?."):
