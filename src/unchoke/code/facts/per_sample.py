@@ -57,36 +57,19 @@ class SampleFunction:
 
 
 def dataset_classes(program: Values) -> list[ast.ClassDef]:
-    """Data set classes of the file: by their bases, or because they give items and are handed to a loader or a fit."""
+    """Data set classes of the file: by their bases, or because they give items and are handed to a loader, a fit or another."""
     found = [owner for owner in program.nodes(ast.ClassDef) if _is_dataset(program, owner)]
-    handed = {*_handed_over(program), *_read_by(program, found)}
-    for owner in program.nodes(ast.ClassDef):
-        if owner not in found and owner in handed and {"__getitem__", "__iter__"} & program.methods(owner).keys():
-            found.append(owner)
+    inits = [init for owner in found if (init := program.methods(owner).get("__init__")) is not None]
+    calls = [*program.calls_to("DataLoader", "fit", "fit_generator"), *(call for init in inits for call in program.callers(init))]
+    handed = dict.fromkeys(program.assigned_class(call.args[0]) for call in calls if call.args)
+    items = {"__getitem__", "__iter__"}
+    found += [owner for owner in handed if owner and owner not in found and items & program.methods(owner).keys()]
     return program.in_order(found)
 
 
 def _is_dataset(program: Values, owner: ast.ClassDef) -> bool:
     names = [name for name in program.bases(owner) if name not in _NOT_DATA]
     return any(name.rpartition(".")[2] in _DATASET_BASES or name.endswith("Dataset") for name in names)
-
-
-def _handed_over(program: Values) -> Iterator[ast.ClassDef]:
-    for call in program.calls_to("DataLoader", "fit", "fit_generator"):
-        if call.args:
-            owner = program.assigned_class(call.args[0])
-            if owner is not None:
-                yield owner
-
-
-def _read_by(program: Values, datasets: list[ast.ClassDef]) -> Iterator[ast.ClassDef]:
-    """What a data set of the file is made of: `Batches(Photos(folder))`."""
-    for owner in datasets:
-        init = program.methods(owner).get("__init__")
-        for call in program.callers(init) if init is not None else ():
-            inner = program.assigned_class(call.args[0]) if call.args else None
-            if inner is not None:
-                yield inner
 
 
 def per_sample_functions(program: Values, datasets: list[ast.ClassDef]) -> list[SampleFunction]:
