@@ -19,6 +19,7 @@ from annotated_types import Interval
 
 from unchoke.core.errors import SettingsError, UsageError
 from unchoke.core.presets import load_preset
+from unchoke.core.remote import refuse_secrets
 from unchoke.core.setting_values import (
     ValueParser,
     parse_class_names,
@@ -679,6 +680,7 @@ def validate(values: dict[str, Any]) -> Settings:
     """`Settings` from plain values; every wrong one is listed at once."""
     from pydantic import ValidationError
 
+    refuse_secrets(*(item for name in OPTIONS if OPTIONS[name].path for item in _several(values.get(name))))
     try:
         return _checked().validate_python(values)
     except ValidationError as error:
@@ -692,6 +694,10 @@ def validate(values: dict[str, Any]) -> Settings:
         )
         told.names = tuple(name for name in _concerned(error) if name in OPTIONS)
         raise told from error
+
+
+def _several(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
 
 @cache

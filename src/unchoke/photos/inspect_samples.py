@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import io
 import mmap
-import os
 import time
 from collections.abc import Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unchoke.core.ahead import map_ahead
@@ -21,6 +19,8 @@ from unchoke.core.clock import Loading, StageTally, during
 from unchoke.core.errors import DamagedFile
 from unchoke.core.events import Note, OnEvent, Progress
 from unchoke.core.fingerprint import digest_bytes
+from unchoke.core.input_file import size_and_time
+from unchoke.core.remote import NO_STAMP, READS_AT_ONCE, is_url, locate, read_url
 from unchoke.core.seals import read_sealed, write_sealed
 from unchoke.core.workspace import Workspace
 from unchoke.jobs.readers import Readers, preload_readers, start_at_once, worth_processes
@@ -30,9 +30,11 @@ from unchoke.photos.pixels.image import (
     file_refused,
     find_turbo,
     is_jpeg,
+    may_pass,
     open_pillow,
     orientation,
     read_bytes,
+    refuse_heavy,
 )
 from unchoke.photos.preflight import FATAL_PROBLEMS, FileFacts, facts_frame
 from unchoke.photos.samples.sample_set import Samples
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 _SAVE_EVERY_S = 5.0
 _TELL_EVERY_S = 0.2
 _CHUNK = 32
+_BEGINNING_BYTES = 128 * 1024
 FOR_FILES = ("numpy", "simplejpeg", "PIL.Image", "PIL.ImageOps", "unchoke.photos.inspect_samples")
 """What processes that read files import beforehand."""
 _KEY = ["path", "size_bytes", "mtime_ns"]
@@ -77,6 +80,7 @@ def inspect_samples(
     wanted = samples.frame[_KEY]
     facts = wanted.merge(known, on=_KEY, how="left") if len(known) else wanted.assign(content=None)
     unread = facts["content"].isna() | (facts["content"] == "")  # "": it could not even be read
+    unread |= facts["mtime_ns"] == NO_STAMP
     if decode and len(known):
         unread |= facts["decoded"].eq(False) & ~facts["problem"].isin(list(FATAL_PROBLEMS))
     unseen = facts.index[unread].to_numpy()
@@ -101,6 +105,7 @@ def _inspect_all(
 ) -> pd.DataFrame:
     """Facts of `paths`, gathered column by column: objects for tens of thousands of files would stay in memory for good."""
     in_processes = worth_processes(len(paths), workers=threads) and start_at_once()
+    threads = max(threads, READS_AT_ONCE) if threads and not in_processes and any(map(is_url, paths)) else threads
     inspect = _in_processes if in_processes else _in_threads
     seen: dict[str, list[Any]] = {name: [] for name in FileFacts.__dataclass_fields__}
     started = saved = told = time.monotonic()
@@ -181,7 +186,7 @@ def settle_facts(workspace: Workspace, facts: pd.DataFrame, failed: Mapping[str,
     import pandas as pd
 
     problems = {path: reason.partition(": ") for path, reason in failed.items()}
-    unseen = [path for path, (problem, _, _) in problems.items() if problem not in FATAL_PROBLEMS]
+    unseen = [path for path, (problem, _, _) in problems.items() if problem not in FATAL_PROBLEMS or may_pass(f"{problem}:")]
     settled = facts.assign(decoded=facts["decoded"] | ~facts["path"].isin(unseen))
     for path in problems.keys() - set(unseen):
         settled.loc[settled["path"] == path, ["problem", "detail"]] = [problems[path][0], problems[path][2]]
@@ -216,8 +221,9 @@ def inspect_file(path: str, *, decode: bool = True) -> FileFacts:
         kind, mode, width, height = _header(data)
         if decode:
             decode_image(data, cover_px=1)
-        if Path(path).suffix.lower() not in _SUFFIXES.get(kind, {Path(path).suffix.lower()}):
-            problem, detail = "wrong-extension", f"the content is {kind}, the name ends in {Path(path).suffix or 'nothing'}"
+        suffix = locate(path).suffix
+        if suffix.lower() not in _SUFFIXES.get(kind, {suffix.lower()}) and (suffix or not is_url(path)):
+            problem, detail = "wrong-extension", f"the content is {kind}, the name ends in {suffix or 'nothing'}"
     except DecodeError as error:
         problem, detail = error.problem, error.detail
     return FileFacts(
@@ -238,19 +244,28 @@ def inspect_file(path: str, *, decode: bool = True) -> FileFacts:
 def read_size(path: str) -> tuple[int, int]:
     """Width and height of the upright picture, from its header; (0, 0) for a file that is no picture."""
     try:
-        _, _, width, height = _header(read_bytes(path))
+        _, _, width, height = _read_beginning(path) if is_url(path) else _header(read_bytes(path))
     except DecodeError:
         return 0, 0
     return width, height
 
 
+def _read_beginning(url: str) -> tuple[str, str, int, int]:
+    """The header from the first bytes of a file; where it is not within them, from the whole."""
+    try:
+        return _header(read_url(url, 0, _BEGINNING_BYTES))
+    except (DecodeError, OSError):
+        return _header(read_bytes(url))
+
+
 def _size_and_time(path: str) -> tuple[int, int]:
     try:
         with during("stat"):
-            found = os.stat(path)
+            size_bytes, mtime_ns = size_and_time(path)
     except OSError as error:
         raise file_refused(error) from error
-    return found.st_size, found.st_mtime_ns
+    refuse_heavy(size_bytes)
+    return size_bytes, mtime_ns
 
 
 def _header(data: bytes) -> tuple[str, str, int, int]:

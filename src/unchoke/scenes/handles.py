@@ -1,11 +1,13 @@
 """Open raster files as a budget: a bounded pool of rasterio datasets, and GDAL's settings in one place.
 
-In: a path. Out: the open dataset, for the duration of a `with`, never one that another thread opened. What rasterio raises,
-while opening or inside the `with`, leaves as a `SceneError` that names the file. Which pixels to read is decided in `raster`.
+In: a path or a URL. Out: the open dataset, for the duration of a `with`, never one that another thread opened. What rasterio
+raises, while opening or inside the `with`, leaves as a `SceneError` that names the file. Which pixels to read is decided in
+`raster`.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import warnings
@@ -22,6 +24,8 @@ from numpy.typing import NDArray
 
 from unchoke.core.errors import missing_extra
 from unchoke.core.image_names import IMAGE_SUFFIXES, suffix_of
+from unchoke.core.ranged_file import RangedFile
+from unchoke.core.remote import is_url
 from unchoke.photos.pixels.image import DecodeError, read_image
 from unchoke.scenes.scene_facts import FileStamp, Grid, SceneError
 
@@ -186,7 +190,7 @@ class HandlePool:
             self._photos.clear()
 
     def _take(self, path: str, onto: Grid | None, resampling: str) -> _Handle:
-        stamp = FileStamp.of(path)
+        stamp = FileStamp.of(path, recent=True)
         thread = threading.current_thread()
         key = (id(thread), path, onto, resampling)
         cost = 1 if onto is None else _WARPED_COST
@@ -268,12 +272,12 @@ def _translated(path: str) -> Iterator[None]:
     try:
         yield
     except (RasterioError, CPLE_BaseError) as error:
-        raise unreadable(path, str(error.__cause__ or error)) from error
+        raise unreadable(path, _fetch_failures.pop(path, "") or str(error.__cause__ or error)) from error
 
 
 def _open_dataset(path: str, onto: Grid | None, resampling: str) -> tuple[Any, Any]:
     """(dataset, None), or (virtual dataset on the grid, the file's own)."""
-    source = rasterio.open(path)
+    source = open_raster(path)
     try:
         # a picture by its name must be one, and no description that leads GDAL to other files or into the network
         if suffix_of(path) in IMAGE_SUFFIXES and source.driver not in _DRIVERS:
@@ -284,6 +288,33 @@ def _open_dataset(path: str, onto: Grid | None, resampling: str) -> tuple[Any, A
     except BaseException:
         source.close()
         raise
+
+
+def open_raster(path: str) -> Any:
+    """The dataset at a path, or behind a URL, of which only the parts that are read are fetched."""
+    return rasterio.open(path, opener=_open_remote) if is_url(path) else rasterio.open(path)
+
+
+class _SceneFile(RangedFile):
+    """A file for GDAL, which does not hand on what went wrong in its reads."""
+
+    def readinto(self, buffer) -> int:  # type: ignore[no-untyped-def]
+        try:
+            return super().readinto(buffer)
+        except OSError as error:
+            _fetch_failures[self.url] = error.strerror or str(error)
+            raise
+
+
+_fetch_failures: dict[str, str] = {}
+"""Why a file could not be fetched, until that is told."""
+
+
+def _open_remote(path: str, mode: str = "rb") -> _SceneFile:
+    """Also what GDAL looks for beside a file, which may not be there."""
+    if not is_url(path) or "w" in mode:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    return _SceneFile(path)
 
 
 def _warp(source: Any, onto: Grid, resampling: str) -> Any:
