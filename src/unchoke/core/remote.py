@@ -52,7 +52,8 @@ _TAGS = ("ETag", "etag", "md5Hash", "generation", "blob_id", "Content-MD5", "con
 _PASSING_STATUS = {408, 425, 429, 500, 502, 503, 504}
 _PASSING_ERRNO = {errno.EIO, errno.EBUSY, errno.EAGAIN, errno.ETIMEDOUT, errno.ECONNRESET, errno.ECONNREFUSED, errno.EPIPE,
                   errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, getattr(errno, "EREMOTEIO", errno.EIO)}  # fmt: skip
-_NETWORK_PACKAGES = {"aiohttp", "botocore", "aiobotocore", "urllib3", "requests", "httpx", "httpcore", "google", "azure"}
+_NETWORK_PACKAGES = {"aiohttp", "botocore", "aiobotocore", "urllib3", "requests", "httpx", "httpx2", "httpcore", "httpcore2",
+                     "google", "azure", "gcsfs", "adlfs"}  # fmt: skip
 _OUR_BUGS = (AssertionError, AttributeError, NameError, TypeError)
 
 Kind = Literal["file", "folder", ""]
@@ -348,7 +349,7 @@ def _status(error: Exception) -> int | None:
 
 def _may_pass(error: Exception) -> bool:
     if isinstance(error, OSError) and error.errno is not None:
-        return error.errno in _PASSING_ERRNO
+        return error.errno in _PASSING_ERRNO or error.errno < 0  # below zero: no such host, or no answer about it
     network = type(error).__module__.partition(".")[0] in _NETWORK_PACKAGES
     return network or isinstance(error, (TimeoutError, ConnectionError, EOFError))
 
@@ -366,6 +367,28 @@ def _root(url: str) -> str:
     """The bucket or host of a URL."""
     scheme, rest = _split(url)
     return f"{scheme}://{rest.partition('/')[0]}"
+
+
+@dataclass(frozen=True)
+class S3Store:
+    """Where requests for a bucket go, as fsspec's library found it in the environment and its files."""
+
+    endpoint_url: str
+    region: str
+    anonymous: bool
+
+
+def find_s3(url: str) -> S3Store:
+    """The store behind an s3 URL, for those who read it by other means."""
+
+    def find(fs: Any, _path: str) -> S3Store:
+        fs.connect()
+        return S3Store(str(fs.s3.meta.endpoint_url or ""), str(fs.s3.meta.region_name or ""), bool(fs.anon))
+
+    known = _this_process().s3_stores
+    if (bucket := _root(url)) not in known:
+        known[bucket] = ask(url, find)
+    return known[bucket]
 
 
 def explain(place: RemotePlace, error: OSError) -> UnchokeError:
@@ -412,6 +435,7 @@ class _Process:
         self.requests = threading.BoundedSemaphore(MOST_REQUESTS)
         self.num_failed = 0
         self.stats: dict[str, tuple[float, tuple[int, int] | None]] = {}
+        self.s3_stores: dict[str, S3Store] = {}
         self._making = threading.Lock()
         self._made: dict[tuple[str, str], Any] = {}
 

@@ -7,7 +7,6 @@ raises, while opening or inside the `with`, leaves as a `SceneError` that names 
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
 import warnings
@@ -24,9 +23,9 @@ from numpy.typing import NDArray
 
 from unchoke.core.errors import missing_extra
 from unchoke.core.image_names import IMAGE_SUFFIXES, suffix_of
-from unchoke.core.ranged_file import RangedFile
 from unchoke.core.remote import is_url
 from unchoke.photos.pixels.image import DecodeError, read_image
+from unchoke.scenes.gdal_places import gdal_name, gdal_options
 from unchoke.scenes.scene_facts import FileStamp, Grid, SceneError
 
 try:
@@ -34,6 +33,7 @@ try:
     from rasterio._err import CPLE_BaseError
     from rasterio.env import hasenv
     from rasterio.errors import NotGeoreferencedWarning, RasterioError
+    from rasterio.session import DummySession
 except ImportError as error:
     raise missing_extra("rasterio", extra="geo", purpose="reading scenes") from error
 
@@ -56,11 +56,17 @@ _Key = tuple[int, str, Grid | None, str]
 
 
 @contextmanager
-def raster_env() -> Iterator[None]:
+def raster_env(path: str = "") -> Iterator[None]:
     """GDAL's settings for opening and reading; cheap where they hold already, as inside another `raster_env`.
+
+    For a URL those of its store come on top.
 
     Sidecar files are asked for by name: listing a folder of thousands of bands for every open would cost more than the open.
     """
+    if is_url(path):
+        with raster_env(), rasterio.Env(session=DummySession(), **gdal_options(path)):
+            yield
+        return
     if hasenv():
         yield
         return
@@ -153,7 +159,7 @@ class HandlePool:
 
         A file that was replaced since it was opened is opened again. Must not outlive the `with`.
         """
-        with _translated(path), raster_env():
+        with _translated(path), raster_env(path):
             try:
                 handle = self._take(path, onto, resampling)
             except FileNotFoundError as error:
@@ -272,12 +278,12 @@ def _translated(path: str) -> Iterator[None]:
     try:
         yield
     except (RasterioError, CPLE_BaseError) as error:
-        raise unreadable(path, _fetch_failures.pop(path, "") or str(error.__cause__ or error)) from error
+        raise unreadable(path, str(error.__cause__ or error)) from error
 
 
 def _open_dataset(path: str, onto: Grid | None, resampling: str) -> tuple[Any, Any]:
     """(dataset, None), or (virtual dataset on the grid, the file's own)."""
-    source = open_raster(path)
+    source = rasterio.open(gdal_name(path))
     try:
         # a picture by its name must be one, and no description that leads GDAL to other files or into the network
         if suffix_of(path) in IMAGE_SUFFIXES and source.driver not in _DRIVERS:
@@ -288,33 +294,6 @@ def _open_dataset(path: str, onto: Grid | None, resampling: str) -> tuple[Any, A
     except BaseException:
         source.close()
         raise
-
-
-def open_raster(path: str) -> Any:
-    """The dataset at a path, or behind a URL, of which only the parts that are read are fetched."""
-    return rasterio.open(path, opener=_open_remote) if is_url(path) else rasterio.open(path)
-
-
-class _SceneFile(RangedFile):
-    """A file for GDAL, which does not hand on what went wrong in its reads."""
-
-    def readinto(self, buffer) -> int:  # type: ignore[no-untyped-def]
-        try:
-            return super().readinto(buffer)
-        except OSError as error:
-            _fetch_failures[self.url] = error.strerror or str(error)
-            raise
-
-
-_fetch_failures: dict[str, str] = {}
-"""Why a file could not be fetched, until that is told."""
-
-
-def _open_remote(path: str, mode: str = "rb") -> _SceneFile:
-    """Also what GDAL looks for beside a file, which may not be there."""
-    if not is_url(path) or "w" in mode:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-    return _SceneFile(path)
 
 
 def _warp(source: Any, onto: Grid, resampling: str) -> Any:

@@ -7,6 +7,7 @@ leaves nothing to go on with (no such file or column, no rows, no image) is rais
 from __future__ import annotations
 
 import difflib
+import re
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -58,6 +59,12 @@ def _no_such_remote(place: RemotePlace) -> UsageError:
 
 
 def _no_such(path: Path) -> UsageError:
+    if url := _as_url(path):
+        return UsageError(
+            f"no such file or folder: {path}",
+            why="a URL in a pathlib.Path loses one of its slashes",
+            try_=f"give it as text: {url!r}",
+        )
     parent = path.absolute().parent
     close = difflib.get_close_matches(path.name, listing.names(parent), n=1) if parent.is_dir() else []
     why = f"{parent} holds nothing of that name" if parent.is_dir() else f"{parent} does not exist either"
@@ -66,6 +73,12 @@ def _no_such(path: Path) -> UsageError:
         why=why,
         try_=f"unchoke check {shlex.quote(str(parent / close[0]))}" if close else f"ls {shlex.quote(str(parent))}",
     )
+
+
+def _as_url(path: Path) -> str:
+    """The URL that a path was made of; "" for any other."""
+    found = re.fullmatch(r"([a-z][a-z0-9]+):/([^/].*)", str(path))
+    return "" if found is None else f"{found[1]}://{found[2]}"
 
 
 def scan_folders(source: DataSource) -> Scan:
