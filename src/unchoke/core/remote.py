@@ -47,8 +47,8 @@ _HOST_LOGIN = re.compile(r"^[^/?#]*@")
 _SECRET_NAME = re.compile(r"sig|token|secret|passw|credential|key|auth|session|jwt|code", re.IGNORECASE)
 _LONGEST_PLAIN_VALUE = 24
 _IN_TEXT = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+://)(?:[^/\s@'\"]*@)?([^\s?'\"<>]*)(\?[^\s'\"<>]*)?")
-_TIMES = ("LastModified", "last_modified", "mtime", "updated", "modified", "Last-Modified", "last_commit", "created")
-_TAGS = ("ETag", "etag", "md5Hash", "generation", "blob_id", "Content-MD5", "content_md5", "Digest", "checksum", "VersionId")
+_TIMES = ("LastModified", "last_modified", "mtime", "updated", "modified", "Last-Modified", "created")
+_TAGS = ("ETag", "etag", "md5Hash", "generation", "blob_id", "Content-MD5", "content_md5", "Digest", "checksum")
 _PASSING_STATUS = {408, 425, 429, 500, 502, 503, 504}
 _PASSING_ERRNO = {errno.EIO, errno.EBUSY, errno.EAGAIN, errno.ETIMEDOUT, errno.ECONNRESET, errno.ECONNREFUSED, errno.EPIPE,
                   errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, getattr(errno, "EREMOTEIO", errno.EIO)}  # fmt: skip
@@ -157,6 +157,12 @@ def locate(named: str | Path | RemotePlace) -> DataPlace:
         return Path(rest.removeprefix("localhost"))
     refuse_secrets(str(named))
     return RemotePlace(str(named))
+
+
+def url_behind(path: Path) -> str:
+    """The URL that a path was made of, which cost it a slash; "" for any other path."""
+    found = re.fullmatch(r"([a-z][a-z0-9]+):/([^/].*)", str(path))
+    return "" if found is None else f"{found[1]}://{found[2]}"
 
 
 def join(folder: DataPlace, named: str) -> DataPlace:
@@ -324,9 +330,11 @@ class _Failure:
 
 def _translate(url: str, error: Exception) -> _Failure:
     """What a library says of a request."""
-    status = _status(error)
     if isinstance(error, UnchokeError):
         return _Failure(error)
+    if _split(url)[0] in _WEB_SCHEMES and isinstance(error, FileNotFoundError) and isinstance(error.__cause__, Exception):
+        error = error.__cause__  # whatever went wrong when a size was asked for is told as a missing file
+    status = _status(error)
     if isinstance(error, (FileNotFoundError, NotADirectoryError)) or status in (404, 410):
         return _Failure(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url))
     if "Credentials" in type(error).__name__:
@@ -456,6 +464,7 @@ class _Process:
             return
         self.num_failed += 1
         if self.num_failed >= _GIVE_UP_AFTER:
+            self.num_failed = 0
             raise explain(RemotePlace(error.url), error)
 
 

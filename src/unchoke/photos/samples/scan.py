@@ -7,7 +7,6 @@ leaves nothing to go on with (no such file or column, no rows, no image) is rais
 from __future__ import annotations
 
 import difflib
-import re
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.findings import Finding
 from unchoke.core.image_names import FOREIGN_IMAGE_SUFFIXES, IMAGE_SUFFIXES, suffix_of
 from unchoke.core.listing import FileEntry
-from unchoke.core.remote import DataPlace, RemotePlace, cannot_list, explain_missing, refuse_unlisted
+from unchoke.core.remote import DataPlace, RemotePlace, cannot_list, explain_missing, refuse_unlisted, url_behind
 from unchoke.core.units import format_count
 from unchoke.photos.samples.class_labels import diagnose_labels
 from unchoke.photos.samples.excluded import exclude_files
@@ -59,7 +58,7 @@ def _no_such_remote(place: RemotePlace) -> UsageError:
 
 
 def _no_such(path: Path) -> UsageError:
-    if url := _as_url(path):
+    if url := url_behind(path):
         return UsageError(
             f"no such file or folder: {path}",
             why="a URL in a pathlib.Path loses one of its slashes",
@@ -73,12 +72,6 @@ def _no_such(path: Path) -> UsageError:
         why=why,
         try_=f"unchoke check {shlex.quote(str(parent / close[0]))}" if close else f"ls {shlex.quote(str(parent))}",
     )
-
-
-def _as_url(path: Path) -> str:
-    """The URL that a path was made of; "" for any other."""
-    found = re.fullmatch(r"([a-z][a-z0-9]+):/([^/].*)", str(path))
-    return "" if found is None else f"{found[1]}://{found[2]}"
 
 
 def scan_folders(source: DataSource) -> Scan:
