@@ -143,7 +143,7 @@ def fit(
 
     Data:
         preset: Settings that belong together, see `list_presets`; what is typed wins. 'none' forgets one.
-        images: Folder that holds the images of a table; one or several.
+        images: Folder that holds the images of a table, also by URL; one or several.
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
@@ -329,7 +329,7 @@ def train(
 
     Data:
         preset: Settings that belong together, see `list_presets`; what is typed wins. 'none' forgets one.
-        images: Folder that holds the images of a table; one or several.
+        images: Folder that holds the images of a table, also by URL; one or several.
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
@@ -467,7 +467,7 @@ def check(
 
     Data:
         preset: Settings that belong together, see `list_presets`; what is typed wins. 'none' forgets one.
-        images: Folder that holds the images of a table; one or several.
+        images: Folder that holds the images of a table, also by URL; one or several.
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
@@ -562,7 +562,7 @@ def extract(
 
     Data:
         preset: Settings that belong together, see `list_presets`; what is typed wins. 'none' forgets one.
-        images: Folder that holds the images of a table; one or several.
+        images: Folder that holds the images of a table, also by URL; one or several.
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
@@ -705,7 +705,7 @@ def detach(
 
     Data:
         preset: Settings that belong together, see `list_presets`; what is typed wins. 'none' forgets one.
-        images: Folder that holds the images of a table; one or several.
+        images: Folder that holds the images of a table, also by URL; one or several.
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
@@ -914,7 +914,7 @@ def tune(
 
     Data:
         preset: Settings that belong together, see `list_presets`; what is typed wins. 'none' forgets one.
-        images: Folder that holds the images of a table; one or several.
+        images: Folder that holds the images of a table, also by URL; one or several.
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
@@ -1043,7 +1043,7 @@ def encoders(
 
     Data:
         preset: Settings that belong together, see `list_presets`; what is typed wins. 'none' forgets one.
-        images: Folder that holds the images of a table; one or several.
+        images: Folder that holds the images of a table, also by URL; one or several.
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
@@ -1351,7 +1351,7 @@ def tile(
 
     Data:
         preset: Settings that belong together, see `list_presets`; what is typed wins. 'none' forgets one.
-        images: Folder that holds the images of a table; one or several.
+        images: Folder that holds the images of a table, also by URL; one or several.
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
@@ -1479,7 +1479,7 @@ def segment_train(
 
     Data:
         preset: Settings that belong together, see `list_presets`; what is typed wins. 'none' forgets one.
-        images: Folder that holds the images of a table; one or several.
+        images: Folder that holds the images of a table, also by URL; one or several.
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
@@ -1836,7 +1836,7 @@ def profile_train(
 
     Data:
         preset: Settings that belong together, see `list_presets`; what is typed wins. 'none' forgets one.
-        images: Folder that holds the images of a table; one or several.
+        images: Folder that holds the images of a table, also by URL; one or several.
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
@@ -1976,7 +1976,7 @@ def profile_tile(
 
     Data:
         preset: Settings that belong together, see `list_presets`; what is typed wins. 'none' forgets one.
-        images: Folder that holds the images of a table; one or several.
+        images: Folder that holds the images of a table, also by URL; one or several.
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.

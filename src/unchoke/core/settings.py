@@ -121,17 +121,18 @@ class Settings:
     data: Annotated[
         str,
         _data(
-            "Class folders, or a CSV or Parquet table. Left out, what this workspace was made for.",
+            "Class folders, or a CSV or Parquet table; a path or a URL such as s3://bucket/photos. "
+            "Left out, what this workspace was made for.",
             brief="Class folders, or a CSV or Parquet table.",
             path=True,
-            help_for_scenes="Band files or multi-band files in folders, a large image, or a table. "
+            help_for_scenes="Band files or multi-band files in folders, a large image, or a table; a path or a URL. "
             "Left out, what this workspace was made for.",
         ),
     ] = ""
     images: Annotated[
         tuple[str, ...],
         _data(
-            "Folder that holds the images of a table; repeat it for several folders.",
+            "Folder that holds the images of a table, also by URL; repeat it for several folders.",
             brief="Folder that holds the images of a table.",
             path=True,
         ),
