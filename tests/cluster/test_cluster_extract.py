@@ -71,6 +71,8 @@ def net(place: Place) -> Iterator[RayNet]:
     if why := why_not():
         pytest.skip(f"NO CLUSTER TESTS: {why}")
     made = RayNet(2, cpus=1, hidden=[place.photos, place.bad, place.weights.parent])
+    made.env |= {"AWS_ENDPOINT_URL": f"http://{made.ip(made.num)}:5000", "AWS_DEFAULT_REGION": "us-east-1"}
+    made.env |= {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
     try:
         yield made.start()
     finally:
@@ -114,6 +116,42 @@ def test_what_was_begun_here_is_finished_on_a_cluster_and_the_other_way_round(ne
     assert len(records(first_there)) == 1
     assert place.here("extract", first_there)["num_jobs"] == plan["num_jobs"] - 1
     assert shards(first_here) == shards(first_there)
+
+
+UPLOAD = """
+import sys, time, boto3, pathlib
+store = boto3.client("s3")
+for left in range(100):
+    try:
+        store.create_bucket(Bucket="bkt")
+        break
+    except Exception:
+        time.sleep(0.2)
+root = pathlib.Path(sys.argv[1])
+for file in root.rglob("*.jpg"):
+    store.put_object(Bucket="bkt", Key=f"photos/{file.relative_to(root).as_posix()}", Body=file.read_bytes())
+"""
+
+
+def test_nodes_read_photos_from_an_object_store_by_themselves(net: RayNet, place: Place, tmp_path: Path) -> None:
+    """The store runs on the machine outside; the photos' own folder is hidden from the nodes."""
+    serve = [sys.executable, "-m", "moto.server", "-H", net.ip(net.num), "-p", "5000"]
+    store = net.popen(net.num, *serve, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        loaded = net.run(net.num, sys.executable, "-c", UPLOAD, str(place.photos))
+        assert loaded.returncode == 0, loaded.stderr
+        there, here = tmp_path / "there", tmp_path / "here"
+        command = place.command("extract", there, "--on", net.client_address)
+        command[command.index(str(place.photos))] = "s3://bkt/photos"
+        result = answer(net.run(net.num, *command, timeout=300))
+    finally:
+        children = Path(f"/proc/{store.pid}/task/{store.pid}/children").read_text().split()
+        subprocess.run(["kill", "-9", *children, str(store.pid)], check=False)
+        store.wait()
+    nodes = next(choice for choice in result["choices"] if choice["name"] == "nodes")
+    assert "read by the nodes" in nodes["reason"]
+    place.here("extract", here)
+    assert shards(there) == shards(here)
 
 
 def job_of(out: Path) -> str:

@@ -21,6 +21,7 @@ from unchoke.cluster.homing import SentFile
 from unchoke.core.errors import DataError
 from unchoke.core.fingerprint import digest_bytes
 from unchoke.core.input_file import read_plain
+from unchoke.core.remote import is_url
 from unchoke.core.units import format_bytes
 
 MOST_SENT_BYTES = 2**30
@@ -59,9 +60,12 @@ class FileSet:
 
     @classmethod
     def of(cls, key: str, names: Sequence[str]) -> FileSet:
-        """The files of these names as they are now. One that is gone is left out: whoever reads it will say so."""
+        """The files of these names as they are now. One that is gone is left out: whoever reads it will say so.
+
+        So are those behind a URL, which means the same everywhere.
+        """
         files = []
-        for name in dict.fromkeys(names):
+        for name in (name for name in dict.fromkeys(names) if not is_url(name)):
             path = str(Path(name).absolute())
             try:
                 found = os.stat(path)

@@ -27,6 +27,7 @@ from unchoke.core.ahead import map_ahead
 from unchoke.core.choices import Choice
 from unchoke.core.events import Chosen, ignore
 from unchoke.core.fingerprint import digest_bytes
+from unchoke.core.remote import is_url, locate
 from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.core.units import format_count
 from unchoke.features.engine_openvino import OpenVinoEngine
@@ -42,6 +43,8 @@ _LOOKED_AT = 64
 """Pictures among which those are found."""
 PictureSource = int | bytes | DecodeError
 """How long a picture's file is for those who read it themselves; or what it holds, or why that cannot be read."""
+_ANY_LENGTH = -1
+"""Of what lies behind a URL: asking how long it is takes as long as reading it."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +209,7 @@ def _given(source: bytes | DecodeError) -> bytes:
 
 def _read_whole(path: str, size_bytes: int) -> bytes:
     data = read_bytes(path)
-    if len(data) != size_bytes:
+    if size_bytes not in (len(data), _ANY_LENGTH):
         raise DecodeError("changed", f"it has {len(data):,} bytes here and {size_bytes:,} where the command runs")
     return data
 
@@ -219,7 +222,7 @@ def _digest_here(path: str) -> str:
 
 
 def _in_full(path: str) -> str:
-    return str(Path(path).absolute())
+    return str(locate(path).absolute())
 
 
 class PictureCourier(Courier):
@@ -242,6 +245,8 @@ class PictureCourier(Courier):
 
 
 def _source(path: str, *, reads: bool) -> PictureSource:
+    if reads and is_url(path):
+        return _ANY_LENGTH
     try:
         return Path(path).stat().st_size if reads else read_bytes(path)
     except DecodeError as error:

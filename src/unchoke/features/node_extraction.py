@@ -25,6 +25,7 @@ from unchoke.cluster.host import NodeRefused, assigned_cores
 from unchoke.cluster.node_work import SAME_BITS, Courier, Errand, NodeReady, NodeWork
 from unchoke.core import listing
 from unchoke.core.errors import DataError, MachineError
+from unchoke.core.remote import locate
 from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.features.agree import ASKED_FOR_INT8, USUAL, compare
 from unchoke.features.engine_openvino import OpenVinoEngine
@@ -236,7 +237,7 @@ class ExtractionCourier(Courier):
         path = self._paths.get(item)
         if path is None:
             return DecodeError("missing", "it is no longer among the samples")
-        return str(Path(path).absolute()) if ready.reads else photo_source(path, content)
+        return str(locate(path).absolute()) if ready.reads else photo_source(path, content)
 
 
 def photo_source(path: str, content: str) -> bytes | DecodeError:
@@ -279,7 +280,7 @@ def take_sample(
 def pickled_reader(read: Read, paths: Mapping[str, str] | None, sample: ExtractionSample) -> bytes | None:
     """What a node tries whether it can read for itself: the paths of the sample, or the whole reader where that travels."""
     if paths is not None:
-        return pickle.dumps({item_id: str(Path(paths[item_id]).absolute()) for item_id, _ in sample.items})
+        return pickle.dumps({item_id: str(locate(paths[item_id]).absolute()) for item_id, _ in sample.items})
     try:
         return pickle.dumps(read)
     except Exception:  # pickle raises whatever the objects inside raise: then the driver reads

@@ -24,6 +24,7 @@ from unchoke.core.boxes import Box, plan_boxes
 from unchoke.core.clock import during
 from unchoke.core.errors import UsageError
 from unchoke.core.fingerprint import digest
+from unchoke.core.remote import locate
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.mask_sources import MaskSource
 from unchoke.scenes.raster import read_box
@@ -122,8 +123,8 @@ class PatchReader:
 
     def __getstate__(self) -> dict[str, Any]:
         """Whoever gets it may stand in another folder: the files of scenes are named in full."""
-        names = {name for facts in self.facts.values() for name in facts.scene.paths if "://" not in name}
-        return {**vars(self), "facts": with_paths(self.facts, {name: str(Path(name).absolute()) for name in names})}
+        names = {name for facts in self.facts.values() for name in facts.scene.paths}
+        return {**vars(self), "facts": with_paths(self.facts, {name: str(locate(name).absolute()) for name in names})}
 
     def read(self, scene_id: str, box: Box) -> tuple[NDArray[np.float16], NDArray[np.bool_]]:
         """Standardised bands (B, h, w), 0 where not valid, and which pixels (h, w) are valid. A broken file is a `SceneError`."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from unchoke.cluster.sending import FileSet
 from unchoke.core import listing
+from unchoke.core.remote import is_url
 from unchoke.scenes.mask_sources import MaskSource, PolygonMask
 from unchoke.scenes.scene_facts import SceneFacts
 
@@ -27,7 +28,7 @@ def scene_files(facts: SceneFacts, mask: MaskSource | None = None) -> FileSet:
     names = [band.path for band in facts.bands] + ([facts.label.path] if facts.label is not None else [])
     if isinstance(mask, PolygonMask):
         names.append(mask.path)
-    names = list(dict.fromkeys(names))
+    names = [name for name in dict.fromkeys(names) if not is_url(name)]
     return FileSet.of(facts.scene_id, [*names, *(file for name in names for file in beside(name))])
 
 
