@@ -25,6 +25,7 @@ COMMANDS = [
 OF_TWO_WORDS = {
     "claims list": "list_claims",
     "claims run": "claims_run",
+    "cluster check": "cluster_check",
     "presets list": "list_presets",
     "presets show": "show_preset",
     "profile script": "profile",
