@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from unchoke.commands.budget import BudgetResult as BudgetResult
+    from unchoke.commands.cluster_check import ClusterCheck as ClusterCheck
     from unchoke.commands.demo_scenes import SceneDemo as SceneDemo
     from unchoke.commands.detach import BackgroundResult as BackgroundResult
     from unchoke.commands.detach import BackgroundRun as BackgroundRun
@@ -1698,6 +1699,7 @@ def doctor(
     precision: Literal["f32", "bf16", "f16", "int8"] | None = None,
     device: str | None = None,
     workers: int | None = None,
+    on: str | None = None,
 ) -> DoctorReport:
     """This machine: what it is, and what was chosen for it, each with its reason. Changes nothing.
 
@@ -1711,6 +1713,7 @@ def doctor(
     Machine:
         device: cpu, cuda, cuda:N or mps. Left out, chosen by the rules of `doctor`.
         workers: Threads or processes that load and encode.
+        on: The Ray cluster that does the work: ray://HOST:10001, HOST:6379 or auto; local is this machine alone.
 
     Returns:
         The facts of the machine and the policy chosen for it.
@@ -1722,7 +1725,37 @@ def doctor(
     from unchoke.commands.doctor import doctor as run
 
     given = {"device": device, "workers": workers, "dtype": precision}
-    return run(folder=folder, overrides={**given, **(overrides or {})})
+    return run(folder=folder, overrides={**given, **(overrides or {})}, on=on)
+
+
+def cluster_check(
+    address: str,
+    data: str | Path | None = None,
+    *,
+    images: Sequence[str | Path] = (),
+    on_event: OnEvent | None = None,
+) -> ClusterCheck:
+    """Can this Ray cluster do the work, and does every node give the same answer? Keeps nothing.
+
+    Every node is asked what it is (versions, clock, token), whether it can read the photos, and to extract 64 of them.
+
+    Args:
+        address: The cluster, as `on` of other commands: ray://HOST:10001, HOST:6379 or auto.
+        data: Photos as for `fit`; left out, some are made up.
+        images: Folders with the images of a table.
+        on_event: Called with every event, a value of `unchoke.core.events`. Left out, progress goes to stderr.
+
+    Returns:
+        What each node is, what it made of the photos, and findings.
+
+    Example:
+        >>> unchoke.cluster_check("127.0.0.1:1")
+        Traceback (most recent call last):
+        unchoke.core.errors.MachineError: nothing answers at 127.0.0.1:1
+    """
+    from unchoke.commands.cluster_check import cluster_check as run
+
+    return run(address, data, images=images, on_event=on_event)
 
 
 def profile(

@@ -1,4 +1,4 @@
-"""A real Ray cluster of several nodes on one Linux machine: each node has namespaces of its own (network, name, mounts, processes).
+"""A real Ray cluster of several nodes on one Linux machine: each node has its own namespaces.
 
 Needs root. Nothing listens outside the namespaces; `stop` ends every process it started and removes every namespace it made.
 """

@@ -17,6 +17,7 @@ from unchoke.cli import profile_commands as profiling
 from unchoke.cli import run_commands as runs
 from unchoke.cli import scene_commands as scenes
 from unchoke.cli import tuning_commands as tuning
+from unchoke.cli.cluster_commands import cluster_app
 from unchoke.cli.completion import complete_device
 from unchoke.cli.help_page import HELP_NAMES, HelpfulApp
 from unchoke.cli.options import Detach, DryRun, Json, Out, Run, Weights, takes
@@ -192,6 +193,7 @@ _GROUPS = (
     (runs.runs_app, "runs", "What was tried, and what came out.", _RUNS),
     (runs.presets_app, "presets", "Settings that belong together, for --preset.", _RUNS),
     (profiling.profile_app, "profile", "Where the time goes, in any PyTorch script.", _SPEED),
+    (cluster_app, "cluster", "Can this Ray cluster do the work?", _RUNS),
     (tuning.claims_app, "claims", "Commonly reported gains, measured here.", _SPEED),
 )
 for _group, _name, _short, _heading in _GROUPS:

@@ -10,6 +10,7 @@ import os
 import re
 import socket
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -73,7 +74,9 @@ def connect(address: str) -> Cluster:
     with explained(address):
         for left in reversed(range(_TRIES)):
             try:
-                ray.init(where, namespace="unchoke", log_to_driver=False, configure_logging=True, logging_level="CRITICAL")
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # what goes wrong is said below, in our words
+                    ray.init(where, namespace="unchoke", log_to_driver=False, configure_logging=True, logging_level="CRITICAL")
                 break
             except ConnectionAbortedError:  # a busy head was too slow to start the process that serves this client
                 if not left:
@@ -119,7 +122,8 @@ def checked_address(address: str) -> str:
 
 def import_ray() -> Any:
     """Ray, quiet and without its reports home; what it reads from the environment is set before it is loaded."""
-    for name, value in {"RAY_USAGE_STATS_ENABLED": "0", **KEEPALIVE}.items():
+    os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # a lost cluster must not be replaced by one that Ray starts here unasked
+    for name, value in {"RAY_USAGE_STATS_ENABLED": "0", "GRPC_VERBOSITY": "NONE", **KEEPALIVE}.items():
         os.environ.setdefault(name, value)
     try:
         import ray
@@ -181,11 +185,18 @@ def _explain(address: str, error: Exception) -> MachineError:
             why="--on auto looks for one that runs here, and found none",
             try_=f"ray start --address=HEAD:{GCS_PORT}, or name the cluster: --on ray://HEAD:{CLIENT_PORT}",
         )
-    if "raylet" in text or "node_ip_address" in text:
+    host = address.removeprefix("ray://").rpartition(":")[0] or address
+    if not address.startswith("ray://") and isinstance(error, ConnectionError):
         return MachineError(
-            f"this machine is not part of the cluster at {address}",
-            why=f"HOST:PORT is for machines that belong to it ({short})",
-            try_=f"--on ray://{address.partition('://')[2] or address.partition(':')[0]}:{CLIENT_PORT} from outside it",
+            f"the cluster at {address} does not take this machine in",
+            why=f"something listens there, but HOST:PORT is for machines that are part of the cluster, with its token ({short})",
+            try_=f"--on ray://{host}:{CLIENT_PORT} from outside the cluster; the token of the cluster in RAY_AUTH_TOKEN_PATH",
+        )
+    if "client connection timeout" in text:
+        return MachineError(
+            f"the cluster at {address} does not let this program in",
+            why="something listens there and does not answer: mostly the token is another one, or one side has none",
+            try_="the same RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH=FILE here as where the cluster was started",
         )
     return MachineError(
         f"the cluster at {address} does not answer",

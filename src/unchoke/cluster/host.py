@@ -20,6 +20,7 @@ from typing import Any
 from unchoke.core import listing
 from unchoke.core.errors import MachineError
 from unchoke.jobs.attempts import Outcome, answer, portable
+from unchoke.machine.detect import usable_cores
 
 PACKAGES = ("torch", "torchvision", "timm", "numpy", "openvino", "simplejpeg", "Pillow", "ray")
 """What the numbers of a node may depend on."""
@@ -54,6 +55,14 @@ class Host:
     def process(self) -> tuple[str, int]:
         """Which machine and which process this is."""
         return socket.gethostname(), os.getpid()
+
+
+def assigned_cores() -> int:
+    """Cores that the cluster gave the process this runs in, no more than there are."""
+    from unchoke.cluster.connection import import_ray
+
+    given = import_ray().get_runtime_context().get_assigned_resources().get("CPU", 0)
+    return max(1, min(int(given), usable_cores()))
 
 
 @cache

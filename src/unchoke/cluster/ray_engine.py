@@ -26,7 +26,6 @@ from unchoke.core.units import format_count
 from unchoke.jobs.attempts import Outcome, TaskFailed, WorkerDied
 
 T = TypeVar("T")
-R = TypeVar("R")
 Pack = Callable[[Any, Any], Any]
 """A task as it travels to a host; the second argument is what `setup` handed back there."""
 Unpack = Callable[[Any, Any], Any]
@@ -91,19 +90,19 @@ class RayEngine:
 
     def map_unordered(
         self,
-        body: Callable[[T], R],
+        body: Callable[[Any], Any],
         tasks: Iterable[T],
         *,
         setup: Callable[..., Any] | None = None,
         setup_args: tuple[Any, ...] = (),
-    ) -> Generator[Outcome[T, R], None, None]:
+    ) -> Generator[Outcome[T, Any], None, None]:
         self._stopped = False
         return self._run(iter(tasks), pickle.dumps((body, setup, setup_args)))
 
     def stop(self, *, now: bool = False) -> None:
         self._stopped = True  # closing the outcomes waits for nobody anyway
 
-    def _run(self, waiting: Iterator[T], parcel: bytes) -> Generator[Outcome[T, R], None, None]:
+    def _run(self, waiting: Iterator[T], parcel: bytes) -> Generator[Outcome[T, Any], None, None]:
         first = next(waiting, None) if not self._stopped else None
         if first is None:
             return  # nothing to do starts nothing
@@ -118,7 +117,7 @@ class RayEngine:
                     except StopIteration:
                         more = False
                         break
-                    failure: Outcome[T, R] | None = self._give(crew, host, errand)
+                    failure: Outcome[T, Any] | None = self._give(crew, host, errand)
                     if failure is not None:
                         yield failure
                 if not crew.num_in_flight and not again and (self._stopped or not more):
@@ -131,7 +130,7 @@ class RayEngine:
         finally:
             crew.dismiss()
 
-    def _give(self, crew: _Crew[T], host: _Hosted[T], errand: _Errand[T]) -> Outcome[T, R] | None:
+    def _give(self, crew: _Crew[T], host: _Hosted[T], errand: _Errand[T]) -> Outcome[T, Any] | None:
         """Send the task; an outcome where that is impossible."""
         try:
             message = pickle.dumps(self._pack(errand.task, host.facts))
@@ -141,7 +140,7 @@ class RayEngine:
         crew.give(host, errand, message)
         return None
 
-    def _outcome(self, task: T, answer: bytes | BaseException | _Lost) -> Outcome[T, R]:
+    def _outcome(self, task: T, answer: bytes | BaseException | _Lost) -> Outcome[T, Any]:
         if isinstance(answer, _Lost):
             return Outcome(task, error=WorkerDied(answer.reason))
         if isinstance(answer, BaseException):

@@ -1,22 +1,28 @@
-"""`unchoke doctor`: this machine, what was chosen for it, and why. Looks and chooses; changes nothing, prints nothing.
+"""`unchoke doctor`: this machine, what was chosen for it, and why; with --on, each node of a cluster. Changes nothing.
 
-The report as text: the facts, then each choice with its value and reason.
+The report as text: the facts, then each choice with its value and reason; then the nodes, and what could go wrong between them.
 """
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from unchoke.cluster.connection import cluster_at, leave_cluster
+from unchoke.cluster.node_report import NodeReport, ask_nodes, diagnose_nodes
 from unchoke.core.choices import Choice
+from unchoke.core.findings import Finding
 from unchoke.core.units import format_bytes, format_count
 from unchoke.machine.detect import detect_machine
 from unchoke.machine.machine_facts import Accelerator, MachineFacts
 from unchoke.machine.policy import Policy, choose_policy
+from unchoke.reports.layout import columns
+from unchoke.reports.text import render_findings
 
+_NODE_COLUMNS = ("node", "cores", "memory", "device", "python", "torch", "openvino", "clock")
 _FLAGS_SHOWN = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16", "asimd", "bf16", "i8mm")
 
 
@@ -28,22 +34,64 @@ class DoctorReport:
     """What the machine is."""
     policy: Policy
     """What was chosen for it, each with its reason."""
+    nodes: Sequence[NodeReport] = ()
+    """The nodes of the cluster that was asked about."""
+    findings: Sequence[Finding] = ()
+    """What could go wrong between them."""
 
     def to_dict(self) -> dict[str, Any]:
-        return {"facts": self.facts.to_dict(), **self.policy.to_dict()}
+        own = {"facts": self.facts.to_dict(), **self.policy.to_dict()}
+        if not self.nodes:
+            return own
+        found = [finding.to_dict() for finding in self.findings]
+        return {**own, "nodes": [node.to_dict() for node in self.nodes], "findings": found}
 
 
-def doctor(*, folder: Path | str = ".", overrides: Mapping[str, Any] | None = None) -> DoctorReport:
-    """Detect the machine and choose for it; `folder` says which disk is meant."""
+def doctor(*, folder: Path | str = ".", overrides: Mapping[str, Any] | None = None, on: str | None = None) -> DoctorReport:
+    """Detect the machine and choose for it; `folder` says which disk is meant. With `on`, ask every node of that cluster, too."""
     facts = detect_machine(Path(folder))
-    return DoctorReport(facts, choose_policy(facts, overrides=overrides))
+    policy = choose_policy(facts, overrides=overrides)
+    try:
+        cluster = cluster_at(on)
+        nodes = [] if cluster is None else ask_nodes(cluster)
+    finally:
+        leave_cluster()
+    return DoctorReport(facts, policy, nodes, diagnose_nodes(nodes) if nodes else ())
 
 
 def render_doctor(report: DoctorReport, *, width: int = 110) -> str:
     """The report as lines no wider than `width`, as far as single words allow."""
     facts = _rows(_fact_rows(report.facts), width=width)
     choices = _choice_lines(report.policy.choices, width=width)
-    return "\n".join(["This machine", *facts, "", "Chosen for it", *choices]) + "\n"
+    lines = ["This machine", *facts, "", "Chosen for it", *choices]
+    if report.nodes:
+        lines += ["", f"The cluster: {count_nodes(report.nodes)}", render_nodes(report.nodes)]
+    if report.findings:
+        lines += ["", render_findings(report.findings).rstrip()]
+    return "\n".join(lines) + "\n"
+
+
+def render_nodes(reports: Sequence[NodeReport]) -> str:
+    """The nodes as a table."""
+    return columns([_node_row(report) for report in reports], header=_NODE_COLUMNS, indent="  ")
+
+
+def _node_row(report: NodeReport) -> tuple[str, ...]:
+    facts, node = report.facts, report.node
+    if facts is None or report.versions is None:
+        return (str(node), str(node.cpus), "", report.problem, "", "", "", "")
+    cards = ", ".join(f"{card.kind}:{card.index} {card.name}" for card in facts.accelerators)
+    shown = [report.versions[name] or "missing" for name in ("python", "torch", "openvino")]
+    cores, memory = f"{node.cpus} of {facts.cores}", format_bytes(facts.memory_bytes)
+    return (str(node), cores, memory, cards or "no card", *shown, f"{report.clock_off_s:+.2f} s")
+
+
+def count_nodes(reports: Sequence[NodeReport]) -> str:
+    """How many machines that are, in words."""
+    usable = [report for report in reports if not report.problem]
+    cores, cards = sum(report.node.cpus for report in usable), sum(report.node.gpus for report in usable)
+    words = f"{format_count(len(usable), 'node')} with {format_count(cores, 'core')}"
+    return f"{words} and {format_count(cards, 'card')}" if cards else words
 
 
 def _fact_rows(facts: MachineFacts) -> list[tuple[str, str]]:

@@ -129,7 +129,7 @@ def extract_some(session: Session, prepared: Inspection, *, job: str | None, dry
     pictures = sound_pictures(prepared)
     frozen = prepare_encoder(session, pictures)
     recipe = frozen.recipe(session.settings.views)
-    inputs = picture_inputs(session, recipe, pictures)
+    inputs = picture_inputs(session, recipe, pictures, frozen=frozen)
     queue, state = plan_features(session, inputs)
     chosen = [_planned_job(queue, job, recipe.fingerprint)] if job is not None else state.pending
     started = time.perf_counter()

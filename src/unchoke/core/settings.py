@@ -424,7 +424,7 @@ class Settings:
         _host(
             "The Ray cluster that does the work: ray://HOST:10001, HOST:6379 or auto; local is this machine alone.",
             brief="Run on a Ray cluster: ray://HOST:10001, HOST:6379 or auto.",
-            commands=(*INSPECT, *SCENES),
+            commands=(*INSPECT, *SCENES, "doctor"),
             remembered=False,
         ),
     ] = None

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from unchoke.cluster.homing import SentFile, SharedFolder, put_in_place, writing_for
-from unchoke.cluster.host import NodeRefused, versions
+from unchoke.cluster.host import NodeRefused, assigned_cores, versions
 from unchoke.core import listing
 from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError, MachineError
@@ -36,7 +36,7 @@ from unchoke.features.recipe import FeatureRecipe, PictureRecipe
 from unchoke.jobs.job_plan import Job
 from unchoke.jobs.records import JobResult
 from unchoke.machine.backend import is_cpu, torch_device
-from unchoke.machine.detect import detect_machine, usable_cores
+from unchoke.machine.detect import detect_machine
 from unchoke.machine.policy import choose_policy
 from unchoke.photos.pixels.image import DecodeError, read_planned
 
@@ -81,7 +81,7 @@ class EngineParcel:
         with tempfile.TemporaryDirectory(prefix="unchoke-engine-") as folder:
             for name, data in self.model.items():
                 (Path(folder) / name).write_bytes(data)
-            yield OpenVinoEngine(network, precision=self.precision, streams=usable_cores(), batch=self.batch, kept=Path(folder))
+            yield OpenVinoEngine(network, precision=self.precision, streams=assigned_cores(), batch=self.batch, kept=Path(folder))
 
 
 @dataclass(frozen=True)

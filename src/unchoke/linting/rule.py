@@ -56,6 +56,11 @@ class Hit:
         return (*((self.edit,) if self.edit else ()), *self.edits)
 
 
+def offered(edit: Edit | None, *, proven: bool) -> dict[str, Any]:
+    """The part of a `Hit` that says what would be written: done by `--fix` where proven, else shown."""
+    return {"edit": edit if proven else None, "suggestion": (edit,) if edit is not None and not proven else ()}
+
+
 @dataclass(frozen=True)
 class Rule:
     """`gain` is a commonly reported gain in words; `claim` a heading in docs/claims.md that measures it, or empty: unmeasured."""

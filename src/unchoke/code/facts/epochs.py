@@ -27,7 +27,7 @@ _HARMLESS = re.compile(
     r"stop|lr|rate|schedul|tqdm|prog|plot|time|nan|freez|anneal|cycl|warm|decay|plateau|bar$|metric|print|gc|memory",
     re.IGNORECASE,
 )
-Does = Callable[[Program, ast.AST], bool]
+Does = Callable[[Program, ast.Call], bool]
 
 
 @dataclass(frozen=True, eq=False)

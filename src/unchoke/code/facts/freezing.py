@@ -14,11 +14,14 @@ from weakref import WeakKeyDictionary
 
 from unchoke.code.bindings import Binding
 from unchoke.code.facts.networks import FrozenModule, switched
+from unchoke.code.facts.origins import sources
+from unchoke.code.node_index import arguments
 from unchoke.code.program import Program
 
 _HEAD = re.compile(
     r"_?fc\d*|\w*heads?|classif\w*|last_linear|linear\d*|top|predictor|logits|score|out\w*|\w+_predictor|proj\w*|norm|fc_norm|dense\w*|clf|cls\w*"
 )
+_MAKING = re.compile(r"(?:^|_)(?:model|net|generator|decoder|encoder|unet)$", re.IGNORECASE)
 _RUNS = ("forward", "forward_features", "encode_image", "extract_features")
 _SAME = frozenset({"to", "cuda", "cpu", "eval", "train", "half", "float", "requires_grad_"})
 _WRAPS = frozenset({"DataParallel", "DistributedDataParallel", "DDP", "compile", "prepare"})
@@ -245,3 +248,16 @@ def _by_helpers(program: Program) -> set[str]:
             given = [*call.args, *([call.func.value] if isinstance(call.func, ast.Attribute) else [])]
             found |= {key_of(program, program.written(item), call) for item in given if program.written(item)}
     return found
+
+
+def put_together(program: Program, call: ast.Call) -> list[ast.expr]:
+    """`encoder` and `head` for `model(x)` where `model = nn.Sequential(encoder, head)`."""
+    made = program.latest(call.func)
+    together = isinstance(made, ast.Call) and program.name(made) == "torch.nn.Sequential"
+    return [item for item in made.args if program.written(item)] if together and isinstance(made, ast.Call) else []
+
+
+def is_fed_by_a_network(program: Program, call: ast.Call) -> bool:
+    """Was what comes in made by another network? It changes as that one learns, and gradients may have to pass through to it."""
+    parts = [part for item in arguments(call) for part in sources(program, item) if isinstance(part, ast.Call)]
+    return any(part is not call and (program.facts.is_forward(part) or _MAKING.search(program.method(part))) for part in parts)

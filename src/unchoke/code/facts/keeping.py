@@ -42,7 +42,7 @@ def _kept(program: Program, node: ast.AST, seen: set[ast.AST], *, by_sample: boo
     if function is None or function in seen:
         return False
     seen.add(function)
-    if _remembers(program, function) or (by_sample and _returned_before(program, function, node)):
+    if is_remembered(program, function) or (by_sample and _returned_before(program, function, node)):
         return True
     if any(record.function is function for record in program.facts.per_sample):
         return by_sample and is_cached_dataset(program, function)
@@ -154,7 +154,7 @@ def _is_there(test: ast.expr) -> bool:
     return isinstance(test.ops[0], ast.In) or (isinstance(test.ops[0], ast.IsNot) and is_none(test.comparators[0]))
 
 
-def _remembers(program: Program, function: FunctionNode) -> bool:
+def is_remembered(program: Program, function: FunctionNode) -> bool:
     """Decorated with `lru_cache` or the like, or wrapped in it: `memory.cache(load)`, `lru_cache(8)(load)`."""
     if any(program.method(mark) in _REMEMBERING for mark in function.decorator_list):
         return True

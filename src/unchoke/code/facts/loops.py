@@ -132,13 +132,14 @@ def _is_handed_over(program: Values, function: FunctionNode) -> bool:
 def _batch_loop(program: Values, around: list[LoopNode]) -> LoopNode:
     """The innermost loop, unless it only repeats a step a few times inside a loop over a loader."""
     inner = around[0]
-    if len(around) > 1 and isinstance(inner, ast.For) and _is_short(program, inner) and _is_over_data(program, around[1]):
+    if len(around) > 1 and isinstance(inner, ast.For) and is_short(program, inner) and _is_over_data(program, around[1]):
         return around[1]
     return inner
 
 
-def _is_short(program: Values, loop: ast.For) -> bool:
-    if isinstance(loop.iter, ast.Tuple | ast.List):
+def is_short(program: Values, loop: ast.For) -> bool:
+    """A few rounds, over what is written down or counted."""
+    if isinstance(unwrapped(program, loop.iter), ast.Tuple | ast.List):
         return True
     count = count_of(program, loop)
     return isinstance(count, int) and count <= 8

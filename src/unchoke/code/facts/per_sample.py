@@ -300,3 +300,15 @@ def draws_at_random(program: Values, function: ast.AST) -> bool:
     parts = [function, *program.reach(function)]
     calls = program.calls_in(parts)
     return any(is_random_number(program, call) or is_random_transform(program, call) for call in calls)
+
+
+def pipeline_pieces(program: Values, pipeline: ast.Call) -> list[ast.AST]:
+    """A pipeline of transforms and, where its list of steps is put together beforehand, what that is made of."""
+    found: list[ast.AST] = [pipeline]
+    for name in program.within(pipeline, ast.Name):
+        if isinstance(name.ctx, ast.Load):
+            scope = program.enclosing_function(name)
+            given = program.assigned(name.id, at=name)
+            found += [item for item in given if isinstance(item, ast.List | ast.BinOp | ast.IfExp | ast.Call)]
+            found += [value for at, value in program.added_to(name.id) if program.enclosing_function(at) is scope]
+    return found

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
-from unchoke.code.facts.loops import step_kind
 from unchoke.code.node_index import FunctionNode
 from unchoke.code.nodes import is_main_test
 from unchoke.code.program import Program
@@ -36,12 +36,13 @@ RULE = Rule(
     claim="Planted chokes",
     command="unchoke profile",
 )
-_TORCH = frozenset(
-    {"torch.autograd.set_detect_anomaly", "torch.autograd.anomaly_mode.set_detect_anomaly", "torch.set_anomaly_enabled"}
-)
-_BLOCKS = frozenset({"torch.autograd.detect_anomaly", "torch.autograd.anomaly_mode.detect_anomaly"})
-_CHECKS = "tf.debugging.enable_check_numerics"
-_EAGER = frozenset({"tf.config.run_functions_eagerly", "tf.config.experimental_run_functions_eagerly"})
+_SET = {
+    "set_detect_anomaly": ("torch", "mode"),
+    "set_anomaly_enabled": ("torch", "mode"),
+    "run_functions_eagerly": ("eager", "run_eagerly"),
+    "experimental_run_functions_eagerly": ("eager", "run_eagerly"),
+}
+_CHECKS = {"enable_check_numerics": True, "disable_check_numerics": False}
 _WHAT = {
     "torch": "`{call}` records a traceback for every operation and checks every gradient, in every step",
     "checks": "`{call}` checks the numbers of every operation, in every step",
@@ -56,35 +57,34 @@ _FIX = {
 
 def check(program: Program) -> Iterator[Hit]:
     for node, kind, shown in _switches(program):
-        if _is_sure(program, node) and not _is_taken_back(program, node, kind) and not _is_offered(program, node):
+        if _is_sure(program, node) and not _is_taken_back(program, node, kind):
             yield Hit(node, _WHAT[kind].format(call=shown), evidence={"call": shown}, fix=_FIX[kind])
-
-
-def _is_offered(program: Program, node: ast.AST) -> bool:
-    """In the `__enter__` of a block that somebody else may open."""
-    function = program.enclosing_function(node)
-    return function is not None and function.name == "__enter__"
 
 
 def _switches(program: Program) -> Iterator[tuple[ast.AST, str, str]]:
     """Everything that turns such a mode on: its node, its kind and how it is written."""
     for call in program.nodes(ast.Call):
-        name = program.name(call)
-        if name in _TORCH and program.value(program.argument(call, "mode", 0)) is True:
-            if not _is_block(program, call) or _trains(program, call):
-                yield call, "torch", f"{program.text(call.func)}(True)"
-        elif name in _BLOCKS and _is_block(program, call) and _trains(program, call):
+        kind, on = _set(program, call)
+        text = program.text(call.func) if kind else ""
+        if on is True and (_block(program, call) is None or _trains(program, call)):
+            yield call, kind, text if kind == "checks" else f"{text}(True)"
+        elif program.method(call) == "detect_anomaly" and _trains(program, call):
             yield call, "torch", program.text(call.func)
-        elif name == _CHECKS:
-            yield call, "checks", program.text(call.func)
-        elif name in _EAGER and program.value(program.argument(call, "run_eagerly", 0)) is True:
-            yield call, "eager", f"{program.text(call.func)}(True)"
         else:
             yield from _options(program, call)
     for node in program.nodes(ast.Assign):
         for target in node.targets:
             if isinstance(target, ast.Attribute) and target.attr == "run_eagerly" and program.value(node.value) is True:
                 yield node, "eager", f"{program.text(target)} = True"
+
+
+def _set(program: Program, call: ast.Call) -> tuple[str, Any]:
+    """Which mode a call sets, and to what."""
+    method = program.method(call)
+    if method in _CHECKS:
+        return "checks", _CHECKS[method]
+    kind, option = _SET.get(method, ("", ""))
+    return kind, program.value(program.argument(call, option, 0)) if kind else None
 
 
 def _options(program: Program, call: ast.Call) -> Iterator[tuple[ast.AST, str, str]]:
@@ -96,67 +96,43 @@ def _options(program: Program, call: ast.Call) -> Iterator[tuple[ast.AST, str, s
             yield keyword.value, kind, f"{option}=True"
 
 
-def _is_block(program: Program, call: ast.Call) -> bool:
-    """Is it the head of a `with`, or a decorator, and so on for a stretch of code only?"""
+def _block(program: Program, call: ast.Call) -> ast.AST | None:
+    """The `with` that it heads or the function that it decorates: it is on for that stretch of code only."""
     parent = program.parent(call)
     if isinstance(parent, ast.withitem):
-        return True
-    return isinstance(parent, FunctionNode) and call in parent.decorator_list
+        return program.parent(parent)
+    return parent if isinstance(parent, FunctionNode) and call in parent.decorator_list else None
 
 
 def _trains(program: Program, call: ast.Call) -> bool:
     """Does the code for which it is on train in a loop: round it, in it, or in what it calls?"""
-    parent = program.parent(call)
-    block = program.parent(parent) if isinstance(parent, ast.withitem) else parent
-    if block is None or (program.facts.in_training(call) is not None and program.facts.is_conditional(block)):
+    block = _block(program, call)
+    if block is None:
         return False
     if program.facts.in_training(call) is not None:
+        return not program.facts.is_conditional(block)
+    functions = {block, *program.reach(block)}
+    loops = [loop.node for loop in program.facts.training_loops]
+    if any(loop in functions or program.enclosing_function(loop) in functions for loop in loops):
         return True
-    functions = {*program.reach(block), *((block,) if isinstance(block, ast.FunctionDef) else ())}
-    for loop in program.facts.training_loops:
-        if program.index.holds(block, loop.node) or program.enclosing_function(loop.node) in functions or loop.node in functions:
-            return True
-    return any(_fits(program, inner) for inner in program.within(block, ast.Call))
-
-
-def _fits(program: Program, call: ast.Call) -> bool:
-    """Training by one call, also of a function that is not in this file."""
-    if any(fit.call is call for fit in program.facts.fits):
-        return True
-    method = program.method(call)
-    named = (method.startswith("train") and method not in ("train", "training_step")) or method in ("fit", "train_on_batch")
-    return named and step_kind(program, call) is None and program.function_of(call) is None
+    return any(program.index.holds(block, node) for node in (*loops, *(fit.call for fit in program.facts.fits)))
 
 
 def _is_sure(program: Program, node: ast.AST) -> bool:
     """Is it on whenever the program runs: under no condition, or one that is known to hold or asks for a device?"""
-    inner = node
-    for above in program.ancestors(node):
-        if isinstance(above, ast.If) and not is_main_test(above.test) and inner is not above.test:
-            holds = program.value(above.test)
-            wanted = program.index.holds_any(above.body, node)
-            if "is_available" not in program.text(above.test) and holds is not wanted:
-                return False
-        inner = above
-    return True
+    function = program.enclosing_function(node)
+    if function is not None and function.name == "__enter__":
+        return False  # a block that somebody else may open
+    tests = [above for above in program.ancestors(node) if isinstance(above, ast.If) and not is_main_test(above.test)]
+    open_ = [above for above in tests if "is_available" not in program.text(above.test)]
+    return all(program.value(above.test) is program.index.holds_any(above.body, node) for above in open_)
 
 
 def _is_taken_back(program: Program, node: ast.AST, kind: str) -> bool:
     """Switched off again before any training."""
-    after = [call for call in program.nodes(ast.Call) if program.is_before(node, call) and _switches_off(program, call, kind)]
-    if not after or (isinstance(node, ast.Call) and _is_block(program, node)):
-        return False
-    first, last = program.index.number[node], program.index.number[after[0]]
-    if program.enclosing_function(node) is not program.enclosing_function(after[0]):
+    later = (call for call in program.nodes(ast.Call) if program.is_before(node, call) and _set(program, call) == (kind, False))
+    off = next(later, None)
+    if off is None or program.enclosing_function(node) is not program.enclosing_function(off):
         return False
     marks = [loop.node for loop in program.facts.training_loops] + [fit.call for fit in program.facts.fits]
-    return not any(first < program.index.number[mark] < last for mark in marks)
-
-
-def _switches_off(program: Program, call: ast.Call, kind: str) -> bool:
-    name = program.name(call)
-    if kind == "torch":
-        return name in _TORCH and program.value(program.argument(call, "mode", 0)) is False
-    if kind == "checks":
-        return name == "tf.debugging.disable_check_numerics"
-    return name in _EAGER and program.value(program.argument(call, "run_eagerly", 0)) is False
+    return not any(program.is_before(node, mark) and program.is_before(mark, off) for mark in marks)

@@ -26,6 +26,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from unchoke.code.facts.freezing import freezes
 from unchoke.code.program import Program
@@ -67,12 +68,16 @@ _SIZED = frozenset(
      "Input", "load_img", "resize_with_pad", "resize_with_crop_or_pad", "image_dataset_from_directory", "flow_from_directory",
      "flow_from_dataframe"}
 )  # fmt: skip
+_SIZES = ("size", "image_size", "target_size", "input_shape", "img_size", "height")
 _SIZE_NAME = re.compile(
     r"^(?:img|image|input|crop|patch|tile|train)?_?(?:size|sz|px|res|resolution|dim|height|width|side|h|w)$|^(?:img|image|imsize|size|crop|patch|tile)$",
     re.IGNORECASE,
 )
-_SPARING = re.compile(r"checkpoint_sequential|gradient_checkpointing|grad_checkpointing|utils\.checkpoint\.checkpoint")
-_SHARED = re.compile(r"DataParallel|MirroredStrategy|TPUStrategy|init_process_group|DeepSpeed|FSDP|xmp\.spawn", re.IGNORECASE)
+# Activations are not all kept, or the batch is shared out.
+_SPARED = re.compile(
+    r"(?i:DataParallel|MirroredStrategy|TPUStrategy|init_process_group|DeepSpeed|FSDP|xmp\.spawn)|checkpoint_sequential"
+    r"|gradient_checkpointing|grad_checkpointing|utils\.checkpoint\.checkpoint"
+)
 _HALF = re.compile(
     r"autocast|GradScaler|mixed_float16|mixed_bfloat16|mixed_precision|fp16=True|bf16=True|16-mixed|precision=16|bfloat16|\.half\(\)|float16",
     re.IGNORECASE,
@@ -115,7 +120,6 @@ _SETTING = re.compile(r"gpu|tesla|colab|nvidia|kaggle|cuda|vram|\bcards?\b|\d\s?
 _WORTH = re.compile(
     r"\d\s?-?g(?:b|ib|igs?)?\b|gtx|rtx|geforce|tesla|titan|jetson|\bmx ?\d|\b[tklpvah]\d{1,4}g?s?\b", re.IGNORECASE
 )
-_SHORTEST, _LONGEST = 4, 4000
 
 
 @dataclass(frozen=True)
@@ -129,22 +133,24 @@ class Network:
 
 def check(program: Program) -> Iterator[Hit]:
     card = stated_card(program)
-    found = list(_batches(program)) if card is not None else []
-    networks = list(_networks(program)) if found else []
-    if card is None or not found or not networks or _is_exempt(program):
+    if card is None:
+        return
+    batches, networks = list(_batches(program)), list(_networks(program))
+    code = "\n".join(program.text(node) for node in program.nodes(ast.Module))  # without its comments
+    if not batches or not networks or _SPARED.search(code) or any(freeze.thawed is None for freeze in freezes(program)):
         return
     network = min(networks, key=lambda one: one.megabytes / one.side**2)
     side = _side(program, network)
-    half = bool(_HALF.search(_code(program)))
+    half = bool(_HALF.search(code))
     each = network.megabytes * (side / network.side) ** 2 * (0.5 if half else 1)
-    batch, node = max(found, key=lambda pair: pair[0])
+    batch, node = max(batches, key=lambda pair: pair[0])
     if batch * each / 1000 >= _PAST * card.gigabytes:
         yield _hit(card, network, batch, node, side, each, half)
 
 
 def _hit(card: Card, network: Network, batch: int, node: ast.AST, side: int, each: float, half: bool) -> Hit:
     need = batch * each / 1000
-    fits = _round_down(max(1, int(0.8 * card.gigabytes * 1000 / each)))
+    fits = 1 << max(1, int(0.8 * card.gigabytes * 1000 / each)).bit_length() - 1  # a power of two
     precision = "mixed precision" if half else "float32"
     return Hit(
         node,
@@ -162,57 +168,26 @@ def _hit(card: Card, network: Network, batch: int, node: ast.AST, side: int, eac
     )
 
 
-def _round_down(number: int) -> int:
-    """To a power of two."""
-    power = 1
-    while power * 2 <= number:
-        power *= 2
-    return power
-
-
 def _batches(program: Program) -> Iterator[tuple[int, ast.AST]]:
-    """Training batch sizes, each with the node that defines it."""
-    for loader in program.facts.loaders:
-        if loader.role != "eval" and isinstance(loader.batch, int) and not isinstance(loader.batch, bool):
-            yield loader.batch, _definition(program, loader.batch_node) or loader.call
+    """Training batch sizes, each with the node that defines it: `BATCH = 128` for `batch_size=BATCH`."""
+    given = [(loader.batch, loader.batch_node or loader.call) for loader in program.facts.loaders if loader.role != "eval"]
     for fit in program.facts.fits:
-        given = program.argument(fit.settings, "per_device_train_batch_size") if fit.settings is not None else None
-        if fit.kind == "keras":
-            given = program.argument(fit.call, "batch_size")
-        batch = program.value(given)
-        if given is not None and isinstance(batch, int):
-            yield batch, _definition(program, given) or given
-
-
-def _definition(program: Program, node: ast.expr | None) -> ast.AST | None:
-    """`BATCH = 128` for `batch_size=BATCH`; the argument itself where it is a number or cannot be followed."""
-    found = node
-    for _ in range(4):
-        given = program.latest(found) if isinstance(found, ast.Name | ast.Attribute) else None
-        if given is None:
-            break
-        found = given
-    return found
+        where, option = (fit.call, "batch_size") if fit.kind == "keras" else (fit.settings, "per_device_train_batch_size")
+        node = program.argument(where, option) if where is not None else None
+        given += [(program.value(node), node)] if node is not None else []
+    for batch, node in given:
+        if isinstance(batch, int):
+            yield batch, next(iter(program.choices(node).nodes), node)
 
 
 def _networks(program: Program) -> Iterator[Network]:
     """Networks that are made in the file and that the table knows."""
     for call in program.nodes(ast.Call):
-        name = program.name(call)
-        if not name.startswith(_MAKERS):
-            continue
-        words = [
-            item
-            for item in (program.value(arg) for arg in (*call.args[:2], *(keyword.value for keyword in call.keywords[:3])))
-            if isinstance(item, str)
-        ]
-        for text in (
-            (f"{name.rpartition('.')[2]} {' '.join(words)}",) if "egmentation" in name else (name.rpartition(".")[2], *words)
-        ):
-            known = _known(text)
-            if known is not None:
-                yield known
-                break
+        if program.name(call).startswith(_MAKERS):
+            given = [program.value(item) for item in (*call.args[:2], *(keyword.value for keyword in call.keywords[:3]))]
+            words = [program.method(call), *(item for item in given if isinstance(item, str))]
+            texts = [" ".join(words)] if "egmentation" in program.name(call) else words
+            yield from [known for text in texts if (known := _known(text)) is not None][:1]
 
 
 def _known(text: str) -> Network | None:
@@ -224,51 +199,27 @@ def _known(text: str) -> Network | None:
 
 
 def _side(program: Program, network: Network) -> int:
-    """The smallest side that the code states; else what the network's name says; else 224."""
+    """The smallest side that the code states; else the network's own, but no more than 224."""
     stated = [side for call in program.nodes(ast.Call) for side in _sides_of(program, call)]
-    stated += [value for name, value in _constants(program) if _SIZE_NAME.match(name)]
-    stated = [side for side in stated if _LEAST_PX <= side <= _MOST_PX]
-    named = re.search(r"[_-](\d{3})(?:$|[_\W])", network.text)
-    if stated:
-        return min(stated)
-    return int(named.group(1)) if named else min(network.side, _PLAIN_PX)
+    for node in program.nodes(ast.Assign):
+        if any(_SIZE_NAME.match(program.written(target).rpartition(".")[2]) for target in node.targets):
+            stated += _shorter(program.value(node.value))
+    return min((side for side in stated if _LEAST_PX <= side <= _MOST_PX), default=min(network.side, _PLAIN_PX))
 
 
 def _sides_of(program: Program, call: ast.Call) -> Iterator[int]:
-    options = [
-        keyword.value
-        for keyword in call.keywords
-        if keyword.arg in ("size", "image_size", "target_size", "input_shape", "img_size", "height")
-    ]
-    given = [*call.args[:2], *options] if program.method(call) in _SIZED else options
-    for item in given:
-        value = program.value(item)
-        numbers = [part for part in (value if isinstance(value, tuple) else (value,)) if isinstance(part, int) and part > 4]
-        if numbers and (isinstance(value, tuple) or program.method(call) in _SIZED):
-            yield min(numbers)
+    options = [keyword.value for keyword in call.keywords if keyword.arg in _SIZES]
+    if program.method(call) in _SIZED:
+        yield from (side for item in (*call.args[:2], *options) for side in _shorter(program.value(item)))
+    else:
+        values = (program.value(item) for item in options)
+        yield from (side for value in values if isinstance(value, tuple) for side in _shorter(value))
 
 
-def _constants(program: Program) -> Iterator[tuple[str, int]]:
-    for node in program.nodes(ast.Assign):
-        for target in node.targets:
-            value = program.value(node.value)
-            name = program.written(target).rpartition(".")[2]
-            number = min(value) if isinstance(value, tuple) and value and all(isinstance(part, int) for part in value) else value
-            if name and isinstance(number, int) and not isinstance(number, bool):
-                yield name, number
-
-
-def _is_exempt(program: Program) -> bool:
-    """Activations are not all kept, the batch is shared out, or the encoder is frozen for good."""
-    code = _code(program)
-    if _SPARING.search(code) or _SHARED.search(code):
-        return True
-    return any(freeze.thawed is None for freeze in freezes(program))
-
-
-def _code(program: Program) -> str:
-    """The program's code without its comments."""
-    return "\n".join(program.text(node) for node in program.nodes(ast.Module))
+def _shorter(value: Any) -> list[int]:
+    """The shorter side of `(height, width, channels)`, or of one number; channels are no side."""
+    numbers = [part for part in (value if isinstance(value, tuple) else (value,)) if isinstance(part, int) and part > 4]
+    return [min(numbers)] if numbers else []
 
 
 @dataclass(frozen=True)
@@ -287,10 +238,7 @@ def stated_card(program: Program) -> Card | None:
 
 def _texts(program: Program) -> Iterator[str]:
     yield from (text for _, text in program.prose)
-    for node in program.nodes(ast.Constant):
-        text = node.value if isinstance(node.value, str) else ""
-        if _SHORTEST < len(text) < _LONGEST and not isinstance(program.parent(node), ast.Expr):
-            yield text
+    yield from (node.value for node in program.nodes(ast.Constant) if isinstance(node.value, str))
 
 
 def _cards_in(text: str) -> Iterator[Card]:

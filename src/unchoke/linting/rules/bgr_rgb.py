@@ -23,9 +23,11 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 
-from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.flow import NONE, CallMarks, Flow, Judge, Marks
+from unchoke.code.facts.networks import is_network_made
+from unchoke.code.facts.per_sample import pipeline_pieces
 from unchoke.code.facts.vocabulary import words
+from unchoke.code.node_index import arguments
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
@@ -38,37 +40,39 @@ RULE = Rule(
     gain="no speed: the accuracy lost to swapped colours",
 )
 
-_BGR, _RGB, _PERHAPS, _TORCHVISION, _ALBUMENTATIONS = "bgr", "rgb", "perhaps rgb", "torchvision", "albumentations"
+_BGR, _RGB, _PERHAPS, _TRANSFORM = "bgr", "rgb", "perhaps rgb", "transform"
 _READ_OR_WRITTEN = frozenset({"cv2.imread", "cv2.imdecode", "cv2.VideoCapture", "cv2.imwrite", "turbojpeg.TurboJPEG"})
 _MEAN, _TOLERANCE = (0.485, 0.456, 0.406), 0.002
-_COLOUR_FLAGS = ("IMREAD_COLOR", "IMREAD_COLOR_BGR", "CV_LOAD_IMAGE_COLOR")
-_RGB_READERS = frozenset({"imageio.imread", "skimage.io.imread", "matplotlib.pyplot.imread", "matplotlib.image.imread"})
+_COLOUR_FLAGS = frozenset({"IMREAD_COLOR", "IMREAD_COLOR_BGR", "CV_LOAD_IMAGE_COLOR"})
+_RGB_READERS = frozenset(
+    {"PIL.Image.open", "imageio.imread", "skimage.io.imread", "matplotlib.pyplot.imread", "matplotlib.image.imread",
+     "tf.keras.preprocessing.image.load_img", "tf.keras.utils.load_img"}
+)  # fmt: skip
+_ALBUMENTATIONS = ("ToTensorV2", "albumentations.Normalize")
+_MODES = ("as_gray", "mode", "color_mode", "grayscale")
+_WEIGHTS = ("weights", "encoder_weights", "pretrained")
+_WHOLE = ("fit", "predict", "predict_on_batch", "train_on_batch", "evaluate")
 _NO_COLOURS = frozenset(
     {"mask", "masks", "label", "labels", "seg", "annotation", "gray", "grey", "depth", "alpha", "edges", "edge", "heat",
      "heatmap", "binary", "gt"}
 )  # fmt: skip
 _GREY_MAPS = ("gray", "grey", "gray_r", "Greys", "Greys_r", "binary", "bone")
-_TRANSFORM_NAMES = frozenset({"transform", "transforms", "tfm", "tfms", "trf", "trans"})
 _DIRECTORY_READERS = frozenset({"flow_from_directory", "flow_from_dataframe", "image_dataset_from_directory", "ImageFolder"})
 
 
 def check(program: Program) -> Iterator[Hit]:
-    names = {program.name(call) for call in program.nodes(ast.Call)}
-    if not names & _READ_OR_WRITTEN:
-        return
-    colours = _Colours(program)
-    flow = Flow(program, colours)
-    if _has_reversed_mean(program):
-        return
-    yield from _used_as_rgb(program, flow, colours)
-    yield from _written_as_bgr(program, flow)
+    if any(program.name(call) in _READ_OR_WRITTEN for call in program.nodes(ast.Call)) and not _has_reversed_mean(program):
+        colours = _Colours(program)
+        flow = Flow(program, colours)
+        yield from _used_as_rgb(program, flow, colours)
+        yield from _written_as_bgr(program, flow)
 
 
 def _used_as_rgb(program: Program, flow: Flow, colours: _Colours) -> Iterator[Hit]:
     seen: set[ast.AST] = set(_shown_grey(program, flow))
     for marks, use in _uses(program, flow, colours):
         for kind, source in sorted(marks, key=lambda mark: program.index.number[mark[1]]):
-            if kind == _BGR and source not in seen and isinstance(source, ast.Call):
+            if use and kind == _BGR and source not in seen and isinstance(source, ast.Call):
                 seen.add(source)
                 read = program.text(source.func)
                 yield Hit(
@@ -90,20 +94,22 @@ def _turned(program: Program, source: ast.Call) -> str:
     if program.method(source) == "decode":
         return f"{program.text(source)[:-1]}, pixel_format=TJPF_RGB)"
     if program.method(source) == "read":
-        names = program.targets(source)
-        frame = names[-1] if names else "frame"
+        frame = (program.targets(source) or ["frame"])[-1]
         return f"{frame} = cv2.cvtColor({frame}, cv2.COLOR_BGR2RGB)"
     return f"cv2.cvtColor({program.text(source)}, cv2.COLOR_BGR2RGB)"
 
 
 def _written_as_bgr(program: Program, flow: Flow) -> Iterator[Hit]:
+    """Pictures in red, green, blue; what may as well be grey only where no name about it says mask, label or grey."""
     for call in program.nodes(ast.Call):
         pixels = program.argument(call, "img", 1) if program.name(call) == "cv2.imwrite" else None
-        kinds = {kind for kind, _ in flow.at(pixels)}
+        marks = flow.at(pixels)
+        kinds = {kind for kind, _ in marks}
         if pixels is None or _BGR in kinds or not kinds & {_RGB, _PERHAPS}:
             continue
-        if _RGB in kinds or not _names_no_colours(program, flow.at(pixels), pixels):
-            text = program.text(pixels)
+        text = program.text(pixels)
+        names = [text, *(program.text(program.statement(source) or source) for _, source in marks)]
+        if _RGB in kinds or not any(_NO_COLOURS & set(words(name)) for name in names):
             yield Hit(
                 call,
                 f"`cv2.imwrite` takes blue, green, red; `{text}` is red, green, blue",
@@ -112,22 +118,14 @@ def _written_as_bgr(program: Program, flow: Flow) -> Iterator[Hit]:
             )
 
 
-def _names_no_colours(program: Program, marks: Marks, pixels: ast.expr) -> bool:
-    """Do the names about it say mask, label, grey?"""
-    texts = [program.text(pixels), *(program.text(program.statement(source) or source) for _, source in marks)]
-    return any(_NO_COLOURS & set(words(text)) for text in texts)
-
-
 def _uses(program: Program, flow: Flow, colours: _Colours) -> Iterator[tuple[Marks, str]]:
     """What takes a picture for red, green, blue: its marks, and what it is in words."""
     for call in program.nodes(ast.Call):
-        given = [*call.args, *(item.value for item in call.keywords if item.arg is not None)]
-        marks = NONE.union(*(flow.at(item) for item in given))
-        use = colours.use_of(flow, call) if any(kind == _BGR for kind, _ in marks) else ""
-        if use:
-            yield marks, use
+        marks = NONE.union(*(flow.at(item) for item in arguments(call)))
+        if any(kind == _BGR for kind, _ in marks):
+            yield marks, colours.use_of(flow, call)
     for node in program.nodes(ast.BinOp):
-        if isinstance(node.op, ast.Sub) and flow.at(node.left) and _is_mean(_numbers(program, node.right), _MEAN):
+        if _takes_off_mean(program, node):
             yield flow.at(node.left), "ImageNet's mean and deviation"
     if colours.pretrained:
         for record in program.facts.per_sample:
@@ -145,46 +143,36 @@ class _Colours(Judge):
             return frozenset({(_BGR, call)})
         if method == "cvtColor":
             return self._converted(call, handed)
-        if name == "numpy.flip" or (method == "flip" and not name.startswith(("cv2.", "?.")) and name != "flip"):
+        if method == "flip" and not name.startswith("cv2."):
             axis = self.program.value(self.program.argument(call, "axis", 1))
             return _swapped(handed.all, call) if axis in (-1, 2, (2,), (-1,)) else handed.all
-        if method in ("blobFromImage", "split"):
-            return NONE if name.startswith("cv2.") else None
         if method in ("Compose", "Sequential", "Normalize", "ToTensor", "ToTensorV2"):
-            return self._pipeline(call, name)
+            return self._pipeline(call)
         return self._rgb(call, name, method, handed)
 
     def _rgb(self, call: ast.Call, name: str, method: str, handed: CallMarks) -> Marks | None:
-        if name == "PIL.Image.open" or name in _RGB_READERS:
-            grey = self.program.argument(call, "as_gray") or self.program.argument(call, "mode")
-            return NONE if grey is not None else frozenset({(_PERHAPS, call)})
-        if method == "load_img" and name.startswith("tf."):
-            mode = self.program.argument(call, "color_mode") or self.program.argument(call, "grayscale")
-            return NONE if mode is not None else frozenset({(_RGB, call)})
-        if method == "convert" and isinstance(call.func, ast.Attribute) and call.args:
-            mode = self.program.value(call.args[0])
+        if name in _RGB_READERS:
+            return NONE if any(self.program.keyword(call, option) for option in _MODES) else frozenset({(_PERHAPS, call)})
+        if method == "convert" and call.args:
             kept = frozenset(mark for mark in handed.receiver if mark[0] == _BGR)
-            return kept | {(_RGB, call)} if mode == "RGB" and not kept else kept if mode == "RGB" else NONE
-        if any(kind == _ALBUMENTATIONS for kind, _ in handed.callee) or self.program.keyword(call, "image") is not None:
+            return NONE if self.program.value(call.args[0]) != "RGB" else kept or frozenset({(_RGB, call)})
+        if self.program.keyword(call, "image") is not None:
             return NONE.union(*(marks for key, marks in handed.keywords if key == "image"))
         return None
 
     def subscript(self, _flow: Flow, node: ast.Subscript, base: Marks, /) -> Marks | None:
         """`[..., ::-1]`, `[:, :, ::-1]`, `[..., [2, 1, 0]]` turn the order round; one channel has none."""
-        if not base:
-            return None
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        if not base or not parts:
+            return None
         last = parts[-1]
         on_channels = len(parts) >= 3 or (isinstance(parts[0], ast.Constant) and parts[0].value is Ellipsis)
-        if self.program.value(last) == (2, 1, 0):
+        turned = isinstance(last, ast.Slice) and self.program.value(last.step) == -1
+        if self.program.value(last) == (2, 1, 0) or (on_channels and turned):
             return _swapped(base, node)
-        if on_channels and isinstance(last, ast.Slice) and self.program.value(last.step) == -1:
-            return _swapped(base, node)
-        if on_channels and isinstance(last, ast.Constant) and isinstance(last.value, int):
+        if on_channels and isinstance(last, ast.Constant):
             return NONE
-        if len(parts) == 1 and isinstance(last, ast.Slice) and self.program.value(last.step) == -1:
-            return NONE  # channels first, turned round
-        return None
+        return NONE if turned and len(parts) == 1 else None  # channels first, turned round
 
     def _reads_bgr(self, call: ast.Call, name: str, method: str) -> bool:
         program = self.program
@@ -198,38 +186,27 @@ class _Colours(Judge):
     def _is_colour(self, flags: ast.expr | None) -> bool:
         if flags is None or self.program.value(flags) == 1:
             return True
-        names = {self.program.method(part) for part in self.program.within(flags, ast.Name, ast.Attribute)}
-        return bool(names & set(_COLOUR_FLAGS))
+        return any(self.program.method(part) in _COLOUR_FLAGS for part in self.program.within(flags, ast.Name, ast.Attribute))
 
     def _converted(self, call: ast.Call, handed: CallMarks) -> Marks:
         code = self.program.argument(call, "code", 1)
-        given = self.program.latest(code) if isinstance(code, ast.Name) else None
-        text = self.program.text(given if given is not None else code) if code is not None else ""
+        text = self.program.text(self.program.latest(code) or code) if code is not None else ""
         has_rgb = any(kind == _RGB for kind, _ in handed.all)
         return frozenset({(_RGB, call)}) if text.endswith("BGR2RGB") and not has_rgb else NONE
 
-    def _pipeline(self, call: ast.Call, name: str) -> Marks | None:
+    def _pipeline(self, call: ast.Call) -> Marks | None:
         """A transform that expects red, green, blue, unless a step of it turns the order round."""
-        pieces = [call, *_listed(self.program, call)]
-        methods = [self.program.name(part) for part in self.program.calls_in(pieces)]
+        pieces = pipeline_pieces(self.program, call)
         if any(self._turns(piece) for piece in pieces):
             return NONE
-        if any(step.endswith(("ToTensorV2", "albumentations.Normalize")) for step in methods) and not name.startswith(
-            "torchvision."
-        ):
-            return frozenset({(_ALBUMENTATIONS, call)})
-        if name.startswith("torchvision.") or any(step.startswith("torchvision.transforms") for step in methods):
-            return frozenset({(_TORCHVISION, call)})
-        return None
+        steps = [self.program.name(part) for part in self.program.calls_in(pieces)]
+        known = any(step.startswith("torchvision.") or step.endswith(_ALBUMENTATIONS) for step in steps)
+        return frozenset({(_TRANSFORM, call)}) if known else None
 
     def _turns(self, piece: ast.AST) -> bool:
-        program = self.program
-        handed = [*program.within(piece, ast.Lambda)]
-        named = [program.callable_of(part) for part in program.within(piece, ast.Name, ast.Attribute, ast.Call)]
-        for function in (*handed, *(item for item in named if item is not None)):
-            if "cvtColor" in program.text(function) or re.search(r"::-1\]|\[2, 1, 0\]|flip\(", program.text(function)):
-                return True
-        return False
+        parts = self.program.within(piece, ast.Lambda, ast.Name, ast.Attribute, ast.Call)
+        functions = [function for part in parts if (function := self.program.callable_of(part)) is not None]
+        return any(re.search(r"cvtColor|::-1\]|\[2, 1, 0\]|flip\(", self.program.text(function)) for function in functions)
 
     # Uses
 
@@ -245,62 +222,24 @@ class _Colours(Judge):
             return "`preprocess_input`"
         if name.startswith(("torchvision.transforms.functional.", "torchvision.transforms.v2.functional.")):
             return f"`{method}`"
-        if self._is_transform(flow, call):
-            return (
-                f"the transform `{program.text(call.func)}`"
-                if isinstance(call.func, ast.Name | ast.Attribute)
-                else "the transform"
-            )
+        if any(kind == _TRANSFORM for kind, _ in flow.at(call.func)):
+            return f"the transform `{program.text(call.func)}`" if program.written(call.func) else "the transform"
         if "from_pretrained" in program.made_by(call.func) and method not in ("from_pretrained", "save_pretrained"):
             return f"the pretrained `{program.text(call.func)}`"
-        return self._network_use(call, method)
-
-    def _network_use(self, call: ast.Call, method: str) -> str:
-        whole = method in ("fit", "predict", "predict_on_batch", "train_on_batch", "evaluate") and isinstance(
-            call.func, ast.Attribute
-        )
-        if not whole and not self.program.facts.is_forward(call):
-            return ""
-        if self.pretrained:
+        whole = method in _WHOLE and isinstance(call.func, ast.Attribute)
+        if self.pretrained and (whole or program.facts.is_forward(call)):
             return f"the pretrained `{self.pretrained}`"
-        if whole and method.startswith("predict") and self._trained_on_rgb:
-            return "a network trained on red, green, blue"
-        return ""
-
-    def _is_transform(self, flow: Flow, call: ast.Call) -> bool:
-        program = self.program
-        kinds = {kind for kind, _ in flow.at(call.func)}
-        if kinds & {_TORCHVISION, _ALBUMENTATIONS}:
-            return True
-        if isinstance(call.func, ast.Call):
-            return program.name(call.func).startswith("torchvision.transforms.") and program.method(call.func) != "Compose"
-        called = program.written(call.func).rpartition(".")[2]
-        if not called or not _TRANSFORM_NAMES & set(words(called)) or program.function_of(call) is not None or kinds:
-            return False
-        if any(program.latest(call.func) is not None and self._is_made_here(given) for given in program.assigned(called)):
-            return False
-        if program.keyword(call, "image") is not None:
-            return any(program.method(part) == "ToTensorV2" for part in program.nodes(ast.Call))
-        return any(program.name(part).startswith("torchvision.transforms.") for part in program.nodes(ast.Call))
-
-    def _is_made_here(self, given: ast.expr) -> bool:
-        return isinstance(given, ast.Lambda | ast.Call)
-
-    @cached_property
-    def _trained_on_rgb(self) -> bool:
-        return any(self.program.method(call) in _DIRECTORY_READERS for call in self.program.nodes(ast.Call))
+        return (
+            "a network trained on red, green, blue"
+            if method.startswith("predict") and program.calls_to(*_DIRECTORY_READERS)
+            else ""
+        )
 
     @cached_property
     def pretrained(self) -> str:
         """The name of a network of this file that comes with weights trained on red, green, blue."""
-        return next(
-            (
-                self.program.method(call) or "network"
-                for call in self.program.nodes(ast.Call)
-                if _is_pretrained(self.program, call)
-            ),
-            "",
-        )
+        calls = (call for call in self.program.nodes(ast.Call) if _is_pretrained(self.program, call))
+        return next((self.program.method(call) or "network" for call in calls), "")
 
 
 def _is_turned_back(program: Program, node: ast.AST, depth: int = 0) -> bool:
@@ -309,25 +248,23 @@ def _is_turned_back(program: Program, node: ast.AST, depth: int = 0) -> bool:
     if isinstance(parent, ast.Attribute) and parent.attr in ("resize", "crop", "rotate", "transpose", "copy"):
         above = program.parent(parent)
         return isinstance(above, ast.Call) and _is_turned_back(program, above, depth)
-    if isinstance(parent, ast.Assign) and len(parent.targets) == 1 and isinstance(parent.targets[0], ast.Name) and depth < 4:
-        read = [name for name in program.names(parent.targets[0].id) if isinstance(name.ctx, ast.Load)]
-        uses = [name for name in read if any(given.node is parent for given in program.reaching(name))]
+    if isinstance(parent, ast.Assign) and depth < 4:
+        read = [name for target in parent.targets for name in program.names(program.written(target))]
+        loads = [name for name in read if isinstance(name.ctx, ast.Load)]
+        uses = [name for name in loads if any(given.node is parent for given in program.reaching(name))]
         return bool(uses) and all(_is_turned_back(program, use, depth + 1) for use in uses)
     return isinstance(parent, ast.Call) and program.name(parent) in ("numpy.array", "numpy.asarray")
 
 
 def _is_pretrained(program: Program, call: ast.Call) -> bool:
     name = program.name(call)
-    if name.startswith("tf.keras.applications.") and name.rpartition(".")[2][:1].isupper():
-        weights = program.keyword(call, "weights")
-        return weights is None or program.value(weights.value) == "imagenet"
-    if name.startswith("segmentation_models_pytorch.") and "." not in name.partition(".")[2]:
-        weights = program.keyword(call, "encoder_weights")
-        return name.rpartition(".")[2][:1].isupper() and (weights is None or program.value(weights.value) == "imagenet")
+    given = next((word.value for option in _WEIGHTS if (word := program.keyword(call, option)) is not None), None)
+    if name.startswith(("tf.keras.applications.", "segmentation_models_pytorch.")):
+        makes = is_network_made(name) and program.method(call)[:1].isupper()
+        return makes and (given is None or program.value(given) == "imagenet")
     if name.startswith("torchvision.models.") or name == "timm.create_model":
-        weights = program.keyword(call, "weights") or program.keyword(call, "pretrained")
-        if weights is not None:
-            return program.value(weights.value) not in (None, False)
+        if given is not None:
+            return program.value(given) not in (None, False)
         given = program.argument(call, "pretrained", 1 if name == "timm.create_model" else 0)
         return given is not None and (program.value(given) is True or "Weights" in program.text(given))
     if program.value(program.argument(call, "pretrained")) is True:
@@ -339,32 +276,10 @@ def _swapped(marks: Marks, node: ast.AST) -> Marks:
     return frozenset({(_RGB, node)}) if any(kind == _BGR for kind, _ in marks) else NONE
 
 
-def _listed(program: Program, call: ast.Call) -> list[ast.AST]:
-    """The pieces of a list of steps that is put together before it is handed over."""
-    found: list[ast.AST] = []
-    for given in call.args[:1]:
-        name = program.written(given)
-        if name:
-            found += program.assigned(name, at=call)
-            found += [value for _, value in program.added_to(name)]
-    return found
-
-
-def _numbers(program: Program, node: ast.AST) -> tuple[float, ...]:
-    """The numbers of a tuple, a list, or an array made of one."""
+def _is_mean(program: Program, node: ast.expr, mean: tuple[float, ...]) -> bool:
+    """Are these, of 1 or of 255, the three numbers?"""
     found = program.value(node)
-    if found is UNKNOWN and isinstance(node, ast.Name | ast.Attribute):
-        node = program.latest(node) or node
-    while found is UNKNOWN and isinstance(node, ast.Call | ast.Subscript):
-        inner = node.value if isinstance(node, ast.Subscript) else node.args[0] if node.args else program.receiver(node)
-        if inner is None:
-            break
-        node, found = inner, program.value(inner)
-    return found if isinstance(found, tuple) and all(isinstance(item, int | float) for item in found) else ()
-
-
-def _is_mean(found: tuple[float, ...], mean: tuple[float, ...]) -> bool:
-    if len(found) != 3:
+    if not isinstance(found, tuple) or len(found) != 3 or not all(isinstance(item, int | float) for item in found):
         return False
     scale = 255.0 if max(found) > 1 else 1.0
     return all(abs(given / scale - wanted) < _TOLERANCE for given, wanted in zip(found, mean, strict=True))
@@ -372,6 +287,10 @@ def _is_mean(found: tuple[float, ...], mean: tuple[float, ...]) -> bool:
 
 def _has_reversed_mean(program: Program) -> bool:
     """ImageNet's mean in blue, green, red: the author knows."""
-    return any(
-        _is_mean(_numbers(program, node), _MEAN[::-1]) for node in program.nodes(ast.List, ast.Tuple) if len(node.elts) == 3
-    )
+    return any(_is_mean(program, node, _MEAN[::-1]) for node in program.nodes(ast.List, ast.Tuple))
+
+
+def _takes_off_mean(program: Program, node: ast.BinOp) -> bool:
+    """`image - MEAN`, of numbers or of an array made of them."""
+    given = program.latest(node.right) or node.right
+    return isinstance(node.op, ast.Sub) and any(_is_mean(program, part, _MEAN) for part in program.within(given, ast.expr))

@@ -23,9 +23,9 @@ import ast
 from collections.abc import Iterator
 
 from unchoke.code.facts.flow import NONE, CallMarks, Flow, Judge, Marks
-from unchoke.code.facts.per_sample import is_random_number, is_random_transform, is_tf_dataset
+from unchoke.code.facts.keeping import is_remembered, is_save
+from unchoke.code.facts.per_sample import SampleFunction, is_random_number, is_random_transform, is_tf_dataset, reached_functions
 from unchoke.code.facts.vocabulary import DECODERS, words
-from unchoke.code.node_index import FunctionNode
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
@@ -45,63 +45,32 @@ _HOLDERS = frozenset(
      "DatasetFolder", "Subset", "ConcatDataset", "list"}
 )  # fmt: skip
 _LOADS = frozenset({"load", "read", "open", "imread", "fetch", "decode"})
-_SAVES = {
-    "numpy.save": 1,
-    "numpy.savez": 1,
-    "numpy.savez_compressed": 1,
-    "torch.save": 0,
-    "pickle.dump": 0,
-    "joblib.dump": 0,
-    "cv2.imwrite": 1,
-}
-_DECORATORS = frozenset({"functools.lru_cache", "functools.cache", "cachetools.cached", "cachetools.cachedmethod"})
-_MEMORIES = frozenset({"joblib.Memory", "diskcache.Cache", "joblib.memory.Memory"})
 _TRANSFORM_WORDS = frozenset({"transform", "transforms", "tfm", "tfms", "preprocess", "normalize", "tensor"})
+_FILLING = ("__init__", "setup", "_load", "preload", "_preload", "load", "_cache", "cache_all", "_build")
 
 
 def check(program: Program) -> Iterator[Hit]:
-    if not _may_cache(program):
-        return
-    flow = Flow(program, _Chance(program))
-    yield from _tf_caches(program, flow)
-    yield from _kept_on_self(program, flow)
-    yield from _decorated(program, flow)
-    yield from _saved(program, flow)
+    if any(_draws(program, call) for call in program.nodes(ast.Call)):
+        flow = Flow(program, _Chance(program))
+        yield from _tf_caches(program, flow)
+        yield from _kept_on_self(program, flow)
+        yield from _remembered(program, flow)
+        yield from _saved(program, flow)
 
 
-def _may_cache(program: Program) -> bool:
-    """Is there chance in the file, and something that keeps? Most files end here."""
-    if not any(_may_keep(program, node) for node in program.nodes(ast.FunctionDef, ast.Assign, ast.Call)):
-        return False
-    return any(is_random_transform(program, call) or is_random_number(program, call) for call in program.nodes(ast.Call))
-
-
-def _may_keep(program: Program, node: ast.AST) -> bool:
-    if isinstance(node, ast.FunctionDef):
-        return any(_is_caching(program, mark) for mark in node.decorator_list)
-    if isinstance(node, ast.Call):
-        if program.method(node) == "cache" or _is_caching(program, node):
-            return True
-        if program.facts.in_per_sample(node) is not None and _saved_value(program, node) is not None:
-            return True
-    return isinstance(node, ast.Assign | ast.Call) and any(
-        _is_cache(program, node, program.written(store)) for store, _ in _stores(program, node)
-    )
+def _draws(program: Program, call: ast.Call) -> bool:
+    return is_random_transform(program, call) or is_random_number(program, call)
 
 
 # Where it is kept
 
 
 def _tf_caches(program: Program, flow: Flow) -> Iterator[Hit]:
-    for call in program.nodes(ast.Call):
+    for call in program.calls_to("cache"):
         receiver = program.receiver(call)
-        if program.method(call) != "cache" or receiver is None or not _kinds(flow.at(receiver)) & {_CHANGED}:
-            continue
-        calls = [(kind, node) for kind, node in flow.at(receiver) if isinstance(node, ast.Call)]
-        parallel = (node for _, node in calls if program.method(node) == "map" and program.keyword(node, "num_parallel_calls"))
-        if is_tf_dataset(program, receiver) or any(parallel):
-            maps = program.in_order(node for kind, node in calls if kind == _CHANGED)
-            first = program.text(maps[0].args[0]) if maps and maps[0].args else "a random function"
+        maps = program.in_order(node for kind, node in flow.at(receiver) if kind == _CHANGED and isinstance(node, ast.Call))
+        if maps and is_tf_dataset(program, receiver):
+            first = program.text(maps[0].args[0]) if maps[0].args else "a random function"
             yield Hit(
                 call,
                 f"`.cache()` comes after the random `.map({first})`: every epoch sees the same draws",
@@ -115,7 +84,7 @@ def _kept_on_self(program: Program, flow: Flow) -> Iterator[Hit]:
     for node in program.nodes(ast.Assign, ast.Call):
         for store, value in _stores(program, node):
             name = program.written(store)
-            if name and _is_frozen(flow.at(value)) and _is_cache(program, node, name):
+            if name and _is_cache(program, node, name) and _is_frozen(flow.at(value)):
                 yield Hit(
                     node,
                     f"`{name}` keeps the sample after its random transform: every epoch gets the same draw",
@@ -136,91 +105,40 @@ def _stores(program: Program, node: ast.Assign | ast.Call) -> Iterator[tuple[ast
 
 
 def _is_cache(program: Program, node: ast.AST, name: str) -> bool:
-    """Does it outlast the sample, and is it looked into for samples?"""
+    """Does it outlast the sample: on `self` of a data set, or a variable of the module that per-sample code fills?"""
     function = program.enclosing_function(node)
-    if function is None:
-        return False
-    owner = program.enclosing_class(node) if name.startswith("self.") else None
-    if name.startswith("self."):
-        filled = function.name in ("__init__", "setup", "_load", "preload", "_preload", "load", "_cache", "cache_all", "_build")
-        if owner not in program.facts.datasets or not (filled or program.facts.in_per_sample(node)):
-            return False
-    elif program.facts.in_per_sample(node) is None or not _is_global(program, function, name):
-        return False
-    parts = program.within(owner, ast.Attribute) if owner is not None else program.nodes(ast.Name)
-    return any(_is_read(program, node, part, name) for part in parts)
-
-
-def _is_global(program: Program, function: FunctionNode, name: str) -> bool:
+    per_sample = program.facts.in_per_sample(node) is not None
+    if function is not None and name.startswith("self."):
+        return program.enclosing_class(node) in program.facts.datasets and (per_sample or function.name in _FILLING)
     scopes = [given.scope for given in program.given(name)]
-    return None in scopes and function not in scopes
+    return per_sample and None in scopes and function not in scopes
 
 
-def _is_read(program: Program, store: ast.AST, part: ast.AST, name: str) -> bool:
-    """Is it used for samples, elsewhere than where it is filled?"""
-    if program.written(part) != name or program.index.holds(store, part) or program.facts.in_per_sample(part) is None:
-        return False
-    parent = program.parent(part)
-    looked = isinstance(parent, ast.Subscript | ast.Compare) and not (
-        isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Store)
-    )
-    return looked or (isinstance(parent, ast.Attribute) and parent.attr in ("get", "setdefault", "pop"))
-
-
-def _decorated(program: Program, flow: Flow) -> Iterator[Hit]:
+def _remembered(program: Program, flow: Flow) -> Iterator[Hit]:
     for function in program.nodes(ast.FunctionDef):
-        if _is_frozen(flow.returned(function)) and any(_is_caching(program, mark) for mark in function.decorator_list):
-            yield _caching_hit(function, function.name)
-    for call in program.nodes(ast.Call):
-        made_by_call = isinstance(call.func, ast.Call) and _is_caching(program, call.func)
-        if (made_by_call or _is_caching(program, call)) and call.args:
-            function_given = program.callable_of(call.args[0])
-            if function_given is not None and _is_frozen(flow.returned(function_given)):
-                yield _caching_hit(call, program.text(call.args[0]))
-
-
-def _caching_hit(node: ast.AST, name: str) -> Hit:
-    return Hit(
-        node,
-        f"`{name}` draws at random and its results are kept: the first draw comes back each time",
-        evidence={"function": name},
-        fix=f"keep only the loading part of `{name}`, and apply the random transform to what it returns",
-    )
-
-
-def _is_caching(program: Program, mark: ast.expr) -> bool:
-    """`@lru_cache`, `@cache`, `@memory.cache`."""
-    if program.name(mark) in _DECORATORS:
-        return True
-    func = mark.func if isinstance(mark, ast.Call) else mark
-    return isinstance(func, ast.Attribute) and func.attr in ("cache", "memoize") and program.made_by(func.value) in _MEMORIES
+        if is_remembered(program, function) and _is_frozen(flow.returned(function)):
+            name = function.name
+            yield Hit(
+                function,
+                f"`{name}` draws at random and its results are kept: the first draw comes back each time",
+                evidence={"function": name},
+                fix=f"keep only the loading part of `{name}`, and apply the random transform to what it returns",
+            )
 
 
 def _saved(program: Program, flow: Flow) -> Iterator[Hit]:
     for call in program.nodes(ast.Call):
-        value = _saved_value(program, call)
-        if value is None or not _is_frozen(flow.at(value)) or program.facts.in_per_sample(call) is None:
+        if not is_save(program, call) or program.facts.in_per_sample(call) is None or program.facts.is_conditional(call):
             continue
-        if program.facts.is_conditional(call) or _path_is_constant(program, call):
-            continue
-        yield Hit(
-            call,
-            f"`{program.text(call.func)}` keeps the sample after its random transform: later epochs read that one draw",
-            evidence={"saved": program.text(value)},
-            fix="save it before the random transform, and apply that to what is read back",
-        )
-
-
-def _saved_value(program: Program, call: ast.Call) -> ast.expr | None:
-    name = program.name(call)
-    if name in _SAVES:
-        return call.args[_SAVES[name]] if len(call.args) > _SAVES[name] else None
-    return program.receiver(call) if program.method(call) == "save" and name.startswith("?.") else None
-
-
-def _path_is_constant(program: Program, call: ast.Call) -> bool:
-    """A picture for looking at, written over each time."""
-    return any(isinstance(program.value(item), str) for item in call.args)
+        value = next((item for item in (*call.args, program.receiver(call)) if _is_frozen(flow.at(item))), None)
+        written_over = any(isinstance(program.value(item), str) for item in call.args)  # a picture for looking at
+        if value is not None and not written_over:
+            yield Hit(
+                call,
+                f"`{program.text(call.func)}` keeps the sample after its random transform: later epochs read that one draw",
+                evidence={"saved": program.text(value)},
+                fix="save it before the random transform, and apply that to what is read back",
+            )
 
 
 # Chance on its way
@@ -260,33 +178,26 @@ class _Chance(Judge):
         return self._loaded(call, name, method, handed)
 
     def _loaded(self, call: ast.Call, name: str, method: str, handed: CallMarks) -> Marks | None:
-        program = self.program
-        if name in DECODERS or name in ("numpy.load", "torch.load") or (name.startswith("?.") and method == "__getitem__"):
+        own = self.program.function_of(call) is not None
+        named = not own and not handed.all and _LOADS & set(words(method))
+        if named or name in DECODERS or name in ("numpy.load", "torch.load"):
             return frozenset({(_LOADED, call)})
-        if program.function_of(call) is None and not handed.all and _LOADS & set(words(method)):
-            return frozenset({(_LOADED, call)})
-        called = program.written(call.func).rpartition(".")[2]
-        augments = any(word.startswith("aug") for word in words(called)) and program.function_of(call) is None
-        if augments and call.args and _LOADED in _kinds(handed.given):
-            return handed.given | {(_CHANGED, call)}
-        carries = handed.given and program.function_of(call) is None and program.facts.in_per_sample(call) is not None
-        return handed.given if carries and _TRANSFORM_WORDS & set(words(called)) else None
+        transforms = _TRANSFORM_WORDS & set(words(self.program.written(call.func).rpartition(".")[2]))
+        return handed.given if transforms and not own and handed.given else None
 
     def _instance(self, flow: Flow, owner: ast.ClassDef) -> Marks:
         """An own transform that draws, or a data set whose items are drawn."""
         methods = self.program.methods(owner)
-        for name in ("__call__", "forward", "__getitem__", "apply"):
-            function = methods.get(name)
-            draws = function is not None and name != "__getitem__" and self.program.facts.draws_at_random(function)
-            if draws or _is_frozen(flow.returned(function)):
-                return frozenset({(_CHANCE, owner)})
-        return NONE
+        applied = [methods[name] for name in ("__call__", "forward", "apply") if name in methods]
+        draws = any(self.program.facts.draws_at_random(function) for function in applied)
+        return frozenset({(_CHANCE, owner)}) if draws or _is_frozen(flow.returned(methods.get("__getitem__"))) else NONE
 
     def _mapped(self, flow: Flow, call: ast.Call, handed: CallMarks) -> Marks | None:
         """`data.map(f)` of tf.data: random if `f` draws, by itself or through layers it calls."""
-        program = self.program
-        function = program.callable_of(call.args[0])
-        draws = function is not None and _is_random(program, flow, function)
+        function = self.program.callable_of(call.args[0])
+        reached = reached_functions(self.program, [SampleFunction(function, "map")]) if function is not None else ()
+        calls = self.program.calls_in(reached)
+        draws = any(_draws(self.program, inner) or _CHANCE in _kinds(flow.at(inner.func)) for inner in calls)
         return handed.receiver | {(_CHANGED, call)} if draws or _CHANCE in _kinds(handed.args[0]) else handed.receiver
 
     def subscript(self, flow: Flow, node: ast.Subscript, base: Marks, /) -> Marks | None:
@@ -298,19 +209,3 @@ class _Chance(Judge):
 
     def condition(self, test: Marks, /) -> Marks:
         return frozenset(mark for mark in test if mark[0] == _DRAWN)
-
-
-def _is_random(program: Program, flow: Flow, function: ast.AST) -> bool:
-    """Does a mapped function draw: itself, in what it calls or wraps, or through a layer or transform that draws?"""
-    parts = [function, *program.reach(function)]
-    for part in list(parts):
-        for call in program.within(part, ast.Call):
-            if program.method(call) in ("py_function", "numpy_function", "py_func") and call.args:
-                inner = program.callable_of(program.argument(call, "func", 0))
-                parts += [inner, *program.reach(inner)] if inner is not None else []
-    for part in parts:
-        if program.facts.draws_at_random(part):
-            return True
-        if any(_CHANCE in _kinds(flow.at(call.func)) for call in program.within(part, ast.Call)):
-            return True
-    return False

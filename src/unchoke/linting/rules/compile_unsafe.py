@@ -24,7 +24,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from unchoke.code.node_index import FunctionNode, LoopNode, parameters
+from unchoke.code.facts.origins import comprehensions_round, loop_names, sources
+from unchoke.code.node_index import FunctionNode, LoopNode, arguments, names_in, parameters
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule, line_of
 
@@ -42,7 +43,6 @@ Round = LoopNode | ast.comprehension
 _EACH_CALL = frozenset({"forward", "__call__", "training_step", "validation_step", "test_step", "predict_step", "__getitem__"})
 _SAVES = frozenset({"torch.save", "safetensors.torch.save_file"})
 _SAME_NETWORK = frozenset({"to", "train", "eval", "cuda", "half", "float", "bfloat16"})
-_DEEPEST = 4
 
 
 def check(program: Program) -> Iterator[Hit]:
@@ -63,62 +63,41 @@ def check(program: Program) -> Iterator[Hit]:
 
 def _repeated(program: Program, call: ast.Call) -> str:
     """Why it runs more than once for the same network, or nothing."""
-    given = call.args[0] if call.args else program.argument(call, "model")
-    if program.facts.is_conditional(call) or program.facts.is_lazy(call):
+    given = program.argument(call, "model", 0)
+    function, loops = program.enclosing_function(call), program.loops_around(call)
+    if given is None or program.facts.is_conditional(call) or program.facts.is_lazy(call):
         return ""
-    loops = program.loops_around(call)
+    options = arguments(call)[1:]
     if loops:
-        own = given is not None and _is_own(program, given, loops)
-        fresh = own or _varies(program, _options(call), loops)
+        fresh = _is_own(program, given, loops) or _varies(program, options, loops)
         return "" if fresh else f"runs in a loop ({line_of(program, loops[0], seen_from=call)})"
-    function = program.enclosing_function(call)
-    if function is None or given is None or _made_in(program, given, function):
+    if function is None or _is_made_in(program, given, function.body):
         return ""
     if function.name in _EACH_CALL:
         return f"runs on every call of `{function.name}`"
-    return _called_in_loop(program, call, given, function)
-
-
-def _options(call: ast.Call) -> list[ast.expr]:
-    return [*call.args[1:], *(keyword.value for keyword in call.keywords)]
-
-
-def _comprehensions(program: Program, node: ast.AST) -> list[ast.comprehension]:
-    found: list[ast.comprehension] = []
-    for above in program.ancestors(node):
-        if isinstance(above, ast.stmt):
-            break
-        found += getattr(above, "generators", [])
-    return found
-
-
-def _names_in(program: Program, nodes: list[ast.expr]) -> set[str]:
-    """The names that these expressions depend on, also through one variable."""
-    names = [part for node in nodes for part in program.within(node, ast.Name)]
-    behind = [given for part in names if (given := program.latest(part)) is not None]
-    return {part.id for part in names} | {part.id for given in behind for part in program.within(given, ast.Name)}
+    return _called_in_loop(program, given, options, function)
 
 
 def _varies(program: Program, nodes: list[ast.expr], loops: Sequence[Round]) -> bool:
     """Does the loop go through settings of the compiler, as a comparison does?"""
-    names = _names_in(program, nodes)
-    targets = {part.id for loop in loops if not isinstance(loop, ast.While) for part in program.within(loop.target, ast.Name)}
-    return bool(names & targets)
+    return any(_names_behind(program, nodes) & loop_names(loop) for loop in loops)
 
 
-def _called_in_loop(program: Program, call: ast.Call, given: ast.expr, function: FunctionNode) -> str:
+def _names_behind(program: Program, nodes: list[ast.expr]) -> set[str]:
+    """The names that these expressions depend on, also through variables of the same function."""
+    return {part.id for node in nodes for part in sources(program, node) if isinstance(part, ast.Name)}
+
+
+def _called_in_loop(program: Program, given: ast.expr, options: list[ast.expr], function: FunctionNode) -> str:
     """Its function is called in a loop with the same network and the same settings each time."""
-    used = _names_in(program, _options(call)) & set(parameters(function))
+    used = _names_behind(program, options) & set(parameters(function))
     for use in program.callers(function):
-        loops: list[Round] = [*program.loops_around(use), *_comprehensions(program, use)]
-        if not loops or program.facts.is_conditional(use):
-            continue
+        loops: list[Round] = [*program.loops_around(use), *comprehensions_round(program, use)]
         handed = [item for name in used if (item := program.argument_for(use, function, name)) is not None]
-        if _varies(program, handed, loops):
+        if not loops or program.facts.is_conditional(use) or _varies(program, handed, loops):
             continue
-        network: ast.expr | None = given
-        if isinstance(given, ast.Name) and given.id in parameters(function):
-            network = program.argument_for(use, function, given.id)
+        own = isinstance(given, ast.Name) and given.id in parameters(function)
+        network = program.argument_for(use, function, given.id) if own and isinstance(given, ast.Name) else given
         if network is not None and not _is_own(program, network, loops):
             line = line_of(program, loops[0], seen_from=given)
             return f"runs on every call of `{function.name}`, which is called in a loop ({line})"
@@ -127,45 +106,36 @@ def _called_in_loop(program: Program, call: ast.Call, given: ast.expr, function:
 
 def _is_own(program: Program, given: ast.expr, loops: Sequence[Round]) -> bool:
     """Has each round a network of its own: the loop's variable, or one made in the loop's body?"""
-    names = {part.id for part in program.within(given, ast.Name)}
     for loop in loops:
-        if not isinstance(loop, ast.While):
-            targets = {part.id for part in program.within(loop.target, ast.Name)}
-            if names & targets and "epoch" not in " ".join(targets).lower():
-                return True
-        made = program.latest(given)
-        fresh = isinstance(made, ast.Call) and program.name(made) != "torch.compile"
-        if made is not None and fresh and program.index.holds_any(getattr(loop, "body", []), made):
+        looped = any(name in names_in(given) and "epoch" not in name.lower() for name in loop_names(loop))
+        if looped or _is_made_in(program, given, getattr(loop, "body", [])):
             return True
-    return isinstance(given, ast.Call) and not _keeps(given)
+    return False
 
 
-def _keeps(call: ast.Call) -> bool:
-    """`model.train()`, `model.to(device)`: the same network, not a new one."""
-    return isinstance(call.func, ast.Attribute) and call.func.attr in _SAME_NETWORK
-
-
-def _made_in(program: Program, given: ast.expr, function: FunctionNode) -> bool:
-    """Is the network made in the function itself?"""
+def _is_made_in(program: Program, given: ast.expr, body: Sequence[ast.stmt]) -> bool:
+    """Is the network made on the spot, or in these lines? `model.to(device)` is the same network, not a new one."""
     if isinstance(given, ast.Call):
-        return not _keeps(given)
+        return program.method(given) not in _SAME_NETWORK
     made = program.latest(given)
-    return isinstance(made, ast.Call) and program.name(made) != "torch.compile" and program.index.holds(function, made)
+    fresh = isinstance(made, ast.Call) and program.name(made) != "torch.compile"
+    return fresh and made is not None and program.index.holds_any(body, made)
 
 
 def _unwraps(program: Program) -> bool:
     """Does the file deal with the wrapper anywhere?"""
-    attributes = any(node.attr == "_orig_mod" for node in program.nodes(ast.Attribute))
-    return attributes or any(isinstance(node.value, str) and "_orig_mod" in node.value for node in program.nodes(ast.Constant))
+    texts = (node.value for node in program.nodes(ast.Constant) if isinstance(node.value, str))
+    return bool(program.attributes("_orig_mod")) or any("_orig_mod" in text for text in texts)
 
 
 def _saves(program: Program) -> Iterator[Hit]:
     for call in program.nodes(ast.Call):
         if program.name(call) not in _SAVES or not call.args:
             continue
-        for states in _state_dicts(program, call.args[0]):
-            name = program.written(program.receiver(states))
-            if name and _is_compiled(program, program.receiver(states)):
+        for states in sources(program, call.args[0]):
+            model = program.receiver(states) if program.method(states) == "state_dict" else None
+            name = program.written(model)
+            if name and any(program.name(made) == "torch.compile" for made in program.made_of(model)):
                 yield Hit(
                     call,
                     f"`{name}.state_dict()` of a compiled model is saved: every key begins with `_orig_mod.`, "
@@ -175,36 +145,3 @@ def _saves(program: Program) -> Iterator[Hit]:
                     kind="risk",
                 )
                 break
-
-
-def _state_dicts(program: Program, node: ast.AST, depth: int = 0) -> Iterator[ast.Call]:
-    """The `x.state_dict()` calls in what is saved, through variables and copies."""
-    for call in program.within(node, ast.Call):
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "state_dict":
-            yield call
-    for part in program.within(node, ast.Name):
-        parent = program.parent(part)
-        given = program.latest(part) if depth < _DEEPEST and not isinstance(parent, ast.Attribute) else None
-        is_new = isinstance(given, ast.Dict | ast.Call) and given is not node
-        if given is not None and is_new and program.name(given) not in ("torch.compile", "torch.load"):
-            yield from _state_dicts(program, given, depth + 1)
-
-
-def _is_compiled(program: Program, node: ast.expr | None, depth: int = 0) -> bool:
-    """Was this variable last given what torch.compile returns?"""
-    if node is None or depth > _DEEPEST:
-        return False
-    function = program.enclosing_function(node)
-    own = isinstance(node, ast.Name) and any(given.scope is function for given in program.given(node.id))
-    if isinstance(node, ast.Name) and function is not None and node.id in parameters(function) and not own:
-        given = [program.argument_for(use, function, node.id) for use in program.callers(function)]
-        return bool(given) and all(_is_compiled(program, item, depth + 1) for item in given)
-    made = program.latest(node)
-    if isinstance(made, ast.Call):
-        inner = made
-        while isinstance(inner.func, ast.Attribute) and isinstance(inner.func.value, ast.Call) and _keeps(inner):
-            inner = inner.func.value
-        return program.name(inner) == "torch.compile" and program.is_before(made, node)
-    if isinstance(made, ast.IfExp):
-        return any(program.name(side) == "torch.compile" for side in (made.body, made.orelse))
-    return isinstance(made, ast.Name | ast.Attribute) and made is not node and _is_compiled(program, made, depth + 1)

@@ -18,14 +18,14 @@ Holds on every device and for every version of NumPy.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.following import follow
 from unchoke.code.facts.keeping import is_kept
+from unchoke.code.facts.loops import count_of, is_over_settings
 from unchoke.code.facts.origins import grounds, is_of_sample, runs_for_each_sample
+from unchoke.code.facts.training_feeds import few
 from unchoke.code.facts.vocabulary import words
-from unchoke.code.node_index import FunctionNode
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
@@ -42,7 +42,6 @@ _MAPS = frozenset(
     {"map", "imap", "imap_unordered", "starmap", "submit", "apply_async", "apply", "progress_apply", "Parallel", "delayed"}
 )
 _FEWEST = 24
-_DEEPEST = 6
 
 
 def check(program: Program) -> Iterator[Hit]:
@@ -55,58 +54,33 @@ def check(program: Program) -> Iterator[Hit]:
 
 
 def _read(program: Program, call: ast.Call) -> Iterator[Hit]:
-    if not runs_for_each_sample(program, call) or not _is_archive(program, call) or is_kept(program, call):
+    if not runs_for_each_sample(program, call) or is_kept(program, call):
         return
     keys = sorted(set(_keys(program, call)))
-    stated = f" for {', '.join(f'`{key}`' for key in keys)}" if keys else ""
-    yield Hit(
-        call,
-        f"`{program.text(call.func)}` unpacks an `.npz` archive{stated} for every sample",
-        evidence={"keys": keys},
-        fix="store the arrays once as plain `.npy` (one `open_memmap` for all samples, or a file each) and read them with "
-        '`np.load(…, mmap_mode="r")`',
-    )
+    if _is_archive(program, call, keys):
+        stated = f" for {', '.join(f'`{key}`' for key in keys)}" if keys else ""
+        yield Hit(
+            call,
+            f"`{program.text(call.func)}` unpacks an `.npz` archive{stated} for every sample",
+            evidence={"keys": keys},
+            fix="store the arrays once as plain `.npy` (one `open_memmap` for all samples, or a file each) and read them with "
+            '`np.load(…, mmap_mode="r")`',
+        )
 
 
-def _is_archive(program: Program, call: ast.Call) -> bool:
+def _is_archive(program: Program, call: ast.Call, keys: list[str]) -> bool:
     """Its name ends in `.npz`, or the result is asked for arrays by name and nothing says `.npy`."""
     path = program.argument(call, "file", 0)
     if path is None:
         return False
-    stated = set(_stated(program, path)) or set(_endings(program, path))
-    if stated:
-        return stated == {".npz"} or (".npz" in stated and _has_keys(program, call))
-    return _has_keys(program, call)
+    stated = _endings(program, [path]) or _endings(program, program.made_of(path))
+    return stated == {".npz"} or (bool(keys) and stated != {".npy"})
 
 
-def _has_keys(program: Program, call: ast.Call) -> bool:
-    return next(_keys(program, call), None) is not None
-
-
-def _endings(program: Program, path: ast.expr) -> Iterator[str]:
-    """What the variables of a path say, and the lists they were taken from, a few steps back."""
-    seen: set[ast.AST] = {path}
-    left: list[ast.AST] = [path]
-    for _ in range(_DEEPEST):
-        names = [name for node in left for name in program.within(node, ast.Name, ast.Attribute)]
-        left = [value for value in dict.fromkeys(value for name in names for value in _given(program, name)) if value not in seen]
-        seen.update(left)
-        for value in left:
-            yield from _stated(program, value)
-
-
-def _stated(program: Program, node: ast.AST) -> Iterator[str]:
-    """`.npz` or `.npy` in the text of an expression."""
-    for part in program.within(node, ast.Constant):
-        if isinstance(part.value, str):
-            yield from (ending for ending in (".npz", ".npy") if part.value.lower().endswith(ending))
-
-
-def _given(program: Program, node: ast.Name | ast.Attribute) -> list[ast.expr]:
-    if isinstance(node, ast.Attribute):
-        return program.assigned(program.written(node), node) if program.written(node).startswith("self.") else []
-    values = [item.value for item in program.bindings.within(node.id, None) if item.how == "given"]
-    return program.bound(node) or program.handed(node.id, node) or values
+def _endings(program: Program, nodes: Iterable[ast.AST]) -> set[str]:
+    """`.npz` or `.npy` in the text of expressions."""
+    texts = [part.value for node in nodes for part in program.within(node, ast.Constant) if isinstance(part.value, str)]
+    return {text.lower()[-4:] for text in texts} & {".npz", ".npy"}
 
 
 def _keys(program: Program, call: ast.Call) -> Iterator[str]:
@@ -133,48 +107,25 @@ def _written(program: Program, call: ast.Call) -> Iterator[Hit]:
 
 
 def _is_for_each(program: Program, call: ast.Call, path: ast.expr) -> bool:
-    """Does its path change with a loop over data, or is its function mapped over data?"""
+    """Does its path change with a loop over data, or is its function mapped over data: `pool.map`, `submit`, `delayed`?"""
+    mapped = [program.callable_of(item) for use in program.calls_to(*_MAPS) for item in use.args]
     for ground in grounds(program, path, everywhere=True):
         if ground.kind == "loop" and _is_over_data(program, ground.node) and _is_round(program, ground.node, call):
             return True
-        if ground.kind == "parameter" and _is_mapped(program, ground.node):
+        if ground.kind == "parameter" and ground.node in mapped:
             return True
     return False
 
 
 def _is_over_data(program: Program, loop: ast.AST) -> bool:
-    if not isinstance(loop, ast.For | ast.AsyncFor | ast.comprehension):
+    """More rounds than a few, as far as can be told, and not over epochs, folds or settings."""
+    if not isinstance(loop, ast.For | ast.AsyncFor | ast.comprehension) or _FEW & set(words(program.text(loop.target))):
         return False
-    names = {word for part in program.within(loop.target, ast.Name) for word in words(part.id)}
-    if names & _FEW:
-        return False
-    over = loop.iter
-    if isinstance(over, ast.Tuple | ast.List | ast.Set):
-        return len(over.elts) > _FEWEST
-    if isinstance(over, ast.Call) and program.name(over) == "range":
-        counts = [program.value(given) for given in over.args]
-        return any(count is UNKNOWN for count in counts) or max(counts, default=0) > _FEWEST
-    value = program.value(over)
-    return value is UNKNOWN or not isinstance(value, tuple) or len(value) > _FEWEST
+    counted = isinstance(loop, ast.For) and (is_over_settings(program, loop) or few(count_of(program, loop), below=_FEWEST))
+    return not counted
 
 
 def _is_round(program: Program, loop: ast.AST, call: ast.Call) -> bool:
     """Does the call run in each round of the loop, directly or in a function that the loop calls?"""
     whole = program.parent(loop) if isinstance(loop, ast.comprehension) else loop
-    if whole is None:
-        return False
-    if program.index.holds(whole, call):
-        return True
-    function = program.enclosing_function(call)
-    return function is not None and (
-        function in program.called_functions(whole)
-        or any(function in program.reach(item) for item in program.called_functions(whole))
-    )
-
-
-def _is_mapped(program: Program, function: ast.AST) -> bool:
-    """Is the function handed to something that runs it for each item: `pool.map`, `submit`, `delayed`?"""
-    if not isinstance(function, FunctionNode):
-        return False
-    given = (item for call in program.calls_to(*_MAPS) for item in call.args)
-    return any(program.callable_of(item) is function for item in given)
+    return whole is not None and (program.index.holds(whole, call) or program.enclosing_function(call) in program.reach(whole))

@@ -19,7 +19,6 @@ import ast
 from collections.abc import Iterator
 
 from unchoke.code.program import Program
-from unchoke.core.findings import Kind
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -30,39 +29,28 @@ RULE = Rule(
     kind="nit",
 )
 _COPIES = frozenset({"shutil.copytree", "distutils.dir_util.copy_tree", "setuptools._distutils.dir_util.copy_tree"})
-_UNPACKS = frozenset({"shutil.unpack_archive"})
 _ARCHIVES = ("zipfile.ZipFile", "tarfile.open", "tarfile.TarFile", "py7zr.SevenZipFile")
-_LOOKS = ("exists", "isdir", "is_dir", "isfile", "is_file", "listdir", "dirs_exist_ok")
 
 
 def check(program: Program) -> Iterator[Hit]:
     removed = any(program.name(call) == "shutil.rmtree" for call in program.nodes(ast.Call))
     for call in program.nodes(ast.Call):
-        if not _copies(program, call) or program.enclosing_function(call) is not None or program.loops_around(call):
-            continue
-        if _is_asked_first(program, call):
+        guarded = any(isinstance(above, ast.If | ast.Try) for above in program.ancestors(call))
+        if guarded or not _copies(program, call) or program.enclosing_function(call) is not None or program.loops_around(call):
             continue
         what = program.text(call.func)
         again = removed and program.name(call) in _COPIES
-        kind: Kind | None = "choke" if again else None
         yield Hit(
             call,
             f"`{what}` copies the data again at every start" + (", after the last copy was removed" if again else ""),
             {"call": what},
             "put it under `if not os.path.exists(target):`, or read the data where they are (links instead of copies)",
-            kind=kind,
+            kind="choke" if again else None,
         )
         return
 
 
 def _copies(program: Program, call: ast.Call) -> bool:
-    name = program.name(call)
-    if name in _COPIES | _UNPACKS:
+    if program.name(call) in _COPIES or program.name(call) == "shutil.unpack_archive":
         return True
     return program.method(call) == "extractall" and program.made_by(program.receiver(call)).startswith(_ARCHIVES)
-
-
-def _is_asked_first(program: Program, call: ast.Call) -> bool:
-    """Under a test that looks whether it is there, or a setting."""
-    tests = [above.test for above in program.ancestors(call) if isinstance(above, ast.If)]
-    return bool(tests) or any(isinstance(above, ast.Try) for above in program.ancestors(call))

@@ -25,6 +25,7 @@ import ast
 from collections.abc import Iterator
 
 from unchoke.code.facts.magnitude import is_hosted_notebook
+from unchoke.code.node_index import arguments
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
@@ -70,16 +71,9 @@ def _keras(program: Program) -> Iterator[tuple[ast.ClassDef, str]]:
     for call in program.nodes(ast.Call):
         if program.value(program.argument(call, "use_multiprocessing")) is not True:
             continue
+        owners = [program.assigned_class(call)]
         if program.method(call) in _FITS:
-            given = (
-                *call.args,
-                *(keyword.value for keyword in call.keywords if keyword.arg in ("x", "generator", "validation_data")),
-            )
-            owners = [program.assigned_class(item) for item in given]
+            owners = [program.assigned_class(item) for item in arguments(call)]
         elif program.method(call) == "__init__":
             owners = [program.enclosing_class(call)]
-        else:
-            owners = [program.assigned_class(call)]
-        yield from (
-            (owner, "use_multiprocessing=True") for owner in owners if owner in program.facts.datasets and owner is not None
-        )
+        yield from ((owner, "use_multiprocessing=True") for owner in owners if owner in program.facts.datasets and owner)

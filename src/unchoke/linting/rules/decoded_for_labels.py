@@ -21,6 +21,7 @@ from collections.abc import Iterator
 
 from unchoke.code.facts.loaders import dataset_decodes
 from unchoke.code.facts.loops import unwrapped
+from unchoke.code.facts.origins import comprehensions_round
 from unchoke.code.facts.training_feeds import DIRECTORY_SETS
 from unchoke.code.facts.vocabulary import DECODERS, DECODING_DATASETS
 from unchoke.code.node_index import names_in
@@ -43,12 +44,11 @@ def check(program: Program) -> Iterator[Hit]:
         kind = _decoding(program, loop)
         if kind and _ignores_picture(program, loop):
             over = program.text(unwrapped(program, loop.iter))
-            at = program.parent(loop) if isinstance(loop, ast.comprehension) else loop
             yield Hit(
-                at or loop,
+                _whole(program, loop),
                 f"going over `{over}` decodes every picture, and only what comes with it is used",
                 {"over": over},
-                _fix(program, loop, kind),
+                _fix(kind, over),
                 kind="nit" if kind == "tf" else None,
             )
     yield from _by_index(program)
@@ -68,6 +68,10 @@ def _decoding(program: Program, loop: Looped) -> str:
     return _of_set(program, over)
 
 
+def _whole(program: Program, loop: Looped) -> ast.AST:
+    return (program.parent(loop) or loop) if isinstance(loop, ast.comprehension) else loop
+
+
 def _of_set(program: Program, node: ast.expr | None) -> str:
     owner = program.assigned_class(node)
     if owner is not None:
@@ -77,26 +81,16 @@ def _of_set(program: Program, node: ast.expr | None) -> str:
 
 def _ignores_picture(program: Program, loop: Looped) -> bool:
     """`for _, label in …`, or `for item in …` of which only `item[1]`, `item[2]` are used."""
-    body: list[ast.AST] = list(loop.body) if isinstance(loop, ast.For) else _elements(program, loop)
+    body = loop.body if isinstance(loop, ast.For) else [*loop.ifs, *ast.iter_child_nodes(_whole(program, loop))]
+    used = [part for block in body if block is not loop for part in program.within(block, ast.Name)]
     target = loop.target
-    if isinstance(target, ast.Tuple) and program.method(loop.iter) == "enumerate" and len(target.elts) == 2:
+    if isinstance(target, ast.Tuple) and len(target.elts) == 2 and program.method(loop.iter) == "enumerate":
         target = target.elts[1]
-    if isinstance(target, ast.Tuple):
-        first, rest = target.elts[0], target.elts[1:]
-        used = {part.id for block in body for part in program.within(block, ast.Name)}
-        takes_rest = any(names_in(item) & used for item in rest)
-        return isinstance(first, ast.Name) and (first.id not in used) and takes_rest
-    if not isinstance(target, ast.Name):
-        return False
-    uses = [part for block in body for part in program.within(block, ast.Name) if part.id == target.id]
+    if isinstance(target, ast.Tuple) and target.elts:
+        names = {part.id for part in used}
+        return not names & names_in(target.elts[0]) and bool(names & names_in(target))
+    uses = [part for part in used if part.id in names_in(target)]
     return bool(uses) and all(_takes_later(program, use) for use in uses)
-
-
-def _elements(program: Program, loop: ast.comprehension) -> list[ast.AST]:
-    owner = program.parent(loop)
-    if isinstance(owner, ast.DictComp):
-        return [owner.key, owner.value, *loop.ifs]
-    return [owner.elt, *loop.ifs] if isinstance(owner, ast.ListComp | ast.SetComp | ast.GeneratorExp) else []
 
 
 def _takes_later(program: Program, use: ast.Name) -> bool:
@@ -116,23 +110,16 @@ def _by_index(program: Program) -> Iterator[Hit]:
         inner = node.value
         if not isinstance(inner, ast.Subscript) or program.value(node.slice) not in (1, 2, -1):
             continue
-        rounds = [above for above in program.ancestors(node) if isinstance(above, ast.ListComp | ast.For | ast.GeneratorExp)]
-        heads = [part for above in rounds for part in ([above] if isinstance(above, ast.For) else above.generators)]
-        held = program.written(inner.value)
-        counted = any(
-            names_in(head.target) & names_in(inner.slice) and f"len({held})" in program.text(head.iter) for head in heads
-        )
-        if held and counted and _of_set(program, inner.value):
-            kind = _of_set(program, inner.value)
+        held, kind = program.written(inner.value), _of_set(program, inner.value)
+        heads: list[Looped] = [*comprehensions_round(program, node)]
+        heads += [loop for loop in program.loops_around(node) if isinstance(loop, ast.For)]
+        mine = [head for head in heads if names_in(head.target) & names_in(inner.slice)]
+        if kind and mine and f"len({held})" in program.text(mine[0].iter):
             message = f"`{program.text(node)}` decodes every picture of `{held}`, and only what comes with it is used"
-            yield Hit(rounds[0], message, {"over": held}, _fix_of(kind, held))
+            yield Hit(_whole(program, mine[0]), message, {"over": held}, _fix(kind, held))
 
 
-def _fix(program: Program, loop: Looped, kind: str) -> str:
-    return _fix_of(kind, program.text(unwrapped(program, loop.iter)))
-
-
-def _fix_of(kind: str, name: str) -> str:
+def _fix(kind: str, name: str) -> str:
     if kind == "library":
         return f"ask `{name}.targets` or `{name}.samples` (`.dataset` of a subset or loader), which need no pixels"
     if kind == "tf":
@@ -143,14 +130,11 @@ def _fix_of(kind: str, name: str) -> str:
 def _for_shape(program: Program) -> Iterator[Hit]:
     """`cv2.imread(path).shape` in a loop, or a variable of which only the shape is used."""
     for call in program.nodes(ast.Call):
-        name = program.name(call)
-        if not (name in DECODERS - _LAZY or _is_decoding_helper(program, call)) or not _is_repeated(program, call):
+        if not program.loops_around(call) and not comprehensions_round(program, call):
             continue
-        parent, statement = program.parent(call), program.statement(call)
-        shape = isinstance(parent, ast.Attribute) and parent.attr == "shape"
-        if not shape and isinstance(statement, ast.Assign) and statement.value is call and len(statement.targets) == 1:
-            shape = _only_shape(program, statement)
-        if shape:
+        parent = program.parent(call)
+        shape = _is_shape(parent) or (isinstance(parent, ast.Assign) and _only_shape(program, parent))
+        if shape and _decodes(program, call):
             text = program.text(call.func)
             yield Hit(
                 call,
@@ -160,25 +144,21 @@ def _for_shape(program: Program) -> Iterator[Hit]:
             )
 
 
-def _is_decoding_helper(program: Program, call: ast.Call) -> bool:
-    """A short function of the file that gives back a decoded picture."""
+def _is_shape(node: ast.AST | None) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == "shape"
+
+
+def _decodes(program: Program, call: ast.Call) -> bool:
+    """Itself, or as a short function of the file that gives back a decoded picture."""
     function = program.function_of(call)
-    if function is None or len(function.body) > 8 or program.facts.in_per_sample(call) is not None:
-        return False
-    return any(program.name(inner) in DECODERS - _LAZY for inner in program.within(function, ast.Call))
-
-
-def _is_repeated(program: Program, call: ast.Call) -> bool:
-    comprehensions = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-    return bool(program.loops_around(call)) or any(isinstance(above, comprehensions) for above in program.ancestors(call))
+    short = function is not None and len(function.body) <= 8 and program.facts.in_per_sample(call) is None
+    inner = program.within(function, ast.Call) if short and function is not None else ()
+    return any(program.name(item) in DECODERS - _LAZY for item in (call, *inner))
 
 
 def _only_shape(program: Program, statement: ast.Assign) -> bool:
     """Is the shape all that is asked of the variable, as long as it holds this?"""
-    name = program.written(statement.targets[0])
-    scope = program.enclosing_scope(statement)
-    if not isinstance(statement.targets[0], ast.Name) or len(program.assigned(name, statement)) != 1:
-        return False
+    name, scope = program.written(statement.targets[0]), program.enclosing_scope(statement)
     uses = [node for node in program.names(name) if isinstance(node.ctx, ast.Load) and program.enclosing_scope(node) is scope]
-    parents = [program.parent(node) for node in uses]
-    return bool(uses) and all(isinstance(parent, ast.Attribute) and parent.attr == "shape" for parent in parents)
+    once = len(program.assigned(name, statement)) == 1
+    return once and bool(uses) and all(_is_shape(program.parent(node)) for node in uses)

@@ -22,8 +22,18 @@ import ast
 import re
 from collections.abc import Iterator
 
-from unchoke.code.facts.freezing import ENCODERS, any_frozen, is_head, key_of, key_of_call, maker_of
+from unchoke.code.facts.freezing import (
+    ENCODERS,
+    any_frozen,
+    is_fed_by_a_network,
+    is_head,
+    key_of,
+    key_of_call,
+    maker_of,
+    put_together,
+)
 from unchoke.code.facts.gradients import is_off
+from unchoke.code.facts.loops import Loop
 from unchoke.code.facts.networks import Optimizer
 from unchoke.code.facts.origins import sources
 from unchoke.code.node_index import arguments
@@ -49,15 +59,11 @@ _LAST_PARTS = ("layer4", "roi_heads", "segmentation_head", "decoder", "aux_class
 
 def check(program: Program) -> Iterator[Hit]:
     optimizers = program.facts.optimizers
-    if not optimizers or program.calls_to("add_param_group") or any(not _names(program, item) for item in optimizers):
+    if program.calls_to("add_param_group") or any(not _names(program, item) for item in optimizers):
         return
-    frozen = any_frozen(program)
-    trained = {
-        key_of(program, name, item.call)
-        for item in optimizers
-        for name in _names(program, item)
-        if not _is_filtered(program, item)
-    }
+    frozen = any_frozen(program) if optimizers else set()
+    whole = [item for item in optimizers if not _is_filtered(program, item)]
+    trained = {key_of(program, name, item.call) for item in whole for name in _names(program, item)}
     for item in optimizers:
         forward = _wasted(program, item, trained, frozen)
         if forward is not None:
@@ -81,28 +87,21 @@ def _names(program: Program, item: Optimizer) -> list[str]:
     """The modules whose parameters it is given; `model.classifier[-1]` and `model.get_classifier()` too."""
     if "" not in item.names:
         return list(item.names)
-    given = program.argument(item.call, "params", 0)
-    calls = program.within(given, ast.Call) if given is not None else iter(())
-    receivers = [program.receiver(call) for call in calls if program.method(call) in ("parameters", "named_parameters")]
-    texts = [program.text(receiver).replace(".get_classifier()", ".classifier") for receiver in receivers if receiver is not None]
-    return texts if texts and all(re.fullmatch(r"[\w.]+(?:\[-?\d+\])?", text) for text in texts) else []
+    given = program.argument(item.call, "params", 0) or item.call
+    calls = [call for call in program.within(given, ast.Call) if program.method(call) in ("parameters", "named_parameters")]
+    texts = [program.text(call.func).rpartition(".")[0].replace(".get_classifier()", ".classifier") for call in calls]
+    return texts if all(re.fullmatch(r"[\w.]+(?:\[-?\d+\])?", text) for text in texts) else []
 
 
 def _is_filtered(program: Program, item: Optimizer) -> bool:
     """`[p for n, p in model.named_parameters() if "head" in n]`: a part by its name, and the only one that is given."""
     given = program.argument(item.call, "params", 0)
-    shown = program.latest(given) if isinstance(given, ast.Name) else given
-    if not isinstance(shown, ast.ListComp | ast.GeneratorExp) or len(shown.generators) != 1 or len(shown.generators[0].ifs) != 1:
+    shown = program.latest(given) or given
+    tests = shown.generators[0].ifs if isinstance(shown, ast.ListComp | ast.GeneratorExp) else []
+    if len(tests) != 1:
         return False
-    return _names_a_part(program, shown.generators[0].ifs[0])
-
-
-def _names_a_part(program: Program, test: ast.expr) -> bool:
-    if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.In) and isinstance(test.left, ast.Constant):
-        return isinstance(test.left.value, str)
-    if not isinstance(test, ast.Call) or program.method(test) != "startswith":
-        return False
-    return bool(test.args) and isinstance(test.args[0], ast.Constant)
+    contains = isinstance(tests[0], ast.Compare) and isinstance(tests[0].ops[0], ast.In)
+    return contains or program.method(tests[0]) == "startswith"
 
 
 def _wasted(program: Program, item: Optimizer, trained: set[str], frozen: set[str]) -> ast.Call | None:
@@ -110,24 +109,24 @@ def _wasted(program: Program, item: Optimizer, trained: set[str], frozen: set[st
     own = {key_of(program, name, item.call) for name in _names(program, item)}
     for call in program.facts.forwards:
         key = key_of_call(program, call)
-        if not key or _is_near(key, frozen) or not _is_trained_through(program, call):
+        loop = program.facts.in_training(call)
+        if loop is None or loop.kind not in ("torch", "lightning") or is_off(program, call) or _is_near(key, frozen):
             continue
         if _is_filtered(program, item) and key in own:
             return call
         if key in trained or any(key.startswith(name + ".") for name in trained):
             continue
-        partly = _is_partly_trained(program, call, key, own, trained)
-        if partly or _feeds(program, call, own) or _holds(program, call, own, trained | frozen):
-            return None if _is_fed_by_a_network(program, call) else call
+        parts = [name.removeprefix(key + ".").partition(".")[0] for name in trained if name.startswith(key + ".")]
+        partly = any(name.startswith(key + ".") for name in own) and _is_last_part(program, call, parts)
+        if partly or _feeds(program, call, loop, own) or _holds(program, call, own, trained | frozen):
+            return None if is_fed_by_a_network(program, call) else call
     return None
 
 
-def _is_trained_through(program: Program, call: ast.Call) -> bool:
-    """Does it run on each step of training, with gradients?"""
-    loop = program.facts.in_training(call)
-    if loop is None or loop.kind not in ("torch", "lightning"):
-        return False
-    return not is_off(program, call) and not _is_detached(program, call)
+def _is_last_part(program: Program, call: ast.Call, parts: list[str]) -> bool:
+    """Are these the last parts of a network of a library, whose other parts are known to be there?"""
+    last = all(is_head(part) or part.partition("[")[0] in _LAST_PARTS for part in parts)
+    return last and maker_of(program, call.func).startswith(_LIBRARIES)
 
 
 def _is_near(key: str, frozen: set[str]) -> bool:
@@ -135,67 +134,29 @@ def _is_near(key: str, frozen: set[str]) -> bool:
     return any(key == name or key.startswith(name + ".") or name.startswith(key + ".") for name in frozen)
 
 
-def _is_partly_trained(program: Program, call: ast.Call, key: str, own: set[str], trained: set[str]) -> bool:
-    """The network that is run is trained only in its last part: one of a library, whose other parts are known to be there."""
-    parts = [name[len(key) + 1 :].partition(".")[0] for name in trained if name.startswith(key + ".")]
-    if not parts or not any(name.startswith(key + ".") for name in own):
-        return False
-    made = maker_of(program, call.func)
-    return made.startswith(_LIBRARIES) and all(is_head(part) or part.partition("[")[0] in _LAST_PARTS for part in parts)
-
-
-def _feeds(program: Program, call: ast.Call, own: set[str]) -> bool:
+def _feeds(program: Program, call: ast.Call, loop: Loop, own: set[str]) -> bool:
     """A network of its own (a variable, or a part of the same class) whose output goes into the trained part."""
     if not _is_encoder(program, call):
         return False
-    loop = program.facts.in_training(call)
-    block = program.enclosing_function(call) or (loop.node if loop is not None else call)
-    for other in program.within(block, ast.Call):
-        if other is call or not program.facts.is_forward(other) or key_of_call(program, other) not in own:
-            continue
-        given = arguments(other)
-        behind = [part for arg in given for part in sources(program, arg)]
-        calls = (part for part in behind if isinstance(part, ast.Call))
-        if call in behind and not any(program.method(part) in ("detach", "numpy", "item") for part in calls):
-            return True
+    for other in program.within(program.enclosing_function(call) or loop.node, ast.Call):
+        if program.facts.is_forward(other) and key_of_call(program, other) in own:
+            behind = [part for item in arguments(other) for part in sources(program, item) if isinstance(part, ast.Call)]
+            if call in behind and not any(program.method(part) in ("detach", "numpy", "item") for part in behind):
+                return True
     return False
 
 
 def _holds(program: Program, call: ast.Call, own: set[str], settled: set[str]) -> bool:
     """`model = nn.Sequential(encoder, head)` with only `head` trained and `encoder` neither trained nor frozen."""
-    made = program.latest(call.func)
-    if not isinstance(made, ast.Call) or program.name(made) != "torch.nn.Sequential":
-        return False
-    parts = [item for item in made.args if program.written(item)]
-    keys = [key_of(program, program.written(item), made) for item in parts]
-    if len(keys) < 2 or not own & set(keys) or _is_near(keys[0], settled):
+    parts = put_together(program, call)
+    keys = [key_of(program, program.written(item), item) for item in parts]
+    if not own & set(keys) or _is_near(keys[0], settled):
         return False
     return maker_of(program, parts[0]).startswith(_LIBRARIES)
 
 
 def _is_encoder(program: Program, call: ast.Call) -> bool:
     """Something with parameters worth the name: made by a library of networks, several layers, or called an encoder."""
-    made = maker_of(program, call.func)
-    if made.startswith((*_LIBRARIES, "torch.nn.Sequential")) or program.assigned_class(call.func) is not None:
-        return True
-    return program.written(call.func).rpartition(".")[2] in ENCODERS
-
-
-def _is_detached(program: Program, call: ast.Call) -> bool:
-    """`encoder(x).detach()`."""
-    for above in program.ancestors(call):
-        if isinstance(above, ast.stmt):
-            return False
-        if isinstance(above, ast.Call) and program.method(above) in ("detach", "numpy", "item", "argmax", "tolist"):
-            return True
-    return False
-
-
-def _is_fed_by_a_network(program: Program, call: ast.Call) -> bool:
-    """Gradients may have to pass through it to what made its input."""
-    given = arguments(call)
-    return any(
-        isinstance(part, ast.Call) and part is not call and program.facts.is_forward(part)
-        for arg in given
-        for part in sources(program, arg)
-    )
+    made = maker_of(program, call.func).startswith((*_LIBRARIES, "torch.nn.Sequential"))
+    named = program.written(call.func).rpartition(".")[2] in ENCODERS
+    return made or named or program.assigned_class(call.func) is not None

@@ -24,12 +24,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from unchoke.code.constant_values import UNKNOWN
-from unchoke.code.facts.freezing import ENCODERS, Freeze, freezes, is_head, key_of, key_of_call, thaws
+from unchoke.code.facts.freezing import ENCODERS, Freeze, freezes, is_fed_by_a_network, is_head, key_of, key_of_call, put_together
 from unchoke.code.facts.gradients import is_off
 from unchoke.code.facts.loops import Fit, Loop
-from unchoke.code.facts.origins import sources
-from unchoke.code.node_index import arguments
+from unchoke.code.facts.per_sample import is_random_number
+from unchoke.code.facts.training_feeds import few
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
 
@@ -45,20 +44,12 @@ RULE = Rule(
 _CHANGING = re.compile(
     r"teacher|ema|target|momentum|generator|discriminator|critic|gan|adversar|vgg_loss|perceptual|lpips", re.IGNORECASE
 )
-_NETWORK = re.compile(r"(?:^|_)(?:model|net|generator|decoder|encoder|unet)$", re.IGNORECASE)
 _AUGMENTING = re.compile(
     r"aug(?:ment\w*|s|_\w+|mix)?$|^aug|mixup|cutmix|cutout|jitter|random_\w+|rand_?aug\w*|create_transform|RandomState",
     re.IGNORECASE,
 )
 _UNREAD = r"(?i)augment|random|flip|rotat|zoom|jitter|crop"
-_DRAWING = (
-    "random.", "numpy.random.", "torch.rand", "tf.random.", "torch.bernoulli", "kornia.augmentation", "torch.distributions",
-    "torch.normal",
-)  # fmt: skip
-_HARMLESS = (
-    "seed", "manual_seed", "set_seed", "default_rng", "shuffle", "randperm", "RandomState", "permutation", "get_state",
-    "set_state",
-)  # fmt: skip
+_DRAWING = ("torch.bernoulli", "kornia.augmentation", "torch.distributions", "torch.normal", "torch.rand", "tf.random.")
 _KNOWN_DATA = (
     "torch", "tf.", "timm.", "datasets.", "tensorflow_datasets.", "medmnist.", "numpy.", "tfds.", "monai.", "sklearn.",
     "pandas.",
@@ -71,8 +62,8 @@ def check(program: Program) -> Iterator[Hit]:
     for freeze in freezes(program):
         if _CHANGING.search(freeze.name) or _is_in_a_loss(program, freeze):
             continue
-        if freeze.by == "no_grad" and not _is_off_for_good(program, freeze):
-            continue
+        if freeze.by == "no_grad" and (not is_off(program, freeze.node) or freeze.key in _trained(program)):
+            continue  # on in training, or in an optimizer's hands under its own name
         forward = _keras_run(program, freeze) if freeze.by == "trainable" else _torch_run(program, freeze)
         if forward is not None:
             yield _hit(program, freeze, forward)
@@ -80,7 +71,9 @@ def check(program: Program) -> Iterator[Hit]:
 
 
 def _hit(program: Program, freeze: Freeze, forward: ast.AST) -> Hit:
-    epochs = _epochs_of(program, forward)
+    loop = program.facts.in_training(forward)
+    trainings: list[Loop | Fit] = [loop] if loop is not None else [fit for fit in program.facts.fits if fit.call is forward]
+    epochs = next((training.num_epochs for training in trainings), None)
     often = f"in each of {epochs} epochs" if isinstance(epochs, int) else "in every epoch"
     return Hit(
         freeze.node,
@@ -94,20 +87,12 @@ def _hit(program: Program, freeze: Freeze, forward: ast.AST) -> Hit:
     )
 
 
-def _epochs_of(program: Program, forward: ast.AST) -> object:
-    loop = program.facts.in_training(forward)
-    if loop is not None:
-        return loop.num_epochs
-    return next((fit.num_epochs for fit in program.facts.fits if fit.call is forward), None)
-
-
 def _may_augment(program: Program) -> bool:
     """Augmentation that is not in a table: functions named for it, draws in the training loop, settings of another library."""
     for call in program.nodes(ast.Call):
-        method = program.method(call)
-        if _AUGMENTING.search(method) or "peft" in program.name(call):
-            return True
-        if program.name(call).startswith(_DRAWING) and method not in _HARMLESS and program.facts.in_training(call) is not None:
+        name = program.name(call)
+        draws = is_random_number(program, call) or (name.startswith(_DRAWING) and program.method(call) != "randperm")
+        if _AUGMENTING.search(program.method(call)) or "peft" in name or (draws and program.facts.in_training(call) is not None):
             return True
     return any(_AUGMENTING.search(name) for name in program.functions)
 
@@ -118,22 +103,16 @@ def _is_in_a_loss(program: Program, freeze: Freeze) -> bool:
     return owner is not None and bool(re.search(r"loss|percep|lpips|style", owner.name, re.IGNORECASE))
 
 
-def _is_off_for_good(program: Program, freeze: Freeze) -> bool:
-    """Run without gradients in training too, and in no optimizer's hands under its own name."""
-    return is_off(program, freeze.node) and freeze.key not in _trained(program)
-
-
 def _torch_run(program: Program, freeze: Freeze) -> ast.AST | None:
     """The forward call of the frozen part on each step of a training of several epochs, on the data itself."""
     if not _knows_torch_data(program) or not _trains_only_a_head(program, freeze):
         return None
     for call in program.facts.forwards:
         loop = program.facts.in_training(call)
-        if loop is None or loop.kind not in ("torch", "lightning") or not _has_epochs(loop) or program.facts.is_conditional(call):
+        if loop is None or not _has_epochs(loop) or program.facts.is_conditional(call):
             continue
-        if not _is_run(program, freeze, call) or _is_fed_by_a_network(program, call):
-            continue
-        if freeze.thawed is None or _is_between(program, freeze, loop.node):
+        run = _is_run(program, freeze, call) and not is_fed_by_a_network(program, call)
+        if run and _is_frozen_at(program, freeze, loop.node):
             return call
     return next((fit.call for fit in program.facts.fits if fit.kind == "hf" and _is_run_by(program, freeze, fit)), None)
 
@@ -141,20 +120,13 @@ def _torch_run(program: Program, freeze: Freeze) -> ast.AST | None:
 def _is_run_by(program: Program, freeze: Freeze, fit: Fit) -> bool:
     """A trainer of several epochs that is given the network whose encoder is frozen for good."""
     given = program.argument(fit.trainer, "model", 0) if fit.trainer is not None else None
-    if given is None or not _is_several(fit.num_epochs) or freeze.thawed is not None:
-        return False
     key = key_of(program, program.written(given), fit.call)
-    return freeze.key == key or freeze.key.removeprefix(key + ".") in ENCODERS
+    held = freeze.key == key or freeze.key.removeprefix(key + ".") in ENCODERS
+    return held and given is not None and freeze.thawed is None and not few(fit.num_epochs, below=2)
 
 
 def _has_epochs(loop: Loop) -> bool:
-    if loop.kind == "lightning":
-        return loop.num_epochs is None or loop.num_epochs is UNKNOWN or loop.num_epochs >= 2
-    return loop.epochs is not None and _is_several(loop.num_epochs)
-
-
-def _is_several(epochs: object) -> bool:
-    return epochs is UNKNOWN or (isinstance(epochs, int | float) and epochs >= 2)
+    return (loop.kind == "lightning" or loop.epochs is not None) and not few(loop.num_epochs, below=2)
 
 
 def _trained(program: Program) -> set[str]:
@@ -165,62 +137,30 @@ def _trained(program: Program) -> set[str]:
 def _is_run(program: Program, freeze: Freeze, call: ast.Call) -> bool:
     """Does this call run the frozen part: itself, or the network of a library that holds it as its encoder?"""
     key = key_of_call(program, call)
-    if key == freeze.key or freeze.key in _put_together(program, call):
+    parts = [key_of(program, program.written(item), item) for item in put_together(program, call)]
+    if freeze.key in (key, *parts):
         return True
     rest = freeze.key.removeprefix(key + ".")
     return key != "" and rest != freeze.key and rest in ENCODERS and key.partition(".")[0] not in program.classes
 
 
-def _put_together(program: Program, call: ast.Call) -> list[str]:
-    """`encoder` and `head` for `model(x)` where `model = nn.Sequential(encoder, head)`."""
-    made = program.latest(call.func)
-    if not isinstance(made, ast.Call) or program.name(made) != "torch.nn.Sequential":
-        return []
-    return [key_of(program, program.written(item), made) for item in made.args if program.written(item)]
-
-
-def _is_fed_by_a_network(program: Program, call: ast.Call) -> bool:
-    """What comes in was made by another network, so it changes as that one learns."""
-    parts = [part for item in arguments(call) for part in sources(program, item) if isinstance(part, ast.Call)]
-    return any(program.facts.is_forward(part) or _NETWORK.search(program.method(part)) for part in parts)
-
-
 def _trains_only_a_head(program: Program, freeze: Freeze) -> bool:
-    """Something else learns, and behind the frozen part, not in front of it."""
-    replaced = [name for name, node in _replaced(program, freeze) if program.is_before(freeze.node, node)]
-    if any(not is_head(name) for name in replaced):
-        return False
+    """Something else learns, and behind the frozen part, not in front of it: `model.fc = …` is given a new layer."""
     own = freeze.name + "."
-    thawed = any(name.startswith(own) and is_head(name[len(own) :].partition(".")[0]) for name, _ in thaws(program))
-    if replaced or thawed or "." in freeze.key:
-        return True
-    return bool(_trained(program) - {freeze.key})
-
-
-def _replaced(program: Program, freeze: Freeze) -> Iterator[tuple[str, ast.AST]]:
-    """Attributes of the frozen part that are given a new layer: `fc` for `model.fc = …`."""
-    own = freeze.name + "."
-    for node in program.nodes(ast.Assign):
-        for target in node.targets:
-            name = program.written(target)
-            if name.startswith(own) and isinstance(node.value, ast.Call):
-                yield name[len(own) :].partition(".")[0], node
-
-
-def _is_between(program: Program, freeze: Freeze, training: ast.AST) -> bool:
-    """Frozen, then trained, and only then thawed, in the same function."""
-    if freeze.thawed is None or len({program.enclosing_function(node) for node in (freeze.node, training, freeze.thawed)}) > 1:
-        return False
-    first, last = program.index.number[training], program.index.stop(training)
-    return program.index.number[freeze.node] < first and last < program.index.number[freeze.thawed]
+    made = [
+        node for node in program.nodes(ast.Assign) if isinstance(node.value, ast.Call) and program.is_before(freeze.node, node)
+    ]
+    names = [program.written(target) for node in made for target in node.targets]
+    replaced = [name.removeprefix(own).partition(".")[0] for name in names if name.startswith(own)]
+    learns = bool(replaced) or "." in freeze.key or bool(_trained(program) - {freeze.key})
+    return learns and all(is_head(name) for name in replaced)
 
 
 def _knows_torch_data(program: Program) -> bool:
     """Are the training pictures' transforms in this file, as far as can be told?"""
     loaders = [loader for loader in program.facts.loaders if loader.framework == "torch" and loader.role != "eval"]
-    if not loaders:
-        return bool(program.facts.datasets)
-    return all(_is_known(program, loader.dataset) for loader in loaders)
+    known = all(_is_known(program, loader.dataset) for loader in loaders)
+    return known and bool(loaders or program.facts.datasets)
 
 
 def _is_known(program: Program, data: ast.expr | None) -> bool:
@@ -229,46 +169,21 @@ def _is_known(program: Program, data: ast.expr | None) -> bool:
 
 
 def _keras_run(program: Program, freeze: Freeze) -> ast.AST | None:
-    """The fit of several epochs of a model that holds the frozen part."""
-    if not _is_part_of_a_model(program, freeze) or _is_extracted(program, freeze):
+    """The fit of several epochs behind which the part is frozen, unless its features are computed apart already."""
+    extracts = program.calls_to("predict", "predict_generator")
+    if any(program.written(program.receiver(call)) == freeze.name for call in extracts):
         return None
-    for fit in program.facts.fits:
-        known = fit.kind == "keras" and _is_known(program, program.argument(fit.call, "x", 0))
-        if known and _is_several(fit.num_epochs) and _is_frozen_at(program, freeze, fit.call):
-            return fit.call
-    for loop in program.facts.training_loops:
-        if loop.kind in ("tape", "batch") and _has_epochs(loop) and _is_frozen_at(program, freeze, loop.node):
-            return loop.node
-    return None
+    fits = [fit for fit in program.facts.fits if fit.kind == "keras" and _is_known(program, program.argument(fit.call, "x", 0))]
+    loops = [loop for loop in program.facts.training_loops if loop.kind in ("tape", "batch")]
+    runs: list[ast.AST] = [fit.call for fit in fits if not few(fit.num_epochs, below=2)]
+    runs += [loop.node for loop in loops if _has_epochs(loop)]
+    return next((run for run in runs if _is_frozen_at(program, freeze, run)), None)
 
 
 def _is_frozen_at(program: Program, freeze: Freeze, training: ast.AST) -> bool:
-    return freeze.thawed is None or _is_between(program, freeze, training)
-
-
-def _is_part_of_a_model(program: Program, freeze: Freeze) -> bool:
-    """`base(x)`, `base.output`, `Sequential([base, …])`, `model.add(base)`, or a layer made where the model is."""
-    inline = any(
-        isinstance(above, ast.Call) and program.method(above) == "Sequential" for above in program.ancestors(freeze.node)
-    )
-    if inline or ".layers[" in freeze.name:
+    """Frozen for good; or frozen, then trained, and only then thawed, in the same function."""
+    if freeze.thawed is None:
         return True
-    for node in program.nodes(ast.Name, ast.Attribute):
-        if program.written(node) != freeze.name:
-            continue
-        parent = program.parent(node)
-        if isinstance(parent, ast.Call) and parent.func is node:
-            return True
-        if isinstance(parent, ast.Attribute) and parent.attr in ("output", "outputs", "input", "inputs"):
-            return True
-        if isinstance(parent, ast.List | ast.Tuple) and program.method(program.parent(parent)) == "Sequential":
-            return True
-        if isinstance(parent, ast.Call) and program.method(parent) == "add":
-            return True
-    return False
-
-
-def _is_extracted(program: Program, freeze: Freeze) -> bool:
-    """Its features are computed apart already."""
-    calls = program.calls_to("predict", "predict_generator")
-    return any(program.written(program.receiver(call)) == freeze.name for call in calls)
+    if len({program.enclosing_function(node) for node in (freeze.node, training, freeze.thawed)}) > 1:
+        return False
+    return program.is_before(freeze.node, training) and program.index.stop(training) < program.index.number[freeze.thawed]

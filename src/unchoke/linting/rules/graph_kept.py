@@ -24,11 +24,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from unchoke.code.facts.epochs import epoch_runs
-from unchoke.code.facts.flow import NONE, CallMarks, Flow, Judge, Marks
 from unchoke.code.facts.gradients import carries_graph, is_backwarded, is_detaching, is_loss, is_off, uses_torch
-from unchoke.code.facts.loops import count_of, says_epoch, unwrapped
-from unchoke.code.facts.origins import root
-from unchoke.code.node_index import FunctionNode, LoopNode, parameters
+from unchoke.code.facts.loops import is_short, says_epoch
+from unchoke.code.facts.origins import root, sources
+from unchoke.code.node_index import FunctionNode, LoopNode, names_in, parameters
 from unchoke.code.program import Program
 from unchoke.code.source import CodePlace
 from unchoke.linting.proofs import shows_no_graph
@@ -49,7 +48,7 @@ _HOLDERS = (ast.Tuple, ast.List, ast.Set, ast.Dict, ast.ListComp, ast.SetComp, a
 _JOINS = frozenset({"torch.cat", "torch.concat", "torch.concatenate", "torch.vstack", "torch.hstack"})
 _VIEWS = re.compile(r"views?|tta|aug|model|net|scale|flip|angle|rotation|crop|head|branch|fold|part|level", re.IGNORECASE)
 _OF_TENSORS = frozenset(
-    {"backward", "argmax", "softmax", "sigmoid", "log_softmax", "squeeze", "view", "reshape", "permute", "flatten", "detach",
+    {"argmax", "softmax", "sigmoid", "log_softmax", "squeeze", "view", "reshape", "permute", "flatten", "detach",
      "cpu"}
 )  # fmt: skip
 
@@ -99,161 +98,111 @@ def _round(program: Program, node: ast.AST) -> str:
 
 def _advice(program: Program, value: ast.expr) -> str:
     """`.detach()` on the tensors: a tuple, a list and a dict have none."""
-    held = program.latest(value) if isinstance(value, ast.Name) else value
-    if not isinstance(held, _HOLDERS):
-        return f"write `{_detached_text(program, value)}`"
-    tensors = [part for part in _elements(value) if carries_graph(program, part)]
+    holds = isinstance(program.latest(value) or value, _HOLDERS)
+    tensors = [part for part in _elements(value) if carries_graph(program, part)] if holds else [value]
     if not tensors:
         return f"write `.detach()` behind each tensor in `{program.text(value)}`"
-    written = [f"`{_detached_text(program, part)}`" for part in tensors]
-    return f"write {' and '.join(written)} in it"
-
-
-def _detached_text(program: Program, node: ast.expr) -> str:
-    text = program.text(node)
-    plain = isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
-    return f"{text}.detach()" if plain else f"({text}).detach()"
+    plain = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
+    texts = [program.text(part) if isinstance(part, plain) else f"({program.text(part)})" for part in tensors]
+    return "write " + " and ".join(f"`{text}.detach()`" for text in texts) + (" in it" if holds else "")
 
 
 def _elements(node: ast.expr) -> Iterator[ast.expr]:
     """What a tuple, list or dict that is written out holds, also in those inside it."""
-    inner: list[ast.expr] = []
-    if isinstance(node, ast.Tuple | ast.List | ast.Set):
-        inner = node.elts
-    elif isinstance(node, ast.Dict):
-        inner = node.values
+    inner = node.values if isinstance(node, ast.Dict) else getattr(node, "elts", [])
     for part in inner:
-        if isinstance(part, _HOLDERS):
-            yield from _elements(part)
-        else:
-            yield part
+        yield from _elements(part) if isinstance(part, _HOLDERS) else [part]
 
 
 def _accumulations(program: Program) -> Iterator[Accumulation]:
     """`x += v`, `x = x + v`, `x.append(v)`, `x = torch.cat([x, v])` and a meter's `update(v)`, in order."""
     for node in program.nodes(ast.AugAssign, ast.Assign, ast.Call):
         if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
-            listed = isinstance(node.value, ast.List) and len(node.value.elts) == 1
-            value = node.value.elts[0] if listed and isinstance(node.value, ast.List) else node.value
-            yield Accumulation(node, node.target, value, not listed)
+            listed = node.value.elts if isinstance(node.value, ast.List) and len(node.value.elts) == 1 else []
+            yield Accumulation(node, node.target, listed[0] if listed else node.value, not listed)
         elif isinstance(node, ast.Assign) and len(node.targets) == 1:
             yield from _assigned(program, node)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args and _keeps(program, node):
-            yield Accumulation(node, node.func.value, node.args[0], node.func.attr == "update")
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
+            counts = node.func.attr == "update" and _is_meter(program, node)
+            if counts or node.func.attr in ("append", "extend"):
+                yield Accumulation(node, node.func.value, node.args[0], counts)
 
 
 def _assigned(program: Program, node: ast.Assign) -> Iterator[Accumulation]:
-    name, value = program.written(node.targets[0]), node.value
-    if not name:
-        return
+    target, value = node.targets[0], node.value
+    parts: list[ast.expr] = []
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
-        others = [side for side in (value.left, value.right) if program.written(side) != name]
-        if len(others) == 1:
-            yield Accumulation(node, node.targets[0], others[0], True)
+        parts = [value.left, value.right]
     elif isinstance(value, ast.Call) and program.name(value) in _JOINS and value.args:
         parts = value.args[0].elts if isinstance(value.args[0], ast.List | ast.Tuple) else []
-        others = [part for part in parts if program.written(part) != name]
-        if len(others) == 1 and len(parts) == 2:
-            yield Accumulation(node, node.targets[0], others[0], False)
-
-
-def _keeps(program: Program, call: ast.Call) -> bool:
-    method = program.method(call)
-    return method in ("append", "extend") or (method == "update" and _is_meter(program, call))
+    others = [part for part in parts if not program.written(target) or program.written(part) != program.written(target)]
+    if len(parts) == 2 and len(others) == 1:
+        yield Accumulation(node, target, others[0], isinstance(value, ast.BinOp))
 
 
 def _is_meter(program: Program, call: ast.Call) -> bool:
     """A class of this file whose `update` adds its first argument to something of its own, as it comes."""
     function = program.function_of(call)
-    names = parameters(function) if function is not None else []
-    if function is None or len(names) < 2 or any(is_detaching(program, inner) for inner in program.within(function, ast.Call)):
+    if function is None or any(is_detaching(program, inner) for inner in program.within(function, ast.Call)):
         return False
     grown = [item.value for item in program.within(function, ast.AugAssign) if root(item.target).startswith("self.")]
-    return any(part.id == names[1] for value in grown for part in program.within(value, ast.Name))
+    return any(names_in(value) & set(parameters(function)[1:2]) for value in grown)
 
 
 def _boundary(program: Program, item: Accumulation) -> LoopNode | FunctionNode | None:
     """What runs once for each batch: the loop in this function, or the function that the loop calls. None where none does."""
-    facts, node = program.facts, item.node
+    node, function = item.node, program.enclosing_function(item.node)
     if item.adds and is_off(program, node):
         return None
-    function = program.enclosing_function(node)
     if function is not None and function.name in ("forward", "__call__", "call", "update", "hook"):
         return None
-    loop = facts.in_training(node)
+    loop = program.facts.in_training(node)
     if loop is not None:
         inside = program.index.holds(loop.node, node)
         return (loop.node if inside else function) if loop.kind in ("torch", "lightning") else None
-    evaluation = facts.in_evaluation(node)
-    if evaluation is None or evaluation.kind == "lightning" or facts.no_grad(node):
+    evaluation = program.facts.in_evaluation(node)
+    if evaluation is None or evaluation.no_grad:
         return None
     return next((around for around in program.loops_around(node) if not _is_over_views(program, around)), None)
 
 
 def _is_over_views(program: Program, loop: LoopNode) -> bool:
     """A few rounds over views, scales or networks for one input."""
-    if not isinstance(loop, ast.For):
-        return False
-    count = count_of(program, loop)
-    if isinstance(unwrapped(program, loop.iter), ast.Tuple | ast.List) or (isinstance(count, int) and count <= 8):
-        return True
-    return bool(_VIEWS.search(program.text(loop.target)))
+    return isinstance(loop, ast.For) and (is_short(program, loop) or bool(_VIEWS.search(program.text(loop.target))))
 
 
 def _outlives(program: Program, item: Accumulation, boundary: LoopNode | FunctionNode) -> bool:
-    """Does what grows live longer than one round: is it made outside, and not emptied inside?"""
+    """Does what grows live longer than one round: is it made outside, and not emptied inside? `x = x + v` makes nothing anew."""
     name = root(item.target)
-    function = program.enclosing_function(item.node)
-    if not name:
+    given = [binding.value for binding in program.given(name)]
+    made = [value for value in given if name not in map(program.written, program.within(value, ast.Name, ast.Attribute))]
+    emptied = [call for call in program.calls_to("clear", "pop", "popleft") if root(program.receiver(call)) == name]
+    if not name or any(program.index.holds(boundary, node) for node in (*made, *emptied)):
         return False
-    made = [given for given in program.given(name) if not _is_own(program, name, given.value)]
-    if any(program.index.holds(boundary, given.value) for given in made):
-        return False
-    if isinstance(boundary, FunctionNode) and not name.startswith("self."):
-        local = any(given.scope is function for given in made)
-        return not local and boundary is function
-    for call in program.within(boundary, ast.Call):
-        if program.method(call) in ("clear", "pop", "popleft") and root(program.receiver(call)) == name:
-            return False
     loops = [loop for loop in program.loops_around(item.node) if isinstance(loop, ast.For)]
     return name not in [program.written(loop.target) for loop in loops]
 
 
-def _is_own(program: Program, name: str, value: ast.expr) -> bool:
-    """`x = x + v`: the variable goes on, it is not made anew."""
-    if not isinstance(value, ast.BinOp) and program.name(value) not in _JOINS:
-        return False
-    return any(program.written(part) == name for part in program.within(value, ast.Name, ast.Attribute))
-
-
 def _reaches_backward(program: Program, item: Accumulation) -> bool:
-    """Is `backward` called on what grows, or on what is worked out from it, here or where it is returned to?"""
-    flow = Flow(program, _Graphs(program, item.value))
-    for call in program.calls_to("backward", "manual_backward", "grad", "gradient"):
-        if flow.at(program.receiver(call)) or any(flow.at(given) for given in call.args[:1]):
-            return True
-    return any(flow.returned(node) for node in program.nodes(ast.FunctionDef) if node.name == "training_step")
-
-
-class _Graphs(Judge):
-    """Everything worked out from a tensor has its graph, but for numbers read off it."""
-
-    def call(self, _flow: Flow, call: ast.Call, handed: CallMarks, /) -> Marks | None:
-        if is_detaching(self.program, call) or self.program.name(call) in ("float", "int", "len", "str", "round"):
-            return NONE
-        return None if self.program.function_of(call) is not None else handed.all
+    """Is `backward` called on what grows, or on what is worked out from it, in the same function?"""
+    name, function = root(item.target), program.enclosing_function(item.node)
+    calls = program.calls_to("backward", "manual_backward", "grad", "gradient")
+    here = [call for call in calls if program.enclosing_function(call) is function]
+    places = [place for call in here for place in (program.receiver(call), *call.args[:1]) if place is not None]
+    worked_out = any(program.written(part) == name for place in places for part in sources(program, place))
+    return worked_out or is_backwarded(program, name, item.node)
 
 
 def _edits(program: Program, item: Accumulation) -> tuple[Edit, ...]:
     """`.detach()` behind each tensor, where it is known to be one."""
+    value = item.value
     if not isinstance(item.target, ast.Name | ast.Subscript):
         return ()
-    if isinstance(item.value, ast.Call):
-        return (_detached(program, item.value),) if is_loss(program, item.value) and _is_library_loss(program, item.value) else ()
-    leaves = [part for part in program.within(item.value, ast.Name, ast.Call) if carries_graph(program, part)]
-    if not leaves or not all(isinstance(part, ast.Name) and _is_tensor(program, part) for part in leaves):
-        return ()
-    return tuple(_detached(program, part) for part in leaves)
+    if isinstance(value, ast.Call):
+        return (_detached(program, value),) if is_loss(program, value) and _is_library_loss(program, value) else ()
+    leaves = [part for part in program.within(value, ast.Name, ast.Call) if carries_graph(program, part)]
+    sure = all(isinstance(part, ast.Name) and _is_tensor(program, part) for part in leaves)
+    return tuple(_detached(program, part) for part in leaves) if sure else ()
 
 
 def _detached(program: Program, node: ast.expr) -> Edit:
@@ -269,16 +218,9 @@ def _is_tensor(program: Program, node: ast.Name) -> bool:
     """A tensor for certain, not a tuple or a dict of them: by what is done with it in the same function."""
     if is_backwarded(program, node.id, node):
         return True
-    function = program.enclosing_function(node)
-    given = program.given_before(node)
-    made = given.value if given is not None and given.position is None else None
-    if isinstance(made, ast.Call) and _is_library_loss(program, made):
-        return not isinstance(program.receiver(made), ast.Call)
     for call in program.nodes(ast.Call):
-        if program.enclosing_function(call) is not function:
-            continue
-        if program.method(call) in _OF_TENSORS and program.written(program.receiver(call)) == node.id:
-            return True
-        if _is_library_loss(program, call) and call.args and program.written(call.args[0]) == node.id:
+        on_it = program.method(call) in _OF_TENSORS and program.written(program.receiver(call)) == node.id
+        of_it = _is_library_loss(program, call) and call.args and program.written(call.args[0]) == node.id
+        if (on_it or of_it) and program.enclosing_function(call) is program.enclosing_function(node):
             return True
     return False

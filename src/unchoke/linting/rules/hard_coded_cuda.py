@@ -48,35 +48,25 @@ def check(program: Program) -> Iterator[Hit]:
     places = asks_for_cuda(program)
     if not places or looks_for_cuda(program):
         return
-    first = places[0]
+    first, parent = places[0], program.parent(places[0])
     lines = sorted({(program.place(node).cell or 0, program.line(node)) for node in places})
     more = f", here and in {len(lines) - 1} more line{'s' if len(lines) > 2 else ''}" if len(lines) > 1 else ""
+    if isinstance(parent, ast.keyword) and parent.arg in ("accelerator", "gpus"):
+        fix = _LIGHTNING
+    else:
+        fix = (_TF if program.name(parent).startswith("tf.") else _TORCH) + (" at all of them" if more else "")
     yield Hit(
         first,
         f"`{_shown(program, first)}` takes CUDA for granted: nothing in this file looks whether there is any{more}",
         evidence={"places": len(places), "lines": [line for _, line in lines]},
-        fix=_fix(program, first) + (" at all of them" if len(lines) > 1 and not _is_setting(program, first) else ""),
+        fix=fix,
     )
 
 
 def _shown(program: Program, node: ast.AST) -> str:
     """The call or assignment that names the device, short."""
-    at: ast.AST = node
     parent = program.parent(node)
     if isinstance(parent, ast.keyword):
         return program.text(parent)
-    if not isinstance(node, ast.Call) and isinstance(parent, ast.Call | ast.Assign | ast.AnnAssign):
-        at = parent
-    return shortened(program, at)
-
-
-def _is_setting(program: Program, node: ast.AST) -> bool:
-    parent = program.parent(node)
-    return isinstance(parent, ast.keyword) and parent.arg in ("accelerator", "gpus")
-
-
-def _fix(program: Program, node: ast.AST) -> str:
-    if _is_setting(program, node):
-        return _LIGHTNING
-    parent = program.parent(node)
-    return _TF if program.name(parent).startswith("tf.") else _TORCH
+    named = not isinstance(node, ast.Call) and isinstance(parent, ast.Call | ast.Assign | ast.AnnAssign)
+    return shortened(program, parent if named and parent is not None else node)

@@ -22,11 +22,12 @@ data. What is gained depends on the device; on a machine without an accelerator 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.devices import CUDA
-from unchoke.code.facts.per_sample import is_random_number
+from unchoke.code.facts.origins import is_random
+from unchoke.code.facts.per_sample import pipeline_pieces
 from unchoke.code.facts.training_feeds import keras_feeds
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule
@@ -48,68 +49,53 @@ _WARPS = {
     "width_shift_range": "`RandomTranslation`",
     "height_shift_range": "`RandomTranslation`",
 }
-_ALONE = frozenset(
-    {"ElasticTransform", "ElasticTransformation", "GridDistortion", "OpticalDistortion", "PiecewiseAffine", "Rand2DElastic",
-     "Rand2DElasticd", "Rand3DElastic", "Rand3DElasticd", "RandGridDistortion", "RandGridDistortiond",
-     "RandomElasticDeformation", "ThinPlateSpline", "ElasticDeformation", "elastic_transform", "map_coordinates",
-     "deform_random_grid", "deform_grid"}
-)  # fmt: skip
 _FAMILIES = {
     name: family
     for family, names in {
-        "perspective": "RandomPerspective Perspective PerspectiveTransform",
-        "affine": "RandomAffine ShiftScaleRotate Affine RandAffine RandAffined",
-        "rotation": "RandomRotation Rotate SafeRotate RandRotate RandRotated",
-        "blur": "GaussianBlur MotionBlur MedianBlur AdvancedBlur Defocus ZoomBlur GlassBlur RandGaussianSmooth",
-        "CLAHE": "CLAHE createCLAHE equalize_adapthist",
+        "distortion": "ElasticTransform ElasticTransformation GridDistortion OpticalDistortion PiecewiseAffine Rand2DElastic "
+        "Rand2DElasticd Rand3DElastic Rand3DElasticd RandGridDistortion RandGridDistortiond RandomElasticDeformation "
+        "ThinPlateSpline ElasticDeformation elastic_transform map_coordinates deform_random_grid deform_grid",
+        "perspective": "RandomPerspective Perspective PerspectiveTransform cv2.warpPerspective "
+        "torchvision.transforms.functional.perspective",
+        "affine": "RandomAffine ShiftScaleRotate Affine RandAffine RandAffined cv2.warpAffine skimage.transform.warp "
+        "torchvision.transforms.functional.affine tf.keras.preprocessing.image.random_shear "
+        "tf.keras.preprocessing.image.apply_affine_transform",
+        "rotation": "RandomRotation Rotate SafeRotate RandRotate RandRotated skimage.transform.rotate "
+        "torchvision.transforms.functional.rotate tf.keras.preprocessing.image.random_rotation",
+        "blur": "GaussianBlur MotionBlur MedianBlur AdvancedBlur Defocus ZoomBlur GlassBlur RandGaussianSmooth cv2.GaussianBlur "
+        "cv2.medianBlur skimage.filters.gaussian torchvision.transforms.functional.gaussian_blur",
+        "CLAHE": "CLAHE createCLAHE equalize_adapthist cv2.createCLAHE",
         "automatic policy": "RandAugment AutoAugment TrivialAugmentWide TrivialAugment AugMix rand_augment_transform",
         "colour jitter": "ColorJitter",
-        "noise": "ISONoise GaussNoise GaussianNoise AdditiveGaussianNoise RandGaussianNoise MultiplicativeNoise",
+        "noise": "ISONoise GaussNoise GaussianNoise AdditiveGaussianNoise RandGaussianNoise MultiplicativeNoise "
+        "skimage.util.random_noise",
         "weather": "RandomShadow RandomRain RandomFog RandomSnow RandomSunFlare Rain Fog Snowflakes Clouds",
     }.items()
     for name in names.split()
 }
 _SCIPY = frozenset({"gaussian_filter", "rotate", "zoom", "affine_transform", "geometric_transform"})
-_FUNCTIONS = {
-    "torchvision.transforms.functional.perspective": "perspective",
-    "torchvision.transforms.functional.affine": "affine",
-    "torchvision.transforms.functional.rotate": "rotation",
-    "torchvision.transforms.functional.gaussian_blur": "blur",
-    "cv2.warpPerspective": "perspective",
-    "cv2.createCLAHE": "CLAHE",
-    "cv2.GaussianBlur": "blur",
-    "cv2.medianBlur": "blur",
-    "cv2.warpAffine": "affine",
-    "skimage.transform.rotate": "rotation",
-    "skimage.transform.warp": "affine",
-    "skimage.util.random_noise": "noise",
-    "skimage.filters.gaussian": "blur",
-    "skimage.exposure.equalize_adapthist": "CLAHE",
-    "tf.keras.preprocessing.image.random_rotation": "rotation",
-    "tf.keras.preprocessing.image.random_shear": "affine",
-    "tf.keras.preprocessing.image.apply_affine_transform": "affine",
-}
 # Not on the CPU sample by sample: batches on the device, layers of a model.
 _ELSEWHERE = ("kornia.", "tf.", "keras_cv.", "nvidia.dali.", "torch.nn.", "fastai.")
 _PIPELINES = frozenset(
     {"Compose", "Sequential", "OneOf", "SomeOf", "RandomApply", "RandomChoice", "RandomOrder", "ReplayCompose", "Sometimes"}
 )
 _ONE_OF = frozenset({"OneOf", "RandomChoice"})
-_ON_BATCHES = frozenset(
-    {"forward", "training_step", "on_after_batch_transfer", "shared_step", "_step", "train_step", "_shared_step"}
-)
 
 
 def check(program: Program) -> Iterator[Hit]:
     seen: set[ast.Call] = set()
     yield from _generators(program)
-    for pipeline in program.nodes(ast.Call):
-        if _is_outermost(program, pipeline) and not _is_on_device(program, pipeline):
-            yield from _judged(program, _steps(program, pipeline), seen, program.targets(pipeline)[-1:])
+    pipelines = [call for call in program.nodes(ast.Call) if _is_pipeline(program, call)]
+    for pipeline in pipelines:
+        outermost = not any(above in pipelines for above in program.ancestors(pipeline))
+        if outermost and not _is_on_device(program, pipeline):
+            steps = dict.fromkeys(program.calls_in(pipeline_pieces(program, pipeline)))
+            yield from _judged(program, steps, seen, program.targets(pipeline)[-1:])
     for record in program.facts.per_sample:
         calls = list(program.calls_in(program.facts.functions_of(record)))
-        made = [_maker(program, call) for call in calls]
-        yield from _judged(program, [*calls, *(call for call in made if call is not None)], seen, [])
+        made = [program.latest(call.func) for call in calls]  # `self.elastic = …` for `self.elastic(image)`
+        makers = [call for call in made if isinstance(call, ast.Call) and not _is_pipeline(program, call)]
+        yield from _judged(program, [*calls, *makers], seen, [])
 
 
 def _generators(program: Program) -> Iterator[Hit]:
@@ -117,7 +103,8 @@ def _generators(program: Program) -> Iterator[Hit]:
     fed = {call for feed in keras_feeds(program) for call in feed.made_of}
     said: set[tuple[str, ...]] = set()
     for call in program.in_order(item for item in fed if program.method(item) == "ImageDataGenerator"):
-        warps = tuple(name for name in _WARPS if (given := program.argument(call, name)) is not None and _is_on(program, given))
+        given = {name: program.argument(call, name) for name in _WARPS}
+        warps = tuple(name for name, node in given.items() if node is not None and program.value(node) not in (0, None))
         if warps and warps not in said:
             said.add(warps)
             from_arrays = any(program.method(item) == "flow" for item in fed)
@@ -125,15 +112,11 @@ def _generators(program: Program) -> Iterator[Hit]:
             layers = ", ".join(dict.fromkeys(_WARPS[name] for name in warps))
             yield Hit(
                 call,
-                f"`ImageDataGenerator` with {_listed(list(warps))} warps each picture with SciPy, in Python, for every sample",
+                f"`ImageDataGenerator` with {_listed(warps)} warps each picture with SciPy, in Python, for every sample",
                 evidence={"options": list(warps)},
                 fix=f"put {layers} into the model as layers, which run on the device a batch at a time; {source}. "
                 "Until then give `fit` several `workers`",
             )
-
-
-def _is_on(program: Program, given: ast.expr) -> bool:
-    return program.value(given) not in (0, 0.0, False, None)
 
 
 def _judged(program: Program, calls: Iterable[ast.Call], seen: set[ast.Call], names: list[str]) -> Iterator[Hit]:
@@ -162,7 +145,8 @@ def _together(program: Program, dear: dict[ast.Call, str]) -> list[ast.Call]:
     options = {call: _options(program, call) for call in dear}
     for chosen in options.values():
         met = [call for call in dear if options[call] <= chosen]
-        units = {_drawn_from(program, call) or dear[call] for call in met}
+        above = [(item for item in program.ancestors(call) if program.method(item) in _ONE_OF) for call in met]
+        units = {next(around, None) or dear[call] for call, around in zip(met, above, strict=True)}
         if min(len(units), len({dear[call] for call in met})) >= _ENOUGH:
             return met
     return []
@@ -170,125 +154,55 @@ def _together(program: Program, dear: dict[ast.Call, str]) -> list[ast.Call]:
 
 def _options(program: Program, call: ast.Call) -> frozenset[tuple[ast.If, bool]]:
     """The conditions round a call that are settled before training, each with its branch; a draw in each round is none."""
-    found = []
-    for above in program.ancestors(call):
-        if isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            break
-        if isinstance(above, ast.If) and program.value(above.test) is UNKNOWN and not _is_drawn(program, above.test):
-            found.append((above, program.index.holds_any(above.body, call)))
-    return frozenset(found)
+    tests = [above for above in program.ancestors(call) if isinstance(above, ast.If)]
+    unsettled = [node for node in tests if program.value(node.test) is UNKNOWN and not is_random(program, node.test)]
+    return frozenset((node, program.index.holds_any(node.body, call)) for node in unsettled)
 
 
-def _is_drawn(program: Program, test: ast.expr) -> bool:
-    given = [program.latest(name) for name in program.within(test, ast.Name)]
-    parts = [test, *(item for item in given if item is not None)]
-    return any(is_random_number(program, call) for call in program.calls_in(parts))
-
-
-def _drawn_from(program: Program, call: ast.Call) -> ast.Call | None:
-    """The `OneOf` round a transform: a sample meets one of its members."""
-    above = (item for item in program.ancestors(call) if isinstance(item, ast.Call))
-    return next((item for item in above if program.method(item) in _ONE_OF), None)
-
-
-def _listed(names: list[str]) -> str:
+def _listed(names: Sequence[str]) -> str:
     quoted = [f"`{name}`" for name in names]
-    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} and {quoted[-1]}"
+    return f"{', '.join(quoted[:-1])} and {quoted[-1]}" if quoted[1:] else quoted[0]
 
 
 def _family(program: Program, call: ast.Call) -> str:
     """The kind of dear work this call does or stands for; empty if none."""
-    name = program.name(call)
-    method = name.rpartition(".")[2]
-    if name in _FUNCTIONS:
-        return _FUNCTIONS[name]
-    if name.startswith(_ELSEWHERE) or (program.keyword(call, "p") and program.value(program.argument(call, "p")) == 0):
+    name, method = program.name(call), program.method(call)
+    if name in _FAMILIES:
+        return _FAMILIES[name]
+    if name.startswith(_ELSEWHERE) or program.value(program.argument(call, "p")) == 0:
         return ""
-    if method in _ALONE:
-        return "distortion"
     if name.startswith("scipy.") and method in _SCIPY:
         return f"scipy {method}"
-    if name == "cv2.remap" and _warps_at_random(program, call):
-        return "distortion"
-    return _FAMILIES.get(method, "") if not name.startswith(("?.", "cv2.", "PIL.")) else ""
-
-
-def _warps_at_random(program: Program, call: ast.Call) -> bool:
-    """`cv2.remap` with displacements that are drawn: an elastic transform by hand."""
-    function = program.enclosing_function(call)
-    return function is not None and any(is_random_number(program, other) for other in program.within(function, ast.Call))
+    if name == "cv2.remap":
+        return "distortion" if any(is_random(program, item) for item in call.args) else ""
+    family = _FAMILIES.get(method, "")
+    return family if family == "distortion" or not name.startswith(("?.", "cv2.", "PIL.")) else ""
 
 
 def _is_pipeline(program: Program, call: ast.Call) -> bool:
     name = program.name(call)
-    if program.method(call) not in _PIPELINES or name.startswith(("?.", "kornia.", "tf.", "keras_cv.")):
-        return False
     if name == "torch.nn.Sequential":
         return any(program.name(part).startswith("torchvision.transforms.") for part in program.within(call, ast.Call))
-    return True
-
-
-def _is_outermost(program: Program, call: ast.Call) -> bool:
-    return _is_pipeline(program, call) and not any(
-        isinstance(above, ast.Call) and _is_pipeline(program, above) for above in program.ancestors(call)
-    )
-
-
-def _steps(program: Program, pipeline: ast.Call) -> list[ast.Call]:
-    """The transforms in a pipeline, also of a list that is put together beforehand."""
-    found: list[ast.AST] = [pipeline]
-    for part in program.within(pipeline, ast.Name):
-        if isinstance(part.ctx, ast.Load):
-            found += _pieces(program, part)
-    return list(dict.fromkeys(program.calls_in(found)))
-
-
-def _pieces(program: Program, name: ast.Name) -> list[ast.AST]:
-    """What a list of steps is made of: its assignments, `+=`, `append`, `extend`, `insert`."""
-    scope = program.enclosing_function(name)
-    found: list[ast.AST] = [
-        item for item in program.assigned(name.id, at=name) if isinstance(item, ast.List | ast.BinOp | ast.IfExp | ast.Call)
-    ]
-    found += [value for at, value in program.added_to(name.id) if program.enclosing_function(at) is scope]
-    return found
+    return program.method(call) in _PIPELINES and not name.startswith(("?.", "kornia.", "tf.", "keras_cv."))
 
 
 def _is_on_device(program: Program, pipeline: ast.Call) -> bool:
-    """Applied to batches: moved to a device, or only ever called in a training step or a network's forward."""
+    """Applied to batches: moved to a device, or only ever called elsewhere than for a sample."""
     parent = program.parent(pipeline)
     if isinstance(parent, ast.Attribute) and parent.attr in ("to", CUDA):
         return True
     names = {name.removeprefix("self.") for name in program.targets(pipeline)}
     called = program.calls_to(*{name.rpartition(".")[2] for name in names})
     calls = [call for call in called if program.written(call.func).removeprefix("self.") in names]
-    sampled = [call for call in calls if program.facts.in_per_sample(call) is not None]
-    if not calls or sampled:
-        return False
-    return not _is_handed_over(program, names) or any(_is_on_batch(program, call) for call in calls)
+    sampled = any(program.facts.in_per_sample(call) is not None for call in calls)
+    return bool(calls) and not sampled and not _is_handed_over(program, names)
 
 
 def _is_handed_over(program: Program, names: set[str]) -> bool:
     """Is it an argument, or given a further name?"""
-    last = {name.rpartition(".")[2] for name in names}
-    places: list[ast.Name | ast.Attribute] = []
-    for name in last:
-        places += [*program.names(name), *program.attributes(name)]
-    for node in places:
+    for node in program.nodes(ast.Name, ast.Attribute):
         if isinstance(node.ctx, ast.Load) and program.written(node).removeprefix("self.") in names:
             parent = program.parent(node)
             if not (isinstance(parent, ast.Call) and parent.func is node) and not isinstance(parent, ast.Attribute):
                 return True
     return False
-
-
-def _is_on_batch(program: Program, call: ast.Call) -> bool:
-    function = program.enclosing_function(call)
-    return program.facts.in_training(call) is not None or (function is not None and function.name in _ON_BATCHES)
-
-
-def _maker(program: Program, call: ast.Call) -> ast.Call | None:
-    """For `self.elastic(image)`, the call in the class that made `self.elastic`."""
-    if not isinstance(call.func, ast.Name | ast.Attribute) or not program.written(call.func):
-        return None
-    made = program.latest(call.func)
-    return made if isinstance(made, ast.Call) and not _is_pipeline(program, made) else None

@@ -23,10 +23,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from unchoke.code.facts.epochs import EpochRun, callbacks_of, epoch_runs, is_long, most, nodes_of, one_does
+from unchoke.code.facts.epochs import EpochRun, callbacks_of, epoch_runs, is_long, nodes_of, one_does
 from unchoke.code.facts.loops import Fit
 from unchoke.code.facts.saving import has_automatic_log, is_record, records_history
-from unchoke.code.node_index import names_in, parameters
+from unchoke.code.facts.training_feeds import num_epochs
+from unchoke.code.node_index import names_in
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule, at_method
 
@@ -65,28 +66,24 @@ def check(program: Program) -> Iterator[Hit]:
     if has_automatic_log(program):
         return
     for run in epoch_runs(program):
-        hit = _in_loop(program, run) if is_long(run.num_epochs) else None
-        if hit is not None:
-            yield hit
+        yield from _in_loop(program, run)
     for fit in program.facts.fits:
         if fit.kind == "keras":
             yield from _of_fit(program, fit)
 
 
-def _in_loop(program: Program, run: EpochRun) -> Hit | None:
-    kept = list(_kept(program, run))
-    if not kept or records_history(program, run, {name for _, name in kept}):
-        return None
-    first = kept[0][0]
-    names = list(dict.fromkeys(given for _, given in kept))
-    listed = ", ".join(f"`{item}`" for item in names[:4])
-    return Hit(
-        first,
-        f"the numbers of {int(run.num_epochs)} epochs are only kept in {listed}: nothing inside the loop writes them down",
-        {"epochs": int(run.num_epochs), "kept in": names},
-        f'append a line to a file in each epoch, `with open("log.csv", "a") as file: csv.writer(file).writerow([…])`, '
-        f"beside `{program.text(first)[:60]}`",
-    )
+def _in_loop(program: Program, run: EpochRun) -> Iterator[Hit]:
+    kept = list(_kept(program, run)) if is_long(run.num_epochs) else []
+    names = list(dict.fromkeys(name for _, name in kept))
+    if kept and not records_history(program, run, set(names)):
+        first, listed = kept[0][0], ", ".join(f"`{name}`" for name in names[:4])
+        yield Hit(
+            first,
+            f"the numbers of {int(run.num_epochs)} epochs are only kept in {listed}: nothing inside the loop writes them down",
+            {"epochs": int(run.num_epochs), "kept in": names},
+            f'append a line to a file in each epoch, `with open("log.csv", "a") as file: csv.writer(file).writerow([…])`, '
+            f"beside `{program.text(first)[:60]}`",
+        )
 
 
 def _kept(program: Program, run: EpochRun) -> Iterator[tuple[ast.AST, str]]:
@@ -94,14 +91,14 @@ def _kept(program: Program, run: EpochRun) -> Iterator[tuple[ast.AST, str]]:
     for node in nodes_of(program, run, ast.Call, ast.Assign, ast.AugAssign):
         holder, value = _addition(program, run, node)
         base = _base(holder)
-        name = program.written(base)
-        if base is None or value is None or not name or _NOT_HISTORY.search(name):
+        if holder is None or value is None or base is None:
             continue
-        if not _is_metric(program, holder, value) or not _is_made_before(program, run, base):
+        name, said = program.written(base), program.text(value)
+        is_metric = _METRIC.search(f"{program.text(holder)} {said}") and not _NOT_METRIC.search(said)
+        if not name or not is_metric or _NOT_HISTORY.search(name) or not _is_made_before(program, run, base):
             continue
-        if not (
-            run.batches is not None and run.batches is not run.node and program.index.holds(run.batches, node)
-        ) or _is_used_after(program, run, name):
+        each_batch = run.batches not in (None, run.node) and run.batches is not None and program.index.holds(run.batches, node)
+        if not each_batch or _is_used_after(program, run, name):
             yield node, name
 
 
@@ -113,31 +110,19 @@ def _is_used_after(program: Program, run: EpochRun, name: str) -> bool:
 
 
 def _addition(program: Program, run: EpochRun, node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
-    """The holder and what is added to it: `x.append(v)`, `x += [v]`, `x[epoch] = v`."""
-    if isinstance(node, ast.Call):
-        func = node.func
-        adds = isinstance(func, ast.Attribute) and func.attr == "append" and len(node.args) == 1
-        return (func.value, node.args[0]) if adds and isinstance(func, ast.Attribute) else (None, None)
-    if isinstance(node, ast.AugAssign):
-        return (node.target, node.value) if isinstance(node.value, ast.List) else (None, None)
-    if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Subscript):
-        target = node.targets[0]
-        counted = names_in(run.node.target) if isinstance(run.node, ast.For) else set()
-        if any(part.id in counted for part in program.within(target.slice, ast.Name)):
-            return target, node.value
-    return _put_together(program, node) if isinstance(node, ast.Assign) else (None, None)
-
-
-def _put_together(program: Program, node: ast.Assign) -> tuple[ast.expr | None, ast.expr | None]:
-    """`x = x + [v]`, `x = np.append(x, v)`, `x = pd.concat([x, v])`."""
+    """The holder and what is added to it: `x.append(v)`, `x += [v]`, `x[epoch] = v`, `x = x + [v]`, `x = np.append(x, v)`."""
+    if isinstance(node, ast.Call) and program.method(node) == "append" and len(node.args) == 1:
+        return program.receiver(node), node.args[0]
+    if isinstance(node, ast.AugAssign) and isinstance(node.value, ast.List):
+        return node.target, node.value
+    if not isinstance(node, ast.Assign):
+        return None, None
     target, value = node.targets[0], node.value
-    if (
-        isinstance(value, ast.BinOp)
-        and isinstance(value.right, ast.List)
-        and program.written(value.left) == program.written(target)
-    ):
-        return target, value.right
-    if isinstance(value, ast.Call) and program.name(value) in ("numpy.append", "pandas.concat"):
+    if isinstance(target, ast.Subscript):
+        counted = names_in(run.node.target) if isinstance(run.node, ast.For) else set()
+        return (target, value) if counted & names_in(target.slice) else (None, None)
+    joins = isinstance(value, ast.BinOp) and isinstance(value.right, ast.List)
+    if joins or program.name(value) in ("numpy.append", "pandas.concat"):
         names = {program.written(part) for part in program.within(value, ast.Name, ast.Attribute)}
         return (target, value) if program.written(target) in names else (None, None)
     return None, None
@@ -145,55 +130,35 @@ def _put_together(program: Program, node: ast.Assign) -> tuple[ast.expr | None, 
 
 def _base(node: ast.expr | None) -> ast.expr | None:
     """`history` of `history["loss"]`, `history.setdefault("loss", [])`, `frame.loc[epoch]`."""
-    while node is not None:
-        if isinstance(node, ast.Subscript):
-            node = node.value
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("setdefault", "get"):
+    while True:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("setdefault", "get"):
             node = node.func.value
-        elif isinstance(node, ast.Attribute) and node.attr in ("loc", "at", "iloc"):
+        elif isinstance(node, ast.Subscript) or (isinstance(node, ast.Attribute) and node.attr in ("loc", "at", "iloc")):
             node = node.value
         else:
-            break
-    return node if isinstance(node, ast.Name | ast.Attribute) else None
+            return node if isinstance(node, ast.Name | ast.Attribute) else None
 
 
-def _is_metric(program: Program, holder: ast.expr | None, value: ast.expr) -> bool:
-    said = program.text(value)
-    if _NOT_METRIC.search(said):
-        return False
-    return bool(_METRIC.search(said) or (holder is not None and _METRIC.search(program.text(holder))))
-
-
-def _is_made_before(program: Program, run: EpochRun, base: ast.expr, depth: int = 0) -> bool:
-    """Is it a list or dict from outside the loop, so that it grows from epoch to epoch?"""
-    function = program.enclosing_function(base)
-    inside = function in run.functions
-    if inside and function is not None and isinstance(base, ast.Name) and base.id in parameters(function):
-        given = [program.argument_for(call, function, base.id) for call in program.callers(function)]
-        bases = [item for item in map(_base, given) if item is not None]
-        return depth < 3 and any(_is_made_before(program, run, item, depth + 1) for item in bases)
-    made = [value for value in program.assigned(program.written(base), base) if _is_container(program, value)]
+def _is_made_before(program: Program, run: EpochRun, base: ast.expr) -> bool:
+    """Is it a list or dict from outside the loop, also one that callers hand over, so that it grows from epoch to epoch?"""
+    given = (*program.assigned(program.written(base), base), *program.choices(base).nodes)
+    made = [value for value in given if _is_container(program, value)]
     again = any(_is_in(program, run, value) and program.is_before(value, base) for value in made)
     return not again and any(not _is_in(program, run, value) for value in made)
 
 
 def _is_in(program: Program, run: EpochRun, node: ast.AST) -> bool:
-    if program.in_body(run.node, program.index.number[node]):
-        return True
     function = program.enclosing_function(node)
-    return function in run.functions and function is not None and function.name != "__init__"
+    called = function in run.functions and function is not None and function.name != "__init__"
+    return called or program.in_body(run.node, program.index.number[node])
 
 
 def _is_container(program: Program, node: ast.expr) -> bool:
-    if isinstance(node, ast.List | ast.Dict | ast.ListComp | ast.DictComp):
-        return True
-    return isinstance(node, ast.Call) and program.name(node) in _CONTAINERS
+    return isinstance(node, ast.List | ast.Dict | ast.ListComp | ast.DictComp) or program.name(node) in _CONTAINERS
 
 
 def _of_fit(program: Program, fit: Fit) -> Iterator[Hit]:
-    count = fit.num_epochs
-    if not isinstance(count, int | float):
-        count = most(program, program.argument(fit.call, "epochs", 2 if program.method(fit.call) == "fit_generator" else 3))
+    count = num_epochs(program, fit)
     if not is_long(count) or not _is_kept(program, fit.call):
         return
     given = callbacks_of(program, fit.call)
@@ -209,14 +174,10 @@ def _of_fit(program: Program, fit: Fit) -> Iterator[Hit]:
 
 
 def _is_kept(program: Program, call: ast.Call, depth: int = 0) -> bool:
-    """Is what `fit` gives back put somewhere?"""
-    statement = program.statement(call)
-    if isinstance(statement, ast.Return) and depth < 3:
-        function = program.enclosing_function(call)
-        return function is not None and any(_is_kept(program, use, depth + 1) for use in program.callers(function))
+    """Is what `fit` gives back put somewhere, here or by who calls this function?"""
+    function, statement = program.enclosing_function(call), program.statement(call)
+    if isinstance(statement, ast.Return) and depth < 3 and function is not None:
+        return any(_is_kept(program, use, depth + 1) for use in program.callers(function))
     if isinstance(statement, ast.Assign | ast.AnnAssign):
         return program.targets(call) != ["_"]
-    parent = program.parent(call)
-    while isinstance(parent, ast.Attribute | ast.Subscript):
-        parent = program.parent(parent)
-    return isinstance(statement, ast.Expr) and isinstance(parent, ast.Call) and program.method(parent) == "append"
+    return isinstance(statement, ast.Expr) and program.method(statement.value) == "append"

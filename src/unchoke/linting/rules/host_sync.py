@@ -33,7 +33,9 @@ from collections.abc import Iterator
 
 from unchoke.code.facts.devices import CPU, runs_on_cpu, stays_on_cpu
 from unchoke.code.facts.loops import Loop, count_of, is_over_settings
+from unchoke.code.facts.origins import comprehensions_round
 from unchoke.code.facts.tensor_facts import DEVICE, HOST, Tensors
+from unchoke.code.facts.training_feeds import few
 from unchoke.code.node_index import FunctionNode, arguments
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule, line_of, shortened
@@ -53,23 +55,22 @@ _IF_TENSOR = frozenset({"numpy", "tolist"})
 _NUMBERS = frozenset({"float", "int"})
 _WAITS = ("cuda.synchronize", "cuda.empty_cache", "mps.synchronize", "mps.empty_cache")
 _SEVERAL = 3
-_FEW = 8
+_FEW = 9
 _TROUBLE = frozenset({"isnan", "isfinite", "isinf"})
 
 
 def check(program: Program) -> Iterator[Hit]:
     loops = [loop for loop in program.facts.training_loops if loop.kind != "batch"]
-    if not loops or _is_plainly_cpu(program, loops):
+    # TensorFlow takes a GPU by itself, and Lightning's device is the trainer's: silence says nothing there.
+    if not loops or (all(loop.kind == "torch" for loop in loops) and runs_on_cpu(program)):
         return
     tensors = Tensors(program)
     found: dict[tuple[int | None, int], tuple[ast.AST, str, Loop]] = {}
     for node in program.nodes(ast.Call, ast.JoinedStr, ast.BinOp, ast.If, ast.Assert, ast.While):
         shown = _sync(program, tensors, node)
-        if not shown:
-            continue
-        place = program.place(node)
-        loop = _each_step(program, node)
+        loop = _each_step(program, node) if shown else None
         if loop is not None:
+            place = program.place(node)
             found.setdefault((place.cell, place.line), (node, shown, loop))
     leads = _leads(program, list(found.values()))
     for at, shown, loop in found.values():
@@ -96,15 +97,8 @@ def _is_costly(program: Program, node: ast.AST, loop: Loop) -> bool:
     """More than one number at the end of a step: whole tensors, a plain wait, or a round trip for each sample or class."""
     if isinstance(node, ast.Call) and (program.name(node).endswith(_WAITS) or program.method(node) in (CPU, "numpy", "tolist")):
         return True
-    comprehensions = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-    around = [above for above in program.ancestors(node) if isinstance(above, (ast.For, ast.While, *comprehensions))]
+    around = [*program.loops_around(node), *comprehensions_round(program, node)]
     return any(above is not loop.node and program.index.holds(loop.node, above) for above in around)
-
-
-def _is_plainly_cpu(program: Program, loops: list[Loop]) -> bool:
-    """TensorFlow takes a GPU by itself, and Lightning's device is the trainer's: silence says nothing there."""
-    stated = all(loop.kind == "torch" for loop in loops)
-    return stated and runs_on_cpu(program)
 
 
 def _sync(program: Program, tensors: Tensors, node: ast.AST) -> str:
@@ -112,42 +106,36 @@ def _sync(program: Program, tensors: Tensors, node: ast.AST) -> str:
     if isinstance(node, ast.If | ast.Assert | ast.While):
         return _asked(program, tensors, node.test)
     if isinstance(node, ast.JoinedStr):
-        shown = (part for part in node.values if isinstance(part, ast.FormattedValue))
-        return _first_on_device(program, tensors, [part.value for part in shown])
+        return _first_on_device(program, tensors, [part.value for part in node.values if isinstance(part, ast.FormattedValue)])
     if isinstance(node, ast.BinOp):
-        text = isinstance(node.op, ast.Mod) and isinstance(node.left, ast.Constant) and isinstance(node.left.value, str)
-        return (
-            _first_on_device(program, tensors, list(node.right.elts) if isinstance(node.right, ast.Tuple) else [node.right])
-            if text
-            else ""
-        )
+        formats = isinstance(node.op, ast.Mod) and isinstance(node.left, ast.Constant)
+        given = node.right.elts if isinstance(node.right, ast.Tuple) else [node.right]
+        return _first_on_device(program, tensors, given) if formats else ""
     return _call_sync(program, tensors, node) if isinstance(node, ast.Call) else ""
 
 
 def _asked(program: Program, tensors: Tensors, test: ast.expr) -> str:
     """A tensor whose truth Python asks for: `if torch.isnan(loss)`, `assert y.max() < 10`."""
-    if isinstance(test, ast.BoolOp):
-        return next((shown for part in test.values if (shown := _asked(program, tensors, part))), "")
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        return _asked(program, tensors, test.operand)
+    parts = test.values if isinstance(test, ast.BoolOp) else [test.operand] if isinstance(test, ast.UnaryOp) else []
+    if parts:
+        return next((shown for part in parts if (shown := _asked(program, tensors, part))), "")
     sure = isinstance(test, ast.Call | ast.Compare) and tensors.where(test) == DEVICE and not program.facts.is_conditional(test)
     return shortened(program, test) if sure else ""
 
 
 def _call_sync(program: Program, tensors: Tensors, call: ast.Call) -> str:
-    func = call.func
-    name = program.name(call)
+    func, name = call.func, program.name(call)
     if name.endswith(_WAITS):
         return shortened(program, call)
-    if isinstance(func, ast.Name):
-        if func.id in _NUMBERS and name == func.id and len(call.args) == 1 and tensors.where(call.args[0]) == DEVICE:
-            return shortened(program, call)
-        return _first_on_device(program, tensors, call.args, "print") if name == "print" else ""
+    if name == "print":
+        return _first_on_device(program, tensors, call.args, "print")
+    if name in _NUMBERS:
+        return shortened(program, call) if call.args and tensors.where(call.args[0]) == DEVICE else ""
     if not isinstance(func, ast.Attribute) or not name.startswith("?."):
         return ""
     if func.attr == "format" and isinstance(func.value, ast.Constant):
         return _first_on_device(program, tensors, arguments(call))
-    if call.args or call.keywords or func.attr not in _SURE | _IF_TENSOR:
+    if arguments(call) or func.attr not in _SURE | _IF_TENSOR:
         return ""
     where = tensors.where(func.value)
     return shortened(program, call) if where == DEVICE or (func.attr in _SURE and where != HOST) else ""
@@ -162,67 +150,45 @@ def _first_on_device(program: Program, tensors: Tensors, nodes: list[ast.expr], 
 
 
 def _each_step(program: Program, node: ast.AST) -> Loop | None:
-    """The training loop on whose every step this runs."""
-    loop = program.facts.in_training(node)
-    if loop is None or loop.kind == "batch" or program.facts.is_conditional(node) or _is_traced(program, node):
+    """The training loop on whose every step this runs; in a `tf.function` Python only runs while it is traced."""
+    loop, function = program.facts.in_training(node), program.enclosing_function(node)
+    if loop is None or loop.kind == "batch" or program.facts.is_conditional(node) or _is_trouble(program, node):
         return None
-    if _is_few(program, loop) or _is_made_on_cpu(program, loop):
-        return None
-    evaluation = program.facts.in_evaluation(node)
-    if evaluation is not None and evaluation.kind != "mode" and not program.index.holds(evaluation.node, loop.node):
-        return None
-    return None if _is_trouble(program, node, loop) else loop
+    traced = function is not None and any(program.name(mark) == "tf.function" for mark in function.decorator_list)
+    return None if traced or _is_few(program, loop) or _is_made_on_cpu(program, loop) else loop
 
 
 def _is_few(program: Program, loop: Loop) -> bool:
     """A handful of steps in all, or a loop over settings that are written down: nothing to be gained."""
     if isinstance(loop.node, FunctionNode):
         return False
-    if loop.epochs not in (None, loop.node) and not (isinstance(loop.num_epochs, int) and loop.num_epochs <= _FEW):
+    if loop.epochs not in (None, loop.node) and not few(loop.num_epochs, below=_FEW):
         return False
-    count = count_of(program, loop.node)
-    return is_over_settings(program, loop.node) or (isinstance(count, int) and count <= _FEW)
+    return is_over_settings(program, loop.node) or few(count_of(program, loop.node), below=_FEW)
 
 
 def _is_made_on_cpu(program: Program, loop: Loop) -> bool:
     """Its function makes the networks itself and speaks of no device, though others of the file do."""
     function = program.enclosing_function(loop.node)
-    if function is None or loop.kind != "torch" or isinstance(loop.node, FunctionNode):
+    if function is None or loop.kind != "torch":
         return False
     run = [call.func for call in program.within(loop.node, ast.Call) if program.facts.is_forward(call)]
-    made = [program.latest(item) for item in run if isinstance(item, ast.Name)]
-    own = [item for item in made if item is not None and program.index.holds(function, item)]
-    return bool(run) and len(own) == len(run) and stays_on_cpu(program, function)
+    made = [program.latest(item) for item in run]
+    own = all(item is not None and program.index.holds(function, item) for item in made)
+    return bool(run) and own and stays_on_cpu(program, function)
 
 
-def _is_traced(program: Program, node: ast.AST) -> bool:
-    """In a `tf.function` Python runs while it is traced, not on each step."""
-    function = program.enclosing_function(node)
-    return function is not None and any(program.name(mark) == "tf.function" for mark in function.decorator_list)
-
-
-def _is_trouble(program: Program, node: ast.AST, loop: Loop) -> bool:
-    """Only when something went wrong, or for the last time: under `except`, a test for NaN, or a branch that leaves the loop."""
-    inner = node
-    for above in program.ancestors(node):
-        if above is loop.node:
-            return False
-        if isinstance(above, ast.ExceptHandler | ast.Raise) or (isinstance(above, ast.Assert) and inner is above.msg):
-            return True
-        if isinstance(above, ast.If) and inner is not above.test:
-            branch = above.body if program.index.holds_any(above.body, node) else above.orelse
-            tests = {program.method(call) for call in program.within(above.test, ast.Call)}
-            if tests & _TROUBLE or isinstance(branch[-1], ast.Raise | ast.Break | ast.Continue | ast.Return):
-                return True
-        inner = above
-    return False
+def _is_trouble(program: Program, node: ast.AST) -> bool:
+    """Only when something went wrong: under `except`, in a `raise`, or behind a test for NaN."""
+    above = list(program.ancestors(node))
+    tests = [item.test for item in above if isinstance(item, ast.If) and not program.index.holds(item.test, node)]
+    asked = any(program.method(call) in _TROUBLE for call in program.calls_in(tests))
+    return asked or any(isinstance(item, ast.ExceptHandler | ast.Raise) for item in above)
 
 
 def _named(program: Program, loop: Loop, node: ast.AST) -> str:
     line = line_of(program, loop.node, seen_from=node)
-    if isinstance(loop.node, FunctionNode):
-        return f"training (`{loop.node.name}`, {line})"
-    return f"the training loop ({line})"
+    return f"training (`{loop.node.name}`, {line})" if isinstance(loop.node, FunctionNode) else f"the training loop ({line})"
 
 
 def _fix(program: Program, node: ast.AST, loop: Loop) -> str:

@@ -24,10 +24,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.facts.keeping import is_kept
-from unchoke.code.facts.origins import is_of_sample, runs_for_each_sample
+from unchoke.code.facts.origins import is_of_sample
 from unchoke.code.facts.vocabulary import LIST_METHODS, LISTERS
 from unchoke.code.program import Program
+from unchoke.linting.questions import function_around, is_done_anew, is_path_call
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -39,35 +39,26 @@ RULE = Rule(
     claim="Planted chokes",
     command="unchoke check",
 )
-_MORE = frozenset({"imutils.paths.list_images", "imutils.paths.list_files", "fastai.vision.all.get_image_files", "os.fwalk"})
-_NO_LISTING = frozenset({"fnmatch.filter"})
+_LISTERS = LISTERS - {"fnmatch.filter"} | {
+    "imutils.paths.list_images", "imutils.paths.list_files", "fastai.vision.all.get_image_files", "os.fwalk"
+}  # fmt: skip
 
 
 def check(program: Program) -> Iterator[Hit]:
     for call in program.nodes(ast.Call):
-        if not _lists(program, call) or not runs_for_each_sample(program, call) or is_kept(program, call, by_sample=False):
-            continue
-        name, function = program.text(call.func), program.enclosing_function(call)
-        what = call.args[0] if call.args and isinstance(call.func, ast.Name | ast.Attribute) else program.receiver(call)
-        yield Hit(
-            call,
-            f"`{name}` lists a folder once for every sample",
-            evidence={"call": name, "in": function.name if function is not None else "lambda"},
-            fix=_fix(program, call, what),
-        )
+        if is_path_call(program, call, _LISTERS, LIST_METHODS) and is_done_anew(program, call, by_sample=False):
+            name = program.text(call.func)
+            yield Hit(
+                call,
+                f"`{name}` lists a folder once for every sample",
+                evidence={"call": name, "in": function_around(program, call)[0]},
+                fix=_fix(program, call),
+            )
 
 
-def _lists(program: Program, call: ast.Call) -> bool:
-    name = program.name(call)
-    if name in LISTERS or name in _MORE:
-        return name not in _NO_LISTING
-    if not isinstance(call.func, ast.Attribute) or call.func.attr not in LIST_METHODS:
-        return False
-    return name.startswith("?.") and program.function_of(call) is None
-
-
-def _fix(program: Program, call: ast.Call, what: ast.expr | None) -> str:
+def _fix(program: Program, call: ast.Call) -> str:
     owner = program.enclosing_class(call)
     where = f"`{owner.name}.__init__`" if owner is not None else "the code that makes the data set"
-    each = what is None or is_of_sample(program, what)
+    folder = call.args[0] if call.args else program.receiver(call)
+    each = folder is None or is_of_sample(program, folder)
     return f"list once in {where} and keep the names" + (" by sample, in a dict" if each else "") + "; take them from there here"

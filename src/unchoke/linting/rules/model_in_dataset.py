@@ -21,10 +21,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.facts.keeping import is_kept
 from unchoke.code.facts.networks import is_network_made
-from unchoke.code.facts.origins import runs_for_each_sample
 from unchoke.code.program import Program
+from unchoke.linting.questions import function_around, inherits, is_done_anew
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -35,43 +34,35 @@ RULE = Rule(
     command="unchoke extract",
 )
 _LOADED = ("from_pretrained", "load_model", "torch.hub.load", "timm.create_model", "clip.load", "torch.jit.load", "hub.load")
-_BASES = frozenset({"Module", "LightningModule", "Model", "PreTrainedModel"})
 
 
 def check(program: Program) -> Iterator[Hit]:
     said: set[ast.AST | None] = set()
     for call in program.facts.forwards:
-        record = runs_for_each_sample(program, call)
         function = program.enclosing_function(call)
-        if record is None or function in said or not _is_surely_network(program, call) or is_kept(program, call):
+        if function in said or not is_done_anew(program, call) or not _is_surely_network(program, call):
             continue
         said.add(function)
-        where = f"`{function.name}`" if function is not None else "a lambda"
         name = program.text(call.func)
         yield Hit(
             call,
-            f"`{name}` runs in {where}, for one sample at a time and again in every epoch",
+            f"`{name}` runs in {function_around(program, call)[1]}, for one sample at a time and again in every epoch",
             {"call": name},
             f"run `{name}` once over all pictures in batches, keep what it gives, and load that here",
         )
-
-
-def _unpacked_from(program: Program, node: ast.expr) -> str:
-    """`model, preprocess = clip.load(…)`."""
-    values = [given.value for given in program.given(program.written(node)) if isinstance(given.value, ast.Call)]
-    return program.name(values[-1]) if values else ""
 
 
 def _is_surely_network(program: Program, call: ast.Call) -> bool:
     """By how it was made or by its class: a name alone may be a tokenizer or a label encoder."""
     func = call.func
     held = func.value if isinstance(func, ast.Attribute) and func.attr in ("predict", "forward", "encode_image") else func
-    made = program.made_by(held) or _unpacked_from(program, held)
+    unpacked = [given.value for given in program.given(program.written(held))]  # model, preprocess = clip.load(…)
+    made = program.made_by(held) or (program.name(unpacked[-1]) if unpacked else "")
     if any(word in made for word in _LOADED):
         return True
     owner = program.classes.get(made)
     if owner is not None:
-        return any(base.rpartition(".")[2] in _BASES for base in program.bases(owner))
+        return inherits(program, owner, "Module", "Model")
     if made.startswith(("tf.keras.Sequential", "tf.keras.layers", "torch.nn.Sequential")):
         return False  # layers that augment or normalise
     return is_network_made(made)

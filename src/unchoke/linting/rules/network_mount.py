@@ -42,9 +42,10 @@ _NOT_DATA = re.compile(
 
 
 def check(program: Program) -> Iterator[Hit]:
-    if not program.facts.fits and not program.facts.training_loops:
-        return
-    if any(_COPIES.search(cell.text) for cell in program.source.cells) or _copies_from_drive(program):
+    copied = (part.value for call in program.calls_to(*_COPYING) for part in program.within(call, ast.Constant))
+    copies = any(isinstance(text, str) and _MOUNT.match(text) for text in copied)
+    trains = program.facts.fits or program.facts.training_loops
+    if not trains or copies or any(_COPIES.search(cell.text) for cell in program.source.cells):
         return
     for node in program.nodes(ast.Constant):
         text = node.value
@@ -57,15 +58,6 @@ def check(program: Program) -> Iterator[Hit]:
                 "keep one archive there, copy it to the machine's disk (`!cp …`), unpack it there and read that folder",
             )
             return
-
-
-def _copies_from_drive(program: Program) -> bool:
-    return any(
-        isinstance(part, ast.Constant) and isinstance(part.value, str) and _MOUNT.match(part.value)
-        for call in program.nodes(ast.Call)
-        if program.method(call) in _COPYING
-        for part in ast.walk(call)
-    )
 
 
 def _is_folder_of_data(program: Program, node: ast.Constant, text: str) -> bool:

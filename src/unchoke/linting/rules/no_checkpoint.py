@@ -21,8 +21,7 @@ does not give. Fewer than 20 are a nit (10 of a large network, 100 on one of the
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from unchoke.code.facts.epochs import (
     EpochRun,
@@ -37,9 +36,11 @@ from unchoke.code.facts.epochs import (
 from unchoke.code.facts.loops import Fit, is_range, unwrapped
 from unchoke.code.facts.magnitude import large_network, trains_on_small_set
 from unchoke.code.facts.saving import is_weights_save
+from unchoke.code.facts.training_feeds import num_epochs
 from unchoke.code.facts.unseen import may_save
 from unchoke.code.program import Program
 from unchoke.core.findings import Kind
+from unchoke.linting.questions import calls_run_by, torch_loaders
 from unchoke.linting.rule import Hit, Rule, at_method
 
 RULE = Rule(
@@ -54,7 +55,7 @@ RULE = Rule(
 _SAVING = frozenset({"ModelCheckpoint", "BackupAndRestore", "WandbModelCheckpoint", "WandbCallback", "OnExceptionCheckpoint"})
 _SMALL_LAYERS = frozenset(
     {"Linear", "LayerNorm", "Dropout", "ReLU", "GELU", "SiLU", "Tanh", "BatchNorm1d", "Softmax", "LogSoftmax", "Sigmoid",
-     "LeakyReLU", "ELU", "Identity"}
+     "LeakyReLU", "ELU", "Identity", "Sequential"}
 )  # fmt: skip
 _LIGHTNING_EPOCHS = 1000
 _MANY_EPOCHS = 20
@@ -65,9 +66,7 @@ _MANY_SMALL_EPOCHS = 100
 
 def check(program: Program) -> Iterator[Hit]:
     for run in epoch_runs(program):
-        calls = nodes_of(program, run, ast.Call)
-        saves = (call for call in calls if is_weights_save(program, call) or may_save(program, call))
-        if is_long(run.num_epochs) and not _is_quick(program, run) and not any(saves):
+        if is_long(run.num_epochs) and not _is_quick(program, run) and not _saves(program, nodes_of(program, run, ast.Call)):
             yield _loop_hit(program, run)
     yield from _by_steps(program)
     for fit in program.facts.fits:
@@ -77,18 +76,19 @@ def check(program: Program) -> Iterator[Hit]:
             yield hit
 
 
+def _saves(program: Program, calls: Iterable[ast.Call]) -> bool:
+    return any(is_weights_save(program, call) or may_save(program, call) for call in calls)
+
+
 def _by_steps(program: Program) -> Iterator[Hit]:
     """A loop of thousands of steps that is in no loop over epochs."""
     for loop in program.facts.training_loops:
         node = loop.node
         inner = unwrapped(program, node.iter) if isinstance(node, ast.For) and loop.epochs is None else None
-        if not isinstance(node, ast.For) or not isinstance(inner, ast.Call) or not is_range(program, inner) or not inner.args:
+        if not isinstance(inner, ast.Call) or not is_range(program, inner) or not inner.args:
             continue
-        count = most(program, inner.args[-1 if len(inner.args) < 3 else 1])
-        functions = {function for block in node.body for function in program.reach(block)}
-        calls = program.calls_in([*node.body, *functions])
-        saves = (call for call in calls if is_weights_save(program, call) or may_save(program, call))
-        if is_long(count) and count >= _MANY_STEPS and not any(saves):
+        count = most(program, inner.args[:2][-1])
+        if is_long(count) and count >= _MANY_STEPS and not _saves(program, calls_run_by(program, *node.body)):
             yield Hit(
                 node,
                 f"{int(count):,} steps with nothing saved inside the loop: a kill loses all of them",
@@ -125,47 +125,25 @@ def _kind(program: Program, count: float) -> Kind:
 
 
 def _is_quick(program: Program, run: EpochRun) -> bool:
-    """A small head on what is already in memory."""
+    """A small head on what is already in memory: features by name, or tensors given to a few linear layers."""
+    forwards = [call for call in nodes_of(program, run, ast.Call) if program.facts.is_forward(call)]
     source = unwrapped(program, run.batches.iter) if isinstance(run.batches, ast.For) else None
-    if run.batches is run.node:
-        source = None
-    return trains_on_kept_features(program, [source, *_inputs(program, run)]) or _is_small_head(program, run, source)
-
-
-def _inputs(program: Program, run: EpochRun) -> Iterator[ast.expr]:
-    """What the network is given where the whole set is one batch."""
-    if run.batches is run.node:
-        yield from (item for call in nodes_of(program, run, ast.Call) if program.facts.is_forward(call) for item in call.args)
-
-
-def _is_small_head(program: Program, run: EpochRun, source: ast.expr | None) -> bool:
-    """A few linear layers by name and make, on tensors in memory."""
-    if source is not None and program.made_by(_dataset_of(program, source)).rpartition(".")[2] != "TensorDataset":
-        return False
-    trained = [call for call in nodes_of(program, run, ast.Call) if program.facts.is_forward(call)]
-    return bool(trained) and all(_is_linear(program, call.func) for call in trained)
-
-
-def _dataset_of(program: Program, source: ast.expr) -> ast.expr | None:
-    loader = source if isinstance(source, ast.Call) else program.latest(source)
-    return program.argument(loader, "dataset", 0) if isinstance(loader, ast.Call) else None
-
-
-def _is_linear(program: Program, node: ast.expr) -> bool:
-    made = program.latest(node)
-    if not isinstance(made, ast.Call):
-        return False
-    layers = [program.name(call) for call in program.within(made, ast.Call) if program.name(call).startswith("torch.nn.")]
-    plain = [kind for name in layers if (kind := name.rpartition(".")[2]) != "Sequential"]
-    return bool(plain) and set(plain) <= _SMALL_LAYERS and plain.count("Linear") <= 2
+    at_once = run.batches is run.node
+    if trains_on_kept_features(program, [item for call in forwards for item in call.args] if at_once else [source]):
+        return True
+    kept = [loader for loader in torch_loaders(program) if program.made_by(loader.dataset).endswith("TensorDataset")]
+    in_memory = at_once or any(program.written(source) in loader.targets for loader in kept)
+    made = [program.latest(call.func) for call in forwards]
+    layers = {program.method(layer) for item in made if item is not None for layer in program.within(item, ast.Call)}
+    return in_memory and bool(layers) and layers <= _SMALL_LAYERS
 
 
 def _keras(program: Program, fit: Fit) -> Hit | None:
-    count = _epochs(program, fit)
+    count = num_epochs(program, fit)
     given = callbacks_of(program, fit.call)
     if not is_long(count) or given is None or trains_on_kept_features(program, fit.call.args[:1]):
         return None
-    if one_does(program, given, _SAVING, is_weights_save_call) is not False:
+    if one_does(program, given, _SAVING, is_weights_save) is not False:
         return None
     saves = "its callback does not save" if len(given) == 1 else f"none of its {len(given)} callbacks saves"
     there = saves if given else "it has no callback that saves"
@@ -178,17 +156,6 @@ def _keras(program: Program, fit: Fit) -> Hit | None:
     )
 
 
-def is_weights_save_call(program: Program, node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and is_weights_save(program, node)
-
-
-def _epochs(program: Program, fit: Fit) -> Any:
-    if isinstance(fit.num_epochs, int | float):
-        return fit.num_epochs
-    position = 2 if program.method(fit.call) == "fit_generator" else 3
-    return most(program, program.argument(fit.call, "epochs", position))
-
-
 def _lightning(program: Program, fit: Fit) -> Hit | None:
     trainer = fit.trainer
     option = program.keyword(trainer, "enable_checkpointing") if trainer is not None else None
@@ -199,7 +166,7 @@ def _lightning(program: Program, fit: Fit) -> Hit | None:
     whole = epochs is None and all(program.keyword(trainer, name) is None for name in limits)
     count = _LIGHTNING_EPOCHS if whole else most(program, epochs)
     given = callbacks_of(program, trainer)
-    if not is_long(count) or given is None or one_does(program, given, _SAVING, is_weights_save_call) is not False:
+    if not is_long(count) or given is None or one_does(program, given, _SAVING, is_weights_save) is not False:
         return None
     return Hit(
         option,
@@ -211,9 +178,8 @@ def _lightning(program: Program, fit: Fit) -> Hit | None:
 
 def _hugging_face(program: Program, fit: Fit) -> Hit | None:
     option = program.keyword(fit.settings, "save_strategy") if fit.settings is not None else None
-    if option is None or not is_long(fit.num_epochs):
-        return None
-    if program.value(option.value) != "no" and not program.name(option.value).endswith("Strategy.NO"):
+    off = option is not None and (program.value(option.value) == "no" or program.name(option.value).endswith("Strategy.NO"))
+    if option is None or not off or not is_long(fit.num_epochs):
         return None
     return Hit(
         option,

@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from unchoke.code.facts.loops import count_of
 from unchoke.code.facts.vocabulary import words
 from unchoke.code.program import Program
+from unchoke.linting.questions import calls_run_by
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -35,19 +36,18 @@ RULE = Rule(
     frameworks=("keras",),
 )
 _MAKERS = ("tf.keras.Sequential", "tf.keras.Model", "tf.keras.models.", "tf.keras.applications.")
-_LETS_GO = frozenset({"clear_session", "Process", "run_in_process", "ProcessPoolExecutor"})
+_LETS_GO = ("clear_session", "Process", "run_in_process", "ProcessPoolExecutor")
 _BUILDS = frozenset({"build", "create", "make", "define", "construct", "new"})
 _FEW = 3
 _DEEPEST = 4
 
 
 def check(program: Program) -> Iterator[Hit]:
-    if any(program.method(call) in _LETS_GO for call in program.nodes(ast.Call)):
+    if program.calls_to(*_LETS_GO):
         return
     said: set[ast.AST] = set()
     for fit in program.facts.fits:
-        loops = program.loops_around(fit.call) if fit.kind == "keras" else []
-        for loop in loops:
+        for loop in program.loops_around(fit.call) if fit.kind == "keras" else ():
             made = _made_inside(program, fit.call, loop)
             count = count_of(program, loop)
             if made is None or loop in said or (isinstance(count, int) and count < _FEW):
@@ -65,16 +65,12 @@ def check(program: Program) -> Iterator[Hit]:
 
 def _made_inside(program: Program, fit: ast.Call, loop: ast.AST) -> ast.Call | None:
     """The call in the loop's body that makes the network which is fitted, by what it does or is called."""
-    node: ast.AST | None = program.receiver(fit)
+    node = program.receiver(fit)
     for _ in range(_DEEPEST):
-        if isinstance(node, ast.Name | ast.Attribute):
-            node = program.latest(node)
-    if not isinstance(node, ast.Call) or not program.index.holds(loop, node):
+        node = program.latest(node) if isinstance(node, ast.Name | ast.Attribute) else node
+    if not isinstance(node, ast.Call) or not program.index.holds(loop, node) or program.method(node) == "clone_model":
         return None
-    if program.name(node).startswith(_MAKERS):
-        return None if program.method(node) == "clone_model" else node
     function = program.function_of(node)
-    if function is None:
-        return node if _BUILDS & set(words(program.method(node))) else None
-    inner = [item for part in (function, *program.reach(function)) for item in program.within(part, ast.Call)]
-    return node if any(program.name(item).startswith(_MAKERS) for item in inner) else None
+    named = function is None and bool(_BUILDS & set(words(program.method(node))))
+    calls = [node] if function is None else calls_run_by(program, function)
+    return node if named or any(program.name(call).startswith(_MAKERS) for call in calls) else None

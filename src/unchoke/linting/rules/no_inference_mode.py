@@ -31,7 +31,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from unchoke.code.facts.devices import torch_name
-from unchoke.code.facts.evaluation import EvaluationCode
 from unchoke.code.facts.loops import step_kind
 from unchoke.code.facts.origins import root
 from unchoke.code.facts.vocabulary import role_of
@@ -40,7 +39,8 @@ from unchoke.code.node_index import FunctionNode, arguments
 from unchoke.code.program import Program
 from unchoke.code.source import CodePlace
 from unchoke.linting.proofs import is_same_without_gradients
-from unchoke.linting.rule import Edit, Hit, Rule, shortened
+from unchoke.linting.questions import COMPREHENSIONS, inherits
+from unchoke.linting.rule import Edit, Hit, Rule, offered, shortened
 
 RULE = Rule(
     code="no-inference-mode",
@@ -58,7 +58,6 @@ _NOT_TORCH = (
 )  # fmt: skip
 _ON_TORCH = ("torch", "torchvision", "timm", "fastai", "lightning", "pytorch_lightning")
 _OFF_ALREADY = frozenset({"predict", "predict_on_batch", "generate", "encode"})
-_OFF_MAKERS = ("pipeline", "InferenceSession", "SentenceTransformer", "YOLO", "Learner", "vision_learner")
 _WITHOUT_WEIGHTS = frozenset(
     {"Sigmoid", "Softmax", "LogSoftmax", "ReLU", "GELU", "Tanh", "Identity", "Flatten", "Upsample", "Softmax2d",
      "AdaptiveAvgPool2d", "CosineSimilarity", "AvgPool2d", "MaxPool2d", "Dropout", "PairwiseDistance", "Fold", "Unfold",
@@ -66,11 +65,11 @@ _WITHOUT_WEIGHTS = frozenset(
 )  # fmt: skip
 _ASKS = frozenset(
     {"requires_grad", "requires_grad_", "retain_grad", "autograd", "enable_grad", "register_full_backward_hook", "GradCAM",
-     "attribute", "jacobian", "grad"}
+     "attribute", "jacobian", "grad", "backward"}
 )  # fmt: skip
-
-_REPEATS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _EXPLAINS = re.compile(r"(?:^|_)(?:grad_?)?cam(?:_|$)|salien|explain|relevance|integrated_grad", re.IGNORECASE)
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_NO_HOOKS = frozenset({"object", "abc.ABC", "typing.Generic", "typing.Protocol"})
 
 
 @dataclass(frozen=True)
@@ -88,11 +87,10 @@ def check(program: Program) -> Iterator[Hit]:
     if not any(module.partition(".")[0] in _ON_TORCH for module in program.modules):
         return
     done: set[ast.AST] = set()
-    chains = list(_eval_chains(program))
     for call in program.nodes(ast.Call):
         if not _runs_network(program, call) or program.facts.no_grad(call) or program.facts.in_training(call) is not None:
             continue
-        found = _evaluation_of(program, call) or _after_chain(program, call, chains)
+        found = _evaluation_of(program, call)
         if found is not None and found.key not in done and not _needs_gradients(program, found):
             done.add(found.key)
             yield _hit(program, call, found)
@@ -100,129 +98,71 @@ def check(program: Program) -> Iterator[Hit]:
 
 def _evaluation_of(program: Program, call: ast.Call) -> EvaluationSpan | None:
     """The evaluation that this call is part of, if the rule is about it: the function whose name says so, else after `eval()`."""
+    if inherits(program, program.enclosing_class(call), "LightningModule"):
+        return None
     function = program.enclosing_function(call)
     while function is not None:
         found = program.facts.evaluation_of(function)
         if found is not None:
-            return _of_function(program, found, function)
+            asked = not _is_unit_test(program, function) and not _is_called_by_others(program, function)
+            return EvaluationSpan(function, function, "", found.first, found.last) if asked else None
         function = program.enclosing_function(function)
-    found = program.facts.in_mode(call)
-    if found is None or not _is_model(program, call, found.model) or _in_lightning(program, call):
+    return _in_mode(program, call) or _after_chain(program, call)
+
+
+def _in_mode(program: Program, call: ast.Call) -> EvaluationSpan | None:
+    """After `model.eval()`; the whole function round it where nothing trains in that."""
+    found, function = program.facts.in_mode(call), program.enclosing_function(call)
+    if found is None or not _is_model(program, call, found.model):
         return None
-    function = program.enclosing_function(call)
-    whole = function is not None and not any(step_kind(program, item) for item in program.within(function, ast.Call))
-    function = function if whole else None
+    if function is not None and any(step_kind(program, item) for item in program.within(function, ast.Call)):
+        function = None
     return EvaluationSpan(function or found.node, function, found.model, found.first, found.last)
 
 
-def _of_function(program: Program, found: EvaluationCode, function: FunctionNode) -> EvaluationSpan | None:
-    if found.kind == "lightning" or _is_unit_test(program, function) or _in_lightning(program, function):
-        return None
-    owner = program.enclosing_class(function)
-    if owner is not None and (_is_own_forward(program, owner, function) or _is_hook(program, owner, function)):
-        return None
-    return EvaluationSpan(function, function, "", found.first, found.last)
-
-
-def _in_lightning(program: Program, node: ast.AST) -> bool:
-    owner = program.enclosing_class(node)
-    return owner is not None and any(base.rpartition(".")[2] == "LightningModule" for base in program.bases(owner))
-
-
-def _eval_chains(program: Program) -> Iterator[tuple[ast.stmt, str]]:
-    """`model = build().eval()`, `model.to(device).eval()`: statements after which `model` evaluates, and its name."""
-    for call in program.nodes(ast.Call):
-        if not isinstance(call.func, ast.Attribute) or call.func.attr != "eval" or call.args or call.keywords:
+def _after_chain(program: Program, call: ast.Call) -> EvaluationSpan | None:
+    """After `model = build().eval()` or `model.to(device).eval()` in the same scope, if the name is given nothing else since."""
+    scope, number = program.enclosing_scope(call), program.index.number
+    for other in program.calls_to("eval"):
+        statement = program.statement(other)
+        chained = isinstance(statement, ast.Assign) or isinstance(program.receiver(other), ast.Call)
+        if not chained or program.enclosing_scope(other) is not scope or not program.is_before(other, call):
             continue
-        statement = program.statement(call)
-        if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and _is_chain(statement.value, call):
-            yield statement, program.written(statement.targets[0])
-        elif isinstance(statement, ast.Expr) and statement.value is not call:
-            yield statement, root(statement.value)
-        elif isinstance(statement, ast.Expr) and isinstance(call.func.value, ast.Call):
-            yield statement, root(call.func.value)
-
-
-def _is_chain(node: ast.AST, call: ast.Call) -> bool:
-    """Is `call` one of the links of `a.b().c()`?"""
-    while isinstance(node, ast.Call):
-        if node is call:
-            return True
-        node = node.func.value if isinstance(node.func, ast.Attribute) else node.func
-    return False
-
-
-def _after_chain(program: Program, call: ast.Call, chains: list[tuple[ast.stmt, str]]) -> EvaluationSpan | None:
-    """After such a statement, in the same function, where nothing trains and the name was given nothing else since."""
-    scope = program.enclosing_scope(call)
-    for statement, model in chains:
-        if not model or program.enclosing_scope(statement) is not scope or not program.is_before(statement, call):
-            continue
-        if not _is_model(program, call, model) or _in_lightning(program, call) or _trains_in(program, scope, model):
-            continue
-        later = [given for given in program.given(model) if given.scope is scope]
-        if not any(program.index.number[statement] < given.order < program.index.number[call] for given in later):
-            first = program.index.number[statement]
+        model = program.written(statement.targets[0]) if isinstance(statement, ast.Assign) else root(other)
+        later = (given.order for given in program.given(model) if given.scope is scope)
+        if _is_model(program, call, model) and not any(number[other] < order < number[call] for order in later):
             last = program.index.stop(scope) if scope is not None else len(program.index.all)
             function = scope if isinstance(scope, FunctionNode) else None
-            return EvaluationSpan(function or statement, function, model, first, last)
+            return EvaluationSpan(function or other, function, model, number[other], last)
     return None
-
-
-def _trains_in(program: Program, scope: ast.AST | None, model: str) -> bool:
-    """Is there a step of training, or `model.train()`, in this scope?"""
-    here = [call for call in program.nodes(ast.Call) if program.enclosing_scope(call) is scope]
-    switched = (call for call in here if program.method(call) == "train" and program.written(program.receiver(call)) == model)
-    return any(switched) or any(step_kind(program, call) for call in here)
 
 
 def _is_model(program: Program, call: ast.Call, model: str) -> bool:
     """Does the call run the model that was put into evaluation mode, or a part of it?"""
-    name = program.written(call.func) if isinstance(call.func, ast.Name | ast.Attribute) else ""
-    if name == model or name.startswith(f"{model}."):
+    if f"{program.written(call.func)}.".startswith(f"{model}."):
         return True
-    function = program.function_of(call)
-    given = [program.written(item) for item in arguments(call)]
-    return function is not None and model in given
+    return program.function_of(call) is not None and model in [program.written(item) for item in arguments(call)]
 
 
-def _is_own_forward(program: Program, owner: ast.ClassDef, function: FunctionNode) -> bool:
-    """`def predict(self, x): return self(x)` of a network is another way to call it; gradients may be wanted."""
-    is_module = "forward" in program.methods(owner) or any(base.endswith(("Module", "Model")) for base in program.bases(owner))
-    return is_module and not any(program.method(call) == "eval" for call in program.within(function, ast.Call))
-
-
-def _is_hook(program: Program, owner: ast.ClassDef, function: FunctionNode) -> bool:
-    """One pass of a network in a method that a base of elsewhere may call, with gradients off: nobody else calls it here."""
-    if not any(_is_elsewhere(program, base) for base in owner.bases):
+def _is_called_by_others(program: Program, function: FunctionNode) -> bool:
+    """A method that others may call with gradients on or off as they need: `def predict(self, x): return self(x)` of a network,
+    or one pass in a class whose base is of elsewhere, which nobody here calls again and again."""
+    owner = program.enclosing_class(function)
+    if owner is None or any(program.method(call) == "eval" for call in program.within(function, ast.Call)):
         return False
-    loops = any(True for _ in program.within(function, ast.For, ast.While, ast.AsyncFor))
-    switched = any(program.method(call) == "eval" for call in program.within(function, ast.Call))
-    return not loops and not switched and all(_is_from_hook(program, owner, call) for call in program.callers(function))
-
-
-def _is_from_hook(program: Program, owner: ast.ClassDef, call: ast.Call) -> bool:
-    """Is it called once, from a method of the same class that nobody calls here?"""
-    caller = program.enclosing_function(call)
-    if caller is None or program.enclosing_class(caller) is not owner or program.callers(caller):
-        return False
-    return not any(isinstance(above, _REPEATS) for above in program.ancestors(call))
-
-
-def _is_elsewhere(program: Program, base: ast.expr) -> bool:
-    named = base.value if isinstance(base, ast.Subscript) else base
-    above = program.classes.get(program.written(named))
-    if above is not None:
-        return any(_is_elsewhere(program, item) for item in above.bases if program.written(item) != above.name)
-    return program.name(named) not in ("object", "abc.ABC", "typing.Generic", "typing.Protocol")
+    if "forward" in program.methods(owner) or inherits(program, owner, "Module", "Model"):
+        return True
+    around = [above for call in program.callers(function) for above in program.ancestors(call)]
+    again = any(isinstance(above, (*_LOOPS, *COMPREHENSIONS)) for above in around) or any(program.within(function, *_LOOPS))
+    elsewhere = any(base not in program.classes and base not in _NO_HOOKS for base in program.bases(owner))
+    return elsewhere and not again
 
 
 def _is_unit_test(program: Program, function: FunctionNode) -> bool:
-    if not function.name.startswith(("test_", "_test_")) and not function.name.endswith("_test"):
-        return False
-    checks = any(program.method(call).startswith("assert") for call in program.within(function, ast.Call))
-    asserts = checks or any(True for _ in program.within(function, ast.Assert))
-    return asserts or not any(True for _ in program.within(function, ast.For))
+    """By its name, and because it asserts or runs a network once."""
+    named = function.name.startswith(("test_", "_test_")) or function.name.endswith("_test")
+    asserts = any(program.method(call).startswith("assert") for call in program.within(function, ast.Call))
+    return named and (asserts or any(program.within(function, ast.Assert)) or not any(program.within(function, ast.For)))
 
 
 def _runs_network(program: Program, call: ast.Call, depth: int = 0) -> bool:
@@ -230,55 +170,32 @@ def _runs_network(program: Program, call: ast.Call, depth: int = 0) -> bool:
     if _is_forward(program, call):
         return True
     function = program.function_of(call)
-    if function is None or depth > 2 or function.name in ("__init__", "forward", "__call__"):
-        return False
-    if any(program.method(mark) in ("no_grad", "inference_mode") for mark in function.decorator_list):
-        return False
-    if program.facts.evaluation_of(function) is not None or role_of(function.name) == "train":
+    if function is None or depth > 2 or program.facts.evaluation_of(function) is not None or role_of(function.name) == "train":
         return False  # reported there, or trains
     inner = program.within(function, ast.Call)
     return any(_runs_network(program, item, depth + 1) and not program.facts.no_grad(item) for item in inner)
 
 
 def _is_forward(program: Program, call: ast.Call) -> bool:
-    if not program.facts.is_forward(call) or program.keyword(call, "training") is not None:
+    """Not of a frozen network, or one without weights: nothing is prepared there."""
+    if not program.facts.is_forward(call) or program.keyword(call, "training") or program.method(call) in _OFF_ALREADY:
         return False
-    if isinstance(call.func, ast.Attribute) and call.func.attr in _OFF_ALREADY:
-        return False
-    made = program.made_by(call.func)
-    if made.startswith("torch.nn.") and made.rpartition(".")[2] in _WITHOUT_WEIGHTS:
-        return False
-    return not made.startswith(_NOT_TORCH) and made.rpartition(".")[2] not in _OFF_MAKERS and not _is_frozen(program, call)
-
-
-def _is_frozen(program: Program, call: ast.Call) -> bool:
-    """No parameter of it asks for gradients: then none are prepared."""
-    name = program.written(call.func)
-    return any(item.name == name and item.whole and item.by == "requires_grad" for item in program.facts.frozen)
+    made, name = program.made_by(call.func), program.written(call.func)
+    weightless = made.startswith("torch.nn.") and made.rpartition(".")[2] in _WITHOUT_WEIGHTS
+    frozen = any(item.name == name and item.whole and item.by == "requires_grad" for item in program.facts.frozen)
+    return not weightless and not frozen and not made.startswith(_NOT_TORCH)
 
 
 def _needs_gradients(program: Program, found: EvaluationSpan) -> bool:
     """Does the evaluation ask for gradients of its own?"""
-    if found.function is not None:
-        return any(_asks(program, part) for part in (found.function, *program.reach(found.function)))
-    scope = program.enclosing_scope(found.key)
-    nodes = program.nodes(ast.Attribute, ast.Name, ast.keyword)
-    inside = (node for node in nodes if found.first <= program.index.number[node] <= found.last)
-    return any(_asks_here(program, node) for node in inside if program.enclosing_scope(node) is scope)
-
-
-def _asks(program: Program, part: ast.AST) -> bool:
-    if any(step_kind(program, call) for call in program.within(part, ast.Call)):
-        return True
-    return any(_asks_here(program, node) for node in program.within(part, ast.Attribute, ast.Name, ast.keyword))
-
-
-def _asks_here(program: Program, node: ast.AST) -> bool:
-    if isinstance(node, ast.Attribute):
-        return node.attr in _ASKS or node.attr == "backward" or _EXPLAINS.search(node.attr) is not None
-    if isinstance(node, ast.keyword):
-        return node.arg == "requires_grad" and program.value(node.value) is not False
-    return isinstance(node, ast.Name) and "gradcam" in node.id.lower()
+    numbers = program.index.number
+    parts = (found.function, *program.reach(found.function)) if found.function is not None else ()
+    nodes = [node for part in parts for node in program.within(part, ast.Attribute, ast.Name)]
+    if found.function is None:
+        nodes = [node for node in program.nodes(ast.Attribute, ast.Name) if found.first <= numbers[node] <= found.last]
+    asked = (node.attr for node in nodes if isinstance(node, ast.Attribute))
+    shown = any("gradcam" in node.id.lower() for node in nodes if isinstance(node, ast.Name))
+    return shown or any(name in _ASKS or _EXPLAINS.search(name) for name in asked)
 
 
 def _hit(program: Program, call: ast.Call, found: EvaluationSpan) -> Hit:
@@ -296,18 +213,15 @@ def _hit(program: Program, call: ast.Call, found: EvaluationSpan) -> Hit:
         f"`{text}` {where} keeps everything for a backward pass that never comes: gradients are not switched off",
         evidence={"forward": text},
         fix=f"write {instead}; `eval()` alone does not switch them off",
-        edit=edit if proven else None,
-        suggestion=(edit,) if edit is not None and not proven else (),
         kind=None if function is not None or program.loops_around(call) else "nit",  # once: freed as soon as it is shown
+        **offered(edit, proven=proven),
     )
 
 
 def _edit(program: Program, function: ast.FunctionDef, torch: str) -> Edit | None:
     """`@torch.no_grad()` over the function."""
-    if function.decorator_list:
-        return None
     place, text = program.place(function), program.cell(function).text
     newline = "\r\n" if "\r\n" in text else "\n"
     indent = split_lines(text)[place.line - 1][: place.column]
     at = CodePlace(place.cell, place.line, place.column, place.line, place.column)
-    return None if indent.strip() else Edit(at, f"@{torch}.no_grad(){newline}{indent}")
+    return None if indent.strip() or function.decorator_list else Edit(at, f"@{torch}.no_grad(){newline}{indent}")

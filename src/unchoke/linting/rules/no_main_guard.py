@@ -26,8 +26,9 @@ import ast
 from collections.abc import Iterator
 
 from unchoke.code.facts.loaders import runs_at_import
-from unchoke.code.node_index import parameters, targets_of
+from unchoke.code.node_index import names_in, parameters, targets_of
 from unchoke.code.program import Program
+from unchoke.linting.questions import torch_loaders
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -48,7 +49,8 @@ _OF_LOADERS = frozenset({"dataset", "batch_size", "sampler", "batch_sampler", "n
 def check(program: Program) -> Iterator[Hit]:
     if program.is_notebook:
         return
-    started = program.in_order(_started(program))
+    loaders = [loader.call for loader in torch_loaders(program) if loader.may_have_workers]
+    started = program.in_order([*loaders, *(call for call in program.nodes(ast.Call) if _is_pool(program, call))])
     direct = next((call for call in started if runs_at_import(program, call) and _goes_at_import(program, call)), None)
     if direct is not None:
         yield _hit(program, direct, direct)
@@ -73,39 +75,26 @@ def _hit(program: Program, at: ast.Call, call: ast.Call) -> Hit:
     )
 
 
-def _started(program: Program) -> Iterator[ast.Call]:
-    """Loaders with workers and pools of processes."""
-    for loader in program.facts.loaders:
-        if loader.framework == "torch" and loader.may_have_workers:
-            yield loader.call
-    for call in program.nodes(ast.Call):
-        if _is_pool(program, call):
-            yield call
-
-
 def _is_pool(program: Program, call: ast.Call) -> bool:
-    return program.name(call) in _POOLS or _is_pool_of_context(program, call)
-
-
-def _is_pool_of_context(program: Program, call: ast.Call) -> bool:
-    made = program.made_by(program.receiver(call)) if program.method(call) == "Pool" else ""
-    return made == "multiprocessing.get_context"
+    of_context = program.method(call) == "Pool" and program.made_by(program.receiver(call)) == "multiprocessing.get_context"
+    return program.name(call) in _POOLS or of_context
 
 
 def _goes_at_import(program: Program, made: ast.Call) -> bool:
     """Is what is made here used at import? A pool starts at once; a loader starts its workers when it is gone through."""
-    maker = program.function_of(made)
-    inner = (
-        [call for call in program.within(maker, ast.Call) if program.method(call) == "DataLoader"] if maker is not None else []
-    )
-    if _is_pool(program, made) or any(not _is_only_returned(program, call) for call in inner):
+    maker, statement = program.function_of(made), program.statement(made)
+    inner = program.within(maker, ast.Call) if maker is not None else iter(())
+    loaders = [call for call in inner if program.method(call) == "DataLoader"]
+    if _is_pool(program, made) or any(not _is_only_returned(program, call) for call in loaders):
         return True
-    statement = program.statement(made)
-    around = [above for above in program.ancestors(made) if isinstance(above, ast.Call)]
-    if not isinstance(statement, ast.Assign | ast.AnnAssign) or around:
+    if not isinstance(statement, ast.Assign | ast.AnnAssign) or _is_in_call(program, made):
         return True
-    names = {part.id for target in targets_of(statement) for part in program.within(target, ast.Name)}
-    return not names or any(_goes_through(program, use) for name in names for use in program.names(name))
+    uses = [use for target in targets_of(statement) for name in names_in(target) for use in program.names(name)]
+    return not uses or any(_goes_through(program, use) for use in uses)
+
+
+def _is_in_call(program: Program, node: ast.AST) -> bool:
+    return any(isinstance(above, ast.Call) for above in program.ancestors(node))
 
 
 def _goes_through(program: Program, use: ast.Name) -> bool:
@@ -124,24 +113,17 @@ def _goes_through(program: Program, use: ast.Name) -> bool:
 def _is_only_returned(program: Program, made: ast.Call) -> bool:
     """Does the function that makes the loader only hand it back?"""
     function, statement = program.enclosing_function(made), program.statement(made)
-    if function is None or _is_pool(program, made) or any(isinstance(above, ast.Call) for above in program.ancestors(made)):
+    if function is None or _is_pool(program, made) or _is_in_call(program, made):
         return False
     if not isinstance(statement, ast.Assign | ast.AnnAssign):
         return isinstance(statement, ast.Return)
-    names = {part.id for target in targets_of(statement) for part in program.within(target, ast.Name)}
-    uses = [use for name in names for use in program.names(name) if program.enclosing_function(use) is function]
-    read = [use for use in uses if isinstance(use.ctx, ast.Load)]
+    names = {name for target in targets_of(statement) for name in names_in(target)}
+    read = [use for use in program.within(function, ast.Name) if use.id in names and isinstance(use.ctx, ast.Load)]
     return bool(read) and all(isinstance(program.statement(use), ast.Return) for use in read)
 
 
-def _run_from(program: Program, call: ast.AST) -> ast.Call | None:
-    """The call at module level that runs the function in which `call` stands."""
-    function = program.enclosing_function(call)
-    if function is None:
-        return None
-    for outer in program.nodes(ast.Call):
-        if runs_at_import(program, outer):
-            called = program.function_of(outer)
-            if called is not None and (called is function or function in program.reach(called)):
-                return outer
-    return None
+def _run_from(program: Program, node: ast.AST) -> ast.Call | None:
+    """The call at module level that runs the function in which `node` stands."""
+    function = program.enclosing_function(node)
+    calls = (call for call in program.nodes(ast.Call) if runs_at_import(program, call))
+    return next((call for call in calls if function in program.reach(call)), None)

@@ -44,7 +44,16 @@ _HALF = re.compile(
     r"autocast|GradScaler|\bamp\b|mixed_precision|mixed_float16|mixed_bfloat16|set_global_policy|fp16|bf16|bfloat16|float16|\.half\(|"
     r"set_float32_matmul_precision|allow_tf32|apex|precision\s*=\s*[\"'1]|deepspeed|to_fp16|16-mixed",
 )
+_CARDS = frozenset({"GPU", "/GPU:0", "/gpu:0", "/device:GPU:0", "GPU:0"})
 _MANY_EPOCHS = 10
+_AUTOCAST = 'wrap forward and loss in `with torch.autocast("cuda", dtype=torch.bfloat16):` and leave `backward()` outside'
+_FIXES = {
+    "keras": '`keras.mixed_precision.set_global_policy("mixed_float16")` before the model is built, '
+    'and `dtype="float32"` on its last layer',
+    "lightning": 'give the trainer `precision="bf16-mixed"` (or `"16-mixed"` on cards before Ampere)',
+    "hf": "give `TrainingArguments` `bf16=True` (or `fp16=True` on cards before Ampere)",
+    "fastai": "call `.to_fp16()` on the learner",
+}
 
 
 def check(program: Program) -> Iterator[Hit]:
@@ -52,44 +61,28 @@ def check(program: Program) -> Iterator[Hit]:
     made = large_network(program)
     if made is None or trains_on_small_set(program) or plain_device(program) or hides_code(program):
         return
-    if not (_trains_in_torch(program) and mentions_cuda(program)) and not (_trains_in_keras(program) and _sets_up_card(program)):
+    fits = program.facts.fits
+    kinds = {loop.kind for loop in program.facts.training_loops} | {fit.kind for fit in fits}
+    in_torch, in_keras = bool(kinds & {"torch", "lightning", "fastai", "hf"}), "keras" in kinds
+    if not (in_torch and mentions_cuda(program)) and not (in_keras and _sets_up_card(program)):
         return
     cells = (*program.source.cells, *program.source.borrowed)
     if any(_HALF.search(cell.python) for cell in cells) or _is_frozen(program, made):
         return
     shown = network_named(program, made)
     yield Hit(
-        _asked_at(program, made),
+        next((item for fit in fits for item in (fit.settings, fit.trainer) if item is not None), made),
         f"`{shown}` is trained in float32 on a graphics card: nothing in this file asks for mixed precision",
         {"network": shown},
-        _fix(program),
+        next((fix for kind, fix in _FIXES.items() if kind in {fit.kind for fit in fits}), _AUTOCAST),
         kind=_kind(program, made),
     )
 
 
-def _asked_at(program: Program, made: ast.Call) -> ast.Call:
-    """Where it is asked for: the trainer, its settings, or the network itself."""
-    fits = program.facts.fits
-    return next((item for fit in fits for item in (fit.settings, fit.trainer) if item is not None), made)
-
-
-def _trains_in_torch(program: Program) -> bool:
-    loops = any(loop.kind in ("torch", "lightning") for loop in program.facts.training_loops)
-    return loops or any(fit.kind in ("lightning", "fastai", "hf") for fit in program.facts.fits)
-
-
-def _trains_in_keras(program: Program) -> bool:
-    return any(fit.kind == "keras" for fit in program.facts.fits)
-
-
 def _sets_up_card(program: Program) -> bool:
     """Keras takes a card by itself: it is sure where the program speaks of one."""
-    if any(
-        program.method(call) in ("set_memory_growth", "MirroredStrategy", "gpu_device_name") for call in program.nodes(ast.Call)
-    ):
-        return True
-    words = (node.value for node in program.nodes(ast.Constant) if isinstance(node.value, str))
-    return any(word in ("GPU", "/GPU:0", "/gpu:0", "/device:GPU:0", "GPU:0") for word in words)
+    told = program.calls_to("set_memory_growth", "MirroredStrategy", "gpu_device_name")
+    return bool(told) or any(node.value in _CARDS for node in program.nodes(ast.Constant) if isinstance(node.value, str))
 
 
 def _is_frozen(program: Program, made: ast.Call) -> bool:
@@ -112,19 +105,3 @@ def _kind(program: Program, made: ast.Call) -> Kind:
     looked_for = any(CUDA in program.text(node) for node in program.nodes(ast.IfExp))
     sure = looked_for or bool(asks_for_cuda(program)) or _sets_up_card(program)
     return "choke" if known and max(known) >= _MANY_EPOCHS and sure else "nit"
-
-
-def _fix(program: Program) -> str:
-    kinds = {fit.kind for fit in program.facts.fits}
-    if "keras" in kinds:
-        return (
-            '`keras.mixed_precision.set_global_policy("mixed_float16")` before the model is built, '
-            'and `dtype="float32"` on its last layer'
-        )
-    if "lightning" in kinds:
-        return 'give the trainer `precision="bf16-mixed"` (or `"16-mixed"` on cards before Ampere)'
-    if "hf" in kinds:
-        return "give `TrainingArguments` `bf16=True` (or `fp16=True` on cards before Ampere)"
-    if "fastai" in kinds:
-        return "call `.to_fp16()` on the learner"
-    return 'wrap forward and loss in `with torch.autocast("cuda", dtype=torch.bfloat16):` and leave `backward()` outside'

@@ -21,6 +21,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from unchoke.code.facts.loops import unwrapped
 from unchoke.code.facts.per_sample import is_tf_dataset
 from unchoke.code.facts.training_feeds import DIRECTORY_SETS, keras_feeds
 from unchoke.code.program import Program
@@ -35,51 +36,31 @@ RULE = Rule(
     since="before TensorFlow 2.12",
     frameworks=("keras",),
 )
-_KERAS_3 = re.compile(r"KERAS_BACKEND|from keras import ops|keras\.ops\b|\bPyDataset\b")
+_KERAS_3 = re.compile(r"KERAS_BACKEND|from keras import ops|keras\.ops\b|\bPyDataset\b")  # prefetches by itself
 _STEPS = frozenset({"map", "batch", "padded_batch", "shuffle", "repeat", "take", "with_options"})
 
 
 def check(program: Program) -> Iterator[Hit]:
     """One hit: where the pipeline that trains ends."""
-    if any(program.method(call) in ("prefetch", "prefetch_to_device") for call in program.nodes(ast.Call)):
+    if program.calls_to("prefetch", "prefetch_to_device"):
         return
-    for given in _trained_on(program):
+    loops = (loop.node for loop in program.facts.training_loops if loop.kind in ("tape", "batch"))
+    looped = (unwrapped(program, node.iter) for node in loops if isinstance(node, ast.For))
+    for given in (*(feed.given for feed in keras_feeds(program)), *looped):
         calls = list(program.made_of(given))
-        if not any(is_tf_dataset(program, call) for call in calls):
-            continue
         steps = [call for call in calls if program.method(call) in _STEPS and isinstance(call.func, ast.Attribute)]
         maps = [call for call in steps if program.method(call) == "map"]
-        if maps:
-            heavy = any(_decodes(program, call) for call in maps) or any(program.method(call) in DIRECTORY_SETS for call in calls)
-            last = steps[0]
+        if maps and any(is_tf_dataset(program, call) for call in calls):
+            mapped = [program.callable_of(call.args[0]) for call in maps if call.args]
+            decodes = any(function is not None and program.facts.decodes(function) for function in mapped)
+            last, step = steps[0], program.method(steps[0])
+            shown = ", ".join(program.text(item) for item in [*last.args, *last.keywords])
             yield Hit(
                 at_method(program, last),
-                f"`.{program.method(last)}` is the last step before training: nothing is prefetched, and before TensorFlow 2.12 "
+                f"`.{step}` is the last step before training: nothing is prefetched, and before TensorFlow 2.12 "
                 "each step waits for its batch",
-                {"last step": program.method(last), "decodes": heavy},
-                f"end with `{_ending(program, last)}.prefetch(tf.data.AUTOTUNE)`",
-                kind=None if any(_decodes(program, call) for call in maps) and not _is_new(program) else "nit",
+                {"last step": step, "decodes": decodes or any(program.method(call) in DIRECTORY_SETS for call in calls)},
+                f"end with `.{step}({shown if len(shown) < 30 else '…'}).prefetch(tf.data.AUTOTUNE)`",
+                kind=None if decodes and not any(_KERAS_3.search(cell.python) for cell in program.source.cells) else "nit",
             )
             return
-
-
-def _is_new(program: Program) -> bool:
-    """Keras 3 needs a TensorFlow that prefetches by itself."""
-    return any(_KERAS_3.search(cell.python) for cell in program.source.cells)
-
-
-def _trained_on(program: Program) -> Iterator[ast.expr]:
-    yield from (feed.given for feed in keras_feeds(program))
-    for loop in program.facts.training_loops:
-        if isinstance(loop.node, ast.For) and loop.kind in ("tape", "batch"):
-            yield loop.node.iter.args[0] if isinstance(loop.node.iter, ast.Call) and loop.node.iter.args else loop.node.iter
-
-
-def _decodes(program: Program, call: ast.Call) -> bool:
-    function = program.callable_of(call.args[0]) if call.args else None
-    return function is not None and program.facts.decodes(function)
-
-
-def _ending(program: Program, call: ast.Call) -> str:
-    given = ", ".join(program.text(item) for item in [*call.args, *call.keywords])
-    return f".{program.method(call)}({given if len(given) < 30 else '…'})"

@@ -37,153 +37,91 @@ RULE = Rule(
     devices=("cuda", "mps"),
     frameworks=("torch",),
 )
+_MEASURES = frozenset({"shape", "numel", "element_size", "dtype", "size", "device", "ndim"})
 _WAITS = frozenset({"synchronize", "wait", "wait_stream", "wait_event", "query"})
 
 
 def check(program: Program) -> Iterator[Hit]:
-    copies = [call for call in program.nodes(ast.Call) if _is_async(program, call)]
-    if not copies:
-        return
-    on_mps = plain_device(program) == MPS
+    given = ((call, program.keyword(call, "non_blocking")) for call in program.nodes(ast.Call))
+    copies = [call for call, option in given if option is not None and program.value(option.value) is True]
+    on_mps = bool(copies) and plain_device(program) == MPS
     for call in copies:
+        text = shortened(program, call)
         if _goes_home(program, call) and not _is_waited_for(program, call) and _is_read(program, call):
-            yield _unfinished(program, call)
+            yield Hit(
+                call,
+                f"`{text}` only starts the copy, and its result is read with nothing that waits for it: values may be wrong",
+                evidence={"call": text},
+                fix="write `.cpu()`, which waits, or call `torch.cuda.synchronize()` once before the first read",
+            )
         elif on_mps:
-            yield _on_mps(program, call)
-
-
-def _unfinished(program: Program, call: ast.Call) -> Hit:
-    text = shortened(program, call)
-    return Hit(
-        call,
-        f"`{text}` only starts the copy, and its result is read with nothing that waits for it: values may be wrong",
-        evidence={"call": text},
-        fix="write `.cpu()`, which waits, or call `torch.cuda.synchronize()` once before the first read",
-    )
-
-
-def _on_mps(program: Program, call: ast.Call) -> Hit:
-    text = shortened(program, call)
-    return Hit(
-        call,
-        f"`{text}`: the device of this file is MPS, where `non_blocking=True` gains nothing and has given stale values",
-        evidence={"call": text, "device": MPS},
-        fix="leave `non_blocking=True` out on MPS",
-    )
-
-
-def _is_async(program: Program, call: ast.Call) -> bool:
-    given = program.keyword(call, "non_blocking")
-    return given is not None and isinstance(call.func, ast.Attribute) and program.value(given.value) is True
+            yield Hit(
+                call,
+                f"`{text}`: the device of this file is MPS, where `non_blocking=True` gains nothing and has given stale values",
+                evidence={"call": text, "device": MPS},
+                fix="leave `non_blocking=True` out on MPS",
+            )
 
 
 def _goes_home(program: Program, call: ast.Call) -> bool:
     """To the CPU by name, or into a pinned buffer."""
     if program.method(call) == "copy_":
-        return _is_pinned_buffer(program, program.receiver(call))
+        made = program.latest(_whole(program.receiver(call)))
+        if not isinstance(made, ast.Call) or program.argument(made, "device") is not None:
+            return False
+        return program.value(program.argument(made, "pin_memory")) is True or program.method(made) == "pin_memory"
     target = program.argument(call, "device", 0)
     name = program.written(target)
     meant = program.assigned(name, at=target) if name and target is not None else [target]
-    return program.method(call) == "to" and bool(meant) and all(_is_cpu(program, item) for item in meant)
+    inner = [item.args[0] if isinstance(item, ast.Call) and item.args else item for item in meant]  # torch.device("cpu")
+    return (
+        program.method(call) == "to"
+        and bool(inner)
+        and all(isinstance(item, ast.Constant) and item.value == CPU for item in inner)
+    )
 
 
-def _is_cpu(program: Program, node: ast.expr | None) -> bool:
-    if isinstance(node, ast.Call) and program.name(node) == "torch.device" and node.args:
-        node = node.args[0]
-    return isinstance(node, ast.Constant) and node.value == CPU
-
-
-def _is_pinned_buffer(program: Program, node: ast.AST | None) -> bool:
+def _whole(node: ast.AST | None) -> ast.AST | None:
+    """`buffer` of `buffer[i]`."""
     while isinstance(node, ast.Subscript):
         node = node.value
-    made = program.latest(node) if isinstance(node, ast.Name | ast.Attribute) else None
-    if not isinstance(made, ast.Call):
-        return False
-    pinned = program.value(program.argument(made, "pin_memory")) is True or program.method(made) == "pin_memory"
-    return pinned and program.argument(made, "device") is None
+    return node
 
 
 def _is_waited_for(program: Program, call: ast.Call) -> bool:
-    """Does its function (or, at the top, the file's own level) wait for anything after the copy, or round it in a loop?"""
-    scope = program.enclosing_function(call)
-    loops = program.loops_around(call)
-    for other in program.nodes(ast.Call):
-        if not isinstance(other.func, ast.Attribute) or other.func.attr not in _WAITS:
-            continue
-        if program.enclosing_function(other) is scope:
-            looped = any(program.index.holds(loop, other) for loop in loops)
-            if looped or program.is_before(call, other):
+    """Is there a wait after the copy, or round it in a loop? For what a function copies, one elsewhere in the file may be it."""
+    scope, loops = program.enclosing_function(call), program.loops_around(call)
+    for other in program.calls_to(*_WAITS):
+        if program.enclosing_function(other) is not scope:
+            if scope is not None:
                 return True
-        elif scope is not None and (_leaves(program, call) or _is_same_class(program, call, other)):
-            return True  # whoever gets it may wait
+        elif program.is_before(call, other) or any(program.index.holds(loop, other) for loop in loops):
+            return True
     return False
-
-
-def _is_same_class(program: Program, call: ast.Call, other: ast.Call) -> bool:
-    owner = program.enclosing_class(call)
-    return owner is not None and program.enclosing_class(other) is owner
-
-
-def _leaves(program: Program, call: ast.Call) -> bool:
-    """Is the copy handed out of its function?"""
-    scope = program.enclosing_function(call)
-    if scope is None:
-        return False
-    if isinstance(program.statement(call), ast.Return):
-        return True
-    names = _holders(program, call)
-    returns = program.within(scope, ast.Return)
-    return any(isinstance(part, ast.Name) and part.id in names for item in returns for part in program.within(item, ast.Name))
-
-
-def _holders(program: Program, call: ast.Call) -> set[str]:
-    """The variables that keep the copy: the one it is assigned to, the list it is appended to."""
-    names = set(program.targets(call))
-    for above in program.ancestors(call):
-        if isinstance(above, ast.stmt):
-            break
-        if isinstance(above, ast.Call) and isinstance(above.func, ast.Attribute) and above.func.attr in ("append", "extend"):
-            names.add(program.written(above.func.value))
-    return names - {""}
 
 
 def _is_read(program: Program, call: ast.Call) -> bool:
-    """Is the result used: at once by a method or an operator, or later by its variable's name?"""
+    """Is the result used: at once by a method or an operator, later by its variable's name, or by whoever calls the function?"""
     if program.method(call) == "copy_":
-        base = program.receiver(call)
-        while isinstance(base, ast.Subscript):
-            base = base.value
-        return _is_loaded_after(program, call, {program.written(base)})
-    if isinstance(program.statement(call), ast.Return):
-        scope = program.enclosing_function(call)
-        return scope is not None and (bool(program.callers(scope)) or _is_used_at_once(program, call))
-    return _is_used_at_once(program, call) or _is_loaded_after(program, call, _holders(program, call))
-
-
-def _is_used_at_once(program: Program, call: ast.Call) -> bool:
-    return isinstance(program.parent(call), ast.Attribute | ast.BinOp | ast.Compare | ast.Subscript | ast.FormattedValue)
+        return _is_loaded_after(program, call, {program.written(_whole(program.receiver(call)))})
+    if isinstance(program.parent(call), ast.Attribute | ast.BinOp | ast.Compare | ast.Subscript | ast.FormattedValue):
+        return True
+    function = program.enclosing_function(call)
+    if isinstance(program.statement(call), ast.Return) and function is not None:
+        return bool(program.callers(function))
+    around = (above for above in program.ancestors(call) if isinstance(above, ast.Call))
+    lists = {program.written(program.receiver(above)) for above in around if program.method(above) in ("append", "extend")}
+    return _is_loaded_after(program, call, {*program.targets(call), *lists} - {""})
 
 
 def _is_loaded_after(program: Program, call: ast.Call, names: set[str]) -> bool:
-    scope = program.enclosing_function(call)
-    own = program.statement(call) or call
+    """Is one of these read further down, but for its shape and the like, which are known before the values are there?"""
+    scope, own = program.enclosing_function(call), program.statement(call) or call
     for node in program.nodes(ast.Name, ast.Attribute):
         if isinstance(node.ctx, ast.Load) and program.written(node) in names and program.is_before(call, node):
             inside = scope is None or program.index.holds(scope, node)
-            if inside and not program.index.holds(own, node) and not _is_measured(program, node):
+            above = program.parent(node)
+            measured = isinstance(above, ast.Attribute) and above.attr in _MEASURES
+            if inside and not measured and not program.index.holds(own, node):
                 return True
     return False
-
-
-def _is_measured(program: Program, node: ast.AST) -> bool:
-    """`x.shape`, `x.numel()`: known before the values are there."""
-    parent = program.parent(node)
-    return isinstance(parent, ast.Attribute) and parent.attr in (
-        "shape",
-        "numel",
-        "element_size",
-        "dtype",
-        "size",
-        "device",
-        "ndim",
-    )

@@ -24,15 +24,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 
 from unchoke.code.facts.following import follow
-from unchoke.code.facts.keeping import is_kept
-from unchoke.code.facts.origins import is_of_sample, is_random, per_sample_records, runs_for_each_sample
+from unchoke.code.facts.origins import is_of_sample, is_random, per_sample_records
 from unchoke.code.facts.sizing import sizing
 from unchoke.code.facts.vocabulary import DECODERS, words
+from unchoke.code.node_index import arguments
 from unchoke.code.program import Program
+from unchoke.linting.questions import is_done_anew, names_holding
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -48,53 +48,44 @@ _VOLUMES = frozenset(
     {"nibabel.load", "SimpleITK.ReadImage", "imageio.volread", "tifffile.imread", "skimage.io.imread", "itk.imread"}
 )
 # How many arguments say where; as many that follow say how large.
-_CROPS = {
-    "tf.image.crop_to_bounding_box": 2,
-    "torchvision.transforms.functional.crop": 2,
-    "torchvision.transforms.v2.functional.crop": 2,
-    "tf.slice": 1,
-}
+_CROPS = {"tf.image.crop_to_bounding_box": 2, "torchvision.transforms.functional.crop": 2, "tf.slice": 1,
+          "torchvision.transforms.v2.functional.crop": 2}  # fmt: skip
 _PARTS = frozenset(
     {"tile", "tiles", "window", "windows", "win", "patch", "patches", "chip", "chips", "cell", "grid", "block", "blocks"}
 )
 _LEAST_RATIO = 4
 
 
-@dataclass(frozen=True)
-class _PixelPart:
-    """What is left of the decoded pixels."""
-
-    node: ast.expr
-    how: str
-    is_coarse: bool = True  # a small part, and not a good quarter of it
+Part = tuple[ast.expr, str]
+"""What is left of the decoded pixels, and how much of them that is."""
 
 
 def check(program: Program) -> Iterator[Hit]:
     said: set[ast.Call] = set()
     for call in program.nodes(ast.Call):
-        if _reads_whole(program, call) and runs_for_each_sample(program, call) and not is_kept(program, call):
-            part = next(_thrown_away(program, call), None)
-            if part is not None:
-                said.add(call)
-                yield _hit(program, call, part)
+        part = next(_thrown_away(program, call), None) if _reads_whole(program, call) and is_done_anew(program, call) else None
+        if part is not None:
+            said.add(call)
+            yield _hit(program, call, part)
     yield from _resized_twice(program, said)
 
 
-def _hit(program: Program, call: ast.Call, part: _PixelPart) -> Hit:
-    name, kept = program.text(call.func), program.text(part.node)
+def _hit(program: Program, call: ast.Call, part: Part) -> Hit:
+    node, how = part
+    name, kept = program.text(call.func), program.text(node)
     kept = kept if len(kept) <= 70 else f"{kept[:67]}…"
     return Hit(
         call,
-        f"`{name}` decodes a whole image for every sample, and `{kept}` keeps {part.how} of it",
+        f"`{name}` decodes a whole image for every sample, and `{kept}` keeps {how} of it",
         evidence={"decode": name, "kept": kept},
-        fix=_fix(program, call, part),
-        kind=None if part.is_coarse else "nit",
+        fix=_fix(program, call, how),
+        kind="nit" if how.startswith(("every second", "every third")) else None,
     )
 
 
-def _fix(program: Program, call: ast.Call, part: _PixelPart) -> str:
+def _fix(program: Program, call: ast.Call, how: str) -> str:
     name = program.name(call)
-    if "every" in part.how:
+    if "every" in how:
         return (
             "decode at the smaller size (Pillow `draft`, TensorFlow `ratio=`, OpenCV `IMREAD_REDUCED_…`), or store small copies"
         )
@@ -113,16 +104,15 @@ def _reads_whole(program: Program, call: ast.Call) -> bool:
         return "crop" not in name
     if name == "numpy.load":
         return program.argument(call, "mmap_mode", 1) is None
-    if program.method(call) == "read" and isinstance(call.func, ast.Attribute):
-        opened = program.made_by(call.func.value) == "rasterio.open"
-        return opened and not any(program.argument(call, option) is not None for option in ("window", "out_shape"))
+    if program.method(call) == "read":
+        part = program.argument(call, "window") or program.argument(call, "out_shape")
+        return part is None and program.made_by(program.receiver(call)) == "rasterio.open"
     return program.method(call) == "ReadAsArray" and not call.args and not call.keywords
 
 
-def _thrown_away(program: Program, call: ast.Call) -> Iterator[_PixelPart]:
-    values = follow(program, call)
-    own = frozenset(value.id for value in values if isinstance(value, ast.Name))
-    for value in values:
+def _thrown_away(program: Program, call: ast.Call) -> Iterator[Part]:
+    own = names_holding(program, call)
+    for value in follow(program, call):
         parent = program.parent(value)
         if isinstance(parent, ast.Subscript) and parent.value is value and isinstance(parent.ctx, ast.Load):
             yield from _sliced(program, call, parent, own)
@@ -131,27 +121,23 @@ def _thrown_away(program: Program, call: ast.Call) -> Iterator[_PixelPart]:
         elif isinstance(parent, ast.Attribute) and parent.attr == "crop":
             above = program.parent(parent)
             if isinstance(above, ast.Call) and above.args and _is_box(program, above.args[0], own):
-                yield _PixelPart(above, "one window")
+                yield above, "one window"
 
 
-def _sliced(program: Program, call: ast.Call, node: ast.Subscript, own: frozenset[str]) -> Iterator[_PixelPart]:
+def _sliced(program: Program, call: ast.Call, node: ast.Subscript, own: frozenset[str]) -> Iterator[Part]:
     parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     steps = [program.value(part.step) for part in parts if isinstance(part, ast.Slice) and part.step is not None]
     coarse = [step for step in steps if isinstance(step, int) and step >= 2]
     if len(coarse) >= 2:
         which = {2: "second", 3: "third"}.get(coarse[0], f"{coarse[0]}th")
-        yield _PixelPart(node, f"every {which} pixel", is_coarse=coarse[0] > 3)
+        yield node, f"every {which} pixel"
     windows = [part for part in parts if isinstance(part, ast.Slice) and _is_window(program, part.lower, part.upper, own)]
     if len(windows) >= 2:
-        yield _PixelPart(node, "one window")
-    elif program.name(call) in _VOLUMES and len(parts) > 1 and any(_is_one_layer(program, part, own) for part in parts):
-        yield _PixelPart(node, "one slice")
-
-
-def _is_one_layer(program: Program, part: ast.expr, own: frozenset[str]) -> bool:
-    if isinstance(part, ast.Slice):
-        return _is_window(program, part.lower, part.upper, own)
-    return not isinstance(part, ast.Constant | ast.Compare) and _is_given(program, part, own)
+        yield node, "one window"
+    elif program.name(call) in _VOLUMES and len(parts) > 1:
+        picked = [part for part in parts if not isinstance(part, ast.Constant | ast.Compare | ast.Slice)]
+        if windows or any(_is_given(program, part, own) for part in picked):
+            yield node, "one slice"
 
 
 def _is_window(program: Program, lower: ast.expr | None, upper: ast.expr | None, own: frozenset[str]) -> bool:
@@ -167,57 +153,39 @@ def _is_given(program: Program, node: ast.expr, own: frozenset[str]) -> bool:
 
 
 def _is_fixed_length(program: Program, lower: ast.expr, upper: ast.expr) -> bool:
-    """`y : y + TILE`, `r * TILE : (r + 1) * TILE`, `y0 : y1` with `y1 = y0 + TILE`."""
-    if isinstance(upper, ast.Name):
-        sums = [value for value in program.bound(upper) if isinstance(value, ast.BinOp | ast.Call)]
-        return any(_is_fixed_length(program, lower, value) for value in sums)
-    if isinstance(upper, ast.Call) and program.name(upper) in ("min", "int", "round"):
-        return any(_is_fixed_length(program, lower, given) for given in upper.args if isinstance(given, ast.BinOp))
+    """`y : y + TILE`, `r * TILE : (r + 1) * TILE`, `y0 : y1` with `y1 = y0 + TILE`, `y : min(y + TILE, height)`."""
+    if isinstance(upper, ast.Name | ast.Call):
+        inner = program.bound(upper) if isinstance(upper, ast.Name) else upper.args
+        return any(_is_fixed_length(program, lower, item) for item in inner if isinstance(item, ast.BinOp | ast.Call))
     if not isinstance(upper, ast.BinOp):
         return False
-    start = program.text(lower)
-    if isinstance(upper.op, ast.Add):
-        sides = (upper.left, upper.right)
-        lengths = [side for side, other in (sides, sides[::-1]) if program.text(other) == start]
-        return any(not is_of_sample(program, length) for length in lengths)
-    return (
-        isinstance(upper.op, ast.Mult)
-        and isinstance(lower, ast.BinOp)
-        and isinstance(lower.op, ast.Mult)
-        and "+ 1" in program.text(upper)
-    )
+    if isinstance(upper.op, ast.Mult):
+        return isinstance(lower, ast.BinOp) and isinstance(lower.op, ast.Mult) and "+ 1" in program.text(upper)
+    start, sides = program.text(lower), (upper.left, upper.right)
+    lengths = [side for side, other in (sides, sides[::-1]) if program.text(other) == start]
+    return isinstance(upper.op, ast.Add) and any(not is_of_sample(program, length) for length in lengths)
 
 
 def _is_named_a_part(program: Program, *nodes: ast.expr) -> bool:
     """The names they come from say so: `tile`, `window`, `patch`."""
-    texts = [program.text(node) for node in nodes]
-    for node in nodes:
-        for name in program.within(node, ast.Name):
-            texts += [program.text(value) for value in program.bound(name)]
-    return any(_PARTS & set(words(text)) for text in texts)
+    behind = [value for node in nodes for name in program.within(node, ast.Name) for value in program.bound(name)]
+    return any(_PARTS & set(words(program.text(node))) for node in (*nodes, *behind))
 
 
-def _cropped(program: Program, call: ast.Call, own: frozenset[str]) -> Iterator[_PixelPart]:
+def _cropped(program: Program, call: ast.Call, own: frozenset[str]) -> Iterator[Part]:
     """A crop function given a place that comes with the sample and a size that does not."""
-    given = [*call.args[1:], *(keyword.value for keyword in call.keywords)]
-    num_places = _CROPS.get(program.name(call), 0)
-    if not num_places or len(given) < 2 * num_places:
-        return
+    given, num_places = arguments(call)[1:], _CROPS.get(program.name(call), 0)
     places, lengths = given[:num_places], given[num_places : 2 * num_places]
     if any(_is_given(program, item, own) for item in places) and not any(is_of_sample(program, item) for item in lengths):
-        yield _PixelPart(call, "one window")
+        yield call, "one window"
 
 
 def _is_box(program: Program, node: ast.expr, own: frozenset[str]) -> bool:
     """Pillow's box: (left, top, right, bottom)."""
-    if isinstance(node, ast.Name):
-        boxes = [value for value in program.bound(node) if isinstance(value, ast.Tuple)]
-        if boxes:
-            return any(_is_box(program, box, own) for box in boxes)
+    box = program.latest(node) if isinstance(node, ast.Name) else node
+    if not isinstance(box, ast.Tuple) or len(box.elts) != 4:
         return _is_given(program, node, own) and _is_named_a_part(program, node)
-    if not isinstance(node, ast.Tuple) or len(node.elts) != 4:
-        return _is_given(program, node, own) and _is_named_a_part(program, node)
-    left, top, right, bottom = node.elts
+    left, top, right, bottom = box.elts
     return _is_window(program, left, right, own) and _is_window(program, top, bottom, own)
 
 
@@ -229,6 +197,6 @@ def _resized_twice(program: Program, said: set[ast.Call]) -> Iterator[Hit]:
             if big_px < _LEAST_RATIO * small_px or (big.pipeline is not None and big.pipeline is not small.pipeline):
                 continue
             call = next(iter(program.facts.decode_calls(record.function)), None)
-            if call is not None and call not in said and not is_kept(program, call) and runs_for_each_sample(program, call):
+            if call is not None and call not in said and is_done_anew(program, call):
                 said.add(call)
-                yield _hit(program, call, _PixelPart(small.call, f"{small_px} of the {big_px} px a side that it was resized to"))
+                yield _hit(program, call, (small.call, f"{small_px} of the {big_px} px a side that it was resized to"))

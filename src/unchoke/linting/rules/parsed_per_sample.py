@@ -20,10 +20,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.facts.keeping import is_kept
-from unchoke.code.facts.origins import is_of_sample, runs_for_each_sample
+from unchoke.code.facts.origins import is_of_sample
 from unchoke.code.facts.vocabulary import TABLE_PARSERS
 from unchoke.code.program import Program
+from unchoke.linting.questions import is_done_anew, opened_path
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -40,19 +40,18 @@ _MORE = frozenset(
      "pycocotools.coco.COCO", "openpyxl.load_workbook", "polars.read_json", "polars.read_excel", "polars.read_ndjson",
      "defusedxml.ElementTree.parse", "toml.load", "tomllib.load", "xml.etree.cElementTree.parse", "lxml.objectify.parse"}
 )  # fmt: skip
+_FILES = ("filepath_or_buffer", "io", "path_or_buf", "path", "fp", "source", "fname", "stream", "csvfile", "annotation_file")
 
 
 def check(program: Program) -> Iterator[Hit]:
     for call in program.nodes(ast.Call):
-        if program.name(call) not in TABLE_PARSERS and program.name(call) not in _MORE:
+        if program.name(call) not in TABLE_PARSERS | _MORE:
             continue
-        source = _source(program, call)
-        if source is None or not runs_for_each_sample(program, call) or is_of_sample(program, source):
+        source = next(filter(None, (*call.args[:1], *(program.argument(call, name) for name in _FILES))), None)
+        if source is None or is_of_sample(program, source) or not is_done_anew(program, call, by_sample=False):
             continue
-        if is_kept(program, call, by_sample=False):
-            continue
-        name, what = program.text(call.func), _file(program, source)
-        owner = program.enclosing_class(call)
+        name, text, owner = program.text(call.func), program.text(opened_path(program, source)), program.enclosing_class(call)
+        what = f"`{text}`" if len(text) <= 60 else "the whole table"
         where = f"in `{owner.name}.__init__`" if owner is not None else "once, outside this function"
         yield Hit(
             call,
@@ -60,21 +59,3 @@ def check(program: Program) -> Iterator[Hit]:
             evidence={"call": name, "file": what},
             fix=f"parse {what} {where} and only look the row up here",
         )
-
-
-def _source(program: Program, call: ast.Call) -> ast.expr | None:
-    """The file that is parsed."""
-    if call.args:
-        return call.args[0]
-    names = ("filepath_or_buffer", "io", "path_or_buf", "path", "fp", "source", "fname", "stream", "csvfile", "annotation_file")
-    return next((given for name in names if (given := program.argument(call, name)) is not None), None)
-
-
-def _file(program: Program, source: ast.expr) -> str:
-    """The file as the author wrote it, through `with open(…) as handle`."""
-    if isinstance(source, ast.Name):
-        opened = next((value for value in program.bound(source) if isinstance(value, ast.Call) and value.args), None)
-        if opened is not None and program.method(opened) == "open":
-            return _file(program, opened.args[0])
-    text = program.text(source)
-    return f"`{text}`" if len(text) <= 60 else "the whole table"

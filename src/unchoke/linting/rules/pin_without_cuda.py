@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from unchoke.code.facts.devices import MPS, plain_device, torch_name
 from unchoke.code.node_index import arguments
 from unchoke.code.program import Program
-from unchoke.linting.rule import Edit, Hit, Rule
+from unchoke.linting.rule import Edit, Hit, Rule, offered
 
 RULE = Rule(
     code="pin-without-cuda",
@@ -40,42 +40,32 @@ _LOADERS = ("DataLoader", "ThreadDataLoader")
 
 
 def check(program: Program) -> Iterator[Hit]:
-    device = ""
-    for at, value, is_loader in _settings(program):
-        device = device or plain_device(program)
-        if not device:
-            return
-        torch = torch_name(program, at)
+    settings = list(_settings(program))
+    device = plain_device(program) if settings else ""
+    for value, is_loader in settings if device else ():
+        torch = torch_name(program, value)
         instead = f"{torch or 'torch'}.cuda.is_available()"
         edit = Edit(program.place(value), instead) if isinstance(value, ast.Constant) and torch else None
-        proven = is_loader and not program.attributes("pin_memory")
         yield Hit(
-            at,
+            value,
             f"`pin_memory=True`, but the device of this file is {'MPS' if device == MPS else 'the CPU'}: "
             "pinned memory only serves copies to CUDA",
             evidence={"device": device},
             fix=f"write `pin_memory={instead}`, or leave it out",
-            edit=edit if proven else None,
-            suggestion=(edit,) if edit is not None and not proven else (),
+            **offered(edit, proven=is_loader and not program.attributes("pin_memory")),
         )
 
 
-def _settings(program: Program) -> Iterator[tuple[ast.AST, ast.expr, bool]]:
+def _settings(program: Program) -> Iterator[tuple[ast.expr, bool]]:
     """Where pinning is switched on, and whether torch's own loader is what is given it there: others may show or keep it."""
     for node in program.nodes(ast.Call, ast.Dict):
-        value = _of_call(program, node) if isinstance(node, ast.Call) else _of_dict(node)
+        if isinstance(node, ast.Dict):
+            pairs = zip(node.keys, node.values, strict=True)
+            value = next((value for key, value in pairs if isinstance(key, ast.Constant) and key.value == "pin_memory"), None)
+        elif program.method(node) in _LOADERS:
+            value = program.argument(node, "pin_memory", _POSITION)
+        else:
+            value = program.argument(node, "pin_memory") if not program.name(node).startswith("torch.") else None
         if value is not None and program.value(value) is True:
             direct = isinstance(node, ast.Call) and value in arguments(node)
-            yield value, value, direct and program.name(node) == "torch.utils.data.DataLoader"
-
-
-def _of_call(program: Program, call: ast.Call) -> ast.expr | None:
-    name = program.name(call)
-    if program.method(call) in _LOADERS:
-        return program.argument(call, "pin_memory", _POSITION)
-    return None if name.startswith("torch.") else program.argument(call, "pin_memory")
-
-
-def _of_dict(table: ast.Dict) -> ast.expr | None:
-    pairs = zip(table.keys, table.values, strict=True)
-    return next((value for key, value in pairs if isinstance(key, ast.Constant) and key.value == "pin_memory"), None)
+            yield value, direct and program.name(node) == "torch.utils.data.DataLoader"

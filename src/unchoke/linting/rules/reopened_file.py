@@ -24,13 +24,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.following import follow
-from unchoke.code.facts.keeping import is_kept
-from unchoke.code.facts.origins import grounds, is_of_sample, record_at, runs_for_each_sample
-from unchoke.code.facts.vocabulary import words
+from unchoke.code.facts.origins import grounds, is_of_sample, record_at
+from unchoke.code.facts.vocabulary import RASTER_OPENERS
 from unchoke.code.node_index import arguments
 from unchoke.code.program import Program
+from unchoke.linting.questions import Round, is_done_anew, names_holding, num_items, whole_round, words_in
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -42,151 +41,77 @@ RULE = Rule(
     claim="Planted chokes",
     command="unchoke tile",
 )
-_CONTAINERS = frozenset(
-    {"rasterio.open", "osgeo.gdal.Open", "gdal.Open", "rioxarray.open_rasterio", "tifffile.TiffFile", "h5py.File",
-     "tables.open_file", "netCDF4.Dataset", "xarray.open_dataset", "xarray.open_mfdataset", "xarray.open_rasterio",
-     "xarray.open_dataarray", "xarray.open_zarr", "openslide.OpenSlide", "openslide.open_slide", "zipfile.ZipFile",
-     "tarfile.open", "lmdb.open", "lmdb.Environment", "tiffslide.TiffSlide", "cucim.CuImage", "tables.openFile"}
-)  # fmt: skip
+_CONTAINERS = RASTER_OPENERS - {"zarr.open", "pyvips.Image.new_from_file", "aicsimageio.AICSImage"} | {
+    "tiffslide.TiffSlide", "cucim.CuImage"
+}  # fmt: skip
 _WINDOWED = frozenset({"ReadAsArray", "read_region", "isel", "sel", "sample", "clip_box", "extractfile", "getmember"})
-_MEMBERS = frozenset({"open", "read", "get"})
-_FEW = frozenset({"epoch", "epochs", "ep", "fold", "folds", "seed", "split", "phase", "subset"})
+_FEW = frozenset({"epoch", "ep", "fold", "seed", "split", "phase", "subset"})
 _FEWEST = 8
 
 
 def check(program: Program) -> Iterator[Hit]:
     for call in program.nodes(ast.Call):
         if program.name(call) in _CONTAINERS and call.args and _is_for_reading(program, call):
-            yield from _judged(program, call)
+            name, path = program.text(call.func), program.text(call.args[0])
+            said, fix = _again(program, call, path)
+            if said:
+                yield Hit(call, f"`{name}` opens `{path}` {said}", evidence={"call": name, "file": path}, fix=fix)
 
 
-def _judged(program: Program, call: ast.Call) -> Iterator[Hit]:
-    name, path = program.text(call.func), program.text(call.args[0])
-    if record_at(program, call) is not None:
-        if not runs_for_each_sample(program, call) or is_kept(program, call):
-            return
-        if not is_of_sample(program, call.args[0]):
-            yield _hit(program, call, f"`{name}` opens `{path}` again for every sample, although it is the same file")
-        elif any(_is_part_of_sample(program, part, call) for part in _parts(program, call)):
-            yield _hit(
-                program,
-                call,
-                f"`{name}` opens `{path}` for every sample and reads one part of it; the next sample opens it again",
-            )
-    else:
-        loop = _loop_over_parts(program, call)
-        if loop is not None:
-            over = program.text(loop.iter)
-            yield _hit(program, call, f"`{name}` opens `{path}` again in each round over `{over}`, although it is the same file")
-
-
-def _hit(program: Program, call: ast.Call, message: str) -> Hit:
-    path = program.text(call.args[0])
-    return Hit(call, message, evidence={"call": program.text(call.func), "file": path}, fix=_fix(program, call, path))
-
-
-def _fix(program: Program, call: ast.Call, path: str) -> str:
+def _again(program: Program, call: ast.Call, path: str) -> tuple[str, str]:
+    """How often it is opened, and what to write instead; empty where that is fine."""
     opened = program.text(call)
     if record_at(program, call) is None:
-        return f"open once before the loop: `with {opened} as …:` round it"
-    if program.enclosing_class(call) is None:
-        return f"keep the handles: a function with `functools.lru_cache` that takes the path and returns `{opened}`"
+        loop = _loop_over_parts(program, call)
+        over = f"again in each round over `{program.text(loop.iter)}`, although it is the same file" if loop is not None else ""
+        return over, f"open once before the loop: `with {opened} as …:` round it"
+    fix = f"keep the handle: `if self.opened is None: self.opened = {opened}`, with `self.opened = None` in `__init__`"
+    said = "again for every sample, although it is the same file"
     if is_of_sample(program, call.args[0]):
-        return f"keep the handles by path: `if {path} not in self.opened: self.opened[{path}] = {opened}`"
-    return f"keep the handle: `if self.opened is None: self.opened = {opened}`, with `self.opened = None` in `__init__`"
+        own = names_holding(program, call)
+        parts = any(is_of_sample(program, node, without=own, random=window) for node, window in _parts(program, call))
+        said = "for every sample and reads one part of it; the next sample opens it again" if parts else ""
+        fix = f"keep the handles by path: `if {path} not in self.opened: self.opened[{path}] = {opened}`"
+    if program.enclosing_class(call) is None:
+        fix = f"keep the handles: a function with `functools.lru_cache` that takes the path and returns `{opened}`"
+    return said if is_done_anew(program, call) else "", fix
 
 
 def _is_for_reading(program: Program, call: ast.Call) -> bool:
     mode = program.value(program.argument(call, "mode", 1))
-    made_in_memory = any(
-        program.method(inner) in ("BytesIO", "MemoryFile") for inner in program.within(call, ast.Call) if inner is not call
-    )
-    return not made_in_memory and not (isinstance(mode, str) and mode[:1] in ("w", "a", "x"))
+    in_memory = any(program.method(inner) in ("BytesIO", "MemoryFile") for inner in program.within(call, ast.Call))
+    return not in_memory and not (isinstance(mode, str) and mode[:1] in ("w", "a", "x"))
 
 
-def _parts(program: Program, call: ast.Call) -> Iterator[tuple[ast.expr, str]]:
-    """What says which part of the file is read, and how: `window`, `member` (a name) or `index` (numbers)."""
+def _parts(program: Program, call: ast.Call) -> Iterator[tuple[ast.expr, bool]]:
+    """What says which part of the file is read, and whether it is a window (may be random): `f["x"][k]`, `read(window=w)`."""
     for value in follow(program, call):
         parent = program.parent(value)
         if isinstance(parent, ast.Subscript) and parent.value is value:
-            yield from _indexed(program, parent)
-        elif isinstance(parent, ast.Attribute):
-            above = program.parent(parent)
-            if isinstance(above, ast.Call) and above.func is parent:
-                yield from _asked(program, above)
+            yield parent.slice, False
+        above = program.parent(parent) if isinstance(parent, ast.Attribute) else None
+        if isinstance(above, ast.Call) and above.func is parent:
+            window = program.argument(above, "window")
+            given = [window] if window is not None else arguments(above) if program.method(above) in _WINDOWED else []
+            yield from ((item, True) for item in given)
 
 
-def _indexed(program: Program, node: ast.Subscript) -> Iterator[tuple[ast.expr, str]]:
-    """`f["images"][k]` but not `f["images"][:]`; `f[key]` with a key that is not a constant is a member."""
-    is_first = not isinstance(node.value, ast.Subscript)
-    if isinstance(program.value(node.slice), str) or _is_whole(node.slice):
-        return
-    yield node.slice, "member" if is_first and not isinstance(node.slice, ast.Slice | ast.Tuple) else "index"
-
-
-def _is_whole(node: ast.expr) -> bool:
-    """`[:]`, `[...]`, `[()]`."""
-    if isinstance(node, ast.Tuple):
-        return all(_is_whole(part) for part in node.elts)
-    if isinstance(node, ast.Slice):
-        return node.lower is None and node.upper is None
-    return isinstance(node, ast.Constant) and node.value is Ellipsis
-
-
-def _asked(program: Program, call: ast.Call) -> Iterator[tuple[ast.expr, str]]:
-    method = program.method(call)
-    window = program.argument(call, "window")
-    if window is not None:
-        yield window, "window"
-    elif method in _WINDOWED:
-        yield from ((given, "window") for given in arguments(call))
-    elif method in _MEMBERS and call.args and _is_archive(program, call):
-        yield call.args[0], "member"
-
-
-def _is_archive(program: Program, call: ast.Call) -> bool:
-    made = program.made_by(program.receiver(call))
-    return made.startswith(("zipfile.", "tarfile.", "lmdb.")) or program.method(call) == "get"
-
-
-def _is_part_of_sample(program: Program, part: tuple[ast.expr, str], call: ast.Call) -> bool:
-    """Does the part change from sample to sample, other than through the file itself? A window drawn at random counts."""
-    node, how = part
-    own = frozenset(value.id for value in follow(program, call) if isinstance(value, ast.Name))
-    return is_of_sample(program, node, without=own, random=how == "window")
-
-
-def _loop_over_parts(program: Program, call: ast.Call) -> ast.For | ast.AsyncFor | ast.comprehension | None:
+def _loop_over_parts(program: Program, call: ast.Call) -> Round | None:
     """The loop that opens the same file in each round to read another part of it."""
-    files = {ground.node for ground in grounds(program, call.args[0], everywhere=True) if ground.kind == "loop"}
-    own = frozenset(value.id for value in follow(program, call) if isinstance(value, ast.Name))
-    for node, how in _parts(program, call):
-        if how == "member":
-            continue
+    files = {ground.node for ground in grounds(program, call.args[0], everywhere=True)}
+    own = names_holding(program, call)
+    for node, _ in _parts(program, call):
         for ground in grounds(program, node, without=own, everywhere=True):
             loop = ground.node
-            if ground.kind != "loop" or loop in files or not isinstance(loop, ast.For | ast.AsyncFor | ast.comprehension):
-                continue
-            if _is_round(program, loop, call) and _is_over_many(program, loop):
+            if isinstance(loop, Round) and loop not in files and _is_round(program, loop, call):
                 return loop
     return None
 
 
-def _is_round(program: Program, loop: ast.For | ast.AsyncFor | ast.comprehension, call: ast.Call) -> bool:
-    """Does the loop run this call in each round, directly or through one function?"""
-    whole = program.parent(loop) if isinstance(loop, ast.comprehension) else loop
-    if whole is None:
+def _is_round(program: Program, loop: Round, call: ast.Call) -> bool:
+    """Does the loop run this call in each of many rounds, directly or through one function?"""
+    if words_in(loop.target) & _FEW or (num_items(program, loop.iter) or _FEWEST + 1) <= _FEWEST:
         return False
-    function = program.enclosing_function(call)
+    function, whole = program.enclosing_function(call), whole_round(program, loop)
     calls = [call, *(program.callers(function) if function is not None else ())]
     return any(program.index.holds(whole, item) and not program.index.holds(loop.iter, item) for item in calls)
-
-
-def _is_over_many(program: Program, loop: ast.For | ast.AsyncFor | ast.comprehension) -> bool:
-    names = {word for part in program.within(loop.target, ast.Name) for word in words(part.id)}
-    if names & _FEW or isinstance(loop.iter, ast.Tuple | ast.List):
-        return False
-    if isinstance(loop.iter, ast.Call) and program.name(loop.iter) == "range":
-        counts = [program.value(given) for given in loop.iter.args]
-        return any(count is UNKNOWN for count in counts) or max(counts, default=0) > _FEWEST
-    return True

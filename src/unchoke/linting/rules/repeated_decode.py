@@ -30,21 +30,15 @@ from typing import Any
 
 from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.keeping import is_kept, is_save
-from unchoke.code.facts.loaders import BatchSource
-from unchoke.code.facts.origins import per_sample_records, record_at, runs_for_each_sample
+from unchoke.code.facts.loops import unwrapped
+from unchoke.code.facts.origins import per_sample_records, record_at
 from unchoke.code.facts.per_sample import SampleFunction
 from unchoke.code.facts.sizing import PIPELINE_RESIZERS, RANDOM_SIZERS, Resize, functions_run, is_resizing, sizing
-from unchoke.code.facts.training_feeds import (
-    DIRECTORY_SETS,
-    FLOWS,
-    few,
-    item_functions,
-    keras_feeds,
-    num_epochs,
-)
+from unchoke.code.facts.training_feeds import DIRECTORY_SETS, FLOWS, few, item_functions, keras_feeds, num_epochs
 from unchoke.code.facts.vocabulary import DECODING_DATASETS, words
-from unchoke.code.node_index import FunctionNode, parameters
+from unchoke.code.node_index import names_in, parameters
 from unchoke.code.program import Program
+from unchoke.linting.questions import is_done_anew, torch_loaders, whole_round
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -68,11 +62,14 @@ _ONE_PASS = frozenset({"test", "infer", "inference", "pred", "predict", "predict
 def check(program: Program) -> Iterator[Hit]:
     if _is_one_pass(program) or _has_small_copies(program):
         return
-    yield from _from_folders(program)
+    for call, count in _folders(program):
+        if not few(count, below=_MIN_EPOCHS):
+            yield _folder_hit(program, call, count)
     yield from _overlapping(program)
     said: set[ast.Call] = set()
     for record in per_sample_records(program):
-        decode = _decode(program, record)
+        calls = [call for function in functions_run(program, record) for call in program.facts.decode_calls(function)]
+        decode = next((call for call in calls if is_done_anew(program, call)), None)
         if decode is None or decode in said or _runs_once(program, record):
             continue
         found = sizing(program, record)
@@ -85,26 +82,18 @@ def check(program: Program) -> Iterator[Hit]:
         yield from _not_resized(program)
 
 
-def _asked_at(program: Program, decode: ast.Call, record: SampleFunction) -> ast.Call:
-    """The decode; where a helper in another cell does it, the call of that helper for a sample: there it can be kept."""
-    helper = program.enclosing_function(decode)
-    if helper is None or program.place(decode).cell == program.place(record.function).cell:
-        return decode
-    for call in program.within(record.function, ast.Call):
-        function = program.function_of(call)
-        if function is helper or (function is not None and helper in program.reach(function)):
-            return call
-    return decode
-
-
 def _hit(program: Program, decode: ast.Call, resize: Resize, record: SampleFunction) -> Hit:
-    name, by = program.text(decode.func), program.text(resize.call.func)
+    """At the decode; where a helper in another cell does it, at the call of that helper for a sample: there it can be kept."""
+    helper, name, by = program.enclosing_function(decode), program.text(decode.func), program.text(resize.call.func)
+    asked = [call for call in program.within(record.function, ast.Call) if helper in program.reach(call)]
+    here = not asked or program.place(decode).cell == program.place(record.function).cell
     size = f" to {resize.size_px} px" if resize.size_px else ""
+    at = record_at(program, decode)
     fix = "decode and resize once, keep the pixels (a mapped `.npy`, or small copies of the files), and only augment here"
-    if _in_tf_data(program, decode):
+    if at is not None and at.kind == "map":
         fix = "put `.cache(path)` behind the `map` that decodes and resizes, before the one that augments"
     return Hit(
-        _asked_at(program, decode, record),
+        decode if here else asked[0],
         f"`{name}` decodes and `{by}` resizes{size} the same images again in every epoch; nothing keeps the result",
         evidence={"decode": name, "resize": by, "size_px": resize.size_px},
         fix=fix,
@@ -114,21 +103,16 @@ def _hit(program: Program, decode: ast.Call, resize: Resize, record: SampleFunct
 
 def _is_hidden(program: Program, decode: ast.Call) -> bool:
     """By TensorFlow itself, in a `map` with several calls at once: beside the step, unless many epochs are sure to come."""
-    if not program.name(decode).startswith("tf."):
-        return False
     own = program.enclosing_function(decode)
-    maps = []
-    for call in program.calls_to("map"):
-        given = program.argument(call, "map_func", 0)
-        function = program.callable_of(given) if given is not None else None
+    parallel = []
+    for call in program.calls_to("map") if program.name(decode).startswith("tf.") else ():
+        function = program.callable_of(program.argument(call, "map_func", 0))
         if function is not None and (program.index.holds(function, decode) or own in program.reach(function)):
-            maps.append(program.argument(call, "num_parallel_calls", 1))
-    if not maps or any(given is None or program.value(given) in (None, 1) for given in maps):
-        return False
-    counts = [num_epochs(program, fit) for fit in program.facts.fits if fit.kind == "keras"]
-    counts += [loop.num_epochs for loop in program.facts.training_loops]
-    stops = any(True for _ in program.calls_to("EarlyStopping"))
-    return stops or not any(isinstance(count, int | float) and count >= _SURELY_MANY for count in counts)
+            given = program.argument(call, "num_parallel_calls", 1)
+            parallel.append(given is not None and program.value(given) not in (None, 1))
+    counts = [num_epochs(program, fit) for fit in program.facts.fits]
+    many = any(isinstance(count, int | float) and count >= _SURELY_MANY for count in counts)
+    return bool(parallel) and all(parallel) and (bool(program.calls_to("EarlyStopping")) or not many)
 
 
 def _is_dear(program: Program, resize: ast.Call) -> bool:
@@ -137,34 +121,17 @@ def _is_dear(program: Program, resize: ast.Call) -> bool:
     return program.value(program.argument(resize, "antialias")) is True or any(word in method for word in _DEAR_METHODS)
 
 
-def _from_folders(program: Program) -> Iterator[Hit]:
-    """Data sets of libraries that read folders of pictures: as often as there are epochs, unless a cache comes behind them."""
-    cached = any(program.method(call) in ("cache", "snapshot") for call in program.nodes(ast.Call))
-    for feed in keras_feeds(program):
-        count = num_epochs(program, feed.fit)
-        reads = [call for call in feed.made_of if program.method(call) in FOLDER_READERS]
-        if reads and not cached and not few(count, below=_MIN_EPOCHS):
-            yield _folder_hit(program, reads[0], count)
-    for call, count in (*_torch_folders(program), *_fastai_folders(program)):
-        yield _folder_hit(program, call, count)
-
-
 def _overlapping(program: Program) -> Iterator[Hit]:
     """`for name in names[i : i + n]` in the code of sample `i`: each file is decoded by n samples."""
     for record in per_sample_records(program):
-        names = parameters(record.function) if isinstance(record.function, FunctionNode) else []
-        if len(names) < 2 or record.kind != "getitem":
-            continue
-        for loop in program.within(record.function, ast.For, ast.comprehension):
+        names = parameters(record.function) if record.kind == "getitem" else []
+        for loop in program.within(record.function, ast.For, ast.comprehension) if len(names) > 1 else ():
             over = loop.iter if isinstance(loop.iter, ast.Subscript) else program.latest(loop.iter)
-            window = over.slice if isinstance(over, ast.Subscript) else None
-            if not isinstance(window, ast.Slice) or not _is_sliding(program, window, names[1]):
-                continue
-            body: list[ast.AST] = [*loop.body] if isinstance(loop, ast.For) else [program.parent(loop) or loop]
-            calls = [call for block in body for call in program.facts.decode_calls(block)]
+            length = _window_length(program, over, names[1]) if isinstance(over, ast.Subscript) else ""
+            calls = program.facts.decode_calls(whole_round(program, loop)) if length else []
             decode = next((call for call in calls if not is_kept(program, call)), None)
             if decode is not None and over is not None:
-                name, length = program.text(decode.func), program.text(window.upper.right)  # type: ignore[union-attr]
+                name = program.text(decode.func)
                 yield Hit(
                     decode,
                     f"`{name}` decodes each file for every window `{program.text(over)}` it is in: `{length}` times an epoch",
@@ -174,49 +141,50 @@ def _overlapping(program: Program) -> Iterator[Hit]:
                 return
 
 
-def _is_sliding(program: Program, window: ast.Slice, index: str) -> bool:
-    """`i : i + n`, with `i` the number of the sample or a sum with it: not counted in windows, strided or drawn."""
-    if window.lower is None or window.step is not None or not isinstance(window.upper, ast.BinOp):
-        return False
-    same = isinstance(window.upper.op, ast.Add) and program.text(window.upper.left) == program.text(window.lower)
-    first = window.lower
+def _window_length(program: Program, node: ast.Subscript, index: str) -> str:
+    """`n` of `i : i + n`, with `i` the number of the sample or a sum with it: not counted in windows, strided or drawn."""
+    window = node.slice
+    if not isinstance(window, ast.Slice) or window.lower is None or not isinstance(window.upper, ast.BinOp):
+        return ""
+    first, length = window.lower, window.upper.right
+    same = isinstance(window.upper.op, ast.Add) and program.text(window.upper.left) == program.text(first)
     given = first if not isinstance(first, ast.Name) or first.id == index else program.latest(first)
-    if not same or given is None or program.value(window.upper.right) == 1:
-        return False
+    if not same or window.step is not None or given is None or program.value(length) == 1:
+        return ""
     counted = any(isinstance(part, ast.Mult | ast.Mod | ast.Call) for part in ast.walk(given))
-    return not counted and any(isinstance(part, ast.Name) and part.id == index for part in ast.walk(given))
+    return program.text(length) if index in names_in(given) and not counted else ""
+
+
+def _folders(program: Program) -> Iterator[tuple[ast.Call, Any]]:
+    """Data sets of libraries that read folders of pictures, unless a cache comes behind them, and for how many epochs."""
+    for feed in keras_feeds(program) if not program.calls_to("cache", "snapshot") else ():
+        reads = [call for call in feed.made_of if program.method(call) in FOLDER_READERS]
+        yield from ((call, num_epochs(program, feed.fit)) for call in reads[:1])
+    yield from _torch_folders(program)
+    fits = [fit.num_epochs for fit in program.facts.fits if fit.kind == "fastai"]
+    for call in program.nodes(ast.Call):
+        holder, _, method = program.name(call).rpartition(".")
+        if method.startswith("from_") and holder.rpartition(".")[2] in _FASTAI_SETS:
+            yield call, sum(fits) if all(isinstance(item, int | float) for item in fits) else UNKNOWN
 
 
 def _torch_folders(program: Program) -> Iterator[tuple[ast.Call, Any]]:
     """`ImageFolder(…, transform=…)` behind a loader that trains, where the pipeline resizes and does not crop at random sizes."""
-    counts = [loop.num_epochs for loop in program.facts.training_loops if loop.num_epochs is not None]
-    for loader in program.facts.loaders:
-        if loader.framework != "torch" or loader.role != "train" or loader.dataset_class is not None or not loader.decodes:
+    counts = [loop.num_epochs for loop in program.facts.training_loops if isinstance(loop.num_epochs, int)]
+    for loader in torch_loaders(program):
+        if loader.role != "train" or loader.dataset_class is not None or not loader.decodes:
             continue
         made = next((call for call in program.made_of(loader.dataset) if program.method(call) in DECODING_DATASETS), None)
-        if made is None:
-            continue
-        steps = [step for word in made.keywords if word.arg == "transform" for step in program.made_of(word.value, contents=True)]
-        kinds = {program.method(step) for step in steps}
-        count = max((item for item in counts if isinstance(item, int)), default=UNKNOWN)
-        if kinds & PIPELINE_RESIZERS and not kinds & RANDOM_SIZERS and not few(count, below=_MIN_EPOCHS):
-            yield made, count
-
-
-def _fastai_folders(program: Program) -> Iterator[tuple[ast.Call, Any]]:
-    counts = [fit.num_epochs for fit in program.facts.fits if fit.kind == "fastai"]
-    known = [count for count in counts if isinstance(count, int | float)]
-    if not counts or (len(known) == len(counts) and sum(known) < _MIN_EPOCHS):
-        return
-    for call in program.nodes(ast.Call):
-        holder, _, method = program.name(call).rpartition(".")
-        if method.startswith("from_") and holder.rpartition(".")[2] in _FASTAI_SETS:
-            yield call, sum(known) if len(known) == len(counts) else UNKNOWN
+        transform = program.argument(made, "transform") if made is not None else None
+        kinds = {program.method(step) for step in program.made_of(transform, contents=True)}
+        if made is not None and kinds & PIPELINE_RESIZERS and not kinds & RANDOM_SIZERS:
+            yield made, max(counts, default=UNKNOWN)
 
 
 def _folder_hit(program: Program, call: ast.Call, count: Any) -> Hit:
     name = program.text(call.func)
-    epochs = f"each of {int(count)} epochs" if isinstance(count, int | float) else "every epoch"
+    known = count if isinstance(count, int | float) else None
+    epochs = f"each of {int(known)} epochs" if known is not None else "every epoch"
     size = program.argument(call, "image_size") or program.argument(call, "target_size") or program.argument(call, "size")
     to = f" to {program.text(size)}" if size is not None else ""
     if program.method(call) in DIRECTORY_SETS:
@@ -229,46 +197,36 @@ def _folder_hit(program: Program, call: ast.Call, count: Any) -> Hit:
     return Hit(
         call,
         f"`{name}` decodes and resizes{to} the same files again in {epochs}; nothing keeps the result",
-        evidence={"call": name, "epochs": count if isinstance(count, int | float) else None},
+        evidence={"call": name, "epochs": known},
         fix=fix,
-        kind=None if isinstance(count, int | float) and count >= _MANY_EPOCHS else "nit",
+        kind=None if known is not None and known >= _MANY_EPOCHS else "nit",
     )
 
 
 def _not_resized(program: Program) -> Iterator[Hit]:
     """A data set or `map` of the file that decodes at full size: worth keeping where many epochs are known to come."""
-    cached = any(program.method(call) in ("cache", "snapshot") for call in program.nodes(ast.Call))
+    cached = program.calls_to("cache", "snapshot")
     for feed in keras_feeds(program):
         count = num_epochs(program, feed.fit)
-        if isinstance(count, int | float) and count >= _MANY_EPOCHS:
-            maps = [call for call in feed.made_of if program.method(call) == "map" and call.args and not cached]
-            mapped = [function for call in maps if (function := program.callable_of(call.args[0])) is not None]
-            functions = [*item_functions(program, program.assigned_class(feed.given)), *mapped]
-            calls = [call for function in functions for call in program.facts.decode_calls(function)]
-            decode = next((call for call in calls if not is_kept(program, call)), None)
-            if decode is not None:
-                name = program.text(decode.func)
-                yield Hit(
-                    decode,
-                    f"`{name}` decodes the same images again in each of {int(count)} epochs; nothing keeps the result",
-                    evidence={"decode": name, "epochs": int(count)},
-                    fix="put `.cache(path)` behind the `map` that decodes, before anything random"
-                    if mapped
-                    else "decode once, keep the pixels (a mapped `.npy` of uint8, or in memory), and only augment here",
-                    kind="nit" if _is_hidden(program, decode) else None,
-                )
-                return
-
-
-def _in_tf_data(program: Program, decode: ast.Call) -> bool:
-    record = record_at(program, decode)
-    return record is not None and record.kind == "map"
-
-
-def _decode(program: Program, record: SampleFunction) -> ast.Call | None:
-    """The first decode that runs for every sample and is not kept."""
-    calls = [call for function in functions_run(program, record) for call in program.facts.decode_calls(function)]
-    return next((call for call in calls if runs_for_each_sample(program, call) and not is_kept(program, call)), None)
+        if not isinstance(count, int | float) or count < _MANY_EPOCHS:
+            continue
+        maps = [call for call in feed.made_of if program.method(call) == "map" and call.args and not cached]
+        mapped = [function for call in maps if (function := program.callable_of(call.args[0])) is not None]
+        functions = [*item_functions(program, program.assigned_class(feed.given)), *mapped]
+        calls = [call for function in functions for call in program.facts.decode_calls(function)]
+        decode = next((call for call in calls if not is_kept(program, call)), None)
+        if decode is not None:
+            name = program.text(decode.func)
+            yield Hit(
+                decode,
+                f"`{name}` decodes the same images again in each of {int(count)} epochs; nothing keeps the result",
+                evidence={"decode": name, "epochs": int(count)},
+                fix="put `.cache(path)` behind the `map` that decodes, before anything random"
+                if mapped
+                else "decode once, keep the pixels (a mapped `.npy` of uint8, or in memory), and only augment here",
+                kind="nit" if _is_hidden(program, decode) else None,
+            )
+            return
 
 
 def _is_one_pass(program: Program) -> bool:
@@ -277,20 +235,17 @@ def _is_one_pass(program: Program) -> bool:
     epochs = [loop.num_epochs for loop in facts.training_loops] + [fit.num_epochs for fit in facts.fits if fit.kind != "sklearn"]
     if epochs:
         return all(isinstance(count, int) and count <= 1 for count in epochs)
-    if any("epoch" in name.id.lower() for loop in program.nodes(ast.For) for name in program.within(loop.target, ast.Name)):
-        return False
-    predicts = any(program.method(call) in ("predict", "predict_on_batch") for call in program.nodes(ast.Call))
-    return predicts or bool(facts.forwards) or bool(facts.evaluations) or not facts.datasets
+    named = any("epoch" in name.lower() for loop in program.nodes(ast.For) for name in names_in(loop.target))
+    return not named and (bool(facts.forwards) or bool(facts.evaluations) or not facts.datasets)
 
 
 def _has_small_copies(program: Program) -> bool:
     """Some function or loop outside the per-sample code resizes pictures and writes them."""
     for call in program.nodes(ast.Call):
-        if not is_resizing(program, call) or record_at(program, call) is not None:
-            continue
-        block: ast.AST | None = program.enclosing_function(call) or next(iter(program.loops_around(call)), None)
-        if block is not None and any(is_save(program, other) for other in program.within(block, ast.Call)):
-            return True
+        if is_resizing(program, call) and record_at(program, call) is None:
+            blocks = [program.enclosing_function(call) or next(iter(program.loops_around(call)), None)]
+            if any(is_save(program, other) for other in program.calls_in(block for block in blocks if block is not None)):
+                return True
     return False
 
 
@@ -299,59 +254,19 @@ def _runs_once(program: Program, record: SampleFunction) -> bool:
     if record.owner is None:
         return False
     loaders = [loader for loader in program.facts.loaders if loader.dataset_class is record.owner]
-    names = [name for loader in loaders for name in loader.targets] or [record.owner.name]
-    if all(_ONE_PASS & set(words(name)) for name in names):
+    names = [name for loader in loaders for name in loader.targets]
+    if all(_ONE_PASS & set(words(name)) for name in names or [record.owner.name]):
         return True
-    return bool(loaders) and all(_is_gone_through_once(program, loader) for loader in loaders)
+    uses = [use for name in names for use in program.names(name) if isinstance(use.ctx, ast.Load)]
+    uses = [use for use in uses if program.name(program.parent(use)) not in ("len", "iter", "next")]
+    return bool(uses) and all(_is_gone_through_once(program, use) for use in uses)
 
 
-def _is_gone_through_once(program: Program, loader: BatchSource) -> bool:
-    uses = [loader.call] if not loader.targets else [
-        node for node in program.nodes(ast.Name) if node.id in loader.targets and isinstance(node.ctx, ast.Load)
-    ]  # fmt: skip
-    loops = [loop for use in uses for loop in _loops_over(program, use)]
-    training = [item.node for item in program.facts.training_loops]
-    once = [loop is not None and loop not in training and not program.loops_around(loop) for loop in loops]
-    return bool(once) and all(once)
-
-
-def _loops_over(program: Program, use: ast.expr) -> Iterator[ast.AST | None]:
-    """The loops that go over this loader; None where it is handed to something that may go over it again and again."""
-    inner: ast.AST = use
-    for above in program.ancestors(use):
-        if isinstance(above, ast.For) and program.index.holds(above.iter, inner):
-            yield above
-            return
-        if isinstance(above, ast.Call):
-            function = program.function_of(above)
-            if function is not None:
-                yield from _loops_in(program, function, above, inner)
-                return
-            if program.name(above) not in (
-                "enumerate",
-                "tqdm",
-                "tqdm.tqdm",
-                "tqdm.auto.tqdm",
-                "tqdm.notebook.tqdm",
-                "len",
-                "iter",
-                "next",
-            ):
-                yield None
-                return
-            if program.name(above) in ("len", "iter", "next"):
-                return
-        if isinstance(above, ast.stmt):
-            return
-        inner = above
-
-
-def _loops_in(program: Program, function: FunctionNode, call: ast.Call, given: ast.AST) -> Iterator[ast.AST | None]:
-    """The loops of a function over the parameter that is given; None where the call itself is repeated."""
-    if program.loops_around(call):
-        yield None
-    for name in parameters(function):
-        if program.argument_for(call, function, name) is given:
-            for loop in program.within(function, ast.For):
-                if any(part.id == name for part in program.within(loop.iter, ast.Name)):
-                    yield loop
+def _is_gone_through_once(program: Program, use: ast.Name) -> bool:
+    """By a loop over it, or a call of a function of the file with it: in no loop, and nothing trains there."""
+    place: ast.AST | None = program.statement(use)
+    if not isinstance(place, ast.For) or unwrapped(program, place.iter) is not use:
+        call = program.parent(use)
+        place = program.function_of(call) if isinstance(call, ast.Call) else None
+    trains = place is None or any(program.index.holds(place, loop.node) for loop in program.facts.training_loops)
+    return not trains and not program.loops_around(use)

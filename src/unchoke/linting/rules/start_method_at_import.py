@@ -18,7 +18,6 @@ or set nothing and say what one loader or pool needs: `multiprocessing.get_conte
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from unchoke.code.facts.loaders import runs_at_import
@@ -35,10 +34,8 @@ RULE = Rule(
 
 
 def check(program: Program) -> Iterator[Hit]:
-    for call in program.nodes(ast.Call):
-        if program.method(call) != "set_start_method" or not runs_at_import(program, call):
-            continue
-        if program.function_of(call) is not None:
+    for call in program.calls_to("set_start_method"):
+        if not runs_at_import(program, call) or program.function_of(call) is not None:
             continue
         method = program.value(program.argument(call, "method", 0))
         said = f'"{method}"' if isinstance(method, str) else "…"

@@ -23,10 +23,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from unchoke.code.facts.keeping import is_kept
-from unchoke.code.facts.origins import runs_for_each_sample
 from unchoke.code.facts.vocabulary import STAT_METHODS, STATS
 from unchoke.code.program import Program
+from unchoke.linting.questions import COMPREHENSIONS, function_around, is_done_anew, is_path_call
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -42,40 +41,22 @@ RULE = Rule(
 
 
 def check(program: Program) -> Iterator[Hit]:
-    calls = [call for call in program.nodes(ast.Call) if _looks(program, call)]
-    found = [call for call in calls if runs_for_each_sample(program, call) and not is_kept(program, call, by_sample=False)]
+    asked = [call for call in program.nodes(ast.Call) if is_path_call(program, call, STATS, STAT_METHODS)]
+    asked = [call for call in asked if not call.args or not program.name(call).startswith("?.")]  # a path's own takes nothing
+    found = [call for call in asked if is_done_anew(program, call, by_sample=False)]
     for call in found:
-        name, function = program.text(call.func), program.enclosing_function(call)
-        same = sum(program.enclosing_function(other) is function for other in found)
-        where = f"`{function.name}`" if function is not None else "a lambda"
+        name, (function, where) = program.text(call.func), function_around(program, call)
+        own = program.enclosing_function(call)
+        same = sum(program.enclosing_function(other) is own for other in found)
+        inside = (above for above in program.ancestors(call) if program.enclosing_function(above) is own)
+        many = any(isinstance(above, (ast.For, ast.While, *COMPREHENSIONS)) for above in inside)  # in each of many folders
         yield Hit(
             call,
             f"`{name}` asks the file system once for every sample" + (f"; {same} checks in {where}" if same > 1 else ""),
-            evidence={"call": name, "in": function.name if function is not None else "lambda", "checks there": same},
+            evidence={"call": name, "in": function, "checks there": same},
             fix=_fix(program, call),
-            kind="choke" if _asks_many(program, call) else None,
+            kind="choke" if many else None,
         )
-
-
-def _asks_many(program: Program, call: ast.Call) -> bool:
-    """In a loop of the per-sample code: one question in each of many folders."""
-    function = program.enclosing_function(call)
-    comprehensions = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-    return any(
-        isinstance(above, (ast.For, ast.While, *comprehensions)) and program.enclosing_function(above) is function
-        for above in program.ancestors(call)
-    )
-
-
-def _looks(program: Program, call: ast.Call) -> bool:
-    """A stat by name, or a method of a path that takes no argument."""
-    name = program.name(call)
-    if name in STATS or (name.startswith("pathlib.Path.") and program.method(call) in STAT_METHODS):
-        return True
-    func = call.func
-    if not isinstance(func, ast.Attribute) or func.attr not in STAT_METHODS or call.args:
-        return False
-    return program.name(func).startswith("?.") and program.function_of(call) is None
 
 
 def _fix(program: Program, call: ast.Call) -> str:

@@ -25,10 +25,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from unchoke.code.facts.keeping import is_kept
-from unchoke.code.facts.origins import is_of_sample, runs_for_each_sample
+from unchoke.code.facts.origins import is_of_sample
 from unchoke.code.facts.vocabulary import words
 from unchoke.code.program import Program
+from unchoke.linting.questions import calls_run_by, is_done_anew
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -40,28 +40,17 @@ RULE = Rule(
 _TABLE = re.compile(
     r"(?:^|_|\.)(?:df|dataframe|data_frame|frame|table|annotations?|labels_df|meta|metadata|csv)(?:_\w+)?$|_df$", re.IGNORECASE
 )
-_MAKERS = ("pandas.",)
 _READS = frozenset({"open", "read", "load", "imread", "decode", "loader", "tokenizer", "tokenize", "encode", "transform"})
 
 
 def check(program: Program) -> Iterator[Hit]:
     yield from _rows(program)
-    said: set[tuple[int | None, int]] = set()
     for node in program.nodes(ast.Subscript, ast.Call):
         holder = _scanned(program, node)
-        if holder is None or runs_for_each_sample(program, node) is None or is_kept(program, node):
-            continue
-        place = program.place(node)
-        if (place.cell, place.line) in said:
-            continue
-        said.add((place.cell, place.line))
-        name = program.text(holder)
-        yield Hit(
-            node,
-            f"`{program.text(node)[:70]}` compares all rows of `{name}` for every sample",
-            {"table": name},
-            _fix(program, node, name),
-        )
+        if holder is not None and is_done_anew(program, node):
+            name = program.text(holder)
+            said = f"`{program.text(node)[:70]}` compares all rows of `{name}` for every sample"
+            yield Hit(node, said, {"table": name}, _fix(program, node, name))
 
 
 def _rows(program: Program) -> Iterator[Hit]:
@@ -71,45 +60,31 @@ def _rows(program: Program) -> Iterator[Hit]:
         function = program.enclosing_function(node)
         if held is None or function is None or function.name != "__getitem__" or not _is_table(program, held):
             continue
-        record = runs_for_each_sample(program, node)
-        if record is None or isinstance(node.slice, ast.Slice | ast.Tuple) or not is_of_sample(program, node.slice):
-            continue
-        if _opens_something(program, function) or is_kept(program, node):
-            continue
-        if _reads_beside(program, function, node, program.text(held)):
-            continue
-        name = program.text(held)
-        yield Hit(
-            node,
-            f"`{program.text(node)}` makes a pandas object of a row for every sample, which is all that this data set reads",
-            {"table": name},
-            f"take the columns out once in `__init__`, `{name}[columns].to_numpy(np.float32)`, and pick rows of that array here",
-        )
-        return
+        name, one = program.text(held), not isinstance(node.slice, ast.Slice | ast.Tuple) and is_of_sample(program, node.slice)
+        if one and is_done_anew(program, node) and not _reads_more(program, function, node, name):
+            yield Hit(
+                node,
+                f"`{program.text(node)}` makes a pandas object of a row for every sample, which is all that this data set reads",
+                {"table": name},
+                f"take the columns out once in `__init__`, `{name}[columns].to_numpy(np.float32)`, and pick rows of that array "
+                "here",
+            )
+            return
 
 
-def _opens_something(program: Program, function: ast.AST) -> bool:
-    """Any call that reads or decodes, beside which a row costs little."""
-    calls = [call for part in (function, *program.reach(function)) for call in program.within(part, ast.Call)]
-    return program.facts.decodes(function) or any(_READS & set(words(program.method(call))) for call in calls)
-
-
-def _reads_beside(program: Program, function: ast.AST, row: ast.Subscript, table: str) -> bool:
-    """Does the sample come from something else too: `self.images[i]`, beside which a row may cost little?"""
+def _reads_more(program: Program, function: ast.AST, row: ast.Subscript, table: str) -> bool:
+    """Is anything read or decoded, or taken from something else (`self.images[i]`), beside which a row costs little?"""
+    if program.facts.decodes(function):
+        return True
+    if any(_READS & set(words(program.method(call))) for call in calls_run_by(program, function)):
+        return True
     for item in program.within(function, ast.Subscript):
         held = program.written(item.value)
         other = held.startswith("self.") and held != table and not held.startswith(f"{table}.")
-        if other and not program.index.holds(row, item) and is_of_sample(program, item.slice) and _is_used(program, item):
+        unread = [name for name in program.targets(item) if not any(isinstance(use.ctx, ast.Load) for use in program.names(name))]
+        if other and not unread and not program.index.holds(row, item) and is_of_sample(program, item.slice):
             return True
     return False
-
-
-def _is_used(program: Program, node: ast.expr) -> bool:
-    """Not only put under a name that nobody reads."""
-    statement = program.statement(node)
-    if not isinstance(statement, ast.Assign) or statement.value is not node or not isinstance(statement.targets[0], ast.Name):
-        return True
-    return any(isinstance(use.ctx, ast.Load) for use in program.names(statement.targets[0].id))
 
 
 def _fix(program: Program, node: ast.AST, name: str) -> str:
@@ -120,24 +95,20 @@ def _fix(program: Program, node: ast.AST, name: str) -> str:
     return f"group `{name}` once {where} (`groupby`, or `set_index` and `.at`) and look the sample up here"
 
 
-def _scanned(program: Program, node: ast.AST) -> ast.expr | None:
+def _scanned(program: Program, node: ast.Subscript | ast.Call) -> ast.expr | None:
     """The table, where a condition on its columns picks rows by something of the sample."""
     if isinstance(node, ast.Call):
-        query = isinstance(node.func, ast.Attribute) and node.func.attr == "query" and bool(node.args)
-        held = node.func.value if query and isinstance(node.func, ast.Attribute) else None
+        held = program.receiver(node) if program.method(node) == "query" and node.args else None
         return held if held is not None and _is_table(program, held) and is_of_sample(program, node.args[0]) else None
-    if not isinstance(node, ast.Subscript) or isinstance(node.ctx, ast.Store):
-        return None
     held = node.value.value if isinstance(node.value, ast.Attribute) and node.value.attr == "loc" else node.value
     mask = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) and node.slice.elts else node.slice
-    compares = [part for part in ast.walk(mask) if isinstance(part, ast.Compare)]
-    if not compares or not _is_table(program, held):
+    compares = list(program.within(mask, ast.Compare))
+    if not compares or isinstance(node.ctx, ast.Store) or not _is_table(program, held):
         return None
-    own = program.text(held)
-    on_columns = any(program.text(part.left).startswith(own) for part in compares)
+    on_columns = any(program.text(part.left).startswith(program.text(held)) for part in compares)
     of_sample = any(is_of_sample(program, item) for part in compares for item in part.comparators)
     return held if on_columns and of_sample else None
 
 
 def _is_table(program: Program, node: ast.expr) -> bool:
-    return bool(_TABLE.search(program.written(node))) or program.made_by(node).startswith(_MAKERS)
+    return bool(_TABLE.search(program.written(node))) or program.made_by(node).startswith("pandas.")

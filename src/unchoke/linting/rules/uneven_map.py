@@ -24,10 +24,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from unchoke.code.constant_values import UNKNOWN
-from unchoke.code.facts.vocabulary import DECODERS, LIST_METHODS, LISTERS, RASTER_OPENERS, words
-from unchoke.code.node_index import parameters
+from unchoke.code.facts.vocabulary import DECODERS, RASTER_OPENERS
 from unchoke.code.program import Program
+from unchoke.linting.questions import calls_run_by, num_items, words_in
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -44,14 +43,13 @@ _MAPS = frozenset({"map", "starmap", "map_async", "starmap_async"})
 _POOLS = frozenset({"multiprocessing.Pool", "multiprocessing.pool.ThreadPool", "multiprocessing.dummy.Pool"})
 _FEW = 16
 _ITEM_WORDS = frozenset(
-    {"file", "files", "path", "paths", "filename", "filenames", "scene", "scenes", "video", "videos", "row", "rows", "record",
-     "records", "image", "images", "img", "imgs", "photo", "photos", "slide", "slides", "clip", "clips", "movie", "movies",
-     "doc", "docs", "document", "documents", "folder", "folders", "dir", "dirs", "tif", "tiffs", "raster", "rasters", "case",
-     "cases", "patient", "patients", "volume", "volumes", "job", "jobs", "task", "tasks", "item", "items", "todo", "tile",
-     "tiles", "frame", "frames", "id", "ids", "name", "names", "url", "urls", "sample", "samples", "work", "args", "df", "plot",
-     "plots", "field", "fields", "orthos", "ortho", "granule", "granules", "plate", "plates", "scan", "scans", "study",
-     "studies", "specimen", "specimens", "stem", "stems", "csvs", "pngs", "jpgs", "jpegs"}
+    {"file", "path", "filename", "scene", "video", "row", "record", "image", "img", "photo", "slide", "clip", "movie", "doc",
+     "document", "folder", "dir", "tif", "tiff", "raster", "case", "patient", "volume", "job", "task", "item", "todo", "tile",
+     "frame", "id", "name", "url", "sample", "work", "arg", "df", "plot", "field", "ortho", "granule", "plate", "scan", "study",
+     "studies", "specimen", "stem", "csv", "png", "jpg", "jpeg"}
 )  # fmt: skip
+_CHUNKS = frozenset({"chunk", "shard", "fold", "seed", "batches"})
+_LISTINGS = frozenset({"glob", "iglob", "rglob", "listdir", "scandir", "iterdir", "walk", "itertuples", "iterrows"})
 _READS = re.compile(
     r"^(?:imread|open|load|read|loadtxt|VideoCapture|imwrite|save|decode|run|check_call|check_output|call)(?:_|$)"
 )
@@ -59,8 +57,8 @@ _READS = re.compile(
 
 def check(program: Program) -> Iterator[Hit]:
     for call in program.nodes(ast.Call):
-        method = program.method(call)
-        if method not in _MAPS or not isinstance(call.func, ast.Attribute) or not _is_pool(program, call.func.value):
+        method, pool = program.method(call), program.receiver(call)
+        if method not in _MAPS or pool is None or not _is_pool(program, pool):
             continue
         function, items = program.argument(call, "func", 0), program.argument(call, "iterable", 1)
         if items is None or program.argument(call, "chunksize", 2) is not None or not _differs(program, function, items):
@@ -76,76 +74,21 @@ def check(program: Program) -> Iterator[Hit]:
         )
 
 
-def _is_pool(program: Program, node: ast.expr) -> bool:
-    made = program.made_by(node)
-    if made in _POOLS or (made == "?.Pool" and _imports_multiprocessing(program)):
-        return True
-    function = program.enclosing_function(node)
-    if made or not isinstance(node, ast.Name) or function is None or node.id not in parameters(function):
-        return False
-    given = (program.argument_for(call, function, node.id) for call in program.callers(function))
-    return any(item is not None and program.made_by(item) in _POOLS for item in given)
-
-
-def _imports_multiprocessing(program: Program) -> bool:
-    """`context.Pool()` of `multiprocessing.get_context`."""
-    modules = [item.name for node in program.nodes(ast.Import, ast.ImportFrom) for item in node.names]
-    modules += [node.module or "" for node in program.nodes(ast.ImportFrom)]
-    return any("multiprocessing" in module or module == "get_context" for module in modules)
-
-
 def _differs(program: Program, function: ast.expr | None, items: ast.expr) -> bool:
-    """Are these files, scenes, rows, or is the function one that reads them; and are there more than a few?"""
-    if _is_few(program, items) or _is_cut_evenly(program, items):
+    """Are these files, scenes, rows, or is the function one that reads them; and are there more than a few, not cut by hand?"""
+    made, said = program.latest(items) or items, words_in(items)
+    if (num_items(program, items) or _FEW + 1) <= _FEW or said & _CHUNKS or "array_split" in program.text(made):
         return False
     inner = program.callable_of(function)
-    if inner is not None and _reads_files(program, inner):
-        return True
-    return _names_items(program, items) and (inner is None or _takes_names(program, items))
+    for call in calls_run_by(program, inner) if inner is not None else ():
+        if program.name(call) in DECODERS | RASTER_OPENERS or _READS.match(program.method(call)):
+            return True
+    listed = _LISTINGS & words_in(made)
+    return bool(listed) or (inner is None and bool(_ITEM_WORDS & said))
 
 
-def _is_few(program: Program, items: ast.expr) -> bool:
-    """A short list that is written out, or a short range: chunks of one item."""
-    node = program.latest(items) if isinstance(items, ast.Name) else items
-    value = program.value(items)
-    if value is not UNKNOWN and isinstance(value, tuple):
-        return len(value) <= _FEW
-    if isinstance(node, ast.List | ast.Tuple):
-        return not any(isinstance(item, ast.Starred) for item in node.elts) and len(node.elts) <= _FEW
-    if isinstance(node, ast.Call) and program.name(node) == "range":
-        ends = [program.value(item) for item in node.args]
-        return any(isinstance(end, int) and end <= _FEW for end in ends[-1:])
-    return False
-
-
-def _is_cut_evenly(program: Program, items: ast.expr) -> bool:
-    """`np.array_split(files, jobs)`, or a name that says chunks: cut by hand already."""
-    node = program.latest(items) if isinstance(items, ast.Name) else items
-    if node is not None and any("split" in program.method(call) for call in program.within(node, ast.Call)):
-        return "array_split" in program.text(node) or "split(" not in program.text(node)
-    return bool({"chunk", "chunks", "shards", "folds", "fold", "seeds", "batches"} & set(words(program.written(items))))
-
-
-def _reads_files(program: Program, function: ast.AST) -> bool:
-    for part in (function, *program.reach(function)):
-        for call in program.within(part, ast.Call):
-            name = program.name(call)
-            if name in DECODERS or name in RASTER_OPENERS or _READS.match(program.method(call)):
-                return True
-    return False
-
-
-def _takes_names(program: Program, items: ast.expr) -> bool:
-    """The items come from a listing or a table."""
-    node = program.latest(items) if isinstance(items, ast.Name) else items
-    calls = program.within(node, ast.Call) if node is not None else ()
-    return any(
-        program.name(call) in LISTERS or program.method(call) in LIST_METHODS | {"itertuples", "iterrows"} for call in calls
-    )
-
-
-def _names_items(program: Program, items: ast.expr) -> bool:
-    if _takes_names(program, items):
-        return True
-    texts = [part.id for part in program.within(items, ast.Name)] + [part.attr for part in program.within(items, ast.Attribute)]
-    return any(_ITEM_WORDS & set(words(text)) for text in texts)
+def _is_pool(program: Program, node: ast.expr) -> bool:
+    made = program.made_by(node)
+    of_context = made == "?.Pool" and any("multiprocessing" in module for module in program.modules)
+    given = program.given_by_callers(node.id, node) if isinstance(node, ast.Name) and not made else []
+    return made in _POOLS or of_context or any(program.made_by(item) in _POOLS for item in given)

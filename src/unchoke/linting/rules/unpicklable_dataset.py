@@ -22,8 +22,9 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
-from unchoke.code.node_index import FunctionNode, is_none, parameters, targets_of
+from unchoke.code.node_index import FunctionNode, arguments, flat, is_none, parameters, targets_of
 from unchoke.code.program import Program
+from unchoke.linting.questions import torch_loaders
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -44,38 +45,28 @@ _LOCKS = frozenset(
     {"threading.Lock", "threading.RLock", "threading.Condition", "threading.Semaphore", "threading.Event", "threading.local"}
 )
 _OWN_PICKLING = frozenset({"__getstate__", "__reduce__", "__reduce_ex__"})
-_LOADER_OPTIONS = ("collate_fn", "worker_init_fn")
 _SET_OPTIONS = ("transform", "target_transform", "transforms", "loader")
 
 
 def check(program: Program) -> Iterator[Hit]:
-    alone = _has_no_workers(program)
+    loaders = torch_loaders(program)
+    alone = bool(loaders) and all(loader.has_workers is False for loader in loaders)  # nothing to send anywhere yet
     for owner in program.facts.datasets:
         if not _OWN_PICKLING & program.methods(owner).keys():
             yield from (replace(hit, kind="nit") if alone else hit for hit in _kept(program, owner))
-    for call in program.nodes(ast.Call) if _loads(program) else ():
-        for node, taker in _handed(program, call):
-            shown = program.text(node)[:60]
-            yield Hit(
-                node,
-                f"`{shown}` is given to `{taker}`: a lambda cannot be pickled, so worker processes cannot start",
-                {"lambda": shown, "given to": taker},
-                "write it as a function with a name at module level and give that",
-                kind="nit" if alone else None,
-            )
-
-
-def _has_no_workers(program: Program) -> bool:
-    """Is no loader of this file given workers, so that there is nothing to send anywhere yet?"""
-    loaders = [loader for loader in program.facts.loaders if loader.framework == "torch"]
-    return bool(loaders) and all(loader.has_workers is False for loader in loaders)
-
-
-def _loads(program: Program) -> bool:
-    """Is there a data set or a loader of PyTorch in this file at all?"""
-    if program.facts.datasets or any(loader.framework == "torch" for loader in program.facts.loaders):
-        return True
-    return any(program.name(call).startswith("torchvision.datasets.") for call in program.nodes(ast.Call))
+    known = any(program.name(call).startswith("torchvision.datasets.") for call in program.nodes(ast.Call))
+    for call in program.nodes(ast.Call) if known or loaders or program.facts.datasets else ():
+        for given in _places(program, call):
+            node = program.latest(given) if isinstance(given, ast.Name) else given
+            if isinstance(node, ast.Lambda):
+                shown, taker = program.text(node)[:60], program.text(call.func)
+                yield Hit(
+                    node,
+                    f"`{shown}` is given to `{taker}`: a lambda cannot be pickled, so worker processes cannot start",
+                    {"lambda": shown, "given to": taker},
+                    "write it as a function with a name at module level and give that",
+                    kind="nit" if alone else None,
+                )
 
 
 def _kept(program: Program, owner: ast.ClassDef) -> Iterator[Hit]:
@@ -83,100 +74,67 @@ def _kept(program: Program, owner: ast.ClassDef) -> Iterator[Hit]:
     init = next((item for item in owner.body if isinstance(item, ast.FunctionDef) and item.name == "__init__"), None)
     if init is None:
         return
-    methods = set(program.methods(owner).values())
-    for function in (init, *program.in_order(program.reach(init) & methods)):
+    for function in (init, *program.in_order(program.reach(init) & set(program.methods(owner).values()))):
         for node in program.within(function, ast.Assign, ast.AnnAssign):
-            for target in targets_of(node):
-                name = program.written(target)
-                held = _held(program, node.value, 0) if name.startswith("self.") and node.value is not None else ""
+            for name in map(program.written, targets_of(node)):
+                held = _held(program, node.value) if name.startswith("self.") else ""
                 if held and not program.facts.is_lazy(node) and not _is_let_go(program, init, name):
-                    yield _kept_hit(node, owner, name, held)
+                    what = "a lambda" if held == "lambda" else f"what `{held}` made"
+                    yield Hit(
+                        node,
+                        f"`{name}` of `{owner.name}` holds {what}, which cannot be sent to worker processes",
+                        {"class": owner.name, "attribute": name, "holds": held},
+                        _fix(name, held),
+                    )
 
 
-def _kept_hit(node: ast.AST, owner: ast.ClassDef, name: str, held: str) -> Hit:
+def _fix(name: str, held: str) -> str:
     if held == "lambda":
-        fix = f"write the lambda as a function with a name and keep that in `{name}`"
-    elif held in _LOCKS:
-        fix = f"make the lock where it is used, or leave `{name}` out in `__getstate__`; each worker has a copy of its own anyway"
-    else:
-        fix = f"keep the path, set `{name} = None` here and open it in `__getitem__` when `{name} is None`"
-    what = "a lambda" if held == "lambda" else f"what `{held}` made"
-    return Hit(
-        node,
-        f"`{name}` of `{owner.name}` holds {what}, which cannot be sent to worker processes",
-        {"class": owner.name, "attribute": name, "holds": held},
-        fix,
-    )
+        return f"write the lambda as a function with a name and keep that in `{name}`"
+    if held in _LOCKS:
+        return (
+            f"make the lock where it is used, or leave `{name}` out in `__getstate__`; each worker has a copy of its own anyway"
+        )
+    return f"keep the path, set `{name} = None` here and open it in `__getitem__` when `{name} is None`"
 
 
-def _held(program: Program, node: ast.AST, depth: int) -> str:
+def _held(program: Program, node: ast.AST | None, depth: int = 0) -> str:
     """What cannot be pickled in this value: the maker's name, or `lambda`."""
     if isinstance(node, ast.Lambda):
         return "lambda"
     if isinstance(node, ast.Call):
         name = program.name(node)
         return name if name in _HANDLES | _LOCKS else ""
-    if isinstance(node, ast.Subscript):  # file["images"] is as open as the file
-        return (
-            _held(program, node.value, depth)
-            if isinstance(program.value(node.slice), str) and isinstance(node.value, ast.Call)
-            else ""
-        )
-    if isinstance(node, ast.IfExp):
-        return _held(program, node.body, depth) or _held(program, node.orelse, depth)
-    if isinstance(node, ast.List | ast.Tuple):
-        return next(filter(None, (_held(program, item, depth) for item in node.elts)), "")
-    if isinstance(node, ast.Dict):
-        return next(filter(None, (_held(program, item, depth) for item in node.values)), "")
-    if isinstance(node, ast.ListComp | ast.DictComp):
-        return _held(program, node.elt if isinstance(node, ast.ListComp) else node.value, depth)
-    if isinstance(node, ast.Name) and depth < 3:
-        given = program.latest(node)
-        closed = given is not None and isinstance(program.parent(given), ast.withitem)
-        return (
-            _held(program, given, depth + 1)
-            if given is not None and not closed and program.enclosing_function(given) is not None
-            else ""
-        )
-    return ""
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Call):  # file["images"] is as open as the file
+        return _held(program, node.value) if isinstance(program.value(node.slice), str) else ""
+    if isinstance(node, ast.IfExp | ast.List | ast.Tuple | ast.Dict | ast.ListComp | ast.DictComp):
+        parts = (part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr))
+        return next(filter(None, (_held(program, part, depth) for part in parts)), "")
+    given = program.latest(node) if isinstance(node, ast.Name) and depth < 3 else None
+    if given is None or isinstance(program.parent(given), ast.withitem) or program.enclosing_function(given) is None:
+        return ""
+    return _held(program, given, depth + 1)
 
 
 def _is_let_go(program: Program, init: FunctionNode, name: str) -> bool:
     """Closed or set to None again before `__init__` ends."""
-    for call in program.within(init, ast.Call):
-        if program.method(call) == "close" and program.written(program.receiver(call)) == name:
-            return True
-    values = [
-        node for node in program.within(init, ast.Assign) if any(program.written(target) == name for target in node.targets)
-    ]
-    last = values[-1].value if values else None
-    dropped = any(program.written(target) == name for node in program.within(init, ast.Delete) for target in node.targets)
-    return dropped or is_none(last)
+    closed = (program.receiver(call) for call in program.within(init, ast.Call) if program.method(call) == "close")
+    dropped = (target for node in program.within(init, ast.Delete) for target in node.targets)
+    given = [node for node in program.within(init, ast.Assign) if name in map(program.written, node.targets)]
+    return name in map(program.written, (*closed, *dropped)) or (bool(given) and is_none(given[-1].value))
 
 
-def _handed(program: Program, call: ast.Call) -> Iterator[tuple[ast.Lambda, str]]:
-    """Lambdas given to a loader, a data set or a transform, directly or through a variable."""
-    for node in _places(program, call):
-        found = node if isinstance(node, ast.Lambda) else program.latest(node) if isinstance(node, ast.Name) else None
-        if isinstance(found, ast.Lambda):
-            yield found, program.text(call.func)
-
-
-def _places(program: Program, call: ast.Call) -> Iterator[ast.expr]:
+def _places(program: Program, call: ast.Call) -> Iterator[ast.expr | None]:
+    """What a loader, a data set or a transform is given and workers will need."""
     name, method = program.name(call), program.method(call)
-    keywords = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
     if method == "DataLoader":
-        yield from (keywords[option] for option in _LOADER_OPTIONS if option in keywords)
-        collate = program.argument(call, "collate_fn", 6)
-        if collate is not None and "collate_fn" not in keywords:
-            yield collate
+        yield from (program.argument(call, "collate_fn", 6), program.argument(call, "worker_init_fn"))
+    elif name.startswith("torchvision.datasets."):
+        yield from (program.argument(call, option) for option in _SET_OPTIONS)
     elif method == "Lambda" and not name.startswith(("tf.", "torch.nn", "?.")):
-        yield from (*call.args, *keywords.values()) if not _is_only_called(program, call) else ()
+        yield from arguments(call) if not _is_only_called(program, call) else ()
     elif method == "Compose" and call.args and isinstance(call.args[0], ast.List | ast.Tuple):
         yield from call.args[0].elts if not _is_only_called(program, call) else ()
-    elif name.startswith("torchvision.datasets."):
-        yield from (keywords[option] for option in _SET_OPTIONS if option in keywords)
-        yield from (item for item in call.args[1:3] if isinstance(item, ast.Lambda))
     else:
         yield from _own_set(program, call)
 
@@ -184,42 +142,18 @@ def _places(program: Program, call: ast.Call) -> Iterator[ast.expr]:
 def _is_only_called(program: Program, call: ast.Call) -> bool:
     """A transform for looking at pictures: called by its name and given to nobody."""
     names = [name for name in program.targets(call) if "." not in name]
-    if len(names) != 1:
-        return False
-    uses = [node for node in program.names(names[0]) if isinstance(node.ctx, ast.Load)]
-    called = [node for node in uses if isinstance(above := program.parent(node), ast.Call) and above.func is node]
-    return bool(uses) and len(called) == len(uses)
+    uses = [use for name in names for use in program.names(name) if isinstance(use.ctx, ast.Load)]
+    return bool(uses) and all(isinstance(above := program.parent(use), ast.Call) and above.func is use for use in uses)
 
 
-def _own_set(program: Program, call: ast.Call) -> Iterator[ast.expr]:
-    """Arguments of an own data set class that it keeps on `self`."""
+def _own_set(program: Program, call: ast.Call) -> Iterator[ast.expr | None]:
+    """Arguments of an own data set class that it keeps: `self.transform = transform`, also among others or with `or None`."""
     owner = program.classes.get(program.written(call.func))
-    if owner is None or owner not in program.facts.datasets or _OWN_PICKLING & program.methods(owner).keys():
+    init = program.methods(owner).get("__init__") if owner in program.facts.datasets and owner is not None else None
+    if init is None or owner is None or _OWN_PICKLING & program.methods(owner).keys():
         return
-    init = program.methods(owner).get("__init__")
-    if init is None:
-        return
-    for name in parameters(init)[1:]:
-        given = program.argument_for(call, init, name)
-        if given is not None and _is_stored(program, init, name):
-            yield given
-
-
-def _is_stored(program: Program, init: FunctionNode, name: str) -> bool:
     for node in program.within(init, ast.Assign, ast.AnnAssign):
-        targets: list[ast.expr] = list(node.targets) if isinstance(node, ast.Assign) else [node.target]
-        pairs = _pairs(targets, node.value)
-        if any(
-            program.written(left).startswith("self.") and isinstance(right, ast.Name) and right.id == name
-            for left, right in pairs
-        ):
-            return True
-    return False
-
-
-def _pairs(targets: list[ast.expr], value: ast.expr | None) -> Iterator[tuple[ast.expr, ast.expr]]:
-    for target in targets:
-        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-            yield from zip(target.elts, value.elts, strict=False)
-        elif value is not None:
-            yield target, value.values[0] if isinstance(value, ast.BoolOp) else value
+        values = [node.value, *getattr(node.value, "elts", ()), *getattr(node.value, "values", ())]
+        if any(program.written(part).startswith("self.") for target in targets_of(node) for part in flat(target)):
+            names = [value.id for value in values if isinstance(value, ast.Name)]
+            yield from (program.argument_for(call, init, name) for name in names if name in parameters(init))

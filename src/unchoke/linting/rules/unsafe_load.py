@@ -27,10 +27,12 @@ import re
 from collections.abc import Iterator
 
 from unchoke.code.constant_values import UNKNOWN
+from unchoke.code.facts.origins import sources
 from unchoke.code.facts.saving import written_path
 from unchoke.code.program import Program
 from unchoke.linting.proofs import is_own_state_dict
-from unchoke.linting.rule import Hit, Rule, append_arguments
+from unchoke.linting.questions import calls_run_by, opened_path
+from unchoke.linting.rule import Hit, Rule, append_arguments, offered
 
 RULE = Rule(
     code="unsafe-load",
@@ -45,24 +47,18 @@ _UNPICKLERS = frozenset(
     {"pickle.load", "pickle.loads", "joblib.load", "dill.load", "dill.loads", "cloudpickle.load", "cloudpickle.loads",
      "pandas.read_pickle"}
 )  # fmt: skip
-_NUMPY_LOADS = frozenset({"numpy.load"})
-_WRITES = frozenset({"dump", "dumps", "save", "savez", "savez_compressed", "to_pickle", "write_bytes"})
 _DOWNLOADS = frozenset(
     {"get_file", "urlretrieve", "urlopen", "hf_hub_download", "snapshot_download", "download_url", "download_url_to_file",
-     "cached_download",
-     "download", "dataset_download", "model_download", "download_file", "retrieve", "url_to_file", "download_from_url"}
+     "cached_download", "download", "dataset_download", "model_download", "download_file", "retrieve", "url_to_file",
+     "download_from_url"}
 )  # fmt: skip
-_REQUESTS = frozenset(
-    {"requests.get", "httpx.get", "requests.Session.get", "fsspec.open", "gdown.download", "wget.download",
-     "gdown.cached_download"}
-)  # fmt: skip
+_REQUESTS = frozenset({"requests.get", "httpx.get", "requests.Session.get", "fsspec.open"})
 _SHELL = re.compile(r"^\s*[!%]\s*(?:wget|curl|gdown|aws|gsutil|kaggle|huggingface-cli)\b.*$", re.MULTILINE)
 _FILLS = frozenset(
     {"write", "write_bytes", "writelines", "extract", "extractall", "unpack_archive", "copy", "copy2", "copyfile", "copyfileobj",
      "move", "run", "check_call", "system"}
 )  # fmt: skip
 _TEST_FOLDERS = frozenset({"tmp_path", "tmpdir"})
-_DEEPEST = 6
 
 
 def check(program: Program) -> Iterator[Hit]:
@@ -77,23 +73,20 @@ def check(program: Program) -> Iterator[Hit]:
                 {"call": program.text(call.func)},
                 "leave `safe_mode` out and give own layers with `custom_objects=` or `keras.saving.register_keras_serializable`",
             )
-        elif call.args and (name in _UNPICKLERS or _allows_pickle(program, call)):
-            yield from _unpickled(program, call)
+        elif call.args and name in _UNPICKLERS:
+            yield from _unpickled(program, call, "")
+        elif call.args and name == "numpy.load" and program.value(program.argument(call, "allow_pickle", 2)) is True:
+            yield from _unpickled(program, call, " with `allow_pickle=True`")
 
 
-def _allows_pickle(program: Program, call: ast.Call) -> bool:
-    return program.name(call) in _NUMPY_LOADS and program.value(program.argument(call, "allow_pickle", 2)) is True
-
-
-def _unpickled(program: Program, call: ast.Call) -> Iterator[Hit]:
+def _unpickled(program: Program, call: ast.Call, option: str) -> Iterator[Hit]:
     """Of a downloaded file always; objects among arrays also where the program has not written the file itself."""
-    name = program.name(call)
-    option = " with `allow_pickle=True`" if name in _NUMPY_LOADS else ""
-    if _is_downloaded(program, call.args[0], _download_names(program)):
+    name, file = program.name(call), call.args[0]
+    if _is_downloaded(program, file):
         fix = "ask for the weights as safetensors, ONNX or skops, or compare its SHA-256 with a known one before opening it"
         yield Hit(call, f"`{name}`{option} of a downloaded file runs whatever its author put into it", {"call": name}, fix)
-    elif option and not _is_own(program, call.args[0]) and not _is_temporary(program, call.args[0]):
-        source = program.text(_opened(program, call.args[0]))[:50]
+    elif option and not _is_own(program, call) and not _is_temporary(program, file):
+        source = program.text(opened_path(program, file))[:50]
         yield Hit(
             call,
             f"`{name}`{option} of `{source}`, which this program did not write, runs whatever was put into it",
@@ -102,60 +95,25 @@ def _unpickled(program: Program, call: ast.Call) -> Iterator[Hit]:
         )
 
 
-def _is_own(program: Program, node: ast.AST) -> bool:
-    """Does the program write pickles or arrays to this very file, by the same text or the same constant?"""
-    source = _opened(program, node)
-    if isinstance(source, ast.Name) and program.latest(source) is None:
-        return True  # a parameter: whoever calls knows
-    known = {program.text(source), program.value(source)} - {UNKNOWN}
-    for call in program.nodes(ast.Call):
-        if program.method(call) in _WRITES:
-            written = [_opened(program, item) for item in call.args[:2]]
-            if any(program.text(item) in known or program.value(item) in known for item in written):
-                return True
-    return False
-
-
-def _was_written_here(program: Program, call: ast.Call) -> bool:
-    """Did the same function write the very file, by the same words, before it loads it?"""
-    function = program.enclosing_function(call)
-    if function is None or _is_downloaded(program, call.args[0], _download_names(program)):
-        return False
-    source = program.text(_opened(program, call.args[0]))
-    for other in program.within(function, ast.Call):
-        path = written_path(program, other) if program.is_before(other, call) else None
-        if path is not None and program.text(_opened(program, path)) == source:
-            return True
-    return False
+def _is_own(program: Program, call: ast.Call, *, before: bool = False) -> bool:
+    """Does the program write this very file, by the same words: anywhere, or in the same function before it loads it?"""
+    function, source = program.enclosing_function(call), opened_path(program, call.args[0])
+    if not before and isinstance(source, ast.Name) and program.latest(source) is None:
+        return True  # a parameter: whoever calls knows the file
+    near = program.within(function, ast.Call) if function is not None else iter(())
+    calls = (other for other in near if program.is_before(other, call)) if before else program.nodes(ast.Call)
+    paths = (written_path(program, other) for other in calls)
+    return any(program.text(opened_path(program, path)) == program.text(source) for path in paths if path is not None)
 
 
 def _is_temporary(program: Program, node: ast.AST) -> bool:
     """A file or folder of `tempfile` (or of pytest) that is not filled with bytes of elsewhere in the same function."""
     function = program.enclosing_function(node)
     calls = program.within(function, ast.Call) if function is not None else program.nodes(ast.Call)
-    if any(program.method(call) in _FILLS for call in calls) or _is_downloaded(program, node, _download_names(program)):
-        return False
-    return _is_of_tempfile(program, node, 0)
-
-
-def _is_of_tempfile(program: Program, node: ast.AST, depth: int) -> bool:
-    if any(program.name(call).startswith("tempfile.") for call in program.within(node, ast.Call)):
-        return True
-    for part in program.within(node, ast.Name):
-        value = program.latest(part)
-        if value is None and part.id in _TEST_FOLDERS:
-            return True
-        if value is not None and value is not node and depth < _DEEPEST and _is_of_tempfile(program, value, depth + 1):
-            return True
-    return False
-
-
-def _opened(program: Program, node: ast.AST) -> ast.AST:
-    """The path, of `open(path, "rb")` and of a name that `with open(path) as file` gives."""
-    made = program.latest(node) if isinstance(node, ast.Name) else node
-    if isinstance(made, ast.Call) and program.method(made) == "open" and made.args:
-        return made.args[0]
-    return node
+    parts = list(sources(program, node))
+    made = any(program.name(part).startswith("tempfile.") for part in parts if isinstance(part, ast.Call))
+    given = any(part.id in _TEST_FOLDERS and program.latest(part) is None for part in parts if isinstance(part, ast.Name))
+    return (made or given) and not any(program.method(call) in _FILLS for call in calls) and not _is_downloaded(program, node)
 
 
 def _torch(program: Program, call: ast.Call) -> Iterator[Hit]:
@@ -165,39 +123,39 @@ def _torch(program: Program, call: ast.Call) -> Iterator[Hit]:
     said = program.value(option)
     if option is not None and (said is UNKNOWN or said is True or (said is None and not isinstance(option, ast.Constant))):
         return
-    if _is_fallback(program, call):
+    file, name = call.args[0] if call.args else None, program.text(call.func)
+    in_memory = any(program.method(made) == "BytesIO" for made in program.choices(file).nodes)
+    if in_memory or _is_fallback(program, call):
         return
-    if any(program.method(made) == "BytesIO" for made in program.choices(call.args[0] if call.args else None).nodes):
-        return  # of memory, not of a file
-    source = program.text(call.args[0])[:50] if call.args else "the file"
+    downloaded = file is not None and _is_downloaded(program, file)
+    source = program.text(file)[:50] if file is not None else "the file"
     lacking = "without `weights_only=True`" if option is None else f"with `weights_only={said}`"
     before = " on torch before 2.6" if option is None else ""
     edit = append_arguments(program, call, "weights_only=True") if option is None and _only_state(program, call) else None
     proven = edit is not None and is_own_state_dict(program, call)
-    if not proven and call.args and (_was_written_here(program, call) or _is_temporary(program, call.args[0])):
+    if (
+        file is not None
+        and not proven
+        and not downloaded
+        and (_is_own(program, call, before=True) or _is_temporary(program, file))
+    ):
         return
     yield Hit(
         call,
-        f"`{program.text(call.func)}` of `{source}` {lacking} may run code from the file{before}",
-        {"call": program.text(call.func), "file": source, "used as a state dict only": edit is not None},
-        f"write `{program.text(call.func)}({source}, …, weights_only=True)`",
-        edit if proven else None,
-        suggestion=(edit,) if edit is not None and not proven else (),
-        kind="nit"
-        if option is None and not (call.args and _is_downloaded(program, call.args[0], _download_names(program)))
-        else None,
+        f"`{name}` of `{source}` {lacking} may run code from the file{before}",
+        {"call": name, "file": source, "used as a state dict only": edit is not None},
+        f"write `{name}({source}, …, weights_only=True)`",
+        kind="nit" if option is None and not downloaded else None,
+        **offered(edit, proven=proven),
     )
 
 
 def _is_fallback(program: Program, call: ast.Call) -> bool:
-    """For a torch that does not know the argument: in the `except` of a load that gives it."""
-    for above in program.ancestors(call):
-        if isinstance(above, ast.ExceptHandler):
-            tried = program.parent(above)
-            blocks = tried.body if isinstance(tried, ast.Try) else []
-            calls = program.calls_in(blocks)
-            return program.method(above.type) == "TypeError" and any(program.keyword(inner, "weights_only") for inner in calls)
-    return False
+    """For a torch that does not know the argument: in the `except TypeError` of a load that gives it."""
+    handlers = (above for above in program.ancestors(call) if isinstance(above, ast.ExceptHandler))
+    tries = [program.parent(item) for item in handlers if program.method(item.type) == "TypeError"]
+    blocks = [block for item in tries if isinstance(item, ast.Try) for block in item.body]
+    return any(program.keyword(inner, "weights_only") for inner in program.calls_in(blocks))
 
 
 def _only_state(program: Program, call: ast.Call) -> bool:
@@ -205,15 +163,12 @@ def _only_state(program: Program, call: ast.Call) -> bool:
     if _is_state_argument(program, call):
         return True
     statement = program.statement(call)
-    if not isinstance(statement, ast.Assign) or statement.value is not call or len(statement.targets) != 1:
+    if not isinstance(statement, ast.Assign) or statement.value is not call or not isinstance(statement.targets[0], ast.Name):
         return False
-    name = program.written(statement.targets[0])
-    if not isinstance(statement.targets[0], ast.Name) or len(program.assigned(name, statement)) != 1:
-        return False
-    scope = program.enclosing_scope(call)
-    uses = [node for node in program.nodes(ast.Name) if node.id == name and isinstance(node.ctx, ast.Load) and node.lineno]
-    mine = [node for node in uses if program.enclosing_scope(node) is scope]
-    return bool(mine) and len(mine) == len(uses) and all(_is_state_argument(program, node) for node in mine)
+    name, scope = statement.targets[0].id, program.enclosing_scope(call)
+    uses = [node for node in program.names(name) if isinstance(node.ctx, ast.Load)]
+    mine = all(program.enclosing_scope(node) is scope and _is_state_argument(program, node) for node in uses)
+    return bool(uses) and mine and len(program.assigned(name, statement)) == 1
 
 
 def _is_state_argument(program: Program, node: ast.expr) -> bool:
@@ -222,50 +177,31 @@ def _is_state_argument(program: Program, node: ast.expr) -> bool:
     return isinstance(parent, ast.Call) and program.method(parent) == "load_state_dict" and node in parent.args[:1]
 
 
-def _is_downloaded(program: Program, node: ast.AST, names: set[str], depth: int = 0) -> bool:
+def _is_downloaded(program: Program, node: ast.AST) -> bool:
     """Does this come from the net, through variables, functions of the file, or a name that a download was given?"""
-    if depth > _DEEPEST:
-        return False
-    for call in program.within(node, ast.Call):
-        if _downloads(program, call):
+    names = _download_names(program)
+    for part in sources(program, node):
+        if isinstance(part, ast.Call) and any(_downloads(program, call) for call in calls_run_by(program, part)):
             return True
-        function = program.function_of(call)
-        returns = program.within(function, ast.Return) if function is not None else iter(())
-        if any(item.value is not None and _is_downloaded(program, item.value, names, depth + 1) for item in returns):
+        if isinstance(part, ast.Name | ast.Attribute) and program.written(part) in names:
             return True
-    for part in program.within(node, ast.Name, ast.Attribute):
-        value = program.latest(part)
-        if value is not None and value is not node and _is_downloaded(program, value, names, depth + 1):
+        text = part.value if isinstance(part, ast.Constant) else None
+        if isinstance(text, str) and len(text) > 3 and {text, text.rpartition("/")[2]} & names:
             return True
-        if program.written(part) and program.written(part) in names:
-            return True
-    texts = {part.value for part in program.within(node, ast.Constant) if isinstance(part.value, str) and len(part.value) > 3}
-    return any(text in names or _in_shell(program, text) for text in texts)
+    return False
 
 
 def _downloads(program: Program, call: ast.Call) -> bool:
-    name = program.name(call)
-    return name in _REQUESTS or (program.method(call) in _DOWNLOADS and program.function_of(call) is None)
+    named = program.method(call) in _DOWNLOADS and program.function_of(call) is None
+    return named or program.name(call) in _REQUESTS
 
 
 def _download_names(program: Program) -> set[str]:
-    """File names and variables that a download was told to write to."""
-    found: set[str] = set()
-    for call in program.nodes(ast.Call):
-        if not _downloads(program, call):
-            continue
-        for item in (
-            *call.args[1:],
-            *(keyword.value for keyword in call.keywords if keyword.arg not in ("origin", "url", "repo_id")),
-        ):
-            value = program.value(item)
-            found |= {value} if isinstance(value, str) else set()
-            found |= {program.written(item)} if isinstance(item, ast.Name | ast.Attribute) else set()
+    """File names and variables that a download was told to write to, and what `!wget https://…/model.pkl` names."""
+    lines = [line for cell in program.source.cells for line in _SHELL.findall(cell.text)]
+    found = {part for line in lines for part in re.split(r"[\s/=\"']+", line) if "." in part}
+    for call in (call for call in program.nodes(ast.Call) if _downloads(program, call)):
+        named = [word.value for word in call.keywords if word.arg not in ("origin", "url", "repo_id")]
+        for item in (*call.args[1:], *named):
+            found |= {text for text in (program.value(item), program.written(item)) if isinstance(text, str)}
     return {name for name in found if len(name) > 1}
-
-
-def _in_shell(program: Program, text: str) -> bool:
-    """`!wget https://…/model.pkl` names the file."""
-    name = text.rpartition("/")[2]
-    lines = (line for cell in program.source.cells for line in _SHELL.findall(cell.text))
-    return len(name) > 3 and "." in name and any(name in line for line in lines)

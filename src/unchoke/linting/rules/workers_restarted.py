@@ -24,8 +24,9 @@ from collections.abc import Iterator
 from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.epochs import epoch_runs, is_long
 from unchoke.code.facts.loaders import BatchSource
-from unchoke.code.node_index import LoopNode, names_in
+from unchoke.code.node_index import LoopNode, arguments, names_in
 from unchoke.code.program import Program
+from unchoke.linting.questions import torch_loaders
 from unchoke.linting.rule import Hit, Rule
 
 RULE = Rule(
@@ -42,18 +43,19 @@ def check(program: Program) -> Iterator[Hit]:
     runs = [run for run in epoch_runs(program) if run.num_epochs is UNKNOWN or is_long(run.num_epochs)]
     rounds = {run.node for run in runs} | {loop.node for loop in program.facts.training_loops if isinstance(loop.node, ast.For)}
     said: set[ast.AST] = set()
-    for loader in program.facts.loaders:
+    for loader in torch_loaders(program):
         maker = loader.maker or loader.call
-        if loader.framework != "torch" or maker in said:
-            continue
+        given = [word.arg for word in maker.keywords]
         loop = next((item for item in _rounds_of(program, loader.call) if item in rounds), None)
-        dataset = loader.dataset if isinstance(loader.dataset, ast.Call) else None
+        if maker in said:
+            continue
         if loop is not None and not _hangs_on(program, loader, loop):
-            if not loader.has_workers and dataset is None:
+            dataset = f"`{program.text(loader.dataset.func)}`" if isinstance(loader.dataset, ast.Call) else ""
+            what = "its workers" if loader.has_workers else dataset
+            if not what:
                 continue  # next to nothing to make
             said.add(maker)
             head = f"for {program.text(loop.target)} in …" if isinstance(loop, ast.For) else "the loop"
-            what = "its workers" if loader.has_workers else f"`{program.text(dataset.func)}`" if dataset is not None else ""
             yield Hit(
                 loader.call,
                 f"a `DataLoader` and {what} are made anew in every round of `{head}`",
@@ -61,7 +63,7 @@ def check(program: Program) -> Iterator[Hit]:
                 "make it once before the loop (`persistent_workers=True` keeps its workers); it shuffles anew in each epoch",
                 kind="choke",
             )
-        elif runs and loader.role == "train" and loader.has_workers and _is_plain(program, maker):
+        elif runs and loader.role == "train" and loader.has_workers and "persistent_workers" not in given and None not in given:
             said.add(maker)
             yield Hit(
                 maker,
@@ -73,33 +75,16 @@ def check(program: Program) -> Iterator[Hit]:
 
 def _rounds_of(program: Program, call: ast.Call) -> list[LoopNode]:
     """The loops round this call, and round the calls of the function that it is in."""
-    found = list(program.loops_around(call))
     function = program.enclosing_function(call)
-    for use in program.callers(function) if function is not None else []:
-        if not program.facts.is_conditional(use):
-            found += program.loops_around(use)
-    return found
+    uses = [use for use in program.callers(function) if not program.facts.is_conditional(use)] if function is not None else []
+    return [loop for item in (call, *uses) for loop in program.loops_around(item)]
 
 
-def _is_plain(program: Program, maker: ast.Call) -> bool:
-    return program.argument(maker, "persistent_workers") is None and not any(word.arg is None for word in maker.keywords)
-
-
-def _hangs_on(program: Program, loader: BatchSource, loop: ast.AST) -> bool:
+def _hangs_on(program: Program, loader: BatchSource, loop: LoopNode) -> bool:
     """What it is made of changes from round to round, or it is made only now and then."""
-    if program.facts.is_conditional(loader.call) or any(
-        isinstance(above, ast.If) and program.index.holds(loop, above) for above in program.ancestors(loader.call)
-    ):
+    branches = (above for above in program.ancestors(loader.call) if isinstance(above, ast.If))
+    if program.facts.is_conditional(loader.call) or any(program.index.holds(loop, branch) for branch in branches):
         return True
-    changing = names_in(loop.target) if isinstance(loop, ast.For) else set()
-    for part in program.within(loop, ast.Name):
-        if isinstance(part.ctx, ast.Store):
-            changing.add(part.id)
-    own = set(program.targets(loader.call))
-    used = {
-        part.id
-        for item in [*loader.call.args, *(word.value for word in loader.call.keywords)]
-        for part in ast.walk(item)
-        if isinstance(part, ast.Name)
-    }
-    return bool(used & changing - own)
+    changing = {part.id for part in program.within(loop, ast.Name) if isinstance(part.ctx, ast.Store)}
+    used = {name for item in arguments(loader.call) for name in names_in(item)}
+    return bool(used & changing - set(program.targets(loader.call)))

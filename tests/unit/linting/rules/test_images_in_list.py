@@ -193,3 +193,9 @@ def test_it_is_found_once(case: str) -> None:
 @pytest.mark.parametrize("case", SILENT.split("---\n"))
 def test_it_is_left_alone(case: str) -> None:
     assert RULE.lines(case) == []
+
+
+def test_a_compression_that_is_tried_out_is_no_file() -> None:
+    source = "import torchvision\nout = []\nfor i in range(image.shape[0]):\n"
+    source += "    small = torchvision.io.encode_jpeg(image[i])\n    out.append(torchvision.io.decode_jpeg(small))\n"
+    assert not OneRule("images-in-list").texts(source)

@@ -239,3 +239,9 @@ class Tables{base}:
     assert bool(rule.lines(once)) is reported
     looped = source.replace("return self.model(**inputs)", "return [self.model(one) for one in inputs]")
     assert bool(rule.lines(looped)) is reported
+
+
+def test_a_unit_test_that_asserts_by_a_method_is_left_alone() -> None:
+    source = "import torch\nfrom torch import nn\nmodel = nn.Linear(2, 2)\n"
+    source += "def test_forward(case):\n    for x in inputs:\n        case.assertEqual(model(x).shape, x.shape)\n"
+    assert not OneRule("no-inference-mode").texts(source)

@@ -233,3 +233,8 @@ class D(Dataset):
             for x in range(img.shape[1]):
 """
     assert RULE.lines(head.lstrip() + " " * 16 + body) == []
+
+
+def test_a_table_of_some_shape_is_no_picture() -> None:
+    source = "for b in range(shape[0]):\n    for i in range(shape[1]):\n        im_info[b][i] = 1\n"
+    assert not OneRule("python-transform").texts(source)

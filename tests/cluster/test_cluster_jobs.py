@@ -1,0 +1,122 @@
+"""Jobs on a real cluster of three nodes: nodes lost, drivers killed, tasks that kill. Nothing is lost, nothing done twice."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import jobs_on_cluster
+import pytest
+from raynet import RayNet
+
+from unchoke.jobs.job_plan import Job
+from unchoke.jobs.queue import JobQueue
+
+pytestmark = pytest.mark.system
+DRIVER = str(Path(jobs_on_cluster.__file__))
+NUM_JOBS = 200
+
+
+def drive(net: RayNet, folder: Path, *options: str, node: int = 0, address: str = "auto") -> tuple[dict[str, Any], str]:
+    done = net.run(node, sys.executable, DRIVER, address, str(folder), *options)
+    assert done.stdout.strip(), done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1]), done.stdout + done.stderr
+
+
+def books(folder: Path) -> tuple[list[Job], dict[str, int]]:
+    """The jobs, and how many records say of each that it is done; every artefact is as it must be."""
+    queue = JobQueue.load(folder)
+    state = queue.state("f" * 16)
+    assert not state.pending and not state.problems
+    jobs = queue.jobs("f" * 16)
+    for job in jobs:
+        assert queue.artefact(job).read_bytes() == jobs_on_cluster.content_of(job)
+    counted = {job.job_id: len(list(folder.glob(f"job_{job.job_id}_*.done"))) for job in jobs}
+    return jobs, counted
+
+
+def assert_all_done_once(folder: Path, num_jobs: int = NUM_JOBS) -> None:
+    jobs, counted = books(folder)
+    assert len(jobs) == num_jobs
+    assert set(counted.values()) == {1}
+    assert not list(folder.rglob("*.tmp"))
+
+
+def test_the_contract_of_engines_holds_on_a_cluster(net: RayNet) -> None:
+    suite = Path(__file__).parents[1] / "contracts" / "test_job_engines.py"
+    command = [sys.executable, "-m", "pytest", "-vv", "-p", "no:cacheprovider", "-p", "no:xdist", str(suite), "-k", "ray"]
+    done = net.run(0, *command, env={"UNCHOKE_TEST_CLUSTER": "auto"}, timeout=240)
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert int(re.findall(r"(\d+) passed", done.stdout)[0]) >= 12
+
+
+def test_a_driver_outside_the_cluster_runs_jobs_on_it(net: RayNet, tmp_path: Path) -> None:
+    result, text = drive(net, tmp_path, "--jobs", "12", "--seconds", "0", node=net.num, address=net.client_address)
+    assert result["done"] == 12, text
+    assert_all_done_once(tmp_path, 12)
+
+
+def test_a_task_that_kills_its_worker_is_given_up_after_three_times_and_the_rest_is_done(net: RayNet, tmp_path: Path) -> None:
+    result, text = drive(net, tmp_path, "--jobs", "12", "--seconds", "0.05", "--slots", "3", "--killer", "item00009")
+    assert result["done"] == 11, text
+    assert list(result["failed"]) == ["ffffffff-00002"]
+    assert "WorkerDied" in result["failed"]["ffffffff-00002"]
+    assert text.count("and will be tried again") == 2
+    failed = sorted(tmp_path.glob("*.failed"))
+    assert len(failed) == 3
+    assert all("died" in json.loads(file.read_text())["message"] for file in failed)
+
+
+def test_twenty_kills_of_the_driver_lose_nothing(net: RayNet, tmp_path: Path) -> None:
+    kills, rng = 0, random.Random(20)
+    while kills < 20:
+        driver = net.popen(0, sys.executable, DRIVER, "auto", str(tmp_path), "--seconds", "0.1", stdout=subprocess.PIPE)
+        assert driver.stdout is not None
+        assert driver.stdout.readline().startswith("begun")
+        time.sleep(rng.uniform(0.0, 1.6))
+        if driver.poll() is not None:
+            break
+        kill_tree(driver.pid)
+        driver.communicate()
+        kills += 1
+    assert kills == 20
+    result, text = drive(net, tmp_path, "--seconds", "0")
+    assert "done" in result, text
+    assert_all_done_once(tmp_path)
+
+
+def kill_tree(pid: int) -> None:
+    """`nsenter` waits for the driver, its only child: killed alone it would leave it behind."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    subprocess.run(["kill", "-9", *children, str(pid)], check=False)
+
+
+def test_200_jobs_survive_a_power_cut_and_a_silent_cut(net: RayNet, tmp_path: Path) -> None:
+    """The last test of the module: of its nodes only the head is left afterwards."""
+    driver = net.popen(0, sys.executable, DRIVER, "auto", str(tmp_path), "--seconds", "0.35", stdout=subprocess.PIPE)
+    done = lambda: len(list(tmp_path.glob("*.done")))  # noqa: E731
+    harm = threading.Thread(
+        target=lambda: (_until(lambda: done() > 30), net.power_off(1), _until(lambda: done() > 80), net.cut(2))
+    )
+    harm.start()
+    text, _ = driver.communicate(timeout=240)
+    harm.join()
+    result = json.loads(text.splitlines()[-1])
+    assert result.get("done") == NUM_JOBS and not result["failed"], text
+    assert text.count("was lost") == 2
+    assert_all_done_once(tmp_path)
+    assert not list(tmp_path.glob("*.failed"))
+
+
+def _until(condition: Any, *, limit_s: float = 120) -> None:
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
