@@ -17,7 +17,6 @@ from typing import Any
 
 from unchoke.cluster.connection import Cluster, ClusterNode, explained
 from unchoke.cluster.host import Host, NodeRefused, source_digest
-from unchoke.core.errors import MachineError
 from unchoke.core.events import Note, OnEvent
 from unchoke.core.units import format_count
 from unchoke.jobs.attempts import Outcome, WorkerDied
@@ -26,6 +25,10 @@ _READY_WITHIN_S = 180.0
 _WAIT_S = 0.3
 _CALLS = 3
 """Calls that a teammate answers at a time: the work, and questions about it."""
+
+
+class NodeSilent(WorkerDied):
+    """The process may be gone with its node: the cluster's list will say so soon, or not."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +68,6 @@ class Teammate:
     def node(self) -> ClusterNode:
         return self.place.node
 
-    def ask(self, task: Any) -> Any:
-        """Give it a task; what comes back is waited for with `Team.answers`."""
-        return self.actor.run.remote(pickle.dumps(task))
-
 
 @dataclass(frozen=True)
 class TeamNeed:
@@ -84,6 +83,11 @@ class Team:
 
     def __init__(self, cluster: Cluster, mates: list[Teammate]) -> None:
         self.cluster, self.mates, self._ray = cluster, mates, cluster.ray
+
+    def ask(self, mate: Teammate, task: Any) -> Any:
+        """Give a process a task; what comes back is waited for with `answers`."""
+        with explained(self.cluster.address):
+            return mate.actor.run.remote(pickle.dumps(task))
 
     def answers(self, refs: Sequence[Any], *, timeout_s: float = _WAIT_S) -> Iterator[tuple[Any, Outcome[Any, Any]]]:
         """Those of `refs` that are answered by now; a process that is gone answers with `WorkerDied`."""
@@ -188,11 +192,11 @@ def _start(cluster: Cluster, place: Place, parcel: Any) -> Teammate:
 def _outcome(ray: Any, ref: Any) -> Outcome[Any, Any]:
     try:
         found: Outcome[Any, Any] = pickle.loads(ray.get(ref, timeout=60))
-    except MachineError:
-        raise
     except Exception as error:  # Ray's own, of many types: whatever it was, that process does not answer
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        return Outcome(None, error=WorkerDied((lines[0] if lines else type(error).__name__)[:300]))
+        away = isinstance(error, ray.exceptions.ActorUnavailableError) or "node has died" in str(error)
+        kind = NodeSilent if away else WorkerDied
+        return Outcome(None, error=kind((lines[0] if lines else type(error).__name__)[:300]))
     return found
 
 

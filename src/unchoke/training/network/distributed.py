@@ -12,7 +12,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -186,13 +186,30 @@ def _failed(error: Any, num: int) -> Exception:
     )
 
 
+@dataclass(frozen=True)
+class Errand:
+    """What the leader hands to everyone: a job, with what other machines compare themselves with."""
+
+    job: TrainingJob
+    premises: Premises | None
+
+
+@dataclass(frozen=True)
+class Farewell:
+    """There is no more to train: the command is over, or ended with an error."""
+
+    error: UnchokeError | None
+
+
 @dataclass
 class Participant:
     """This process's part in a command that a launcher started several times."""
 
     ranks: Ranks = ALONE
     line: Any = None
-    """What jobs are handed over by; it waits longer than an exchange of gradients does."""
+    """What errands are handed over by; it waits longer than an exchange of gradients does."""
+    is_training: bool = False
+    """Whether everyone is in the middle of a training, and nobody waits for an errand."""
 
     @property
     def follows(self) -> bool:
@@ -218,39 +235,61 @@ class Participant:
         if self.ranks.world == 1:
             return run_job(job, on_event=on_event, stop=stop, profiler=profiler)
         if self.ranks.world == self.neighbours:
-            unfit = self._hand_over((job, None))
+            unfit = self._hand_over(Errand(job, None))
         else:
             with premises_of(job) as premises:
-                unfit = self._hand_over((job, premises))
+                unfit = self._hand_over(Errand(job, premises))
         if unfit:
             raise MachineError(
                 f"{len(unfit)} of {self.ranks.world} processes cannot take part: {list_some(unfit, limit=3)}",
                 why="machines that train together share the workspace folder, and the photos where no cache holds their pixels",
                 try_="--out with a folder that all of them see under the same path, or start it on this machine alone",
             )
-        return run_job(_own_part(job), on_event=on_event, stop=stop, ranks=self.ranks, profiler=profiler)
+        with self._together():
+            return run_job(_own_part(job), on_event=on_event, stop=stop, ranks=self.ranks, profiler=profiler)
 
     def follow(self) -> int:
         """The others' call: take part in whatever the leader trains, until it says that there is no more."""
-        while (errand := self._tell(None)[0]) is not None:
-            job, premises = errand
+        while isinstance(errand := self._tell(None)[0], Errand):
+            job, premises = errand.job, errand.premises
             if any(self.ranks.gather("" if premises is None else why_not_here(job, premises))):
                 continue  # the leader says so, for all
-            with stop_requests(lambda: None) as requests:
+            with suppress(Interrupted), stop_requests(lambda: None) as requests:  # that, too, the leader says
                 run_job(_own_part(job), on_event=ignore, stop=lambda: requests.requested, ranks=self.ranks)
+        if errand is not None and errand.error is not None:
+            raise errand.error
         return self.ranks.rank
 
-    def release(self) -> None:
-        """The leader's last call: there is no more to train."""
-        self._tell(None)
+    def release(self, error: BaseException | None = None) -> None:
+        """The leader's last call: there is no more to train. In the middle of a training there is nobody to hear it."""
+        if self.is_training:
+            return
+        failed = None if error is None or isinstance(error, UnchokeError) else _leader_failed(error)
+        self._tell(Farewell(error if isinstance(error, UnchokeError) else failed))
 
-    def _hand_over(self, errand: tuple[TrainingJob, Premises | None]) -> list[str]:
+    def _hand_over(self, errand: Errand) -> list[str]:
         """Why processes cannot take part, those that cannot."""
         self._tell(errand)
         return list(filter(None, self.ranks.gather("")))
 
-    def _tell(self, errand: tuple[TrainingJob, Premises | None] | None) -> list[tuple[TrainingJob, Premises | None] | None]:
+    def _tell(self, errand: Errand | Farewell | None) -> list[Errand | Farewell | None]:
         return self.ranks.gather(errand, self.line)
+
+    @contextmanager
+    def _together(self) -> Iterator[None]:
+        """All train. An end that all agree on leaves the others waiting for the next errand, any other leaves nobody."""
+        self.is_training = True
+        try:
+            yield
+        except Interrupted:
+            self.is_training = False
+            raise
+        self.is_training = False
+
+
+def _leader_failed(error: BaseException) -> MachineError:
+    why, try_ = f"{type(error).__name__}: {error}", "what it printed says more"
+    return MachineError("the leading process failed", why=why, try_=try_)
 
 
 @contextmanager
@@ -260,6 +299,9 @@ def taking_part() -> Iterator[Participant]:
         part = Participant(ranks, ranks.patient_line())
         try:
             yield part
-        finally:
-            if ranks.leads and ranks.world > 1:
-                part.release()
+        except BaseException as error:
+            if ranks.leads:
+                part.release(error)
+            raise
+        if ranks.leads:
+            part.release()

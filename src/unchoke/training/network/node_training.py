@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from unchoke.cluster.connection import Cluster, ClusterNode
-from unchoke.cluster.team import Place, Team, Teammate, TeamNeed, plan_places, recruit
+from unchoke.cluster.team import NodeSilent, Place, Team, Teammate, TeamNeed, plan_places, recruit
 from unchoke.core.choices import Choice
 from unchoke.core.errors import Interrupted, MachineError, UnchokeError, UsageError, list_some
 from unchoke.core.events import Chosen, Note, OnEvent
@@ -103,8 +103,8 @@ class NodeTraining:
 
     def _tell_team(self, mates: list[Teammate]) -> None:
         names = list(dict.fromkeys(str(mate.node) for mate in mates))
-        num = format_count(len(mates), "process", "processes")
-        reason = f"{num} share every batch, on {list_some(names, limit=8)}; the first one writes"
+        num = f"{len(mates)} processes share" if len(mates) > 1 else "one process takes"
+        reason = f"{num} every batch, on {list_some(names, limit=8)}"
         self.on_event(Chosen(Choice("trained_on", len(mates), reason, {"nodes": names})))
 
     # -- one team ----------------------------------------------------------------------------------------------------------------
@@ -114,16 +114,16 @@ class NodeTraining:
         port = self._meet(team)
         world, leader = len(team.mates), team.mates[0]
         working = {
-            mate.ask(TrainTogether(rank, world, leader.node.address, port, mate.place.cpus)): mate
+            team.ask(mate, TrainTogether(rank, world, leader.node.address, port, mate.place.cpus)): mate
             for rank, mate in enumerate(team.mates)
         }
         pending, outcomes = dict(working), dict[Teammate, Outcome[Any, Any]]()
-        listening, looked_s, failed_s = leader.ask(Listen(self.stop())), time.monotonic(), float("inf")
-        while pending:
+        listening, looked_s, failed_s = team.ask(leader, Listen(self.stop())), time.monotonic(), float("inf")
+        while pending or any(isinstance(one.error, NodeSilent) for one in outcomes.values()):
             for ref, outcome in team.answers([*pending, listening]):
                 if ref is listening:
                     self._pass_on(outcome)
-                    listening = leader.ask(Listen(self.stop()))
+                    listening = team.ask(leader, Listen(self.stop()))
                 else:
                     outcomes[pending.pop(ref)] = outcome
             now = time.monotonic()
@@ -134,13 +134,13 @@ class NodeTraining:
             if now - failed_s > _SETTLES_WITHIN_S:
                 break
             time.sleep(0.1)
-        for _, outcome in team.answers([listening, leader.ask(Listen(False))], timeout_s=5):
+        for _, outcome in team.answers([listening, team.ask(leader, Listen(False))], timeout_s=5):
             self._pass_on(outcome)
         return self._judge(outcomes, leader)
 
     def _meet(self, team: Team) -> int:
         leader = team.mates[0]
-        asked = leader.ask(Meet(leader.node.address, len(team.mates)))
+        asked = team.ask(leader, Meet(leader.node.address, len(team.mates)))
         outcome = next((outcome for _, outcome in team.answers([asked], timeout_s=60)), None)
         if outcome is not None and outcome.value is not None:
             return int(outcome.value)
