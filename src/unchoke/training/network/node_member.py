@@ -52,7 +52,7 @@ class Listen:
 
 
 @dataclass
-class _Member:
+class _TrainingSeat:
     job: TrainingJob
     meeting: Meeting | None = None
     stopping: bool = False
@@ -61,7 +61,7 @@ class _Member:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-_member: _Member | None = None
+_member: _TrainingSeat | None = None
 
 
 def set_up_member(job: TrainingJob, premises: Premises, on_card: bool) -> None:
@@ -72,7 +72,7 @@ def set_up_member(job: TrainingJob, premises: Premises, on_card: bool) -> None:
     device = choose_policy(detect_machine()).device if on_card else "cpu"
     if on_card and is_cpu(torch_device(device)):
         raise NodeRefused("no card", why="the cluster counts one there that torch does not see", try_="unchoke doctor there")
-    _member = _Member(replace(job, device=device))
+    _member = _TrainingSeat(replace(job, device=device))
 
 
 def run_errand(errand: Meet | TrainTogether | Listen) -> Any:
@@ -92,7 +92,7 @@ def run_errand(errand: Meet | TrainTogether | Listen) -> Any:
     return _train(member, errand)
 
 
-def _train(member: _Member, errand: TrainTogether) -> dict[str, Any]:
+def _train(member: _TrainingSeat, errand: TrainTogether) -> dict[str, Any]:
     where = member.meeting or Meeting.at(errand.address, errand.port, rank=errand.rank, world=errand.world)
     job = replace(member.job, loop=replace(member.job.loop, threads=errand.threads))
 
