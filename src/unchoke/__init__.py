@@ -220,7 +220,7 @@ def fit(
         train_precision: f32, bf16 or f16 for the part that trains. Left out, what is safe on this device.
         compile: Compile the network with torch.compile. Left out, only where it repays its time.
         channels_last: Channels-last memory layout. Left out, only where it is safe and faster.
-        devices: Processes that train together, one for each device (default 1).
+        devices: Processes that train together, one for each device. Left out, one; with --on, one on each node.
         checkpoint_every: Seconds between checkpoints within an epoch (default 60).
 
     Profile:
@@ -408,7 +408,7 @@ def train(
         train_precision: f32, bf16 or f16 for the part that trains. Left out, what is safe on this device.
         compile: Compile the network with torch.compile. Left out, only where it repays its time.
         channels_last: Channels-last memory layout. Left out, only where it is safe and faster.
-        devices: Processes that train together, one for each device (default 1).
+        devices: Processes that train together, one for each device. Left out, one; with --on, one on each node.
         checkpoint_every: Seconds between checkpoints within an epoch (default 60).
 
     Profile:
@@ -792,7 +792,7 @@ def detach(
         train_precision: f32, bf16 or f16 for the part that trains. Left out, what is safe on this device.
         compile: Compile the network with torch.compile. Left out, only where it repays its time.
         channels_last: Channels-last memory layout. Left out, only where it is safe and faster.
-        devices: Processes that train together, one for each device (default 1).
+        devices: Processes that train together, one for each device. Left out, one; with --on, one on each node.
         checkpoint_every: Seconds between checkpoints within an epoch (default 60).
 
     Profile:
@@ -996,7 +996,7 @@ def tune(
         train_precision: f32, bf16 or f16 for the part that trains. Left out, what is safe on this device.
         compile: Compile the network with torch.compile. Left out, only where it repays its time.
         channels_last: Channels-last memory layout. Left out, only where it is safe and faster.
-        devices: Processes that train together, one for each device (default 1).
+        devices: Processes that train together, one for each device. Left out, one; with --on, one on each node.
         checkpoint_every: Seconds between checkpoints within an epoch (default 60).
 
     Returns:
@@ -1563,7 +1563,7 @@ def segment_train(
         train_precision: f32, bf16 or f16 for the part that trains. Left out, what is safe on this device.
         compile: Compile the network with torch.compile. Left out, only where it repays its time.
         channels_last: Channels-last memory layout. Left out, only where it is safe and faster.
-        devices: Processes that train together, one for each device (default 1).
+        devices: Processes that train together, one for each device. Left out, one; with --on, one on each node.
         checkpoint_every: Seconds between checkpoints within an epoch (default 60).
 
     Profile:
@@ -1965,7 +1965,7 @@ def profile_train(
         train_precision: f32, bf16 or f16 for the part that trains. Left out, what is safe on this device.
         compile: Compile the network with torch.compile. Left out, only where it repays its time.
         channels_last: Channels-last memory layout. Left out, only where it is safe and faster.
-        devices: Processes that train together, one for each device (default 1).
+        devices: Processes that train together, one for each device. Left out, one; with --on, one on each node.
         checkpoint_every: Seconds between checkpoints within an epoch (default 60).
 
     Profile:

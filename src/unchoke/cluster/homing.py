@@ -26,13 +26,20 @@ class SharedFolder:
     mark: str
     content: str
 
+    def is_seen(self) -> bool:
+        """Whether this machine sees that very folder."""
+        try:
+            return (self.folder / self.mark).read_text(encoding="utf-8") == self.content
+        except (OSError, ValueError):
+            return False
+
     def is_here(self) -> bool:
         """Whether this machine sees that very folder, and may write to it."""
         try:
-            if (self.folder / self.mark).read_text(encoding="utf-8") != self.content:
+            if not self.is_seen():
                 return False
             atomic.write_bytes(self.folder / f"{self.mark}.{secrets.token_hex(4)}{atomic.TEMPORARY_SUFFIX}", b"")
-        except (OSError, ValueError, DataError):
+        except (OSError, DataError):
             return False
         return True
 

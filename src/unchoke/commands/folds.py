@@ -64,6 +64,8 @@ def run_all_folds(session: Session, one_fold: Callable[[Session], FitResult]) ->
     """Run `one_fold` in a session of its own for each fold, then judge all predictions together."""
     _refuse_no_folds(session.settings)
     listener = _told_once(session.on_event)
+    if session.cluster is not None:
+        listener(Note("features of all folds are extracted once; then one fold trains after the other, networks on all nodes"))
 
     def run(fold: int) -> FitResult:
         of = "" if session.settings.fold_column and fold == 0 else f" of {count_folds(session.settings, session.workspace)}"

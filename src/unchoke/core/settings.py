@@ -585,7 +585,11 @@ class Settings:
             tells_runs_apart=True,
         ),
     ] = None
-    devices: Annotated[int, Interval(ge=1, le=1024), _machine("Processes that train together, one for each device.")] = 1
+    devices: Annotated[
+        int | None,
+        Interval(ge=1, le=1024),
+        _machine("Processes that train together, one for each device. Left out, one; with --on, one on each node."),
+    ] = None
     checkpoint_every: Annotated[
         float, Interval(ge=0, le=MOST_COUNT), _machine("Seconds between checkpoints within an epoch.")
     ] = 60.0

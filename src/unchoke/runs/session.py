@@ -44,6 +44,11 @@ class LaunchGroup(Protocol):
         """How many they are."""
         ...
 
+    @property
+    def neighbours(self) -> int:
+        """How many of them run on this machine."""
+        ...
+
 
 @dataclass
 class Session:
@@ -65,6 +70,8 @@ class Session:
     """What long stages of `timers` reached, beside what their parts can do alone."""
     part: LaunchGroup | None = None
     """This process's part among several that a launcher started; None when it was started alone."""
+    trains_here: bool = False
+    """Whether networks train in this process, whatever --on says: where the time they may take was measured here."""
     profiler: LoopProfiler | None = None
     """What records the training that runs now, where that is wanted."""
     head_start: HeadStart[Any] | None = None
@@ -94,6 +101,17 @@ class Session:
     def cluster(self) -> Cluster | None:
         """The cluster that --on names, reached when it is first asked for; None where everything runs here."""
         return cluster_at(self.settings.on)
+
+    @property
+    def trains_on_nodes(self) -> bool:
+        """Whether networks train on nodes of a cluster. One that is profiled, or that a launcher runs, trains where it is."""
+        launched = self.part is not None and self.part.world > 1
+        return self.cluster is not None and not (launched or self.trains_here or self.profiler)
+
+    @property
+    def num_started(self) -> int:
+        """Processes that train together on this machine, started by this one."""
+        return 1 if self.trains_on_nodes else self.settings.devices or 1
 
     @cached_property
     def tuned(self) -> TuningVerdicts:

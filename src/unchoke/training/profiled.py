@@ -53,7 +53,7 @@ def profiled_if_asked(session: Session, name: str) -> Iterator[ProfileSummary]:
 def plan_profile(session: Session, name: str, *, stops: bool = False) -> ProfilePlan:
     """Which steps the settings ask for, and where the files go."""
     settings = session.settings
-    if settings.devices > 1:
+    if (settings.devices or 1) > 1:
         raise UsageError(
             f"--devices {settings.devices} cannot be profiled",
             why="a profile is taken in one process, and the training would run in others",

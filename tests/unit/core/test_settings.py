@@ -41,7 +41,7 @@ def test_every_setting_is_one_entry_with_its_help_its_heading_and_its_commands()
 def test_a_command_takes_settings_in_the_order_of_the_headings() -> None:
     headings = [OPTIONS[name].group for name in options_of("fit")]
     assert headings == sorted(headings, key=get_args(Group).index)
-    assert options_of("doctor") == ("precision", "device", "workers")
+    assert options_of("doctor") == ("precision", "device", "workers", "on")
 
 
 @pytest.mark.parametrize(

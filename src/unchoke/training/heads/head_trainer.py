@@ -15,7 +15,7 @@ import torch
 from unchoke.core.choices import CONFIGURATION, Choice
 from unchoke.core.clock import NO_PROFILER
 from unchoke.core.errors import DataError
-from unchoke.core.events import Chosen, Event, OnEvent, ignore
+from unchoke.core.events import Chosen, Event, Note, OnEvent, ignore
 from unchoke.core.head_start import Steps
 from unchoke.core.metrics import metric_label
 from unchoke.core.settings import HeadKind, Settings
@@ -63,6 +63,8 @@ class HeadTrainer:
         session.chose(
             Choice("head_threads", 1, "heads are small: threads that wait for one another cost more than they gain", CLAIMED)
         )
+        if session.cluster is not None:
+            session.on_event(Note("heads train on this machine, in seconds: the cluster is for the features they train on"))
         with (
             one_thread(),
             stop_requests(lambda: session.warn("stopping after this epoch; the same command goes on from there")) as requests,

@@ -51,7 +51,11 @@ _END_S = 6.0
 
 def rung_session(session: Session, rung: Rung) -> Session:
     """The same workspace with a rung's settings, and clocks and choices of its own; the workspace remembers what was typed."""
-    own: dict[str, Any] = {"settings": replace(session.settings, minutes=None, **rung.overrides), "remembering": False}
+    own: dict[str, Any] = {
+        "settings": replace(session.settings, minutes=None, **rung.overrides),
+        "remembering": False,
+        "trains_here": True,
+    }
     if rung.expected_s is not None:
         own |= {"timers": StageTimers(), "timelines": {}, "choices": [], "head_start": None, "profiler": None}
     return replace(session, **own)
@@ -67,7 +71,7 @@ def begin_ladder(session: Session) -> Session:
 def _refuse_beside_minutes(session: Session) -> None:
     settings = session.settings
     reasons = {
-        "--devices": settings.devices > 1,
+        "--devices": (settings.devices or 1) > 1,
         "several processes": session.part is not None,
         "--profile": bool(settings.profile),
     }

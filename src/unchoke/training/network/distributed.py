@@ -2,8 +2,8 @@
 
 In: a training as a value (`training_job.py`). The processes we start run it together, their leader tells what happens through a
 file of JSON lines, and when they are done the job's folder holds the result, and where the leader's time went; the caller then
-finds the training finished. Under a launcher, every process runs the whole command: the leader prepares everything alone and
-hands the job to the others, who do nothing else.
+finds the training finished. Under a launcher, every process runs the whole command, on one machine or on several that share the
+workspace: the leader prepares everything alone and hands the job to the others, who do nothing else and write nothing.
 """
 
 from __future__ import annotations
@@ -12,23 +12,25 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from unchoke.core import atomic
 from unchoke.core.clock import NO_PROFILER, LoopProfiler
-from unchoke.core.errors import DataError, Interrupted, MachineError, UnchokeError, UsageError
+from unchoke.core.errors import DataError, Interrupted, MachineError, UnchokeError, UsageError, list_some
 from unchoke.core.events import OnEvent, ignore
 from unchoke.core.timeline import Timeline
 from unchoke.core.units import format_count
 from unchoke.jobs.signals import stop_requests
 from unchoke.machine.backend import device_count, numbered_device
+from unchoke.machine.detect import usable_cores
 from unchoke.machine.memory.oom import out_of_memory
 from unchoke.reports.json import dump_event, parse_event
 from unchoke.training.network.loop_config import LoopResult
-from unchoke.training.network.parallel import ALONE, Ranks, joined
+from unchoke.training.network.parallel import ALONE, Ranks, joined, num_neighbours
+from unchoke.training.network.premises import Premises, premises_of, why_not_here
 from unchoke.training.network.training_job import TrainingJob, run_job
 
 _RESTARTS = 3
@@ -47,7 +49,6 @@ def run_on_devices(job: TrainingJob, num: int, *, on_event: OnEvent) -> Training
     if folder is None:
         raise ValueError("processes that train together meet in a folder")
     _refuse_too_many(job, num)
-    job = replace(job, loop=replace(job.loop, threads=max(1, job.loop.threads // num)))
     lines = folder / "events.jsonl"
     lines.parent.mkdir(parents=True, exist_ok=True)
     lines.write_text("", encoding="utf-8")
@@ -90,9 +91,7 @@ def take_part(job: TrainingJob, lines: str) -> None:
             file.flush()
 
         try:
-            done = run_job(
-                _on_own_device(job), on_event=tell if ranks.leads else ignore, stop=lambda: requests.requested, ranks=ranks
-            )
+            done = run_job(_own_part(job), on_event=tell if ranks.leads else ignore, stop=lambda: requests.requested, ranks=ranks)
             if ranks.leads:
                 atomic.write_json(ended.with_name(_TIMELINE), done.timeline.to_dict())
         except UnchokeError as error:
@@ -121,8 +120,11 @@ def _told_end(folder: Path) -> UnchokeError | None:
     return kinds[kind](what, why=why, try_=try_)
 
 
-def _on_own_device(job: TrainingJob) -> TrainingJob:
-    return replace(job, device=numbered_device(job.device, int(os.environ.get("LOCAL_RANK", "0"))))
+def _own_part(job: TrainingJob) -> TrainingJob:
+    """The job on this process's own device, with its share of the cores this machine has."""
+    threads = max(1, min(job.loop.threads, usable_cores()) // num_neighbours())
+    device = numbered_device(job.device, int(os.environ.get("LOCAL_RANK", "0")))
+    return replace(job, device=device, loop=replace(job.loop, threads=threads))
 
 
 def _refuse_too_many(job: TrainingJob, num: int) -> None:
@@ -184,11 +186,30 @@ def _failed(error: Any, num: int) -> Exception:
     )
 
 
+@dataclass(frozen=True)
+class Errand:
+    """What the leader hands to everyone: a job, with what other machines compare themselves with."""
+
+    job: TrainingJob
+    premises: Premises | None
+
+
+@dataclass(frozen=True)
+class Farewell:
+    """There is no more to train: the command is over, or ended with an error."""
+
+    error: UnchokeError | None
+
+
 @dataclass
 class Participant:
     """This process's part in a command that a launcher started several times."""
 
     ranks: Ranks = ALONE
+    line: Any = None
+    """What errands are handed over by; it waits longer than an exchange of gradients does."""
+    is_training: bool = False
+    """Whether everyone is in the middle of a training, and nobody waits for an errand."""
 
     @property
     def follows(self) -> bool:
@@ -197,6 +218,10 @@ class Participant:
     @property
     def world(self) -> int:
         return self.ranks.world
+
+    @property
+    def neighbours(self) -> int:
+        return num_neighbours() if self.ranks.world > 1 else 1
 
     def run(
         self,
@@ -209,33 +234,74 @@ class Participant:
         """The leader's call: hand the job to everyone and train together. Only the leader is profiled."""
         if self.ranks.world == 1:
             return run_job(job, on_event=on_event, stop=stop, profiler=profiler)
-        job = replace(job, loop=replace(job.loop, threads=max(1, job.loop.threads // self._neighbours)))
-        self._send(job)
-        return run_job(_on_own_device(job), on_event=on_event, stop=stop, ranks=self.ranks, profiler=profiler)
-
-    @property
-    def _neighbours(self) -> int:
-        """Processes on this machine: they share its cores."""
-        return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        if self.ranks.world == self.neighbours:
+            unfit = self._hand_over(Errand(job, None))
+        else:
+            with premises_of(job) as premises:
+                unfit = self._hand_over(Errand(job, premises))
+        if unfit:
+            raise MachineError(
+                f"{len(unfit)} of {self.ranks.world} processes cannot take part: {list_some(unfit, limit=3)}",
+                why="machines that train together share the workspace folder, and the photos where no cache holds their pixels",
+                try_="--out with a folder that all of them see under the same path, or start it on this machine alone",
+            )
+        with self._together():
+            return run_job(_own_part(job), on_event=on_event, stop=stop, ranks=self.ranks, profiler=profiler)
 
     def follow(self) -> int:
         """The others' call: take part in whatever the leader trains, until it says that there is no more."""
-        while (job := self.ranks.gather(None)[0]) is not None:
-            with stop_requests(lambda: None) as requests:
-                run_job(_on_own_device(job), on_event=ignore, stop=lambda: requests.requested, ranks=self.ranks)
+        while isinstance(errand := self._tell(None)[0], Errand):
+            job, premises = errand.job, errand.premises
+            if any(self.ranks.gather("" if premises is None else why_not_here(job, premises))):
+                continue  # the leader says so, for all
+            with suppress(Interrupted), stop_requests(lambda: None) as requests:  # that, too, the leader says
+                run_job(_own_part(job), on_event=ignore, stop=lambda: requests.requested, ranks=self.ranks)
+        if errand is not None and errand.error is not None:
+            raise errand.error
         return self.ranks.rank
 
-    def _send(self, job: TrainingJob | None) -> None:
-        self.ranks.gather(job)
+    def release(self, error: BaseException | None = None) -> None:
+        """The leader's last call: there is no more to train. In the middle of a training there is nobody to hear it."""
+        if self.is_training:
+            return
+        failed = None if error is None or isinstance(error, UnchokeError) else _leader_failed(error)
+        self._tell(Farewell(error if isinstance(error, UnchokeError) else failed))
+
+    def _hand_over(self, errand: Errand) -> list[str]:
+        """Why processes cannot take part, those that cannot."""
+        self._tell(errand)
+        return list(filter(None, self.ranks.gather("")))
+
+    def _tell(self, errand: Errand | Farewell | None) -> list[Errand | Farewell | None]:
+        return self.ranks.gather(errand, self.line)
+
+    @contextmanager
+    def _together(self) -> Iterator[None]:
+        """All train. An end that all agree on leaves the others waiting for the next errand, any other leaves nobody."""
+        self.is_training = True
+        try:
+            yield
+        except Interrupted:
+            self.is_training = False
+            raise
+        self.is_training = False
+
+
+def _leader_failed(error: BaseException) -> MachineError:
+    why, try_ = f"{type(error).__name__}: {error}", "what it printed says more"
+    return MachineError("the leading process failed", why=why, try_=try_)
 
 
 @contextmanager
 def taking_part() -> Iterator[Participant]:
     """Join the processes a launcher started beside this one; alone, nothing happens."""
     with joined() as ranks:
-        part = Participant(ranks)
+        part = Participant(ranks, ranks.patient_line())
         try:
             yield part
-        finally:
-            if ranks.leads and ranks.world > 1:
-                part._send(None)
+        except BaseException as error:
+            if ranks.leads:
+                part.release(error)
+            raise
+        if ranks.leads:
+            part.release()

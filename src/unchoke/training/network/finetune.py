@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from unchoke.core.clock import Clock, Loading
-from unchoke.core.errors import DataError, Interrupted
+from unchoke.core.errors import DataError, Interrupted, MachineError
 from unchoke.core.events import Progress, ignore
 from unchoke.core.fingerprint import digest, digest_bytes, hash_int
 from unchoke.core.mixing import hash_ids
@@ -397,6 +397,7 @@ class NetworkTraining:
 
     def restore(self) -> None:
         """Go on from the snapshot, if there is one of this training; every process hears the leader's."""
+        self._refuse_another_start()
         standing, pieces = self.where.ranks.gather(self.snapshots.load())[0]
         self.standing = standing
         if pieces is None:
@@ -408,6 +409,16 @@ class NetworkTraining:
         self.scaler.load_state_dict(pieces["scaler"])
         for size, (value, halvings) in zip((self.stepper.size, self.eval_size), pieces["sizes"], strict=True):
             size.value, size.halvings = min(size.value, value), halvings
+
+    def _refuse_another_start(self) -> None:
+        """Gradients are summed over copies of one network: on another machine it must have begun with the same bytes."""
+        identities = self.where.ranks.gather(self.identity)
+        if other := [rank for rank, identity in enumerate(identities) if identity != identities[0]]:
+            raise MachineError(
+                f"process {other[0]} of {len(identities)} would train another network than process 0",
+                why="the weights it starts from, or its samples, have another digest there",
+                try_="the same versions of torch and timm, and the same weights, on every machine",
+            )
 
     def result(self, resumed_step: int) -> LoopResult:
         """Put the best weights in place and show them val and test."""

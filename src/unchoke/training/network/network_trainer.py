@@ -17,8 +17,10 @@ from unchoke.core.choices import Choice
 from unchoke.core.clock import NO_PROFILER
 from unchoke.core.errors import MachineError
 from unchoke.core.events import ignore
+from unchoke.core.timeline import Timeline
 from unchoke.features.encoders import digest_tensors
 from unchoke.jobs.signals import stop_requests
+from unchoke.machine.backend import is_cpu, torch_device
 from unchoke.runs.session import Session
 from unchoke.training.build_record import TrainingOutcome
 from unchoke.training.data import Problem
@@ -26,6 +28,7 @@ from unchoke.training.heads.head_trainer import keeping_choices
 from unchoke.training.network.distributed import Participant, run_on_devices, take_timeline
 from unchoke.training.network.loop_choices import choose_feeding
 from unchoke.training.network.loop_config import LoopResult, TrainingPlan
+from unchoke.training.network.node_training import NodeTraining
 from unchoke.training.network.plan_memory import FILE as MEMORY_FILE
 from unchoke.training.network.plan_memory import ProcessPlan, plan_memory, remember_memory
 from unchoke.training.network.training_job import Blueprint, TrainingJob
@@ -154,7 +157,10 @@ class NetworkTrainer(Generic[P]):
 
 def run_training_job(session: Session, job: TrainingJob) -> LoopResult:
     """Train, or go on with, what `job` describes, until it ends or someone asks to stop. Its timeline is kept in the session."""
-    done = _run_on_devices(session, job) if session.settings.devices > 1 else _run_here(session, job)
+    if session.trains_on_nodes:
+        done = _run_on_nodes(session, job)
+    else:
+        done = _run_on_devices(session, job) if session.num_started > 1 else _run_here(session, job)
     session.timelines["train"] = done.timeline
     if done.ceiling is not None:
         session.ceilings["train"] = done.ceiling
@@ -174,7 +180,30 @@ def _run_here(session: Session, job: TrainingJob) -> LoopResult:
 
 
 def _run_on_devices(session: Session, job: TrainingJob) -> LoopResult:
-    """Train in several processes, then judge here: this process finds the training finished. The clock is the leader's."""
-    job = run_on_devices(job, session.settings.devices, on_event=keeping_choices(session))
-    timeline = take_timeline(job)
+    """Train in several processes, then judge here."""
+    job = run_on_devices(job, session.num_started, on_event=keeping_choices(session))
+    return _judged_here(job, take_timeline(job))
+
+
+def _run_on_nodes(session: Session, job: TrainingJob) -> LoopResult:
+    """Train on the nodes of the cluster that share the workspace, then judge here; alone, with a word, where none does."""
+    cluster, settings = session.cluster, session.settings
+    assert cluster is not None, "asked for by the caller"
+    asked = settings.device is not None and is_cpu(torch_device(settings.device))
+    cards = any(node.gpus for node in cluster.nodes()) and not asked
+    tell = keeping_choices(session)
+    with stop_requests(lambda: session.warn("stopping after this step; the same command goes on from there")) as requests:
+        training = NodeTraining(job, cluster, settings.devices, cards, tell, lambda: requests.requested)
+        timeline = training.run()
+    if timeline is not None:
+        return _judged_here(job, timeline)
+    session.warn(
+        f"training runs on this machine alone: no node of {cluster.address} can take part. "
+        "Nodes train where --out is a folder that they share with this machine"
+    )
+    return _run_here(session, job)
+
+
+def _judged_here(job: TrainingJob, timeline: Timeline) -> LoopResult:
+    """This process finds the training finished, and judges it. The clock is the leader's."""
     return replace(Participant().run(job, on_event=ignore), resumed_step=0, timeline=timeline)

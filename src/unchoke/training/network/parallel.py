@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 from torch import nn
 
 from unchoke.machine.backend import collective_backend
+from unchoke.machine.interfaces import interface_towards
 
 T = TypeVar("T")
 Number = TypeVar("Number", np.int64, np.float32)
-_PATIENCE = datetime.timedelta(hours=2)
+_PATIENCE, _DAYS = datetime.timedelta(hours=2), datetime.timedelta(days=14)
 
 
 @dataclass(frozen=True)
@@ -69,27 +70,74 @@ class Ranks:
         for value, part in zip(values, torch.split(flat / self.world, [value.numel() for value in values]), strict=True):
             value.copy_(part.view_as(value))
 
-    def gather(self, value: T) -> list[T]:
-        """Everyone's value, in the order of ranks."""
+    def gather(self, value: T, group: dist.ProcessGroup | None = None) -> list[T]:
+        """Everyone's value, in the order of ranks; `group` is another line between the same processes."""
         if self.world == 1:
             return [value]
         found: list[Any] = [None] * self.world
-        dist.all_gather_object(found, value)
+        dist.all_gather_object(found, value, group=group)
         return found
+
+    def patient_line(self) -> dist.ProcessGroup | None:
+        """A line for what may take days: the leader prepares everything alone while the others wait for it."""
+        return None if self.world == 1 else dist.new_group(backend="gloo", timeout=_DAYS)
 
 
 ALONE = Ranks()
 
 
+@dataclass(frozen=True)
+class Meeting:
+    """Where processes on several machines find each other: a store that the first of them keeps at `address`."""
+
+    rank: int
+    world: int
+    address: str
+    store: Any
+
+    @classmethod
+    def at(cls, address: str, port: int, *, rank: int, world: int) -> Meeting:
+        """With port 0 it is kept here, at any port that is free; else it is found where another process keeps it."""
+        kept_here = port == 0
+        store = dist.TCPStore(address, port, world, is_master=kept_here, wait_for_workers=False)  # type: ignore[attr-defined]
+        return cls(rank, world, address, store)
+
+    @property
+    def port(self) -> int:
+        return int(self.store.port)
+
+
 @contextmanager
-def joined() -> Iterator[Ranks]:
-    """The ranks a launcher such as torchrun put this process among, told by its environment variables; alone without one."""
-    world = int(os.environ.get("WORLD_SIZE", "1"))
+def joined(meeting: Meeting | None = None) -> Iterator[Ranks]:
+    """The ranks this process is among: at `meeting`, or where a launcher such as torchrun put it, as its environment variables
+    tell; alone without either.
+    """
+    world = int(os.environ.get("WORLD_SIZE", "1")) if meeting is None else meeting.world
     if world == 1:
         yield Ranks()
         return
-    dist.init_process_group(collective_backend(), timeout=_PATIENCE)
+    if meeting is None:
+        if world > num_neighbours():
+            _name_interface(os.environ.get("MASTER_ADDR", ""))
+        dist.init_process_group(collective_backend(), timeout=_PATIENCE)
+    else:
+        _name_interface(meeting.address)
+        where = {"store": meeting.store, "rank": meeting.rank, "world_size": world}
+        dist.init_process_group(collective_backend(), timeout=_PATIENCE, **where)
     try:
         yield Ranks(dist.get_rank(), world)
     finally:
         dist.destroy_process_group()
+
+
+def num_neighbours() -> int:
+    """Processes on this machine that a launcher started, this one among them: they share its cores."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
+def _name_interface(address: str) -> None:
+    """Have gloo use the interface that leads to `address`: by itself it takes the one that this machine's name stands for, which
+    on many systems is the loopback.
+    """
+    if address and (found := interface_towards(address)) is not None:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", found)

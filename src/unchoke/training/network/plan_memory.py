@@ -126,18 +126,21 @@ def _limit(session: Session, job: TrainingJob) -> MemoryLimit | None:
 
 def _num_sharing(session: Session, job: TrainingJob) -> int:
     """Processes that train side by side in the same memory; cards have one each."""
-    return _num_processes(session) if is_cpu(torch_device(job.device)) else 1
+    if not is_cpu(torch_device(job.device)):
+        return 1
+    return max(session.num_started, session.part.neighbours if session.part else 1)
 
 
 def _num_processes(session: Session) -> int:
-    return max(session.settings.devices, session.part.world if session.part else 1)
+    """Processes that share a batch; on nodes of a cluster, which may be lost, one must be able to take all of it."""
+    return max(session.num_started, session.part.world if session.part else 1)
 
 
 def _shared(session: Session, limit: MemoryLimit, *, num: int) -> MemoryLimit:
     """The limit of one process among `num`; those we start have this one waiting beside them, whose memory counts too."""
     if num == 1:
         return limit
-    waiting = own_bytes() if session.settings.devices > 1 else 0
+    waiting = own_bytes() if session.num_started > 1 else 0
     each = max(1, (limit.num_bytes - waiting) // num)
     beside = f", less {format_bytes(waiting)} of the process that waits for them" if waiting else ""
     reason = f"{format_bytes(limit.num_bytes)} shared by {num} processes{beside}"
@@ -277,7 +280,7 @@ class _PlanSearch:
             return MemoryRoom(self.limit.num_bytes, beside_bytes=held_memory_bytes(device) or 0)
         cache_bytes, cached_already = self._cache_bytes()
         room = MemoryRoom(self.limit.num_bytes, cache_bytes=cache_bytes)
-        if self.session.settings.devices > 1:
+        if self.session.num_started > 1:
             return room
         (first,) = prober("train_ckpt" if checkpointed else "train", [1])
         bare_bytes = first.measured.parts["baseline"] if first.measured else 0
@@ -288,4 +291,4 @@ class _PlanSearch:
         blueprint, job = self.job.blueprint, self.job
         batch_bytes = blueprint.sample_bytes * job.loop.batch_size
         read_ahead = (num_ahead(batch_bytes, job.workers) + 1) * batch_bytes
-        return blueprint.ram_bytes + read_ahead, 0 if self.session.settings.devices > 1 else blueprint.held_bytes
+        return blueprint.ram_bytes + read_ahead, 0 if self.session.num_started > 1 else blueprint.held_bytes

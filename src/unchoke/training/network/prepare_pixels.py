@@ -258,7 +258,7 @@ def _choose_augment(session: Session) -> str:
 
 def _ram_budget_bytes(session: Session, mode: Mode | None) -> int:
     """How much memory pictures may take: a share of what is free, and of a limit that was set where it counts this memory."""
-    several = session.settings.devices > 1 or int(os.environ.get("WORLD_SIZE", "1")) > 1
+    several = session.num_started > 1 or session.trains_on_nodes or int(os.environ.get("WORLD_SIZE", "1")) > 1
     if several and mode is None:
         return 0  # each process would hold its own copy; a cache on the disk is shared
     budget = int(_RAM_SHARE * detect_machine(session.workspace.root).memory_available_bytes)

@@ -1,0 +1,58 @@
+"""Whether another machine can train a job: it sees the folder, loads the network and reads samples; or says why not."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from small_training import config
+from unchoke.features.feature_store import Placement
+from unchoke.training.data import Problem
+from unchoke.training.network.photo_blueprint import NetworkSpec, NoiseActivations, PhotoBlueprint, StoredActivations
+from unchoke.training.network.premises import premises_of, why_not_here
+from unchoke.training.network.training_job import TrainingJob
+
+SHAPE = (48, 4, 4)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> TrainingJob:
+    splits = {"train": np.arange(4), "val": np.arange(4, 6)}
+    problem = Problem("classification", ("a", "b"), np.array([0, 1] * 3), splits, [f"sample {number}" for number in range(6)])
+    network = NetworkSpec("test_efficientnet", "-1", input_px=64, bare=True)
+    blueprint = PhotoBlueprint(network, NoiseActivations(SHAPE))
+    return TrainingJob(blueprint, problem, config(epochs=1, batch_size=2), "accuracy", "cpu", tmp_path / "checkpoints")
+
+
+def test_a_machine_that_sees_and_reads_everything_can_take_part(job, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with premises_of(job) as premises:
+        monkeypatch.chdir("/")
+        assert why_not_here(job, premises, writes=True) == ""
+        assert Path.cwd() == tmp_path, "paths count from where the leader stands"
+    assert os.listdir(tmp_path / "checkpoints") == [], "the mark is gone, and what was written on trial"
+
+
+def test_another_folder_under_the_same_name_is_not_the_same(job):
+    with premises_of(job) as premises:
+        (job.folder / premises.shared.mark).write_text("another machine's")
+        assert "does not see the folder" in why_not_here(job, premises)
+
+
+def test_inputs_that_cannot_be_read_are_said_with_their_path(job, tmp_path):
+    zeros = np.zeros(6, np.int32)
+    stored = StoredActivations(Placement((tmp_path / "gone.npz",), zeros, zeros), SHAPE, 0)
+    unread = replace(job, blueprint=replace(job.blueprint, source=stored))
+    with premises_of(unread) as premises:
+        assert "gone.npz" in why_not_here(unread, premises)
+
+
+def test_weights_that_are_not_there_are_said(job, tmp_path):
+    network = replace(job.blueprint.network, bare=False, weights=str(tmp_path / "gone.pt"))
+    unloaded = replace(job, blueprint=replace(job.blueprint, network=network))
+    with premises_of(unloaded) as premises:
+        assert "gone.pt" in why_not_here(unloaded, premises)
