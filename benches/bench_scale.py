@@ -246,7 +246,12 @@ class Timed:
         self.peak_bytes = _rss_bytes("VmHWM")
 
     def told(self, **facts: Any) -> dict[str, Any]:
-        return {"seconds": round(self.seconds, 2), "peak_gb": round(self.peak_bytes / 1e9, 3), "base_gb": self.base_bytes / 1e9, **facts}
+        return {
+            "seconds": round(self.seconds, 2),
+            "peak_gb": round(self.peak_bytes / 1e9, 3),
+            "base_gb": self.base_bytes / 1e9,
+            **facts,
+        }
 
 
 def _rss_bytes(field: str) -> int:
