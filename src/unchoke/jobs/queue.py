@@ -264,7 +264,7 @@ class JobQueue:
                 for job_id, one in log.records.items()
                 if job_id not in ready
             }
-            if log.problem or kept != log.records:
+            if (log.problem or kept != log.records) and (self.folder / name).is_file():
                 self._save_log(name, kept)
         self._restamped = {}
         waiting = list(ready.values())
