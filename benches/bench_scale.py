@@ -1,7 +1,7 @@
 """How many samples the books can keep: index, splits, manifest, plan and resume, for samples without pixels.
 
 Samples, their facts and the records of finished jobs are made up; each step then runs in a process of its own, which says its
-seconds and the most memory it had (resident, with every library it loads). Usage:
+seconds (of the clock, and of the processor) and the most memory it had (resident, with every library it loads). Usage:
 python benches/bench_scale.py [FOLDER] [--samples 100000 1000000 10000000] [--only STEP …] [--limit-gb 6]
 For before and after, run it under PYTHONPATH of either checkout.
 """
@@ -234,23 +234,25 @@ class Timed:
     """Seconds of everything done under it, and the memory of the process so far."""
 
     def __init__(self) -> None:
-        self.seconds = 0.0
+        self.seconds = self.cpu_s = 0.0
 
     def __enter__(self) -> Timed:
-        self.began_s, self.base_bytes = time.perf_counter(), _rss_bytes("VmRSS")
+        self.began_s, self.began_cpu_s, self.base_bytes = time.perf_counter(), time.process_time(), _rss_bytes("VmRSS")
         return self
 
     def __exit__(self, *_: object) -> None:
         self.seconds += time.perf_counter() - self.began_s
+        self.cpu_s += time.process_time() - self.began_cpu_s
         self.peak_bytes = _rss_bytes("VmHWM")
 
     def told(self, **facts: Any) -> dict[str, Any]:
-        return {
-            "seconds": round(self.seconds, 2),
-            "peak_gb": round(self.peak_bytes / 1e9, 3),
+        figures = {
+            "seconds": self.seconds,
+            "cpu_s": self.cpu_s,
+            "peak_gb": self.peak_bytes / 1e9,
             "base_gb": self.base_bytes / 1e9,
-            **facts,
         }
+        return {**{name: round(value, 3) for name, value in figures.items()}, **facts}
 
 
 def _rss_bytes(field: str) -> int:
@@ -306,15 +308,15 @@ def main() -> None:
         print(json.dumps(STEPS[args.step](args.folder), default=str))
         return
     figures: dict[str, Any] = {}
-    print(f"{'samples':>12}  {'step':<14}{'seconds':>9}{'peak GB':>9}  what")
+    print(f"{'samples':>12}  {'step':<14}{'seconds':>9}{'CPU s':>9}{'peak GB':>9}  what")
     for num in args.samples:
         folder = args.folder / str(num)
         folder.mkdir(parents=True, exist_ok=True)
         for step in args.only:
             found = run_step(folder, step, num, args.limit_gb)
-            figures[f"{num} {step}"] = found
-            facts = {name: value for name, value in found.items() if name not in ("seconds", "peak_gb", "base_gb")}
-            print(f"{num:>12,}  {step:<14}{found['seconds'] or '-':>9}{found['peak_gb'] or '-':>9}  {facts}", flush=True)
+            figures[f"{num} {step}"] = dict(found)
+            shown = [found.pop(name, None) or "-" for name in ("seconds", "cpu_s", "peak_gb")]
+            print(f"{num:>12,}  {step:<14}{shown[0]:>9}{shown[1]:>9}{shown[2]:>9}  {found}", flush=True)
     say("scale", **figures)
 
 

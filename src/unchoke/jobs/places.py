@@ -8,19 +8,25 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from itertools import islice, pairwise
 
 from unchoke.core.errors import DataError, list_some
 
 
 class Places:
-    """Places of `names` by name. A name that comes twice is refused."""
+    """Places of `names` by name. A name that comes twice is refused, unless they are known to be `distinct`."""
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], *, distinct: bool = False) -> None:
         self.names = names
         self.next = 0
         """The place after the one that was found last."""
-        self._table = None if _ascend(names) else _table(names)
+        if not distinct:
+            _ = self._table
+
+    @cached_property
+    def _table(self) -> dict[str, int] | None:
+        return None if _ascend(self.names) else _table(self.names)
 
     def find(self, name: str) -> int | None:
         """Where `name` stands."""

@@ -66,10 +66,13 @@ def text_of(codes: NDArray[np.int64], names: Sequence[str]) -> pd.Series[str]:
     return pd.Series(pd.array(taken, dtype="str"))
 
 
-def places_in(earlier: pd.Series[str], names: pd.Series[str]) -> NDArray[np.int64]:
-    """Where each of `names` stands in the `earlier` ones, `NONE` where it does not; the last place of one that comes twice."""
+def places_in(earlier: pd.Series[str], names: pd.Series[str], *, distinct: bool = False) -> NDArray[np.int64]:
+    """Where each of `names` stands in the `earlier` ones, `NONE` where it does not; the last place of one that comes twice.
+
+    With `distinct` none does.
+    """
     try:
-        places = Places(TextColumn.of(earlier))
+        places = Places(TextColumn.of(earlier), distinct=distinct)
     except DataError:
         last = earlier.reset_index(drop=True).drop_duplicates(keep="last")
         found = places_in(last.reset_index(drop=True), names)
