@@ -12,11 +12,11 @@ import argparse
 import hashlib
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -78,16 +78,14 @@ def _samples(folder: Path, name: str = "samples.parquet") -> Any:
     return Samples(TaskSpec("classification", tuple(sorted(set(frame["label"].unique())))), frame)
 
 
-def _frame(file: Path) -> Any:
+def _frame(file: Path, columns: list[str] | None = None) -> Any:
+    """A table as a frame, without what reading it took."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    return pq.read_table(file, memory_map=False, use_threads=False).to_pandas(self_destruct=True, split_blocks=True)
-
-
-def _column(file: Path, name: str) -> Any:
-    import pyarrow.parquet as pq
-
-    return pq.read_table(file, columns=[name], use_threads=False).to_pandas(self_destruct=True, split_blocks=True)[name]
+    frame = pq.read_table(file, columns=columns, use_threads=False).to_pandas(self_destruct=True, split_blocks=True)
+    pa.default_memory_pool().release_unused()
+    return frame
 
 
 def inspect(folder: Path) -> dict[str, Any]:
@@ -105,7 +103,7 @@ def split(folder: Path) -> dict[str, Any]:
     """Splits drawn for the first time."""
     from unchoke.photos.splits import assign_splits
 
-    samples, content = _samples(folder), _column(folder / "checked.parquet", "content")
+    samples, content = _samples(folder), _frame(folder / "checked.parquet", ["content"])["content"]
     with Timed() as timed:
         done, choices = assign_splits(samples, content=content.tolist() if _takes_lists() else content)
     timed.told()
@@ -128,7 +126,7 @@ def recall(folder: Path) -> dict[str, Any]:
     from unchoke.photos.manifest import load_manifest
     from unchoke.photos.splits import assign_splits
 
-    samples, content = _samples(folder), _column(folder / "checked.parquet", "content")
+    samples, content = _samples(folder), _frame(folder / "checked.parquet", ["content"])["content"]
     with Timed() as timed:
         previous = load_manifest(folder / "manifest.csv")
         done, choices = assign_splits(samples, previous=previous, content=content.tolist() if _takes_lists() else content)
@@ -153,18 +151,12 @@ def _inputs(folder: Path) -> tuple[Any, Timed]:
     from unchoke.photos.check_samples import Inspection
 
     samples = _samples(folder, "split.parquet")
-    facts = _frame_of(folder / "checked.parquet", ["content", "problem", "decoded"])
+    facts = _frame(folder / "checked.parquet", ["content", "problem", "decoded"])
     timed = Timed()
     with timed:
         pictures = sound_pictures(Inspection(samples, facts, []))
         inputs = picture_inputs(SimpleNamespace(settings=Settings()), SimpleNamespace(), pictures)  # type: ignore[arg-type]
     return inputs, timed
-
-
-def _frame_of(file: Path, columns: list[str]) -> Any:
-    import pyarrow.parquet as pq
-
-    return pq.read_table(file, columns=columns, use_threads=False).to_pandas(self_destruct=True, split_blocks=True)
 
 
 def finish(folder: Path, num: int) -> None:
@@ -255,9 +247,10 @@ class Timed:
         return {**{name: round(value, 3) for name, value in figures.items()}, **facts}
 
 
-def _rss_bytes(field: str) -> int:
-    with Path("/proc/self/status").open(encoding="ascii") as status:
-        return next(int(line.split()[1]) * 1024 for line in status if line.startswith(field))
+def _rss_bytes(field: str, pid: int | str = "self") -> int:
+    with suppress(FileNotFoundError, ProcessLookupError), Path(f"/proc/{pid}/status").open(encoding="ascii") as status:
+        return next((int(line.split()[1]) * 1024 for line in status if line.startswith(field)), 0)
+    return 0
 
 
 STEPS: dict[str, Callable[[Path], dict[str, Any]]] = {
@@ -281,16 +274,19 @@ def run_step(folder: Path, step: str, num: int, limit_gb: float) -> dict[str, An
         if name == step and not mark.exists():
             prepare(folder, num)
             mark.touch()
-    child = subprocess.run(
-        [sys.executable, __file__, str(folder), "--step", step, "--limit-gb", str(limit_gb)],
-        capture_output=True,
-        text=True,
-        check=False,
+    child = subprocess.Popen(
+        [sys.executable, __file__, str(folder), "--step", step], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
+    while child.poll() is None:
+        time.sleep(0.1)
+        if (rss := _rss_bytes("VmRSS", child.pid)) > limit_gb * 1e9:
+            child.kill()
+            child.communicate()
+            return {"seconds": None, "error": f"ended with {rss / 1e9:.1f} GB"}
+    said, complaint = child.communicate()
     if child.returncode:
-        lines = child.stderr.strip().splitlines()
-        return {"seconds": None, "peak_gb": None, "error": lines[-1] if lines else f"exit {child.returncode}"}
-    found: dict[str, Any] = json.loads(child.stdout.strip().splitlines()[-1])
+        return {"seconds": None, "error": complaint.strip().splitlines()[-1:]}
+    found: dict[str, Any] = json.loads(said.strip().splitlines()[-1])
     return found
 
 
@@ -303,8 +299,6 @@ def main() -> None:
     parser.add_argument("--step", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.step:
-        limit = int(args.limit_gb * 1e9)
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
         print(json.dumps(STEPS[args.step](args.folder), default=str))
         return
     figures: dict[str, Any] = {}

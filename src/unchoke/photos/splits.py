@@ -33,6 +33,7 @@ SIDES = ("train", "val", "test")
 _ROWS_PER_BIN = 10
 _MOST_BINS = 10
 _ELSEWHERE = OPEN - 1
+_ROWS_AT_ONCE = 100_000
 Rows = npt.NDArray[np.int64]
 """A number for each sample."""
 
@@ -248,11 +249,21 @@ def _units(samples: Samples, tied: Rows, placed: Rows, draw: _Draw) -> tuple[Uni
         return several.get(unit) or groups[row] or names[row]
 
     hashed, waiting = np.zeros(len(sizes), np.float64), np.flatnonzero(side == OPEN)
-    taken = samples.frame[["group", "sample_id"]].iloc[first_row[waiting]]
-    keys = zip(waiting.tolist(), TextColumn.of(taken["group"]), TextColumn.of(taken["sample_id"]), strict=True)
-    own = (hash_unit(draw.seed, several.get(unit) or group or sample) for unit, group, sample in keys)
-    hashed[waiting] = np.fromiter(own, np.float64, len(waiting))
+    for start in range(0, len(waiting), _ROWS_AT_ONCE):
+        some = waiting[start : start + _ROWS_AT_ONCE]
+        taken = samples.frame[["group", "sample_id"]].iloc[first_row[some]]
+        keys = zip(some.tolist(), taken["group"].tolist(), taken["sample_id"].tolist(), strict=True)
+        hashed[some] = [hash_unit(draw.seed, several.get(unit) or group or sample) for unit, group, sample in keys]
     return UnitColumns(stratum, sizes, side, hashed, name), unit_of
+
+
+def _numbered(kinds: Rows, rows: Rows) -> tuple[Rows, Rows, Rows]:
+    """Kinds of `rows` as numbers from 0: the first row of each, the number of each row, and how many rows have it."""
+    rows = rows[np.argsort(kinds[rows], kind="stable")]
+    begins = np.flatnonzero(np.diff(kinds[rows], prepend=-1))
+    number_of = np.zeros(len(kinds), np.int64)
+    number_of[rows] = np.repeat(np.arange(len(begins)), sizes := np.diff(begins, append=len(rows)))
+    return rows[begins], number_of, sizes
 
 
 def _members(unit_of: Rows, rows: Rows, units: Rows) -> Iterator[tuple[int, Rows]]:
