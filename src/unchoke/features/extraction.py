@@ -36,7 +36,7 @@ from unchoke.features.recipe import CARD, FeatureRecipe, PictureRecipe
 from unchoke.features.stream import Found, ItemSource, StreamExtractor, ThreadSource
 from unchoke.jobs.job_engines import InProcessEngine, JobEngine, ProcessEngine
 from unchoke.jobs.job_plan import ItemSide, Job
-from unchoke.jobs.places import Places
+from unchoke.jobs.name_places import Places
 from unchoke.jobs.queue import JobQueue, QueueState
 from unchoke.jobs.readers import preload_readers, start_method, worth_processes
 from unchoke.jobs.records import DoneRecord, JobResult

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from unchoke.core import atomic
 from unchoke.core.errors import DataError
 from unchoke.core.fingerprint import digest_bytes
-from unchoke.jobs.places import Places
+from unchoke.jobs.name_places import Places
 from unchoke.jobs.queue import JobQueue
 from unchoke.jobs.records import DoneRecord
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unchoke.features.prepare_engine import Picture
-from unchoke.jobs.places import Places
+from unchoke.jobs.name_places import Places
 
 
 @dataclass(frozen=True, eq=False)

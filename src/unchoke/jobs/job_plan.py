@@ -20,7 +20,7 @@ from typing import overload
 from unchoke.core.errors import DataError
 from unchoke.core.fingerprint import digest
 from unchoke.core.workspace import safe_name
-from unchoke.jobs.places import Places
+from unchoke.jobs.name_places import Places
 
 Items = Sequence[tuple[str, str]]
 """Pairs of id and content digest."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from unchoke.core.errors import DataError
 from unchoke.core.text_column import TextColumn
-from unchoke.jobs.places import Places
+from unchoke.jobs.name_places import Places
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unchoke.core.errors import DataError
-from unchoke.jobs.places import Places
+from unchoke.jobs.name_places import Places
 
 NAMES = st.lists(st.text(max_size=3), max_size=30, unique=True)
 
