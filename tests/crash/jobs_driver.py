@@ -1,4 +1,4 @@
-"""A driver to be killed: plans jobs that write small files, and runs those that are pending. Usage: FOLDER ENGINE NUM_JOBS."""
+"""A driver to be killed: plans jobs that write small files, and runs those pending. Usage: FOLDER ENGINE NUM_JOBS LOG_FROM."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class WriteItems:
             time.sleep(0.008)
 
 
-def main(folder: Path, engine_name: str, num_jobs: int) -> None:
+def main(folder: Path, engine_name: str, num_jobs: int, log_from: int) -> None:
     engine: JobEngine = ProcessEngine(2) if engine_name == "processes" else InProcessEngine(2)
-    queue = JobQueue.load(folder)
+    queue = JobQueue.load(folder, log_from=log_from)
     queue.sweep()
     items = [(f"item, {number}", f"c{number}") for number in range(num_jobs * ITEMS_PER_JOB)]
     pattern = "e/img_{first:06d}-{last:06d}.txt"
@@ -51,4 +51,4 @@ def main(folder: Path, engine_name: str, num_jobs: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

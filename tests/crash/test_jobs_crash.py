@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from unchoke.jobs.queue import JobQueue
+from unchoke.jobs.queue import LOG_FROM, JobQueue
+from unchoke.jobs.record_log import load_log
 
 DRIVER = Path(__file__).parent / "jobs_driver.py"
 FINGERPRINT = "1a2b3c4d"
@@ -19,12 +20,13 @@ NUM_JOBS = 150
 NUM_KILLS = 20
 
 
-def start(folder: Path, engine: str, *, num_jobs: int = NUM_JOBS) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, str(DRIVER), str(folder), engine, str(num_jobs)], stderr=subprocess.PIPE)
+def start(folder: Path, engine: str, *, log_from: int = LOG_FROM) -> subprocess.Popen[bytes]:
+    command = [sys.executable, str(DRIVER), str(folder), engine, str(NUM_JOBS), str(log_from)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE)
 
 
-def complete(folder: Path, engine: str) -> None:
-    driver = start(folder, engine)
+def complete(folder: Path, engine: str, *, log_from: int = LOG_FROM) -> None:
+    driver = start(folder, engine, log_from=log_from)
     _, errors = driver.communicate(timeout=120)
     assert driver.returncode == 0, errors.decode()
 
@@ -43,10 +45,18 @@ def artefacts(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in files}
 
 
-def kill_in_the_middle(folder: Path, engine: str, *, wait_s: float, let_it_begin: bool) -> None:
+def recorded(folder: Path) -> list[str]:
+    """The jobs that have a record, in a file of its own or in a log; each as often as it has one."""
+    logs = [load_log(folder, file.name) for file in folder.glob("jobs_done_*.jsonl")]
+    assert not [log.problem for log in logs if log.problem]
+    loose = [file.name.split("_")[1] for file in folder.glob("job_*.done")]
+    return sorted(loose + [job_id for log in logs for job_id in log.records])
+
+
+def kill_in_the_middle(folder: Path, engine: str, *, log_from: int, wait_s: float, let_it_begin: bool) -> None:
     """Wait until the driver has begun a job (or do not), let it go on for a moment, and kill it."""
     before = len(executions(folder))
-    driver = start(folder, engine)
+    driver = start(folder, engine, log_from=log_from)
     deadline = time.monotonic() + 60
     while let_it_begin and driver.poll() is None and len(executions(folder)) == before and time.monotonic() < deadline:
         time.sleep(0.002)
@@ -56,25 +66,31 @@ def kill_in_the_middle(folder: Path, engine: str, *, wait_s: float, let_it_begin
     assert driver.returncode == -signal.SIGKILL, "it was over before it was killed"
 
 
-@pytest.mark.parametrize("engine", ["threads", "processes"])
-def test_twenty_kills_change_nothing(tmp_path: Path, engine: str) -> None:
+@pytest.mark.parametrize(
+    ("engine", "log_from"),
+    [("threads", LOG_FROM), ("processes", LOG_FROM), ("threads", 2)],
+    ids=["threads", "processes", "a log of every two records"],
+)
+def test_twenty_kills_change_nothing(tmp_path: Path, engine: str, log_from: int) -> None:
     calm, stormy = tmp_path / "calm" / "features", tmp_path / "stormy" / "features"
     complete(calm, "threads")
     chance = random.Random(20)
     for _ in range(NUM_KILLS):
         done, num_executions = done_jobs(stormy), len(executions(stormy))
-        kill_in_the_middle(stormy, engine, wait_s=chance.uniform(0.0, 0.12), let_it_begin=chance.random() < 0.8)
+        wait_s, let_it_begin = chance.uniform(0.0, 0.12), chance.random() < 0.8
+        kill_in_the_middle(stormy, engine, log_from=log_from, wait_s=wait_s, let_it_begin=let_it_begin)
         assert done <= done_jobs(stormy)
         assert not done & set(executions(stormy)[num_executions:]), "a finished job was done again"
     done, num_executions = done_jobs(stormy), len(executions(stormy))
     assert 0 < len(done) < NUM_JOBS
-    complete(stormy, engine)
+    complete(stormy, engine, log_from=log_from)
 
     last = executions(stormy)[num_executions:]
     assert sorted(last) == sorted({job.job_id for job in JobQueue.load(stormy).jobs()} - done)
-    records = [name.name for name in stormy.glob("job_*.done")]
-    assert len(records) == NUM_JOBS
     state = JobQueue.load(stormy).state(FINGERPRINT)
+    assert recorded(stormy) == sorted(state.done)
+    assert len(state.done) == NUM_JOBS
+    assert any(stormy.glob("jobs_done_*")) == (log_from == 2)
     assert sum(record.num_items for record in state.done.values()) == NUM_JOBS * 4
     JobQueue.load(stormy).sweep()
     assert artefacts(stormy) == artefacts(calm)

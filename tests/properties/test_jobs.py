@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from unchoke.core import atomic
 from unchoke.jobs.job_plan import Job, plan_jobs
-from unchoke.jobs.queue import JobQueue
+from unchoke.jobs.queue import LOG_FROM, JobQueue
+from unchoke.jobs.record_log import load_log
 from unchoke.jobs.records import JobResult
 
 FINGERPRINT = "1a2b3c4d"
@@ -52,11 +57,13 @@ def test_adding_items_never_changes_an_old_job(old: dict[str, str], new: dict[st
 class QueueUnderFire(RuleBasedStateMachine):
     """A driver that may be killed between any two of its steps, against a model that knows what every artefact should hold."""
 
+    log_from = LOG_FROM
+
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp())
         self.items: dict[str, str] = {}
-        self.queue = JobQueue.load(self.folder)
+        self.queue = JobQueue.load(self.folder, log_from=self.log_from)
         self.in_flight: Job | None = None
         self.written = False
         self.finished: dict[str, str] = {}
@@ -107,17 +114,17 @@ class QueueUnderFire(RuleBasedStateMachine):
 
     @rule()
     def the_driver_is_killed(self) -> None:
-        self.queue = JobQueue.load(self.folder)
+        self.queue = JobQueue.load(self.folder, log_from=self.log_from)
         self.in_flight, self.written = None, False
 
     @precondition(lambda self: self.in_flight is None)
-    @rule(data=st.data())
-    def an_artefact_is_damaged(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), cut=st.booleans())
+    def an_artefact_is_damaged(self, data: st.DataObject, cut: bool) -> None:
         done = [self.queue.job(job_id) for job_id in self.queue.state(FINGERPRINT).done]
         if done:
             job = data.draw(st.sampled_from(done))
             path = self.queue.artefact(job)
-            path.write_bytes(path.read_bytes()[:-1])
+            path.write_bytes(path.read_bytes()[:-1] + (b"" if cut else b"#"))
             del self.finished[job.job_id]
             assert job.job_id in [pending.job_id for pending in self.queue.state(FINGERPRINT).pending]
 
@@ -139,6 +146,66 @@ class QueueUnderFire(RuleBasedStateMachine):
         expected = {job_id for job_id, inputs in self.finished.items() if queue.job(job_id).inputs == inputs}
         assert set(queue.state(FINGERPRINT).done) == expected
 
+    @invariant()
+    def no_record_is_kept_twice(self) -> None:
+        logs = [load_log(self.folder, file.name) for file in self.folder.glob("jobs_done_*")]
+        assert not any(log.problem for log in logs)
+        logged = [job_id for log in logs for job_id in log.records]
+        assert len(logged) == len(set(logged))
 
+
+class _Killed(BaseException):
+    """Stands for SIGKILL: nobody catches it."""
+
+
+class LoggedQueueUnderFire(QueueUnderFire):
+    """The same with a log of every two records, by a driver that may be killed before or after any file of those is touched."""
+
+    log_from = 2
+
+    @precondition(lambda self: self.written)
+    @rule(at=st.integers(0, 12), afterwards=st.booleans())
+    def it_is_finished_by_a_driver_that_is_killed(self, at: int, afterwards: bool) -> None:
+        assert self.in_flight is not None
+        job, result = self.in_flight, JobResult(num_items=len(self.in_flight.items))
+        self._killed_at(at, lambda: self.queue.finish(job, result), afterwards=afterwards)
+        self.the_driver_is_killed()
+        if any(self.folder.glob(f"job_{job.job_id}_*.done")) or job.job_id in self.queue._logged:
+            self.finished[job.job_id] = job.inputs
+        if any(self.folder.glob(f"job_{job.job_id}_*.begun")) and not any(self.folder.glob(f"job_{job.job_id}_*.done")):
+            self.finished.pop(job.job_id, None)
+
+    @precondition(lambda self: self.in_flight is None)
+    @rule(at=st.integers(0, 12), afterwards=st.booleans())
+    def the_driver_is_killed_while_it_plans(self, at: int, afterwards: bool) -> None:
+        self._killed_at(at, self._replan, afterwards=afterwards)
+        self.the_driver_is_killed()
+
+    def _killed_at(self, at: int, act: Callable[[], object], *, afterwards: bool) -> None:
+        """Do it until the file system is asked to rename or remove something for the `at`th time."""
+        left = [at]
+
+        def lethal(real: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*args: Any, **options: Any) -> Any:
+                left[0] -= 1
+                if left[0] < 0 and not (afterwards and left[0] == -1):
+                    raise _Killed
+                found = real(*args, **options)
+                if left[0] < 0:
+                    raise _Killed
+                return found
+
+            return call
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Path, "replace", lethal(Path.replace))
+            patch.setattr(Path, "unlink", lethal(Path.unlink))
+            with suppress(_Killed):
+                act()
+        atomic.sweep_temporaries(self.folder)
+
+
+TestLoggedQueueUnderFire = LoggedQueueUnderFire.TestCase
+TestLoggedQueueUnderFire.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestQueueUnderFire = QueueUnderFire.TestCase
 TestQueueUnderFire.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)

@@ -21,10 +21,12 @@ from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.findings import Finding, rank
 from unchoke.core.head_start import HeadStart
 from unchoke.core.settings import Settings
+from unchoke.core.text_column import TextColumn
 from unchoke.features.cut import NONE
 from unchoke.features.encoders import check_encoder
 from unchoke.features.extraction import extract_features, picture_inputs, plan_features, run_extraction
-from unchoke.features.prepare_engine import Picture, prepare_encoder
+from unchoke.features.picture_table import PictureTable
+from unchoke.features.prepare_engine import prepare_encoder
 from unchoke.jobs.job_plan import Job
 from unchoke.jobs.queue import JobQueue
 from unchoke.photos.check_samples import Inspection, refuse_errors, set_aside, settle, tell_findings
@@ -78,10 +80,12 @@ def prepare_training(
         session.chose(Choice(UNSCORED, len(learnable.unscored), reason))
     gap, findings = tell_group_gap(session, learnable, inputs.features, findings)
     material = RunMaterial(learnable, inputs.encoder, findings, quarantined, command, gap)
-    readable = [picture for picture, there in zip(pictures, inputs.present, strict=True) if there]
-    trainer: Trainer = (
-        LadderTrainer(session, learnable, readable, inputs) if session.settings.minutes else inputs.trainer(learnable)
-    )
+    trainer: Trainer
+    if session.settings.minutes:
+        readable = [picture for picture, there in zip(pictures, inputs.present, strict=True) if there]
+        trainer = LadderTrainer(session, learnable, readable, inputs)
+    else:
+        trainer = inputs.trainer(learnable)
     return material, trainer, prepared
 
 
@@ -92,16 +96,17 @@ def _heads_warmed_meanwhile(session: Session) -> AbstractContextManager[Any]:
     return HeadStart(warm_up_heads(session))
 
 
-def sound_pictures(prepared: Inspection) -> list[Picture]:
+def sound_pictures(prepared: Inspection) -> PictureTable:
     """The pictures worth sending to the encoder, in the order of the samples."""
-    frame = prepared.samples.frame[prepared.sound.to_numpy()]
-    contents = prepared.facts["content"][prepared.sound].tolist()
-    if not contents:
+    sound = prepared.sound.to_numpy()
+    if not sound.any():
         raise DataError(
             "none of the images can be read", why="every file failed", try_="unchoke check DATA says what is wrong with each"
         )
-    decoded = prepared.facts["decoded"][prepared.sound].tolist()
-    return [Picture(*row) for row in zip(frame["sample_id"].tolist(), frame["path"].tolist(), contents, decoded, strict=True)]
+    frame, facts = prepared.samples.frame, prepared.facts
+    columns = (frame["sample_id"], frame["path"], facts["content"])
+    ids, paths, contents = (TextColumn.of(column if sound.all() else column[sound]) for column in columns)
+    return PictureTable(ids, paths, contents, facts["decoded"].to_numpy(dtype=bool)[sound])
 
 
 def extract_all(session: Session, prepared: Inspection) -> ExtractResult:

@@ -9,6 +9,7 @@ is added first, then the file is replaced, then the old sum goes. Until then bot
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import re
 import shlex
@@ -16,8 +17,9 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from unchoke.core import atomic
 from unchoke.core.errors import DamagedFile
@@ -35,11 +37,25 @@ _NONSENSE = (ValueError, KeyError, TypeError, AttributeError, IndexError, EOFErr
 
 def write_sealed(path: Path, data: bytes) -> None:
     """Create or replace `path` with `data`, and vouch for it."""
-    sums, new = _load(path.parent), digest_bytes(data)
-    known = sums.get(path.name, ())
-    if known != (new,):
-        _save(path.parent, {**sums, path.name: tuple(dict.fromkeys((*known, new)))})
-    atomic.write_bytes(path, data)
+    write_sealed_pieces(path, [data])
+
+
+def write_sealed_pieces(path: Path, pieces: Iterable[bytes]) -> None:
+    """Create or replace `path` with `pieces`, one after the other, and vouch for it; only one of them is held at a time."""
+    sums = _load(path.parent)
+    known, new = sums.get(path.name, ()), ""
+
+    def write(file: IO[bytes]) -> None:
+        nonlocal new
+        whole = hashlib.sha256()
+        for piece in pieces:
+            whole.update(piece)
+            file.write(piece)
+        new = whole.hexdigest()
+        if known != (new,):
+            _save(path.parent, {**sums, path.name: tuple(dict.fromkeys((*known, new)))})
+
+    atomic.write_with(path, write)
     if known and known != (new,):
         _save(path.parent, {**sums, path.name: (new,)}, durable=False)
 
@@ -80,16 +96,34 @@ def _is_ours(file: Path) -> bool:
 def read_sealed(path: Path, *, try_: str = "") -> bytes:
     """The bytes of `path` as they were written; `DamagedFile` for others, the system's own error where there is no such file."""
     for _ in range(_TRIES):  # another process may have replaced file and seal between the two looks
-        data, sums = _content(path, try_=try_), _sums(path)
+        with _opened(path, try_=try_) as file:
+            data = file.read()
+        sums = _sums(path)
         if not sums or digest_bytes(data) in sums:
             return data
     raise damaged(path, try_=try_)
 
 
-def _content(path: Path, *, try_: str = "") -> bytes:
-    """What a file holds. A pipe or a device in its place is as good as damage, and is not waited for."""
+@contextmanager
+def open_sealed(path: Path, *, try_: str = "") -> Iterator[BufferedReader]:
+    """`path` opened at its beginning, once it was read through and found as it was written: for files too large to be held.
+
+    What takes its place later is not read.
+    """
+    for _ in range(_TRIES):
+        with _opened(path, try_=try_) as file:
+            sums = _sums(path)
+            if not sums or hashlib.file_digest(file, "sha256").hexdigest() in sums:
+                file.seek(0)
+                yield file
+                return
+    raise damaged(path, try_=try_)
+
+
+def _opened(path: Path, *, try_: str = "") -> BufferedReader:
+    """A file to be read. A pipe or a device in its place is as good as damage, and is not waited for."""
     try:
-        return read_plain(path)
+        return open_plain(path)
     except OSError as error:
         if error.errno != errno.ENXIO:
             raise
@@ -177,7 +211,8 @@ def _load(folder: Path) -> Sums:
     file = folder / SEALS
     use = f"rm {shlex.quote(str(file))}: the files beside it are then used as they are"
     try:
-        text = _content(file, try_=use).decode("utf-8", "replace")
+        with _opened(file, try_=use) as opened:
+            text = opened.read().decode("utf-8", "replace")
     except (FileNotFoundError, NotADirectoryError):
         return {}
     first, _, lines = text.partition("\n")

@@ -41,12 +41,14 @@ from unchoke.features.node_extraction import (
     pickled_reader,
     take_sample,
 )
+from unchoke.features.picture_table import PictureTable
 from unchoke.features.prepare_engine import FrozenEncoder, Picture, open_encoder, prepare_encoder
 from unchoke.features.reader_source import FOR_PIXELS, CardProgram, CardReader, PictureReaders, PixelProgram
 from unchoke.features.recipe import CARD, FeatureRecipe, PictureRecipe
 from unchoke.features.stream import Found, ItemSource, StreamExtractor, ThreadSource
 from unchoke.jobs.job_engines import InProcessEngine, JobEngine, ProcessEngine
-from unchoke.jobs.job_plan import Job
+from unchoke.jobs.job_plan import ItemSide, Job
+from unchoke.jobs.name_places import Places
 from unchoke.jobs.queue import JobQueue, QueueState
 from unchoke.jobs.readers import preload_readers, start_method, worth_processes
 from unchoke.jobs.records import DoneRecord, JobResult
@@ -92,6 +94,14 @@ class InputSet:
     """The network that the engine runs, for machines that build an engine of their own."""
     judged_later: bool = False
     """Whether files that do not decode are no surprise yet: whoever asked judges how many may be."""
+
+    def has(self, item_id: str) -> bool:
+        """Whether it is one of the items."""
+        return self._places.find(item_id) is not None
+
+    @cached_property
+    def _places(self) -> Places:
+        return Places(ItemSide(self.items, 0))
 
 
 @dataclass(frozen=True)
@@ -166,15 +176,15 @@ def picture_inputs(
     session: Session, recipe: PictureRecipe, pictures: Sequence[Picture], *, frozen: FrozenEncoder | None = None
 ) -> InputSet:
     """Photos as extraction wants them; `frozen` is what encodes them, where anything is left to be encoded."""
-    settings = session.settings
-    paths = {picture.sample_id: picture.path for picture in pictures}
+    settings, table = session.settings, PictureTable.of(pictures)
+    paths = table.path_of
     return InputSet(
         recipe,
-        [(picture.sample_id, picture.content) for picture in pictures],
+        table.items,
         PictureReader(recipe, paths),
         may_pass,
         max_failures=settings.max_failures,
-        judged_later=not all(picture.decoded for picture in pictures),
+        judged_later=not table.decoded.all(),
         photos=PhotoFiles(recipe, Path(settings.weights) if settings.weights else None, paths),
         network=None if frozen is None else partial(frozen_part, frozen.encoder, frozen.cut),
     )
@@ -197,8 +207,7 @@ def extract(
             run_extraction(session, queue, state.pending, inputs, engine, done=list(state.done.values()))
         if session.cluster is None:
             _measure_ceiling(session, inputs, engine, state.pending)
-    ids = [item_id for item_id, _ in inputs.items]
-    stored = open_stored(queue, recipe.fingerprint, ids, done=None if state.pending else state.done)
+    stored = open_stored(queue, recipe.fingerprint, ItemSide(inputs.items, 0), done=None if state.pending else state.done)
     if lost := stored.lost():
         raise DataError(
             f"{len(lost)} {recipe.items} have no features: {list_some(lost)}",
@@ -247,11 +256,11 @@ def tell_cost(session: Session, recipe: FeatureRecipe, *, num_items: int, num_pe
 
 def plan_features(session: Session, inputs: InputSet) -> tuple[JobQueue, QueueState]:
     """Bring `jobs_queue.csv` up to date; sweep what an earlier kill left; take back items that may pass this time."""
-    recipe, ids = inputs.recipe, {item_id for item_id, _ in inputs.items}
+    recipe = inputs.recipe
     queue = JobQueue.load(session.workspace.features)
     queue.sweep()
     fingerprint = recipe.fingerprint
-    queue.reopen(fingerprint, lambda record: any(id_ in ids and inputs.may_pass(why) for id_, why in record.failed_items))
+    queue.reopen(fingerprint, lambda record: any(inputs.may_pass(why) and inputs.has(id_) for id_, why in record.failed_items))
     state = queue.plan(
         inputs.items, fingerprint=fingerprint, output_pattern=recipe.output_pattern, job_size=job_size(session, recipe)
     )
@@ -397,18 +406,18 @@ def _decoder(inputs: InputSet, engine: FrozenEngine) -> CardDecoder | None:
 
 def _failure_watch(inputs: InputSet, done: Sequence[DoneRecord]) -> Callable[[JobResult], None]:
     """Stop the run once more items have failed than may: something is wrong with the data, not with a file or two."""
-    ids, share = {item_id for item_id, _ in inputs.items}, inputs.max_failures
+    num_items, share = len(inputs.items), inputs.max_failures
     failed: list[str] = []
 
     def count(items: Iterable[tuple[str, str]]) -> None:
-        counted = ((id_, reason) for id_, reason in items if id_ in ids and (inputs.may_pass(reason) or not inputs.judged_later))
+        counted = (one for one in items if (inputs.may_pass(one[1]) or not inputs.judged_later) and inputs.has(one[0]))
         failed.extend(f"{item_id} ({reason})" for item_id, reason in counted)
 
     def watch(result: JobResult) -> None:
         count(result.failed_items)
-        if share is not None and len(failed) > share * len(ids):
+        if share is not None and len(failed) > share * num_items:
             raise DataError(
-                f"{len(failed)} of {len(ids)} {inputs.recipe.items} could not be read: {list_some(failed, limit=3)}",
+                f"{len(failed)} of {num_items} {inputs.recipe.items} could not be read: {list_some(failed, limit=3)}",
                 why=f"at most a share of {share:g} may fail",
                 try_="mend the files, or allow more with --max-failures 0.2",
             )

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from unchoke.core import atomic
 from unchoke.core.errors import DataError
 from unchoke.core.fingerprint import digest_bytes
+from unchoke.jobs.name_places import Places
 from unchoke.jobs.queue import JobQueue
 from unchoke.jobs.records import DoneRecord
 
@@ -295,7 +296,7 @@ def open_stored(
     """Find each sample's row: its job's shard, at its place among the job's items that did not fail."""
     if done is None:
         done = queue.state(fingerprint, verify=False).done
-    position = {sample_id: index for index, sample_id in enumerate(sample_ids)}
+    places = Places(sample_ids)
     shard_of = np.full(len(sample_ids), -1, np.int32)
     row_of = np.zeros(len(sample_ids), np.int32)
     finished = [job for job in queue.jobs(fingerprint) if job.job_id in done]
@@ -303,9 +304,9 @@ def open_stored(
     for number, job in enumerate(finished):
         reasons = dict(done[job.job_id].failed_items)
         failed.update(reasons)
-        for row, item in enumerate(item for item in job.items if item not in reasons):
-            if item in position:
-                shard_of[position[item]], row_of[position[item]] = number, row
+        for row, place in enumerate(places.find_all([item for item in job.items if item not in reasons])):
+            if place is not None:
+                shard_of[place], row_of[place] = number, row
     present = shard_of >= 0
     shards = tuple(queue.artefact(job) for job in finished)
     return StoredSamples(sample_ids, Placement(shards, shard_of[present], row_of[present]), present, failed)

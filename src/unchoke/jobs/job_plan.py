@@ -1,33 +1,31 @@
-"""Which jobs there are, and the plan as CSV text. Items and their contents come in, jobs go out; pure, no files.
+"""Which jobs there are. Items and their contents come in, jobs go out; pure, no files.
 
 A plan only ever grows. Jobs keep their members, ordinals and output, so adding items never changes an old job. When the content
 of a member changes, its job keeps its place and gets new `inputs`: that one job is redone. A member that is no longer wanted
 stays where it is (its rows are simply not asked for) until its job has to be redone anyway; then it is left out.
 
-`jobs_queue.csv` holds the plan; the same jobs always give the same bytes. Lists of ids are JSON inside a quoted field, so ids may
-hold commas, quotes, line breaks or bytes that are no text.
+Items may be millions: they come as any sequence, which is read in pieces, and a job knows where its members are, in that sequence
+or in the file of the plan (`plan_file.py`), rather than what they are.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from abc import abstractmethod
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import PurePosixPath
+from typing import overload
 
-from unchoke.core.errors import DataError, list_some
+from unchoke.core.errors import DataError
 from unchoke.core.fingerprint import digest
 from unchoke.core.workspace import safe_name
+from unchoke.jobs.name_places import Places
 
+Items = Sequence[tuple[str, str]]
+"""Pairs of id and content digest."""
 DEFAULT_JOB_SIZE = 64
-PLAN_AGAIN = "delete jobs_queue.csv: the plan is made anew, and finished jobs whose items are the same still count"
-COLUMNS = ("job_id", "fingerprint", "first", "last", "num_items", "items", "contents", "inputs", "output")
-_LONGEST_FIELD = 2**31 - 1
+_PIECE = 8192
 
 
 @dataclass(frozen=True)
@@ -41,15 +39,86 @@ class Job:
     job_id: str
     first: int
     last: int
-    items: tuple[str, ...]
+    items: Sequence[str]
     inputs: str
     output: str
-    contents: tuple[str, ...] = ()
+    contents: Sequence[str] = ()
     fingerprint: str = ""
 
 
+class Names(Sequence[str]):
+    """Names that are kept somewhere else: as good as a tuple of them, and sent to another process as that."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def read(self) -> tuple[str, ...]:
+        """All of them."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.read())
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[str, ...]: ...
+    def __getitem__(self, place: int | slice) -> str | tuple[str, ...]:
+        return self.read()[place]
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return self.read() == (other.read() if isinstance(other, Names) else other)
+
+    def __hash__(self) -> int:
+        return hash(self.read())
+
+    def __repr__(self) -> str:
+        return repr(self.read())
+
+    def __reduce__(self) -> tuple[type[tuple[str, ...]], tuple[tuple[str, ...]]]:
+        return tuple, (self.read(),)
+
+
+class ItemSide(Names):
+    """Ids (side 0) or contents (side 1) of items, of all or of those at `places`."""
+
+    __slots__ = ("_items", "_places", "_side")
+
+    def __init__(self, items: Items, side: int, places: Sequence[int] | None = None) -> None:
+        self._items, self._side = items, side
+        self._places = range(len(items)) if places is None else places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __iter__(self) -> Iterator[str]:
+        return (pair[self._side] for pair in _pairs(self._items, self._places))
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[str, ...]: ...
+    def __getitem__(self, place: int | slice) -> str | tuple[str, ...]:
+        if isinstance(place, slice):
+            return ItemSide(self._items, self._side, self._places[place]).read()
+        return self._items[self._places[place]][self._side]
+
+    def read(self) -> tuple[str, ...]:
+        return tuple(iter(self))
+
+
+def _pairs(items: Items, places: Sequence[int]) -> Iterator[tuple[str, str]]:
+    """Items at some places: in pieces where they follow one another."""
+    if isinstance(places, range) and places.step == 1:
+        for start in range(places.start, places.stop, _PIECE):
+            yield from items[start : min(start + _PIECE, places.stop)]
+    else:
+        yield from (items[place] for place in places)
+
+
 def plan_jobs(
-    items: Sequence[tuple[str, str]],
+    items: Items,
     *,
     fingerprint: str,
     output_pattern: str,
@@ -59,21 +128,18 @@ def plan_jobs(
 ) -> list[Job]:
     """Every job of `fingerprint`: those in `previous`, brought up to date, then new ones for the items that are new.
 
-    `items` are pairs of id and content digest. `output_pattern` is formatted with `first` and `last`, for instance
-    ``"encoder_x-1a2b3c4d/img_{first:06d}-{last:06d}.npz"``. `unfinished` names jobs that have to be done anyway; members of
-    theirs that are no longer wanted are left out, down to a job without items, which needs no work.
+    `output_pattern` is formatted with `first` and `last`, for instance ``"encoder_x-1a2b3c4d/img_{first:06d}-{last:06d}.npz"``.
+    `unfinished` names jobs that have to be done anyway; members of theirs that are no longer wanted are left out, down to a job
+    without items, which needs no work.
     """
-    wanted = _contents_by_item(items)
-    kept = [
-        _brought_up_to_date(job, wanted, must_run=job.job_id in unfinished) for job in previous if job.fingerprint == fingerprint
-    ]
-    known = {item for job in kept for item in job.items}
-    fresh = ((item, content) for item, content in items if item not in known)
+    wanted = _Wanted(items)
+    kept = [wanted.bring_up_to_date(job, must_run=job.job_id in unfinished) for job in previous if job.fingerprint == fingerprint]
     ordinal = max((job.last for job in kept), default=-1) + 1
     number = max((int(job.job_id.rpartition("-")[2]) for job in kept), default=-1) + 1
-    while group := tuple(islice(fresh, job_size)):
-        kept.append(_new_job(group, fingerprint=fingerprint, number=number, first=ordinal, output_pattern=output_pattern))
-        ordinal += len(group)
+    fresh = wanted.unplanned()
+    while places := list(islice(fresh, job_size)):
+        kept.append(_new_job(items, places, fingerprint=fingerprint, number=number, first=ordinal, output_pattern=output_pattern))
+        ordinal += len(places)
         number += 1
     return kept
 
@@ -83,10 +149,13 @@ def inputs_digest(fingerprint: str, items: Sequence[str], contents: Sequence[str
     return digest([fingerprint, list(items), list(contents)])[:32]
 
 
+def _digest(fingerprint: str, pairs: Items) -> str:
+    return inputs_digest(fingerprint, [item for item, _ in pairs], [content for _, content in pairs])
+
+
 def check_output(output: str) -> str:
     """`output` as it is, refused if it could lie outside the queue's folder."""
-    path = PurePosixPath(output)
-    if not output or path.is_absolute() or ".." in path.parts or "\\" in output or re.match(r"[A-Za-z]:", output):
+    if not output or output.startswith("/") or ".." in output.split("/") or "\\" in output or re.match(r"[A-Za-z]:", output):
         raise DataError(
             f"{output!r} is not a path inside the queue's folder",
             why="a job writes only below the folder of its queue",
@@ -95,101 +164,54 @@ def check_output(output: str) -> str:
     return output
 
 
-def _contents_by_item(items: Sequence[tuple[str, str]]) -> dict[str, str]:
-    wanted = dict(items)
-    if len(wanted) != len(items):
-        seen: set[str] = set()
-        twice = [item for item, _ in items if item in seen or seen.add(item)]  # type: ignore[func-returns-value]
-        raise DataError(
-            f"{len(twice)} items occur more than once: {list_some(twice)}",
-            why="an item's id says which row of which artefact is its own",
-            try_="give every item its own id",
-        )
-    return wanted
+class _Wanted:
+    """The items that are wanted now, and which of them earlier jobs have."""
+
+    def __init__(self, items: Items) -> None:
+        self._items = items
+        self._places = Places(ItemSide(items, 0))
+        self._planned = bytearray(len(items))
+
+    def bring_up_to_date(self, job: Job, *, must_run: bool) -> Job:
+        """The job as it must be done now; the very same one if nothing it was made of has changed."""
+        begin = self._places.next
+        end = begin + len(job.items)
+        if _digest(job.fingerprint, list(self._items[begin:end])) == job.inputs:  # as it mostly is: nothing has to be read
+            self._planned[begin:end] = b"\1" * (end - begin)
+            self._places.next = end
+            return job
+        places = self._places.find_all(tuple(job.items))
+        found = [place for place in places if place is not None]
+        there = list(_pairs(self._items, found))
+        for place in found:
+            self._planned[place] = 1
+        planned = zip(job.items, job.contents, places, strict=True)
+        changed = there != [(item, content) for item, content, place in planned if place is not None]
+        vanished = must_run and len(found) < len(job.items)
+        if not (changed or vanished):
+            return job
+        items, contents = tuple(item for item, _ in there), tuple(content for _, content in there)
+        return replace(job, items=items, contents=contents, inputs=inputs_digest(job.fingerprint, items, contents))
+
+    def unplanned(self) -> Iterator[int]:
+        """Places of the items that no earlier job has."""
+        place = self._planned.find(0)
+        while place >= 0:
+            yield place
+            place = self._planned.find(0, place + 1)
 
 
-def _brought_up_to_date(job: Job, wanted: Mapping[str, str], *, must_run: bool) -> Job:
-    """The job as it must be done now; the very same one if nothing it was made of has changed."""
-    changed = any(wanted.get(item, content) != content for item, content in zip(job.items, job.contents, strict=True))
-    vanished = must_run and any(item not in wanted for item in job.items)
-    if not (changed or vanished):
-        return job
-    items = tuple(item for item in job.items if item in wanted)
-    contents = tuple(wanted[item] for item in items)
-    return replace(job, items=items, contents=contents, inputs=inputs_digest(job.fingerprint, items, contents))
-
-
-def _new_job(group: tuple[tuple[str, str], ...], *, fingerprint: str, number: int, first: int, output_pattern: str) -> Job:
-    items, contents = tuple(item for item, _ in group), tuple(content for _, content in group)
-    last = first + len(group) - 1
+def _new_job(items: Items, places: Sequence[int], *, fingerprint: str, number: int, first: int, output_pattern: str) -> Job:
+    if places[-1] - places[0] == len(places) - 1:
+        places = range(places[0], places[-1] + 1)
+    last = first + len(places) - 1
     return Job(
         job_id=f"{safe_name(fingerprint[:8])}-{number:05d}",
         first=first,
         last=last,
-        items=items,
-        inputs=inputs_digest(fingerprint, items, contents),
+        items=ItemSide(items, 0, places),
+        inputs=_digest(fingerprint, list(_pairs(items, places))),
         output=check_output(output_pattern.format(first=first, last=last)),
-        contents=contents,
+        contents=ItemSide(items, 1, places),
         fingerprint=fingerprint,
     )
-
-
-def jobs_to_csv(jobs: Iterable[Job]) -> str:
-    """One row per job, sorted by fingerprint and place."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows(_to_row(job) for job in sorted(jobs, key=lambda job: (job.fingerprint, job.first)))
-    return text.getvalue()
-
-
-def jobs_from_csv(text: str) -> list[Job]:
-    """The jobs of a table; a `DataError` names the row that cannot be read."""
-    with _long_fields_allowed():
-        reader = csv.DictReader(io.StringIO(text, newline=""))
-        missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-        if missing:
-            raise _unreadable(f"it lacks the columns {', '.join(missing)}")
-        return [_from_row(row, place=place) for place, row in enumerate(reader, start=2)]
-
-
-def _to_row(job: Job) -> tuple[object, ...]:
-    items, contents = json.dumps(job.items), json.dumps(job.contents)
-    return (job.job_id, job.fingerprint, job.first, job.last, len(job.items), items, contents, job.inputs, job.output)
-
-
-def _from_row(row: dict[str, str], *, place: int) -> Job:
-    try:
-        job = Job(
-            job_id=row["job_id"],
-            first=int(row["first"]),
-            last=int(row["last"]),
-            items=tuple(json.loads(row["items"])),
-            inputs=row["inputs"],
-            output=row["output"],
-            contents=tuple(json.loads(row["contents"])),
-            fingerprint=row["fingerprint"],
-        )
-    except (TypeError, ValueError) as error:
-        raise _unreadable(f"row {place}: {error}") from error
-    if len(job.items) != len(job.contents):
-        raise _unreadable(f"row {place}: {len(job.items)} items but {len(job.contents)} contents")
-    check_output(job.output)
-    return job
-
-
-def _unreadable(why: str) -> DataError:
-    return DataError(
-        "jobs_queue.csv cannot be read",
-        why=why,
-        try_=PLAN_AGAIN,
-    )
-
-
-@contextmanager
-def _long_fields_allowed() -> Iterator[None]:
-    before = csv.field_size_limit(_LONGEST_FIELD)
-    try:
-        yield
-    finally:
-        csv.field_size_limit(before)

@@ -23,7 +23,8 @@ from unchoke.core.seals import making_sense, read_sealed, write_sealed
 PREFIX = "job_"
 DONE = ".done"
 FAILED = ".failed"
-_NAME = re.compile(r"job_(?P<job_id>.+)_(?P<when>[0-9T.]+Z)\.(?:done|failed)")
+BEGUN = ".begun"
+_NAME = re.compile(r"job_(?P<job_id>.+)_(?P<when>[0-9T.]+Z)\.(?:done|failed|begun)")
 
 
 @dataclass(frozen=True)

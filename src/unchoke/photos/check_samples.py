@@ -217,7 +217,7 @@ def prepare(session: Session, *, decode: bool = True, on_samples: Callable[[Samp
             fold=settings.test_fold,
             seed=settings.seed,
             previous=previous,
-            content=facts["content"].tolist(),
+            content=facts["content"],
             weights=settings.target_weights,
         )
         of_files = _diagnose(session, samples, facts)

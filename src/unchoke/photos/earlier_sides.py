@@ -4,12 +4,15 @@ now. Out: the sides to keep, or why none of them can be kept, and how many sampl
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
+from unchoke.core.text_column import TextColumn
 from unchoke.core.units import format_count
+from unchoke.photos.alike import NONE, codes_of, first_alike, places_in
 from unchoke.photos.samples.sample_set import Samples
 
 if TYPE_CHECKING:
@@ -18,14 +21,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EarlierSides:
-    """The sides to keep, by sample; `num_kept` of the samples there are have one. Where `num_torn` groups would be torn apart by
-    them, which the manifest did not know as groups, there are none.
+    """For each sample the side to keep, an index into `names`, or `NONE`.
+
+    Where `num_torn` groups would be torn apart by them, which the manifest did not know as groups, none is kept.
     """
 
-    sides: dict[str, str] = field(default_factory=dict)
-    num_kept: int = 0
+    sides: NDArray[np.int64]
+    names: tuple[str, ...] = ()
     num_torn: int = 0
     group_name: str = ""
+
+    @property
+    def num_kept(self) -> int:
+        """How many of the samples there are keep their side."""
+        return int(np.count_nonzero(self.sides != NONE))
 
     def words(self, what: str) -> str:
         """How the choice of a split goes on; nothing where there was no manifest."""
@@ -35,31 +44,45 @@ class EarlierSides:
         return f"; {format_count(self.num_kept, 'sample')} kept the {what} of the earlier manifest" if self.num_kept else ""
 
 
-def recall_sides(previous: pd.DataFrame | None, samples: Samples, column: str, *, free: Sequence[bool]) -> EarlierSides:
+def recall_sides(previous: pd.DataFrame | None, samples: Samples, column: str, *, free: NDArray[np.bool_]) -> EarlierSides:
     """Where `free` samples were, by `column` of the manifest (split or fold)."""
-    earlier, known = _by_sample(previous, column), _by_sample(previous, "group")
-    sides: dict[str, set[str]] = defaultdict(set)
-    unknown: set[str] = set()
-    names, groups = samples.frame["sample_id"].tolist(), samples.frame["group"].tolist()
-    for sample, group, ours in zip(names, groups, free, strict=True):
-        if group and ours and sample in earlier:
-            sides[group].add(earlier[sample])
-            unknown |= {group} if known.get(sample) != group else set()
-    if num_torn := sum(len(sides[group]) > 1 for group in unknown):
-        return EarlierSides(num_torn=num_torn, group_name=samples.group_name or "group")
-    return EarlierSides(earlier, sum(sample in earlier for sample in names))
+    nowhere = np.full(len(samples), NONE, np.int64)
+    if previous is None or column not in previous.columns:
+        return EarlierSides(nowhere)
+    places = places_in(previous["sample_id"], samples.frame["sample_id"])
+    codes, names = codes_of(previous[column].astype("str"))
+    sides = np.where(places >= 0, codes[places], NONE) if len(codes) else nowhere
+    if num_torn := _count_torn(previous, samples, places, sides, free=free):
+        return EarlierSides(nowhere, num_torn=num_torn, group_name=samples.group_name or "group")
+    return EarlierSides(sides, tuple(names))
+
+
+def _count_torn(
+    previous: pd.DataFrame, samples: Samples, places: NDArray[np.int64], sides: NDArray[np.int64], *, free: NDArray[np.bool_]
+) -> int:
+    """Groups that the manifest did not know as such and has on several sides."""
+    groups = TextColumn.of(samples.frame["group"])
+    group_of = first_alike(groups)
+    rows = np.flatnonzero((group_of >= 0) & free & (sides >= 0))
+    if not len(rows):
+        return 0
+    known = TextColumn.of(previous["group"]) if "group" in previous.columns else [""] * len(previous)
+    pairs = np.unique(group_of[rows] * (int(sides.max()) + 1) + sides[rows])
+    of_group, num_sides = np.unique(pairs // (int(sides.max()) + 1), return_counts=True)
+    torn = set(of_group[num_sides > 1].tolist())
+    unknown = {int(group_of[row]) for row in rows.tolist() if group_of[row] in torn and known[int(places[row])] != groups[row]}
+    return len(unknown)
 
 
 def count_moved(previous: pd.DataFrame | None, samples: Samples) -> int:
     """How many of the samples that were in the manifest are on another side now; in another fold, where both have folds."""
-    folds = previous is not None and "fold" in previous.columns and "fold" in samples.frame.columns
+    if previous is None or not len(previous):
+        return 0
+    folds = "fold" in previous.columns and "fold" in samples.frame.columns
     column = "fold" if folds else "split"
-    earlier = _by_sample(previous, column)
-    now = zip(samples.frame["sample_id"].tolist(), map(str, samples.frame[column].tolist()), strict=True)
-    return sum(earlier.get(sample, side) != side for sample, side in now)
-
-
-def _by_sample(previous: pd.DataFrame | None, column: str) -> dict[str, str]:
-    if previous is None or column not in previous.columns:
-        return {}
-    return dict(zip(previous["sample_id"].tolist(), map(str, previous[column].tolist()), strict=True))
+    places = places_in(previous["sample_id"], samples.frame["sample_id"])
+    codes, names = codes_of(previous[column].astype("str"))
+    now, names_now = codes_of(samples.frame[column].astype("str"))
+    number = {name: place for place, name in enumerate(names)}
+    as_before = np.array([number.get(name, NONE) for name in names_now], np.int64)[now]
+    return int(np.count_nonzero((places >= 0) & (codes[places] != as_before)))

@@ -14,6 +14,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from unchoke.core.ahead import map_ahead
 from unchoke.core.clock import Loading, StageTally, during
 from unchoke.core.errors import DamagedFile
@@ -21,9 +24,10 @@ from unchoke.core.events import Note, OnEvent, Progress
 from unchoke.core.fingerprint import digest_bytes
 from unchoke.core.input_file import size_and_time
 from unchoke.core.remote import NO_STAMP, READS_AT_ONCE, is_url, locate, read_url
-from unchoke.core.seals import read_sealed, write_sealed
+from unchoke.core.seals import open_sealed, write_sealed
 from unchoke.core.workspace import Workspace
 from unchoke.jobs.readers import Readers, preload_readers, start_at_once, worth_processes
+from unchoke.photos.alike import places_in
 from unchoke.photos.pixels.image import (
     DecodeError,
     decode_image,
@@ -43,6 +47,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SAVE_EVERY_S = 5.0
+_SAVE_SHARE = 20
+"""All that is known is saved each time: of millions of files not more often than one second in so many."""
 _TELL_EVERY_S = 0.2
 _CHUNK = 32
 _BEGINNING_BYTES = 128 * 1024
@@ -78,14 +84,11 @@ def inspect_samples(
 
     known = load_facts(workspace, on_event)
     wanted = samples.frame[_KEY]
-    facts = wanted.merge(known, on=_KEY, how="left") if len(known) else wanted.assign(content=None)
-    unread = facts["content"].isna() | (facts["content"] == "")  # "": it could not even be read
-    unread |= facts["mtime_ns"] == NO_STAMP
-    if decode and len(known):
-        unread |= facts["decoded"].eq(False) & ~facts["problem"].isin(list(FATAL_PROBLEMS))
-    unseen = facts.index[unread].to_numpy()
+    places = places_in(known["path"], wanted["path"], distinct=True)
+    unseen = np.flatnonzero(_unread(known, wanted, places, decode=decode))
     if len(unseen) == 0:
-        return facts.reset_index(drop=True)
+        as_it_is = np.array_equal(places, np.arange(len(known)))
+        return known if as_it_is else known.iloc[places].reset_index(drop=True)
     files = [ListedFile(*row) for row in wanted.iloc[unseen].itertuples(index=False)]
     account = Loading() if loading is None else loading
     learnt = _inspect_all(files, known, workspace, threads=threads, on_event=on_event, loading=account, decode=decode)
@@ -99,6 +102,20 @@ class ListedFile(NamedTuple):
     path: str
     size_bytes: int
     mtime_ns: int
+
+
+def _unread(known: pd.DataFrame, wanted: pd.DataFrame, places: NDArray[np.int64], *, decode: bool) -> NDArray[np.bool_]:
+    """Which files have to be looked at: those not known by that size and time, and those that could not be read before."""
+    if not len(known):
+        return np.ones(len(wanted), bool)
+    again = known["content"].isna() | (known["content"] == "")
+    if decode:
+        again |= known["decoded"].eq(False) & ~known["problem"].isin(list(FATAL_PROBLEMS))
+    unread = (places < 0) | again.to_numpy(dtype=bool)[places]
+    unread |= wanted["mtime_ns"].to_numpy() == NO_STAMP
+    for name in _KEY[1:]:
+        unread |= known[name].to_numpy()[places] != wanted[name].to_numpy()
+    return unread
 
 
 def _inspect_all(
@@ -119,7 +136,7 @@ def _inspect_all(
     inspect = _in_processes if in_processes else _in_threads
     seen: dict[str, list[Any]] = {name: [] for name in FileFacts.__dataclass_fields__}
     started = saved = told = time.monotonic()
-    failed = 0
+    failed, save_s = 0, 0.0
     for done, facts in enumerate(inspect(files, threads, loading, decode), start=1):
         for name, column in seen.items():
             column.append(getattr(facts, name))
@@ -129,9 +146,10 @@ def _inspect_all(
             rate = done / max(now - started, 1e-6)
             on_event(Progress("check", done, len(files), "files", rate, (len(files) - done) / rate, failed))
             told = now
-        if now - saved > _SAVE_EVERY_S:
+        if now - saved > max(_SAVE_EVERY_S, _SAVE_SHARE * save_s):
             save_facts(workspace, known, seen)
             saved = time.monotonic()
+            save_s = saved - now
     return save_facts(workspace, known, seen)
 
 
@@ -177,7 +195,8 @@ def load_facts(workspace: Workspace, on_event: OnEvent) -> pd.DataFrame:
     if not workspace.checked_file.exists():
         return empty
     try:
-        known = pd.read_parquet(io.BytesIO(read_sealed(workspace.checked_file)))
+        with open_sealed(workspace.checked_file) as file:
+            known = pd.read_parquet(file)
     except DamagedFile as error:
         on_event(Note(f"{workspace.checked_file.name} is damaged ({error.why}); every file is looked at again", "warning"))
         return empty

@@ -6,43 +6,70 @@ survive; lines end in a line feed.
 
 from __future__ import annotations
 
-import io
+import os
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from io import BufferedReader
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unchoke.core.errors import DataError
-from unchoke.core.seals import SEALS, is_sealed, read_sealed, write_sealed
+from unchoke.core.input_file import open_plain
+from unchoke.core.seals import SEALS, is_sealed, open_sealed, write_sealed_pieces
+from unchoke.core.text_column import TextColumn
 from unchoke.photos.samples.sample_set import Samples
 
 if TYPE_CHECKING:
     import pandas as pd
 
 TEXT_COLUMNS = ("sample_id", "path", "label", "group", "split")
+_ROWS_AT_ONCE = 100_000
 _REQUIRED = {"sample_id", "path", "split"}
 
 
 def save_manifest(samples: Samples, file: Path) -> None:
     """Write the samples' manifest, wholly or not at all; leave the file alone if it already says the same."""
-    data = render_manifest(samples)
-    if not (file.is_file() and file.read_bytes() == data and is_sealed(file)):
-        write_sealed(file, data)
+    if not (file.is_file() and is_sealed(file) and _says(file, _render(samples))):
+        write_sealed_pieces(file, _render(samples))
+
+
+def _says(file: Path, pieces: Iterable[bytes]) -> bool:
+    """Whether a file holds just that."""
+    with open_plain(file) as opened:
+        return all(opened.read(len(piece)) == piece for piece in pieces) and not opened.read(1)
 
 
 def render_manifest(samples: Samples) -> bytes:
     """The manifest's bytes."""
-    frame = samples.frame.sort_values("sample_id", kind="stable")
+    return b"".join(_render(samples))
+
+
+def _render(samples: Samples) -> Iterator[bytes]:
+    """The manifest in pieces: as text, the cells of ten million samples take gigabytes."""
+    frame = samples.frame if _ascends(samples.frame["sample_id"]) else samples.frame.sort_values("sample_id", kind="stable")
     fold = ["fold"] if "fold" in frame.columns else []
     names = ["sample_id", "path", *samples.value_columns, *samples.input_columns, "group", "split", *fold]
-    out = io.StringIO()
-    out.write(_line(names))
-    out.writelines(_line(row) for row in zip(*(frame[name].tolist() for name in names), strict=True))
-    return out.getvalue().encode("utf-8")
+    yield _lines([[_quote(name)] for name in names])
+    for start in range(0, len(frame), _ROWS_AT_ONCE):
+        piece = frame.iloc[start : start + _ROWS_AT_ONCE]
+        yield _lines([_quoted(piece[name].tolist()) for name in names])
 
 
-def _line(cells: Iterable[Any]) -> str:
-    return ",".join(_quote(cell if isinstance(cell, str) else repr(cell)) for cell in cells) + "\n"
+def _ascends(column: pd.Series[str]) -> bool:
+    return all(left <= right for left, right in pairwise(TextColumn.of(column)))
+
+
+def _lines(columns: Sequence[Sequence[str]]) -> bytes:
+    return "".join(f"{','.join(row)}\n" for row in zip(*columns, strict=True)).encode("utf-8")
+
+
+def _quoted(cells: Sequence[Any]) -> Sequence[str]:
+    """Cells as CSV: the very same ones where all of them together show that none needs quotes."""
+    texts = [cell if isinstance(cell, str) else repr(cell) for cell in cells]
+    together = "|".join(["", *texts, ""])
+    plain = together.isprintable() and not any(mark in together for mark in (",", '"', "| ", " |"))
+    return texts if plain else [_quote(text) for text in texts]
 
 
 def _quote(cell: str) -> str:
@@ -61,17 +88,13 @@ def recall_manifest(file: Path, warn: Callable[[str], object]) -> pd.DataFrame |
 
 def load_manifest(file: Path) -> pd.DataFrame | None:
     """The manifest as a frame (text as text, targets and inputs as floats, fold as integer), or None if there is none yet."""
-    import pandas as pd
-
     if not file.exists():
         return None
     edited = f"remove its line from {SEALS} if it was changed on purpose"
     anew = f"put a copy of it in its place; {edited}; or rm {shlex.quote(str(file))}, and the splits are made anew"
-    data = read_sealed(file, try_=anew)
     try:
-        if not data.endswith(b"\n"):
-            raise ValueError("its last line was cut off")
-        frame = pd.read_csv(io.BytesIO(data), dtype="str", na_filter=False, skip_blank_lines=False, encoding="utf-8")
+        with open_sealed(file, try_=anew) as opened:
+            frame = _parse(opened)
         missing = _REQUIRED - set(frame.columns)
         if missing:
             raise ValueError(f"it lacks the columns {', '.join(sorted(missing))}")
@@ -83,3 +106,18 @@ def load_manifest(file: Path) -> pd.DataFrame | None:
             why=f"{str(error).splitlines()[0]}; without it the splits are made anew",
             try_=f"rm {shlex.quote(str(file))}",
         ) from error
+
+
+def _parse(file: BufferedReader) -> pd.DataFrame:
+    """All cells as text, read in pieces: those of a piece are Python objects for a moment."""
+    import pandas as pd
+
+    size_bytes = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size_bytes - 1))
+    if file.read(1) != b"\n":
+        raise ValueError("its last line was cut off")
+    file.seek(0)
+    with pd.read_csv(
+        file, dtype="str", na_filter=False, skip_blank_lines=False, encoding="utf-8", chunksize=_ROWS_AT_ONCE
+    ) as pieces:
+        return pd.concat(pieces, ignore_index=True)

@@ -8,10 +8,10 @@ never divided by us. What cannot be kept apart is left to `preflight` to report.
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +19,11 @@ import numpy.typing as npt
 from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError, UsageError
 from unchoke.core.fingerprint import hash_unit
+from unchoke.core.text_column import TextColumn
 from unchoke.core.units import format_count
+from unchoke.photos.alike import codes_of, first_alike, text_of
 from unchoke.photos.earlier_sides import EarlierSides, recall_sides
-from unchoke.photos.quotas import OPEN, Unit, fill_quotas
+from unchoke.photos.quotas import OPEN, UnitColumns, fill_columns
 from unchoke.photos.samples.sample_set import Samples
 
 if TYPE_CHECKING:
@@ -30,24 +32,30 @@ if TYPE_CHECKING:
 SIDES = ("train", "val", "test")
 _ROWS_PER_BIN = 10
 _MOST_BINS = 10
+_ELSEWHERE = OPEN - 1
+_ROWS_AT_ONCE = 100_000
+Rows = npt.NDArray[np.int64]
+"""A number for each sample."""
 
 
 @dataclass(frozen=True)
 class _Draw:
-    """What a draw depends on: the seed, what ties samples beside their groups, and the target that is kept in proportion."""
+    """What a draw depends on: the seed, what ties samples beside their groups (for each row the first of the same content), and
+    the target that is kept in proportion.
+    """
 
     seed: int
-    content: Sequence[str] | None
+    content: Rows | None
     target: str
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """Sides to fill with their shares, and for each row its side so far (an index, `OPEN`, or None: elsewhere, not ours)."""
+    """Sides to fill with their shares, and for each row its side so far (an index, `OPEN`, or `_ELSEWHERE`: not ours)."""
 
     sides: tuple[str, ...]
     shares: tuple[float, ...]
-    placed: list[int | None]
+    placed: Rows
     train: int | None
 
 
@@ -60,7 +68,7 @@ def assign_splits(
     fold: int = 0,
     seed: int = 0,
     previous: pd.DataFrame | None = None,
-    content: Sequence[str] | None = None,
+    content: Sequence[str] | pd.Series[str] | None = None,
     weights: Mapping[str, float] | None = None,
 ) -> tuple[Samples, list[Choice]]:
     """Give every sample a split.
@@ -70,7 +78,7 @@ def assign_splits(
     several targets the one with the largest of `weights` is kept in proportion, else the first.
     """
     _refuse_shares(val_share, test_share)
-    draw = _Draw(seed, content, _heaviest(samples, weights))
+    draw = _Draw(seed, None if content is None else first_alike(_cells(content)), _heaviest(samples, weights))
     if samples.fold_name:
         return _follow_folds(samples, folds=folds, fold=fold, draw=draw)
     if folds is not None:
@@ -81,29 +89,44 @@ def assign_splits(
             why="without folds there is one split, made by shares",
             try_=f"--folds 5 --fold {fold}",
         )
-    given = samples.frame["split"].tolist()
+    codes, names = codes_of(samples.frame["split"])
     wanted = {"train": 1 - val_share - test_share, "val": val_share, "test": test_share}
-    sides = _open_sides(given, wanted)
+    sides = _open_sides(names, wanted)
     shares = tuple(wanted[side] for side in sides)
-    free = _free(given, sides)
+    free = np.isin(codes, [place for place, name in enumerate(names) if _is_free(name, names, sides)])
     earlier = recall_sides(previous, samples, "split", free=free)
-    placed = _place_known(samples, given, earlier.sides, sides, free=free)
+    placed = np.where(free, _renamed(earlier.sides, earlier.names, sides, OPEN), _renamed(codes, names, sides, _ELSEWHERE))
     plan = _Plan(sides, tuple(share / sum(shares) for share in shares), placed, train=0)
     filled = _fill(samples, plan, draw)
-    splits = [sides[side] if side is not None else old for side, old in zip(filled, given, strict=True)]
-    if "train" not in splits:
-        raise _no_train(splits)
-    done = samples.with_columns(split=_text(splits))
-    return done, [_describe(done, given, sides, shares=wanted, earlier=earlier, draw=draw)]
+    every = [*sides, *(name for name in names if name not in sides)]
+    splits = np.where(filled == _ELSEWHERE, _renamed(codes, names, every, OPEN), filled)
+    if not (splits == 0).any():
+        raise _no_train(sorted({every[place] for place in np.unique(splits).tolist()}))
+    done = samples.with_columns(split=text_of(splits, every))
+    return done, [_describe(done, names, sides, shares=wanted, earlier=earlier, draw=draw, num_open=_count(codes, names, ""))]
+
+
+def _cells(column: Sequence[str] | pd.Series[str]) -> Sequence[str]:
+    return column if isinstance(column, list | tuple | TextColumn) else TextColumn.of(cast("pd.Series[str]", column))
+
+
+def _renamed(codes: Rows, names: Sequence[str], sides: Sequence[str], other: int) -> Rows:
+    """Numbers into `names` as numbers into `sides`; `other` for what is not there, or has no number."""
+    index = {side: number for number, side in enumerate(sides)}
+    return np.array([*(index.get(name, other) for name in names), other], np.int64)[codes]
+
+
+def _count(codes: Rows, names: Sequence[str], name: str) -> int:
+    return int(np.count_nonzero(codes == names.index(name))) if name in names else 0
 
 
 def _assign_folds(
     samples: Samples, *, folds: int, fold: int, previous: pd.DataFrame | None, draw: _Draw
 ) -> tuple[Samples, list[Choice]]:
     _refuse_folds(samples, folds, fold)
-    earlier = recall_sides(previous, samples, "fold", free=[True] * len(samples))
-    sticky = max(map(int, earlier.sides.values()), default=folds - 1) == folds - 1
-    placed: list[int | None] = [int(earlier.sides.get(sample, OPEN)) if sticky else OPEN for sample in samples.frame["sample_id"]]
+    earlier = recall_sides(previous, samples, "fold", free=np.ones(len(samples), bool))
+    sticky = max(map(int, earlier.names), default=folds - 1) == folds - 1
+    placed = _renamed(earlier.sides, earlier.names if sticky else (), list(map(str, range(folds))), OPEN) if sticky else None
     done = _divide(samples, placed, folds=folds, fold=fold, draw=draw)
     value = f"{folds} folds, {_manner(samples, draw)}: fold {fold} tests, fold {(fold + 1) % folds} validates"
     reason = "k-fold division was asked for"
@@ -118,7 +141,8 @@ def _follow_folds(samples: Samples, *, folds: int | None, fold: int, draw: _Draw
     known = sort_naturally({label for label in labels if label})
     _refuse_folds(samples, len(known), fold, column=name)
     number = {label: place for place, label in enumerate(known)}
-    done = _divide(samples, [number.get(label, OPEN) for label in labels], folds=len(known), fold=fold, draw=draw)
+    placed = np.array([number.get(label, OPEN) for label in labels], np.int64)
+    done = _divide(samples, placed, folds=len(known), fold=fold, draw=draw)
     tests, validates = (f"{known[place % len(known)]!r} (fold {place % len(known)})" for place in (fold, fold + 1))
     value = f"{len(known)} folds as {name!r} says: {tests} tests, {validates} validates"
     reason = f"--fold-column was given; {len(known)} values, in their order"
@@ -138,20 +162,20 @@ def sort_naturally(labels: Iterable[str]) -> list[str]:
     return sorted(labels, key=lambda label: (key(label), label))
 
 
-def _divide(samples: Samples, placed: list[int | None], *, folds: int, fold: int, draw: _Draw) -> Samples:
+def _divide(samples: Samples, placed: Rows | None, *, folds: int, fold: int, draw: _Draw) -> Samples:
     """The samples with their fold, and the side that follows from which fold is tested."""
-    plan = _Plan(tuple(map(str, range(folds))), (1 / folds,) * folds, placed, train=None)
-    numbers = np.array(_fill(samples, plan, draw), dtype=np.int64)
-    if len(set(numbers.tolist())) < folds:
-        raise _too_many_folds(folds, len(set(numbers.tolist())))
-    splits = np.where(numbers == fold, "test", np.where(numbers == (fold + 1) % folds, "val", "train"))
-    return samples.with_columns(split=_text(splits.tolist()), fold=numbers)
+    placed = np.full(len(samples), OPEN, np.int64) if placed is None else placed
+    numbers = _fill(samples, _Plan(tuple(map(str, range(folds))), (1 / folds,) * folds, placed, train=None), draw)
+    if (num_filled := len(np.unique(numbers))) < folds:
+        raise _too_many_folds(folds, num_filled)
+    splits = np.where(numbers == fold, 2, np.where(numbers == (fold + 1) % folds, 1, 0))
+    return samples.with_columns(split=text_of(splits, SIDES), fold=numbers)
 
 
-def _free(given: Sequence[str], sides: tuple[str, ...]) -> list[bool]:
-    """Which rows are ours to place: those without a given side, and a given "train" while train must yield a missing side."""
-    yields = bool(set(given) - {""}) and any(side not in given for side in sides)
-    return [not side or (side == "train" and yields) for side in given]
+def _is_free(name: str, names: Sequence[str], sides: tuple[str, ...]) -> bool:
+    """Whether rows of a given side are ours to place: those without one, and a given "train" that must yield a missing side."""
+    yields = bool(set(names) - {""}) and any(side not in names for side in sides)
+    return not name or (name == "train" and yields)
 
 
 def _open_sides(given: Sequence[str], wanted: dict[str, float]) -> tuple[str, ...]:
@@ -163,62 +187,97 @@ def _open_sides(given: Sequence[str], wanted: dict[str, float]) -> tuple[str, ..
     return ("train", *lacking)
 
 
-def _place_known(
-    samples: Samples, given: Sequence[str], earlier: Mapping[str, str], sides: tuple[str, ...], *, free: Sequence[bool]
-) -> list[int | None]:
-    """Where each row is already: as given, as before, or open."""
-    index = {side: number for number, side in enumerate(sides)}
-    rows = zip(samples.frame["sample_id"].tolist(), given, free, strict=True)
-    return [index.get(earlier.get(sample, ""), OPEN) if ours else index.get(side) for sample, side, ours in rows]
-
-
-def _fill(samples: Samples, plan: _Plan, draw: _Draw) -> list[int | None]:
+def _fill(samples: Samples, plan: _Plan, draw: _Draw) -> Rows:
     """A side for every open row; tied rows together, and with those of their kind that are placed already."""
-    groups = samples.frame["group"].tolist()
-    tied = tie_samples(groups, draw.content).tolist()
-    placed = _follow(plan.placed, groups)
-    placed = _follow(placed, [str(number) for number in tied])
-    units, members = _units(samples, tied, placed, draw)
-    for side, rows in zip(fill_quotas(units, plan.shares, train=plan.train), members, strict=True):
-        for row in rows:
-            placed[row] = side if placed[row] == OPEN else placed[row]
+    groups = first_alike(TextColumn.of(samples.frame["group"]))
+    tied = _tie(groups, draw.content)
+    placed = _follow(_follow(plan.placed, groups), tied)
+    units, unit_of = _units(samples, tied, placed, draw)
+    sides = fill_columns(units, plan.shares, train=plan.train)
+    waiting = placed == OPEN
+    placed = placed.copy()
+    placed[waiting] = sides[unit_of[waiting]]
     return placed
 
 
-def _follow(placed: list[int | None], kinds: Sequence[str]) -> list[int | None]:
-    """Open rows join the side where most placed rows of their kind are."""
-    votes: dict[str, Counter[int]] = defaultdict(Counter)
-    for side, kind in zip(placed, kinds, strict=True):
-        if kind and side is not None and side != OPEN:
-            votes[kind][side] += 1
-    leaders = {kind: min(count, key=lambda side: (-count[side], side)) for kind, count in votes.items()}
-    return [leaders.get(kind, OPEN) if side == OPEN else side for side, kind in zip(placed, kinds, strict=True)]
+def _follow(placed: Rows, kinds: Rows) -> Rows:
+    """Open rows join the side where most placed rows of their kind are; a kind is a number, below 0 for none."""
+    voting, waiting = np.flatnonzero((placed >= 0) & (kinds >= 0)), np.flatnonzero((placed == OPEN) & (kinds >= 0))
+    if not len(voting) or not len(waiting):
+        return placed
+    num_sides = int(placed.max()) + 1
+    votes, counts = np.unique(kinds[voting] * num_sides + placed[voting], return_counts=True)
+    kind, side = votes // num_sides, votes % num_sides
+    ranked = np.lexsort((side, -counts, kind))
+    leaders = ranked[np.flatnonzero(np.diff(kind[ranked], prepend=-1))]
+    found = np.searchsorted(kind[leaders], kinds[waiting])
+    found = np.minimum(found, len(leaders) - 1)
+    known = kind[leaders][found] == kinds[waiting]
+    followed = placed.copy()
+    followed[waiting[known]] = side[leaders][found[known]]
+    return followed
 
 
-def _units(
-    samples: Samples, tied: Sequence[int], placed: Sequence[int | None], draw: _Draw
-) -> tuple[list[Unit], list[list[int]]]:
-    """Units with their rows: tied open rows together; placed rows one by one, since only their number counts."""
-    rows_of: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for row, (number, side) in enumerate(zip(tied, placed, strict=True)):
-        if side is not None:
-            rows_of[number, side].append(row)
-    strata, names = _strata(samples, draw.target), samples.frame["sample_id"].tolist()
-    groups = samples.frame["group"].tolist()
-    units = []
-    for (_, side), rows in rows_of.items():
-        if len(rows) == 1:
-            key, stratum = groups[rows[0]] or names[rows[0]], strata[rows[0]]
-        else:
-            key = min((groups[row] for row in rows if groups[row]), default="") or min(names[row] for row in rows)
-            stratum = _commonest(strata[row] for row in rows)
-        units.append(Unit(stratum, len(rows), (hash_unit(draw.seed, key), key), side))
-    return units, list(rows_of.values())
+def _units(samples: Samples, tied: Rows, placed: Rows, draw: _Draw) -> tuple[UnitColumns, Rows]:
+    """Units, and the unit of each row: tied rows on one side together, hashed by their first group, else by their first name.
+
+    A row that is elsewhere is in no unit; its number means nothing.
+    """
+    rows = np.flatnonzero(placed != _ELSEWHERE)
+    _, firsts, inverse, sizes = np.unique(
+        tied[rows] * (int(placed.max(initial=0)) + 2) + placed[rows] + 1,
+        return_index=True,
+        return_inverse=True,
+        return_counts=True,
+    )
+    unit_of = np.zeros(len(placed), np.int64)
+    unit_of[rows] = inverse
+    first_row = rows[firsts]
+    names, groups = TextColumn.of(samples.frame["sample_id"]), TextColumn.of(samples.frame["group"])
+    strata = _strata(samples, draw.target)
+    stratum, side = strata[first_row], placed[first_row]
+    several: dict[int, str] = {}
+    for unit, members in _members(unit_of, rows, np.flatnonzero(sizes > 1)):
+        stratum[unit] = _commonest(strata[members].tolist())
+        if side[unit] == OPEN:
+            several[unit] = min((groups[row] for row in members.tolist() if groups[row]), default="") or min(
+                names[row] for row in members.tolist()
+            )
+
+    def name(unit: int) -> str:
+        row = int(first_row[unit])
+        return several.get(unit) or groups[row] or names[row]
+
+    hashed, waiting = np.zeros(len(sizes), np.float64), np.flatnonzero(side == OPEN)
+    for start in range(0, len(waiting), _ROWS_AT_ONCE):
+        some = waiting[start : start + _ROWS_AT_ONCE]
+        taken = samples.frame[["group", "sample_id"]].iloc[first_row[some]]
+        keys = zip(some.tolist(), taken["group"].tolist(), taken["sample_id"].tolist(), strict=True)
+        hashed[some] = [hash_unit(draw.seed, several.get(unit) or group or sample) for unit, group, sample in keys]
+    return UnitColumns(stratum, sizes, side, hashed, name), unit_of
 
 
-def _commonest(names: Iterable[str]) -> str:
-    counts = Counter(names)
-    return min(counts, key=lambda name: (-counts[name], name))
+def _numbered(kinds: Rows, rows: Rows) -> tuple[Rows, Rows, Rows]:
+    """Kinds of `rows` as numbers from 0: the first row of each, the number of each row, and how many rows have it."""
+    rows = rows[np.argsort(kinds[rows], kind="stable")]
+    begins = np.flatnonzero(np.diff(kinds[rows], prepend=-1))
+    number_of = np.zeros(len(kinds), np.int64)
+    number_of[rows] = np.repeat(np.arange(len(begins)), sizes := np.diff(begins, append=len(rows)))
+    return rows[begins], number_of, sizes
+
+
+def _members(unit_of: Rows, rows: Rows, units: Rows) -> Iterator[tuple[int, Rows]]:
+    """The rows of each of `units`."""
+    chosen = rows[np.isin(unit_of[rows], units)]
+    chosen = chosen[np.argsort(unit_of[chosen], kind="stable")]
+    for part in np.split(chosen, np.flatnonzero(np.diff(unit_of[chosen])) + 1):
+        if len(part):
+            yield int(unit_of[part[0]]), part
+
+
+def _commonest(numbers: Iterable[int]) -> int:
+    counts = Counter(numbers)
+    return min(counts, key=lambda number: (-counts[number], number))
 
 
 def _heaviest(samples: Samples, weights: Mapping[str, float] | None) -> str:
@@ -228,20 +287,14 @@ def _heaviest(samples: Samples, weights: Mapping[str, float] | None) -> str:
     return max(samples.task.names, key=lambda name: (weights or {}).get(name, 0.0))
 
 
-def _strata(samples: Samples, target: str) -> list[str]:
+def _strata(samples: Samples, target: str) -> Rows:
     """What is kept in proportion: the class, or the quantile bin of a target."""
     if samples.task.kind == "classification":
-        return [str(label) for label in samples.frame["label"].tolist()]
+        return codes_of(samples.frame["label"])[0]
     values = samples.frame[target].to_numpy(dtype=np.float64)
     bins = max(1, min(_MOST_BINS, len(values) // _ROWS_PER_BIN))
     edges = np.quantile(values, np.linspace(0, 1, bins + 1)[1:-1])
-    return [f"{number:02d}" for number in np.searchsorted(edges, values, side="right")]
-
-
-def _text(values: list[str]) -> pd.Series[str]:
-    import pandas as pd
-
-    return pd.Series(values, dtype="str")
+    return np.searchsorted(edges, values, side="right").astype(np.int64)
 
 
 def _describe(
@@ -252,6 +305,7 @@ def _describe(
     shares: dict[str, float],
     earlier: EarlierSides,
     draw: _Draw,
+    num_open: int,
 ) -> Choice:
     made = f"{'/'.join(f'{100 * share:.0f}' for share in shares.values())} {_manner(done, draw)}"
     memory = earlier.words("split")
@@ -261,9 +315,10 @@ def _describe(
     if missing:
         value = f"as given, {' and '.join(missing)} taken from train ({made})"
         return Choice("split", value, f"the given splits have no {' and no '.join(missing)} side{memory}", _evidence(done))
-    empty = sum(not side for side in given)
     reason = (
-        f"{format_count(empty, 'sample')} had no split and filled the quotas{memory}" if empty else "every sample says its split"
+        f"{format_count(num_open, 'sample')} had no split and filled the quotas{memory}"
+        if num_open
+        else "every sample says its split"
     )
     return Choice("split", "as given", reason, _evidence(done))
 
@@ -272,15 +327,14 @@ def _manner(samples: Samples, draw: _Draw) -> str:
     words = [f"stratified by {draw.target}" if draw.target else "stratified"]
     if samples.frame["group"].ne("").any():
         words.append(f"grouped by {samples.group_name or 'group'}")
-    known = [digest for digest in draw.content or () if digest]
-    if len(set(known)) < len(known):
+    if draw.content is not None and (draw.content[draw.content >= 0] != np.flatnonzero(draw.content >= 0)).any():
         words.append("equal images kept together")
     return ", ".join(words)
 
 
 def _evidence(samples: Samples) -> dict[str, int]:
-    counts = Counter(samples.frame["split"].tolist())
-    return {side: counts[side] for side in SIDES}
+    codes, names = codes_of(samples.frame["split"])
+    return {side: _count(codes, names, side) for side in SIDES}
 
 
 def _refuse_shares(val_share: float, test_share: float) -> None:
@@ -326,24 +380,31 @@ def _no_train(splits: Sequence[str]) -> DataError:
     )
 
 
-def tie_samples(groups: Sequence[str], contents: Sequence[str] | None) -> npt.NDArray[np.int64]:
+def tie_samples(groups: Sequence[str], contents: Sequence[str] | None) -> Rows:
     """A number per sample, equal for samples tied by group or content, directly or through others; "" ties nothing."""
-    parent = list(range(len(groups)))
-    for column in (groups, contents or ()):
-        first: dict[str, int] = {}
-        for row, value in enumerate(column):
-            if value:
-                _join(parent, first.setdefault(value, row), row)
-    return np.fromiter((_root(parent, row) for row in range(len(parent))), dtype=np.int64, count=len(parent))
+    return _tie(first_alike(groups), None if contents is None else first_alike(contents))
 
 
-def _root(parent: list[int], row: int) -> int:
+def _tie(groups: Rows, contents: Rows | None) -> Rows:
+    """The same, of rows that name the first row of their kind: the first row of all that are tied."""
+    parent = np.arange(len(groups), dtype=np.int64)
+    for first in (groups, contents):
+        if first is not None:
+            tied = np.flatnonzero((first >= 0) & (first != np.arange(len(first))))
+            for left, right in zip(first[tied].tolist(), tied.tolist(), strict=True):
+                _join(parent, left, right)
+    while not np.array_equal(above := parent[parent], parent):
+        parent = above
+    return parent
+
+
+def _root(parent: Rows, row: int) -> int:
     while parent[row] != row:
         parent[row] = parent[parent[row]]
-        row = parent[row]
+        row = int(parent[row])
     return row
 
 
-def _join(parent: list[int], left: int, right: int) -> None:
+def _join(parent: Rows, left: int, right: int) -> None:
     left, right = _root(parent, left), _root(parent, right)
     parent[max(left, right)] = min(left, right)

@@ -1,0 +1,101 @@
+"""The plan as a file: the same bytes for the same jobs, members that are read when they are asked for, rows that are refused."""
+
+from __future__ import annotations
+
+import csv
+import pickle
+from pathlib import Path
+
+import pytest
+
+from unchoke.core.errors import DataError
+from unchoke.jobs.job_plan import Job, plan_jobs
+from unchoke.jobs.plan_file import load_jobs, save_jobs
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "jobs_queue.csv"
+
+
+def unsealed(file: Path, text: str) -> list[Job]:
+    """The jobs of a table that nobody vouches for."""
+    (file.parent / "SHA256SUMS").unlink(missing_ok=True)
+    file.write_bytes(text.encode())
+    return list(load_jobs(file))
+
+
+def jobs_of(*items: str, fingerprint: str = "1a2b3c4d", job_size: int = 64) -> list[Job]:
+    pairs = [(item, "c") for item in items]
+    return plan_jobs(pairs, fingerprint=fingerprint, output_pattern="e/{first}-{last}.npz", previous=[], job_size=job_size)
+
+
+def test_awkward_ids_survive(file: Path) -> None:
+    jobs = jobs_of("a, b", 'quo"te', "new\nline", "\udcff raw", "-dash", "naïve 🌿", "C:\\x\\y", "nul\0")
+    assert save_jobs(file, jobs) == jobs
+    assert list(load_jobs(file)) == jobs
+
+
+def test_the_same_jobs_give_the_same_bytes_in_any_order(file: Path) -> None:
+    jobs = [*jobs_of("a", "b", "c", job_size=1), *jobs_of("a", fingerprint="00000000")]
+    save_jobs(file, jobs)
+    before = file.read_bytes()
+    save_jobs(file, jobs[::-1])
+    assert file.read_bytes() == before
+
+
+def test_a_very_large_job_can_be_read_back(file: Path) -> None:
+    jobs = jobs_of(*(f"item_{number:020d}" for number in range(8000)), job_size=8000)
+    before = csv.field_size_limit()
+    assert save_jobs(file, jobs) == jobs
+    assert list(load_jobs(file)) == jobs
+    assert csv.field_size_limit() == before
+
+
+def test_missing_columns_are_named(file: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        unsealed(file, "job_id,first,last\nx,0,1\n")
+    assert "fingerprint, num_items, items" in caught.value.why
+
+
+@pytest.mark.parametrize(("good", "bad"), [('[""a""]', "[nonsense"), ('[""a""]', '[""a"",""b""]'), (",0,0,", ",zero,0,")])
+def test_a_damaged_row_is_named(file: Path, good: str, bad: str) -> None:
+    save_jobs(file, jobs_of("a"))
+    text = file.read_text()
+    assert good in text
+    with pytest.raises(DataError) as caught:
+        unsealed(file, text.replace(good, bad))
+    assert "row 2" in caught.value.why
+
+
+def test_a_path_out_of_the_folder_is_refused(file: Path) -> None:
+    save_jobs(file, jobs_of("a"))
+    with pytest.raises(DataError, match="not a path inside"):
+        unsealed(file, file.read_text().replace("e/0-0.npz", "../../etc/x"))
+
+
+def test_a_plan_from_before_there_were_seals_is_read(file: Path) -> None:
+    save_jobs(file, jobs_of("a", "b", "c", job_size=2))
+    assert [job.items for job in unsealed(file, file.read_text())] == [("a", "b"), ("c",)]
+
+
+def test_members_are_those_of_the_plan_that_was_read_whatever_takes_its_place(file: Path) -> None:
+    before = save_jobs(file, jobs_of("a", "b"))
+    read = list(load_jobs(file))
+    save_jobs(file, jobs_of("other", "and", "longer", "names"))
+    assert read[0].items == before[0].items == ("a", "b")
+
+
+def test_a_job_is_sent_to_another_process_with_its_members(file: Path) -> None:
+    (job,) = save_jobs(file, jobs_of("a", "b"))
+    sent = pickle.loads(pickle.dumps(job))
+    assert sent == job
+    assert type(sent.items) is type(sent.contents) is tuple
+
+
+def test_a_plan_that_is_changed_while_it_is_used_is_not_believed(file: Path) -> None:
+    (job,) = save_jobs(file, jobs_of("a", "b"))
+    with file.open("r+b") as opened:
+        opened.write(b"#" * file.stat().st_size)
+    with pytest.raises(DataError, match="cannot be read"):
+        tuple(job.items)
