@@ -107,13 +107,13 @@ class RayEngine:
         if first is None:
             return  # nothing to do starts nothing
         crew: _Crew[T] = _Crew(self.cluster, self._plan, parcel, self._on_event, self.facts)
-        again: deque[_Errand[T]] = deque([_Errand(first)])
+        again: deque[_Given[T]] = deque([_Given(first)])
         more = True
         try:
             while True:
                 while (again or (more and not self._stopped)) and (host := crew.free(alone=bool(again) and again[0].alone)):
                     try:
-                        errand = again.popleft() if again else _Errand(next(waiting))
+                        errand = again.popleft() if again else _Given(next(waiting))
                     except StopIteration:
                         more = False
                         break
@@ -124,13 +124,13 @@ class RayEngine:
                     return
                 for errand, answer in crew.collect():
                     if isinstance(answer, _Lost) and errand.times < _FREE_RETURNS:
-                        again.append(_Errand(errand.task, errand.times + 1, errand.alone or answer.suspect))
+                        again.append(_Given(errand.task, errand.times + 1, errand.alone or answer.suspect))
                     else:
                         yield self._outcome(errand.task, answer)
         finally:
             crew.dismiss()
 
-    def _give(self, crew: _Crew[T], host: _Hosted[T], errand: _Errand[T]) -> Outcome[T, Any] | None:
+    def _give(self, crew: _Crew[T], host: _Hosted[T], errand: _Given[T]) -> Outcome[T, Any] | None:
         """Send the task; an outcome where that is impossible."""
         try:
             message = pickle.dumps(self._pack(errand.task, host.facts))
@@ -168,7 +168,7 @@ Answer = bytes | BaseException | _Lost
 
 
 @dataclass(frozen=True, eq=False)
-class _Errand(Generic[T]):
+class _Given(Generic[T]):
     """A task, how often it came back undone, and whether it must be run alone: one that may have killed its host."""
 
     task: T
@@ -187,7 +187,7 @@ class _Hosted(Generic[T]):
     started_s: float
     facts: Any = None
     is_ready: bool = False
-    in_flight: dict[Any, _Errand[T]] = field(default_factory=dict)
+    in_flight: dict[Any, _Given[T]] = field(default_factory=dict)
 
     @property
     def room(self) -> int:
@@ -210,7 +210,7 @@ class _Crew(Generic[T]):
         with explained(cluster.address):
             self._parcel = self._ray.put(parcel)
         self._hosts: list[_Hosted[T]] = []
-        self._answers: list[tuple[_Errand[T], Answer]] = []
+        self._answers: list[tuple[_Given[T], Answer]] = []
         self._stillborn: dict[str, int] = {}
         self._looked_at = float("-inf")
         self._alone_since: float | None = None
@@ -225,11 +225,11 @@ class _Crew(Generic[T]):
         free = [host for host in self._hosts if host.room > 0 and not (alone and host.in_flight)]
         return max(free, key=lambda host: host.room) if free and not self._answers else None
 
-    def give(self, host: _Hosted[T], errand: _Errand[T], message: bytes) -> None:
+    def give(self, host: _Hosted[T], errand: _Given[T], message: bytes) -> None:
         with explained(self._cluster.address):
             host.in_flight[host.actor.run.remote(message)] = errand
 
-    def collect(self) -> list[tuple[_Errand[T], Answer]]:
+    def collect(self) -> list[tuple[_Given[T], Answer]]:
         """What came back within about a second; nothing where nothing did."""
         self._look()
         refs = [ref for host in self._hosts for ref in host.in_flight]
