@@ -61,7 +61,7 @@ class NodeReady:
 
 
 @dataclass(frozen=True)
-class Errand(Generic[T]):
+class NodeErrand(Generic[T]):
     """A task as it travels: which sets of files it needs, and those of them that are sent along."""
 
     task: T
@@ -114,7 +114,7 @@ class NodeWork(ABC):
             text = text.replace(file.path, file.name)
         return text
 
-    def __call__(self, errand: Errand[Any]) -> tuple[Any, dict[str, SentFile]]:
+    def __call__(self, errand: NodeErrand[Any]) -> tuple[Any, dict[str, SentFile]]:
         """What `run` gives, and the files that must travel."""
         assert self._store is not None, "set_up ran before"
         for sent in errand.sent:
@@ -150,14 +150,14 @@ class Courier:
         self._needs, self._into = needs, into
         self._sent: dict[str, set[str]] = {}
 
-    def pack(self, task: Any, ready: NodeReady) -> Errand[Any]:
+    def pack(self, task: Any, ready: NodeReady) -> NodeErrand[Any]:
         """The task as this host needs it."""
         needs = tuple(self._needs(task))
         there = self._sent.setdefault(ready.host, set())
         missing = [key for key in needs if key in ready.unseen and key not in there]
         sent = tuple(self._files[key].read() for key in missing)
         there.update(missing)
-        return Errand(task, needs, sent)
+        return NodeErrand(task, needs, sent)
 
     def unpack(self, task: Any, came: tuple[Any, Mapping[str, SentFile]]) -> Any:
         """Put the files of a task in their place, as they left the node."""

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from unchoke.cluster.connection import Cluster
-from unchoke.cluster.node_work import Courier, Errand, NodeReady, NodeWork, agreement, hosts_with, nodes_choice, run_tasks
+from unchoke.cluster.node_work import Courier, NodeErrand, NodeReady, NodeWork, agreement, hosts_with, nodes_choice, run_tasks
 from unchoke.commands.export import encoder_file, encoder_of, save_encoder
 from unchoke.commands.open_models import OpenModel, OpenOptions, open_model
 from unchoke.commands.picture_chunks import ChunkAnswer, PictureChunk, answer_chunk, show_picture
@@ -232,10 +232,10 @@ class PictureCourier(Courier):
         super().__init__()
         self._sending = sending
 
-    def pack(self, task: PictureChunk, ready: NodeReady) -> Errand[PictureErrand]:
+    def pack(self, task: PictureChunk, ready: NodeReady) -> NodeErrand[PictureErrand]:
         reads = ready.reads and not self._sending
         sources = tuple(_source(path, reads=reads) for path in task.paths)
-        return Errand(PictureErrand(replace(task, paths=tuple(map(_in_full, task.paths))), sources))
+        return NodeErrand(PictureErrand(replace(task, paths=tuple(map(_in_full, task.paths))), sources))
 
     def unpack(self, task: PictureChunk, came: tuple[NodeAnswer, Any]) -> NodeAnswer:
         """The answer with the paths as they were typed."""

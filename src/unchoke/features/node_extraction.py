@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from unchoke.cluster.homing import SharedFolder
 from unchoke.cluster.host import NodeRefused, assigned_cores
-from unchoke.cluster.node_work import SAME_BITS, Courier, Errand, NodeReady, NodeWork
+from unchoke.cluster.node_work import SAME_BITS, Courier, NodeErrand, NodeReady, NodeWork
 from unchoke.core import listing
 from unchoke.core.errors import DataError, MachineError
 from unchoke.core.remote import locate
@@ -223,9 +223,9 @@ class ExtractionCourier(Courier):
         super().__init__(into=lambda job: (folder, job.output))
         self._read, self._paths = read, paths
 
-    def pack(self, task: Job, ready: NodeReady) -> Errand[ExtractionErrand]:
+    def pack(self, task: Job, ready: NodeReady) -> NodeErrand[ExtractionErrand]:
         """The job as this node needs it."""
-        return Errand(ExtractionErrand(task, self._inputs(task, ready)))
+        return NodeErrand(ExtractionErrand(task, self._inputs(task, ready)))
 
     def _inputs(self, job: Job, ready: NodeReady) -> dict[str, PhotoSource | ItemInputs | str] | None:
         if self._paths is not None:

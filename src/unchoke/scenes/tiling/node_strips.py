@@ -13,7 +13,7 @@ from pathlib import Path
 
 from unchoke.cluster.connection import Cluster
 from unchoke.cluster.homing import marked
-from unchoke.cluster.node_work import Courier, Errand, NodeReady, NodeWork, nodes_choice, one_host_each
+from unchoke.cluster.node_work import Courier, NodeErrand, NodeReady, NodeWork, nodes_choice, one_host_each
 from unchoke.cluster.ray_engine import RayEngine
 from unchoke.core.choices import Choice
 from unchoke.core.events import OnEvent
@@ -62,7 +62,7 @@ class StripCourier(Courier):
         super().__init__(self.files, needs=self._scene, into=lambda job: (folder, job.output))
         self._folder, self._strips = folder, strips
 
-    def pack(self, task: Job, ready: NodeReady) -> Errand[StripErrand]:
+    def pack(self, task: Job, ready: NodeReady) -> NodeErrand[StripErrand]:
         spec, strip = self._strips[task.job_id]
         below = Path(spec.folder).relative_to(self._folder).as_posix()
         return replace(super().pack(task, ready), task=StripErrand(task, replace(spec, folder=below), strip))
