@@ -130,6 +130,7 @@ def _hit(program: Program, loader: BatchSource, other: BatchSource | None) -> Hi
         fix=f"give evaluation a larger batch: `{larger}` fits where training fits, {why}",
         kind="choke" if single else None,
         gain="a device that works on one picture at a time is idle most of it" if single else "",
+        fact=size if single else "",
     )
 
 
