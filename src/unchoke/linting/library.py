@@ -2,7 +2,7 @@
 
 In comes a source, out goes yes or no. How often a library's function runs, on what sizes, and whether gradients are off there is
 settled by its callers, which are not seen. A library is a package that can be installed, or that lies by itself and offers names;
-its examples, scripts and files that start a training themselves are programs.
+its examples, scripts and files named for what they start (`train.py`, with a main guard) are programs.
 """
 
 from __future__ import annotations
@@ -18,26 +18,22 @@ from unchoke.core import listing
 
 _PROGRAMS = frozenset(
     {"example", "examples", "script", "scripts", "notebook", "notebooks", "tutorial", "tutorials", "demo", "demos", "references",
-     "recipes", "experiments", "paper", "papers", "benchmarks", "bin"}
+     "recipes", "experiments", "paper", "papers", "bin"}
 )  # fmt: skip
 _STARTS = re.compile(r"^(?:train|main|run|fit|finetune|demo|example|eval|evaluate|val|validate|predict|infer|detect)(?:_|\d|$)")
-_TRAINS = re.compile(r"\.(?:backward|fit\w*)\(|GradientTape")
 _OFFERS = re.compile(r"^\s*(?:from|import)\s|__all__|__version__", re.MULTILINE)
 _METADATA = ("setup.py", "setup.cfg", "PKG-INFO")
 _DEEPEST = 12
 
 
 def is_library(source: SourceFile) -> bool:
-    """Of an installable package, and not below `examples/` and the like, nor a script with a main guard that trains."""
+    """Of an installable package, and not below `examples/` and the like, nor a script like `train.py`."""
     path = Path(source.path)
     if source.is_notebook or path.name == "__main__.py" or not _is_packaged(path.parent.absolute()):
         return False
-    starts = any(cell.tree is not None and _is_started(cell.tree) for cell in source.cells)
-    return not (starts and (_STARTS.match(path.stem) or any(_TRAINS.search(cell.python) for cell in source.cells)))
-
-
-def _is_started(tree: ast.Module) -> bool:
-    return any(isinstance(item, ast.If) and is_main_test(item.test) for item in tree.body)
+    body = [item for cell in source.cells if cell.tree is not None for item in cell.tree.body]
+    started = any(isinstance(item, ast.If) and is_main_test(item.test) for item in body)
+    return not (started and _STARTS.match(path.stem))
 
 
 @lru_cache(maxsize=4096)

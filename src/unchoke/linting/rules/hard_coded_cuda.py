@@ -17,8 +17,9 @@ tf.config.list_physical_devices("GPU") else "/CPU:0"`.
 **When this is fine.** In a benchmark or a job that is only ever started on one kind of machine and must stop where there is no
 such device; `assert torch.cuda.is_available()` at the top says so, at once, and silences this rule. One look anywhere in the
 file is enough, and so is a test that is skipped where there is no card. An option whose default is "cuda" is a choice left to the
-user and is not reported. Where CUDA is the subject (NCCL, Apex, TensorRT, `torch.cuda.Event`, `gpu=True`), in a table of settings
-that another file reads, and in the few lines below the main guard that try a network on random numbers it is a nit.
+user and is not reported. Where CUDA is the subject (NCCL, Apex, TensorRT, `torch.cuda.Event`, `gpu=True`, an option `--gpu`), in
+a table of settings that another file reads, and in the few lines below the main guard that try a network on random numbers it is
+a nit.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from pathlib import PurePath
 
 from unchoke.code.facts.devices import asks_for_cuda, looks_for_cuda
+from unchoke.code.facts.vocabulary import words
 from unchoke.code.nodes import is_main_test
 from unchoke.code.program import Program
 from unchoke.linting.library import is_library
@@ -45,8 +48,8 @@ RULE = Rule(
     devices=("cuda",),
 )
 _SUBJECT = re.compile(
-    r"(?:apex|tensorrt|torch_tensorrt|triton|cupy|pycuda|pynvml|deepspeed|bitsandbytes|flash_attn|nvidia|pytorch_quantization)\b"
-    r"|torch\.distributed|torch\.cuda\.(?:Event|Stream|CUDAGraph|synchronize|\w*memory\w*)|(?:use_)?gpu=True$|nccl$"
+    r"(?:apex|ffcv|tensorrt|torch_tensorrt|triton|cupy|pycuda|pynvml|deepspeed|bitsandbytes|flash_attn|nvidia|pytorch_quantization)\b"
+    r"|torch\.distributed|torch\.cuda\.(?:Event|Stream|CUDAGraph|synchronize|\w*memory\w*)|(?:use_)?gpu=True$|nccl$|--gpu"
     r"|.*DistributedDataParallel$"
 )
 _RANDOM = re.compile(r"(?:torch|numpy\.random|tf\.random)\.(?:rand|randn|randint|ones|zeros|normal|uniform)$")
@@ -77,7 +80,8 @@ def check(program: Program) -> Iterator[Hit]:
 
 def _is_meant(program: Program, places: list[ast.AST]) -> bool:
     """Is CUDA the subject, are these settings for another file, or does only a main guard try a network on random numbers?"""
-    if any(_SUBJECT.match(module) for module in program.modules) or any(_SUBJECT.match(name) for name in _said(program)):
+    told = {"cuda", "gpu"} & set(words(PurePath(program.source.path).stem))
+    if told or any(_SUBJECT.match(name) for name in (*program.modules, *_said(program))):
         return True
     if all(program.name(node).startswith("torch.cuda.") or _is_mapped(program, node) for node in places):
         return True
@@ -98,7 +102,7 @@ def _is_mapped(program: Program, node: ast.AST) -> bool:
 def _said(program: Program) -> Iterator[str]:
     """The names of calls, words handed over, and options that are switched on."""
     yield from (program.name(call) for call in program.nodes(ast.Call))
-    yield from (node.value for node in program.nodes(ast.Constant) if node.value == "nccl")
+    yield from (node.value for node in program.nodes(ast.Constant) if isinstance(node.value, str) and len(node.value) < 9)
     on = (word for word in program.nodes(ast.keyword) if isinstance(word.value, ast.Constant) and word.value.value is True)
     yield from (f"{word.arg}=True" for word in on)
 

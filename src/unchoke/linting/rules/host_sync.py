@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from pathlib import PurePath
 
 from unchoke.code.facts.devices import CPU, runs_on_cpu, stays_on_cpu
 from unchoke.code.facts.loops import Loop, count_of, is_over_settings
@@ -38,7 +39,7 @@ from unchoke.code.facts.origins import comprehensions_round
 from unchoke.code.facts.tensor_facts import DEVICE, HOST, Tensors
 from unchoke.code.facts.training_feeds import few
 from unchoke.code.facts.vocabulary import words
-from unchoke.code.node_index import FunctionNode, arguments
+from unchoke.code.node_index import FunctionNode, arguments, names_in
 from unchoke.code.program import Program
 from unchoke.linting.rule import Hit, Rule, line_of, shortened
 
@@ -181,12 +182,20 @@ def _each_step(program: Program, node: ast.AST) -> Loop | None:
 
 
 def _is_measuring(program: Program, node: ast.AST, loop: Loop) -> bool:
-    """In a function that profiles by its name, or a wait in a loop that takes the time."""
+    """In a function or file that profiles by its name, a wait in a loop that takes the time, or one that cannot be left out."""
     around = [item.name for start in (node, loop.node) for item in program.ancestors(start) if isinstance(item, FunctionNode)]
-    if any(_MEASURES & set(words(name)) for name in around):
+    around += PurePath(program.source.path).with_suffix("").parts[-2:]
+    if any(_MEASURES & set(words(name)) for name in around) or _is_acted_on(program, node):
         return True
     waits = isinstance(node, ast.Call) and program.name(node).endswith("synchronize")
     return waits and any(program.method(call) in _CLOCKS for call in program.within(loop.node, ast.Call))
+
+
+def _is_acted_on(program: Program, node: ast.AST) -> bool:
+    """`env.step(action.cpu().numpy())`: the next input hangs on it."""
+    names = {name for name in program.targets(node) if name}
+    steps = (call for call in program.calls_to("step") if call.args and "env" in program.text(call.func).lower())
+    return any(program.index.holds(call, node) or names & names_in(call.args[0]) for call in steps)
 
 
 def _is_few(program: Program, loop: Loop) -> bool:

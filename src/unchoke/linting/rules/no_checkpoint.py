@@ -115,8 +115,15 @@ def _loop_hit(program: Program, run: EpochRun) -> Hit:
         f"{count} epochs with nothing saved inside the loop: a kill loses all of them",
         {"epochs": count},
         fix,
-        kind="nit" if _is_thrown_away(program, run) else _kind(program, count),
+        kind="nit" if _is_thrown_away(program, run) or _is_inner(program, run) else _kind(program, count),
     )
+
+
+def _is_inner(program: Program, run: EpochRun) -> bool:
+    """Epochs over what was gathered last, in a loop that goes on until something is reached: `while frame < most: update()`."""
+    function = program.enclosing_function(run.node)
+    around = [run.node, *(program.callers(function) if function is not None else ())]
+    return any(isinstance(loop, ast.While) for node in around for loop in program.loops_around(node))
 
 
 def _is_thrown_away(program: Program, run: EpochRun) -> bool:

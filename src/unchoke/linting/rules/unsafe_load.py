@@ -15,8 +15,9 @@ not `model`), or use `safetensors`. Keras: leave `safe_mode` on and register own
 
 **When this is fine.** A file that this very program has written and nobody else can change; one that the same function wrote
 before, or a temporary one, is not reported. It is a risk where the file plainly comes from elsewhere: a download, the command
-line, the argument of a function that others call. A fixed name is mostly a result of the same project, and a comment or docstring
-beside the call about trust or pickles says that it was weighed: there it is a nit. From torch 2.6 on
+line, the argument of a function that others call; not a download that is compared with a hash. A fixed name is mostly a result
+of the same project, and a comment or docstring beside the call about trust or pickles says that it was weighed: there it is a
+nit. From torch 2.6 on
 `weights_only=True` is the default and leaving it out is safe there, a nit; older versions run the code, so the argument is asked
 for. `unchoke lint --fix` adds it only where the program itself wrote the file, with nothing but a network's `state_dict()` in it,
 and the loaded thing only goes into `load_state_dict`: what another file holds cannot be read off the code.
@@ -64,6 +65,7 @@ _FILLS = frozenset(
      "move", "run", "check_call", "system"}
 )  # fmt: skip
 _SAME_FILE = frozenset({"str", "pathlib.Path", "os.path.abspath", "os.path.expanduser", "os.fspath"})
+_HASHES = re.compile(r"hash|md5|sha|checksum", re.IGNORECASE)
 _TRUST = re.compile(r"trust|unpickl|pickl|weights_only|\bnosec\b|\bS301\b|malicious|arbitrary code", re.IGNORECASE)
 _TEST_FOLDERS = frozenset({"tmp_path", "tmpdir"})
 
@@ -232,7 +234,8 @@ def _is_downloaded(program: Program, node: ast.AST) -> bool:
 
 def _downloads(program: Program, call: ast.Call) -> bool:
     named = program.method(call) in _DOWNLOADS and program.function_of(call) is None
-    return named or program.name(call) in _REQUESTS
+    compared = any(_HASHES.search(word.arg or "") for word in call.keywords)
+    return (named and not compared) or program.name(call) in _REQUESTS
 
 
 def _download_names(program: Program) -> set[str]:
