@@ -18,7 +18,15 @@ from unchoke.core.brief_waits import wait_briefly
 wait_briefly()  # as the commands do, and before torch is loaded: a suite that runs beside others need not crawl
 TINY = "test_resnet"
 SYSTEM = (
-    *("browser", "crash", "faults", "notebooks", "unit/machine/memory/test_search.py", "unit/chokes/test_remedy_trials.py"),
+    *(
+        "browser",
+        "crash",
+        "faults",
+        "notebooks",
+        "remote",
+        "unit/machine/memory/test_search.py",
+        "unit/chokes/test_remedy_trials.py",
+    ),
     *(f"unit/training/network/test_{name}.py" for name in ("distributed", "memory_trial", "parallel", "plan_memory")),
     *(f"unit/training/network/test_{name}.py" for name in ("prepare_pixels", "trained_network")),
     *(f"unit/tuning/{name}.py" for name in ("claims/test_measurements", "test_tune_training")),

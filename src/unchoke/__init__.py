@@ -145,7 +145,7 @@ def fit(
 
     Data:
         preset: Settings that belong together, see `list_presets`; what is typed wins. 'none' forgets one.
-        images: Folder that holds the images of a table; one or several.
+        images: Folder that holds the images of a table, also by URL; one or several.
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
@@ -333,7 +333,7 @@ def train(
 
     Data:
         preset: Settings that belong together, see `list_presets`; what is typed wins. 'none' forgets one.
-        images: Folder that holds the images of a table; one or several.
+        images: Folder that holds the images of a table, also by URL; one or several.
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
@@ -473,7 +473,7 @@ def check(
 
     Data:
         preset: Settings that belong together, see `list_presets`; what is typed wins. 'none' forgets one.
-        images: Folder that holds the images of a table; one or several.
+        images: Folder that holds the images of a table, also by URL; one or several.
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
@@ -572,7 +572,7 @@ def extract(
 
     Data:
         preset: Settings that belong together, see `list_presets`; what is typed wins. 'none' forgets one.
-        images: Folder that holds the images of a table; one or several.
+        images: Folder that holds the images of a table, also by URL; one or several.
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
@@ -717,7 +717,7 @@ def detach(
 
     Data:
         preset: Settings that belong together, see `list_presets`; what is typed wins. 'none' forgets one.
-        images: Folder that holds the images of a table; one or several.
+        images: Folder that holds the images of a table, also by URL; one or several.
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
@@ -927,7 +927,7 @@ def tune(
 
     Data:
         preset: Settings that belong together, see `list_presets`; what is typed wins. 'none' forgets one.
-        images: Folder that holds the images of a table; one or several.
+        images: Folder that holds the images of a table, also by URL; one or several.
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
@@ -1056,7 +1056,7 @@ def encoders(
 
     Data:
         preset: Settings that belong together, see `list_presets`; what is typed wins. 'none' forgets one.
-        images: Folder that holds the images of a table; one or several.
+        images: Folder that holds the images of a table, also by URL; one or several.
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
@@ -1365,7 +1365,7 @@ def tile(
 
     Data:
         preset: Settings that belong together, see `list_presets`; what is typed wins. 'none' forgets one.
-        images: Folder that holds the images of a table; one or several.
+        images: Folder that holds the images of a table, also by URL; one or several.
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
@@ -1495,7 +1495,7 @@ def segment_train(
 
     Data:
         preset: Settings that belong together, see `list_presets`; what is typed wins. 'none' forgets one.
-        images: Folder that holds the images of a table; one or several.
+        images: Folder that holds the images of a table, also by URL; one or several.
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
@@ -1886,7 +1886,7 @@ def profile_train(
 
     Data:
         preset: Settings that belong together, see `list_presets`; what is typed wins. 'none' forgets one.
-        images: Folder that holds the images of a table; one or several.
+        images: Folder that holds the images of a table, also by URL; one or several.
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.
@@ -2028,7 +2028,7 @@ def profile_tile(
 
     Data:
         preset: Settings that belong together, see `list_presets`; what is typed wins. 'none' forgets one.
-        images: Folder that holds the images of a table; one or several.
+        images: Folder that holds the images of a table, also by URL; one or several.
         id: Column with image ids (file names with or without ending), looked up in the image folders.
         path: Column with image paths, relative to the image folders or to the table.
         label: Column with the class of each image. For scenes: a label raster, a folder of them, or a column.

@@ -67,6 +67,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0.2)
     parser.add_argument("--slots", type=int, default=1)
     parser.add_argument("--killer", default="")
+    parser.add_argument("--only", default="", help="the one node to use")
     asked = parser.parse_args()
 
     def tell(event: Event) -> None:
@@ -85,7 +86,7 @@ def main() -> int:
         with marked(asked.folder) as shared:
             engine = RayEngine(
                 cluster,
-                plan=lambda node: [HostPlan(1.0, 0.0, asked.slots)] * node.cpus,
+                plan=lambda node: [HostPlan(1.0, 0.0, asked.slots)] * node.cpus if asked.only in ("", node.name) else [],
                 unpack=lambda job, came: _home(asked.folder, job, came),
                 on_event=tell,
             )

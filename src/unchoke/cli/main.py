@@ -148,10 +148,11 @@ def evaluate(run: Run = "latest", out: Out = None, json: Json = False) -> None:
 @app.command(short_help="Predict new images with a run.", rich_help_panel=_TRAIN)
 def predict(
     run: Run,
-    images: Annotated[list[str], typer.Argument(help="Image files or folders.")],
+    images: Annotated[list[str], typer.Argument(help="Image files or folders, also by URL.")],
     to: Annotated[Path | None, typer.Option("--to", help="Write the predictions to this CSV file.")] = None,
     inputs: Annotated[
-        Path | None, typer.Option("--inputs", help="Table with the images' extra columns, for a run trained with --input.")
+        str | None,
+        typer.Option("--inputs", metavar="PATH", help="Table with the images' extra columns, for a run trained with --input."),
     ] = None,
     probabilities: Annotated[bool, typer.Option("--probabilities", help="The probability of every class, as p/NAME.")] = False,
     top: Annotated[int | None, typer.Option("--top", help="So many guesses, the likeliest first.")] = None,

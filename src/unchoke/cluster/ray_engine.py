@@ -226,7 +226,8 @@ class _Crew(Generic[T]):
         return max(free, key=lambda host: host.room) if free and not self._answers else None
 
     def give(self, host: _Hosted[T], errand: _Errand[T], message: bytes) -> None:
-        host.in_flight[host.actor.run.remote(message)] = errand
+        with explained(self._cluster.address):
+            host.in_flight[host.actor.run.remote(message)] = errand
 
     def collect(self) -> list[tuple[_Errand[T], Answer]]:
         """What came back within about a second; nothing where nothing did."""
@@ -285,7 +286,10 @@ class _Crew(Generic[T]):
             self._stillborn.pop(host.node.node_id, None)
 
     def _fell(self, host: _Hosted[T], ref: Any, error: Exception) -> None:
-        """A call failed: the node is gone, or the process that answered, or only what it answered."""
+        """A call failed: the cluster is gone, the node, the process that answered, or only what it answered."""
+        if isinstance(error, ConnectionError):
+            with explained(self._cluster.address):
+                raise error
         if isinstance(error, self._ray.exceptions.GetTimeoutError | self._ray.exceptions.ObjectLostError):
             self._answers.append((host.in_flight.pop(ref), _Lost(_first_line(error))))
             return
@@ -367,16 +371,17 @@ class _Crew(Generic[T]):
     def _start(self, node: ClusterNode, plan: HostPlan) -> _Hosted[T]:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        actor_class = self._ray.remote(Host)
-        actor = actor_class.options(
+        host = self._ray.remote(Host).options(
             num_cpus=plan.cpus,
             num_gpus=plan.gpus,
             max_concurrency=plan.slots,
             max_restarts=0,
             max_task_retries=0,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node.node_id, soft=False),
-        ).remote(self._parcel, source_digest())
-        return _Hosted(node, plan, actor, actor.ready.remote(), time.monotonic())
+        )
+        with explained(self._cluster.address):
+            actor = host.remote(self._parcel, source_digest())
+            return _Hosted(node, plan, actor, actor.ready.remote(), time.monotonic())
 
 
 def _first_line(error: BaseException) -> str:

@@ -4,9 +4,34 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 A = TypeVar("A")
+P = ParamSpec("P")
+
+
+class Remembering(Protocol):
+    """What answers are kept with: a program."""
+
+    memory: dict[Any, dict[Any, Any]]
+
+
+S = TypeVar("S", bound=Remembering)
+
+
+def remembered(work_out: Callable[Concatenate[S, P], A]) -> Callable[Concatenate[S, P], A]:
+    """The function or method, with each answer kept in the memory of the program that is asked about."""
+
+    @wraps(work_out)
+    def answer(program: S, /, *given: P.args, **named: P.kwargs) -> A:
+        answers = program.memory.setdefault(work_out, {})
+        key = (*given, *named.values())
+        if key not in answers:
+            answers[key] = work_out(program, *given, **named)
+        return answers[key]  # type: ignore[no-any-return]
+
+    return answer
 
 
 class Answers(Generic[A]):

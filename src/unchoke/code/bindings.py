@@ -175,14 +175,15 @@ class Bindings:
     ) -> frozenset[Binding]:
         state: State = start.union(item for item in own if item.how == "handed")
         own = self._in_question([item for item in own if item.how != "handed"], place)
-        walk = _Walk(self._index, own, self._starts)
+        walk = _Walk(self._index, own, self._starts, place)
         blocks = [scope.body] if isinstance(getattr(scope, "body", None), list) else []  # type: ignore[union-attr]
         if scope is None:
             blocks = [module.body for module in self._touched(own, place)]  # type: ignore[attr-defined]
-        for block in blocks:
-            state, arrived = walk.block(block, state, place)
-            if arrived:
-                return state or frozenset()
+        try:
+            for block in blocks:
+                state = walk.block(block, state)
+        except _Arrived as arrived:
+            return arrived.state or frozenset()
         return (state or frozenset()).union(*walk.returned)
 
     def _touched(self, own: list[Binding], place: int | None) -> list[ast.AST]:
@@ -203,37 +204,44 @@ class Bindings:
         return own[first:]
 
 
-class _Walk:
-    """One name's bindings carried through statements in the order they run. `place` is where to stop, or None for the end."""
+class _Arrived(Exception):  # noqa: N818 (no error: the place that was looked for)
+    def __init__(self, state: State) -> None:
+        super().__init__()
+        self.state = state
 
-    def __init__(self, index: Index, own: list[Binding], starts: dict[int, list[int]]) -> None:
+
+class _Walk:
+    """One name's bindings carried through statements in the order they run, up to `place` or to the end."""
+
+    def __init__(self, index: Index, own: list[Binding], starts: dict[int, list[int]], place: int | None) -> None:
         self._index = index
         self._own = own
         self._orders = [item.order for item in own]
         self._starts = starts
+        self._place = place
         self._exits = index.numbers((ast.Break, ast.Continue)) if own else []
         self._escaped: list[State] = []  # from there to the end of their loop
         self._depth = 0  # of loops
         self.returned: list[frozenset[Binding]] = []
 
-    def block(self, statements: Sequence[ast.stmt], state: State, place: int | None) -> tuple[State, bool]:
-        """What is in force after the statements, or at the place, if it is among them."""
+    def block(self, statements: Sequence[ast.stmt], state: State) -> State:
+        """What is in force after the statements; where the place is among them, that is raised as `_Arrived`."""
         if not statements:
-            return state, False
-        for statement in self._touched(statements, place):
-            first, last = self._index.number[statement], self._index.stop(statement)
-            if place is not None and place <= last:
-                return (self._inside(statement, state, place) if place >= first else state), True
+            return state
+        for statement in self._touched(statements):
+            before = state
             state = self._after(statement, state)
+            if self._place is not None and self._place <= self._index.stop(statement):
+                raise _Arrived(before)  # in the head of a loop or a function
         if isinstance(statements[-1], ast.Return | ast.Raise):
             self.returned.append(state or frozenset())
-            return None, False
+            return None
         if isinstance(statements[-1], ast.Break | ast.Continue):
             self._escaped.append(state)
-            return None, False
-        return state, False
+            return None
+        return state
 
-    def _touched(self, statements: Sequence[ast.stmt], place: int | None) -> list[ast.stmt]:
+    def _touched(self, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
         """The statements that hold a binding or the place."""
         starts = self._starts.get(id(statements))
         if starts is None:
@@ -242,106 +250,83 @@ class _Walk:
         numbers = self._orders[bisect_left(self._orders, first) : bisect_right(self._orders, last)]
         if self._depth:
             numbers = [*numbers, *self._exits[bisect_left(self._exits, first) : bisect_right(self._exits, last)]]
-        if place is not None and first <= place <= last:
-            numbers = [*numbers, place]
+        if self._place is not None and first <= self._place <= last:
+            numbers = [*numbers, self._place]
         return [statements[at] for at in sorted({bisect_right(starts, number) - 1 for number in numbers})]
 
     def _bound_in(self, node: ast.AST) -> list[Binding]:
         first, last = self._index.number[node], self._index.stop(node)
         return self._own[bisect_left(self._orders, first) : bisect_right(self._orders, last)]
 
-    def _plain(self, node: ast.AST, state: State, place: int | None = None) -> State:
+    def _plain(self, node: ast.AST, state: State) -> State:
         """All bindings under a node without branches, one after the other; up to the place, without the one it stands in."""
+        place = self._place if self._holds_place([node]) else None
         for item in self._bound_in(node):
-            if place is None or (item.order < place and self._index.stop(item.node) < place):
+            if place is None or self._index.stop(item.node) < place:
                 state = _joined(state, frozenset([item])) if item.how == "added" else frozenset([item])
+        if place is not None:
+            raise _Arrived(state)
         return state
+
+    def _holds_place(self, block: Sequence[ast.AST]) -> bool:
+        return (
+            self._place is not None
+            and bool(block)
+            and (self._index.number[block[0]] <= self._place <= self._index.stop(block[-1]))
+        )
 
     def _after(self, node: ast.AST, state: State) -> State:
         if isinstance(node, ast.If):
             state = self._plain(node.test, state)
-            if isinstance(node.test, ast.Constant):
-                return self.block(node.body if node.test.value else node.orelse, state, None)[0]
-            return _joined(self.block(node.body, state, None)[0], self.block(node.orelse, state, None)[0])
+            dead = (node.orelse if node.test.value else node.body) if isinstance(node.test, ast.Constant) else None
+            blocks = [block for block in (node.body, node.orelse) if block is not dead or self._holds_place(block)]
+            return _joined(*(self.block(block, state) for block in blocks))
         if isinstance(node, LoopNode):
-            return self.block(node.orelse, self._after_loop(node, state), None)[0]
+            return self.block(node.orelse, self._after_loop(node, state))
         if isinstance(node, ast.Try | ast.TryStar):
             return self._after_try(node, state)
         if isinstance(node, ast.With | ast.AsyncWith):
-            return self.block(node.body, self._opened(node, state), None)[0]
+            for item in node.items:
+                state = self._plain(item, state)
+            return self.block(node.body, state)
         if isinstance(node, ast.Match):
-            ends = [self.block(case.body, state, None)[0] for case in node.cases]
+            ends = [self.block(case.body, state) for case in node.cases]
             return _joined(*ends) if _is_wildcard(node.cases[-1]) else _joined(state, *ends)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             own = [item for item in self._own if item.node is node]
             return frozenset(own) if own else state
         return self._plain(node, state)
 
-    def _opened(self, node: ast.With | ast.AsyncWith, state: State, place: int | None = None) -> State:
-        for item in node.items:
-            state = self._plain(item, state, place)
-        return state
-
-    def _round(self, node: LoopNode, state: State) -> State:
-        """The state with which one round of the loop begins, the first or a later one."""
+    def _after_loop(self, node: LoopNode, state: State) -> State:
+        """A round begins with what came before the loop, or with what an earlier round left."""
+        endless = isinstance(node, ast.While) and isinstance(node.test, ast.Constant) and bool(node.test.value)
         head = frozenset(item for item in self._own if item.node is node)
-        state = self._plain(node.test, state) if isinstance(node, ast.While) else state
-        return head or _joined(state, self._body(node, state))
+        if self._holds_place([node]) and not self._holds_place(node.body) and not self._holds_place(node.orelse):
+            raise _Arrived(state)
+        place, self._place = self._place, None
+        tested = self._plain(node.test, state) if isinstance(node, ast.While) else state
+        begun = head or _joined(tested, self._body(node, tested))
+        self._place = place
+        return _joined(None if endless else state, self._body(node, begun))
 
     def _body(self, node: LoopNode, state: State) -> State:
         """What one round leaves behind, however it ends."""
         escaped, self._escaped = self._escaped, []
         self._depth += 1
-        end = self.block(node.body, state, None)[0]
+        end = self.block(node.body, state)
         self._depth -= 1
         end = _joined(end, *self._escaped)
         self._escaped = escaped
         return end
 
-    def _after_loop(self, node: LoopNode, state: State) -> State:
-        endless = isinstance(node, ast.While) and isinstance(node.test, ast.Constant) and bool(node.test.value)
-        end = self._body(node, self._round(node, state))
-        return _joined(None if endless else state, end)
-
     def _after_try(self, node: ast.Try | ast.TryStar, state: State) -> State:
-        broken = self._interrupted(node, state)
-        ends = [self.block(node.orelse, self.block(node.body, state, None)[0], None)[0]]
-        ends += [self.block(handler.body, self._caught(handler, broken), None)[0] for handler in node.handlers]
-        return self.block(node.finalbody, _joined(*ends), None)[0]
-
-    def _interrupted(self, node: ast.Try | ast.TryStar, state: State) -> State:
         """Any part of the body may have run when it failed."""
-        return _joined(state, frozenset(item for statement in node.body for item in self._bound_in(statement)))
-
-    def _caught(self, handler: ast.ExceptHandler, state: State) -> State:
-        own = frozenset(item for item in self._own if item.node is handler)
-        return own or state
-
-    def _inside(self, node: ast.AST, state: State, place: int) -> State:
-        """The state at a place within a statement."""
-        if isinstance(node, ast.If):
-            state = self._plain(node.test, state, place)
-            return self._in_blocks([(node.body, state), (node.orelse, state)], state, place)
-        if isinstance(node, LoopNode):
-            begun = self._round(node, state)
-            return self._in_blocks([(node.body, begun), (node.orelse, _joined(state, begun))], state, place)
-        if isinstance(node, ast.With | ast.AsyncWith):
-            opened = self._opened(node, state, place)
-            return self._in_blocks([(node.body, opened)], opened, place)
-        if isinstance(node, ast.Try | ast.TryStar):
-            broken, end = self._interrupted(node, state), self._after_try(node, state)
-            handlers = [(handler.body, self._caught(handler, broken)) for handler in node.handlers]
-            tried = self.block(node.body, state, None)[0]
-            return self._in_blocks([(node.body, state), *handlers, (node.orelse, tried), (node.finalbody, end)], state, place)
-        if isinstance(node, ast.Match):
-            return self._in_blocks([(case.body, state) for case in node.cases], state, place)
-        return self._plain(node, state, place) if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else state
-
-    def _in_blocks(self, blocks: list[tuple[list[ast.stmt], State]], otherwise: State, place: int) -> State:
-        for body, state in blocks:
-            if body and self._index.number[body[0]] <= place <= self._index.stop(body[-1]):
-                return self.block(body, state, place)[0]
-        return otherwise
+        broken = _joined(state, frozenset(item for statement in node.body for item in self._bound_in(statement)))
+        ends = [self.block(node.orelse, self.block(node.body, state))]
+        for handler in node.handlers:
+            caught = frozenset(item for item in self._own if item.node is handler)
+            ends.append(self.block(handler.body, caught or broken))
+        return self.block(node.finalbody, _joined(*ends))
 
 
 def _joined(*states: State) -> State:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from unchoke.code.answers import Answers
 from unchoke.code.bindings import Binding, written
-from unchoke.code.node_index import parameters
+from unchoke.code.node_index import is_none, parameters
 from unchoke.code.source import SourceFile
 from unchoke.code.tracing import RUNNING, CallGraph, Choices
 
@@ -192,7 +192,7 @@ class Values(CallGraph):
         """Of the class body, of what methods give to `self`, else of the bases in this file."""
         own = [*self.bindings.within(name, owner), *self.bindings.within(f"self.{name}", owner)]
         if own:
-            plain = [item for item in own if item.how != "given" or not _is_none(item.value)] or own
+            plain = [item for item in own if item.how != "given" or not is_none(item.value)] or own
             return _joined(*(self.values(self.given_value(item)) if item.how == "given" else _NOTHING for item in plain))
         bases = [self.classes[written(base)] for base in owner.bases if written(base) in self.classes]
         found = [self._class_attribute(base, name, depth + 1) for base in bases if base is not owner and depth < 6]
@@ -246,10 +246,6 @@ def _same(first: Any, second: Any) -> bool:
     return first is second or (type(first) is type(second) and bool(first == second))
 
 
-def _is_none(node: ast.expr | None) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
-
-
 def _denied(op: ast.unaryop, inner: Any) -> Any:
     if isinstance(op, ast.USub) and isinstance(inner, int | float):
         return -inner
@@ -257,23 +253,17 @@ def _denied(op: ast.unaryop, inner: Any) -> Any:
 
 
 def _sum(act: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+    if isinstance(left, str) and isinstance(right, str) and act is operator.add:
+        return left + right
     numbers = isinstance(left, int | float) and isinstance(right, int | float)
-    strings = isinstance(left, str) and isinstance(right, str) and act is operator.add
-    if not (numbers or strings) or (act is operator.pow and (abs(right) > 64 or abs(left) > 1024)):
+    if not numbers or (act is operator.pow and (abs(right) > 64 or abs(left) > 1024)):
         return UNKNOWN
-    try:
-        found = act(left, right)
-    except (ArithmeticError, ValueError):
-        return UNKNOWN
-    if isinstance(found, complex) or (isinstance(found, int | float) and abs(found) > _LARGEST):
-        return UNKNOWN
-    return found
+    found = _applied(act, (left, right))
+    return UNKNOWN if isinstance(found, complex) or (found is not UNKNOWN and abs(found) > _LARGEST) else found
 
 
 def _applied(act: Callable[..., Any], given: tuple[Any, ...]) -> Any:
-    if not all(isinstance(item, int | float) for item in given):
-        return UNKNOWN
     try:
-        return act(*given)
-    except (TypeError, ValueError, OverflowError):
+        return act(*given) if all(isinstance(item, int | float) for item in given) else UNKNOWN
+    except (TypeError, ValueError, ArithmeticError):
         return UNKNOWN

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 
+from unchoke.code.bindings import Bindings
 from unchoke.code.node_index import Index
 
 # Longest first within one library: the first that fits is taken, then the next round.
@@ -26,13 +26,11 @@ _SPELLINGS = (
     ("keras.api", "tf.keras"),
     ("keras.src", "tf.keras"),
     ("tf_keras", "tf.keras"),
-    ("keras_cv", "keras_cv"),
     ("keras", "tf.keras"),
     ("tf.keras.preprocessing.image_dataset_from_directory", "tf.keras.utils.image_dataset_from_directory"),
     ("tf.keras.utils.load_img", "tf.keras.preprocessing.image.load_img"),
     ("tf.keras.utils.img_to_array", "tf.keras.preprocessing.image.img_to_array"),
     ("tf.keras.utils.data_utils.Sequence", "tf.keras.utils.Sequence"),
-    ("tf.io.gfile.glob", "tf.io.gfile.glob"),
     ("tf.gfile", "tf.io.gfile"),
     ("pytorch_lightning", "lightning"),
     ("lightning.pytorch", "lightning"),
@@ -103,76 +101,36 @@ _FASTAI = """
 """
 
 
-@dataclass(frozen=True)
-class _Binding:
-    order: int
-    scope: ast.AST | None
-    target: str
-
-
 class Naming:
     """Which import a name stands for, at a place."""
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: Index, bindings: Bindings) -> None:
         self._index = index
-        self._imports: dict[str, list[_Binding]] = {}
-        self._stars: list[tuple[int, str]] = []
-        self._locals: dict[ast.AST, set[str]] = {}
-        self._module: dict[str, list[int]] = {}
-        self._defined: set[str] = set()
-        self._read_imports()
-        self._read_variables()
-        self._read_aliases()
-
-    def _read_imports(self) -> None:
-        for number in self._index.numbers((ast.Import, ast.ImportFrom)):
-            node = self._index.all[number]
-            scope = self._index.scope(node)
+        self._bindings = bindings
+        self._imports: dict[str, dict[ast.AST | None, list[tuple[int, str]]]] = {}  # by name and scope: place and target
+        self._stars: list[str] = []
+        for node in index.listed((ast.Import, ast.ImportFrom)):
             for name, target in _imported(node):
                 if name == "*":
-                    self._stars.append((number, canonical(target)))
+                    self._stars.append(canonical(target))
                 else:
-                    self._imports.setdefault(name, []).append(_Binding(number, scope, canonical(target)))
+                    self._add(name, node, canonical(target))
+        definitions = index.listed((ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) if self._stars else []
+        self._defined = {node.name for node in definitions}  # type: ignore[attr-defined]
+        self._read_aliases()
 
-    def _read_variables(self) -> None:
-        index = self._index
-        for number in index.numbers((ast.Name,)):
-            node = index.all[number]
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and not self._in_comprehension(node):
-                self._bind(node.id, number, index.scope(node), index.owner(node))
-        for number in index.numbers((ast.arg,)):
-            node = index.all[number]
-            scope = index.scope(node)
-            if isinstance(node, ast.arg) and scope is not None:
-                self._locals.setdefault(scope, set()).add(node.arg)
-        for number in index.numbers((ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            node = index.all[number]
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                self._defined.add(node.name)
-                self._bind(node.name, number, index.scope(node), index.owner(node))
-
-    def _bind(self, name: str, number: int, scope: ast.AST | None, owner: ast.AST | None) -> None:
-        if scope is not None and (owner is None or self._index.number[owner] < self._index.number[scope]):
-            self._locals.setdefault(scope, set()).add(name)
-        elif scope is None and owner is None:
-            self._module.setdefault(name, []).append(number)
-
-    def _in_comprehension(self, node: ast.AST) -> bool:
-        parent = self._index.parent(node)
-        while isinstance(parent, ast.Tuple | ast.List | ast.Starred):
-            parent = self._index.parent(parent)
-        return isinstance(parent, ast.comprehension)
+    def _add(self, name: str, node: ast.AST, target: str) -> None:
+        by_scope = self._imports.setdefault(name, {})
+        by_scope.setdefault(self._index.scope(node), []).append((self._index.number[node], target))
 
     def _read_aliases(self) -> None:
         """`layers = keras.layers` and `imread = cv2.imread` go on meaning the library."""
-        for number in self._index.numbers((ast.Assign,)):
-            node = self._index.all[number]
+        for node in self._index.listed((ast.Assign,)):
             if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.targets[0], ast.Name):
                 continue
             target = self.dotted(node.value) if isinstance(node.value, ast.Name | ast.Attribute) else None
             if target and "." in target and not target[0].isupper():
-                bound = _Binding(number, self._index.scope(node), target)
-                self._imports.setdefault(node.targets[0].id, []).append(bound)
+                self._add(node.targets[0].id, node, target)
 
     def dotted(self, node: ast.expr) -> str | None:
         """The full dotted name of a name or attribute chain that begins at an import, else None."""
@@ -189,40 +147,34 @@ class Naming:
 
     def resolve(self, node: ast.Name) -> str | None:
         """What the name was imported as, at this place in the program."""
-        name, number = node.id, self._index.number[node]
-        bounds = self._imports.get(name)
-        if bounds is None and not self._stars:
+        name = node.id
+        imports = self._imports.get(name, {})
+        if not imports and not self._stars:
             return None
         scope: ast.AST | None = self._index.scope(node)
+        in_function = scope is not None
         while scope is not None:
-            own = [bound for bound in bounds or () if bound.scope is scope]
-            if own:
-                return own[-1].target
-            if name in self._locals.get(scope, ()):
+            if scope in imports:
+                return imports[scope][-1][1]
+            if self._variables(name, scope):
                 return None
             scope = self._index.scope(scope)
-        return self._at_module(name, number, bounds or [], in_function=self._index.scope(node) is not None)
+        variables = self._variables(name, None)
+        if None not in imports:
+            return None if variables or name in self._defined else self._starred(name)
+        before = [item for item in imports[None] if item[0] < self._index.number[node]]
+        order, target = before[-1] if before and not in_function else imports[None][-1]
+        aliases = {at for at, _ in imports[None]}
+        hiding = (at for at in variables if at > order and (in_function or at < self._index.number[node]) and at not in aliases)
+        return None if any(hiding) else target
 
-    def _at_module(self, name: str, number: int, bounds: list[_Binding], *, in_function: bool) -> str | None:
-        bounds = [bound for bound in bounds if bound.scope is None]
-        if not bounds:
-            return self._starred(name)
-        before = [bound for bound in bounds if bound.order < number]
-        chosen = before[-1] if before and not in_function else bounds[-1]
-        hiding = [at for at in self._module.get(name, ()) if at > chosen.order and (in_function or at < number)]
-        hiding = [at for at in hiding if not self._is_alias(at, bounds)]
-        return None if hiding else chosen.target
-
-    def _is_alias(self, at: int, bounds: list[_Binding]) -> bool:
-        """Is the assignment of this variable itself one of the bindings?"""
-        parent = self._index.parent(self._index.all[at])
-        return parent is not None and any(self._index.number[parent] == bound.order for bound in bounds)
+    def _variables(self, name: str, scope: ast.AST | None) -> list[int]:
+        """Where the name is given something else than an import in this scope, comprehensions left out."""
+        other = (ast.comprehension, ast.Import, ast.ImportFrom, ast.ExceptHandler)
+        return [item.order for item in self._bindings.within(name, scope) if not isinstance(item.node, other)]
 
     def _starred(self, name: str) -> str | None:
-        if name in self._module or name in self._defined:
-            return None
-        found: Iterator[str | None] = (star_name(module, name) for _, module in reversed(self._stars))
-        return next((target for target in found if target), None)
+        return next((_STARS[module][name] for module in reversed(self._stars) if name in _STARS.get(module, {})), None)
 
 
 def _imported(node: ast.AST) -> Iterator[tuple[str, str]]:
@@ -313,11 +265,6 @@ _STARS["fastbook"] = _STARS["fastai.vision.all"]
 def canonical(name: str) -> str:
     """The one spelling of a dotted name."""
     for written, wanted in _SPELLINGS:
-        if written != wanted and (name == written or name.startswith(written + ".")):
+        if name == written or name.startswith(written + "."):
             name = wanted + name[len(written) :]
     return name.removeprefix("builtins.")
-
-
-def star_name(module: str, name: str) -> str | None:
-    """What `name` is after `from module import *`, if the table knows it."""
-    return _STARS.get(module, {}).get(name)

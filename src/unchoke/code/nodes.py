@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from unchoke.code.bindings import Bindings, written
 from unchoke.code.magics import split_lines
@@ -34,8 +34,9 @@ class Nodes:
         self.is_notebook = source.is_notebook
         values, definitions = borrowed_around(source)
         self.index = Index((*values, *source.cells, *definitions))
-        self._naming = Naming(self.index)
         self.bindings = Bindings(self.index)
+        self._naming = Naming(self.index, self.bindings)
+        self.memory: dict[Any, dict[Any, Any]] = {}  # answers of functions that are `remembered`
         self._lines: dict[int | None, list[str]] = {}
         self._names: dict[ast.AST, str] = {}
         self._last_names: dict[ast.AST, str] = {}
@@ -85,6 +86,12 @@ class Nodes:
         while at is not None and not isinstance(at, ast.stmt):
             at = self.index.parent(at)
         return at
+
+    def block_round(self, statement: ast.stmt) -> list[ast.stmt]:
+        """The statements that it stands among: a body, an `else`, a `finally`."""
+        parent = self.index.parent(statement)
+        blocks = (getattr(parent, field, None) for field in ("body", "orelse", "finalbody"))
+        return next((block for block in blocks if isinstance(block, list) and statement in block), [])
 
     def enclosing_function(self, node: ast.AST) -> FunctionNode | None:
         """The innermost `def` whose body holds `node`; lambdas are passed over."""

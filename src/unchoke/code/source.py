@@ -20,8 +20,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from unchoke.code.magics import FILE_CELLS, PlainCell, plain_python, written_file, written_python
-from unchoke.code.python_two import python_two
+from unchoke.code.magics import FILE_CELLS, PlainCell, plain_python, split_lines, written_file, written_python
 from unchoke.core.errors import UsageError
 
 LONGEST_CELL = 1_000_000  # characters; what is longer is data, not code
@@ -33,6 +32,19 @@ _LANGUAGES = {
     "PowerShell", "python2": "Python 2", "markdown": "Markdown",
 }  # fmt: skip
 _PYTHON_TWO = "Python 2: "
+# What only Python 2 has.
+_SIGNS = (
+    ("print statement", re.compile(r"^\s*print(?:\s+(?![=.,:)\]+*/|&<>-])|\s*>>\s*\w|['\"])(?!.*=\s*print\b)")),
+    ("`except E, e:`", re.compile(r"^\s*except\s+[\w.]+\s*,\s*\w+\s*:")),
+    ("`raise E, text`", re.compile(r"^\s*raise\s+[\w.]+\s*,\s*\S")),
+    ("exec statement", re.compile(r"^\s*exec\s+[\w'\"]")),
+    ("`<>` for `!=`", re.compile(r"\w\s*<>\s*\w")),
+    ("a number like 0777", re.compile(r"(?<![\w.])0[0-7]+(?![\w.])")),
+    ("a number like 10L", re.compile(r"(?<![\w.])\d+[lL]\b")),
+    ("a string like ur''", re.compile(r"\bur['\"]")),
+    ("a parameter that is a tuple", re.compile(r"^\s*def\s+\w+\s*\([^)]*?\(\s*\w+\s*,")),
+)
+
 _NESTED_IMPORT = re.compile(r"^[ \t]+(?:from|import)\s|[:;][ \t]*(?:from|import)\s", re.MULTILINE)
 Prose = tuple[int | None, str]
 _PIECES = re.compile(
@@ -290,12 +302,19 @@ def parse_python(python: str, number: int | None = None) -> tuple[ast.Module | N
             warnings.simplefilter("ignore")
             return ast.parse(python), None
     except SyntaxError as error:
-        old = python_two(python, error.lineno)
-        if old:
-            return None, SourceProblem(number, old.line, f"{_PYTHON_TWO}{old.sign}")
+        sign = _sign_of_python_two(python, error.lineno)
+        if sign:
+            return None, SourceProblem(number, error.lineno, f"{_PYTHON_TWO}{sign} at line {error.lineno}")
         return None, SourceProblem(number, error.lineno, f"does not parse: {_short(error)}")
     except (ValueError, RecursionError, MemoryError, OverflowError, SystemError) as error:
         return None, SourceProblem(number, None, f"does not parse: {_short(error)}")
+
+
+def _sign_of_python_two(text: str, line: int | None) -> str:
+    """What gives it away at the line where Python 3 gave up; elsewhere such a line may be part of a string."""
+    lines = split_lines(text)
+    at = lines[line - 1] if line is not None and 0 < line <= len(lines) else ""
+    return next((name for name, sign in _SIGNS if sign.search(at)), "")
 
 
 def _short(error: BaseException) -> str:

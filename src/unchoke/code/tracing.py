@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from unchoke.code.answers import remembered
 from unchoke.code.bindings import NO_VALUE, Binding, written
-from unchoke.code.node_index import FunctionNode, default_of, parameters
+from unchoke.code.node_index import FunctionNode, arguments, default_of, flat, parameters
 from unchoke.code.nodes import Nodes
 from unchoke.code.source import SourceFile
 
@@ -24,12 +25,14 @@ _SAME_OBJECT = frozenset(
 )
 _WRAPPERS = frozenset(
     {"DataParallel", "DistributedDataParallel", "compile", "Subset", "ConcatDataset", "ShuffleDataset", "prepare", "script",
-     "DDP", "CacheDataset", "tqdm", "enumerate", "iter", "random_split", "split"}
+     "DDP", "CacheDataset", "random_split", "split"}
 )  # fmt: skip
+_BARS = ("tqdm", "enumerate", "iter")
 RUNNING = ("__init__", "forward", "__call__", "call")  # what a class runs: gives no plain value back
 _COPIES = ("copy", "deepcopy")
 _PASSING_ON = frozenset({"zip", "iter", "cycle", "enumerate", "tqdm", "list", "prepare", "DataLoader"})
 _MOST_PARTS = 400
+_FILLING = ("append", "appendleft", "add", "insert", "extend", "setdefault", "put")
 
 
 @dataclass(frozen=True)
@@ -55,12 +58,9 @@ class CallGraph(Nodes):
 
     def __init__(self, source: SourceFile) -> None:
         super().__init__(source)
-        self._called: dict[ast.AST, list[FunctionNode]] = {}
-        self._reach: dict[ast.AST, set[FunctionNode]] = {}
         self._methods_of: dict[ast.ClassDef, dict[str, FunctionNode]] = {}
         self._function_of: dict[ast.Call, FunctionNode | None] = {}
         self._reaching: dict[ast.AST, list[Binding]] = {}
-        self._choices: dict[ast.AST, Choices] = {}
 
     @cached_property
     def functions(self) -> dict[str, FunctionNode]:
@@ -108,49 +108,15 @@ class CallGraph(Nodes):
 
     def _resolved(self, call: ast.Call) -> FunctionNode | None:
         func = call.func
-        borrowed = self._borrowed_name(func)
-        if borrowed in self.functions or borrowed in self.classes:
-            owner = self.classes.get(borrowed)
-            return self.functions.get(borrowed) or (self.methods(owner).get("__init__") if owner else None)
-        if isinstance(func, ast.Name):
-            return self._by_name(func)
-        if isinstance(func, ast.Attribute):
-            return self._by_method(func)
-        owner = self.assigned_class(func) if isinstance(func, ast.Call) else None
-        return self._run_by_call(owner) if owner else None
-
-    def _by_name(self, func: ast.Name) -> FunctionNode | None:
-        function = self.functions.get(func.id)
-        if function is not None:
-            return function
-        if func.id in self.classes:
-            return self.methods(self.classes[func.id]).get("__init__")
-        if func.id in ("self", "model", "net") or self.given(func.id):
-            enclosing = self.enclosing_class(func) if func.id == "self" else None
-            owner = enclosing or self.assigned_class(func)
-            if owner is not None:
-                return self._run_by_call(owner)
-        return self._kept_function(func)
-
-    def _kept_function(self, func: ast.Name | ast.Attribute) -> FunctionNode | None:
-        found = self._kept_callable(func, 0)
+        name = self._borrowed_name(func)
+        name = name if name in self.functions or name in self.classes else written(func)
+        if name in self.functions:
+            return self.functions[name]
+        if name in self.classes or name == "self":
+            owner = self.classes.get(name) or self.enclosing_class(func)
+            return (self.methods(owner).get("__init__") if name != "self" else self._run_by_call(owner)) if owner else None
+        found = self.callable_of(func)
         return None if isinstance(found, ast.Lambda) else found
-
-    def _by_method(self, func: ast.Attribute) -> FunctionNode | None:
-        if isinstance(func.value, ast.Name) and func.value.id in ("self", "cls"):
-            owner = self.enclosing_class(func)
-            method = self.methods(owner).get(func.attr) if owner else None
-            if method is not None:
-                return method
-            made = self.assigned_class(func)
-            return self._run_by_call(made) if made else self._kept_function(func)
-        if isinstance(func.value, ast.Call) and self.name(func.value) == "super":
-            return None
-        owner = self.assigned_class(func.value) or self.classes.get(written(func.value))
-        if owner is not None:
-            return self.methods(owner).get(func.attr)
-        made = self.assigned_class(func)
-        return self._run_by_call(made) if made else None
 
     def _borrowed_name(self, func: ast.expr) -> str:
         """`train` for `utils.train`, and for `t` after `from utils import train as t`, where `utils` was read beside it."""
@@ -159,28 +125,35 @@ class CallGraph(Nodes):
         module, _, name = self.name(func).rpartition(".")
         return name if module in self.source.known else ""
 
-    def _run_by_call(self, owner: ast.ClassDef) -> FunctionNode | None:
-        methods = self.methods(owner)
+    def _run_by_call(self, owner: ast.ClassDef | None) -> FunctionNode | None:
+        methods = self.methods(owner) if owner is not None else {}
         return methods.get("forward") or methods.get("__call__") or methods.get("call")
 
     def callable_of(self, node: ast.AST | None, depth: int = 0) -> FunctionNode | ast.Lambda | None:
-        """The function of this file that an expression refers to: a name, `self.x`, a lambda, `partial(f, …)`."""
+        """The function of this file that runs when this is called: a name, a method, an object, a lambda, `partial(f, …)`."""
         if isinstance(node, ast.Lambda):
             return node
-        if isinstance(node, ast.Name):
-            known = self.functions.get(node.id)
-            if known is not None:
-                return known
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
-            owner = self.enclosing_class(node)
-            method = self.methods(owner).get(node.attr) if owner else None
-            return method or self._kept_callable(node, depth)
         if isinstance(node, ast.Call):
-            if self.method(node) in _HANDING_ON and node.args:
-                return self.callable_of(node.args[0], depth + 1)
-            owner = self.assigned_class(node)
-            return self._run_by_call(owner) if owner else None
-        return self._kept_callable(node, depth) if isinstance(node, ast.Name) else None
+            handed_on = self.method(node) in _HANDING_ON and bool(node.args)
+            return self.callable_of(node.args[0], depth + 1) if handed_on else self._run_by_call(self.assigned_class(node))
+        if isinstance(node, ast.Attribute):
+            own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+            owner = self.enclosing_class(node) if own else self._class_behind(node.value)
+            method = self.methods(owner).get(node.attr) if owner is not None else None
+            if method is not None or (owner is not None and not own):
+                return method
+        elif isinstance(node, ast.Name):
+            if node.id in self.functions:
+                return self.functions[node.id]
+        else:
+            return None
+        return self._run_by_call(self.assigned_class(node)) or self._kept_callable(node, depth)
+
+    def _class_behind(self, node: ast.expr) -> ast.ClassDef | None:
+        """The class of `x` in `x.method`: of the object, or the class itself."""
+        if isinstance(node, ast.Call) and self.name(node) == "super":
+            return None
+        return self.assigned_class(node) or self.classes.get(written(node))
 
     def _kept_callable(self, node: ast.Name | ast.Attribute, depth: int) -> FunctionNode | ast.Lambda | None:
         """A function kept in a variable or given as a parameter."""
@@ -204,25 +177,22 @@ class CallGraph(Nodes):
         """The calls in this file that run `function`."""
         return self._calls_of.get(function, [])
 
+    @remembered
     def called_functions(self, node: ast.AST) -> list[FunctionNode]:
         """The functions of this file that the code under `node` calls, one level down."""
-        found = self._called.get(node)
-        if found is None:
-            named = (self.function_of(call) for call in self.within(node, ast.Call))
-            found = self._called[node] = list(dict.fromkeys(function for function in named if function is not None))
-        return found
+        named = (self.function_of(call) for call in self.within(node, ast.Call))
+        return list(dict.fromkeys(function for function in named if function is not None))
 
+    @remembered
     def reach(self, function: ast.AST) -> set[FunctionNode]:
         """All functions of this file that run when `function` runs, itself left out unless it calls itself."""
-        found = self._reach.get(function)
-        if found is None:
-            found, left = set(), list(self.called_functions(function))
-            while left:
-                inner = left.pop()
-                if inner not in found:
-                    found.add(inner)
-                    left.extend(self.called_functions(inner))
-            self._reach[function] = found
+        found: set[FunctionNode] = set()
+        left = list(self.called_functions(function))
+        while left:
+            inner = left.pop()
+            if inner not in found:
+                found.add(inner)
+                left.extend(self.called_functions(inner))
         return found
 
     def argument_for(self, call: ast.Call, function: FunctionNode, name: str) -> ast.expr | None:
@@ -242,15 +212,9 @@ class CallGraph(Nodes):
 
     # What something may be
 
+    @remembered
     def choices(self, node: ast.AST | None) -> Choices:
         """The expressions that `node` may be here: through variables, parameters, `a if … else b`, functions that return it."""
-        if node is None:
-            return _UNKNOWN
-        if node not in self._choices:
-            self._choices[node] = self._all_choices(node)
-        return self._choices[node]
-
-    def _all_choices(self, node: ast.AST) -> Choices:
         found: dict[ast.expr, None] = {}
         seen: set[ast.AST] = set()
         left: list[ast.AST | None] = [node]
@@ -261,14 +225,14 @@ class CallGraph(Nodes):
                 unknown = True
             elif part not in seen:
                 seen.add(part)
-                inner = self._one_of(part)
+                inner = self.stands_for(part)
                 if inner is None:
                     found[part] = None
                 else:
                     left.extend(reversed(inner))
         return Choices(tuple(found), unknown=unknown)
 
-    def _one_of(self, node: ast.expr) -> list[ast.AST | None] | None:
+    def stands_for(self, node: ast.expr) -> list[ast.AST | None] | None:
         """What it stands for, a None among it for what cannot be told; None alone where it is what it is."""
         if isinstance(node, ast.IfExp):
             return [node.body, node.orelse]
@@ -325,19 +289,23 @@ class CallGraph(Nodes):
         return self._joined([whole, *(found for _, found in changed), *([_UNKNOWN] if made.unknown else [])])
 
     def _entry_of(self, made: ast.expr, key: str, depth: int) -> Choices:
-        if depth > _DEEPEST:
-            return _UNKNOWN
+        pairs = self._pairs(made) if depth <= _DEEPEST else None
+        return self._first_given(pairs, key, depth) if pairs is not None else _UNKNOWN
+
+    def _pairs(self, made: ast.expr) -> list[tuple[ast.expr | None, ast.expr]] | None:
+        """The keys and values that a dict is made of, a whole dict in it without a key; None where that cannot be told."""
         if isinstance(made, ast.Dict):
-            return self._first_given([*zip(made.keys, made.values, strict=True)], key, depth)
+            return [*zip(made.keys, made.values, strict=True)]
         if isinstance(made, ast.BinOp) and isinstance(made.op, ast.BitOr):
-            return self._over(self.entry(made.right, key, depth=depth), made.left, key, depth)
-        if isinstance(made, ast.Call) and self.method(made) in _COPIES:
-            inner = made.args[0] if made.args else self.receiver(made)
-            return self.entry(inner, key, depth=depth) if inner is not None else _UNKNOWN
-        if isinstance(made, ast.Call) and self.name(made) == "dict":
-            named = [(ast.Constant(item.arg) if item.arg else None, item.value) for item in made.keywords]
-            return self._first_given([*((None, item) for item in made.args[:1]), *named], key, depth)
-        return _UNKNOWN
+            return [(None, made.left), (None, made.right)]
+        if not isinstance(made, ast.Call):
+            return None
+        copied = self.receiver(made) if self.method(made) in _COPIES and not made.args else None
+        if copied is None and self.method(made) not in (*_COPIES, "update") and self.name(made) != "dict":
+            return None
+        whole = [copied] if copied is not None else made.args[:1]
+        named = [(ast.Constant(item.arg) if item.arg else None, item.value) for item in made.keywords]
+        return [*((None, item) for item in whole), *named]
 
     def _first_given(self, pairs: list[tuple[ast.expr | None, ast.expr]], key: str, depth: int) -> Choices:
         """The last pair that has the key; one without a key is spread out."""
@@ -354,11 +322,6 @@ class CallGraph(Nodes):
                 return found | Choices((item,))
         return found | _ABSENT
 
-    def _over(self, upper: Choices, lower: ast.expr, key: str, depth: int) -> Choices:
-        if not upper.absent:
-            return upper
-        return Choices(upper.nodes, unknown=upper.unknown) | self.entry(lower, key, depth=depth)
-
     def _changes(self, name: str, key: str, at: ast.AST, depth: int) -> list[tuple[ast.AST, Choices]]:
         """Stores under the key and calls of `update` on this dict before `at`, in order."""
         number, scope = self.index.number.get(at, 0), self.index.scope(at)
@@ -366,8 +329,7 @@ class CallGraph(Nodes):
         found = [(item.node, Choices((item.value,))) for item in stored if item.scope in (scope, None)]
         for call in self.calls_to("update"):
             if written(self.receiver(call)) == name and self.index.scope(call) in (scope, None):
-                pairs = [(ast.Constant(item.arg) if item.arg else None, item.value) for item in call.keywords]
-                given = self._first_given([*((None, item) for item in call.args[:1]), *pairs], key, depth + 1)
+                given = self._entry_of(call, key, depth + 1)
                 if given.nodes or given.unknown:
                     found.append((call, Choices(given.nodes, unknown=given.unknown)))
         outer = self.index.scope(at) is not None
@@ -399,20 +361,24 @@ class CallGraph(Nodes):
                 return node.value.elts[given.position]
         return None
 
-    def assigned_class(self, node: ast.AST | None, depth: int = 0) -> ast.ClassDef | None:
+    @remembered
+    def assigned_class(self, node: ast.AST | None) -> ast.ClassDef | None:
         """The class of this file that an expression or variable is an instance of."""
+        return self._class_of(node, 0)
+
+    def _class_of(self, node: ast.AST | None, depth: int) -> ast.ClassDef | None:
         if depth > _DEEPEST or node is None:
             return None
         if isinstance(node, ast.Call):
             return self._class_made(node, depth)
         if isinstance(node, ast.IfExp):
-            return self.assigned_class(node.body, depth + 1) or self.assigned_class(node.orelse, depth + 1)
+            return self._class_of(node.body, depth + 1) or self._class_of(node.orelse, depth + 1)
         if isinstance(node, ast.Subscript) and not written(node):
-            return self.assigned_class(node.value, depth + 1)
+            return self._class_of(node.value, depth + 1)
         if isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
             given = self.latest(node)
             if given is not None:
-                return self.assigned_class(given, depth + 1)
+                return self._class_of(given, depth + 1)
             handed = self._given_to_parameter(node) if isinstance(node, ast.Name) and depth < 4 else ()
             return self._first_class(handed, depth)
         return None
@@ -424,11 +390,9 @@ class CallGraph(Nodes):
             owner = self.classes.get(self._borrowed_name(func))
         if owner is not None:
             return owner
-        method = self.method(call)
-        if isinstance(func, ast.Attribute) and method in _SAME_OBJECT:
-            return self.assigned_class(func.value, depth + 1)
-        if method in _WRAPPERS and call.args:
-            return self.assigned_class(call.args[0], depth + 1)
+        inner = self.handed_on(call) or (call.args[0] if call.args and self.method(call) in _BARS else None)
+        if inner is not None:
+            return self._class_of(inner, depth + 1)
         if isinstance(func, ast.Attribute) and written(func.value) in self.classes:
             return self.classes[written(func.value)]  # Model.from_pretrained(…), Data.load(…)
         function = self.functions.get(func.id) if isinstance(func, ast.Name) else None
@@ -436,7 +400,7 @@ class CallGraph(Nodes):
         return self._first_class(returned, depth)
 
     def _first_class(self, nodes: Iterable[ast.AST | None], depth: int) -> ast.ClassDef | None:
-        return next((found for node in nodes if (found := self.assigned_class(node, depth + 1)) is not None), None)
+        return next((found for node in nodes if (found := self._class_of(node, depth + 1)) is not None), None)
 
     def _given_to_parameter(self, node: ast.Name) -> Iterator[ast.expr]:
         """What calls in the file give for the parameter that this name is; of `__init__`, what makes the object gives it."""
@@ -445,35 +409,30 @@ class CallGraph(Nodes):
             return
         owner = self.parent(function)
         name = owner.name if function.name == "__init__" and isinstance(owner, ast.ClassDef) else function.name
-        for call in self._calls_by_name.get(name, ())[:4]:
+        for call in self.calls_to(name)[:4]:
             given = self.argument_for(call, function, node.id)
             if given is not None and given is not node:
                 yield given
 
-    @cached_property
-    def _calls_by_name(self) -> dict[str, list[ast.Call]]:
-        found: dict[str, list[ast.Call]] = {}
-        for call in self.nodes(ast.Call):
-            func = call.func
-            name = func.id if isinstance(func, ast.Name) else func.attr if isinstance(func, ast.Attribute) else ""
-            found.setdefault(name, []).append(call)
-        return found
-
-    def made_by(self, node: ast.AST | None, depth: int = 0) -> str:
+    def made_by(self, node: ast.AST | None) -> str:
         """The dotted name of the call that made this object, through variables: `multiprocessing.Pool` for `pool`."""
-        if node is None or depth > _DEEPEST:
-            return ""
-        if isinstance(node, ast.Call):
-            method = self.method(node)
-            if isinstance(node.func, ast.Attribute) and method in _SAME_OBJECT:
-                return self.made_by(node.func.value, depth + 1)
-            if method in _WRAPPERS and node.args and method not in ("iter", "tqdm", "enumerate"):
-                return self.made_by(node.args[0], depth + 1)
-            return self.name(node)
-        if isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
-            given = self.latest(node)
-            return self.made_by(given, depth + 1) if given is not node else ""
-        return ""
+        return self.name(self.construction(node))
+
+    def construction(self, node: ast.AST | None) -> ast.Call | None:
+        """The call that made this object, through variables, `.to(device)` and wrappers."""
+        for _ in range(_DEEPEST):
+            inner = self.handed_on(node) if isinstance(node, ast.Call) else self.latest(node)
+            if inner is None or inner is node:
+                return node if isinstance(node, ast.Call) else None
+            node = inner
+        return None
+
+    def handed_on(self, call: ast.Call) -> ast.expr | None:
+        """The object that a call gives back as it is, or wrapped."""
+        method = self.method(call)
+        if isinstance(call.func, ast.Attribute) and method in _SAME_OBJECT:
+            return call.func.value
+        return call.args[0] if method in _WRAPPERS and call.args else None
 
     def made_of(self, node: ast.AST | None, *, contents: bool = False) -> Iterator[ast.Call]:
         """The calls that made this value, the nearest first: through variables, parameters, method chains, functions of the file.
@@ -580,17 +539,22 @@ class CallGraph(Nodes):
         return before[-1] if before else None
 
     def added_to(self, name: str) -> list[tuple[ast.AST, ast.expr]]:
-        """What `x += …`, `x.append(…)`, `x.extend(…)` and `x.insert(…)` add to a variable, with their places."""
-        return self._added.get(name, [])
+        """What `x += …`, `x.append(…)` and its like, and `x[i] = …` put into a variable, with their places."""
+        return self._added.get(name, []) if name else []
 
     @cached_property
     def _added(self) -> dict[str, list[tuple[ast.AST, ast.expr]]]:
         found: dict[str, list[tuple[ast.AST, ast.expr]]] = {}
-        for call in self.calls_to("append", "extend", "insert"):
-            if call.args:
-                found.setdefault(self.written(self.receiver(call)), []).append((call, call.args[-1]))
+        for call in self.calls_to(*_FILLING):
+            found.setdefault(self.written(self.receiver(call)), []).extend((call, value) for value in arguments(call))
         for more in self.nodes(ast.AugAssign):
             found.setdefault(self.written(more.target), []).append((more, more.value))
+        for node in self.nodes(ast.Assign):
+            for target in (part for item in node.targets for part in flat(item) if isinstance(part, ast.Subscript)):
+                inner: ast.expr = target
+                while isinstance(inner, ast.Subscript):
+                    inner = inner.value
+                found.setdefault(self.written(inner), []).append((node, node.value))
         return found
 
     def set_from_outside(self, attribute: str) -> list[ast.expr]:

@@ -10,7 +10,6 @@ import ast
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from typing import Literal
 
 from unchoke.code.magics import SHELL_CELLS, script_runs
@@ -21,7 +20,7 @@ ANY_NAME = "*"
 # Cells that are shown, not run, and those that only write a file.
 _SHOWN = frozenset({"html", "javascript", "js", "latex", "markdown", "svg", "css", "mermaid", "dot", "writefile", "file",
                     "appendfile", "writetemplate", "skip", "false", "ai"})  # fmt: skip
-_LIBRARIES = """
+_LIBRARY_NAMES = """
     torch torchvision torchaudio torchtext torchmetrics torchdata torchsummary torchinfo torchviz torchgeo timm
     lightning pytorch_lightning lightning_fabric lightning_utilities fastai fastbook fastcore fastprogress ignite
     accelerate transformers tokenizers huggingface_hub diffusers peft safetensors einops kornia monai albumentations
@@ -39,6 +38,7 @@ _LIBRARIES = """
     unchoke cython pyximport decord av moviepy librosa soundfile pycocotools cityscapesscripts apex deepspeed horovod
     bitsandbytes xformers triton prettytable tabulate termcolor colorama loguru dotenv certifi regex ftfy open_clip
 """
+_LIBRARIES = frozenset(_LIBRARY_NAMES.split())
 
 
 @dataclass(frozen=True)
@@ -97,9 +97,4 @@ def module_name(node: ast.ImportFrom) -> str:
 def is_library(module: str) -> bool:
     """Is it of the standard library, or one that everybody knows? Relative imports never are."""
     top = module.partition(".")[0]
-    return top in sys.stdlib_module_names or top in _known_libraries()
-
-
-@cache
-def _known_libraries() -> frozenset[str]:
-    return frozenset(_LIBRARIES.split())
+    return top in sys.stdlib_module_names or top in _LIBRARIES

@@ -27,6 +27,7 @@ from unchoke.core.errors import DataError, Interrupted, MachineError, UnchokeErr
 from unchoke.core.events import OnEvent
 from unchoke.core.record import Interval, RunRecord
 from unchoke.core.remembered import resolve_settings
+from unchoke.core.remote import locate
 from unchoke.core.settings import typed_options
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option
 from unchoke.photos.samples.scan import refuse_missing
@@ -141,7 +142,7 @@ def detach(command: str, data: str | Path | None = None, *, out: Path | str | No
     typed = {"data": data, **options}
     settings = resolve_settings(workspace, typed)[0]
     refuse_inside_data(workspace, settings)
-    refuse_missing(Path(settings.data))
+    refuse_missing(locate(settings.data))
     refuse_missing_weights(options.get("weights"))
     absent = workspace.absent_folders()
     with workspace.own():

@@ -38,8 +38,10 @@ from unchoke.core.image_names import PICTURE_SUFFIXES, suffix_of
 from unchoke.core.output_file import OutputFile, output_file
 from unchoke.core.record import ValueIntervalRecord
 from unchoke.core.remembered import load_remembered
+from unchoke.core.remote import DataPlace, RemotePlace, is_url, locate
 from unchoke.features.extractor import decode_views
 from unchoke.photos.pixels.image import DecodeError, Pixels, read_bytes, slow_decoding
+from unchoke.photos.samples.scan import refuse_missing
 from unchoke.reports.json import to_jsonable
 from unchoke.runs.lookup import FoundRun, find_run
 from unchoke.runs.session import default_listener
@@ -202,16 +204,19 @@ def _intervals(found: FoundRun, model: OpenModel, options: RowOptions) -> tuple[
 def list_images(images: Sequence[str | Path]) -> list[str]:
     """Files as given; below folders everything named like a picture: one that cannot be decoded fails, and is named."""
     paths: list[str] = []
-    missing = [str(image) for image in images if not Path(image).exists()]
+    places = [locate(image) for image in images]
+    missing = [str(place) for place in places if not place.exists()]
     if missing:
+        if is_url(missing[0]):
+            refuse_missing(RemotePlace(missing[0]))
         raise UsageError(
             f"no such file or folder: {missing[0]}", why=f"{len(missing)} of {len(images)} do not exist", try_="check the path"
         )
-    for image in map(Path, images):
-        if image.is_dir():
-            paths += _below(image)
+    for place in places:
+        if place.is_dir():
+            paths += _below(place)
         else:
-            paths.append(str(image))
+            paths.append(str(place))
     if not paths:
         raise UsageError(
             "there are no images to predict", why=f"{images[0]} holds none", try_="name image files, or a folder with some"
@@ -219,7 +224,7 @@ def list_images(images: Sequence[str | Path]) -> list[str]:
     return paths
 
 
-def _below(folder: Path) -> list[str]:
+def _below(folder: DataPlace) -> list[str]:
     """Also links that lead nowhere, where they are named like a picture."""
     special: list[str] = []
     files = [entry.path for entry in listing.walk(folder, on_special=lambda path, _, __: special.append(path))]

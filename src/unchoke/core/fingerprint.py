@@ -33,7 +33,7 @@ def digest_bytes(data: bytes | memoryview) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def digest_file(path: Path) -> str:
+def digest_file(path: Path | str) -> str:
     """SHA-256 of a file's content, read in pieces."""
     with open_plain(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

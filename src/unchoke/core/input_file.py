@@ -1,7 +1,7 @@
 """A file that is read: a pipe (it would be waited for) or a device (it may have no end) is refused unread.
 
-In: a path. Out: its content, or the system's own error; for what a user named, a `UsageError`. What it holds is for those to say
-who read it.
+In: a path or a URL. Out: its content, or the system's own error; for what a user named, a `UsageError`. What it holds is for
+those to say who read it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,16 @@ from typing import Any
 
 from unchoke.core.errors import UsageError
 from unchoke.core.listing import special_kind
+from unchoke.core.ranged_file import open_url
+from unchoke.core.remote import DataPlace, RemotePlace, is_url, read_url, stat_url
 
 _NO_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # the second on Windows alone
 
 
 def open_plain(path: Path | str) -> BufferedReader:
-    """The file, opened to be read; an `OSError` for anything else that lies there."""
+    """The file, opened to be read; an `OSError` for anything else that lies there. A URL is read piece by piece."""
+    if is_url(path):
+        return open_url(str(path))
     descriptor = os.open(path, os.O_RDONLY | _NO_WAITING)
     try:
         mode = os.fstat(descriptor).st_mode
@@ -40,6 +44,8 @@ def open_plain(path: Path | str) -> BufferedReader:
 
 def read_plain(path: Path | str) -> bytes:
     """The content of a file; an `OSError` for anything else that lies there."""
+    if is_url(path):
+        return read_url(str(path))
     with open_plain(path) as file:
         return file.read()
 
@@ -57,8 +63,18 @@ def read_toml(file: Path, *, what: str, try_: str) -> tuple[str, dict[str, Any]]
         raise UsageError(f"{what} cannot be read", why=str(error), try_=try_) from error
 
 
-def refuse_special(path: Path | str) -> None:
-    """Refuse what is there and is neither a file nor a folder."""
+def size_and_time(path: str) -> tuple[int, int]:
+    """A file's size and time of change in nanoseconds, or what a store has instead; another pair means another content."""
+    if is_url(path):
+        return stat_url(path)
+    found = os.stat(path)
+    return found.st_size, found.st_mtime_ns
+
+
+def refuse_special(path: DataPlace | str) -> None:
+    """Refuse what is there and is neither a file nor a folder; stores have nothing else."""
+    if isinstance(path, RemotePlace):
+        return
     try:
         what = special_kind(os.stat(path).st_mode)
     except (OSError, ValueError):  # unchoke: ignore[blank-on-error]  whoever reads it says what is wrong with it

@@ -1,18 +1,36 @@
-"""Directory listings: the only place that reads folders. One pass with `os.scandir`, sorted, so the order is always the same."""
+"""Directory listings: the only place that reads folders. One pass with `os.scandir`, sorted, so the order is always the same.
+
+Folders behind a URL are listed as the store lists them, in few requests, and come in the order that local ones would.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
+
+from unchoke.core.ahead import map_ahead
+from unchoke.core.remote import (
+    READS_AT_ONCE,
+    DataPlace,
+    RemotePlace,
+    ask,
+    cannot_list,
+    explain,
+    refuse_unlisted,
+    stamp,
+    stat_url,
+)
 
 OnSpecial = Callable[[str, str, str], None]
 """Hears of an entry that is neither file nor folder: its path, its path below the root, and what it is."""
 LINK_TO_NOTHING = "a link that leads nowhere"
 LINK_TO_ITSELF = "a link that leads to itself"
+_FEW_OF_A_FOLDER = 20
+"""So many files are asked for one by one before their folder is listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +43,15 @@ class FileEntry:
     mtime_ns: int
 
 
-def walk(root: Path, *, on_special: OnSpecial | None = None) -> Iterator[FileEntry]:
+def walk(root: DataPlace, *, on_special: OnSpecial | None = None) -> Iterator[FileEntry]:
     """Every file below `root`, depth first, in name order; hidden folders and files (a leading dot) are passed over.
 
     Links to files count as files; a link to a folder that was already entered is not entered again. What is neither file nor
     folder (a link to nothing, a pipe, a device) is only told of.
     """
+    if isinstance(root, RemotePlace):
+        yield from _walk_remote(root)
+        return
     seen: set[tuple[int, int]] = set()
     yield from _walk(os.fspath(root), "", seen, on_special or _unheard)
 
@@ -92,8 +113,76 @@ def _stat(entry: os.DirEntry[str]) -> os.stat_result | None:
         return None
 
 
-def names(folder: Path, *, prefix: str = "", suffix: str = "") -> list[str]:
+def _walk_remote(root: RemotePlace) -> Iterator[FileEntry]:
+    """Every file below a URL, in the order of `walk`; names with a leading dot are passed over there, too."""
+    refuse_unlisted(root)
+    infos = _ask_folder(root, lambda fs, path: fs.find(path, detail=True))
+    entries = [_remote_entry(root, below, info) for below, info in infos if info.get("type") != "directory"]
+    kept = [entry for entry in entries if not any(part.startswith(".") for part in entry.relative.split("/"))]
+    yield from sorted(kept, key=lambda entry: entry.relative.split("/"))
+
+
+def _ask_folder(folder: RemotePlace, request: Callable[[Any, str], Any]) -> list[tuple[str, dict[str, Any]]]:
+    """What a store says of a folder's entries, each with its path below the folder."""
+
+    def below(fs: Any, path: str) -> list[tuple[str, dict[str, Any]]]:
+        found = request(fs, path)
+        infos = list(found.values()) if isinstance(found, dict) else found
+        prefix = path.strip("/") + "/" if path.strip("/") else ""
+        return [(str(info["name"]).strip("/").removeprefix(prefix), info) for info in infos if not _is_itself(info, path)]
+
+    try:
+        return ask(folder.url, below)
+    except OSError as error:
+        raise explain(folder, error) from error
+
+
+def _is_itself(info: dict[str, Any], path: str) -> bool:
+    """Whether an entry is the folder's own: stores without folders mark them by an empty object."""
+    return str(info["name"]).strip("/") == path.strip("/") or str(info["name"]).endswith("/")
+
+
+def _remote_entry(root: RemotePlace, relative: str, info: dict[str, Any]) -> FileEntry:
+    return FileEntry(f"{root}/{relative}", relative, int(info.get("size") or 0), stamp(info))
+
+
+def look_up(urls: Iterable[str]) -> list[FileEntry]:
+    """Those files of `urls` that are there, in their order; `relative` is the URL without its scheme.
+
+    A folder of which many are wanted is listed once, without what lies below it; others are asked for one by one, side by side.
+    """
+    wanted: dict[RemotePlace, list[str]] = {}
+    order = list(dict.fromkeys(urls))
+    for url in order:
+        wanted.setdefault(RemotePlace(url).parent, []).append(url)
+    listed = {folder: some for folder, some in wanted.items() if len(some) > _FEW_OF_A_FOLDER and not cannot_list(folder)}
+    single = [url for folder, some in wanted.items() if folder not in listed for url in some]
+    found = dict(zip(single, map_ahead(_look_up_one, single, threads=READS_AT_ONCE, ahead=4 * READS_AT_ONCE), strict=True))
+    for folder in listed:
+        for below, info in _ask_folder(folder, lambda fs, path: fs.ls(path, detail=True)):
+            found[f"{folder}/{below}"] = _remote_entry(folder, below, info) if info.get("type") != "directory" else None
+    entries = ((url, found.get(url)) for url in order)
+    return [
+        FileEntry(url, url.partition("://")[2], entry.size_bytes, entry.mtime_ns) for url, entry in entries if entry is not None
+    ]
+
+
+def _look_up_one(url: str) -> FileEntry | None:
+    """None for a file that is not there. One that the store did not answer for counts as there: reading it will tell."""
+    try:
+        size_bytes, mtime_ns = stat_url(url)
+    except (FileNotFoundError, IsADirectoryError):
+        return None
+    except OSError:
+        return FileEntry(url, url, 0, 0)
+    return FileEntry(url, url, size_bytes, mtime_ns)
+
+
+def names(folder: DataPlace, *, prefix: str = "", suffix: str = "") -> list[str]:
     """Names of the entries directly in `folder` with that beginning and end, sorted; empty if there is no such folder."""
+    if isinstance(folder, RemotePlace):
+        found = [below for below, _ in _ask_folder(folder, lambda fs, path: fs.ls(path, detail=True))]
+        return sorted(name for name in found if name.startswith(prefix) and name.endswith(suffix))
     try:
         found = os.listdir(folder)
     except FileNotFoundError:

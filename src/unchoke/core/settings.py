@@ -19,6 +19,7 @@ from annotated_types import Interval
 
 from unchoke.core.errors import SettingsError, UsageError
 from unchoke.core.presets import load_preset
+from unchoke.core.remote import refuse_secrets
 from unchoke.core.setting_values import (
     ValueParser,
     parse_class_names,
@@ -120,17 +121,18 @@ class Settings:
     data: Annotated[
         str,
         _data(
-            "Class folders, or a CSV or Parquet table. Left out, what this workspace was made for.",
+            "Class folders, or a CSV or Parquet table; a path or a URL such as s3://bucket/photos. "
+            "Left out, what this workspace was made for.",
             brief="Class folders, or a CSV or Parquet table.",
             path=True,
-            help_for_scenes="Band files or multi-band files in folders, a large image, or a table. "
+            help_for_scenes="Band files or multi-band files in folders, a large image, or a table; a path or a URL. "
             "Left out, what this workspace was made for.",
         ),
     ] = ""
     images: Annotated[
         tuple[str, ...],
         _data(
-            "Folder that holds the images of a table; repeat it for several folders.",
+            "Folder that holds the images of a table, also by URL; repeat it for several folders.",
             brief="Folder that holds the images of a table.",
             path=True,
         ),
@@ -688,6 +690,7 @@ def validate(values: dict[str, Any]) -> Settings:
     """`Settings` from plain values; every wrong one is listed at once."""
     from pydantic import ValidationError
 
+    refuse_secrets(*(item for name in OPTIONS if OPTIONS[name].path for item in _several(values.get(name))))
     try:
         return _checked().validate_python(values)
     except ValidationError as error:
@@ -701,6 +704,10 @@ def validate(values: dict[str, Any]) -> Settings:
         )
         told.names = tuple(name for name in _concerned(error) if name in OPTIONS)
         raise told from error
+
+
+def _several(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
 
 @cache

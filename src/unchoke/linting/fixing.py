@@ -102,18 +102,13 @@ def _still_parses(cell: Cell, text: str) -> bool:
 
 def apply_edits(text: str, edits: Iterable[Edit]) -> str:
     """The text with each place replaced, from the last to the first."""
-    starts = _line_starts(text)
+    starts = [found.start() for found in _LINE.finditer(text)] or [0]
     line_end = "\r\n" if "\r\n" in text else "\r" if "\r" in text and "\n" not in text else "\n"
     for edit in sorted(edits, key=lambda edit: (edit.place.line, edit.place.column), reverse=True):
         begin = starts[edit.place.line - 1] + edit.place.column
         end = starts[(edit.place.end_line or edit.place.line) - 1] + edit.place.end_column
         text = text[:begin] + re.sub(r"\r?\n", line_end, edit.replacement) + text[end:]
     return text
-
-
-def _line_starts(text: str) -> list[int]:
-    starts = [found.start() for found in _LINE.finditer(text)]
-    return starts or [0]
 
 
 def diff_of(source: SourceFile, after: dict[int | None, str]) -> str:

@@ -7,8 +7,10 @@ as a problem and the other rules go on. Nothing is printed and nothing is writte
 from __future__ import annotations
 
 import ast
+import gc
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -102,8 +104,21 @@ def lint(
     results = []
     for path, below in _listed(paths):
         source = _read(path)
-        results.append(lint_file(source, rules, in_tests=is_test_code(below, source)))
+        with _uncollected():
+            results.append(lint_file(source, rules, in_tests=is_test_code(below, source)))
     return join_results(results)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """No search for garbage while one file is read: its trees and answers are all in use, and there are many."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def is_test_code(below: str, source: SourceFile) -> bool:

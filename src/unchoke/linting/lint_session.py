@@ -15,7 +15,6 @@ from typing import Any
 
 from unchoke.code.source import parse_source
 from unchoke.core.errors import UsageError
-from unchoke.core.findings import Kind
 from unchoke.linting.fixing import FileRepair, line_diff, put_in_place, repair
 from unchoke.linting.lint_engine import LintResult, chosen_rules, join_results, lint, lint_file
 from unchoke.linting.rule import KINDS
@@ -45,18 +44,17 @@ class LintSession:
     @property
     def nothing_read(self) -> bool:
         """Not one file or cell could be read."""
-        return _nothing_read(self.result)
+        unread = [problem for problem in self.result.problems if not problem.internal]
+        whole = {problem.path for problem in unread if problem.cell is None}
+        cells = {(problem.path, problem.cell) for problem in unread if problem.cell is not None}
+        return len(whole) == self.result.files or bool(cells and len(cells) == self.result.cells)
 
     @property
     def by_rule(self) -> Counter[str]:
         """How many of each rule, those with chokes first, then those with risks."""
-        first: dict[str, Kind] = {}
-        for item in sorted(self.result.found, key=lambda item: KINDS.index(item.kind)):
-            first.setdefault(item.rule.code, item.kind)
+        first = {item.rule.code: item.kind for item in sorted(self.result.found, key=lambda item: -KINDS.index(item.kind))}
         counts = Counter(item.rule.code for item in self.result.found)
-        return Counter(
-            {code: counts[code] for code in sorted(counts, key=lambda code: (KINDS.index(first[code]), -counts[code]))}
-        )
+        return Counter(dict(sorted(counts.items(), key=lambda pair: (KINDS.index(first[pair[0]]), -pair[1]))))
 
     @property
     def by_kind(self) -> Counter[str]:
@@ -147,10 +145,3 @@ def _left(result: LintResult, repaired: Mapping[str, FileRepair]) -> LintResult:
     found = [item for path, items in by_path.items() for item in (repaired[path].found if path in repaired else items)]
     problems = [problem for problem in result.problems if problem.path not in repaired]
     return replace(result, found=found, problems=problems + [problem for file in repaired.values() for problem in file.problems])
-
-
-def _nothing_read(result: LintResult) -> bool:
-    unread = [problem for problem in result.problems if not problem.internal]
-    whole = {problem.path for problem in unread if problem.cell is None}
-    cells = {(problem.path, problem.cell) for problem in unread if problem.cell is not None}
-    return len(whole) == result.files or bool(cells and len(cells) == result.cells)

@@ -25,6 +25,7 @@ _TAB = "    "
 _LABEL = 9
 _LONGEST_DIFF = 6  # lines; what is longer is for --diff
 _LONGEST_LINE = 160
+_FRAMEWORKS = {"torch": "PyTorch", "keras": "TensorFlow/Keras"}
 
 
 def render_lint(linted: LintSession) -> str:
@@ -154,18 +155,18 @@ def render_rules(rules: Sequence[LoadedRule]) -> str:
 def render_rule(loaded: LoadedRule) -> str:
     """A rule's page, with what is known of it in front."""
     rule = loaded.rule
-    facts = "\n".join(f"{word:<10}{visible(text)}" for word, text in rule_facts(rule))
+    facts = "\n".join(f"{word:<10}{visible(text)}" for word, text in rule_facts(rule, f"docs/claims.md, {rule.claim}"))
     return f"{rule.code}: {rule.title}\n\n{facts}\n\n{loaded.page}"
 
 
-def rule_facts(rule: Rule) -> list[tuple[str, str]]:
+def rule_facts(rule: Rule, claim: str) -> list[tuple[str, str]]:
     """What a rule says of itself in a word or two, as label and text; what it leaves open is left out."""
-    measured = f"measured: docs/claims.md, {rule.claim}" if rule.claim else "unmeasured"
+    measured = f"measured: {claim}" if rule.claim else "unmeasured"
     facts = [
         ("group", rule.group),
-        ("stage", rule.stage),
         ("kind", rule.kind),
-        ("concerns", " and ".join(_FRAMEWORKS.get(name, name) for name in rule.frameworks)),
+        ("stage", rule.stage),
+        ("concerns", ", ".join(_FRAMEWORKS.get(name, name) for name in rule.frameworks)),
         ("devices", ", ".join(rule.devices)),
         ("since", rule.since),
         ("gain", f"{rule.gain} ({measured})" if rule.gain else measured),
@@ -173,9 +174,6 @@ def rule_facts(rule: Rule) -> list[tuple[str, str]]:
         ("--fix", "rewrites it" if rule.fixable else ""),
     ]
     return [(word, text) for word, text in facts if text]
-
-
-_FRAMEWORKS = {"torch": "PyTorch", "keras": "TensorFlow/Keras"}
 
 
 def source_line(source: SourceFile, place: CodePlace) -> str | None:

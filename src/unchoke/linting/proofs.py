@@ -10,9 +10,10 @@ from __future__ import annotations
 import ast
 import builtins
 import re
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Iterable, Iterator
 
+from unchoke.code.answers import remembered
+from unchoke.code.facts.asking import Question
 from unchoke.code.facts.loops import step_kind
 from unchoke.code.facts.origins import root
 from unchoke.code.node_index import FunctionNode, parameters, targets_of
@@ -52,7 +53,10 @@ _ASKS = frozenset(
 )  # fmt: skip
 _STILL_TENSORS = frozenset({"mean", "sum", "cpu", "float", "max", "min", "sqrt", "abs"})
 _OF_TENSORS = frozenset({"sum", "max", "min", "torch.stack", "torch.tensor", "torch.cat"})
-_SAME_OBJECT = frozenset({"to", "cuda", "cpu", "eval", "train"})
+_ANSWERED = (
+    ast.Constant | ast.Name | ast.Call | ast.Attribute | ast.Compare | ast.Subscript | ast.Starred | ast.BinOp | ast.UnaryOp
+    | ast.BoolOp | ast.IfExp | ast.Tuple | ast.List | ast.Dict | ast.Set
+)  # fmt: skip
 _FILLING = frozenset({"append", "extend", "add", "update", "insert", "setdefault"})
 _WRAPPING = frozenset({"tqdm", "enumerate", "zip", "iter", "trange", "reversed", "sorted", "list"})
 
@@ -113,14 +117,9 @@ def _is_known(program: Program, call: ast.Call, depth: int = 0) -> bool:
         return True
     if "." in name and not name.startswith("?."):
         return name.partition(".")[0] in _QUIET_LIBRARIES and not _BY_GRADIENT.search(name)
-    if isinstance(call.func, ast.Attribute) and name.startswith("?.") and call.func.attr in _tensor_methods():
+    if isinstance(call.func, ast.Attribute) and name.startswith("?.") and call.func.attr in _TENSOR_METHODS.split():
         return True
     return _is_seen_network(program, call.func, depth)
-
-
-@cache
-def _tensor_methods() -> frozenset[str]:
-    return frozenset(_TENSOR_METHODS.split())
 
 
 def _shows(program: Program, call: ast.Call) -> bool:
@@ -149,7 +148,7 @@ def _library_network(program: Program, node: ast.expr) -> bool:
         return False
     if made.startswith("torchvision.models."):
         return bool(_CONVOLUTIONAL.match(made.rpartition(".")[2]))
-    call = _construction(program, node)
+    call = program.construction(node)
     if made == "timm.create_model":
         kind = program.value(call.args[0]) if call is not None and call.args else None
         return isinstance(kind, str) and bool(_CONVOLUTIONAL.match(kind))
@@ -162,19 +161,6 @@ def _parts_given(program: Program, node: ast.expr) -> Iterator[ast.expr]:
     for statement in program.nodes(ast.Assign) if name else ():
         if any(program.written(target).startswith(f"{name}.") for target in statement.targets):
             yield statement.value
-
-
-def _construction(program: Program, node: ast.expr | None) -> ast.Call | None:
-    """The call that made it, through variables and `.to(device)`."""
-    for _ in range(_DEEPEST):
-        if isinstance(node, ast.Call):
-            receiver = program.receiver(node)
-            if receiver is None or program.method(node) not in _SAME_OBJECT:
-                return node
-            node = receiver
-        else:
-            node = program.latest(node)
-    return None
 
 
 def _is_plain_layer(program: Program, node: ast.expr) -> bool:
@@ -221,7 +207,7 @@ def _is_seen_dataset(program: Program, node: ast.expr | None) -> bool:
     if node is None:
         return False
     if program.made_by(node).startswith(("torch.utils.data.TensorDataset", "torchvision.datasets.")):
-        call = _construction(program, node)
+        call = program.construction(node)
         options = [item for item in call.keywords if "transform" in (item.arg or "transform")] if call is not None else []
         return all(program.made_by(item.value).startswith("torchvision.transforms.") for item in options)
     owner = program.assigned_class(node)
@@ -234,72 +220,53 @@ def _is_seen_dataset(program: Program, node: ast.expr | None) -> bool:
 # Numbers
 
 
-def is_number(program: Program, node: ast.AST | None, depth: int = 0) -> bool:
-    """A plain number or text, or a list of them: nothing that could carry a graph and show it."""
-    if node is None or isinstance(node, ast.Constant):
-        return True
-    if depth > _DEEPEST:
-        return False
-    if isinstance(node, ast.JoinedStr):
-        shown = [part for part in node.values if isinstance(part, ast.FormattedValue)]
-        return all(is_number(program, part.value, depth + 1) for part in shown)
-    if isinstance(node, ast.Call):
-        name = program.name(node)
+class _Numbers(Question[bool]):
+    """Is it a plain number or text, or a list of them: nothing that could carry a graph and show it?"""
+
+    open = False
+    plain = True
+
+    def join(self, answers: Iterable[bool]) -> bool:
+        return all(answers)
+
+    def _answer(self, node: ast.AST) -> bool:
+        if isinstance(node, ast.JoinedStr):
+            return self.any_of(part.value for part in node.values if isinstance(part, ast.FormattedValue))
+        known = isinstance(node, _ANSWERED)
+        return known and super()._answer(node)
+
+    def call(self, call: ast.Call) -> bool:
+        name = self.program.name(call)
         if name in _NUMBER_CALLS or name.startswith(("time.", "math.", "sklearn.metrics.")):
             return True
         if name in _OF_NUMBERS:
-            return all(is_number(program, item, depth + 1) for item in node.args)
-        return isinstance(node.func, ast.Attribute) and node.func.attr in _NUMBER_METHODS
-    if isinstance(node, ast.Attribute):
+            return self.any_of(call.args)
+        return isinstance(call.func, ast.Attribute) and call.func.attr in _NUMBER_METHODS
+
+    def attribute(self, node: ast.Attribute) -> bool:
         return node.attr in ("shape", "ndim", "dtype")
-    if isinstance(node, ast.Name):
-        return _is_number_name(program, node, depth)
-    if isinstance(node, ast.Subscript | ast.Starred):
-        return is_number(program, node.value, depth + 1)
-    if isinstance(
-        node, ast.BinOp | ast.UnaryOp | ast.BoolOp | ast.Compare | ast.IfExp | ast.Tuple | ast.List | ast.Dict | ast.Set
-    ):
-        parts = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
-        return all(is_number(program, part, depth + 1) for part in parts)
-    return False
+
+    def compared(self, node: ast.Compare) -> bool:
+        return self.any_of([node.left, *node.comparators])
+
+    def named(self, node: ast.Name | ast.Attribute) -> bool:
+        """With what is put into it in its own scope."""
+        scope = self.program.enclosing_scope(node)
+        added = [
+            value for at, value in self.program.added_to(self.program.written(node)) if self.program.enclosing_scope(at) is scope
+        ]
+        return super().named(node) and self.any_of(added)
+
+    def round(self, over: ast.expr, _target: ast.expr, _name: str) -> bool:
+        return self.program.method(over) in ("range", "trange")
 
 
-def _is_number_name(program: Program, node: ast.Name, depth: int) -> bool:
-    """Is everything that this variable is given in its function a number?"""
-    given = _given_for(program, node)
-    if given is not None:
-        return bool(given) and all(is_number(program, item, depth + 1) for item in given)
-    values = list(_values_of(program, node))
-    return bool(values) and all(value is not None and is_number(program, value, depth + 1) for value in values)
+_numbers = remembered(_Numbers)
 
 
-def _values_of(program: Program, node: ast.Name) -> Iterator[ast.expr | None]:
-    """What is assigned or added to a variable, or put into it, in its own scope; None for what cannot be told."""
-    scope = program.enclosing_scope(node)
-    for part in program.names(node.id):
-        if program.enclosing_scope(part) is not scope:
-            continue
-        parent = program.parent(part)
-        if isinstance(part.ctx, ast.Store):
-            yield _stored(program, part)
-        elif isinstance(parent, ast.Attribute) and parent.attr in ("append", "extend", "insert", "add"):
-            call = program.parent(parent)
-            yield call.args[-1] if isinstance(call, ast.Call) and call.args else None
-
-
-def _stored(program: Program, target: ast.Name) -> ast.expr | None:
-    parent = program.parent(target)
-    if isinstance(parent, ast.Assign | ast.AnnAssign | ast.AugAssign):
-        return parent.value
-    if isinstance(parent, ast.For) and program.method(parent.iter) in ("range", "trange"):
-        return ast.Constant(0)
-    above = program.parent(parent) if isinstance(parent, ast.Tuple) else None
-    if isinstance(parent, ast.Tuple) and isinstance(above, ast.Assign) and isinstance(above.value, ast.Tuple):
-        pairs = zip(parent.elts, above.value.elts, strict=False)
-        return next((value for left, value in pairs if left is target), None)
-    if isinstance(parent, ast.Tuple) and isinstance(above, ast.For) and program.method(above.iter) == "enumerate":
-        return ast.Constant(0) if parent.elts[0] is target else None
-    return None
+def is_number(program: Program, node: ast.AST | None) -> bool:
+    """A plain number or text, or a list of them; also where nothing is given."""
+    return node is None or _numbers(program).ask(node)
 
 
 # A graph let go

@@ -8,10 +8,12 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from unchoke.core import atomic, listing
 from unchoke.core.errors import UsageError
+from unchoke.linting.lint_text import rule_facts
 from unchoke.linting.rule import Rule
 from unchoke.linting.rules import GROUPS, LoadedRule, all_rules
 
@@ -23,7 +25,7 @@ _ABOUT = {
     "process": "what breaks, or idles, with worker processes",
     "compute": "work that is done twice, one at a time, or for nothing",
 }
-_FRAMEWORKS = {"torch": "PyTorch", "keras": "TensorFlow/Keras"}
+_WORDS = {"--fix": "`--fix`"}
 _INDEX = """\
 # unchoke lint
 
@@ -92,20 +94,9 @@ def _page(loaded: LoadedRule) -> str:
 
 
 def _facts(rule: Rule) -> list[tuple[str, str]]:
-    measured = f"measured: [{rule.claim}](../claims.md#{_anchor(rule.claim)})" if rule.claim else "unmeasured"
-    facts = [
-        ("group", rule.group),
-        ("kind", rule.kind),
-        ("stage", rule.stage),
-        ("concerns", ", ".join(_FRAMEWORKS.get(name, name) for name in rule.frameworks)),
-        ("devices", ", ".join(rule.devices)),
-        ("since", _cell(rule.since)),
-        ("gain", f"{_cell(rule.gain)} ({measured})" if rule.gain else measured),
-        ("instead", f"`{_cell(rule.command)}`" if rule.command else ""),
-        ("`--fix`", "rewrites it" if rule.fixable else ""),
-        ("leave out", f"`# noqa: {rule.code}` on the line"),
-    ]
-    return [(word, text) for word, text in facts if text]
+    said = rule_facts(replace(rule, gain=_cell(rule.gain)), f"[{rule.claim}](../claims.md#{_anchor(rule.claim)})")
+    rows = [("instead", f"`{_cell(text)}`") if word == "command" else (_WORDS.get(word, word), text) for word, text in said]
+    return [*rows, ("leave out", f"`# noqa: {rule.code}` on the line")]
 
 
 def _cell(text: str) -> str:

@@ -124,14 +124,8 @@ def _fix(item: LintFinding) -> dict[str, Any]:
 
 def _replacement(edit: Edit) -> dict[str, Any]:
     """An insertion deletes a region of no width: it begins where it ends."""
-    place = edit.place
-    region = {
-        "startLine": place.line,
-        "startColumn": place.column + 1,
-        "endLine": place.end_line or place.line,
-        "endColumn": place.end_column + 1,
-    }
-    return {"deletedRegion": region, "insertedContent": {"text": edit.replacement}}
+    end = {"endLine": edit.place.end_line or edit.place.line, "endColumn": edit.place.end_column + 1}
+    return {"deletedRegion": _region(edit.place) | end, "insertedContent": {"text": edit.replacement}}
 
 
 def _fingerprint(item: LintFinding, seen: Counter[str]) -> str:

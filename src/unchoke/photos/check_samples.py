@@ -22,6 +22,7 @@ from unchoke.core.events import OnEvent
 from unchoke.core.findings import Finding, rank
 from unchoke.core.fingerprint import digest
 from unchoke.core.remembered import load_remembered
+from unchoke.core.remote import locate
 from unchoke.core.settings import ANYTHING, Settings, preset_values
 from unchoke.core.timeline import Timeline
 from unchoke.core.units import format_count, format_seconds
@@ -310,8 +311,8 @@ def settle(session: Session, prepared: Inspection, failed: Mapping[str, str]) ->
 def data_source(settings: Settings) -> DataSource:
     """The part of the settings that describes DATA."""
     return DataSource(
-        data=Path(settings.data),
-        images=tuple(Path(folder) for folder in settings.images),
+        data=locate(settings.data),
+        images=tuple(map(locate, settings.images)),
         id=settings.id,
         path=settings.path,
         label=settings.label,

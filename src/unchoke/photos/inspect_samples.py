@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import io
 import mmap
-import os
 import time
 from collections.abc import Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unchoke.core.ahead import map_ahead
 from unchoke.core.clock import Loading, StageTally, during
 from unchoke.core.errors import DamagedFile
 from unchoke.core.events import Note, OnEvent, Progress
 from unchoke.core.fingerprint import digest_bytes
+from unchoke.core.input_file import size_and_time
+from unchoke.core.remote import NO_STAMP, READS_AT_ONCE, is_url, locate, read_url
 from unchoke.core.seals import read_sealed, write_sealed
 from unchoke.core.workspace import Workspace
 from unchoke.jobs.readers import Readers, preload_readers, start_at_once, worth_processes
@@ -30,9 +30,11 @@ from unchoke.photos.pixels.image import (
     file_refused,
     find_turbo,
     is_jpeg,
+    may_pass,
     open_pillow,
     orientation,
     read_bytes,
+    refuse_heavy,
 )
 from unchoke.photos.preflight import FATAL_PROBLEMS, FileFacts, facts_frame
 from unchoke.photos.samples.sample_set import Samples
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 _SAVE_EVERY_S = 5.0
 _TELL_EVERY_S = 0.2
 _CHUNK = 32
+_BEGINNING_BYTES = 128 * 1024
 FOR_FILES = ("numpy", "simplejpeg", "PIL.Image", "PIL.ImageOps", "unchoke.photos.inspect_samples")
 """What processes that read files import beforehand."""
 _KEY = ["path", "size_bytes", "mtime_ns"]
@@ -77,20 +80,29 @@ def inspect_samples(
     wanted = samples.frame[_KEY]
     facts = wanted.merge(known, on=_KEY, how="left") if len(known) else wanted.assign(content=None)
     unread = facts["content"].isna() | (facts["content"] == "")  # "": it could not even be read
+    unread |= facts["mtime_ns"] == NO_STAMP
     if decode and len(known):
         unread |= facts["decoded"].eq(False) & ~facts["problem"].isin(list(FATAL_PROBLEMS))
     unseen = facts.index[unread].to_numpy()
     if len(unseen) == 0:
         return facts.reset_index(drop=True)
-    paths = [str(path) for path in wanted["path"].to_numpy()[unseen]]
+    files = [ListedFile(*row) for row in wanted.iloc[unseen].itertuples(index=False)]
     account = Loading() if loading is None else loading
-    learnt = _inspect_all(paths, known, workspace, threads=threads, on_event=on_event, loading=account, decode=decode)
+    learnt = _inspect_all(files, known, workspace, threads=threads, on_event=on_event, loading=account, decode=decode)
     by_path = pd.concat([known, learnt]).drop_duplicates("path", keep="last").set_index("path")
     return by_path.loc[list(wanted["path"])].reset_index()[list(FileFacts.__dataclass_fields__)]
 
 
+class ListedFile(NamedTuple):
+    """A file as the scan saw it."""
+
+    path: str
+    size_bytes: int
+    mtime_ns: int
+
+
 def _inspect_all(
-    paths: list[str],
+    files: list[ListedFile],
     known: pd.DataFrame,
     workspace: Workspace,
     *,
@@ -99,20 +111,23 @@ def _inspect_all(
     loading: Loading,
     decode: bool,
 ) -> pd.DataFrame:
-    """Facts of `paths`, gathered column by column: objects for tens of thousands of files would stay in memory for good."""
-    in_processes = worth_processes(len(paths), workers=threads) and start_at_once()
+    """Facts of `files`, gathered column by column: objects for tens of thousands of files would stay in memory for good."""
+    in_processes = worth_processes(len(files), workers=threads) and start_at_once()
+    threads = (
+        max(threads, READS_AT_ONCE) if threads and not in_processes and any(is_url(file.path) for file in files) else threads
+    )
     inspect = _in_processes if in_processes else _in_threads
     seen: dict[str, list[Any]] = {name: [] for name in FileFacts.__dataclass_fields__}
     started = saved = told = time.monotonic()
     failed = 0
-    for done, facts in enumerate(inspect(paths, threads, loading, decode), start=1):
+    for done, facts in enumerate(inspect(files, threads, loading, decode), start=1):
         for name, column in seen.items():
             column.append(getattr(facts, name))
         failed += facts.problem in FATAL_PROBLEMS
         now = time.monotonic()
-        if now - told > _TELL_EVERY_S or done == len(paths):
+        if now - told > _TELL_EVERY_S or done == len(files):
             rate = done / max(now - started, 1e-6)
-            on_event(Progress("check", done, len(paths), "files", rate, (len(paths) - done) / rate, failed))
+            on_event(Progress("check", done, len(files), "files", rate, (len(files) - done) / rate, failed))
             told = now
         if now - saved > _SAVE_EVERY_S:
             save_facts(workspace, known, seen)
@@ -120,22 +135,22 @@ def _inspect_all(
     return save_facts(workspace, known, seen)
 
 
-def _in_threads(paths: list[str], threads: int, loading: Loading, decode: bool) -> Generator[FileFacts, None, None]:
-    def inspect(path: str) -> FileFacts:
+def _in_threads(files: list[ListedFile], threads: int, loading: Loading, decode: bool) -> Generator[FileFacts, None, None]:
+    def inspect(file: ListedFile) -> FileFacts:
         with loading.here():
-            return inspect_file(path, decode=decode)
+            return inspect_file(file.path, decode=decode, listed=file)
 
-    return map_ahead(inspect, paths, threads=threads, ahead=16 * max(1, threads))
+    return map_ahead(inspect, files, threads=threads, ahead=16 * max(1, threads))
 
 
-def _in_processes(paths: list[str], processes: int, loading: Loading, decode: bool) -> Generator[FileFacts, None, None]:
+def _in_processes(files: list[ListedFile], processes: int, loading: Loading, decode: bool) -> Generator[FileFacts, None, None]:
     """In whatever order they come. A file that ends its reader every time is inspected here, where that would be seen."""
     preload_readers(FOR_FILES)  # where nobody said before what else they will be needed for
-    chunks = (tuple(paths[start : start + _CHUNK]) for start in range(0, len(paths), _CHUNK))
+    chunks = (tuple(files[start : start + _CHUNK]) for start in range(0, len(files), _CHUNK))
     with closing(Readers(InspectProgram(decode), processes=processes, region_bytes=mmap.PAGESIZE)) as readers:
         for chunk in readers.each(chunks):
             chunk.release()
-            facts, tally = chunk.value or ([inspect_file(path, decode=decode) for path in chunk.task], {})
+            facts, tally = chunk.value or ([inspect_file(one.path, decode=decode, listed=one) for one in chunk.task], {})
             loading.add_all(tally)
             yield from facts
 
@@ -146,10 +161,10 @@ class InspectProgram:
 
     decode: bool
 
-    def __call__(self, paths: tuple[str, ...], _memory: memoryview) -> tuple[list[FileFacts], StageTally]:
+    def __call__(self, files: tuple[ListedFile, ...], _memory: memoryview) -> tuple[list[FileFacts], StageTally]:
         loading = Loading()
         with loading.here():
-            found = [inspect_file(path, decode=self.decode) for path in paths]
+            found = [inspect_file(file.path, decode=self.decode, listed=file) for file in files]
         return found, loading.tally()
 
 
@@ -181,7 +196,7 @@ def settle_facts(workspace: Workspace, facts: pd.DataFrame, failed: Mapping[str,
     import pandas as pd
 
     problems = {path: reason.partition(": ") for path, reason in failed.items()}
-    unseen = [path for path, (problem, _, _) in problems.items() if problem not in FATAL_PROBLEMS]
+    unseen = [path for path, (problem, _, _) in problems.items() if problem not in FATAL_PROBLEMS or may_pass(f"{problem}:")]
     settled = facts.assign(decoded=facts["decoded"] | ~facts["path"].isin(unseen))
     for path in problems.keys() - set(unseen):
         settled.loc[settled["path"] == path, ["problem", "detail"]] = [problems[path][0], problems[path][2]]
@@ -202,22 +217,27 @@ def save_facts(workspace: Workspace, known: pd.DataFrame, seen: dict[str, list[A
     return learnt
 
 
-def inspect_file(path: str, *, decode: bool = True) -> FileFacts:
-    """Everything `check` needs of one file, in one read. Never raises for a bad file: that is what it is here to find."""
+def inspect_file(path: str, *, decode: bool = True, listed: ListedFile | None = None) -> FileFacts:
+    """Everything `check` needs of one file, in one read. Never raises for a bad file: that is what it is here to find.
+
+    Size and time are looked at just before; of a file behind a URL they are taken as `listed`, which saves a request.
+    """
     size_bytes = mtime_ns = 0
     content, problem, detail = "", "", ""
     width = height = 0
     mode = kind = ""
     try:
-        size_bytes, mtime_ns = _size_and_time(path)
+        size_bytes, mtime_ns = _size_and_time(path) if listed is None or not is_url(path) else listed[1:]
+        refuse_heavy(size_bytes)
         data = read_bytes(path)
         with during("verify"):
             content = digest_bytes(data)
         kind, mode, width, height = _header(data)
         if decode:
             decode_image(data, cover_px=1)
-        if Path(path).suffix.lower() not in _SUFFIXES.get(kind, {Path(path).suffix.lower()}):
-            problem, detail = "wrong-extension", f"the content is {kind}, the name ends in {Path(path).suffix or 'nothing'}"
+        suffix = locate(path).suffix
+        if suffix.lower() not in _SUFFIXES.get(kind, {suffix.lower()}) and (suffix or not is_url(path)):
+            problem, detail = "wrong-extension", f"the content is {kind}, the name ends in {suffix or 'nothing'}"
     except DecodeError as error:
         problem, detail = error.problem, error.detail
     return FileFacts(
@@ -238,19 +258,27 @@ def inspect_file(path: str, *, decode: bool = True) -> FileFacts:
 def read_size(path: str) -> tuple[int, int]:
     """Width and height of the upright picture, from its header; (0, 0) for a file that is no picture."""
     try:
-        _, _, width, height = _header(read_bytes(path))
+        _, _, width, height = _read_beginning(path) if is_url(path) else _header(read_bytes(path))
     except DecodeError:
         return 0, 0
     return width, height
 
 
+def _read_beginning(url: str) -> tuple[str, str, int, int]:
+    """The header from the first bytes of a file; where it is not within them, from the whole."""
+    try:
+        return _header(read_url(url, 0, _BEGINNING_BYTES))
+    except (DecodeError, OSError):
+        return _header(read_bytes(url))
+
+
 def _size_and_time(path: str) -> tuple[int, int]:
     try:
         with during("stat"):
-            found = os.stat(path)
+            size_bytes, mtime_ns = size_and_time(path)
     except OSError as error:
         raise file_refused(error) from error
-    return found.st_size, found.st_mtime_ns
+    return size_bytes, mtime_ns
 
 
 def _header(data: bytes) -> tuple[str, str, int, int]:

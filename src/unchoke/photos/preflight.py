@@ -27,6 +27,7 @@ FATAL_PROBLEMS = {
     "unreadable": ("cannot be decoded", "replace or remove them"),
     "truncated": ("end before the picture does", "copy or download them again"),
     "empty": ("have no bytes", "copy or download them again"),
+    "unreachable": ("could not be fetched", "run the same command again once the store answers"),
     "bomb-sized": ("claim more pixels than is safe to decode", "scale them down, or remove them if they are not yours"),
 }
 _DISPENSABLE = (CONFLICT, ACROSS, "rows-without-file")

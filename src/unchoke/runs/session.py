@@ -21,6 +21,7 @@ from unchoke.core.errors import Interrupted, UsageError, list_some
 from unchoke.core.events import Chosen, Note, OnEvent, StageDone, StageStarted
 from unchoke.core.head_start import HeadStart
 from unchoke.core.remembered import remember, resolve_settings
+from unchoke.core.remote import locate, url_behind
 from unchoke.core.settings import Settings
 from unchoke.core.timeline import Timeline
 from unchoke.core.tuned import TuningVerdicts, load_verdicts, model_name
@@ -205,14 +206,20 @@ def _no_data(workspace: Workspace) -> UsageError:
 
 
 def refuse_inside_data(workspace: Workspace, settings: Settings) -> None:
-    """DATA is only ever read: a workspace among the pictures would be scanned as one of them."""
+    """DATA is only ever read: a workspace among the pictures would be scanned as one of them. Nor can one lie behind a URL."""
+    if url := url_behind(workspace.root):
+        raise UsageError(
+            f"the workspace {url} would not be on this machine",
+            why="only data is read by URL: a workspace is locked, memory-mapped and renamed into place",
+            try_="--out unchoke-out, or leave --out out",
+        )
     if not settings.data:
         raise _no_data(workspace)
-    data = Path(settings.data)
-    folders = [Path(folder) for folder in settings.images] or ([data] if data.is_dir() else [])
+    data = locate(settings.data)
+    folders = [locate(folder) for folder in settings.images] or [data]
     root = workspace.root.resolve()
     for folder in folders:
-        if root.is_relative_to(folder.resolve()):
+        if isinstance(folder, Path) and folder.is_dir() and root.is_relative_to(folder.resolve()):
             raise UsageError(
                 f"the workspace {workspace.root} would lie inside {folder}",
                 why="nothing is ever written among your pictures",

@@ -1,7 +1,8 @@
 """Open raster files as a budget: a bounded pool of rasterio datasets, and GDAL's settings in one place.
 
-In: a path. Out: the open dataset, for the duration of a `with`, never one that another thread opened. What rasterio raises,
-while opening or inside the `with`, leaves as a `SceneError` that names the file. Which pixels to read is decided in `raster`.
+In: a path or a URL. Out: the open dataset, for the duration of a `with`, never one that another thread opened. What rasterio
+raises, while opening or inside the `with`, leaves as a `SceneError` that names the file. Which pixels to read is decided in
+`raster`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from numpy.typing import NDArray
 
 from unchoke.core.errors import missing_extra
 from unchoke.core.image_names import IMAGE_SUFFIXES, suffix_of
+from unchoke.core.remote import is_url
 from unchoke.photos.pixels.image import DecodeError, read_image
+from unchoke.scenes.gdal_places import gdal_name, gdal_options
 from unchoke.scenes.scene_facts import FileStamp, Grid, SceneError
 
 try:
@@ -30,6 +33,7 @@ try:
     from rasterio._err import CPLE_BaseError
     from rasterio.env import hasenv
     from rasterio.errors import NotGeoreferencedWarning, RasterioError
+    from rasterio.session import DummySession
 except ImportError as error:
     raise missing_extra("rasterio", extra="geo", purpose="reading scenes") from error
 
@@ -52,11 +56,17 @@ _Key = tuple[int, str, Grid | None, str]
 
 
 @contextmanager
-def raster_env() -> Iterator[None]:
+def raster_env(path: str = "") -> Iterator[None]:
     """GDAL's settings for opening and reading; cheap where they hold already, as inside another `raster_env`.
+
+    For a URL those of its store come on top.
 
     Sidecar files are asked for by name: listing a folder of thousands of bands for every open would cost more than the open.
     """
+    if is_url(path):
+        with raster_env(), rasterio.Env(session=DummySession(), **gdal_options(path)):
+            yield
+        return
     if hasenv():
         yield
         return
@@ -149,7 +159,7 @@ class HandlePool:
 
         A file that was replaced since it was opened is opened again. Must not outlive the `with`.
         """
-        with _translated(path), raster_env():
+        with _translated(path), raster_env(path):
             try:
                 handle = self._take(path, onto, resampling)
             except FileNotFoundError as error:
@@ -186,7 +196,7 @@ class HandlePool:
             self._photos.clear()
 
     def _take(self, path: str, onto: Grid | None, resampling: str) -> _Handle:
-        stamp = FileStamp.of(path)
+        stamp = FileStamp.of(path, recent=True)
         thread = threading.current_thread()
         key = (id(thread), path, onto, resampling)
         cost = 1 if onto is None else _WARPED_COST
@@ -273,7 +283,7 @@ def _translated(path: str) -> Iterator[None]:
 
 def _open_dataset(path: str, onto: Grid | None, resampling: str) -> tuple[Any, Any]:
     """(dataset, None), or (virtual dataset on the grid, the file's own)."""
-    source = rasterio.open(path)
+    source = rasterio.open(gdal_name(path))
     try:
         # a picture by its name must be one, and no description that leads GDAL to other files or into the network
         if suffix_of(path) in IMAGE_SUFFIXES and source.driver not in _DRIVERS:

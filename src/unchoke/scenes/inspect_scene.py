@@ -15,6 +15,7 @@ import numpy as np
 
 from unchoke.core.errors import list_some
 from unchoke.core.fingerprint import digest
+from unchoke.core.input_file import open_plain
 from unchoke.scenes.handles import HandlePool, unreadable
 from unchoke.scenes.scene_facts import (
     Affine6,
@@ -218,7 +219,7 @@ def _orientation(dataset: Any, path: str) -> int:
     from PIL import Image
 
     try:
-        with Image.open(path) as image:
+        with open_plain(path) as file, Image.open(file) as image:
             return int(image.getexif().get(_ORIENTATION_TAG, 1))
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
         return 1  # too large or too odd for Pillow, which would have to decode it; GDAL has opened it as it is stored

@@ -22,6 +22,7 @@ from unchoke.core.boxes import Box
 from unchoke.core.errors import DataError, UsageError, list_some, missing_extra
 from unchoke.core.fingerprint import digest, digest_file
 from unchoke.core.input_file import refuse_special
+from unchoke.core.remote import locate
 from unchoke.core.settings import Settings
 from unchoke.scenes.expression import Expression, parse_expression
 from unchoke.scenes.handles import HandlePool
@@ -125,10 +126,22 @@ def choose_mask(settings: Settings, *, band_names: Sequence[str], labelled: bool
         parse_expression(settings.mask, band_names)
         return ExpressionMask(settings.mask, tuple(band_names))
     if settings.polygons:
-        path = Path(settings.polygons)
+        path = _local_file(settings.polygons)
         check_polygons(path, class_field=settings.polygon_class)
         return PolygonMask(str(path), settings.polygon_class, digest_polygons(path))
     return LabelMask(settings.ignore) if labelled else None
+
+
+def _local_file(named: str) -> Path:
+    """Vector files may have others beside them and are read as a whole by GDAL: they are not read from elsewhere."""
+    place = locate(named)
+    if isinstance(place, Path):
+        return place
+    raise UsageError(
+        f"--polygons {place} is not on this machine",
+        why="polygons are read from a file, and for some formats from files beside it",
+        try_=f"copy it here, then --polygons {place.name}",
+    )
 
 
 @lru_cache(maxsize=8)

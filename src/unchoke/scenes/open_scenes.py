@@ -15,6 +15,7 @@ from typing import TypeVar
 from unchoke.core.ahead import map_ahead
 from unchoke.core.errors import DataError, list_some
 from unchoke.core.findings import Finding
+from unchoke.core.remote import locate
 from unchoke.core.units import format_count
 from unchoke.jobs.records import QuarantineRow
 from unchoke.runs.session import Session
@@ -36,12 +37,12 @@ def find_scenes(session: Session) -> ScannedScenes:
     """Scan DATA by names alone; what was guessed is told."""
     settings = session.settings
     scanned = scan_scenes(
-        Path(settings.data or ""),
+        locate(settings.data or ""),
         bands=settings.bands,
         label=settings.label,
         path=settings.path,
         id=settings.id,
-        images=[Path(folder) for folder in settings.images],
+        images=[locate(folder) for folder in settings.images],
         group=settings.group_column,
         split=settings.split,
     )

@@ -109,8 +109,10 @@ def _refuse_changed(facts: SceneFacts, path: str) -> None:
     before = next(stamp for stamp in facts.stamps if stamp.path == path)
     try:
         now = FileStamp.of(path)
-    except OSError as error:
+    except FileNotFoundError as error:
         raise unreadable(path, "the file is gone") from error
+    except OSError as error:
+        raise unreadable(path, error.strerror or str(error)) from error
     if now != before:
         raise SceneError(
             f"{path} was changed while it was in use",

@@ -16,6 +16,7 @@ from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.image_names import IMAGE_SUFFIXES, suffix_of
 from unchoke.core.listing import FileEntry
+from unchoke.core.remote import DataPlace, RemotePlace, explain_missing, refuse_unlisted
 from unchoke.core.workspace import safe_name
 from unchoke.photos.samples.image_files import diagnose_special, find_files, stem_of
 from unchoke.photos.samples.sample_set import SPLIT_WORDS
@@ -41,13 +42,13 @@ from unchoke.scenes.scene_tables import scan_scene_table
 
 
 def scan_scenes(
-    data: Path,
+    data: DataPlace,
     *,
     bands: Sequence[str] = (),
     label: str | None = None,
     path: str | None = None,
     id: str | None = None,
-    images: Sequence[Path] = (),
+    images: Sequence[DataPlace] = (),
     group: str | None = None,
     split: str | None = None,
 ) -> ScannedScenes:
@@ -57,7 +58,12 @@ def scan_scenes(
     or a column of the table; `path`, `id`, `group` and `split` are columns; a table's files are sought in `images` as well.
     """
     refuse_repeats(bands)
+    is_file = suffix_of(data.name) in TABLE_SUFFIXES or suffix_of(data.name) in IMAGE_SUFFIXES
+    if not is_file:
+        refuse_unlisted(data)
     if not data.exists():
+        if isinstance(data, RemotePlace):
+            raise explain_missing(data)
         raise UsageError(
             f"no such file or folder: {data}",
             why="scenes are a folder, a table or a raster file",
@@ -79,7 +85,7 @@ def scan_scenes(
     return ScannedScenes(scenes, findings, choices)
 
 
-def scan_scene_folder(root: Path, *, bands: Sequence[str] = (), label: str | None = None) -> ScannedScenes:
+def scan_scene_folder(root: DataPlace, *, bands: Sequence[str] = (), label: str | None = None) -> ScannedScenes:
     """Every scene below `root`; files of the label's are no scenes."""
     place = label_place(label, data=root)
     files = find_files([root])
@@ -97,7 +103,7 @@ def scan_scene_folder(root: Path, *, bands: Sequence[str] = (), label: str | Non
     return ScannedScenes(scenes, diagnose_special(files.special) + scanned.findings + findings, scanned.choices + choices)
 
 
-def _refuse_columns(data: Path, options: dict[str, object]) -> None:
+def _refuse_columns(data: DataPlace, options: dict[str, object]) -> None:
     given = [option for option, value in options.items() if value is not None]
     if given:
         raise UsageError(
@@ -107,7 +113,7 @@ def _refuse_columns(data: Path, options: dict[str, object]) -> None:
         )
 
 
-def _scan_whole_files(root: Path, named: Sequence[tuple[FileEntry, BandName | None]], *, labelled: bool) -> ScannedScenes:
+def _scan_whole_files(root: DataPlace, named: Sequence[tuple[FileEntry, BandName | None]], *, labelled: bool) -> ScannedScenes:
     """Each file a scene; previews, quality files, masks and other products beside them are not."""
     kept = [entry for entry, name in named if name is None]
     products = find_products([entry.relative for entry in kept])
@@ -129,7 +135,7 @@ def _scan_whole_files(root: Path, named: Sequence[tuple[FileEntry, BandName | No
     return ScannedScenes(scenes, [], choices)
 
 
-def _scan_band_files(root: Path, named: Sequence[tuple[FileEntry, BandName | None]], wanted: Sequence[str]) -> ScannedScenes:
+def _scan_band_files(root: DataPlace, named: Sequence[tuple[FileEntry, BandName | None]], wanted: Sequence[str]) -> ScannedScenes:
     """Files named after bands, gathered into scenes by their folder and the name before the band."""
     groups: dict[tuple[str, str], list[tuple[FileEntry, BandName]]] = defaultdict(list)
     for entry, name in named:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from unchoke.core.boxes import Box
 from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.listing import special_kind
+from unchoke.core.remote import is_url, recent_stat, stat_url
 from unchoke.scenes.scene_files import Scene
 
 IGNORE = 255
@@ -69,8 +70,13 @@ class FileStamp:
     mtime_ns: int
 
     @classmethod
-    def of(cls, path: str) -> FileStamp:
-        """The file's stamp now; raises OSError for a file that is gone, and for a pipe or device, which is none."""
+    def of(cls, path: str, *, recent: bool = False) -> FileStamp:
+        """The file's stamp now; raises OSError for a file that is gone, and for a pipe or device, which is none.
+
+        A `recent` one will do where a request to a store for every opening would be too many.
+        """
+        if is_url(path):
+            return cls(path, *(recent_stat if recent else stat_url)(path))
         status = os.stat(path)
         if what := special_kind(status.st_mode):
             raise OSError(errno.EINVAL, f"{what}, not a file", path)

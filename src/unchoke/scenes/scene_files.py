@@ -19,6 +19,7 @@ from unchoke.core.errors import UsageError, list_some
 from unchoke.core.findings import Finding
 from unchoke.core.fingerprint import digest
 from unchoke.core.listing import FileEntry
+from unchoke.core.remote import DataPlace, RemotePlace, is_url, join, locate
 from unchoke.core.units import format_count
 from unchoke.core.workspace import safe_name
 from unchoke.photos.samples.image_files import find_files, stem_of
@@ -250,7 +251,7 @@ def missing_band(scene: Scene, missing: Sequence[str], *, because: str = "") -> 
         "missing-band",
         f"the scene {scene.scene_id} has no band {list_some(list(missing))}{because or f'; it has {there}'}",
         severity="error",
-        path=str(Path(scene.bands[0].path).parent) if scene.bands else None,
+        path=str(locate(scene.bands[0].path).parent) if scene.bands else None,
         evidence={"scene": scene.scene_id, "missing": list(missing)},
         fix="add the file, take the scene out, or leave the band out of --bands",
     )
@@ -263,29 +264,31 @@ def told_left_out(names: Sequence[str], reason: str) -> list[Choice]:
     return [Choice("left out", list_some(list(names)), reason, {"count": len(names)})]
 
 
-def label_place(label: str | None, *, data: Path) -> Path | None:
+def label_place(label: str | None, *, data: DataPlace) -> DataPlace | None:
     """The file or folder that `label` means, as typed or inside the data; None without a label."""
     if label is None:
         return None
     folder = data if data.is_dir() else data.parent
-    for place in (Path(label), folder / label):
+    for place in (locate(label), join(folder, label)):
         if place.exists():
             return place.absolute()
     raise UsageError(
         f"no such label raster or folder: {label}",
         why="--label takes a raster file, a folder of them, or a column of a table of scenes",
-        try_=f"ls {shlex.quote(str(Path(label).parent))}",
+        try_=f"ls {shlex.quote(str(locate(label).parent))}",
     )
 
 
-def is_below(path: str, place: Path) -> bool:
+def is_below(path: str, place: DataPlace) -> bool:
     """Whether a file is `place` or lies inside it."""
+    if isinstance(place, RemotePlace) or is_url(path):
+        return path == str(place) or path.startswith(f"{place}/")
     real, inside = os.path.realpath(path), os.path.realpath(place)
     return real == inside or real.startswith(inside + os.sep)
 
 
 def give_labels(
-    scenes: Sequence[Scene], label: str | None, *, data: Path
+    scenes: Sequence[Scene], label: str | None, *, data: DataPlace
 ) -> tuple[list[Scene], list[Finding], list[Choice]]:  # fmt: skip
     """The scenes with their labels; one without is named in a warning and kept, for it can still be tiled."""
     place = label_place(label, data=data)
@@ -315,7 +318,7 @@ def missing_labels(scene_ids: Sequence[str], *, place: str) -> list[Finding]:
     ]
 
 
-def match_labels(scenes: Sequence[Scene], folder: Path) -> list[str | None]:
+def match_labels(scenes: Sequence[Scene], folder: DataPlace) -> list[str | None]:
     """For each scene the one raster below `folder` that bears its name: its id, its file's stem, the name before its bands'."""
     by_name: dict[str, list[str]] = defaultdict(list)
     for entry in find_files([folder]).images:

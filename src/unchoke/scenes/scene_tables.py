@@ -16,6 +16,7 @@ from unchoke.core.choices import Choice
 from unchoke.core.errors import UsageError, list_some
 from unchoke.core.findings import Finding
 from unchoke.core.image_names import IMAGE_SUFFIXES, suffix_of
+from unchoke.core.remote import DataPlace, is_url, join, locate
 from unchoke.photos.samples.columns import ID_NAMES, PATH_NAMES, describe_columns, require_columns
 from unchoke.photos.samples.image_files import FileMatcher, find_files, require_folders, spellings, stem_of
 from unchoke.photos.samples.sample_set import SPLIT_WORDS
@@ -54,13 +55,13 @@ class _Columns:
 
 
 def scan_scene_table(
-    data: Path,
+    data: DataPlace,
     *,
     bands: Sequence[str] = (),
     label: str | None = None,
     path: str | None = None,
     id: str | None = None,
-    images: Sequence[Path] = (),
+    images: Sequence[DataPlace] = (),
     group: str | None = None,
     split: str | None = None,
 ) -> ScannedScenes:
@@ -156,15 +157,15 @@ def _require_split_words(table: pd.DataFrame, split: str | None) -> None:
 class _PathFinder:
     """The file or folder that a cell means: from the table's folder, then from the image folders, then by name below those."""
 
-    def __init__(self, base: Path, images: Sequence[Path]) -> None:
-        self._folders = [base, *(Path(folder).absolute() for folder in images)]
+    def __init__(self, base: DataPlace, images: Sequence[DataPlace]) -> None:
+        self._folders = [base, *(folder.absolute() for folder in images)]
         self._images = list(images)
         self._matcher: FileMatcher | None = None
 
     def find(self, cell: str) -> str | None:
         for spelling in spellings(cell):
             for folder in self._folders:
-                place = folder / spelling
+                place = join(folder, spelling)
                 if spelling and place.exists():
                     return str(place)
         return self._by_name(cell) if self._images else None
@@ -259,9 +260,9 @@ class _SceneRows:
         if place is None:
             self._findings.append(_missing_file(id_, cell, column=self._columns.path))
             return None
-        if not Path(place).is_dir():
+        if (is_url(place) and suffix_of(place) in IMAGE_SUFFIXES) or not locate(place).is_dir():
             return self._finish(Scene(id_, file=place), row)
-        bands = self._bands_in(id_, Path(place))
+        bands = self._bands_in(id_, locate(place))
         return self._finish(Scene(id_, bands), row) if bands else None
 
     def _read_band_cells(self, id_: str, row: dict[str, str]) -> Scene | None:
@@ -274,7 +275,7 @@ class _SceneRows:
             return None
         return self._finish(Scene(id_, bands), row)
 
-    def _bands_in(self, id_: str, folder: Path) -> tuple[BandFile, ...]:
+    def _bands_in(self, id_: str, folder: DataPlace) -> tuple[BandFile, ...]:
         """The band files of a scene's folder."""
         named = [(entry, split_stem(stem_of(Path(entry.relative).name))) for entry in find_files([folder]).images]
         bands, _ = one_file_per_band((entry, name) for entry, name in named if name is not None and not name.quality)

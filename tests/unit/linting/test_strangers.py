@@ -53,13 +53,13 @@ CASES = [
     ),
     (
         "bgr-rgb",
-        "import cv2\ndef write(name, picture):\n    picture = cv2.cvtColor(picture, cv2.COLOR_BGR2RGB)\n    cv2.imwrite(name, picture)\n",
+        "import cv2\ndef write(name, x):\n    x = cv2.cvtColor(x, cv2.COLOR_BGR2RGB)\n    cv2.imwrite(name, x)\n",
         "",
     ),
     (
         "graph-kept",
         "import torch\ndef fit(net, loader, opt):\n    total = 0\n    for x in loader:\n        loss = net(x).mean()\n"
-        "        loss.backward()\n        opt.step()\n        loss = loss.detach().cpu()\n        total += loss\n    return total\n",
+        "        loss.backward()\n        opt.step()\n        loss = loss.detach().cpu()\n        total += loss\n",
         "",
     ),
 ]

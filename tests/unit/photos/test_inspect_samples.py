@@ -193,6 +193,6 @@ def test_a_machine_that_has_too_many_files_open_is_not_blamed_on_the_file(monkey
     def refuse(path: str) -> os.stat_result:
         raise OSError(errno.EMFILE, "Too many open files", path)
 
-    monkeypatch.setattr("unchoke.photos.inspect_samples.os.stat", refuse)
+    monkeypatch.setattr("unchoke.core.input_file.os.stat", refuse)
     with pytest.raises(OSError, match="Too many open files"):
         inspect_file("any.jpg")

@@ -16,6 +16,8 @@ from unchoke.code.node_index import FunctionNode, names_in
 from unchoke.code.program import Program
 
 A = TypeVar("A")
+_PLAIN = (ast.Constant, ast.JoinedStr, ast.Lambda)
+_OF_VALUE = (ast.Subscript, ast.Starred, ast.Await, ast.NamedExpr, ast.Yield, ast.YieldFrom)
 _WRAPPING = frozenset({"tqdm", "enumerate", "zip", "iter", "reversed", "list", "sorted", "track", "islice", "progress_bar"})
 
 
@@ -64,8 +66,6 @@ class Question(Generic[A]):
         return self.join([self.ask(node) for node in nodes])
 
     def _answer(self, node: ast.AST) -> A:
-        if isinstance(node, ast.Constant | ast.JoinedStr | ast.Lambda):
-            return self.plain
         if isinstance(node, ast.Name):
             return self.named(node)
         if isinstance(node, ast.Call):
@@ -74,7 +74,9 @@ class Question(Generic[A]):
             return self.attribute(node)
         if isinstance(node, ast.Compare):
             return self.compared(node)
-        if isinstance(node, ast.Subscript | ast.Starred | ast.Await):
+        if isinstance(node, _PLAIN):
+            return self.plain
+        if isinstance(node, _OF_VALUE):
             return self.ask(node.value)
         return self.any_of(_parts(node))
 

@@ -10,6 +10,8 @@ from unchoke.code.node_index import FunctionNode, is_none
 
 _BLOCKS = (ast.For, ast.AsyncFor, ast.While, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _SWITCHES = ("debug", "verbose", "log_every", "should_log", "do_log", "print_every", "is_main", "profil", "dry_run", "sanity")
+_EXISTS = frozenset({"exists", "isfile", "is_file", "lexists"})
+DISK = "(disk)"
 _CLOCKS = frozenset({"time", "monotonic", "perf_counter", "now", "elapsed"})
 _COUNTERS = (
     "step", "iter", "batch_idx", "idx", "batch_i", "it", "i", "n", "k", "b", "ib", "bi", "batch", "nb", "j", "global_step",
@@ -31,29 +33,53 @@ def is_lazy(program: Values, node: ast.AST) -> bool:
     for above in program.ancestors(node):
         if isinstance(above, FunctionNode | ast.Lambda):
             return False
-        if isinstance(above, ast.If) and _is_first_time(above.test) and program.index.holds_any(above.body, node):
+        if isinstance(above, ast.If) and any(missing(program, above.test)) and program.index.holds_any(above.body, node):
             return True
         if isinstance(above, ast.ExceptHandler) and program.method(above.type) in ("KeyError", "AttributeError"):
             return True
     return False
 
 
-def _is_kept(test: ast.expr) -> bool:
-    return isinstance(test, ast.Compare) and (
-        isinstance(test.ops[0], ast.In) or (isinstance(test.ops[0], ast.IsNot) and is_none(test.comparators[0]))
-    )
+def is_there(test: ast.expr) -> bool:
+    """`key in cache`, `x is not None`."""
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1:
+        return False
+    return isinstance(test.ops[0], ast.In) or (isinstance(test.ops[0], ast.IsNot) and is_none(test.comparators[0]))
 
 
-def _is_first_time(test: ast.expr) -> bool:
+def missing(program: Values, test: ast.expr) -> Iterator[str]:
+    """What a test for the first time asks about: `self.f` for `self.f is None`, `cache` for `k not in cache`, DISK for a file."""
     if isinstance(test, ast.BoolOp):
-        return any(_is_first_time(part) for part in test.values)
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        for part in test.values:
+            yield from missing(program, part)
+    elif isinstance(test, ast.Compare) and len(test.ops) == 1:
+        if isinstance(test.ops[0], ast.NotIn):
+            yield program.written(test.comparators[0]).removesuffix(".keys")
+        elif isinstance(test.ops[0], ast.Is) and is_none(test.comparators[0]):
+            yield _got(program, test.left)
+    elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         inner = test.operand
-        named = isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and inner.func.id == "hasattr"
-        return named or isinstance(inner, ast.Attribute | ast.Name) or _is_kept(inner)
-    if isinstance(test, ast.Compare) and len(test.ops) == 1:
-        return isinstance(test.ops[0], ast.NotIn) or (isinstance(test.ops[0], ast.Is) and is_none(test.comparators[0]))
-    return False
+        if looks_on_disk(program, inner):
+            yield DISK
+        elif isinstance(inner, ast.Call) and program.name(inner) in ("hasattr", "getattr"):
+            yield _got(program, inner)
+        elif isinstance(inner, ast.Compare) and is_there(inner):
+            yield program.written(inner.comparators[0]) or _got(program, inner.left)
+        elif program.written(inner).startswith("self."):
+            yield program.written(inner)
+
+
+def _got(program: Values, node: ast.expr) -> str:
+    """`self.f` for `getattr(self, "f", None)`."""
+    if isinstance(node, ast.Call) and program.name(node) in ("getattr", "hasattr") and len(node.args) > 1:
+        return f"{program.written(node.args[0])}.{program.value(node.args[1])}"
+    return program.written(node) or "(local)"
+
+
+def looks_on_disk(program: Values, test: ast.expr) -> bool:
+    """`os.path.exists(small)`, also as the first of several conditions."""
+    calls = [test] if isinstance(test, ast.Call) else test.values[:1] if isinstance(test, ast.BoolOp) else []
+    return any(isinstance(call, ast.Call) and program.method(call) in _EXISTS for call in calls)
 
 
 def _tests_round(program: Values, node: ast.AST) -> Iterator[ast.expr]:
@@ -74,11 +100,9 @@ def _after_skip(program: Values, node: ast.AST) -> bool:
     statement = program.statement(node)
     while statement is not None:
         parent = program.parent(statement)
-        for block in (getattr(parent, "body", None), getattr(parent, "orelse", None)):
-            if isinstance(block, list) and statement in block:
-                earlier = block[: block.index(statement)]
-                if any(_skips(item) for item in earlier):
-                    return True
+        block = program.block_round(statement)
+        if any(_skips(item) for item in (block[: block.index(statement)] if block else ())):
+            return True
         if parent is None or isinstance(parent, _BLOCKS):
             return False
         statement = program.statement(parent)

@@ -10,6 +10,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from unchoke.code.answers import remembered
 from unchoke.code.node_index import FunctionNode, default_of, parameters, targets_of
 from unchoke.code.program import Program
 
@@ -42,6 +43,7 @@ def asks_for_cuda(program: Program) -> list[ast.AST]:
     return program.in_order(dict.fromkeys(found))
 
 
+@remembered
 def looks_for_cuda(program: Program) -> bool:
     """Does the program look anywhere whether there is such a device?"""
     for node in program.nodes(ast.Attribute, ast.Name):
@@ -62,6 +64,7 @@ def _skips_without_card(program: Program) -> bool:
     return any(_SKIPS.search(text) and _CARD.search(text) for text in map(program.text, marks))
 
 
+@remembered
 def plain_device(program: Program) -> str:
     """The one kind of device the program states: CPU, or MPS (with or without the CPU to fall back on); empty for all others."""
     if mentions_cuda(program) or _is_open(program) or program.could_be_elsewhere(r"\bcuda\b|\bdevice\b"):
@@ -98,6 +101,7 @@ def runs_on_cpu(program: Program) -> bool:
     return not mentions_cuda(program) and not _speaks_of_devices(program) and not program.could_be_elsewhere(r"\bcuda\b")
 
 
+@remembered
 def mentions_cuda(program: Program) -> bool:
     """Is CUDA (or a graphics card for Lightning) named anywhere in the code, even in a comparison?"""
     for node in program.nodes(ast.Attribute, ast.Name, ast.arg, ast.keyword, ast.alias):
@@ -126,7 +130,7 @@ def _identifier(node: ast.AST) -> str:
 def _speaks_of_devices(program: Program) -> bool:
     """Is anything called a device, moved, or handed to something that moves it?"""
     named = program.nodes(ast.Attribute, ast.Name, ast.arg, ast.keyword, ast.alias)
-    return any(_is_device_word(node) for node in named) or any(_moves(program, call) for call in program.nodes(ast.Call))
+    return any(map(_is_device_word, named)) or any(_moves(program, call) for call in program.nodes(ast.Call))
 
 
 def _is_device_word(node: ast.AST) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.loops import NOT_EPOCHS, STEPS, count_of, is_range, says_epoch, target_words, unwrapped
+from unchoke.code.facts.origins import sources
 from unchoke.code.node_index import FunctionNode, LoopNode
 from unchoke.code.program import Program
 
@@ -22,7 +23,7 @@ _MEMORY = re.compile(
     r"(?:^|[._])(?:\w+_)?(?:feats?|features?)(?!\w*(?:extract|col|name|list))|embedding|bottleneck|latent", re.IGNORECASE
 )
 N = TypeVar("N", bound=ast.AST)
-_DEEPEST = 8
+_DEEPEST = 12
 _HARMLESS = re.compile(
     r"stop|lr|rate|schedul|tqdm|prog|plot|time|nan|freez|anneal|cycl|warm|decay|plateau|bar$|metric|print|gc|memory",
     re.IGNORECASE,
@@ -88,16 +89,8 @@ def is_long(count: Any) -> bool:
 
 def trains_on_kept_features(program: Program, given: Iterable[ast.AST | None]) -> bool:
     """Does what is trained on come from features worked out before: by the names it has on its way here?"""
-    return any(_MEMORY.search(text) for node in given if node is not None for text in _names_behind(program, node, 0))
-
-
-def _names_behind(program: Program, node: ast.AST, depth: int) -> Iterator[str]:
-    for part in program.within(node, ast.Name, ast.Attribute):
-        name = program.written(part)
-        yield name
-        value = program.latest(part) if depth < 3 and name else None
-        if value is not None and value is not node:
-            yield from _names_behind(program, value, depth + 1)
+    parts = (part for node in given if node is not None for part in sources(program, node))
+    return any(_MEMORY.search(program.written(part)) for part in parts if isinstance(part, ast.Name | ast.Attribute))
 
 
 def _is_over_epochs(program: Program, loop: LoopNode, batches: ast.AST) -> bool:
@@ -123,52 +116,26 @@ def callbacks_of(program: Program, call: ast.Call) -> list[ast.expr] | None:
     return [] if given is None else _elements(program, given, 0)
 
 
-def _elements(program: Program, node: ast.expr, depth: int) -> list[ast.expr] | None:
-    if depth > _DEEPEST:
+def _elements(program: Program, node: ast.AST | None, depth: int) -> list[ast.expr] | None:
+    """What is in a list, through variables, sums and functions that make it; None where some of it cannot be told."""
+    if not isinstance(node, ast.expr) or depth > _DEEPEST:
         return None
-    if isinstance(node, ast.Constant):
-        return []
-    if isinstance(node, ast.List | ast.Tuple):
-        return _joined(program, [item.value if isinstance(item, ast.Starred) else item for item in node.elts], depth)
-    if isinstance(node, ast.BinOp):
-        return _joined(program, [node.left, node.right], depth)
-    if isinstance(node, ast.IfExp):
-        return _joined(program, [node.body, node.orelse], depth)
-    if isinstance(node, ast.BoolOp):
-        return _joined(program, node.values, depth)
-    if isinstance(node, ast.Call):
-        return _called(program, node, depth)
-    return _named(program, node, depth) if isinstance(node, ast.Name | ast.Attribute) else None
-
-
-def _joined(program: Program, nodes: list[ast.expr], depth: int) -> list[ast.expr] | None:
-    found: list[ast.expr] = []
-    for node in nodes:
-        some = _elements(program, node, depth + 1)
-        if some is None:
-            return None
-        found += some
-    return found
-
-
-def _called(program: Program, call: ast.Call, depth: int) -> list[ast.expr] | None:
-    if program.name(call) in ("list", "tuple") or program.method(call) == "CallbackList":
-        return _elements(program, call.args[0], depth + 1) if call.args else []
-    function = program.functions.get(call.func.id) if isinstance(call.func, ast.Name) else None
-    if function is None:
-        return [call]
-    values = [item.value for item in program.within(function, ast.Return) if item.value is not None]
-    return _joined(program, values, depth)
-
-
-def _named(program: Program, node: ast.Name | ast.Attribute, depth: int) -> list[ast.expr] | None:
-    name = program.written(node)
-    given = program.assigned(name, node) or ([] if isinstance(node, ast.Attribute) else program.handed(name, node))
-    if not given:
-        return None
-    found = _joined(program, given, depth)
-    added = _joined(program, [value for _, value in program.added_to(name)], depth)
-    return None if found is None or added is None else found + added
+    stands_for = program.stands_for(node)
+    left: list[ast.AST | None] = [value for _, value in program.added_to(program.written(node))]
+    if stands_for is not None:
+        left += stands_for
+    elif isinstance(node, ast.List | ast.Tuple):
+        left += node.elts
+    elif isinstance(node, ast.Starred):
+        left.append(node.value)
+    elif isinstance(node, ast.BinOp):
+        left += [node.left, node.right]
+    elif isinstance(node, ast.Call) and (program.name(node) in ("list", "tuple") or program.method(node) == "CallbackList"):
+        left += node.args[:1]
+    elif not isinstance(node, ast.Constant):
+        return [node] if isinstance(node, ast.Call) else None
+    found = [_elements(program, part, depth + 1) for part in left]
+    return None if None in found else [item for some in found if some is not None for item in some]
 
 
 def one_does(program: Program, callbacks: list[ast.expr], known: frozenset[str], does: Does) -> bool | None:
@@ -192,15 +159,9 @@ def _does_it(program: Program, node: ast.expr, known: frozenset[str], does: Does
         parts: list[ast.AST] = [*owner.body, *(function for item in owner.body for function in program.reach(item))]
         return bool(bases & known) or any(does(program, call) for call in program.calls_in(parts))
     if kind == "LambdaCallback":
-        return _lambda_does(program, node, does)
+        given = [function for item in node.keywords if (function := program.callable_of(item.value)) is not None]
+        return any(
+            does(program, call) for call in program.calls_in([*given, *(part for item in given for part in program.reach(item))])
+        )
     known_makers = ("tf.keras.", "lightning.", "tqdm.", "tensorflow_addons.")
     return False if name.startswith(known_makers) or _HARMLESS.search(kind) else None
-
-
-def _lambda_does(program: Program, call: ast.Call, does: Does) -> bool:
-    parts: list[ast.AST] = []
-    for keyword in call.keywords:
-        function = program.callable_of(keyword.value)
-        if function is not None:
-            parts += [function, *program.reach(function)]
-    return any(does(program, inner) for inner in program.calls_in(parts))

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from unchoke.code.answers import remembered
 from unchoke.code.constant_values import Values
 from unchoke.code.facts.loops import step_kind, unwrapped
 from unchoke.code.facts.vocabulary import is_evaluating_name, role_of
@@ -81,26 +82,18 @@ def _after_eval(program: Values) -> Iterator[EvaluationCode]:
         statement = program.parent(call)
         model = program.written(call.func.value)
         if isinstance(statement, ast.Expr) and model:
-            rest = list(_rest(program, statement, model))
+            following = list(_following(program, statement))
+            end = next((place for place, item in enumerate(following) if _ends(program, item, model)), None)
+            rest = following[:end]
             if rest:
                 first, last = program.index.number[rest[0]], program.index.stop(rest[-1])
                 off = all(is_off_at(program, item) for item in rest if not isinstance(item, ast.Pass))
                 yield EvaluationCode(rest[0], "mode", off, first, last, model, program.enclosing_scope(statement))
 
 
-def _rest(program: Values, statement: ast.stmt, model: str) -> Iterator[ast.stmt]:
-    for item in _following(program, statement):
-        if _ends(program, item, model):
-            return
-        yield item
-
-
 def _following(program: Values, statement: ast.stmt) -> Iterator[ast.stmt]:
-    parent = program.parent(statement)
-    for field in ("body", "orelse", "finalbody"):
-        block = getattr(parent, field, None)
-        if isinstance(block, list) and statement in block:
-            yield from block[block.index(statement) + 1 :]
+    parent, block = program.parent(statement), program.block_round(statement)
+    yield from block[block.index(statement) + 1 :] if block else ()
     if isinstance(parent, ast.Module):
         number = program.index.number[parent]
         for module in program.nodes(ast.Module):
@@ -120,24 +113,29 @@ def _ends(program: Values, item: ast.stmt, model: str) -> bool:
     return isinstance(item, ast.Assign) and any(program.written(target) == model for target in item.targets)
 
 
+@remembered
 def is_off_at(program: Values, node: ast.AST) -> bool:
     """Are gradients off where `node` runs: by a block round it, its function's decorator, a call before, or all its callers?"""
+    return _is_off_round(program, node, 0) or _switched_before(program, node)
+
+
+def _is_off_round(program: Values, node: ast.AST, depth: int) -> bool:
     for above in (node, *program.ancestors(node)):
         if isinstance(above, ast.With | ast.AsyncWith) and any(_is_switch(program, item.context_expr) for item in above.items):
             return True
-        if isinstance(above, FunctionNode) and above is not node and is_switched_off(program, above):
+        if isinstance(above, FunctionNode) and above is not node and is_switched_off(program, above, depth):
             return True
-    return _switched_before(program, node)
+    return False
 
 
 def is_switched_off(program: Values, function: FunctionNode, depth: int = 0) -> bool:
     """By decorator (one from elsewhere may do it), or because every call of it in the file is where gradients are off."""
     if any(_is_switch(program, mark) or _may_switch(program, mark) for mark in function.decorator_list):
         return True
-    if depth > 2:
-        return False
-    callers = program.callers(function)
-    return bool(callers) and all(_call_is_off(program, call, function, depth) for call in callers)
+    callers = program.callers(function) if depth <= 2 else []
+    return bool(callers) and all(
+        program.index.holds(function, call) or _is_off_round(program, call, depth + 1) for call in callers
+    )
 
 
 def _may_switch(program: Values, mark: ast.expr) -> bool:
@@ -147,17 +145,6 @@ def _may_switch(program: Values, mark: ast.expr) -> bool:
     if function is not None:
         return any(_is_switch(program, node) for node in program.within(function, ast.Call, ast.Attribute))
     return not program.name(called).startswith(_KNOWN_MARKS) and program.method(called) not in _PLAIN_MARKS
-
-
-def _call_is_off(program: Values, call: ast.Call, function: FunctionNode, depth: int) -> bool:
-    for above in program.ancestors(call):
-        if above is function:
-            return True
-        if isinstance(above, ast.With | ast.AsyncWith) and any(_is_switch(program, item.context_expr) for item in above.items):
-            return True
-        if isinstance(above, FunctionNode):
-            return is_switched_off(program, above, depth + 1)
-    return False
 
 
 def _is_switch(program: Values, node: ast.expr) -> bool:

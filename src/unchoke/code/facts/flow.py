@@ -10,19 +10,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
-from weakref import WeakKeyDictionary
 
+from unchoke.code.answers import remembered
 from unchoke.code.bindings import Binding
 from unchoke.code.facts.asking import Question
-from unchoke.code.node_index import FunctionNode, flat, parameters
+from unchoke.code.node_index import FunctionNode, parameters
 from unchoke.code.program import Program
 
 Mark = tuple[str, ast.AST]
 Marks = frozenset[Mark]
 NONE: Marks = frozenset()
 AnyFunction = FunctionNode | ast.Lambda
-_KEEPING = ("append", "appendleft", "add", "insert", "extend", "setdefault", "put")
 _MAPPING = frozenset(
     {"map", "imap", "imap_unordered", "starmap", "map_async", "flat_map", "apply", "progress_map", "thread_map", "process_map"}
 )
@@ -48,12 +46,26 @@ SAME_PICTURE = frozenset(
 
 @dataclass(frozen=True)
 class CallMarks:
-    """The marks of what a call is made on and given."""
+    """The marks of what a call is made on and given, worked out when asked."""
 
-    callee: Marks
-    receiver: Marks
-    args: tuple[Marks, ...]
-    keywords: tuple[tuple[str | None, Marks], ...]
+    flow: Flow
+    node: ast.Call
+
+    @property
+    def callee(self) -> Marks:
+        return self.flow.at(self.node.func)
+
+    @property
+    def receiver(self) -> Marks:
+        return self.flow.at(self.flow.program.receiver(self.node))
+
+    @property
+    def args(self) -> tuple[Marks, ...]:
+        return tuple(self.flow.at(item) for item in self.node.args)
+
+    @property
+    def keywords(self) -> tuple[tuple[str | None, Marks], ...]:
+        return tuple((item.arg, self.flow.at(item.value)) for item in self.node.keywords)
 
     @property
     def given(self) -> Marks:
@@ -67,9 +79,9 @@ class CallMarks:
 class Judge:
     """Says what a call and a subscript do to marks (None leaves it to the flow), and which marks of a condition go on."""
 
-    def __init__(self, program: Program, source: ast.AST | None = None) -> None:
+    def __init__(self, program: Program, *sources: ast.AST) -> None:
         self.program = program
-        self.source = source  # one expression that is marked itself
+        self.sources = frozenset(sources)  # expressions that are marked themselves
 
     def call(self, _flow: Flow, _call: ast.Call, _handed: CallMarks, /) -> Marks | None:
         return None
@@ -84,49 +96,22 @@ class Judge:
         return NONE
 
 
-class _Containers:
-    """What is put into lists and dicts and mapped over in a program, for all questions about it."""
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-
-    @cached_property
-    def kept(self) -> dict[str, list[tuple[ast.AST, ast.expr]]]:
-        """By the name of the container: `x.append(v)`, `x[i] = v`."""
-        program = self.program
-        found: dict[str, list[tuple[ast.AST, ast.expr]]] = {}
-        for call in program.calls_to(*_KEEPING):
-            for value in (*call.args, *(keyword.value for keyword in call.keywords)):
-                found.setdefault(program.written(program.receiver(call)), []).append((call, value))
-        for node in program.nodes(ast.Assign):
-            for target in (part for item in node.targets for part in flat(item)):
-                inner: ast.expr = target
-                while isinstance(inner, ast.Subscript):
-                    inner = inner.value
-                if inner is not target:
-                    found.setdefault(program.written(inner), []).append((node, node.value))
-        return found
-
-    @cached_property
-    def mapped_over(self) -> dict[ast.AST, list[ast.expr]]:
-        """The items that `map(f, items)`, `data.map(f)` and `delayed(f)(item)` give to a function of this file."""
-        program = self.program
-        found: dict[ast.AST, list[ast.expr]] = {}
-        for call in program.nodes(ast.Call):
-            maker = call.func
-            if program.method(call) in _MAPPING and call.args:
-                function = program.callable_of(call.args[0])
-                items = [*call.args[1:], *([maker.value] if isinstance(maker, ast.Attribute) else [])]
-            elif isinstance(maker, ast.Call) and program.method(maker) == "delayed" and maker.args:
-                function, items = program.callable_of(maker.args[0]), call.args
-            else:
-                continue
-            if function is not None:
-                found.setdefault(function, []).extend(items)
-        return found
-
-
-_KNOWN: WeakKeyDictionary[Program, _Containers] = WeakKeyDictionary()
+@remembered
+def _mapped_over(program: Program) -> dict[ast.AST, list[ast.expr]]:
+    """The items that `map(f, items)`, `data.map(f)` and `delayed(f)(item)` give to a function of this file."""
+    found: dict[ast.AST, list[ast.expr]] = {}
+    for call in program.nodes(ast.Call):
+        maker = call.func
+        if program.method(call) in _MAPPING and call.args:
+            function = program.callable_of(call.args[0])
+            items = [*call.args[1:], *([maker.value] if isinstance(maker, ast.Attribute) else [])]
+        elif isinstance(maker, ast.Call) and program.method(maker) == "delayed" and maker.args:
+            function, items = program.callable_of(maker.args[0]), call.args
+        else:
+            continue
+        if function is not None:
+            found.setdefault(function, []).extend(items)
+    return found
 
 
 class Flow(Question[Marks]):
@@ -139,7 +124,6 @@ class Flow(Question[Marks]):
     def __init__(self, program: Program, judge: Judge) -> None:
         super().__init__(program)
         self._judge = judge
-        self._containers = _KNOWN.setdefault(program, _Containers(program))
         self._asks_conditions = type(judge).condition is not Judge.condition
 
     def at(self, node: ast.AST | None) -> Marks:
@@ -188,7 +172,7 @@ class Flow(Question[Marks]):
         """What is added to a list or a dict of this name, here or, for `self.x`, anywhere in its class."""
         name = self.program.written(node)
         own = self.program.enclosing_class(node) if name.startswith("self.") else self.program.index.scope(node)
-        for at, value in self._containers.kept.get(name, ()):
+        for at, value in self.program.added_to(name):
             home = self.program.enclosing_class(at) if name.startswith("self.") else self.program.index.scope(at)
             if home is own and not self.program.index.holds(value, node):
                 yield value
@@ -202,7 +186,7 @@ class Flow(Question[Marks]):
             return NONE
         calls = self.program.callers(function) if isinstance(function, FunctionNode) else []
         given = [self.program.argument_for(call, function, node.id) for call in calls if isinstance(function, FunctionNode)]
-        return self.any_of([*given, *self._containers.mapped_over.get(function, ())])
+        return self.any_of([*given, *_mapped_over(self.program).get(function, ())])
 
     def round(self, over: ast.expr, _target: ast.expr, _name: str) -> Marks:
         return self.ask(over)
@@ -210,16 +194,16 @@ class Flow(Question[Marks]):
     # Expressions
 
     def _answer(self, node: ast.AST) -> Marks:
-        if node is self._judge.source:
-            return frozenset({("source", node)})
+        own = {("source", node)} if node in self._judge.sources else NONE
+        return self._marks(node) | own
+
+    def _marks(self, node: ast.AST) -> Marks:
         if isinstance(node, ast.Subscript):
             base = self.ask(node.value)
             judged = self._judge.subscript(self, node, base)
             return base | self._judge.condition(self.ask(node.slice)) if judged is None else judged
         if isinstance(node, ast.IfExp):
             return self._judge.condition(self.ask(node.test)) | self.any_of([node.body, node.orelse])
-        if isinstance(node, ast.NamedExpr | ast.Yield | ast.YieldFrom):
-            return self.ask(node.value)
         return super()._answer(node)
 
     def compared(self, node: ast.Compare) -> Marks:
@@ -241,10 +225,7 @@ class Flow(Question[Marks]):
 
     def call(self, call: ast.Call) -> Marks:
         program = self.program
-        receiver = self.ask(call.func.value) if isinstance(call.func, ast.Attribute) else NONE
-        args = tuple(self.ask(item) for item in call.args)
-        keywords = tuple((item.arg, self.ask(item.value)) for item in call.keywords)
-        handed = CallMarks(self.ask(call.func), receiver, args, keywords)
+        handed = CallMarks(self, call)
         judged = self._judge.call(self, call, handed)
         if judged is not None:
             return judged

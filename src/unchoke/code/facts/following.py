@@ -7,8 +7,8 @@ asked backwards, of each of them: do you hold what that call made (`flow`)? Numb
 from __future__ import annotations
 
 import ast
-from weakref import WeakKeyDictionary
 
+from unchoke.code.answers import remembered
 from unchoke.code.facts.flow import NONE, CallMarks, Flow, Judge, Marks
 from unchoke.code.program import Program
 
@@ -20,18 +20,11 @@ _FACTS_OF = frozenset(
 _NO_COPY = frozenset(
     {"len", "print", "isinstance", "range", "int", "float", "str", "bool", "type", "hasattr", "id", "repr", "max", "min"}
 )
-_KNOWN: WeakKeyDictionary[Program, dict[tuple[ast.Call, bool], list[ast.expr]]] = WeakKeyDictionary()
 
 
+@remembered
 def follow(program: Program, call: ast.Call, *, same: bool = False) -> list[ast.expr]:
     """Every expression that holds the value, the call itself first. With `same`, the object itself and not what is made of it."""
-    known = _KNOWN.setdefault(program, {})
-    if (call, same) not in known:
-        known[call, same] = _held(program, call, same=same)
-    return known[call, same]
-
-
-def _held(program: Program, call: ast.Call, *, same: bool) -> list[ast.expr]:
     flow = Flow(program, _Holding(program, call, same=same))
     kinds = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.BinOp)
     nodes = (node for part in _places(program, call) for node in program.within(part, *kinds))

@@ -10,8 +10,8 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
+from unchoke.code.answers import remembered
 from unchoke.code.bindings import Binding
 from unchoke.code.facts.networks import FrozenModule, switched
 from unchoke.code.facts.origins import sources
@@ -23,11 +23,7 @@ _HEAD = re.compile(
 )
 _MAKING = re.compile(r"(?:^|_)(?:model|net|generator|decoder|encoder|unet)$", re.IGNORECASE)
 _RUNS = ("forward", "forward_features", "encode_image", "extract_features")
-_SAME = frozenset({"to", "cuda", "cpu", "eval", "train", "half", "float", "requires_grad_"})
-_WRAPS = frozenset({"DataParallel", "DistributedDataParallel", "DDP", "compile", "prepare"})
 _DEEPEST = 5
-_Place = tuple[str, ast.AST | None, ast.AST | None]
-_KEYS: WeakKeyDictionary[Program, dict[_Place, str]] = WeakKeyDictionary()
 ENCODERS = frozenset(
     {"encoder", "backbone", "features", "base_model", "base", "body", "trunk", "vit", "feature_extractor", "stem"}
 )
@@ -49,19 +45,12 @@ def is_head(name: str) -> bool:
     return bool(_HEAD.fullmatch(name.partition("[")[0].lower()))
 
 
+@remembered
 def key_of(program: Program, name: str, at: ast.AST) -> str:
     """The module by its class where that is in the file, else by the variable it was first kept in: `Net.backbone`, `encoder`.
 
     A parameter is followed to what callers give, a variable to the function that built its network.
     """
-    kept = _KEYS.setdefault(program, {})
-    place = (name, program.enclosing_function(at), program.enclosing_class(at))
-    if place not in kept:
-        kept[place] = _worked_out(program, name, at)
-    return kept[place]
-
-
-def _worked_out(program: Program, name: str, at: ast.AST) -> str:
     first, *rest = [part for part in name.split(".") if part != "module"] or [""]
     if first == "self" and rest:
         handed = _handed_in(program, rest[0], at)
@@ -81,26 +70,12 @@ def key_of_call(program: Program, call: ast.Call) -> str:
 
 def maker_of(program: Program, node: ast.AST, depth: int = 0) -> str:
     """The dotted name of the call that made this network, through parameters and functions of the file that build it."""
-    made = program.made_by(node)
-    if depth > _DEEPEST:
-        return made
-    if not made and isinstance(node, ast.Name):
-        return next(
-            (
-                found
-                for given in program.given_by_callers(node.id, node, most=4)
-                if (found := maker_of(program, given, depth + 1))
-            ),
-            "",
-        )
-    returned = _returned_by(program, made)
-    return next((found for item in returned if (found := maker_of(program, item, depth + 1))), made)
-
-
-def _returned_by(program: Program, name: str) -> list[ast.expr]:
-    function = program.functions.get(name)
-    returns = program.within(function, ast.Return) if function is not None else iter(())
-    return [item.value for item in returns if item.value is not None]
+    for leaf in program.choices(node).nodes if depth <= _DEEPEST else ():
+        made = program.construction(leaf)
+        found = program.name(made) if made is leaf or made is None else maker_of(program, made, depth + 1)
+        if made is not None and found:
+            return found
+    return ""
 
 
 def _origin(program: Program, variable: str, at: ast.AST, depth: int = 0) -> str:
@@ -121,21 +96,13 @@ def _origin(program: Program, variable: str, at: ast.AST, depth: int = 0) -> str
 
 def _same_network(program: Program, given: Binding) -> ast.expr | None:
     """The network behind an assignment: `net` in `ddp = DDP(net).to(device)`, what a function of the file returns."""
-    node: ast.expr | None = given.value
+    node = program.given_value(given)
     for _ in range(_DEEPEST):
         if not isinstance(node, ast.Call):
             return node
-        returned = _returned_by(program, program.name(node))
-        if returned:
-            last = returned[-1]
-            unpacked = isinstance(last, ast.Tuple) and given.position is not None and given.position < len(last.elts)
-            node = last.elts[given.position or 0] if unpacked and isinstance(last, ast.Tuple) else last
-        elif isinstance(node.func, ast.Attribute) and node.func.attr in _SAME:
-            node = node.func.value
-        elif program.method(node) in _WRAPS and node.args:
-            node = node.args[0]
-        else:
-            return None
+        function = program.functions.get(program.name(node))
+        returned = [item.value for item in program.returns(function) if item.value is not None] if function is not None else []
+        node = returned[-1] if returned else program.handed_on(node)
     return None
 
 

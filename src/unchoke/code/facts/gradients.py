@@ -9,8 +9,8 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
-from weakref import WeakKeyDictionary
 
+from unchoke.code.answers import remembered
 from unchoke.code.bindings import Binding
 from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.asking import Question
@@ -39,14 +39,11 @@ _LOSS = re.compile(
 )
 _ON_TORCH = ("torch", "lightning", "pytorch_lightning", "fastai", "timm", "transformers", "accelerate")
 GraphAnswer = bool | None
-_KNOWN: WeakKeyDictionary[Program, _Graph] = WeakKeyDictionary()
 
 
 def carries_graph(program: Program, node: ast.AST | None) -> GraphAnswer:
     """Does this expression hold a tensor that still has its graph?"""
-    if program not in _KNOWN:
-        _KNOWN[program] = _Graph(program)
-    return _KNOWN[program].ask(node)
+    return _graph(program).ask(node)
 
 
 class _Graph(Question[GraphAnswer]):
@@ -102,6 +99,9 @@ class _Graph(Question[GraphAnswer]):
         if _is_library(name) or is_loss(program, call):
             return given if not is_off(program, call) else False
         return False if given is False and (receiver is None or self.ask(receiver) is False) else None
+
+
+_graph = remembered(_Graph)
 
 
 def _is_second_of_pair(program: Program, node: ast.Subscript) -> bool:

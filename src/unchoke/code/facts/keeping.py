@@ -9,8 +9,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from unchoke.code.facts.conditions import DISK, is_there, looks_on_disk, missing
 from unchoke.code.facts.per_sample import is_tf_dataset
-from unchoke.code.node_index import FunctionNode, is_none, targets_of
+from unchoke.code.node_index import FunctionNode, targets_of
 from unchoke.code.program import Program
 
 _REMEMBERING = frozenset({"lru_cache", "cache", "cached_property", "cached", "memoize", "memoized", "cachedmethod", "memoise"})
@@ -20,8 +21,6 @@ _SAVES = frozenset(
      "tf.io.write_file"}
 )  # fmt: skip
 _SAVE_METHODS = frozenset({"save", "tofile", "setdefault", "set", "put", "imwrite", "write_bytes"})
-_EXISTS = frozenset({"exists", "isfile", "is_file", "lexists"})
-_DISK = "(disk)"
 
 
 def is_kept(program: Program, node: ast.AST, *, by_sample: bool = True) -> bool:
@@ -63,51 +62,14 @@ def _keeps(program: Program, block: ast.If | ast.ExceptHandler, node: ast.AST) -
     if isinstance(block, ast.ExceptHandler):
         return program.method(block.type) in ("KeyError", "AttributeError") and _stores(program, block.body, "")
     if program.index.holds_any(block.body, node):
-        return any(_stores(program, block.body, name) for name in _missing(program, block.test))
-    there = _exists(program, block.test)
-    return there and program.index.holds_any(block.orelse, node) and _stores(program, block.orelse, _DISK)
-
-
-def _missing(program: Program, test: ast.expr) -> Iterator[str]:
-    """What a test for the first time asks about: `self.f` for `self.f is None`, `cache` for `k not in cache`."""
-    if isinstance(test, ast.BoolOp):
-        for part in test.values:
-            yield from _missing(program, part)
-    elif isinstance(test, ast.Compare) and len(test.ops) == 1:
-        if isinstance(test.ops[0], ast.NotIn):
-            yield program.written(test.comparators[0]).removesuffix(".keys")
-        elif isinstance(test.ops[0], ast.Is) and is_none(test.comparators[0]):
-            yield _got(program, test.left)
-    elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        yield from _denied(program, test.operand)
-
-
-def _denied(program: Program, inner: ast.expr) -> Iterator[str]:
-    if _exists(program, inner):
-        yield _DISK
-    elif isinstance(inner, ast.Call) and program.name(inner) in ("hasattr", "getattr"):
-        yield _got(program, inner)
-    elif isinstance(inner, ast.Compare) and len(inner.ops) == 1 and isinstance(inner.ops[0], ast.In):
-        yield program.written(inner.comparators[0])
-    elif program.written(inner).startswith("self."):
-        yield program.written(inner)
-
-
-def _got(program: Program, node: ast.expr) -> str:
-    """`self.f` for `getattr(self, "f", None)`."""
-    if isinstance(node, ast.Call) and program.name(node) in ("getattr", "hasattr") and len(node.args) > 1:
-        return f"{program.written(node.args[0])}.{program.value(node.args[1])}"
-    return program.written(node) or "(local)"
-
-
-def _exists(program: Program, test: ast.expr) -> bool:
-    calls = [test] if isinstance(test, ast.Call) else test.values[:1] if isinstance(test, ast.BoolOp) else []
-    return any(isinstance(call, ast.Call) and program.method(call) in _EXISTS for call in calls)
+        return any(_stores(program, block.body, name) for name in missing(program, block.test))
+    there = looks_on_disk(program, block.test)
+    return there and program.index.holds_any(block.orelse, node) and _stores(program, block.orelse, DISK)
 
 
 def _stores(program: Program, block: list[ast.stmt], name: str) -> bool:
     """Does the block assign `name`, put into it, or (for a local name or none) put anything anywhere that outlives the call?"""
-    own = name == "" or name == _DISK or "." not in name
+    own = name == "" or name == DISK or "." not in name
     for statement in block:
         for node in program.within(statement, ast.Assign, ast.AnnAssign):
             targets = targets_of(node)
@@ -123,10 +85,10 @@ def _is_store(program: Program, target: ast.expr, name: str, *, own: bool) -> bo
     if isinstance(target, ast.Tuple | ast.List):
         return any(_is_store(program, part, name, own=own) for part in target.elts)
     if isinstance(target, ast.Subscript) and (own or program.written(target.value) == name):
-        return name != _DISK
+        return name != DISK
     written = program.written(target)
     return (
-        written == name if "." in name else own and name != _DISK and (written.startswith("self.") or _is_global(program, target))
+        written == name if "." in name else own and name != DISK and (written.startswith("self.") or _is_global(program, target))
     )
 
 
@@ -141,17 +103,11 @@ def _returned_before(program: Program, function: FunctionNode, node: ast.AST) ->
     for test in program.within(function, ast.If):
         if program.index.number[test] >= program.index.number[node] or not isinstance(test.body[-1], ast.Return):
             continue
-        if _is_there(test.test) and _stores(program, function.body, ""):
+        if is_there(test.test) and _stores(program, function.body, ""):
             return True
-        if _exists(program, test.test) and any(is_save(program, call) for call in program.within(function, ast.Call)):
+        if looks_on_disk(program, test.test) and any(is_save(program, call) for call in program.within(function, ast.Call)):
             return True
     return False
-
-
-def _is_there(test: ast.expr) -> bool:
-    if not isinstance(test, ast.Compare) or len(test.ops) != 1:
-        return False
-    return isinstance(test.ops[0], ast.In) or (isinstance(test.ops[0], ast.IsNot) and is_none(test.comparators[0]))
 
 
 def is_remembered(program: Program, function: FunctionNode) -> bool:

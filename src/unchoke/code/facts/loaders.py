@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from unchoke.code.constant_values import UNKNOWN, Values, one_of
 from unchoke.code.facts.loops import Loop, unwrapped
-from unchoke.code.facts.per_sample import before, chain_calls
+from unchoke.code.facts.per_sample import chain_calls
 from unchoke.code.facts.vocabulary import DECODERS, DECODING_DATASETS, RASTER_OPENERS, Role, role_of
 from unchoke.code.node_index import FunctionNode, arguments, default_of, parameters
 from unchoke.code.tracing import Choices
@@ -221,23 +221,30 @@ def _is_turbo(program: Values, call: ast.Call) -> bool:
     return program.method(call) == "decode" and program.made_by(program.receiver(call)).endswith("TurboJPEG")
 
 
+def _source(
+    program: Values,
+    call: ast.Call,
+    framework: Literal["tfdata", "keras"],
+    batch: ast.expr | None,
+    data: ast.expr | None,
+    *,
+    decodes: bool,
+    told_by: ast.expr | None = None,
+    owner: ast.ClassDef | None = None,
+) -> BatchSource:
+    """A source that is no DataLoader; its role is told by its names and by `told_by`, or else by its data."""
+    targets = tuple(program.targets(call))
+    role, size = _role(program, call, targets, told_by or data), program.value(batch)
+    return BatchSource(call, framework, role, size, batch, dataset=data, dataset_class=owner, decodes=decodes, targets=targets)
+
+
 def _tf_data(program: Values) -> Iterator[BatchSource]:
-    for method in ("batch", "padded_batch"):
-        for call in chain_calls(program, method):
-            batch = program.argument(call, "batch_size", 0)
-            targets = tuple(program.targets(call))
-            earlier = before(program, call)
-            source = next((item for item in reversed(earlier) if item.args), None)
-            yield BatchSource(
-                call=call,
-                framework="tfdata",
-                role=_role(program, call, targets, source),
-                batch=program.value(batch),
-                batch_node=batch,
-                dataset=program.receiver(call),
-                decodes=any(_maps_decoding(program, item) for item in earlier),
-                targets=targets,
-            )
+    for call in (*chain_calls(program, "batch"), *chain_calls(program, "padded_batch")):
+        earlier = list(program.made_of(program.receiver(call)))
+        source = next((item for item in reversed(earlier) if item.args), None)
+        decoding = any(_maps_decoding(program, item) for item in earlier)
+        batch, data = program.argument(call, "batch_size", 0), program.receiver(call)
+        yield _source(program, call, "tfdata", batch, data, decodes=decoding, told_by=source)
 
 
 def _maps_decoding(program: Values, call: ast.Call) -> bool:
@@ -252,20 +259,11 @@ def _keras(program: Values) -> Iterator[BatchSource]:
         method = program.method(call)
         if method in _FLOWS and not isinstance(call.func, ast.Attribute):
             continue
-        batch = program.argument(call, "batch_size")
-        targets = tuple(program.targets(call))
-        subset = program.value(program.argument(call, "subset"))
-        role = role_of(subset) if isinstance(subset, str) else _role(program, call, targets, call.args[0] if call.args else None)
-        yield BatchSource(
-            call=call,
-            framework="keras",
-            role=role,
-            batch=program.value(batch) if batch is not None else 32,
-            batch_node=batch,
-            dataset=call.args[0] if call.args else None,
-            decodes=method != "flow",
-            targets=targets,
-        )
+        batch, subset = program.argument(call, "batch_size"), program.value(program.argument(call, "subset"))
+        data = call.args[0] if call.args else None
+        source = _source(program, call, "keras", batch, data, decodes=method != "flow")
+        source = replace(source, role=role_of(subset)) if isinstance(subset, str) else source
+        yield source if batch is not None else replace(source, batch=32)
 
 
 def _sequences(program: Values) -> Iterator[BatchSource]:
@@ -279,18 +277,8 @@ def _sequences(program: Values) -> Iterator[BatchSource]:
         for call in program.callers(init):
             batch = program.argument_for(call, init, size) or default_of(init, size)
             data = call.args[0] if call.args else None
-            targets = tuple(program.targets(call))
-            yield BatchSource(
-                call=call,
-                framework="keras",
-                role=_role(program, call, targets, data),
-                batch=program.value(batch),
-                batch_node=batch,
-                dataset=data,
-                dataset_class=owner,
-                decodes=dataset_decodes(program, data, owner),
-                targets=targets,
-            )
+            decoding = dataset_decodes(program, data, owner)
+            yield _source(program, call, "keras", batch, data, decodes=decoding, owner=owner)
 
 
 def role_by_use(program: Values, names: Iterable[str], training: list[Loop], is_evaluated: Callable[[ast.AST], bool]) -> Role:

@@ -85,12 +85,8 @@ def _is_applied(program: Values, tape: ast.Call) -> bool:
     around = {item for item in (function, *(program.enclosing_function(use) for use in uses)) if item is not None}
     for call in program.calls_to("apply_gradients", "minimize", "assign_sub", "apply"):
         own = program.enclosing_function(call)
-        if (
-            own in around
-            or own is function
-            or (own is None and uses)
-            or (function is not None and own in program.reach(function))
-        ):
+        called = function is not None and own in program.reach(function)
+        if own in around or own is function or (own is None and uses) or called:
             return True
     return False
 
@@ -167,16 +163,13 @@ def is_over_settings(program: Values, loop: LoopNode) -> bool:
 def unwrapped(program: Values, node: ast.expr) -> ast.expr:
     """What is really looped over: `loader` in `enumerate(tqdm(loader))`, also through a variable for the bar."""
     for _ in range(8):
-        if isinstance(node, ast.Call) and node.args and program.method(node) in _WRAPPED:
-            if program.method(node) == "trange":
-                return node
-            node = node.args[1] if program.method(node) == "progress_bar" and len(node.args) > 9 else node.args[0]
-            continue
-        given = program.latest(node) if isinstance(node, ast.Name) else None
-        if isinstance(given, ast.Call) and program.method(given) in _WRAPPED:
-            node = given
-            continue
-        break
+        given = node if isinstance(node, ast.Call) else program.latest(node) if isinstance(node, ast.Name) else None
+        if not isinstance(given, ast.Call) or program.method(given) not in _WRAPPED or not given.args:
+            break
+        node = given
+        if program.method(given) == "trange":
+            break
+        node = given.args[0]
     return node
 
 
@@ -283,48 +276,33 @@ class Fit:
 
 def fits(program: Values) -> list[Fit]:
     """Every such call, in order."""
-    return list(_fits(program))
+    calls = program.calls_to("fit", "fit_generator", "train", *_FASTAI)
+    found = [_fit(program, call, call.func.attr) for call in calls if isinstance(call.func, ast.Attribute)]
+    return [fit for fit in found if fit is not None]
 
 
-def _fits(program: Values) -> Iterator[Fit]:
-    for call in program.calls_to("fit", "fit_generator", "train", *_FASTAI):
-        if not isinstance(call.func, ast.Attribute):
-            continue
-        method = call.func.attr
-        if method in ("fit", "fit_generator"):
-            yield _fit(program, call)
-        elif method == "train":
-            trainer = _construction(program, call.func.value)
-            if trainer is not None and _is_hf(program, trainer):
-                yield _hf(program, call, trainer)
-        elif method in _FASTAI:
-            yield Fit(
-                call, "fastai", _number(program, program.argument(call, "epochs" if method == "fine_tune" else "n_epoch", 0))
-            )
-
-
-def _fit(program: Values, call: ast.Call) -> Fit:
+def _fit(program: Values, call: ast.Call, method: str) -> Fit | None:
     trainer = _construction(program, program.receiver(call))
-    if trainer is not None and program.method(trainer) == "Trainer" and not _is_hf(program, trainer):
-        given = program.argument(trainer, "max_epochs")
-        return Fit(call, "lightning", _number(program, given), trainer)
+    hugging_face = trainer is not None and _is_hf(program, trainer)
+    if method == "train":
+        return _hf(program, call, trainer) if trainer is not None and hugging_face else None
+    if method in _FASTAI:
+        return Fit(call, "fastai", _number(program, program.argument(call, "epochs" if method == "fine_tune" else "n_epoch", 0)))
+    if trainer is not None and program.method(trainer) == "Trainer" and not hugging_face:
+        return Fit(call, "lightning", _number(program, program.argument(trainer, "max_epochs")), trainer)
     made = program.made_by(program.receiver(call))
     if made.startswith("fastai") or made.endswith("Learner"):
         return Fit(call, "fastai", _number(program, program.argument(call, "n_epoch", 0)))
-    if _is_keras(program, call, made):
+    if method == "fit_generator" or _is_keras(program, call, made):
         given = program.argument(call, "epochs", 3) or program.argument(call, "nb_epoch")
         return Fit(call, "keras", _number(program, given) if given is not None else 1)
     return Fit(call, "sklearn", None)
 
 
 def _is_keras(program: Values, call: ast.Call, made: str) -> bool:
-    if call.func.attr == "fit_generator" if isinstance(call.func, ast.Attribute) else False:
-        return True
     if made.startswith("sklearn") or made.endswith("ImageDataGenerator") or _is_foreign(program, call, made):
         return False
-    if any(keyword.arg in _KERAS_OPTIONS for keyword in call.keywords):
-        return True
-    return made.startswith("tf.keras")
+    return made.startswith("tf.keras") or any(keyword.arg in _KERAS_OPTIONS for keyword in call.keywords)
 
 
 def _is_foreign(program: Values, call: ast.Call, made: str) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from unchoke.code.answers import remembered
 from unchoke.code.constant_values import Values
 from unchoke.code.facts.evaluation import is_off_at
 from unchoke.code.node_index import names_in, parameters
@@ -55,6 +56,7 @@ class Optimizer:
     names: tuple[str, ...]
 
 
+@remembered
 def is_network(program: Values, node: ast.AST | None) -> bool:
     """Is this expression a network: by how it was made, its class in the file, or its name?"""
     if not isinstance(node, ast.Name | ast.Attribute) or "." in program.name(node).removeprefix("?."):
@@ -127,38 +129,26 @@ def _frozen_by_loop(
     program: Values, node: ast.expr, at: ast.AST, by: Literal["requires_grad", "trainable"]
 ) -> Iterator[FrozenModule]:
     """`for p in X.parameters(): p.requires_grad = False`, or `X.requires_grad_(False)` and `X.trainable = False` themselves."""
+    module, whole, tests = _looped_module(program, node)[0], True, []
     for loop in program.loops_around(at):
         if isinstance(loop, ast.For) and program.written(node) in names_in(loop.target):
             module, whole = _looped_module(program, loop.iter)
-            tests = [
-                above.test for above in program.ancestors(at) if isinstance(above, ast.If) and program.index.holds(loop, above)
-            ]
-            yield from _named_by_callers(program, module, at, by, whole and not tests, tests[0] if tests else None)
-            return
-    module, _ = _looped_module(program, node)
-    yield from _named_by_callers(program, module, at, by, True, None)
+            inside = (above for above in program.ancestors(at) if program.index.holds(loop, above))
+            tests = [above.test for above in inside if isinstance(above, ast.If)]
+            break
+    frozen = FrozenModule(program.written(module), at, by, whole and not tests, tests[0] if tests else None)
+    yield from _named_by_callers(program, frozen, module)
 
 
-def _named_by_callers(
-    program: Values,
-    module: ast.expr,
-    at: ast.AST,
-    by: Literal["requires_grad", "trainable"],
-    whole: bool,
-    test: ast.expr | None,
-) -> Iterator[FrozenModule]:
+def _named_by_callers(program: Values, frozen: FrozenModule, module: ast.expr) -> Iterator[FrozenModule]:
     """In a helper (`def freeze(net): …`) the part is what each call of the helper gives."""
-    function = program.enclosing_function(at)
-    if isinstance(module, ast.Name) and function is not None and module.id in parameters(function):
-        callers = program.callers(function)
+    function = program.enclosing_function(frozen.node)
+    helper = function if isinstance(module, ast.Name) and function and module.id in parameters(function) else None
+    if helper is not None and (callers := program.callers(helper)):
         for call in callers:
-            given = program.argument_for(call, function, module.id)
-            yield FrozenModule(program.written(given), call, by, whole, test)
-        if callers:
-            return
-    name = program.written(module)
-    if name:
-        yield FrozenModule(name, at, by, whole, test)
+            yield replace(frozen, name=program.written(program.argument_for(call, helper, frozen.name)), node=call)
+    elif frozen.name:
+        yield frozen
 
 
 def _looped_module(program: Values, node: ast.expr) -> tuple[ast.expr, bool]:

@@ -11,8 +11,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
-from weakref import WeakKeyDictionary
 
+from unchoke.code.answers import remembered
 from unchoke.code.bindings import NO_VALUE
 from unchoke.code.facts.per_sample import SampleFunction, is_random_number
 from unchoke.code.node_index import FunctionNode, LoopNode, names_in, parameters
@@ -44,18 +44,6 @@ def is_of_sample(program: Program, node: ast.AST, *, without: frozenset[str] = f
     return any(_changes(program, ground, random=random) for ground in grounds(program, node, without=without))
 
 
-def per_sample_records(program: Program) -> list[SampleFunction]:
-    """The per-sample functions of the file, and the generators that a function makes: `from_generator(samples(ids))`."""
-    return list(_known(program).roots.values())
-
-
-def record_at(program: Program, node: ast.AST) -> SampleFunction | None:
-    """The record of the per-sample code that `node` is in, directly or through calls."""
-    found = program.facts.in_per_sample(node)
-    function = program.enclosing_function(node)
-    return found if found is not None or function is None else _known(program).reached.get(function)
-
-
 def is_random(program: Program, node: ast.AST) -> bool:
     """Does it rest on a random draw?"""
     return any(ground.kind == "random" for ground in grounds(program, node))
@@ -63,44 +51,18 @@ def is_random(program: Program, node: ast.AST) -> bool:
 
 def runs_for_each_sample(program: Program, node: ast.AST) -> SampleFunction | None:
     """The record of the per-sample code that runs `node` for every sample: not before a generator's loop, not in an `except`."""
-    record = record_at(program, node)
+    record = program.facts.in_per_sample(node)
     if record is None or any(isinstance(above, ast.ExceptHandler) for above in _within_function(program, node)):
         return None
     return record if _each_round(program, node, set()) else None
 
 
-class _ProgramOrigins:
-    """What is worked out once for a program."""
-
-    def __init__(self, program: Program) -> None:
-        self.roots: dict[ast.AST, SampleFunction] = {record.function: record for record in program.facts.per_sample}
-        self.reached: dict[ast.AST, SampleFunction] = {}
-        for made in _made_generators(program):
-            if made not in self.roots:
-                self.roots[made] = SampleFunction(made, "generator")
-                self.reached.update(dict.fromkeys((made, *program.reach(made)), self.roots[made]))
-        counted = (item for item in program.nodes(ast.AugAssign) if program.written(item.target).startswith("self."))
-        inside = (item for item in counted if program.facts.in_per_sample(item) is not None)
-        self.counters = {(program.enclosing_class(item), program.written(item.target)) for item in inside}
-
-
-_KNOWN: WeakKeyDictionary[Program, _ProgramOrigins] = WeakKeyDictionary()
-
-
-def _known(program: Program) -> _ProgramOrigins:
-    if program not in _KNOWN:
-        _KNOWN[program] = _ProgramOrigins(program)
-    return _KNOWN[program]
-
-
-def _made_generators(program: Program) -> Iterator[FunctionNode | ast.Lambda]:
-    for call in program.calls_to("from_generator"):
-        given = program.argument(call, "generator", 0)
-        factory = program.function_of(given) if isinstance(given, ast.Call) else None
-        for back in program.within(factory, ast.Return) if factory is not None else ():
-            made = program.callable_of(back.value)
-            if made is not None:
-                yield made
+@remembered
+def _counters(program: Program) -> set[tuple[ast.ClassDef | None, str]]:
+    """`self.position` of a class that says `self.position += 1` for each sample."""
+    counted = (item for item in program.nodes(ast.AugAssign) if program.written(item.target).startswith("self."))
+    inside = (item for item in counted if program.facts.in_per_sample(item) is not None)
+    return {(program.enclosing_class(item), program.written(item.target)) for item in inside}
 
 
 class _BackwardWalk:
@@ -166,7 +128,7 @@ def _is_counter(program: Program, node: ast.Attribute) -> bool:
     """`self.position` where some line of an iterator says `self.position += 1`."""
     if not isinstance(node.value, ast.Name) or node.value.id != "self":
         return False
-    return (program.enclosing_class(node), f"self.{node.attr}") in _known(program).counters
+    return (program.enclosing_class(node), f"self.{node.attr}") in _counters(program)
 
 
 def _changes(program: Program, ground: Ground, *, random: bool) -> bool:
@@ -179,14 +141,18 @@ def _changes(program: Program, ground: Ground, *, random: bool) -> bool:
     return _is_given_samples(program, ground.node)
 
 
+def _record_of(program: Program, function: ast.AST) -> SampleFunction | None:
+    return next((record for record in program.facts.per_sample if record.function is function), None)
+
+
 def _is_given_samples(program: Program, function: ast.AST) -> bool:
     """Is this function's parameter the sample itself, or something that cannot be told?"""
-    record = _known(program).roots.get(function)
+    record = _record_of(program, function)
     if isinstance(function, ast.Lambda):
         return record is not None and record.kind != "generator"
     if not isinstance(function, FunctionNode):
         return False
-    inside = [call for call in program.callers(function) if record_at(program, call) is not None]
+    inside = [call for call in program.callers(function) if program.facts.in_per_sample(call) is not None]
     if record is not None and record.kind == "getitem":
         return True
     if record is not None and record.kind == "generator":
@@ -216,9 +182,9 @@ def _each_round(program: Program, node: ast.AST, seen: set[ast.AST]) -> bool:
     if function in seen:
         return False
     seen.add(function)
-    if function in _known(program).roots:
+    if _record_of(program, function) is not None:
         return _in_yielding_loop(program, function, node)
-    calls = [call for call in program.callers(function) if record_at(program, call) is not None]
+    calls = [call for call in program.callers(function) if program.facts.in_per_sample(call) is not None]
     return not calls or any(_each_round(program, call, seen) for call in calls)
 
 

@@ -57,36 +57,19 @@ class SampleFunction:
 
 
 def dataset_classes(program: Values) -> list[ast.ClassDef]:
-    """Data set classes of the file: by their bases, or because they give items and are handed to a loader or a fit."""
+    """Data set classes of the file: by their bases, or because they give items and are handed to a loader, a fit or another."""
     found = [owner for owner in program.nodes(ast.ClassDef) if _is_dataset(program, owner)]
-    handed = {*_handed_over(program), *_read_by(program, found)}
-    for owner in program.nodes(ast.ClassDef):
-        if owner not in found and owner in handed and {"__getitem__", "__iter__"} & program.methods(owner).keys():
-            found.append(owner)
+    inits = [init for owner in found if (init := program.methods(owner).get("__init__")) is not None]
+    calls = [*program.calls_to("DataLoader", "fit", "fit_generator"), *(call for init in inits for call in program.callers(init))]
+    handed = dict.fromkeys(program.assigned_class(call.args[0]) for call in calls if call.args)
+    items = {"__getitem__", "__iter__"}
+    found += [owner for owner in handed if owner and owner not in found and items & program.methods(owner).keys()]
     return program.in_order(found)
 
 
 def _is_dataset(program: Values, owner: ast.ClassDef) -> bool:
     names = [name for name in program.bases(owner) if name not in _NOT_DATA]
     return any(name.rpartition(".")[2] in _DATASET_BASES or name.endswith("Dataset") for name in names)
-
-
-def _handed_over(program: Values) -> Iterator[ast.ClassDef]:
-    for call in program.calls_to("DataLoader", "fit", "fit_generator"):
-        if call.args:
-            owner = program.assigned_class(call.args[0])
-            if owner is not None:
-                yield owner
-
-
-def _read_by(program: Values, datasets: list[ast.ClassDef]) -> Iterator[ast.ClassDef]:
-    """What a data set of the file is made of: `Batches(Photos(folder))`."""
-    for owner in datasets:
-        init = program.methods(owner).get("__init__")
-        for call in program.callers(init) if init is not None else ():
-            inner = program.assigned_class(call.args[0]) if call.args else None
-            if inner is not None:
-                yield inner
 
 
 def per_sample_functions(program: Values, datasets: list[ast.ClassDef]) -> list[SampleFunction]:
@@ -133,12 +116,17 @@ def _handed_functions(program: Values) -> Iterator[SampleFunction]:
     """Functions given to `.map`, `from_generator`, `py_function`, `collate_fn=` and transforms."""
     for call in program.nodes(ast.Call):
         for kind, given in _given_functions(program, call):
-            function = program.callable_of(given)
-            if function is None:
-                continue
-            yield SampleFunction(function, kind, program.enclosing_class(function))
-            if isinstance(function, ast.Lambda):
-                yield from (SampleFunction(inner, kind) for inner in program.called_functions(function))
+            for function in _functions_given(program, given):
+                yield SampleFunction(function, kind, program.enclosing_class(function))
+                if isinstance(function, ast.Lambda):
+                    yield from (SampleFunction(inner, kind) for inner in program.called_functions(function))
+
+
+def _functions_given(program: Values, given: ast.expr | None) -> list[AnyFunction]:
+    """The function itself, or those that a call of a factory makes: `from_generator(samples(ids))`."""
+    factory = program.function_of(given) if isinstance(given, ast.Call) else None
+    made = [back.value for back in program.returns(factory)] if factory is not None else [given]
+    return [function for item in made if (function := program.callable_of(item)) is not None]
 
 
 def _given_functions(program: Values, call: ast.Call) -> Iterator[tuple[Kind, ast.expr | None]]:
@@ -164,40 +152,21 @@ def _given_functions(program: Values, call: ast.Call) -> Iterator[tuple[Kind, as
 
 def _generators(program: Values) -> Iterator[SampleFunction]:
     """Functions that yield samples or batches for training."""
-    for function in _yielding(program):
-        if any(program.name(mark).endswith("contextmanager") for mark in function.decorator_list):
+    yielding = dict.fromkeys(program.enclosing_function(node) for node in program.nodes(ast.Yield))
+    for function in yielding:
+        if function is None or function.name in _ITEM_METHODS:
             continue
-        if _feeds_training(program, function) or _yields_samples(program, function):
+        managed = any(program.name(mark).endswith("contextmanager") for mark in function.decorator_list)
+        if not managed and (_feeds_training(program, function) or _yields_samples(program, function)):
             yield SampleFunction(function, "generator", program.enclosing_class(function))
-
-
-def _yielding(program: Values) -> Iterator[FunctionNode]:
-    seen: set[FunctionNode] = set()
-    for node in program.nodes(ast.Yield):
-        function = program.enclosing_function(node)
-        if function is not None and function not in seen and function.name not in _ITEM_METHODS:
-            seen.add(function)
-            yield function
 
 
 def _feeds_training(program: Values, function: FunctionNode) -> bool:
     """Is what it makes handed to a fit, a data set or a loop that trains?"""
-    for call in program.callers(function):
-        names = program.targets(call)
-        parent = program.parent(call)
-        if isinstance(parent, ast.Call) and program.method(parent) in _FITS:
-            return True
-        if any(_is_fitted(program, name) for name in names):
-            return True
-    return False
-
-
-def _is_fitted(program: Values, name: str) -> bool:
-    for call in program.calls_to(*_FITS):
-        given = arguments(call)
-        if any(isinstance(item, ast.Name) and item.id == name for item in given):
-            return True
-    return False
+    fitted = [item for call in program.calls_to(*_FITS) for item in arguments(call)]
+    names = {item.id for item in fitted if isinstance(item, ast.Name)}
+    callers = program.callers(function)
+    return any(call in fitted or not names.isdisjoint(program.targets(call)) for call in callers)
 
 
 def _yields_samples(program: Values, function: FunctionNode) -> bool:
@@ -244,29 +213,6 @@ def chain_calls(program: Values, method: str) -> Iterator[ast.Call]:
     for call in program.calls_to(method):
         if isinstance(call.func, ast.Attribute) and is_tf_dataset(program, call.func.value):
             yield call
-
-
-def before(program: Values, call: ast.Call) -> list[ast.Call]:
-    """The calls of the pipeline that come before this one, nearest first, through variables and functions that return it."""
-    found: list[ast.Call] = []
-    node: ast.AST | None = program.receiver(call)
-    while node is not None and len(found) < 60:
-        if isinstance(node, ast.Call):
-            found.append(node)
-            node = program.receiver(node) if isinstance(node.func, ast.Attribute) else _returned(program, node)
-        elif isinstance(node, ast.Name | ast.Attribute):
-            given = program.latest(node)
-            node = given if given is not node else None
-        else:
-            break
-    return found
-
-
-def _returned(program: Values, call: ast.Call) -> ast.expr | None:
-    """What a function of this file gives back at its end."""
-    function = program.function_of(call)
-    returns = list(program.within(function, ast.Return)) if function is not None else []
-    return returns[-1].value if returns else None
 
 
 def random_transforms(program: Values, root: ast.AST | None = None) -> list[ast.Call]:

@@ -182,14 +182,9 @@ def _writes_the_list(program: Program, call: ast.Call, names: set[str]) -> bool:
 
 
 def _mentions(program: Program, call: ast.Call, names: set[str]) -> bool:
-    given = arguments(call)
-    for node in given:
-        for part in program.within(node, ast.Name, ast.Attribute):
-            if program.written(part) in names:
-                return True
-            for value in program.assigned(program.written(part), part) if isinstance(part, ast.Name) else ():
-                if isinstance(value, ast.Dict) and any(
-                    program.written(item) in names for item in program.within(value, ast.Name, ast.Attribute)
-                ):
-                    return True
-    return False
+    """Is one of them among what a call is given, or in a dict that is?"""
+    parts = [part for node in arguments(call) for part in program.within(node, ast.Name, ast.Attribute)]
+    given = [value for part in parts if isinstance(part, ast.Name) for value in program.assigned(part.id, part)]
+    held = (value for value in given if isinstance(value, ast.Dict))
+    parts += [part for value in held for part in program.within(value, ast.Name, ast.Attribute)]
+    return any(program.written(part) in names for part in parts)

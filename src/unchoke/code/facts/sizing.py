@@ -9,11 +9,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from weakref import WeakKeyDictionary
 
+from unchoke.code.answers import remembered
 from unchoke.code.facts.keeping import is_kept
 from unchoke.code.facts.origins import is_random
-from unchoke.code.facts.per_sample import AnyFunction, SampleFunction, before, functions_run_by
+from unchoke.code.facts.per_sample import AnyFunction, SampleFunction, functions_run_by
 from unchoke.code.program import Program
 
 _RESIZERS = frozenset(
@@ -45,17 +45,9 @@ class Sizing:
     by_random_crop: bool = False
 
 
-_KNOWN: WeakKeyDictionary[SampleFunction, Sizing] = WeakKeyDictionary()
-
-
+@remembered
 def sizing(program: Program, record: SampleFunction) -> Sizing:
     """Resizes of a per-sample function: its own first, then those of its pipelines."""
-    if record not in _KNOWN:
-        _KNOWN[record] = _sizing(program, record)
-    return _KNOWN[record]
-
-
-def _sizing(program: Program, record: SampleFunction) -> Sizing:
     functions = functions_run(program, record)
     found = Sizing([item for function in functions for item in _in_code(program, function)])
     for expression in _pipelines(program, functions):
@@ -78,7 +70,8 @@ def functions_run(program: Program, record: SampleFunction) -> list[AnyFunction]
             left.extend(functions_run_by(program, function))
     if record.kind == "map":
         for call in program.calls_to("map"):
-            if any(program.callable_of(item.args[0]) is record.function for item in before(program, call) if item.args):
+            earlier = program.made_of(program.receiver(call))
+            if any(program.callable_of(item.args[0]) is record.function for item in earlier if item.args):
                 later = program.callable_of(call.args[0]) if call.args else None
                 if later is not None:
                     found[later] = None

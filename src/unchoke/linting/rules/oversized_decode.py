@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from unchoke.code.facts.following import follow
-from unchoke.code.facts.origins import is_of_sample, is_random, per_sample_records
+from unchoke.code.facts.origins import is_of_sample, is_random
 from unchoke.code.facts.sizing import sizing
 from unchoke.code.facts.vocabulary import DECODERS, words
 from unchoke.code.node_index import arguments
@@ -191,7 +191,7 @@ def _is_box(program: Program, node: ast.expr, own: frozenset[str]) -> bool:
 
 def _resized_twice(program: Program, said: set[ast.Call]) -> Iterator[Hit]:
     """A resize to a large size and then to one at least four times smaller a side."""
-    for record in per_sample_records(program):
+    for record in program.facts.per_sample:
         sizes = [(item.size_px, item) for item in sizing(program, record).resizes if item.size_px]
         for (big_px, big), (small_px, small) in pairwise(sizes):
             if big_px < _LEAST_RATIO * small_px or (big.pipeline is not None and big.pipeline is not small.pipeline):

@@ -25,7 +25,7 @@ import ast
 from collections.abc import Iterator
 
 from unchoke.code.facts.following import follow
-from unchoke.code.facts.origins import grounds, is_of_sample, record_at
+from unchoke.code.facts.origins import grounds, is_of_sample
 from unchoke.code.facts.vocabulary import RASTER_OPENERS
 from unchoke.code.node_index import arguments
 from unchoke.code.program import Program
@@ -61,7 +61,7 @@ def check(program: Program) -> Iterator[Hit]:
 def _again(program: Program, call: ast.Call, path: str) -> tuple[str, str]:
     """How often it is opened, and what to write instead; empty where that is fine."""
     opened = program.text(call)
-    if record_at(program, call) is None:
+    if program.facts.in_per_sample(call) is None:
         loop = _loop_over_parts(program, call)
         over = f"again in each round over `{program.text(loop.iter)}`, although it is the same file" if loop is not None else ""
         return over, f"open once before the loop: `with {opened} as …:` round it"

@@ -31,7 +31,6 @@ from typing import Any
 from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.keeping import is_kept, is_save
 from unchoke.code.facts.loops import unwrapped
-from unchoke.code.facts.origins import per_sample_records, record_at
 from unchoke.code.facts.per_sample import SampleFunction
 from unchoke.code.facts.sizing import PIPELINE_RESIZERS, RANDOM_SIZERS, Resize, functions_run, is_resizing, sizing
 from unchoke.code.facts.training_feeds import DIRECTORY_SETS, FLOWS, few, item_functions, keras_feeds, num_epochs
@@ -67,7 +66,7 @@ def check(program: Program) -> Iterator[Hit]:
             yield _folder_hit(program, call, count)
     yield from _overlapping(program)
     said: set[ast.Call] = set()
-    for record in per_sample_records(program):
+    for record in program.facts.per_sample:
         calls = [call for function in functions_run(program, record) for call in program.facts.decode_calls(function)]
         decode = next((call for call in calls if is_done_anew(program, call)), None)
         if decode is None or decode in said or _runs_once(program, record):
@@ -88,7 +87,7 @@ def _hit(program: Program, decode: ast.Call, resize: Resize, record: SampleFunct
     asked = [call for call in program.within(record.function, ast.Call) if helper in program.reach(call)]
     here = not asked or program.place(decode).cell == program.place(record.function).cell
     size = f" to {resize.size_px} px" if resize.size_px else ""
-    at = record_at(program, decode)
+    at = program.facts.in_per_sample(decode)
     fix = "decode and resize once, keep the pixels (a mapped `.npy`, or small copies of the files), and only augment here"
     if at is not None and at.kind == "map":
         fix = "put `.cache(path)` behind the `map` that decodes and resizes, before the one that augments"
@@ -123,7 +122,7 @@ def _is_dear(program: Program, resize: ast.Call) -> bool:
 
 def _overlapping(program: Program) -> Iterator[Hit]:
     """`for name in names[i : i + n]` in the code of sample `i`: each file is decoded by n samples."""
-    for record in per_sample_records(program):
+    for record in program.facts.per_sample:
         names = parameters(record.function) if record.kind == "getitem" else []
         for loop in program.within(record.function, ast.For, ast.comprehension) if len(names) > 1 else ():
             over = loop.iter if isinstance(loop.iter, ast.Subscript) else program.latest(loop.iter)
@@ -242,7 +241,7 @@ def _is_one_pass(program: Program) -> bool:
 def _has_small_copies(program: Program) -> bool:
     """Some function or loop outside the per-sample code resizes pictures and writes them."""
     for call in program.nodes(ast.Call):
-        if is_resizing(program, call) and record_at(program, call) is None:
+        if is_resizing(program, call) and program.facts.in_per_sample(call) is None:
             blocks = [program.enclosing_function(call) or next(iter(program.loops_around(call)), None)]
             if any(is_save(program, other) for other in program.calls_in(block for block in blocks if block is not None)):
                 return True

@@ -1,6 +1,6 @@
 """Image files to RGB pixels: one function, one answer, whatever the format.
 
-In: a path or the bytes of an image file. Out: a uint8 array, height × width × RGB, upright (EXIF orientation applied).
+In: a path, a URL or the bytes of an image file. Out: a uint8 array, height × width × RGB, upright (EXIF orientation applied).
 JPEG goes through libjpeg-turbo; what that declines (CMYK, recoverable damage) and every other format goes through Pillow, and so
 does all JPEG where simplejpeg cannot be imported: the same pixels, slower. A file that does not decode raises `DecodeError` with
 a reason; nothing is ever substituted for it. Resizing lives in `resize.py`.
@@ -23,12 +23,13 @@ from unchoke.core.choices import Choice
 from unchoke.core.clock import during
 from unchoke.core.fingerprint import digest_bytes
 from unchoke.core.input_file import open_plain
+from unchoke.core.remote import StoreError, is_url, read_url
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 Pixels = NDArray[np.uint8]
-DecodeProblem = Literal["unreadable", "truncated", "empty", "bomb-sized", "missing", "changed"]
+DecodeProblem = Literal["unreadable", "truncated", "empty", "bomb-sized", "missing", "changed", "unreachable"]
 
 MAX_PIXELS = 250_000_000
 """Above this a picture is refused before it is decoded: 250 megapixels are 750 MB of RGB."""
@@ -60,19 +61,13 @@ class DecodeError(Exception):
 
 def may_pass(reason: str) -> bool:
     """Whether a `DecodeError`, as text, was about reaching the file and not about its content: worth another try."""
-    return reason.startswith(("missing:", "changed:"))
+    return reason.startswith(("missing:", "changed:", "unreachable:"))
 
 
 def read_bytes(path: str) -> bytes:
     """The file's content; a missing or empty file is a `DecodeError` like any other."""
     try:
-        with ExitStack() as stack:
-            with during("open"):
-                file = stack.enter_context(open_plain(path))
-            if (size_bytes := os.fstat(file.fileno()).st_size) > MAX_FILE_BYTES:
-                raise DecodeError("bomb-sized", f"{size_bytes:,} bytes, the limit for a picture is {MAX_FILE_BYTES:,}")
-            with during("read"):
-                data = file.read()
+        data = _fetch(path) if is_url(path) else _read_local(path)
     except OSError as error:
         raise file_refused(error) from error
     if not data:
@@ -80,10 +75,33 @@ def read_bytes(path: str) -> bytes:
     return data
 
 
+def _read_local(path: str) -> bytes:
+    with ExitStack() as stack:
+        with during("open"):
+            file = stack.enter_context(open_plain(path))
+        refuse_heavy(os.fstat(file.fileno()).st_size)
+        with during("read"):
+            return file.read()
+
+
+def _fetch(url: str) -> bytes:
+    """In one request; how heavy a file is was looked at when it was first inspected."""
+    with during("read"):
+        return read_url(url)
+
+
+def refuse_heavy(size_bytes: int) -> None:
+    """Raise for a file that no picture needs the bytes of."""
+    if size_bytes > MAX_FILE_BYTES:
+        raise DecodeError("bomb-sized", f"{size_bytes:,} bytes, the limit for a picture is {MAX_FILE_BYTES:,}")
+
+
 def file_refused(error: OSError) -> DecodeError:
     """What the system's error says of the file; one that says something of the machine (too many open files) is raised again."""
     if isinstance(error, (FileNotFoundError, NotADirectoryError)):
         return DecodeError("missing", "the file is gone")
+    if isinstance(error, StoreError):
+        return DecodeError("unreachable", error.reason)
     if error.errno in _OF_THE_FILE:
         return DecodeError("unreadable", error.strerror or str(error))
     raise error

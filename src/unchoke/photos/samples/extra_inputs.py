@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.findings import Finding
 from unchoke.core.listing import FileEntry
+from unchoke.core.remote import DataPlace, locate
 from unchoke.core.units import format_count
 from unchoke.photos.samples.columns import describe_columns, require_columns
 from unchoke.photos.samples.image_files import FileMatcher
@@ -100,14 +101,15 @@ def read_given_inputs(file: Path | str | None, names: Sequence[str], paths: Sequ
             why="the network is given these numbers beside each picture, and none were given",
             try_="--inputs TABLE.csv, with a column of picture names and those columns",
         )
-    table = _read(Path(file), names)
+    place = locate(file)
+    table = _read(place, names)
     key, found = _choose_key(table, names, paths)
-    _refuse_unmatched(Path(file), key, found)
+    _refuse_unmatched(place, key, found)
     wanted = table[table[key].isin([cells[0] for cells in found.values()])]
     settled, findings = settle_inputs(wanted, names, key=key)
     if findings:
         raise DataError(
-            f"{Path(file).name} cannot be used: {findings[0].message}",
+            f"{place.name} cannot be used: {findings[0].message}",
             why="the network needs one number of each kind for each picture",
             try_=findings[0].fix,
         )
@@ -124,9 +126,9 @@ def _refuse_needless(file: Path | str | None) -> None:
         )
 
 
-def _read(file: Path, names: Sequence[str]) -> pd.DataFrame:
+def _read(file: DataPlace, names: Sequence[str]) -> pd.DataFrame:
     if not file.is_file():
-        raise UsageError(f"no such table: {file}", why="--inputs names a file on this machine", try_="check the path")
+        raise UsageError(f"no such table: {file}", why="--inputs names a file that exists", try_="check the path")
     table = read_table(file)
     if not len(table):
         raise no_rows(file)
@@ -152,10 +154,10 @@ def _find(cells: Sequence[str], paths: Sequence[str]) -> Found:
     """Which of `cells` names each picture. Where a cell names folders, too, they are the picture's own."""
     tidy = [cell.strip().replace("\\", "/").removeprefix("./") for cell in cells]
     matcher = FileMatcher([FileEntry(cell, cell, 0, 0) for cell in tidy])
-    return {path: [cells[hit] for hit in matcher.find(str(Path(path).absolute()))] for path in paths}
+    return {path: [cells[hit] for hit in matcher.find(str(locate(path).absolute()))] for path in paths}
 
 
-def _refuse_unmatched(file: Path, key: str, found: Found) -> None:
+def _refuse_unmatched(file: DataPlace, key: str, found: Found) -> None:
     lost = [path for path, cells in found.items() if not cells]
     several = [f"{path} ({' or '.join(map(repr, cells[:2]))})" for path, cells in found.items() if len(cells) > 1]
     if lost:

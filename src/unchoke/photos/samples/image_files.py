@@ -23,6 +23,7 @@ from unchoke.core.errors import UsageError, list_some
 from unchoke.core.findings import Finding
 from unchoke.core.image_names import IMAGE_SUFFIXES, suffix_of
 from unchoke.core.listing import FileEntry
+from unchoke.core.remote import DataPlace, RemotePlace, explain_missing, refuse_unlisted
 from unchoke.core.units import format_count
 from unchoke.photos.samples.table import name_rows
 
@@ -46,7 +47,7 @@ class FolderFiles:
     """What is neither file nor folder, by its path below the folder: a link to nothing, a pipe."""
 
 
-def find_files(roots: Iterable[Path]) -> FolderFiles:
+def find_files(roots: Iterable[DataPlace]) -> FolderFiles:
     """Everything below `roots`, each file once, leaving out workspaces of our own."""
     found = FolderFiles([], [], [])
     for root in outermost(roots):
@@ -62,13 +63,17 @@ def find_files(roots: Iterable[Path]) -> FolderFiles:
     return found
 
 
-def outermost(roots: Iterable[Path]) -> list[Path]:
-    """`roots` as absolute paths without repeats and without folders that lie inside another of them."""
-    absolute = list(dict.fromkeys(Path(os.path.abspath(root)) for root in roots))  # noqa: PTH100 (links are kept as they are)
+def outermost(roots: Iterable[DataPlace]) -> list[DataPlace]:
+    """`roots` as absolute places without repeats and without folders that lie inside another of them."""
+    absolute = list(dict.fromkeys(_absolute(root) for root in roots))
     return [root for root in absolute if not any(other in root.parents for other in absolute)]
 
 
-def _walk(root: Path, special: dict[str, str]) -> Iterator[FileEntry]:
+def _absolute(root: DataPlace) -> DataPlace:
+    return root if isinstance(root, RemotePlace) else Path(os.path.abspath(root))  # noqa: PTH100 (links are kept as they are)
+
+
+def _walk(root: DataPlace, special: dict[str, str]) -> Iterator[FileEntry]:
     def note(_path: str, relative: str, what: str) -> None:
         special[relative if _is_text(relative) else ascii(relative)] = what
 
@@ -94,14 +99,18 @@ def _is_text(name: str) -> bool:
     return not any("\ud800" <= char <= "\udfff" for char in name) if not name.isascii() else True
 
 
-def require_folders(folders: Sequence[Path]) -> None:
+def require_folders(folders: Sequence[DataPlace]) -> None:
     """Refuse folders that do not exist, all at once."""
-    missing = [str(folder) for folder in folders if not folder.is_dir()]
+    for folder in folders:
+        refuse_unlisted(folder)
+    missing = [folder for folder in folders if not folder.is_dir()]
     if missing:
+        if isinstance(missing[0], RemotePlace) and not missing[0].exists():
+            raise explain_missing(missing[0])
         raise UsageError(
-            f"no such image folder: {list_some(missing)}",
+            f"no such image folder: {list_some([str(folder) for folder in missing])}",
             why="--images takes folders that exist",
-            try_=f"ls {shlex.quote(str(Path(missing[0]).parent))}",
+            try_=f"ls {shlex.quote(str(missing[0].parent))}",
         )
 
 

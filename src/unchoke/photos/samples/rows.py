@@ -13,8 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from unchoke.core import listing
 from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.findings import Finding
+from unchoke.core.image_names import IMAGE_SUFFIXES, suffix_of
+from unchoke.core.input_file import size_and_time
+from unchoke.core.listing import FileEntry
+from unchoke.core.remote import DataPlace, RemotePlace, cannot_list, is_url, locate
 from unchoke.core.units import format_count
 from unchoke.photos.samples.class_labels import diagnose_labels
 from unchoke.photos.samples.columns import Columns, choose_columns
@@ -109,20 +114,58 @@ def _settle_group(source: DataSource, table: pd.DataFrame) -> tuple[DataSource, 
 
 def _find(source: DataSource, table: pd.DataFrame) -> FolderFiles:
     """Files below the image folders; without any named, the table's own folder and those that its paths lead to."""
-    roots = list(source.images) or [source.data.absolute().parent, *_outside_folders(source, table)]
+    roots = list(source.images) or _default_roots(source, table)
     found = find_files(roots)
+    found.images.extend(_named_by_url(source, table, found.images))
     if not found.images:
         raise DataError(
-            f"no images below {list_some([str(root) for root in roots])}",
+            f"no images below {list_some([str(root) for root in roots or [source.data.parent]])}",
             why="the rows of a table are matched with image files, and there are none",
-            try_="name the folder that holds them with --images",
+            try_="name the folder that holds them with --images, or the URL of each in the table",
         )
     return found
 
 
-def _outside_folders(source: DataSource, table: pd.DataFrame) -> list[Path]:
-    """Folders beyond the table's own that its absolute and `../` paths name, if they exist."""
+def _default_roots(source: DataSource, table: pd.DataFrame) -> list[DataPlace]:
     base = source.data.absolute().parent
+    if isinstance(base, RemotePlace):
+        return [] if cannot_list(base) else [base]
+    return [base, *_outside_folders(base, source, table)]
+
+
+def _named_by_url(source: DataSource, table: pd.DataFrame, listed: list[FileEntry]) -> list[FileEntry]:
+    """The files that cells name by URL, as far as they are there and are not `listed` already."""
+    columns = _url_columns(source, table, listed)
+    known = {entry.path for entry in listed} if columns else set()
+    places = [locate(cell) for name in columns for cell in table[name].drop_duplicates().str.strip() if is_url(cell)]
+    local = [str(place) for place in places if isinstance(place, Path) and place.is_file()]
+    remote = [str(place) for place in places if isinstance(place, RemotePlace)]
+    there = [FileEntry(path, Path(path).name, *size_and_time(path)) for path in local if path not in known]
+    return there + listing.look_up(url for url in remote if url not in known)
+
+
+def _url_columns(source: DataSource, table: pd.DataFrame, listed: list[FileEntry]) -> list[str]:
+    """The columns that name files by URL: the one that was said to, else those of URLs that end like pictures.
+
+    Where another column names files that were found already, nobody on the network is asked: such URLs say where they came from.
+    """
+    if named := source.path or source.id:
+        return [named] if named in table.columns else []
+    columns = [str(name) for name in table.columns if _holds_picture_urls(table[name])]
+    if columns and listed:
+        matcher = FileMatcher(listed)
+        others = [name for name in table.columns if name not in columns]
+        return [] if any(matcher.share_found([str(cell) for cell in table[name].head(50)]) >= 0.5 for name in others) else columns
+    return columns
+
+
+def _holds_picture_urls(column: pd.Series[str]) -> bool:
+    cells = [cell for cell in column.head(50).str.strip() if not is_missing(cell)]
+    return bool(cells) and all(is_url(cell) and suffix_of(RemotePlace(cell).name) in IMAGE_SUFFIXES for cell in cells)
+
+
+def _outside_folders(base: Path, source: DataSource, table: pd.DataFrame) -> list[Path]:
+    """Folders beyond the table's own that its absolute and `../` paths name, if they exist."""
     names = [source.path] if source.path else list(table.columns)
     cells = (str(cell).strip() for name in names if name in table.columns for cell in table[name].drop_duplicates())
     folders = {os.path.dirname(cell) for cell in cells if cell.startswith("../") or os.path.isabs(cell)}  # noqa: PTH117, PTH120 (text)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from unchoke.core.choices import Choice
 from unchoke.core.findings import Finding
 from unchoke.core.listing import FileEntry
+from unchoke.core.remote import DataPlace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,8 +45,8 @@ def is_reserved(name: str) -> bool:
 class DataSource:
     """Where the data is and which columns mean what; every field but `data` may be left to guess."""
 
-    data: Path
-    images: tuple[Path, ...] = ()
+    data: DataPlace
+    images: tuple[DataPlace, ...] = ()
     id: str | None = None
     path: str | None = None
     label: str | None = None
@@ -83,10 +83,11 @@ class TaskSpec:
 class Samples:
     """One row per sample, sorted by `sample_id`, which is unique.
 
-    Columns: sample_id, path (absolute), relative, size_bytes, mtime_ns, `label` or one float column per target, one float column
-    `input/NAME` per extra input (`inputs` holds the names), group and split (both "" where there is none), and `fold` after a
-    k-fold division. `group_name` is the column the groups came from, `fold_name` that of the user's own folds: until splits are
-    assigned, `fold` then holds what it says. Where no group was named and a column looks like one, `likely_group` has its values.
+    Columns: sample_id, path (absolute, or a URL), relative, size_bytes, mtime_ns, `label` or one float column per target, one
+    float column `input/NAME` per extra input (`inputs` holds the names), group and split (both "" where there is none), and
+    `fold` after a k-fold division. `group_name` is the column the groups came from, `fold_name` that of the user's own folds:
+    until splits are assigned, `fold` then holds what it says. Where no group was named and a column looks like one,
+    `likely_group` has its values.
     """
 
     task: TaskSpec

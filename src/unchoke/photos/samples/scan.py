@@ -19,6 +19,7 @@ from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.findings import Finding
 from unchoke.core.image_names import FOREIGN_IMAGE_SUFFIXES, IMAGE_SUFFIXES, suffix_of
 from unchoke.core.listing import FileEntry
+from unchoke.core.remote import DataPlace, RemotePlace, cannot_list, explain_missing, refuse_unlisted, url_behind
 from unchoke.core.units import format_count
 from unchoke.photos.samples.class_labels import diagnose_labels
 from unchoke.photos.samples.excluded import exclude_files
@@ -40,13 +41,29 @@ def scan_samples(source: DataSource) -> Scan:
     return scan
 
 
-def refuse_missing(path: Path) -> None:
+def refuse_missing(place: DataPlace) -> None:
     """DATA that is not there is an error that says what is."""
-    if not path.exists():
-        raise _no_such(path)
+    if cannot_list(place) and suffix_of(place.name) not in TABLE_SUFFIXES:
+        refuse_unlisted(place)
+    if not place.exists():
+        raise _no_such_remote(place) if isinstance(place, RemotePlace) else _no_such(place)
+
+
+def _no_such_remote(place: RemotePlace) -> UsageError:
+    error = explain_missing(place)
+    if place.parent == place or cannot_list(place) or not place.parent.is_dir():
+        return error
+    close = difflib.get_close_matches(place.name, listing.names(place.parent), n=1)
+    return explain_missing(place, close[0]) if close else error
 
 
 def _no_such(path: Path) -> UsageError:
+    if url := url_behind(path):
+        return UsageError(
+            f"no such file or folder: {path}",
+            why="a URL in a pathlib.Path loses one of its slashes",
+            try_=f"give it as text: {url!r}",
+        )
     parent = path.absolute().parent
     close = difflib.get_close_matches(path.name, listing.names(parent), n=1) if parent.is_dir() else []
     why = f"{parent} holds nothing of that name" if parent.is_dir() else f"{parent} does not exist either"
@@ -126,7 +143,7 @@ def _has_split_folders(images: Sequence[FileEntry]) -> bool:
     )
 
 
-def _no_images(root: Path, found: FolderFiles) -> DataError:
+def _no_images(root: DataPlace, found: FolderFiles) -> DataError:
     if unnamed := sum(suffix_of(name.rstrip("'\"")) in IMAGE_SUFFIXES for name in found.unnameable):
         return DataError(
             f"no image below {root} has a name that can be used",
@@ -143,7 +160,7 @@ def _no_images(root: Path, found: FolderFiles) -> DataError:
     )
 
 
-def _no_classes(root: Path, found: FolderFiles) -> UsageError:
+def _no_classes(root: DataPlace, found: FolderFiles) -> UsageError:
     tables = [name for name in found.others if suffix_of(name) in TABLE_SUFFIXES]
     command = f"unchoke check {shlex.quote(str(root / tables[0]) if tables else 'labels.csv')} --images {shlex.quote(str(root))}"
     return UsageError(
@@ -193,7 +210,7 @@ def _unplaced(unplaced: list[FileEntry], *, strict: bool) -> Finding:
     )
 
 
-def _empty_classes(root: Path, found: FolderFiles, labels: set[str]) -> list[Finding]:
+def _empty_classes(root: DataPlace, found: FolderFiles, labels: set[str]) -> list[Finding]:
     files = {name for name in found.others if "/" not in name} | {e.relative for e in found.images if "/" not in e.relative}
     names = [name for name in listing.names(root) if not name.startswith(".") and name not in files]
     empty = [
@@ -206,7 +223,7 @@ def _empty_classes(root: Path, found: FolderFiles, labels: set[str]) -> list[Fin
     return [Finding("empty-class", text, path=str(root / empty[0]), evidence={"folders": empty}, fix=fix)]
 
 
-def _table_beside(root: Path, found: FolderFiles) -> list[Finding]:
+def _table_beside(root: DataPlace, found: FolderFiles) -> list[Finding]:
     tables = [name for name in found.others if "/" not in name and suffix_of(name) in TABLE_SUFFIXES[:2] + TABLE_SUFFIXES[3:]]
     if not tables:
         return []

@@ -10,6 +10,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,8 @@ import numpy.typing as npt
 
 from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.findings import Finding
-from unchoke.core.input_file import refuse_special
+from unchoke.core.input_file import open_plain, refuse_special
+from unchoke.core.remote import DataPlace, explain, stat_url
 from unchoke.core.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ def is_missing(cell: str) -> bool:
     return cell.strip().lower() in MISSING_WORDS
 
 
-def read_table(path: Path) -> pd.DataFrame:
+def read_table(path: DataPlace) -> pd.DataFrame:
     """Every readable column of a .csv, .tsv or .parquet file as text; column names stripped of surrounding space."""
     suffix = path.suffix.lower()
     if suffix not in TABLE_SUFFIXES:
@@ -55,7 +57,7 @@ def read_table(path: Path) -> pd.DataFrame:
     return frame
 
 
-def _read_csv(path: Path) -> pd.DataFrame:
+def _read_csv(path: DataPlace) -> pd.DataFrame:
     """The header is read like any row, so that a row with more cells than it has is refused and not cut short."""
     import io
 
@@ -79,7 +81,7 @@ def _read_csv(path: Path) -> pd.DataFrame:
     return frame
 
 
-def _refuse_wide(path: Path, num_columns: int) -> None:
+def _refuse_wide(path: DataPlace, num_columns: int) -> None:
     """Every column costs time and memory of its own, and one row per image has few: more are a matrix, or no table at all."""
     if num_columns > _MOST_COLUMNS:
         raise DataError(
@@ -89,8 +91,8 @@ def _refuse_wide(path: Path, num_columns: int) -> None:
         )
 
 
-def _decode(path: Path) -> str:
-    if (size_bytes := path.stat().st_size) > _MOST_BYTES:
+def _decode(path: DataPlace) -> str:
+    if (size_bytes := _size(path)) > _MOST_BYTES:
         raise DataError(
             f"{path.name} is too large for a table: {format_bytes(size_bytes)}",
             why=f"the limit is {format_bytes(_MOST_BYTES)}, tens of millions of rows",
@@ -108,12 +110,23 @@ def _decode(path: Path) -> str:
         raise _wrong_encoding(path, where=where, encoding="WINDOWS-1252") from None
 
 
-def _wrong_encoding(path: Path, *, where: str, encoding: str) -> DataError:
-    converted = path.with_name(f"{path.stem}-utf8{path.suffix}")
+def _size(path: DataPlace) -> int:
+    """Of a table behind a URL as well; whether it can be reached is said here."""
+    if isinstance(path, Path):
+        return path.stat().st_size
+    try:
+        return stat_url(str(path))[0]
+    except OSError as error:
+        raise explain(path, error) from error
+
+
+def _wrong_encoding(path: DataPlace, *, where: str, encoding: str) -> DataError:
+    converted = path.parent / f"{path.stem}-utf8{path.suffix}" if isinstance(path, Path) else f"{path.stem}-utf8{path.suffix}"
+    source = shlex.quote(str(path)) if isinstance(path, Path) else f"a copy of {path.name} on this machine"
     return DataError(
         f"{path.name} is not encoded as UTF-8",
         why=where,
-        try_=f"iconv -f {encoding} -t UTF-8 {shlex.quote(str(path))} > {shlex.quote(str(converted))}",
+        try_=f"iconv -f {encoding} -t UTF-8 {source} > {shlex.quote(str(converted))}",
     )
 
 
@@ -124,15 +137,21 @@ def sniff_delimiter(text: str) -> str:
     return max(",;\t", key=header.count)
 
 
-def _read_parquet(path: Path) -> pd.DataFrame:
+def _read_parquet(path: DataPlace) -> pd.DataFrame:
     import pandas as pd
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        schema = pq.read_schema(path)
-        names = [column.name for column in schema if not _is_nested(column.type)]
-        table = pq.read_table(path, columns=names)
+        with ExitStack() as stack:
+            file = path if isinstance(path, Path) else stack.enter_context(open_plain(str(path)))
+            schema = pq.read_schema(file)
+            names = [column.name for column in schema if not _is_nested(column.type)]
+            table = pq.read_table(file, columns=names)
+    except OSError as error:
+        if isinstance(path, Path):
+            raise
+        raise explain(path, error) from error
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise DataError(
             f"{path.name} cannot be read as Parquet",
@@ -158,7 +177,7 @@ def _cell_text(value: object) -> str:
     return str(value)
 
 
-def no_rows(path: Path) -> DataError:
+def no_rows(path: DataPlace) -> DataError:
     """The error for a table without a single row."""
     return DataError(
         f"{path.name} has zero rows",
@@ -167,7 +186,7 @@ def no_rows(path: Path) -> DataError:
     )
 
 
-def _refuse_twin_columns(path: Path, columns: Iterable[str]) -> None:
+def _refuse_twin_columns(path: DataPlace, columns: Iterable[str]) -> None:
     names = list(columns)
     twins = sorted(name for name, count in Counter(names).items() if count > 1)
     if twins:

@@ -19,6 +19,7 @@ from rasterio.io import DatasetReader
 from rasterio.windows import Window
 
 from unchoke.core.boxes import Box
+from unchoke.core.remote import is_url
 from unchoke.core.stages import Marker
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.mask_sources import MaskSource
@@ -79,8 +80,10 @@ class PlainTiler:
 
 
 def open_band(band: BandFacts) -> DatasetReader | HandlePool:
-    """The band's file; for one that must be resampled or turned upright a pool of its own, which opens it when it is read."""
-    return HandlePool(limit=2) if band.warped or band.upright else rasterio.open(band.path)
+    """The band's file; for one that is fetched, resampled or turned upright a pool of its own, which opens it when read."""
+    if band.warped or band.upright or is_url(band.path):
+        return HandlePool(limit=2)
+    return rasterio.open(band.path)
 
 
 def read_band(

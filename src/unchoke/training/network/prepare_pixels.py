@@ -27,6 +27,7 @@ from unchoke.core.clock import Loading, during
 from unchoke.core.errors import DataError, MachineError, list_some
 from unchoke.core.events import Progress
 from unchoke.core.fingerprint import digest
+from unchoke.core.input_file import size_and_time
 from unchoke.core.timeline import Timeline
 from unchoke.core.units import format_bytes, format_count
 from unchoke.features.cut import NONE
@@ -371,7 +372,7 @@ def _stamped(sample_id: str, path: str, content: str) -> PictureFile:
         return PictureFile(sample_id, 0, 0, content)
     try:
         with during("stat"):
-            stat = Path(path).stat()
+            size_bytes, mtime_ns = size_and_time(path)
     except OSError:
         return PictureFile(sample_id, 0, 0)  # reading it will say what is wrong
-    return PictureFile(sample_id, stat.st_size, stat.st_mtime_ns)
+    return PictureFile(sample_id, size_bytes, mtime_ns)

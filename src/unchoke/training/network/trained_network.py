@@ -297,7 +297,7 @@ class PictureFiles:
         """Of each file by sample id: as `check` knows it, else by reading it."""
         known = zip(self.sample_ids, self.paths, self.contents, strict=True)
         try:
-            return {sample_id: content or digest_file(Path(path)) for sample_id, path, content in known}
+            return {sample_id: content or digest_file(path) for sample_id, path, content in known}
         except OSError as error:
             raise _pictures_lost([str(error)]) from error
 

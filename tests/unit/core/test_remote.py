@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from unchoke.core import listing, remote
+from unchoke.core.errors import MachineError, UsageError
+from unchoke.core.remote import (
+    NO_STAMP,
+    RemotePlace,
+    StoreError,
+    hide_secrets,
+    is_url,
+    join,
+    locate,
+    read_url,
+    refuse_secrets,
+    stamp,
+    stat_url,
+    url_behind,
+)
+from web import Web, serve
+
+
+@pytest.fixture
+def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
+    monkeypatch.setattr(remote, "WAITS_S", (0.0, 0.0, 0.0))
+    with serve() as found:
+        yield found
+
+
+def test_a_path_stays_a_path_and_a_url_keeps_its_slashes() -> None:
+    assert locate("photos/a") == Path("photos/a")
+    assert str(locate("s3://bucket/photos/")) == "s3://bucket/photos"
+    assert locate("file" + ":///data/photos") == Path("/data/photos")
+    assert not is_url("C:/photos") and not is_url(Path("s3://bucket"))
+    assert url_behind(Path("s3://bucket/x")) == "s3://bucket/x" and url_behind(Path("/data/s3:/x")) == ""
+
+
+def test_a_remote_place_has_the_names_of_a_path() -> None:
+    place = RemotePlace("s3://bucket/photos/a.JPG")
+    assert (place.name, place.stem, place.suffix) == ("a.JPG", "a", ".JPG")
+    assert place.parent == RemotePlace("s3://bucket/photos")
+    assert place.parents == (RemotePlace("s3://bucket/photos"), RemotePlace("s3://bucket"))
+    assert place.parent / "../b/./c.png" == RemotePlace("s3://bucket/b/c.png")
+    assert RemotePlace("https://host/a.jpg?download=1").name == "a.jpg"
+    assert join(place.parent, "b.jpg") == RemotePlace("s3://bucket/photos/b.jpg")
+    assert join(place.parent, "gs://other/b.jpg") == RemotePlace("gs://other/b.jpg")
+    assert join(Path("/data"), "b.jpg") == Path("/data/b.jpg")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://name:word@host/labels.csv",
+        "https://ghp_token@host/labels.csv",
+        "s3://key:secret@bucket/photos",
+        "https://host/a.jpg?X-Amz-Signature=abcdef",
+        "https://host/a.jpg?sv=2024&sig=abc",
+        "https://host/a.jpg?v=0123456789012345678901234",
+    ],
+)
+def test_a_url_that_carries_a_secret_is_refused_without_repeating_it(url: str) -> None:
+    with pytest.raises(UsageError, match="carries") as caught:
+        locate(url)
+    said = f"{caught.value.what}{caught.value.why}"
+    assert not any(secret in said for secret in ("word@", "ghp_", "secret@", "abc", "0123456789"))
+
+
+def test_plain_queries_and_at_signs_in_names_are_no_secrets() -> None:
+    refuse_secrets("https://host/a.jpg?download=1", "hf://datasets/a/b@main/c.jpg", "sftp://me@host/a.jpg", "photos/a@b", None)
+
+
+def test_urls_in_foreign_messages_lose_their_queries() -> None:
+    said = "403, url='https://name:word@cdn/x.jpg?X-Amz-Signature=abc' and s3://bucket/y"
+    assert hide_secrets(said) == "403, url='https://…@cdn/x.jpg?…' and s3://bucket/y"
+
+
+def test_a_stamp_changes_with_the_tag_though_the_second_is_the_same() -> None:
+    first, second = ({"mtime": 1_700_000_000.0, "ETag": tag} for tag in ("a", "b"))
+    assert stamp(first) != stamp(second)
+    assert stamp(first) // 10**9 == 1_700_000_000
+    assert stamp({"size": 3}) == NO_STAMP
+
+
+def test_a_server_that_fails_twice_is_asked_again(web: Web) -> None:
+    web.files["/a.jpg"], web.failing["/a.jpg"] = b"bytes", 2
+    assert read_url(f"{web.url}/a.jpg") == b"bytes"
+    assert web.asked["/a.jpg"] == 3
+
+
+def test_a_server_that_keeps_failing_is_named_after_a_few_tries(web: Web) -> None:
+    web.failing["/a.jpg"] = 100
+    with pytest.raises(StoreError, match="4 tries: HTTP status 503"):
+        read_url(f"{web.url}/a.jpg")
+
+
+def test_a_file_that_is_not_there_is_asked_for_once(web: Web) -> None:
+    with pytest.raises(FileNotFoundError):
+        read_url(f"{web.url}/none.jpg")
+    assert web.asked["/none.jpg"] == 1
+
+
+def test_a_store_that_answers_nobody_ends_the_command(web: Web) -> None:
+    web.failing["/a.jpg"] = 10_000
+
+    def ask_many() -> None:
+        for _ in range(100):
+            with pytest.raises(StoreError):
+                read_url(f"{web.url}/a.jpg")
+
+    with pytest.raises(MachineError, match="does not answer"):
+        ask_many()
+
+
+def test_a_changed_file_has_another_stamp_and_part_of_it_can_be_read(web: Web) -> None:
+    web.files["/a.bin"] = b"0123456789"
+    before = stat_url(f"{web.url}/a.bin")
+    assert before[0] == 10
+    assert read_url(f"{web.url}/a.bin", 2, 5) == b"234"
+    web.files["/a.bin"] = b"9876543210"
+    assert stat_url(f"{web.url}/a.bin")[1] != before[1]
+
+
+def test_folders_of_a_web_server_are_refused_with_what_to_give_instead() -> None:
+    with pytest.raises(UsageError, match="cannot be listed") as caught:
+        list(listing.walk(RemotePlace("https://127.0.0.1:9/photos")))
+    assert "table" in caught.value.try_
+
+
+def test_an_unknown_scheme_is_named_with_the_known_ones() -> None:
+    with pytest.raises(UsageError, match="xyz://") as caught:
+        RemotePlace("xyz://a/b").exists()
+    assert "s3://" in caught.value.why
+
+
+def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(importlib.import_module("fsspec.registry")._registry, "s3", raising=False)
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    with pytest.raises(MachineError) as caught:
+        RemotePlace("s3://bucket/x").exists()
+    assert caught.value.try_ == "pip install 'unchoke[remote]'"
+
+
+def test_a_missing_place_says_what_lies_beside_it() -> None:
+    import fsspec
+
+    fsspec.filesystem("memory").pipe_file("/beside/photos/a.jpg", b"x")
+    place = RemotePlace("memory://beside/photo")
+    assert not place.exists()
+    assert RemotePlace("memory://beside/photos").is_dir() and RemotePlace("memory://beside/photos/a.jpg").is_file()
+    assert listing.names(place.parent) == ["photos"]
+
+
+def test_a_folder_behind_a_url_is_listed_as_a_local_one(tmp_path: Path) -> None:
+    import fsspec
+
+    store = fsspec.filesystem("memory")
+    for name in ("b/2.jpg", "b/10.jpg", "b.jpg", "a/x/1.jpg", ".hidden/3.jpg", "a/.4.jpg"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(name.encode())
+        store.pipe_file(f"/listed/{name}", name.encode())
+    here = [(entry.relative, entry.size_bytes) for entry in listing.walk(tmp_path)]
+    there = list(listing.walk(RemotePlace("memory://listed")))
+    assert [(entry.relative, entry.size_bytes) for entry in there] == here
+    assert {entry.path for entry in there} == {f"memory://listed/{relative}" for relative, _ in here}
+    assert all(entry.mtime_ns > 0 for entry in there)
+
+
+def test_files_are_looked_up_one_by_one_or_by_their_folder() -> None:
+    import fsspec
+
+    store = fsspec.filesystem("memory")
+    for number in range(30):
+        store.pipe_file(f"/looked/many/{number}.jpg", b"x" * number)
+    store.pipe_file("/looked/few/a.jpg", b"abc")
+    urls = [f"memory://looked/many/{number}.jpg" for number in range(31)] + [
+        "memory://looked/few/a.jpg",
+        "memory://looked/few/b.jpg",
+    ]
+    found = listing.look_up(urls)
+    assert [entry.path for entry in found] == [*urls[:30], urls[31]]
+    assert [entry.size_bytes for entry in found] == [*range(30), 3]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_child_makes_file_systems_of_its_own(web: Web) -> None:
+    web.files["/a.jpg"] = b"bytes"
+    assert read_url(f"{web.url}/a.jpg") == b"bytes"
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if read_url(f"{web.url}/a.jpg") == b"bytes" else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
