@@ -39,7 +39,8 @@ def is_library(source: SourceFile) -> bool:
 @lru_cache(maxsize=4096)
 def _is_packaged(folder: Path) -> bool:
     """Does the folder belong to a package that has been, or can be, installed, or that has no programs beside it?"""
-    inner, root = [], folder
+    inner: list[str] = []
+    root = folder
     while any((base / "__init__.py").is_file() for base in (root, *root.parents[:2])) and len(inner) < _DEEPEST:
         inner.append(root.name)
         root = root.parent

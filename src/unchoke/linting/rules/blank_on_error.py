@@ -239,8 +239,8 @@ def _skips(program: Program, node: ast.AST, body: Sequence[ast.stmt]) -> str:
     last = body[-1]
     if isinstance(last, ast.Return):
         function = program.enclosing_function(node)
-        told = function is not None and function.returns is not None and _NONE_TOO.search(program.text(function.returns))
-        return "" if told else _empty_return(last)
+        annotated = program.text(function.returns) if function is not None and function.returns is not None else ""
+        return "" if _NONE_TOO.search(annotated) else _empty_return(last)
     if _is_retry(program, node):
         return ""
     if isinstance(last, ast.Continue | ast.Pass):
