@@ -25,7 +25,7 @@ from common import say
 
 from unchoke.code.source import read_source
 from unchoke.core.findings import Finding
-from unchoke.linting.lint_engine import chosen_rules, lint, lint_file, source_files
+from unchoke.linting.lint_engine import lint, source_files
 from unchoke.linting.rules import CODES
 
 NEAR_LINES = 10
@@ -98,15 +98,14 @@ def compare(root: Path, *, show: bool) -> None:
 
 
 def every_finding(folders: list[str], *, nits: bool) -> list[Finding]:
-    """Files in folders are read one by one, also those that `lint` passes over, such as installed packages."""
-    rules = chosen_rules(nits=nits)
+    """Files in folders are read one by one, with what they import beside them, also those that `lint` passes over."""
     found: list[Finding] = []
     for folder in folders:
         inside = (
             sorted(file for kind in ("*.py", "*.ipynb") for file in Path(folder).rglob(kind)) if Path(folder).is_dir() else []
         )
         for path in inside or source_files([folder]):
-            found += lint_file(read_source(path), rules).findings
+            found += lint([path], nits=nits).findings
     return found
 
 

@@ -23,6 +23,7 @@ from unchoke.core import listing
 from unchoke.core.errors import UsageError
 from unchoke.core.findings import Finding, Kind
 from unchoke.core.input_file import refuse_special
+from unchoke.linting.library import is_library
 from unchoke.linting.rule import SEVERITIES, Hit, Rule
 from unchoke.linting.rules import CODES, LoadedRule, load_rule, split_names
 
@@ -208,17 +209,40 @@ def _files_at(path: Path) -> Iterator[tuple[Path, str]]:
 
 
 def lint_file(source: SourceFile, rules: Sequence[LoadedRule], *, in_tests: bool = False) -> LintResult:
-    """One source: what was found and is wanted, and how many nits are not. In test code everything is a nit."""
+    """One source: what was found and is wanted, and how many nits are not.
+
+    In test code everything is a nit, and so is in a library what only its callers settle.
+    """
     found, problems = _examine(source, rules)
-    found = [_as_nit(item) for item in found] if in_tests else found
+    alone = not in_tests and (not found or not is_library(source))
+    found = _joined([item if alone or (item.rule.holds_alone and not in_tests) else _as(item, kind="nit") for item in found])
     nitty = {loaded.rule.code for loaded in rules if loaded.nits}
     shown = [item for item in found if item.kind != "nit" or item.rule.code in nitty]
     return LintResult(shown, problems, 1, len(source.cells), len(found) - len(shown))
 
 
-def _as_nit(item: LintFinding) -> LintFinding:
-    hit = replace(item.hit, kind="nit")
+def _as(item: LintFinding, **changes: Any) -> LintFinding:
+    hit = replace(item.hit, **changes)
     return replace(item, hit=hit, finding=_finding(item.source, item.rule, hit, item.place))
+
+
+def _joined(found: list[LintFinding]) -> list[LintFinding]:
+    """One fact, one finding: of hits of one file that say the same, the first, which then counts and mends the others."""
+    same: dict[object, list[LintFinding]] = {}
+    for item in found:
+        same.setdefault((item.rule.code, item.kind, item.hit.fact) if item.hit.fact else item, []).append(item)
+    return [first if not others else _with_others(first, others) for first, *others in same.values()]
+
+
+def _with_others(first: LintFinding, others: list[LintFinding]) -> LintFinding:
+    lines = [item.place.line for item in (first, *others)]
+    return _as(
+        first,
+        message=f"{first.hit.message}, here and in {len(others)} more line{'s' if others[1:] else ''}",
+        evidence={**first.hit.evidence, "lines": lines},
+        edits=(*first.hit.edits, *(edit for item in others for edit in item.hit.all_edits)),
+        suggestion=(*first.hit.suggestion, *(edit for item in others for edit in item.hit.suggestion)),
+    )
 
 
 def lint_source(source: SourceFile, rules: Sequence[LoadedRule]) -> tuple[list[LintFinding], list[FileProblem]]:

@@ -38,7 +38,7 @@ class Hit:
 
     `suggestion` shows how that would look in the author's own lines where it is not proven to change nothing else: it is shown,
     never written. `kind` is given where the file shows that it matters more, or less, than the rule says of itself; `gain`
-    where the gain of the rule speaks of something else.
+    where the gain of the rule speaks of something else; `fact` where several hits of a file may say the same: they become one.
     """
 
     at: ast.AST | CodePlace
@@ -50,6 +50,7 @@ class Hit:
     kind: Kind | None = None
     suggestion: tuple[Edit, ...] = ()
     gain: str = ""
+    fact: str = ""
 
     @property
     def all_edits(self) -> tuple[Edit, ...]:
@@ -63,7 +64,10 @@ def offered(edit: Edit | None, *, proven: bool) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Rule:
-    """`gain` is a commonly reported gain in words; `claim` a heading in docs/claims.md that measures it, or empty: unmeasured."""
+    """`gain` is a commonly reported gain in words; `claim` a heading in docs/claims.md that measures it, or empty: unmeasured.
+
+    `holds_alone`: is it so by a function's text alone, whoever calls it, how often and on what? All else is a nit in a library.
+    """
 
     code: str
     group: Group
@@ -77,6 +81,7 @@ class Rule:
     devices: tuple[str, ...] = ()  # empty: any
     since: str = ""  # the version from which the advice holds, such as "torch 2.0"
     frameworks: tuple[str, ...] = ("torch", "keras")
+    holds_alone: bool = False
 
 
 def at_method(program: Program, call: ast.Call) -> CodePlace:

@@ -125,12 +125,16 @@ def test_a_lambda_matters_less_without_workers(workers: str, kind: str) -> None:
     ("call", "found"),
     [
         ("torch.load('a.pt')", ["nit"]),
-        ("torch.load('a.pt', weights_only=False)", ["risk"]),
+        ("torch.load('a.pt', weights_only=False)", ["nit"]),
+        ("torch.load(sys.argv[1])", ["nit"]),
+        ("torch.load(sys.argv[1], weights_only=False)", ["risk"]),
+        ("torch.load(sys.argv[1], weights_only=False)  # we trust what we made", ["nit"]),
+        ("torch.load(torch.hub.download_url_to_file('https://a.b/c.pt', 'c.pt') or 'c.pt', weights_only=False)", ["risk"]),
         ("torch.load(io.BytesIO(b), weights_only=False)", []),
     ],
 )
 def test_a_load_is_a_risk_where_newer_versions_would_run_code_too(call: str, found: list[str]) -> None:
-    assert kinds("unsafe-load", f"import io, torch\nx = {call}\n") == found
+    assert kinds("unsafe-load", f"import io, sys, torch\nx = {call}\n") == found
 
 
 def test_a_card_asked_for_its_name_is_taken_for_granted() -> None:

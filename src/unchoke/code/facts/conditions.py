@@ -110,10 +110,12 @@ def _after_skip(program: Values, node: ast.AST) -> bool:
 
 
 def _leaves(program: Values, node: ast.AST) -> bool:
-    """`if trouble: … raise`, `if done: … break`: at most once."""
+    """`if trouble: … raise`, `if done: … break`, `except`: at most once, or when something went wrong."""
     for above in program.ancestors(node):
         if isinstance(above, _BLOCKS):
             return False
+        if isinstance(above, ast.ExceptHandler):
+            return True
         if isinstance(above, ast.If):
             branch = above.body if program.index.holds_any(above.body, node) else above.orelse
             if branch and program.index.holds_any(branch, node) and isinstance(branch[-1], ast.Raise | ast.Break):

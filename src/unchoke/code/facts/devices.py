@@ -265,10 +265,12 @@ def _by_default(program: Program) -> Iterator[tuple[str, ast.AST]]:
 
 
 def _is_asked_first(program: Program, node: ast.AST) -> bool:
-    """Is it one side of a choice, or under a condition on the device?"""
+    """Is it one side of a choice, the default of an argument, or under a condition on the device?"""
     for above in program.ancestors(node):
         if isinstance(above, ast.IfExp | ast.BoolOp | ast.Compare):
             return True
+        if isinstance(above, ast.arguments):
+            return above is not program.parent(node)  # `device=torch.device("cuda")`; of plain words see `_by_default`
         if isinstance(above, ast.If | ast.While) and _CONDITION.search(program.text(above.test)):
             return True
         if isinstance(above, ast.Try) and above.handlers and program.index.holds_any(above.body, node):

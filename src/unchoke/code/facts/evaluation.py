@@ -19,6 +19,8 @@ from unchoke.code.facts.vocabulary import is_evaluating_name, role_of
 from unchoke.code.node_index import FunctionNode
 
 _SWITCHES = frozenset({"torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad", "torch.autograd.inference_mode"})
+_KNOWN_MARKS = ("torch.", "tf.", "functools.", "abc.", "typing.", "contextlib.", "numba.", "jax.", "click.", "hydra.", "pytest.")
+_PLAIN_MARKS = frozenset({"staticmethod", "classmethod", "property", "setter", "cached_property", "override", "jit", "njit"})
 _HOOKS = frozenset(
     {"validation_step", "test_step", "predict_step", "on_validation_epoch_end", "on_test_epoch_end", "validation_epoch_end"}
 )
@@ -127,13 +129,22 @@ def _is_off_round(program: Values, node: ast.AST, depth: int) -> bool:
 
 
 def is_switched_off(program: Values, function: FunctionNode, depth: int = 0) -> bool:
-    """By decorator, or because every call of it in the file is where gradients are off."""
-    if any(_is_switch(program, mark) for mark in function.decorator_list):
+    """By decorator (one from elsewhere may do it), or because every call of it in the file is where gradients are off."""
+    if any(_is_switch(program, mark) or _may_switch(program, mark) for mark in function.decorator_list):
         return True
     callers = program.callers(function) if depth <= 2 else []
     return bool(callers) and all(
         program.index.holds(function, call) or _is_off_round(program, call, depth + 1) for call in callers
     )
+
+
+def _may_switch(program: Values, mark: ast.expr) -> bool:
+    """A decorator that is not known and whose text is not here, or has a switch in it."""
+    called = mark.func if isinstance(mark, ast.Call) else mark
+    function = program.callable_of(called)
+    if function is not None:
+        return any(_is_switch(program, node) for node in program.within(function, ast.Call, ast.Attribute))
+    return not program.name(called).startswith(_KNOWN_MARKS) and program.method(called) not in _PLAIN_MARKS
 
 
 def _is_switch(program: Values, node: ast.expr) -> bool:

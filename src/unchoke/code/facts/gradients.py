@@ -98,7 +98,7 @@ class _Graph(Question[GraphAnswer]):
         given = self.any_of(arguments(call))
         if _is_library(name) or is_loss(program, call):
             return given if not is_off(program, call) else False
-        return False if given is False and receiver is None else None
+        return False if given is False and (receiver is None or self.ask(receiver) is False) else None
 
 
 _graph = remembered(_Graph)

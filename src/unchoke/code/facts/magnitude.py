@@ -48,7 +48,7 @@ def is_hosted_notebook(program: Program) -> bool:
 def large_network(program: Program) -> ast.Call | None:
     """The call that makes a network known to be large: by its function, or by the name it is given."""
     calls = (call for call in program.nodes(ast.Call) if program.name(call).startswith(_MAKERS) and program.targets(call))
-    return next((call for call in calls if network_named(program, call)), None)
+    return next((call for call in calls if network_named(program, call) and "Tokenizer" not in program.text(call.func)), None)
 
 
 def network_named(program: Program, made: ast.Call) -> str:

@@ -37,6 +37,7 @@ RULE = Rule(
     stage="decode",
     title="BGR pixels used as RGB",
     kind="risk",
+    holds_alone=True,
     gain="no speed: the accuracy lost to swapped colours",
 )
 
@@ -191,7 +192,9 @@ class _Colours(Judge):
     def _converted(self, call: ast.Call, handed: CallMarks) -> Marks:
         code = self.program.argument(call, "code", 1)
         text = self.program.text(self.program.latest(code) or code) if code is not None else ""
-        has_rgb = any(kind == _RGB for kind, _ in handed.all)
+        given = call.args[0] if call.args else None
+        unknown = not handed.all and any(bound.how == "handed" for bound in self.program.reaching(given)) if given else True
+        has_rgb = unknown or any(kind == _RGB for kind, _ in handed.all)  # of an argument the two conversions are one
         return frozenset({(_RGB, call)}) if text.endswith("BGR2RGB") and not has_rgb else NONE
 
     def _pipeline(self, call: ast.Call) -> Marks | None:

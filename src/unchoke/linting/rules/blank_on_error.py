@@ -37,6 +37,7 @@ RULE = Rule(
     stage="decode",
     title="what fails to load is replaced or dropped in silence",
     kind="risk",
+    holds_alone=True,
     gain="no speed: a data set that is what it is said to be",
     command="unchoke check",
 )
@@ -57,13 +58,15 @@ _NOISE = ("rand", "randn", "random", "uniform", "normal", "randint", "random_sam
 _BLANK_WORDS = frozenset({"blank", "dummy", "placeholder", "fallback", "empty", "black", "last", "previous", "prev", "default"})
 _OTHER_ERRORS = frozenset(
     {"ImportError", "ModuleNotFoundError", "KeyboardInterrupt", "StopIteration", "Empty", "Full", "TimeoutError", "NameError",
-     "ExpiredError", "StopAsyncIteration", "CalledProcessError", "OutOfRangeError"}
+     "ExpiredError", "StopAsyncIteration", "BadZipFile", "CalledProcessError", "OutOfRangeError"}
 )  # fmt: skip
 _RECORDS = frozenset(
     {"print", "append", "add", "write", "writelines", "warn", "warning", "info", "error", "exception", "debug", "log",
      "critical", "display", "secho", "echo", "put", "update", "writerow", "insert"}
 )  # fmt: skip
 _GIVE_NONE = ("cv2.imread", "cv2.imdecode", "osgeo.gdal.Open", "gdal.Open")
+_NONE_TOO = re.compile(r"None|Optional")
+_ANOTHER = "another sample"
 _TRAINS = ("backward", "fit", "load_state_dict", "load_weights")
 _TELLS = _RECORDS - {"append", "add", "put", "update", "insert"}
 _RETRIES = frozenset({"_", "attempt", "attempts", "retry", "retries", "try", "tries", "trial", "attempt_no"})
@@ -98,6 +101,7 @@ def _judged(program: Program, node: ast.AST, body: Sequence[ast.stmt], where: st
             f"{where} puts {put} in place of what did not load",
             evidence={"in place": put},
             fix="raise an error that names the file, or look through all files beforehand and leave the broken ones out by name",
+            kind="nit" if (put == _ANOTHER or _is_alone(program, node)) and _records(program, body) else None,  # said each time
         )
     elif skip and not _records(program, body) and not (skip.startswith("return") and _callers_record(program, node)):
         yield Hit(
@@ -180,7 +184,7 @@ def _put_in_place(program: Program, node: ast.AST, body: Sequence[ast.stmt]) -> 
     """In words, what is put in place of the sample; empty if nothing is."""
     per_sample = program.facts.in_per_sample(node) is not None
     for value in _values(program, body):
-        other = "another sample" if per_sample and _is_other_sample(program, value) else ""
+        other = _ANOTHER if per_sample and _is_other_sample(program, value) else ""
         if found := _blank(program, value) or other:
             return found
     return ""
@@ -234,7 +238,9 @@ def _skips(program: Program, node: ast.AST, body: Sequence[ast.stmt]) -> str:
     """`continue`, `pass`, `return None`: what is left undone; empty if the body does something else."""
     last = body[-1]
     if isinstance(last, ast.Return):
-        return _empty_return(last)
+        function = program.enclosing_function(node)
+        annotated = program.text(function.returns) if function is not None and function.returns is not None else ""
+        return "" if _NONE_TOO.search(annotated) else _empty_return(last)
     if _is_retry(program, node):
         return ""
     if isinstance(last, ast.Continue | ast.Pass):
@@ -261,10 +267,15 @@ def _records(program: Program, body: Sequence[ast.stmt]) -> bool:
     """Is a name, or the error, printed, logged or kept?"""
     for call in program.calls_in(body):
         told = program.method(call) in _RECORDS or "log" in words(program.method(call))
-        if told and any(True for item in arguments(call) for _ in program.within(item, ast.Name)):
+        if told and (_is_alone(program, call) or any(True for item in arguments(call) for _ in program.within(item, ast.Name))):
             return True
     targets = [target for part in body for node in program.within(part, ast.Assign) for target in node.targets]
     return any(isinstance(target, ast.Subscript) for target in targets)
+
+
+def _is_alone(program: Program, node: ast.AST) -> bool:
+    """One file, not one of many: any word about it will do."""
+    return not program.loops_around(node) and program.facts.in_per_sample(node) is None
 
 
 def _callers_record(program: Program, node: ast.AST) -> bool:
@@ -301,7 +312,8 @@ def _suppressed(program: Program) -> Iterator[Hit]:
     """`with suppress(OSError): … load …`, and tf.data's `ignore_errors`."""
     fix = "let it raise, or look through all files beforehand and leave the broken ones out by name"
     for node in program.nodes(ast.With):
-        hides = any(program.name(item.context_expr) == "contextlib.suppress" for item in node.items)
+        hiding = (item.context_expr for item in node.items if program.name(item.context_expr) == "contextlib.suppress")
+        hides = any(program.method(kind) not in _OTHER_ERRORS for call in hiding for kind in getattr(call, "args", ()))
         if hides and _loads(program, node.body, node):
             yield _silent(node, program.text(node.items[0].context_expr), fix)
     for call in program.calls_to("ignore_errors"):

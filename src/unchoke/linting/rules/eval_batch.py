@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from unchoke.code.facts.loaders import BatchSource
+from unchoke.code.facts.magnitude import trains_on_small_set
 from unchoke.code.facts.origins import loop_names
 from unchoke.code.facts.vocabulary import role_of
 from unchoke.code.node_index import arguments, names_in
@@ -119,7 +120,7 @@ def _hit(program: Program, loader: BatchSource, other: BatchSource | None) -> Hi
         line = line_of(program, other.call, seen_from=loader.call)
         message = f"evaluation in batches of {size}, no larger than training's {_said(program, other)} ({line})"
         # Single pictures leave a device idle, which is seen in the whole run; half of what fits is not.
-        single = loader.batch == 1 and _number(other.batch) and other.batch >= _MANY
+        single = loader.batch == 1 and _number(other.batch) and other.batch >= _MANY and not trains_on_small_set(program)
         larger = _text(program, other) if single else larger
     off = "as nothing is kept for gradients"
     why = off if _is_off(program, loader) else "once it runs under `torch.no_grad()`, which keeps nothing for gradients"
@@ -130,6 +131,7 @@ def _hit(program: Program, loader: BatchSource, other: BatchSource | None) -> Hi
         fix=f"give evaluation a larger batch: `{larger}` fits where training fits, {why}",
         kind="choke" if single else None,
         gain="a device that works on one picture at a time is idle most of it" if single else "",
+        fact=size if single else "",
     )
 
 

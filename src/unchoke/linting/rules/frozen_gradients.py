@@ -156,7 +156,9 @@ def _holds(program: Program, call: ast.Call, own: set[str], settled: set[str]) -
 
 
 def _is_encoder(program: Program, call: ast.Call) -> bool:
-    """Something with parameters worth the name: made by a library of networks, several layers, or called an encoder."""
-    made = maker_of(program, call.func).startswith((*_LIBRARIES, "torch.nn.Sequential"))
-    named = program.written(call.func).rpartition(".")[2] in ENCODERS
+    """Something with parameters worth the name: made by a library of networks, several layers, or called an encoder and not
+    made by a library that is not known to make networks."""
+    maker = maker_of(program, call.func)
+    made = maker.startswith((*_LIBRARIES, "torch.nn.Sequential"))
+    named = program.written(call.func).rpartition(".")[2] in ENCODERS and ("." not in maker or maker.startswith("?."))
     return made or named or program.assigned_class(call.func) is not None

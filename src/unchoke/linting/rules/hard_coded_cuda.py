@@ -16,17 +16,24 @@ tf.config.list_physical_devices("GPU") else "/CPU:0"`.
 
 **When this is fine.** In a benchmark or a job that is only ever started on one kind of machine and must stop where there is no
 such device; `assert torch.cuda.is_available()` at the top says so, at once, and silences this rule. One look anywhere in the
-file is enough, and so is a test that is skipped where there is no card. An
-option whose default is "cuda" is a choice left to the user and is not reported.
+file is enough, and so is a test that is skipped where there is no card. An option whose default is "cuda" is a choice left to the
+user and is not reported. Where CUDA is the subject (NCCL, Apex, TensorRT, `torch.cuda.Event`, `gpu=True`, an option `--gpu`), in
+a table of settings that another file reads, and in the few lines below the main guard that try a network on random numbers it is
+a nit.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
+from pathlib import PurePath
 
 from unchoke.code.facts.devices import asks_for_cuda, looks_for_cuda
+from unchoke.code.facts.vocabulary import words
+from unchoke.code.nodes import is_main_test
 from unchoke.code.program import Program
+from unchoke.linting.library import is_library
 from unchoke.linting.rule import Hit, Rule, shortened
 
 RULE = Rule(
@@ -35,10 +42,17 @@ RULE = Rule(
     stage="device",
     title="CUDA taken for granted",
     kind="risk",
+    holds_alone=True,
     gain="runs on machines without CUDA instead of stopping with an error",
     command="unchoke doctor",
     devices=("cuda",),
 )
+_SUBJECT = re.compile(
+    r"(?:apex|ffcv|tensorrt|torch_tensorrt|triton|cupy|pycuda|pynvml|deepspeed|bitsandbytes|flash_attn|nvidia|pytorch_quantization)\b"
+    r"|torch\.distributed|torch\.cuda\.(?:Event|Stream|CUDAGraph|synchronize|\w*memory\w*)|(?:use_)?gpu=True$|nccl$|--gpu"
+    r"|.*DistributedDataParallel$"
+)
+_RANDOM = re.compile(r"(?:torch|numpy\.random|tf\.random)\.(?:rand|randn|randint|ones|zeros|normal|uniform)$")
 _TORCH = 'decide once, `device = torch.device("cuda" if torch.cuda.is_available() else "cpu")`, and write `.to(device)`'
 _LIGHTNING = 'write `accelerator="auto"`: Lightning then takes the best device there is'
 _TF = 'leave `tf.device` out, TensorFlow takes a GPU by itself; or ask `tf.config.list_physical_devices("GPU")` first'
@@ -60,7 +74,37 @@ def check(program: Program) -> Iterator[Hit]:
         f"`{_shown(program, first)}` takes CUDA for granted: nothing in this file looks whether there is any{more}",
         evidence={"places": len(places), "lines": [line for _, line in lines]},
         fix=fix,
+        kind="nit" if _is_meant(program, places) else None,
     )
+
+
+def _is_meant(program: Program, places: list[ast.AST]) -> bool:
+    """Is CUDA the subject, are these settings for another file, or does only a main guard try a network on random numbers?"""
+    told = {"cuda", "gpu"} & set(words(PurePath(program.source.path).stem))
+    if told or any(_SUBJECT.match(name) for name in (*program.modules, *_said(program))):
+        return True
+    if all(program.name(node).startswith("torch.cuda.") or _is_mapped(program, node) for node in places):
+        return True
+    mains = [node for node in program.nodes(ast.If) if is_main_test(node.test)]
+    tried = is_library(program.source) or any(_RANDOM.match(program.name(call)) for call in program.calls_in(mains))
+    if tried and all(any(program.index.holds(main, node) for main in mains) for node in places):
+        return True
+    given = {name for node in places for name in program.targets(node)}
+    read = any(isinstance(use.ctx, ast.Load) for name in given for use in program.names(name))
+    return not program.is_notebook and bool(given) and not read and all(isinstance(node, ast.Constant) for node in places)
+
+
+def _is_mapped(program: Program, node: ast.AST) -> bool:
+    """`map_location=lambda storage, _: storage.cuda()`"""
+    return any(isinstance(above, ast.keyword) and above.arg == "map_location" for above in program.ancestors(node))
+
+
+def _said(program: Program) -> Iterator[str]:
+    """The names of calls, words handed over, and options that are switched on."""
+    yield from (program.name(call) for call in program.nodes(ast.Call))
+    yield from (node.value for node in program.nodes(ast.Constant) if isinstance(node.value, str) and len(node.value) < 9)
+    on = (word for word in program.nodes(ast.keyword) if isinstance(word.value, ast.Constant) and word.value.value is True)
+    yield from (f"{word.arg}=True" for word in on)
 
 
 def _shown(program: Program, node: ast.AST) -> str:

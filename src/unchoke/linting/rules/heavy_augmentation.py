@@ -137,19 +137,23 @@ def _judged(program: Program, calls: Iterable[ast.Call], seen: set[ast.Call], na
         f"{where} {_listed(shown)} on the CPU, for every sample",
         evidence={"transforms": shown},
         fix=f"apply {_listed(shown)} to the batch on the device (kornia, torchvision v2, layers of the model), or less often",
+        kind="nit" if all(_is_one_of(program, call) for call in named) else None,
     )
 
 
 def _together(program: Program, dear: dict[ast.Call, str]) -> list[ast.Call]:
-    """Enough of these that one sample can meet: options of different `if`s are not added up, a `OneOf` counts once."""
+    """Enough of these that one sample meets: options of different `if`s are not added up, a `OneOf` does not count."""
     options = {call: _options(program, call) for call in dear}
     for chosen in options.values():
-        met = [call for call in dear if options[call] <= chosen]
-        above = [(item for item in program.ancestors(call) if program.method(item) in _ONE_OF) for call in met]
-        units = {next(around, None) or dear[call] for call, around in zip(met, above, strict=True)}
-        if min(len(units), len({dear[call] for call in met})) >= _ENOUGH:
+        met = [call for call in dear if options[call] <= chosen and not _is_one_of(program, call)]
+        if len({dear[call] for call in met}) >= _ENOUGH:
             return met
     return []
+
+
+def _is_one_of(program: Program, call: ast.Call) -> bool:
+    """One of several that are drawn from: most samples do not meet it."""
+    return any(program.method(above) in _ONE_OF for above in program.ancestors(call))
 
 
 def _options(program: Program, call: ast.Call) -> frozenset[tuple[ast.If, bool]]:

@@ -14,8 +14,8 @@ Where decoding is what holds you back, decode once into a file that is mapped, n
 np.uint8, (len(paths), 224, 224, 3))`, then `np.load(name, mmap_mode="r")`. `unchoke extract` keeps what a frozen network makes
 of each picture.
 
-**When this is fine.** A handful (`paths[:16]` for a figure), small icons, and a data set that fits in memory several times over
-and will not grow. Labels, sizes, features and masks of a few values are small; they are not meant.
+**When this is fine.** A handful (`paths[:16]` for a figure), small icons, a test set, and a data set that fits in memory several
+times over and will not grow. Labels, sizes, features and masks of a few values are small; they are not meant.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from unchoke.code.facts.flow import CallMarks, Flow, Judge, Marks
 from unchoke.code.facts.origins import loop_names
 from unchoke.code.facts.per_sample import is_tf_dataset
 from unchoke.code.facts.sizing import is_resizing, size_of
-from unchoke.code.facts.vocabulary import DECODERS, RASTER_READERS, words
+from unchoke.code.facts.vocabulary import DECODERS, RASTER_READERS, role_of, words
 from unchoke.code.node_index import FunctionNode, LoopNode, flat, names_in, parameters, targets_of
 from unchoke.code.program import Program
 from unchoke.linting.questions import COMPREHENSIONS
@@ -90,7 +90,9 @@ def _hit(program: Program, node: ast.AST, unit: ast.AST, held: str) -> Hit:
         f"{f'`{held}`' if held else 'a list'} holds every decoded image{f' of `{over}`' if over else ''} in memory",
         evidence={"held in": held, "over": over},
         fix="keep the paths and decode per sample, or decode once into a memory-mapped array (`np.lib.format.open_memmap`)",
-        kind="nit" if any((size_of(program, call) or _SMALL_PX + 1) <= _SMALL_PX for call in resized) else None,
+        kind="nit"
+        if any((size_of(program, call) or _SMALL_PX + 1) <= _SMALL_PX for call in resized) or role_of(held) == "eval"
+        else None,
     )
 
 

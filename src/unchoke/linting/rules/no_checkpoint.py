@@ -15,7 +15,8 @@ Lightning: leave `enable_checkpointing` alone. Hugging Face: `save_strategy="epo
 
 **When this is fine.** When all of it takes less time than writing a checkpoint and starting again: a small head on features
 that are already worked out, a test of a few minutes. Fewer than five epochs are not reported, nor is a number that the file
-does not give. Fewer than 20 are a nit (10 of a large network, 100 on one of the small sets of lessons).
+does not give. Fewer than 20 are a nit (10 of a large network, 100 on one of the small sets of lessons), and so is a network that
+its function makes and throws away, giving back its scores.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from unchoke.code.facts.magnitude import large_network, trains_on_small_set
 from unchoke.code.facts.saving import is_weights_save
 from unchoke.code.facts.training_feeds import num_epochs
 from unchoke.code.facts.unseen import may_save
+from unchoke.code.node_index import names_in
 from unchoke.code.program import Program
 from unchoke.core.findings import Kind
 from unchoke.linting.questions import calls_run_by, torch_loaders
@@ -113,8 +115,27 @@ def _loop_hit(program: Program, run: EpochRun) -> Hit:
         f"{count} epochs with nothing saved inside the loop: a kill loses all of them",
         {"epochs": count},
         fix,
-        kind=_kind(program, count),
+        kind="nit" if _is_thrown_away(program, run) or _is_inner(program, run) else _kind(program, count),
     )
+
+
+def _is_inner(program: Program, run: EpochRun) -> bool:
+    """Epochs over what was gathered last, in a loop that goes on until something is reached: `while frame < most: update()`."""
+    function = program.enclosing_function(run.node)
+    around = [run.node, *(program.callers(function) if function is not None else ())]
+    return any(isinstance(loop, ast.While) for node in around for loop in program.loops_around(node))
+
+
+def _is_thrown_away(program: Program, run: EpochRun) -> bool:
+    """Does the function round the loop make the network itself, save it nowhere and return something else: its scores?"""
+    function = program.enclosing_function(run.node)
+    run_here = [call.func for call in nodes_of(program, run, ast.Call) if program.facts.is_forward(call)]
+    made = [program.latest(item) for item in run_here]
+    if function is None or not made or not all(item is not None and program.index.holds(function, item) for item in made):
+        return False
+    given = {name for item in program.returns(function) for name in names_in(item)}
+    others = bool(given) and not given & {program.written(item) for item in run_here}
+    return others and not _saves(program, program.within(function, ast.Call))
 
 
 def _kind(program: Program, count: float) -> Kind:
@@ -153,6 +174,7 @@ def _keras(program: Program, fit: Fit) -> Hit | None:
         {"epochs": int(count), "callbacks": [program.text(item)[:60] for item in given]},
         'add `keras.callbacks.BackupAndRestore("backup")` (goes on after a kill) or `ModelCheckpoint(…)` to `callbacks`',
         kind=_kind(program, count),
+        fact="fit",
     )
 
 

@@ -13,8 +13,9 @@ as training, so its batches must be as small, and each step is slower.
 
 **When this is fine.** Where evaluation needs gradients: saliency maps, adversarial examples, adaptation at test time. A
 function that calls `backward` or `autograd.grad` or asks for `requires_grad` is not reported, nor are Lightning's own steps
-(they are under no_grad already), functions that are only called where gradients are off, and a single pass in a method that
-only a base class of elsewhere can call.
+(they are under no_grad already), functions that are only called where gradients are off or that a decorator from elsewhere may
+switch, a single pass in a method that only a base class of elsewhere can call, and a try with random numbers. A pass that no loop
+of the file repeats is freed at once: a nit, as it is on MNIST and its like.
 
 `--fix` puts `@torch.no_grad()` over a function only where that provably changes no result: all it runs is in the file or known
 (a network of the file's own, a convolutional one of torchvision or timm), and it shows, keeps and returns plain numbers. Networks
@@ -32,7 +33,8 @@ from dataclasses import dataclass
 
 from unchoke.code.facts.devices import torch_name
 from unchoke.code.facts.loops import step_kind
-from unchoke.code.facts.origins import root
+from unchoke.code.facts.magnitude import trains_on_small_set
+from unchoke.code.facts.origins import root, sources
 from unchoke.code.facts.vocabulary import role_of
 from unchoke.code.magics import split_lines
 from unchoke.code.node_index import FunctionNode, arguments
@@ -68,6 +70,8 @@ _ASKS = frozenset(
      "attribute", "jacobian", "grad", "backward"}
 )  # fmt: skip
 _EXPLAINS = re.compile(r"(?:^|_)(?:grad_?)?cam(?:_|$)|salien|explain|relevance|integrated_grad", re.IGNORECASE)
+_ENGINES = re.compile(r"trt|tensorrt|onnx|ort_|openvino|(?:^|_)ov_|nncf|session|interpreter|tflite|coreml|engine", re.IGNORECASE)
+_RANDOM = re.compile(r"torch\.(?:rand|randn|ones|zeros)(?:_like)?$|torch\.randint$")
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _NO_HOOKS = frozenset({"object", "abc.ABC", "typing.Generic", "typing.Protocol"})
 
@@ -180,10 +184,23 @@ def _is_forward(program: Program, call: ast.Call) -> bool:
     """Not of a frozen network, or one without weights: nothing is prepared there."""
     if not program.facts.is_forward(call) or program.keyword(call, "training") or program.method(call) in _OFF_ALREADY:
         return False
+    if _is_tried(program, call) or _is_engine(program, call):
+        return False
     made, name = program.made_by(call.func), program.written(call.func)
     weightless = made.startswith("torch.nn.") and made.rpartition(".")[2] in _WITHOUT_WEIGHTS
     frozen = any(item.name == name and item.whole and item.by == "requires_grad" for item in program.facts.frozen)
     return not weightless and not frozen and not made.startswith(_NOT_TORCH)
+
+
+def _is_engine(program: Program, call: ast.Call) -> bool:
+    """A compiled network of another runtime, by its annotation, its make or its names: it has no graph."""
+    function, name = program.enclosing_function(call), program.written(call.func)
+    given = function.args if function is not None else None
+    notes = (
+        [item.annotation for item in (*given.posonlyargs, *given.args, *given.kwonlyargs) if item.arg == name] if given else []
+    )
+    texts = [program.text(note) for note in notes if note is not None]
+    return any(_ENGINES.search(text) for text in (name, program.made_by(call.func), *texts))
 
 
 def _needs_gradients(program: Program, found: EvaluationSpan) -> bool:
@@ -213,8 +230,30 @@ def _hit(program: Program, call: ast.Call, found: EvaluationSpan) -> Hit:
         f"`{text}` {where} keeps everything for a backward pass that never comes: gradients are not switched off",
         evidence={"forward": text},
         fix=f"write {instead}; `eval()` alone does not switch them off",
-        kind=None if function is not None or program.loops_around(call) else "nit",  # once: freed as soon as it is shown
+        kind=None if _is_repeated(program, call) and not trains_on_small_set(program) else "nit",  # once: freed as soon as shown
         **offered(edit, proven=proven),
+    )
+
+
+def _is_repeated(program: Program, node: ast.AST, depth: int = 0) -> bool:
+    """Is there a loop round it, or round a call of the function it is in, or is that handed to something that calls it?"""
+    if any(isinstance(above, (*_LOOPS, *COMPREHENSIONS)) for above in program.ancestors(node)):
+        return True
+    function = program.enclosing_function(node)
+    if function is None or depth > 2:
+        return False
+    uses = ((use, program.parent(use)) for use in program.names(function.name))
+    handed = any(isinstance(parent, ast.Call) and use in parent.args for use, parent in uses)
+    return handed or any(_is_repeated(program, call, depth + 1) for call in program.callers(function))
+
+
+def _is_tried(program: Program, call: ast.Call) -> bool:
+    """On random numbers, or in the default of an argument, which runs where that is called."""
+    parts = [part for item in arguments(call)[:1] for part in sources(program, item)]
+    if any(isinstance(part, ast.Call) and _RANDOM.match(program.name(part)) for part in parts):
+        return True
+    return any(
+        isinstance(above, ast.Lambda) and isinstance(program.parent(above), ast.arguments) for above in program.ancestors(call)
     )
 
 

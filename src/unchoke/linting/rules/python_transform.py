@@ -49,6 +49,9 @@ _PICTURES = frozenset(
     {"img", "image", "im", "mask", "pixels", "arr", "array", "rgb", "bgr", "frame", "tile", "patch", "chip", "raster", "seg",
      "photo", "depth", "thermal", "gray", "grey", "picture", "hsv", "lab", "canvas"}
 )  # fmt: skip
+_THINGS = frozenset(
+    {"batch", "batches", "detections", "boxes", "objects", "patches", "tiles", "samples", "images", "classes", "num", "n"}
+)  # fmt: skip
 _FLAT = frozenset({"flatten", "ravel", "getdata", "reshape"})
 _ONE_PIXEL = ("getpixel", "putpixel", "item", "itemset")
 _MASKS = frozenset({"mask", "masks", "label", "seg", "segmentation", "annotation", "gt", "target"})
@@ -212,14 +215,15 @@ def _range_end(program: Program, node: ast.expr) -> ast.expr | None:
 
 
 def _are_sides(program: Program, ends: list[ast.expr | None]) -> bool:
-    """Two or more counts, none of them small, one a height or a width: a number, `height`, `image.shape[0]`, `len(rows[0])`."""
+    """Two or more counts, none small or of other things, one a height or a width: a number, `image.shape[0]`, `len(rows[0])`."""
     given = [end for end in ends if end is not None]
     numbers = [value for end in given if isinstance(value := program.value(end), int | float)]
     lengths = [call.args[0] for call in program.calls_in(given) if program.name(call) == "len" and call.args]
     texts = [program.text(end) for end in given]
     sides = any(_SIDES & set(words(text)) or ".shape" in text for text in texts)
     sides = sides or any(isinstance(item, ast.Subscript) for item in lengths)
-    return 2 <= len(given) == len(ends) and min(numbers, default=_SMALL) >= _SMALL and (bool(numbers) or sides)
+    others = any(_THINGS & set(words(text)) for text in texts)
+    return 2 <= len(given) == len(ends) and not others and min(numbers, default=_SMALL) >= _SMALL and (bool(numbers) or sides)
 
 
 def _by_row(program: Program, outer: SampleLoop, inner: SampleLoop) -> bool:

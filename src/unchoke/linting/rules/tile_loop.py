@@ -95,7 +95,7 @@ def _fix(program: Program, call: ast.Call, loop: Round) -> str:
     whole = [part.value for part in parts if isinstance(part.slice, ast.Name) and part.slice.id in names_in(loop.target)]
     if in_keras and whole and isinstance(whole[0], ast.Name):
         return f"call `{run}({whole[0].id}, batch_size=32)` once before the loop, and take each answer from what it gives"
-    stack = "np.stack" if in_keras else "torch.stack"
+    stack = "np.stack" if in_keras or {"keras", "tensorflow"} & set(program.modules) else "torch.stack"
     return f"gather the inputs of 8 to 64 rounds, `{stack}` them and call `{run}` once for all of them"
 
 
@@ -121,6 +121,8 @@ def _looped(program: Program, call: ast.Call) -> Round | None:
         names = names_in(loop.target)
         if not names & _names(parts) or _is_left_alone(program, loop, call):
             continue
+        if any(_is_of_own_size(part, every) for part in parts) and not _is_resized(program, parts):
+            return None
         if _is_carried(program, loop, parts) or any(_is_step_of_batch(part, names) for part in parts):
             return None
         unbound = any(program.method(item) == "unbind" for item in program.within(loop.iter, ast.Call))
@@ -160,11 +162,23 @@ def _is_of_one_size(program: Program, loop: Round, parts: list[ast.AST]) -> bool
         return True
     if any(_resizes_all(program, call) for call in calls):
         return True
+    if any("pad" in words(program.method(call)) for call in calls):  # to a multiple of something: they differ
+        return False
     if any(program.name(call) in DECODERS or _READS & set(words(program.method(call))) for call in calls):
         return False
     keys = [part.slice for part in parts if isinstance(part, ast.Subscript) and not _FILES & words_in(part.value)]
     picked = names_in(loop.target) & _names(keys)
     return (bool(picked) and not isinstance(loop, ast.comprehension)) or _is_over_array(program, loop)
+
+
+def _is_of_own_size(node: ast.AST, names: set[str]) -> bool:
+    """`x[i, :length]`, `image[y1:y2, x1:x2]` with bounds that the loop hands out: each piece has its own size."""
+    parts = (part for part in ast.walk(node.slice) if isinstance(part, ast.Slice)) if isinstance(node, ast.Subscript) else ()
+    return any(isinstance(part.upper, ast.Name) and part.upper.id in names for part in parts)
+
+
+def _is_resized(program: Program, parts: list[ast.AST]) -> bool:
+    return any(is_resizing(program, part) or _resizes_all(program, part) for part in parts if isinstance(part, ast.Call))
 
 
 def _is_over_array(program: Program, loop: Round) -> bool:

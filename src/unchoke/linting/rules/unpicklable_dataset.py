@@ -66,6 +66,7 @@ def check(program: Program) -> Iterator[Hit]:
                     {"lambda": shown, "given to": taker},
                     "write it as a function with a name at module level and give that",
                     kind="nit" if alone else None,
+                    fact="lambda",
                 )
 
 

@@ -14,8 +14,11 @@ not `model`), or use `safetensors`. Keras: leave `safe_mode` on and register own
 `keras.saving.register_keras_serializable`.
 
 **When this is fine.** A file that this very program has written and nobody else can change; one that the same function wrote
-before, or a temporary one, is not reported. From torch 2.6 on
-`weights_only=True` is the default and leaving it out is safe there; older versions run the code, so the argument is asked
+before, or a temporary one, is not reported. It is a risk where the file plainly comes from elsewhere: a download, the command
+line, the argument of a function that others call; not a download that is compared with a hash. A fixed name is mostly a result
+of the same project, and a comment or docstring beside the call about trust or pickles says that it was weighed: there it is a
+nit. From torch 2.6 on
+`weights_only=True` is the default and leaving it out is safe there, a nit; older versions run the code, so the argument is asked
 for. `unchoke lint --fix` adds it only where the program itself wrote the file, with nothing but a network's `state_dict()` in it,
 and the loaded thing only goes into `load_state_dict`: what another file holds cannot be read off the code.
 """
@@ -29,6 +32,8 @@ from collections.abc import Iterator
 from unchoke.code.constant_values import UNKNOWN
 from unchoke.code.facts.origins import sources
 from unchoke.code.facts.saving import written_path
+from unchoke.code.magics import split_lines
+from unchoke.code.node_index import FunctionNode
 from unchoke.code.program import Program
 from unchoke.linting.proofs import is_own_state_dict
 from unchoke.linting.questions import calls_run_by, opened_path
@@ -40,6 +45,7 @@ RULE = Rule(
     stage="load",
     title="loading may run code from the file",
     kind="risk",
+    holds_alone=True,
     fixable=True,
     since="torch 1.13",
 )
@@ -58,6 +64,9 @@ _FILLS = frozenset(
     {"write", "write_bytes", "writelines", "extract", "extractall", "unpack_archive", "copy", "copy2", "copyfile", "copyfileobj",
      "move", "run", "check_call", "system"}
 )  # fmt: skip
+_SAME_FILE = frozenset({"str", "pathlib.Path", "os.path.abspath", "os.path.expanduser", "os.fspath"})
+_HASHES = re.compile(r"hash|md5|sha|checksum", re.IGNORECASE)
+_TRUST = re.compile(r"trust|unpickl|pickl|weights_only|\bnosec\b|\bS301\b|malicious|arbitrary code", re.IGNORECASE)
 _TEST_FOLDERS = frozenset({"tmp_path", "tmpdir"})
 
 
@@ -72,6 +81,7 @@ def check(program: Program) -> Iterator[Hit]:
                 f"`{program.text(call.func)}` with `safe_mode=False` runs Python code stored in the model file",
                 {"call": program.text(call.func)},
                 "leave `safe_mode` out and give own layers with `custom_objects=` or `keras.saving.register_keras_serializable`",
+                fact="keras",
             )
         elif call.args and name in _UNPICKLERS:
             yield from _unpickled(program, call, "")
@@ -84,7 +94,8 @@ def _unpickled(program: Program, call: ast.Call, option: str) -> Iterator[Hit]:
     name, file = program.name(call), call.args[0]
     if _is_downloaded(program, file):
         fix = "ask for the weights as safetensors, ONNX or skops, or compare its SHA-256 with a known one before opening it"
-        yield Hit(call, f"`{name}`{option} of a downloaded file runs whatever its author put into it", {"call": name}, fix)
+        said = f"`{name}`{option} of a downloaded file runs whatever its author put into it"
+        yield Hit(call, said, {"call": name}, fix, kind="nit" if _is_weighed(program, call) else None, fact="downloaded")
     elif option and not _is_own(program, call) and not _is_temporary(program, file):
         source = program.text(opened_path(program, file))[:50]
         yield Hit(
@@ -92,6 +103,8 @@ def _unpickled(program: Program, call: ast.Call, option: str) -> Iterator[Hit]:
             f"`{name}`{option} of `{source}`, which this program did not write, runs whatever was put into it",
             {"call": name, "file": source},
             "save arrays of numbers as they are (`np.savez`, one name each; a dict as JSON) and leave `allow_pickle` out",
+            kind=None if _is_handed_in(program, file) and not _is_weighed(program, call) else "nit",
+            fact="pickled",
         )
 
 
@@ -145,9 +158,37 @@ def _torch(program: Program, call: ast.Call) -> Iterator[Hit]:
         f"`{name}` of `{source}` {lacking} may run code from the file{before}",
         {"call": name, "file": source, "used as a state dict only": edit is not None},
         f"write `{name}({source}, …, weights_only=True)`",
-        kind="nit" if option is None and not downloaded else None,
+        kind=None if _is_risk(program, call, file, downloaded, option) else "nit",
+        fact="" if proven else f"torch {lacking}",
         **offered(edit, proven=proven),
     )
+
+
+def _is_risk(program: Program, call: ast.Call, file: ast.expr | None, downloaded: bool, option: ast.expr | None) -> bool:
+    """Is safety switched off for a file that plainly comes from elsewhere, with nothing said about it?"""
+    elsewhere = downloaded or (file is not None and _is_handed_in(program, file))
+    return option is not None and elsewhere and not _is_weighed(program, call)
+
+
+def _is_handed_in(program: Program, node: ast.AST) -> bool:
+    """As a whole, not a name in a folder: on the command line, or to a public function that nobody here calls."""
+    path = opened_path(program, node)
+    while isinstance(path, ast.Call) and path.args and program.name(path) in _SAME_FILE:
+        path = path.args[0]
+    if isinstance(path, ast.Attribute | ast.Subscript):
+        made = program.made_by(path.value)
+        return program.name(path.value) == "sys.argv" or made.endswith(("parse_args", "parse_known_args"))
+    function = program.enclosing_function(path)
+    public = function is not None and not function.name.startswith("_") and not program.callers(function)
+    return public and any(bound.how == "handed" for bound in program.reaching(path))
+
+
+def _is_weighed(program: Program, call: ast.Call) -> bool:
+    """Do a comment by the call or the docstrings round it speak of trust, pickles or the option itself?"""
+    place, lines = program.place(call), split_lines(program.cell(call).text)
+    near = [line.partition("#")[2] for line in lines[max(place.line - 4, 0) : place.end_line]]
+    around = (above for above in program.ancestors(call) if isinstance(above, FunctionNode | ast.ClassDef))
+    return any(_TRUST.search(text) for text in (*near, *(ast.get_docstring(item) or "" for item in around)))
 
 
 def _is_fallback(program: Program, call: ast.Call) -> bool:
@@ -193,7 +234,8 @@ def _is_downloaded(program: Program, node: ast.AST) -> bool:
 
 def _downloads(program: Program, call: ast.Call) -> bool:
     named = program.method(call) in _DOWNLOADS and program.function_of(call) is None
-    return named or program.name(call) in _REQUESTS
+    compared = any(_HASHES.search(word.arg or "") for word in call.keywords)
+    return (named and not compared) or program.name(call) in _REQUESTS
 
 
 def _download_names(program: Program) -> set[str]:

@@ -140,6 +140,8 @@ def build(policy, jitter, blur):
     return T.Compose(steps)
 ---
 tf = A.Compose([A.OneOf([A.CLAHE(), A.MotionBlur(), A.GaussNoise()]), A.HorizontalFlip()])
+---
+tf = A.Compose([A.OneOf([A.CLAHE(), A.RandomGamma()]), A.OneOf([A.MotionBlur(), A.Blur()]), A.ShiftScaleRotate()])
 """
 TOGETHER = """
 def build(policy):
@@ -148,7 +150,7 @@ def build(policy):
         steps.append(T.RandAugment())
     return T.Compose(steps)
 ---
-tf = A.Compose([A.OneOf([A.CLAHE(), A.RandomGamma()]), A.OneOf([A.MotionBlur(), A.Blur()]), A.ShiftScaleRotate()])
+tf = A.Compose([A.OneOf([A.CLAHE(), A.RandomGamma()]), A.MotionBlur(), A.GaussNoise(), A.ShiftScaleRotate()])
 """
 
 
