@@ -371,7 +371,6 @@ class Settings:
         Interval(ge=16, le=8192),
         _frozen(
             "Side of the square the network sees, in pixels. Left out, the one it was made for.",
-            brief="Side of the square the network sees.",
             commands=(*EXTRACT, "budget"),
         ),
     ] = None
@@ -425,7 +424,7 @@ class Settings:
         str | None,
         _host(
             "The Ray cluster that does the work: ray://HOST:10001, HOST:6379 or auto; local is this machine alone.",
-            brief="Run on a Ray cluster: ray://HOST:10001, HOST:6379 or auto.",
+            brief="A Ray cluster to run on: ray://HOST:10001, or auto.",
             commands=(*INSPECT, *SCENES, "doctor"),
             remembered=False,
         ),

@@ -15,7 +15,7 @@ DATASET = """import os
 from torch.utils.data import Dataset
 class Leaves(Dataset):
     def __getitem__(self, number):
-        if os.listdir(self.names[number]):
+        if os.listdir(self.folder):
             return read(self.names[number])
 """
 SIX = [
