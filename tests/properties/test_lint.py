@@ -82,13 +82,13 @@ def test_any_bytes_are_read_as_a_script_and_as_a_notebook(data: bytes) -> None:
 
 
 @given(CELL_TEXT)
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 def test_any_text_is_read_as_a_script(text: str) -> None:
     check("a.py", text.encode("utf-8", errors="surrogatepass"))
 
 
 @given(st.lists(CELL, max_size=5), st.sampled_from([2, 3, 4, 5, "x", None]), ODD)
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_any_notebook_of_any_format_is_read(cells: list[Any], version: Any, metadata: Any) -> None:
     book: dict[str, Any] = {"nbformat": version, "metadata": metadata}
     book["cells" if version != 3 else "worksheets"] = cells if version != 3 else [{"cells": cells}, metadata]
@@ -108,7 +108,7 @@ def test_real_notebooks_with_pieces_cut_out_or_doubled_are_read(data: st.DataObj
 
 
 @given(CELL_TEXT)
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 def test_taking_magics_out_keeps_every_line_and_python_as_it_is(text: str) -> None:
     plain = plain_python(text)
     assert len(split_lines(plain.text)) == len(split_lines(text))
@@ -124,7 +124,7 @@ def test_what_is_python_already_is_not_touched(text: str) -> None:
 
 
 @given(CELL_TEXT)
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 def test_every_answer_about_every_node_can_be_asked(text: str) -> None:
     program = Program(parse_source("a.ipynb", json.dumps({"cells": [{"cell_type": "code", "source": text}]}).encode()))
     facts = program.facts
