@@ -20,11 +20,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from unchoke.cluster.homing import SharedFolder
+from unchoke.cluster.homing import SentFile, SharedFolder
 from unchoke.cluster.host import NodeRefused, assigned_cores
 from unchoke.cluster.node_work import SAME_BITS, Courier, NodeErrand, NodeReady, NodeWork
 from unchoke.core import listing
-from unchoke.core.errors import DataError, MachineError
+from unchoke.core.errors import DataError, MachineError, UnchokeError, list_some
 from unchoke.core.remote import locate
 from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.features.agree import ASKED_FOR_INT8, USUAL, compare
@@ -33,12 +33,13 @@ from unchoke.features.engines import FrozenEngine, FrozenNetwork, TorchEngine
 from unchoke.features.extractor import Extractor, ItemInputs, PhotoSource, PictureReader, Read
 from unchoke.features.feature_store import Half, to_half
 from unchoke.features.recipe import FeatureRecipe, PictureRecipe
+from unchoke.jobs.attempts import TaskFailed
 from unchoke.jobs.job_plan import Job
 from unchoke.jobs.records import JobResult
 from unchoke.machine.backend import is_cpu, torch_device
 from unchoke.machine.detect import detect_machine
 from unchoke.machine.policy import choose_policy
-from unchoke.photos.pixels.image import DecodeError, read_planned
+from unchoke.photos.pixels.image import DecodeError, may_pass, read_planned
 
 _COMPARED = 8
 """Items that a node and the driver both extract before the node may work."""
@@ -161,7 +162,7 @@ def _probed_reader(recipe: FeatureRecipe, read: bytes | None, sample: Extraction
 def _readable(path: str, content: str) -> bool:
     try:
         read_planned(path, content)
-    except (DecodeError, OSError):
+    except (DecodeError, OSError, UnchokeError):  # the last: a store that lets the driver in, and not this machine
         return False
     return True
 
@@ -222,6 +223,8 @@ class ExtractionCourier(Courier):
     def __init__(self, folder: Path, read: Read, paths: Mapping[str, str] | None) -> None:
         super().__init__(into=lambda job: (folder, job.output))
         self._read, self._paths = read, paths
+        self._sent_jobs: set[str] = set()
+        """Jobs whose photos are sent, although their node reads others."""
 
     def pack(self, task: Job, ready: NodeReady) -> NodeErrand[ExtractionErrand]:
         """The job as this node needs it."""
@@ -229,15 +232,31 @@ class ExtractionCourier(Courier):
 
     def _inputs(self, job: Job, ready: NodeReady) -> dict[str, PhotoSource | ItemInputs | str] | None:
         if self._paths is not None:
-            return {item: self._photo(item, content, ready) for item, content in _planned(job)}
+            reads = ready.reads and job.job_id not in self._sent_jobs
+            return {item: self._photo(item, content, reads=reads) for item, content in _planned(job)}
         return None if ready.reads else {item: self._read(item, content) for item, content in _planned(job)}
 
-    def _photo(self, item: str, content: str, ready: NodeReady) -> PhotoSource:
+    def unpack(self, task: Job, came: tuple[JobResult, Mapping[str, SentFile]]) -> JobResult:
+        """As any; but a photo that the node cannot read and this machine can is not lost: its job is done again with it."""
+        if unseen := self._unseen(task, came[0]):
+            self._sent_jobs.add(task.job_id)
+            raise TaskFailed(f"{came[0].info['node']} cannot read {list_some(unseen)}, which are sent from here the next time")
+        result: JobResult = super().unpack(task, came)
+        return result
+
+    def _unseen(self, job: Job, result: JobResult) -> list[str]:
+        if self._paths is None or job.job_id in self._sent_jobs:
+            return []
+        contents = dict(_planned(job))
+        failed = [item for item, reason in result.failed_items if may_pass(reason) and item in self._paths]
+        return [item for item in failed if isinstance(photo_source(self._paths[item], contents[item]), bytes)]
+
+    def _photo(self, item: str, content: str, *, reads: bool) -> PhotoSource:
         assert self._paths is not None
         path = self._paths.get(item)
         if path is None:
             return DecodeError("missing", "it is no longer among the samples")
-        return str(locate(path).absolute()) if ready.reads else photo_source(path, content)
+        return str(locate(path).absolute()) if reads else photo_source(path, content)
 
 
 def photo_source(path: str, content: str) -> bytes | DecodeError:

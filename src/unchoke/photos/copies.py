@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from unchoke.core.errors import list_some
 from unchoke.core.findings import Finding, Severity
+from unchoke.core.remote import is_url
 from unchoke.core.units import format_count
 from unchoke.photos.samples.sample_set import Samples
 from unchoke.photos.splits import SIDES
@@ -176,7 +177,7 @@ def _shown(samples: Samples, sets: list[list[int]]) -> list[str]:
 def _folders(samples: Samples) -> list[str]:
     """The folder of each sample, below the one that holds them all."""
     folders = [os.path.dirname(path) for path in samples.frame["path"].tolist()]  # noqa: PTH120 (text, for every file)
-    common = os.path.commonpath(folders) if folders else ""
+    common = os.path.commonpath(folders) if folders and len({is_url(folder) for folder in folders}) == 1 else ""
     return [folder[len(common) :].strip("/") or "." for folder in folders]
 
 

@@ -17,7 +17,7 @@ tf.config.list_physical_devices("GPU") else "/CPU:0"`.
 **When this is fine.** In a benchmark or a job that is only ever started on one kind of machine and must stop where there is no
 such device; `assert torch.cuda.is_available()` at the top says so, at once, and silences this rule. One look anywhere in the
 file is enough, and so is a test that is skipped where there is no card. An option whose default is "cuda" is a choice left to the
-user and is not reported. Where CUDA is the subject (NCCL, Apex, TensorRT, `torch.cuda.Event`, `gpu=True`, an option that asks for one), in
+user and is not reported. Where CUDA is the subject (NCCL, Apex, TensorRT, `torch.cuda.Event`, `gpu=True`, an option for it), in
 a table of settings that another file reads, and in the few lines below the main guard that try a network on random numbers it is
 a nit.
 """

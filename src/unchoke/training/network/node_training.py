@@ -121,7 +121,7 @@ class NodeTraining:
         listening, looked_s, failed_s = team.ask(leader, Listen(self.stop())), time.monotonic(), float("inf")
         while pending or any(isinstance(one.error, NodeSilent) for one in outcomes.values()):
             for ref, outcome in team.answers([*pending, listening]):
-                if ref is listening:
+                if ref == listening:  # over ray:// what comes back is another object for the same answer
                     self._pass_on(outcome)
                     listening = team.ask(leader, Listen(self.stop()))
                 else:
