@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from unchoke.cluster.connection import Cluster
 from unchoke.cluster.node_work import Courier, NodeErrand, NodeReady, NodeWork, agreement, hosts_with, nodes_choice, run_tasks
+from unchoke.cluster.sending import host_scratch
 from unchoke.commands.export import encoder_file, encoder_of, save_encoder
 from unchoke.commands.open_models import OpenModel, OpenOptions, open_model
 from unchoke.commands.picture_chunks import ChunkAnswer, PictureChunk, answer_chunk, show_picture
@@ -64,13 +65,13 @@ class RunParcel:
         """The model on this machine. Its files are gone afterwards: what is needed of them is in memory."""
         prepare_torchvision()  # before the encoder brings timm with it
         torch.set_num_threads(self.threads)
-        with tempfile.TemporaryDirectory(prefix="unchoke-run-") as name:
-            folder, table = Path(name) / "run", None
+        with host_scratch("unchoke-run-") as scratch:
+            folder, table = scratch / "run", None
             for relative, data in self.files.items():
                 (folder / relative).parent.mkdir(parents=True, exist_ok=True)
                 (folder / relative).write_bytes(data)
             if self.inputs is not None:
-                table = Path(name) / self.inputs[0]
+                table = scratch / self.inputs[0]
                 table.write_bytes(self.inputs[1])
             return open_model(FoundRun(folder, None), self.paths, OpenOptions(table, None, self.device, ignore, read))
 

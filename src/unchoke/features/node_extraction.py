@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import pickle
 import socket
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from unchoke.cluster.homing import SentFile, SharedFolder
 from unchoke.cluster.host import NodeRefused, assigned_cores
 from unchoke.cluster.node_work import SAME_BITS, Courier, NodeErrand, NodeReady, NodeWork
+from unchoke.cluster.sending import host_scratch
 from unchoke.core import listing
 from unchoke.core.errors import DataError, MachineError, UnchokeError, list_some
 from unchoke.core.remote import locate
@@ -78,10 +78,10 @@ class EngineParcel:
             yield TorchEngine(network, device=on_cpu, precision=self.precision, batch=self.batch, channels_last=last)
             return
         torch.set_num_threads(1)  # the streams use the cores; torch only resizes single pictures
-        with tempfile.TemporaryDirectory(prefix="unchoke-engine-") as folder:
+        with host_scratch("unchoke-engine-") as folder:
             for name, data in self.model.items():
-                (Path(folder) / name).write_bytes(data)
-            yield OpenVinoEngine(network, precision=self.precision, streams=assigned_cores(), batch=self.batch, kept=Path(folder))
+                (folder / name).write_bytes(data)
+            yield OpenVinoEngine(network, precision=self.precision, streams=assigned_cores(), batch=self.batch, kept=folder)
 
 
 @dataclass(frozen=True)
