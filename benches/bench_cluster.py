@@ -132,7 +132,7 @@ def main() -> None:
         if asked.only != "overhead":
             measure_scaling(Path(folder))
         if asked.only != "scaling":
-            measure_overhead((asked.photos or demo_photos()).resolve(), asked.passes, Path(folder))
+            measure_overhead((asked.photos or demo_photos(Path(folder))).resolve(), asked.passes, Path(folder))
 
 
 if __name__ == "__main__":
