@@ -17,7 +17,8 @@ from pathlib import Path
 
 from unchoke.cluster.connection import connect
 from unchoke.cluster.homing import SentFile, SharedFolder, marked, put_in_place, writing_for
-from unchoke.cluster.ray_engine import HostPlan, RayEngine
+from unchoke.cluster.hosting import HostPlan
+from unchoke.cluster.ray_engine import RayEngine
 from unchoke.core.errors import UnchokeError
 from unchoke.core.events import Event, Note
 from unchoke.jobs.job_plan import Job

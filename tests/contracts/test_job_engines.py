@@ -16,7 +16,8 @@ import pytest
 
 from children import same_imports
 from unchoke.cluster.connection import cluster_at
-from unchoke.cluster.ray_engine import HostPlan, RayEngine
+from unchoke.cluster.hosting import HostPlan
+from unchoke.cluster.ray_engine import RayEngine
 from unchoke.core.errors import MachineError
 from unchoke.jobs.attempts import Outcome, WorkerDied
 from unchoke.jobs.job_engines import InProcessEngine, JobEngine, ProcessEngine

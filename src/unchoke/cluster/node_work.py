@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 from unchoke.cluster.connection import Cluster, ClusterNode
 from unchoke.cluster.homing import SentFile, SharedFolder, put_in_place, writing_for
 from unchoke.cluster.host import NodeRefused, versions
-from unchoke.cluster.ray_engine import HostPlan, RayEngine, one_for_each_core
+from unchoke.cluster.hosting import HostPlan, one_for_each_core
+from unchoke.cluster.ray_engine import RayEngine
 from unchoke.cluster.sending import FileSet, FileStore, SentSet, too_much, with_paths
 from unchoke.core.choices import Choice
 from unchoke.core.errors import MachineError, UnchokeError

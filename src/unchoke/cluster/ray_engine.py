@@ -14,12 +14,12 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from unchoke.cluster.connection import Cluster, ClusterNode, explained
-from unchoke.cluster.host import Host, NodeRefused, source_digest
+from unchoke.cluster.host import NodeRefused
+from unchoke.cluster.hosting import HostPlan, end_host, first_line, node_is_away, one_for_each_core, start_host
 from unchoke.core.errors import MachineError
 from unchoke.core.events import Note, OnEvent, ignore
 from unchoke.core.units import format_count
@@ -38,29 +38,7 @@ _FREE_RETURNS = 5
 """How often a task is given to another host because its own was lost, before that counts against the task."""
 _STILLBORN_LIMIT = 3
 _START_WITHIN_S = 600.0
-
-
-@dataclass(frozen=True)
-class HostPlan:
-    """One host on a node: what it takes of it, and how many tasks it runs at a time."""
-
-    cpus: float = 1.0
-    gpus: float = 0.0
-    slots: int = 1
-
-
-def one_for_each_core(node: ClusterNode) -> list[HostPlan]:
-    """Hosts that compute on one core each; or on one card each, where a node has some."""
-    if node.gpus:
-        return [HostPlan(max(1.0, node.cpus // node.gpus), 1.0, 2)] * node.gpus
-    return [HostPlan()] * node.cpus
-
-
-def one_for_each_node(node: ClusterNode) -> list[HostPlan]:
-    """One host with all cores of a node, as many tasks side by side; or one on each card."""
-    if node.gpus:
-        return one_for_each_core(node)
-    return [HostPlan(node.cpus, 0.0, node.cpus)] if node.cpus else []
+_TELL_WAITING_S = 45.0
 
 
 def _as_it_is(_task: Any, value: Any) -> Any:
@@ -214,6 +192,7 @@ class _Crew(Generic[T]):
         self._stillborn: dict[str, int] = {}
         self._looked_at = float("-inf")
         self._alone_since: float | None = None
+        self._began_s, self._told_waiting = time.monotonic(), False
 
     @property
     def num_in_flight(self) -> int:
@@ -248,7 +227,7 @@ class _Crew(Generic[T]):
     def dismiss(self) -> None:
         """End every host at once: whatever it still does nobody waits for."""
         for host in self._hosts:
-            self._end(host)
+            end_host(self._cluster, host.actor)
         self._hosts.clear()
 
     def _hear(self, host: _Hosted[T], ready: set[Any]) -> None:
@@ -273,7 +252,7 @@ class _Crew(Generic[T]):
         try:
             outcome: Outcome[Any, Any] = pickle.loads(self._ray.get(host.ready_ref, timeout=60))
         except Exception as error:
-            self._count_stillborn(host, _first_line(error))
+            self._count_stillborn(host, first_line(error))
             return
         if isinstance(outcome.error, NodeRefused):
             self._refuse(host.node, f"{outcome.error.what}: {outcome.error.why}")
@@ -291,15 +270,13 @@ class _Crew(Generic[T]):
             with explained(self._cluster.address):
                 raise error
         if isinstance(error, self._ray.exceptions.GetTimeoutError | self._ray.exceptions.ObjectLostError):
-            self._answers.append((host.in_flight.pop(ref), _Lost(_first_line(error))))
+            self._answers.append((host.in_flight.pop(ref), _Lost(first_line(error))))
             return
         if not isinstance(error, self._ray.exceptions.RayActorError | self._ray.exceptions.OutOfMemoryError):
-            failure = TaskFailed(f"{type(error).__name__}: {_first_line(error)}")
+            failure = TaskFailed(f"{type(error).__name__}: {first_line(error)}")
             self._answers.append((host.in_flight.pop(ref), failure))
             return
-        away = isinstance(error, self._ray.exceptions.ActorUnavailableError) or "node has died" in str(error)
-        away = away or host.node.node_id not in {node.node_id for node in self._cluster.nodes()}
-        if away:
+        if node_is_away(self._cluster, error) or host.node.node_id not in {node.node_id for node in self._cluster.nodes()}:
             self._bury(host, f"{host.node} was lost")
             return
         died = f"the worker process on {host.node} died: {_how_it_died(error)}"
@@ -311,18 +288,15 @@ class _Crew(Generic[T]):
 
     def _bury(self, host: _Hosted[T], reason: str) -> None:
         """The host is gone, or as good as gone: its tasks go to others."""
-        self._on_event(Note(f"{reason}; {format_count(len(host.in_flight), 'task')} go to other nodes", level="warning"))
+        going_on = "; what it was doing goes to other nodes" if host.in_flight else ""
+        self._on_event(Note(f"{reason}{going_on}", level="warning"))
         self._answers += [(errand, _Lost(reason)) for errand in host.in_flight.values()]
         self._drop(host)
 
     def _drop(self, host: _Hosted[T]) -> None:
         host.in_flight.clear()
         self._hosts.remove(host)
-        self._end(host)
-
-    def _end(self, host: _Hosted[T]) -> None:
-        with suppress(Exception):  # it is dead, or the cluster is: either way nothing of ours runs there
-            self._ray.kill(host.actor, no_restart=True)
+        end_host(self._cluster, host.actor)
 
     def _refuse(self, node: ClusterNode, reason: str) -> None:
         self._cluster.refused[node.node_id] = reason
@@ -351,8 +325,18 @@ class _Crew(Generic[T]):
         for node in usable:
             here = [host.plan for host in self._hosts if host.node.node_id == node.node_id]
             for plan in self._plan(node)[len(here) :]:
-                self._hosts.append(self._start(node, plan))
+                actor, ready = start_host(self._cluster, node, plan, self._parcel)
+                self._hosts.append(_Hosted(node, plan, actor, ready, now))
         self._refuse_to_wait_for_ever(now, list(nodes.values()))
+        self._tell_waiting(now)
+
+    def _tell_waiting(self, now: float) -> None:
+        """Say once that nothing happens, and why: another command may have all the cores."""
+        if self._told_waiting or now - self._began_s < _TELL_WAITING_S or any(host.is_ready for host in self._hosts):
+            return
+        self._told_waiting = True
+        waits = "the nodes are still starting, or others use their cores: `ray status` on the head says which"
+        self._on_event(Note(f"no node is ready after {_TELL_WAITING_S:g} s: {waits}", level="warning"))
 
     def _refuse_to_wait_for_ever(self, now: float, nodes: list[ClusterNode]) -> None:
         if self._hosts:
@@ -368,31 +352,11 @@ class _Crew(Generic[T]):
             try_=f"unchoke cluster check {self._cluster.address}",
         )
 
-    def _start(self, node: ClusterNode, plan: HostPlan) -> _Hosted[T]:
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        host = self._ray.remote(Host).options(
-            num_cpus=plan.cpus,
-            num_gpus=plan.gpus,
-            max_concurrency=plan.slots,
-            max_restarts=0,
-            max_task_retries=0,
-            scheduling_strategy=NodeAffinitySchedulingStrategy(node.node_id, soft=False),
-        )
-        with explained(self._cluster.address):
-            actor = host.remote(self._parcel, source_digest())
-            return _Hosted(node, plan, actor, actor.ready.remote(), time.monotonic())
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[0] if lines else type(error).__name__)[:300]
-
 
 def _how_it_died(error: BaseException) -> str:
     """Ray's account of a dead worker in a few words: the kind of exit, and its detail."""
     lines = [line.strip() for line in str(error).splitlines()]
     telling = [line for line in lines if line.startswith(("Worker exit", "The actor is dead", "Task was killed"))]
-    text = " ".join(telling) or _first_line(error)
+    text = " ".join(telling) or first_line(error)
     hint = " (often the system's answer to too little memory)" if "connection error code 2" in text or "OOM" in text else ""
     return text[:400] + hint

@@ -10,13 +10,13 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
 from unchoke.cluster.connection import Cluster, ClusterNode, explained
-from unchoke.cluster.host import Host, NodeRefused, source_digest
+from unchoke.cluster.host import NodeRefused
+from unchoke.cluster.hosting import HostPlan, end_host, first_line, node_is_away, start_host
 from unchoke.core.events import Note, OnEvent
 from unchoke.core.units import format_count
 from unchoke.jobs.attempts import Outcome, WorkerDied
@@ -94,7 +94,7 @@ class Team:
         with explained(self.cluster.address):
             ready, _ = self._ray.wait(list(refs), num_returns=len(refs), timeout=timeout_s, fetch_local=False)
         for ref in ready:
-            yield ref, _outcome(self._ray, ref)
+            yield ref, _outcome(self.cluster, ref)
 
     def lost(self) -> list[ClusterNode]:
         """The nodes of this team that the cluster has lost."""
@@ -104,7 +104,7 @@ class Team:
     def close(self) -> None:
         """End every process of the team at once, whatever it does."""
         for mate in self.mates:
-            _end(self._ray, mate)
+            end_host(self.cluster, mate.actor)
         self.mates.clear()
 
 
@@ -127,7 +127,9 @@ def recruit(
     try:
         while not stop():
             while waiting and len(team.mates) + len(starting) < num:
-                starting.append(_start(cluster, waiting.pop(0), parcel))
+                place = waiting.pop(0)
+                plan = HostPlan(place.cpus, place.gpus, _CALLS)
+                starting.append(Teammate(place, *start_host(cluster, place.node, plan, parcel)))
             if not starting:
                 break
             late = time.monotonic() > until
@@ -141,7 +143,7 @@ def recruit(
                 if not reason:
                     team.mates.append(mate)
                     continue
-                _end(cluster.ray, mate)
+                end_host(cluster, mate.actor)
                 on_event(Note(f"{mate.node} does not take part: {reason}", "warning"))
                 waiting = [place for place in waiting if place.node.node_id != mate.node.node_id]
     except BaseException:
@@ -149,7 +151,7 @@ def recruit(
         raise
     finally:
         for mate in starting:
-            _end(cluster.ray, mate)
+            end_host(cluster, mate.actor)
     team.mates.sort(key=lambda mate: order.index(mate.node.node_id))
     return team
 
@@ -171,35 +173,10 @@ def _unfit(mate: Teammate, outcome: Outcome[Any, Any] | None, *, alive: bool, la
     return ""
 
 
-def _start(cluster: Cluster, place: Place, parcel: Any) -> Teammate:
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    actor = (
-        cluster.ray.remote(Host)
-        .options(
-            num_cpus=place.cpus,
-            num_gpus=place.gpus,
-            max_concurrency=_CALLS,
-            max_restarts=0,
-            max_task_retries=0,
-            scheduling_strategy=NodeAffinitySchedulingStrategy(place.node.node_id, soft=False),
-        )
-        .remote(parcel, source_digest())
-    )
-    return Teammate(place, actor, actor.ready.remote())
-
-
-def _outcome(ray: Any, ref: Any) -> Outcome[Any, Any]:
+def _outcome(cluster: Cluster, ref: Any) -> Outcome[Any, Any]:
     try:
-        found: Outcome[Any, Any] = pickle.loads(ray.get(ref, timeout=60))
+        found: Outcome[Any, Any] = pickle.loads(cluster.ray.get(ref, timeout=60))
     except Exception as error:  # Ray's own, of many types: whatever it was, that process does not answer
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        away = isinstance(error, ray.exceptions.ActorUnavailableError) or "node has died" in str(error)
-        kind = NodeSilent if away else WorkerDied
-        return Outcome(None, error=kind((lines[0] if lines else type(error).__name__)[:300]))
+        kind = NodeSilent if node_is_away(cluster, error) else WorkerDied
+        return Outcome(None, error=kind(first_line(error)))
     return found
-
-
-def _end(ray: Any, mate: Teammate) -> None:
-    with suppress(Exception):  # it is dead, or the cluster is: either way nothing of ours runs there
-        ray.kill(mate.actor, no_restart=True)

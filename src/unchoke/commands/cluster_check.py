@@ -18,9 +18,10 @@ import numpy as np
 
 from unchoke.cluster.connection import Cluster, ClusterNode
 from unchoke.cluster.homing import marked
+from unchoke.cluster.hosting import HostPlan
 from unchoke.cluster.node_report import NodeReport, ask_nodes, diagnose_nodes
 from unchoke.cluster.node_work import NodeReady
-from unchoke.cluster.ray_engine import HostPlan, RayEngine
+from unchoke.cluster.ray_engine import RayEngine
 from unchoke.commands.doctor import count_nodes, render_nodes
 from unchoke.core.errors import MachineError
 from unchoke.core.events import OnEvent

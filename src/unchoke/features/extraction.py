@@ -20,8 +20,9 @@ import torch
 from numpy.typing import NDArray
 
 from unchoke.cluster.homing import marked
+from unchoke.cluster.hosting import one_for_each_core, one_for_each_node
 from unchoke.cluster.node_work import nodes_choice
-from unchoke.cluster.ray_engine import RayEngine, one_for_each_core, one_for_each_node
+from unchoke.cluster.ray_engine import RayEngine
 from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError, MachineError, list_some
 from unchoke.core.timeline import JobTimes

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from unchoke.cluster.connection import Cluster, ClusterNode
 from unchoke.cluster.homing import SharedFolder, marked
 from unchoke.cluster.host import NodeRefused
+from unchoke.cluster.hosting import HostPlan
 from unchoke.cluster.node_work import Courier, NodeReady, NodeWork, agreement, hosts_with, run_tasks
-from unchoke.cluster.ray_engine import HostPlan
 from unchoke.cluster.sending import FileSet
 from unchoke.core.boxes import Box
 from unchoke.core.errors import MachineError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unchoke.cluster.connection import ClusterNode
-from unchoke.cluster.ray_engine import HostPlan, one_for_each_core, one_for_each_node
+from unchoke.cluster.hosting import HostPlan, one_for_each_core, one_for_each_node
 
 
 def node(cpus: int, gpus: int = 0) -> ClusterNode:
