@@ -23,8 +23,8 @@ from unchoke.cluster.homing import SentFile
 from unchoke.core.errors import DataError
 from unchoke.core.fingerprint import digest_bytes
 from unchoke.core.input_file import read_plain
-from unchoke.core.remote import is_url
 from unchoke.core.units import format_bytes
+from unchoke.core.urls import is_url
 
 MOST_SENT_BYTES = 2**30
 """The largest set of files that is sent: it is held in memory on the way, on both sides."""

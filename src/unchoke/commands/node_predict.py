@@ -28,9 +28,10 @@ from unchoke.core.ahead import map_ahead
 from unchoke.core.choices import Choice
 from unchoke.core.events import Chosen, ignore
 from unchoke.core.fingerprint import digest_bytes
-from unchoke.core.remote import is_url, locate
+from unchoke.core.remote import locate
 from unchoke.core.torchvision_ready import prepare_torchvision
 from unchoke.core.units import format_count
+from unchoke.core.urls import is_url
 from unchoke.features.engine_openvino import OpenVinoEngine
 from unchoke.photos.pixels.image import DecodeError, read_bytes
 from unchoke.runs.lookup import FoundRun

@@ -42,7 +42,8 @@ from unchoke.core.image_names import PICTURE_SUFFIXES, suffix_of
 from unchoke.core.output_file import OutputFile, output_file
 from unchoke.core.record import ValueIntervalRecord
 from unchoke.core.remembered import load_remembered
-from unchoke.core.remote import DataPlace, RemotePlace, is_url, locate
+from unchoke.core.remote import DataPlace, RemotePlace, locate
+from unchoke.core.urls import is_url
 from unchoke.photos.pixels.image import read_bytes, slow_decoding
 from unchoke.photos.samples.scan import refuse_missing
 from unchoke.reports.json import to_jsonable

@@ -19,7 +19,9 @@ from typing import Any
 from unchoke.core.errors import UsageError
 from unchoke.core.listing import special_kind
 from unchoke.core.ranged_file import open_url
-from unchoke.core.remote import DataPlace, RemotePlace, is_url, read_url, stat_url
+from unchoke.core.remote import DataPlace, RemotePlace
+from unchoke.core.stores import read_url, stat_url
+from unchoke.core.urls import is_url
 
 _NO_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # the second on Windows alone
 

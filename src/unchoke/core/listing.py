@@ -13,17 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from unchoke.core.ahead import map_ahead
-from unchoke.core.remote import (
-    READS_AT_ONCE,
-    DataPlace,
-    RemotePlace,
-    ask,
-    cannot_list,
-    explain,
-    refuse_unlisted,
-    stamp,
-    stat_url,
-)
+from unchoke.core.remote import DataPlace, RemotePlace, cannot_list, refuse_unlisted
+from unchoke.core.stores import READS_AT_ONCE, ask, explain, stamp, stat_url
 
 OnSpecial = Callable[[str, str, str], None]
 """Hears of an entry that is neither file nor folder: its path, its path below the root, and what it is."""
@@ -134,7 +125,7 @@ def _ask_folder(folder: RemotePlace, request: Callable[[Any, str], Any]) -> list
     try:
         return ask(folder.url, below)
     except OSError as error:
-        raise explain(folder, error) from error
+        raise explain(folder.url, error) from error
 
 
 def _is_itself(info: dict[str, Any], path: str) -> bool:

@@ -12,7 +12,7 @@ import threading
 from collections import OrderedDict
 from functools import cache
 
-from unchoke.core.remote import StoreError, read_url, recent_stat
+from unchoke.core.stores import StoreError, read_url, recent_stat
 
 BLOCK_BYTES = 512 * 1024
 _MOST_BLOCKS = 256

@@ -19,7 +19,6 @@ from annotated_types import Interval
 
 from unchoke.core.errors import SettingsError, UsageError
 from unchoke.core.presets import load_preset
-from unchoke.core.remote import refuse_secrets
 from unchoke.core.setting_values import (
     ValueParser,
     parse_class_names,
@@ -36,6 +35,7 @@ from unchoke.core.setting_values import (
     parse_weights,
 )
 from unchoke.core.units import format_count, parse_bytes
+from unchoke.core.urls import refuse_secrets
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from unchoke.core.errors import list_some
 from unchoke.core.findings import Finding, Severity
-from unchoke.core.remote import is_url
 from unchoke.core.units import format_count
+from unchoke.core.urls import is_url
 from unchoke.photos.samples.sample_set import Samples
 from unchoke.photos.splits import SIDES
 

@@ -23,8 +23,10 @@ from unchoke.core.errors import DamagedFile
 from unchoke.core.events import Note, OnEvent, Progress
 from unchoke.core.fingerprint import digest_bytes
 from unchoke.core.input_file import size_and_time
-from unchoke.core.remote import NO_STAMP, READS_AT_ONCE, is_url, locate, read_url
+from unchoke.core.remote import locate
 from unchoke.core.seals import open_sealed, write_sealed
+from unchoke.core.stores import NO_STAMP, READS_AT_ONCE, read_url
+from unchoke.core.urls import is_url
 from unchoke.core.workspace import Workspace
 from unchoke.jobs.readers import Readers, preload_readers, start_at_once, worth_processes
 from unchoke.photos.alike import places_in

@@ -21,11 +21,12 @@ from unchoke.core.errors import Interrupted, UsageError, list_some
 from unchoke.core.events import Chosen, Note, OnEvent, StageDone, StageStarted
 from unchoke.core.head_start import HeadStart
 from unchoke.core.remembered import remember, resolve_settings
-from unchoke.core.remote import locate, url_behind
+from unchoke.core.remote import locate
 from unchoke.core.settings import Settings
 from unchoke.core.timeline import Timeline
 from unchoke.core.tuned import TuningVerdicts, load_verdicts, model_name
 from unchoke.core.units import format_count
+from unchoke.core.urls import url_behind
 from unchoke.core.workspace import DEFAULT_ROOT, Workspace, out_option
 from unchoke.machine.memory.memory_watch import MemoryWatch
 from unchoke.machine.system_limits import refuse_no_addresses

@@ -7,7 +7,9 @@ through fsspec: docs/decisions/0033-photos-come-by-fsspec-scenes-by-gdal.md.
 
 from __future__ import annotations
 
-from unchoke.core.remote import WAITS_S, RemotePlace, find_s3, is_url, locate
+from unchoke.core.remote import RemotePlace, locate
+from unchoke.core.stores import WAITS_S, find_s3
+from unchoke.core.urls import is_url
 from unchoke.scenes.scene_facts import SceneError
 
 _PREFIXES = {"s3": "/vsis3/", "s3a": "/vsis3/", "gs": "/vsigs/", "gcs": "/vsigs/", "az": "/vsiaz/", "abfs": "/vsiaz/"}

@@ -16,7 +16,8 @@ from unchoke.core.choices import Choice
 from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.image_names import IMAGE_SUFFIXES, suffix_of
 from unchoke.core.listing import FileEntry
-from unchoke.core.remote import DataPlace, RemotePlace, explain_missing, refuse_unlisted
+from unchoke.core.remote import DataPlace, RemotePlace, refuse_unlisted
+from unchoke.core.stores import explain_missing
 from unchoke.core.workspace import safe_name
 from unchoke.photos.samples.image_files import diagnose_special, find_files, stem_of
 from unchoke.photos.samples.sample_set import SPLIT_WORDS
@@ -63,7 +64,7 @@ def scan_scenes(
         refuse_unlisted(data)
     if not data.exists():
         if isinstance(data, RemotePlace):
-            raise explain_missing(data)
+            raise explain_missing(data.url)
         raise UsageError(
             f"no such file or folder: {data}",
             why="scenes are a folder, a table or a raster file",

@@ -18,7 +18,8 @@ from typing import NamedTuple
 from unchoke.core.boxes import Box
 from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.listing import special_kind
-from unchoke.core.remote import is_url, recent_stat, stat_url
+from unchoke.core.stores import recent_stat, stat_url
+from unchoke.core.urls import is_url
 from unchoke.scenes.scene_files import Scene
 
 IGNORE = 255

@@ -19,8 +19,9 @@ from unchoke.core.errors import UsageError, list_some
 from unchoke.core.findings import Finding
 from unchoke.core.fingerprint import digest
 from unchoke.core.listing import FileEntry
-from unchoke.core.remote import DataPlace, RemotePlace, is_url, join, locate
+from unchoke.core.remote import DataPlace, RemotePlace, join, locate
 from unchoke.core.units import format_count
+from unchoke.core.urls import is_url
 from unchoke.core.workspace import safe_name
 from unchoke.photos.samples.image_files import find_files, stem_of
 

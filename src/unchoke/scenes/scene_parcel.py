@@ -9,7 +9,7 @@ from pathlib import Path
 
 from unchoke.cluster.sending import FileSet
 from unchoke.core import listing
-from unchoke.core.remote import is_url
+from unchoke.core.urls import is_url
 from unchoke.scenes.mask_sources import MaskSource, PolygonMask
 from unchoke.scenes.scene_facts import SceneFacts
 

@@ -16,7 +16,8 @@ from unchoke.core.choices import Choice
 from unchoke.core.errors import UsageError, list_some
 from unchoke.core.findings import Finding
 from unchoke.core.image_names import IMAGE_SUFFIXES, suffix_of
-from unchoke.core.remote import DataPlace, is_url, join, locate
+from unchoke.core.remote import DataPlace, join, locate
+from unchoke.core.urls import is_url
 from unchoke.photos.samples.columns import ID_NAMES, PATH_NAMES, describe_columns, require_columns
 from unchoke.photos.samples.image_files import FileMatcher, find_files, require_folders, spellings, stem_of
 from unchoke.photos.samples.sample_set import SPLIT_WORDS

@@ -8,28 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from unchoke.core import listing, remote
+from unchoke.core import listing, stores
 from unchoke.core.errors import MachineError, UsageError
-from unchoke.core.remote import (
-    NO_STAMP,
-    RemotePlace,
-    StoreError,
-    hide_secrets,
-    is_url,
-    join,
-    locate,
-    read_url,
-    refuse_secrets,
-    stamp,
-    stat_url,
-    url_behind,
-)
+from unchoke.core.remote import RemotePlace, join, locate
+from unchoke.core.stores import NO_STAMP, StoreError, read_url, stamp, stat_url
+from unchoke.core.urls import hide_secrets, is_url, refuse_secrets, url_behind
 from web import Web, serve
 
 
 @pytest.fixture
 def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
-    monkeypatch.setattr(remote, "WAITS_S", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(stores, "WAITS_S", (0.0, 0.0, 0.0))
     with serve() as found:
         yield found
 

@@ -23,7 +23,8 @@ from unchoke.core.choices import Choice
 from unchoke.core.clock import during
 from unchoke.core.fingerprint import digest_bytes
 from unchoke.core.input_file import open_plain
-from unchoke.core.remote import StoreError, is_url, read_url
+from unchoke.core.stores import StoreError, read_url
+from unchoke.core.urls import is_url
 
 if TYPE_CHECKING:
     from PIL.Image import Image

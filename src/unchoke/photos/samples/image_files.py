@@ -23,7 +23,8 @@ from unchoke.core.errors import UsageError, list_some
 from unchoke.core.findings import Finding
 from unchoke.core.image_names import IMAGE_SUFFIXES, suffix_of
 from unchoke.core.listing import FileEntry
-from unchoke.core.remote import DataPlace, RemotePlace, explain_missing, refuse_unlisted
+from unchoke.core.remote import DataPlace, RemotePlace, refuse_unlisted
+from unchoke.core.stores import explain_missing
 from unchoke.core.units import format_count
 from unchoke.photos.samples.table import name_rows
 
@@ -106,7 +107,7 @@ def require_folders(folders: Sequence[DataPlace]) -> None:
     missing = [folder for folder in folders if not folder.is_dir()]
     if missing:
         if isinstance(missing[0], RemotePlace) and not missing[0].exists():
-            raise explain_missing(missing[0])
+            raise explain_missing(missing[0].url)
         raise UsageError(
             f"no such image folder: {list_some([str(folder) for folder in missing])}",
             why="--images takes folders that exist",

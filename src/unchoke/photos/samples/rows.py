@@ -19,8 +19,9 @@ from unchoke.core.findings import Finding
 from unchoke.core.image_names import IMAGE_SUFFIXES, suffix_of
 from unchoke.core.input_file import size_and_time
 from unchoke.core.listing import FileEntry
-from unchoke.core.remote import DataPlace, RemotePlace, cannot_list, is_url, locate
+from unchoke.core.remote import DataPlace, RemotePlace, cannot_list, locate
 from unchoke.core.units import format_count
+from unchoke.core.urls import is_url
 from unchoke.photos.samples.class_labels import diagnose_labels
 from unchoke.photos.samples.columns import Columns, choose_columns
 from unchoke.photos.samples.excluded import exclude_files

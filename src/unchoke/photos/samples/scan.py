@@ -19,8 +19,10 @@ from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.findings import Finding
 from unchoke.core.image_names import FOREIGN_IMAGE_SUFFIXES, IMAGE_SUFFIXES, suffix_of
 from unchoke.core.listing import FileEntry
-from unchoke.core.remote import DataPlace, RemotePlace, cannot_list, explain_missing, refuse_unlisted, url_behind
+from unchoke.core.remote import DataPlace, RemotePlace, cannot_list, refuse_unlisted
+from unchoke.core.stores import explain_missing
 from unchoke.core.units import format_count
+from unchoke.core.urls import url_behind
 from unchoke.photos.samples.class_labels import diagnose_labels
 from unchoke.photos.samples.excluded import exclude_files
 from unchoke.photos.samples.image_files import WORKSPACE_MARK, FolderFiles, diagnose_names, diagnose_special, find_files
@@ -50,11 +52,11 @@ def refuse_missing(place: DataPlace) -> None:
 
 
 def _no_such_remote(place: RemotePlace) -> UsageError:
-    error = explain_missing(place)
+    error = explain_missing(place.url)
     if place.parent == place or cannot_list(place) or not place.parent.is_dir():
         return error
     close = difflib.get_close_matches(place.name, listing.names(place.parent), n=1)
-    return explain_missing(place, close[0]) if close else error
+    return explain_missing(place.url, close[0]) if close else error
 
 
 def _no_such(path: Path) -> UsageError:

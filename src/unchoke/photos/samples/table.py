@@ -20,7 +20,8 @@ import numpy.typing as npt
 from unchoke.core.errors import DataError, UsageError, list_some
 from unchoke.core.findings import Finding
 from unchoke.core.input_file import open_plain, refuse_special
-from unchoke.core.remote import DataPlace, explain, stat_url
+from unchoke.core.remote import DataPlace
+from unchoke.core.stores import explain, stat_url
 from unchoke.core.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def _size(path: DataPlace) -> int:
     try:
         return stat_url(str(path))[0]
     except OSError as error:
-        raise explain(path, error) from error
+        raise explain(path.url, error) from error
 
 
 def _wrong_encoding(path: DataPlace, *, where: str, encoding: str) -> DataError:
@@ -151,7 +152,7 @@ def _read_parquet(path: DataPlace) -> pd.DataFrame:
     except OSError as error:
         if isinstance(path, Path):
             raise
-        raise explain(path, error) from error
+        raise explain(path.url, error) from error
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise DataError(
             f"{path.name} cannot be read as Parquet",

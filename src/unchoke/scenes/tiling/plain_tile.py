@@ -19,8 +19,8 @@ from rasterio.io import DatasetReader
 from rasterio.windows import Window
 
 from unchoke.core.boxes import Box
-from unchoke.core.remote import is_url
 from unchoke.core.stages import Marker
+from unchoke.core.urls import is_url
 from unchoke.scenes.handles import HandlePool
 from unchoke.scenes.mask_sources import MaskSource
 from unchoke.scenes.raster import read_box

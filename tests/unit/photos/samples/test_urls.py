@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from conftest import make_photos
-from unchoke.core import remote
+from unchoke.core import stores
 from unchoke.core.errors import DataError, UsageError
 from unchoke.core.events import ignore
 from unchoke.core.remote import locate
@@ -39,7 +39,7 @@ def store(local: Path) -> Iterator[str]:
 
 @pytest.fixture
 def web(local: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
-    monkeypatch.setattr(remote, "WAITS_S", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(stores, "WAITS_S", (0.0, 0.0, 0.0))
     with serve() as found:
         for file in sorted(local.rglob("*.jpg")):
             found.files[f"/{file.parent.name}/{file.name.replace(' ', '_')}"] = file.read_bytes()
@@ -70,7 +70,7 @@ def test_facts_are_those_of_local_files_and_unchanged_files_are_not_read_again(
     assert first["content"].tolist() == here["content"].tolist()
     put(f"{store}/photos/leaf/leaf 01.jpg", b"not a picture")
     read = []
-    monkeypatch.setattr("unchoke.photos.pixels.image.read_url", lambda url: read.append(url) or remote.read_url(url))
+    monkeypatch.setattr("unchoke.photos.pixels.image.read_url", lambda url: read.append(url) or stores.read_url(url))
     again = inspect_samples(scan_samples(source).samples, workspace, threads=1, on_event=ignore)
     assert read == [f"{store}/photos/leaf/leaf 01.jpg"]
     assert again["problem"].tolist().count("unreadable") == 1

@@ -1,0 +1,356 @@
+"""What is asked of stores behind URLs: the one place that knows of fsspec.
+
+In: the URL of a file. Out: its content, its size and a stamp, or why there are none. File systems are made when first needed, one
+for each process and store, and shared by its threads: a forked child makes its own. A request that fails in a way that may pass
+is tried again a few times. What is wrong with one file is an `OSError` (`FileNotFoundError`, or `StoreError` with the reason); what
+would be wrong with every file is an error in three lines. Credentials are what fsspec finds by itself.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shlex
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal, TypeVar
+
+from unchoke.core.errors import MachineError, UnchokeError, UsageError, missing_extra
+from unchoke.core.urls import BUCKETS, USUAL_SCHEMES, WEB_SCHEMES, hide_secrets, parent_of, root_of, split_url
+
+MOST_REQUESTS = 32
+"""Requests of one process that are under way at once."""
+READS_AT_ONCE = 16
+"""How many files are fetched side by side: a request waits for the store, not for a core."""
+WAITS_S = (0.25, 1.0, 3.0)
+"""Pauses between the tries of a request."""
+NO_STAMP = -1
+"""For a file of which a store says neither when it changed nor a tag: it may be another one every time."""
+_RECENT_S = 20.0
+_GIVE_UP_AFTER = 24
+"""Requests in a row without an answer, from when on it is not about single files."""
+_TIMES = ("LastModified", "last_modified", "mtime", "updated", "modified", "Last-Modified", "created")
+_TAGS = ("ETag", "etag", "md5Hash", "generation", "blob_id", "Content-MD5", "content_md5", "Digest", "checksum")
+_PASSING_STATUS = {408, 425, 429, 500, 502, 503, 504}
+_PASSING_ERRNO = {errno.EIO, errno.EBUSY, errno.EAGAIN, errno.ETIMEDOUT, errno.ECONNRESET, errno.ECONNREFUSED, errno.EPIPE,
+                  errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, getattr(errno, "EREMOTEIO", errno.EIO)}  # fmt: skip
+_NETWORK_PACKAGES = {"aiohttp", "botocore", "aiobotocore", "urllib3", "requests", "httpx", "httpx2", "httpcore", "httpcore2",
+                     "google", "azure", "gcsfs", "adlfs"}  # fmt: skip
+_OUR_BUGS = (AssertionError, AttributeError, NameError, TypeError)
+Answer = TypeVar("Answer")
+
+
+class StoreError(OSError):
+    """A store did not give what was asked for, and why: no answer in several tries, no access, a refusal. It may pass."""
+
+    def __init__(self, reason: str, url: str, cause: Literal["access", "network", "other"] = "other") -> None:
+        super().__init__(errno.EIO, reason, url)
+        self.reason, self.url, self.cause = reason, url, cause
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (StoreError, (self.reason, self.url, self.cause))
+
+
+def read_url(url: str, start: int | None = None, end: int | None = None) -> bytes:
+    """The content of a file, or its bytes from `start` to `end`."""
+    found: bytes = ask(url, lambda fs, path: fs.cat_file(path, start=start, end=end))
+    return found
+
+
+def stat_url(url: str) -> tuple[int, int]:
+    """Size, and a number that changes with the content as far as the store says; see `stamp`."""
+    info = info_of(url)
+    if info.get("type") == "directory" and split_url(url)[0] not in WEB_SCHEMES:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), url)
+    return int(info.get("size") or 0), stamp(info)
+
+
+def recent_stat(url: str) -> tuple[int, int]:
+    """`stat_url` as of a few seconds ago: for files that are opened over and over, and for those sought beside them."""
+    known = _this_process().stats
+    asked_s, found = known.get(url, (-_RECENT_S, None))
+    now_s = time.monotonic()
+    if now_s - asked_s >= _RECENT_S:
+        try:
+            found = stat_url(url)
+        except (FileNotFoundError, IsADirectoryError):
+            found = None
+        known[url] = (now_s, found)
+    if found is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url)
+    return found
+
+
+def stamp(info: dict[str, Any]) -> int:
+    """What stands for a local file's time: seconds of the last change, and below them a digest of that and of the store's tag.
+
+    Stores know times to the second alone, tags tell changes within one. `NO_STAMP` where a store says neither.
+    """
+    times = [info[name] for name in _TIMES if info.get(name)]
+    tags = [info[name] for name in _TAGS if info.get(name)]
+    if not times and not tags:
+        return NO_STAMP
+    version = "\x1f".join(map(str, times[:1] + tags)).encode("utf-8", "surrogatepass")
+    below = int.from_bytes(hashlib.blake2b(version, digest_size=8).digest(), "big") % 10**9
+    return _seconds(times[0] if times else 0) * 10**9 + below
+
+
+def _seconds(when: Any) -> int:
+    if hasattr(when, "timestamp"):
+        return int(when.timestamp())
+    try:
+        return int(float(when))
+    except (TypeError, ValueError):  # a date in words: it is in the digest
+        return 0
+
+
+def info_of(url: str) -> dict[str, Any]:
+    found: dict[str, Any] = ask(url, lambda fs, path: fs.info(path))
+    return found
+
+
+def ask(url: str, request: Callable[[Any, str], Answer]) -> Answer:
+    """`request(file system, path)`, tried again where it fails in a way that may pass.
+
+    `FileNotFoundError` or `StoreError` for one file; `MachineError` where a package or credentials lack, or nothing answers.
+    """
+    process = _this_process()
+    fs = process.filesystem(url)
+    for wait_s in (*WAITS_S, None):
+        try:
+            with process.requests:
+                answer = request(fs, fs._strip_protocol(url))
+        except _OUR_BUGS:
+            raise
+        except Exception as error:
+            failure = _translate(url, error)
+            if wait_s is None or not failure.passes:
+                process.count_failure(failure)
+                raise failure.error from error
+            time.sleep(wait_s)
+        else:
+            process.num_failed = 0
+            return answer
+    raise AssertionError("the last try returns or raises")
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """An error of a store in our words, and whether another try may help."""
+
+    error: OSError | UnchokeError
+    passes: bool = False
+
+
+def _translate(url: str, error: Exception) -> _Failure:
+    """What a library says of a request."""
+    if isinstance(error, UnchokeError):
+        return _Failure(error)
+    if split_url(url)[0] in WEB_SCHEMES and isinstance(error, FileNotFoundError) and isinstance(error.__cause__, Exception):
+        error = error.__cause__  # whatever went wrong when a size was asked for is told as a missing file
+    status = _status(error)
+    if isinstance(error, (FileNotFoundError, NotADirectoryError)) or status in (404, 410):
+        return _Failure(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url))
+    if "Credentials" in type(error).__name__:
+        return _Failure(_no_credentials(url, error))
+    said = hide_secrets(str(error).strip()) or type(error).__name__
+    if isinstance(error, PermissionError) or status in (401, 403):
+        return _Failure(StoreError(f"access was refused: {said}", url, "access"))
+    passing = status in _PASSING_STATUS if status else _may_pass(error)
+    said = f"HTTP status {status}" if status else said
+    tries = f"{len(WAITS_S) + 1} tries: " if passing else ""
+    return _Failure(StoreError(tries + said, url, "network" if passing else "other"), passing)
+
+
+def _status(error: Exception) -> int | None:
+    """The status of the HTTP answer that an error stands for."""
+    response = getattr(error, "response", None)
+    candidates = (getattr(error, "status", None), getattr(error, "code", None), getattr(response, "status_code", None))
+    return next((value for value in candidates if isinstance(value, int) and 100 <= value < 600), None)
+
+
+def _may_pass(error: Exception) -> bool:
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in _PASSING_ERRNO or error.errno < 0  # below zero: no such host, or no answer about it
+    network = type(error).__module__.partition(".")[0] in _NETWORK_PACKAGES
+    return network or isinstance(error, (TimeoutError, ConnectionError, EOFError))
+
+
+def _no_credentials(url: str, error: Exception) -> MachineError:
+    ways = {"s3": "aws configure, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; of a public bucket: FSSPEC_S3_ANON=true"}
+    return MachineError(
+        f"there are no credentials for {root_of(url)}",
+        why=f"the store's library looked for them in the environment and its own files: {hide_secrets(str(error))}",
+        try_=ways.get(split_url(url)[0], "log in with the store's own tool, or set its environment variables"),
+    )
+
+
+@dataclass(frozen=True)
+class S3Store:
+    """Where requests for a bucket go, as fsspec's library found it in the environment and its files."""
+
+    endpoint_url: str
+    region: str
+    anonymous: bool
+
+
+def find_s3(url: str) -> S3Store:
+    """The store behind an s3 URL, for those who read it by other means."""
+
+    def find(fs: Any, _path: str) -> S3Store:
+        fs.connect()
+        return S3Store(str(fs.s3.meta.endpoint_url or ""), str(fs.s3.meta.region_name or ""), bool(fs.anon))
+
+    known = _this_process().s3_stores
+    if (bucket := root_of(url)) not in known:
+        known[bucket] = ask(url, find)
+    return known[bucket]
+
+
+def explain(url: str, error: OSError) -> UnchokeError:
+    """An error about a place that a user named, in three lines."""
+    if isinstance(error, FileNotFoundError):
+        return explain_missing(url)
+    if not isinstance(error, StoreError):
+        return UsageError(f"{url} cannot be read", why=error.strerror or str(error), try_="check the URL")
+    if error.cause == "access":
+        return MachineError(
+            f"{url} may not be read",
+            why=error.reason,
+            try_="ask for the right to list and read it, or give other credentials (AWS_PROFILE, AWS_ACCESS_KEY_ID, HF_TOKEN)",
+        )
+    if error.cause == "network":
+        return MachineError(
+            f"{root_of(url)} does not answer",
+            why=error.reason,
+            try_="check the network and the address (AWS_ENDPOINT_URL for a store of your own), then run the same command again",
+        )
+    return UsageError(f"{url} cannot be read", why=error.reason, try_="check the URL")
+
+
+def explain_missing(url: str, close: str = "") -> UsageError:
+    """The error for a place that is not there; `close` is a name beside it that may be meant."""
+    root, parent = root_of(url), parent_of(url)
+    if split_url(url)[0] in BUCKETS and (url == root or not _exists(root)):
+        return UsageError(
+            f"there is no bucket {root}",
+            why="the store answered, and knows none of that name",
+            try_="check the spelling, and AWS_ENDPOINT_URL if it is a store of your own",
+        )
+    if close:
+        better = f"unchoke check {shlex.quote(f'{parent}/{close}')}"
+        return UsageError(f"no such file or folder: {url}", why=f"{parent} has {close!r}", try_=better)
+    why = f"{parent} holds nothing of that name" if parent != url else "nothing is there"
+    return UsageError(f"no such file or folder: {url}", why=why, try_="check the spelling of the URL")
+
+
+def _exists(url: str) -> bool:
+    try:
+        info_of(url)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise explain(url, error) from error
+    return True
+
+
+class _Process:
+    """The file systems of this process, how many requests are under way, and how many failed in a row."""
+
+    def __init__(self) -> None:
+        self.requests = threading.BoundedSemaphore(MOST_REQUESTS)
+        self.num_failed = 0
+        self.stats: dict[str, tuple[float, tuple[int, int] | None]] = {}
+        self.s3_stores: dict[str, S3Store] = {}
+        self._making = threading.Lock()
+        self._made: dict[tuple[str, str], Any] = {}
+
+    def filesystem(self, url: str) -> Any:
+        scheme = split_url(url)[0].lower()
+        kind = _store_class(scheme)
+        own = kind._get_kwargs_from_urls(url) if scheme not in BUCKETS else {}
+        key = (scheme, repr(sorted(own.items())))
+        with self._making:
+            if key not in self._made:
+                self._made[key] = _make(scheme, kind, own)
+            return self._made[key]
+
+    def count_failure(self, failure: _Failure) -> None:
+        """Files of a store that answers nobody need not be tried one by one."""
+        error = failure.error
+        if not isinstance(error, StoreError) or error.cause == "other":
+            return
+        self.num_failed += 1
+        if self.num_failed >= _GIVE_UP_AFTER:
+            self.num_failed = 0
+            raise explain(error.url, error)
+
+
+def _make(scheme: str, kind: Any, own: dict[str, Any]) -> Any:
+    """A file system that remembers no listings and leaves tries to `ask`."""
+    options: dict[str, Any] = {"use_listings_cache": False, "skip_instance_cache": True, **own}
+    if scheme in ("s3", "s3a"):
+        options["config_kwargs"] = {"retries": {"total_max_attempts": 1}}
+    if scheme in WEB_SCHEMES:
+        import aiohttp
+
+        patience = aiohttp.ClientTimeout(total=None, connect=10, sock_connect=10, sock_read=30)
+        options["client_kwargs"] = {"timeout": patience, "trust_env": True}
+    try:
+        fs = kind(**options)
+    except ImportError as error:
+        raise _missing_package(scheme, error) from error
+    if scheme in ("s3", "s3a"):
+        fs.retries = 1
+    return fs
+
+
+def _store_class(scheme: str) -> Any:
+    try:
+        import fsspec
+    except ImportError as error:
+        raise missing_extra("fsspec", extra="remote", purpose=f"reading {scheme}://") from error
+    try:
+        return fsspec.get_filesystem_class(scheme)
+    except ImportError as error:
+        raise _missing_package(scheme, error) from error
+    except ValueError as error:
+        raise UsageError(
+            f"{scheme}:// is not a kind of place that is known here",
+            why=f"known are {', '.join(f'{one}://' for one in USUAL_SCHEMES)} and what else fsspec knows",
+            try_="check the spelling of the URL, or copy the files to a folder of this machine",
+        ) from error
+
+
+def _missing_package(scheme: str, error: ImportError) -> MachineError:
+    """By what fsspec says would be needed; s3 and https have an extra of ours."""
+    from fsspec.registry import known_implementations
+
+    if scheme in ("s3", "s3a", *WEB_SCHEMES):
+        package = "s3fs" if scheme.startswith("s3") else "aiohttp"
+        return missing_extra(package, extra="remote", purpose=f"reading {scheme}://")
+    package = str(known_implementations.get(scheme, {}).get("class", scheme)).partition(".")[0]
+    name = {"huggingface_hub": "huggingface_hub", "fsspec": error.name or scheme}.get(package, package)
+    return MachineError(
+        f"reading {scheme}:// needs the package {name!r}, which is not installed",
+        why=hide_secrets(str(error)),
+        try_=f"pip install {name}",
+    )
+
+
+@cache
+def _processes() -> list[_Process]:
+    """The state of this process. A fork may happen while another thread holds its locks, and loops of a parent do not run in a
+    child, so a child begins anew and leaves what it inherited alone."""
+    kept = [_Process()]
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=lambda: kept.append(_Process()))
+    return kept
+
+
+def _this_process() -> _Process:
+    return _processes()[-1]
