@@ -2,8 +2,8 @@
 
 In: the URL of a file. Out: its content, its size and a stamp, or why there are none. File systems are made when first needed, one
 for each process and store, and shared by its threads: a forked child makes its own. A request that fails in a way that may pass
-is tried again a few times. What is wrong with one file is an `OSError` (`FileNotFoundError`, or `StoreError` with the reason); what
-would be wrong with every file is an error in three lines. Credentials are what fsspec finds by itself.
+is tried again a few times. What is wrong with one file is an `OSError` (`FileNotFoundError`, or `StoreError` with the reason);
+what would be wrong with every file is an error in three lines. Credentials are what fsspec finds by itself.
 """
 
 from __future__ import annotations
