@@ -247,7 +247,7 @@ def python_loop(line: SourceLine, facts: LineFacts) -> LineKind | None:
         f"works on values one by one in Python for every {facts.per}",
         "write it with whole arrays (NumPy, torch or a library's function) instead of a loop over values",
         "",
-        0.015,
+        0.01,
     )
 
 
