@@ -151,7 +151,7 @@ def _blocks_again(run: TrainingFigures, row: CallRow) -> float:
     read = row.count * math.prod(1 + (window - 1) / block for window, block in zip(windows, blocks, strict=True))
     memory = _GDAL_SHARE * float(run.recording.machine.get("memory_bytes") or 8e9)
     scene_bytes = _PIXEL_BYTES * row.detail.get("bands", 1) * in_scene * math.prod(blocks)
-    return max(0.0, 1 - in_scene / read) * min(1.0, memory / scene_bytes)
+    return float(max(0.0, 1 - in_scene / read) * min(1.0, memory / scene_bytes))
 
 
 def compressed_npz(run: TrainingFigures) -> Iterator[Cause]:

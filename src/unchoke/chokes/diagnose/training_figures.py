@@ -269,11 +269,15 @@ class TrainingFigures:
 
 
 def is_timed(row: StackRow) -> bool:
-    """Whether a look is inside what hooks time in every step: a network called from outside, its backward, the optimizer."""
-    if row.stage != "forward":
-        return row.stage in ("backward", "optimizer")
+    """Whether a look is inside what hooks time in every step: a network called from outside, its backward, the optimizer.
+
+    Functions of torch.nn that the loop itself calls are beside it: a loss, a pooling, gradients that are clipped.
+    """
     functions = (row.function, *(function for _, _, function in row.callers))
-    return row.library.startswith("torch.nn.modules.") or any(name.endswith(".forward") for name in functions)
+    called = row.library.startswith(("torch.nn.functional:", "torch.nn.utils."))
+    return row.stage in ("forward", "backward", "optimizer") and (
+        not called or any(function.endswith(".forward") for function in functions)
+    )
 
 
 def _scaled(rows: list[StackRow], seconds: float) -> list[tuple[StackRow, float]]:
