@@ -230,12 +230,17 @@ def look(stage: str, phase: str, line: int, function: str, count: int, **more: A
 
 def test_what_was_timed_at_another_line_did_not_stray_from_this_one() -> None:
     """Of 4 s of making samples 3 s are checks; 0.6 s of decoding and 0.2 s of joining stay, and 0.2 s are nobody's."""
-    calls = [call("stat", count=64_000, seconds=3.0), call("decode", line=31, seconds=0.6, distinct=640)]
 
-    findings = found(steps=slow_steps(0.1), loaders=slow_loader(0.1, collate_s=0.2), calls=calls)
+    def saved_s(*checks: dict[str, Any]) -> float:
+        calls = [*checks, call("decode", line=31, seconds=0.6, distinct=640)]
+        first = found(steps=slow_steps(0.1), loaders=slow_loader(0.1, collate_s=0.2), calls=calls)[0]
+        assert first.code == "stat-per-sample"
+        return float(first.evidence["saved_s"])
 
-    assert findings[0].code == "stat-per-sample"
-    assert findings[0].evidence["saved_s"] == pytest.approx(0.98 * (3 + 0.8 * 0.2))
+    half = call("stat", count=32_000, seconds=1.5)
+    assert saved_s(call("stat", count=64_000, seconds=3.0)) == pytest.approx(0.98 * (3 + 0.8 * 0.2))
+    assert saved_s(half, {**half, "line": 29}) == pytest.approx(0.98 * (3 + 0.8 * 0.2))
+    assert saved_s(call("stat", count=64_000, seconds=5.0)) == pytest.approx(0.98 * (4 - 0.6))  # counted now and then, scaled up
 
 
 @pytest.mark.parametrize(("block_px", "kept_s"), [([256, 256], 0.08), ([2048, 1], 0.06), ([16, 16], 1.0)])

@@ -37,7 +37,7 @@ def stat_per_sample(run: TrainingFigures) -> Iterator[Cause]:
     yield Cause(
         "stat-per-sample",
         "stat",
-        sum(run.around_s(one) for one in rows if one.function == row.function),
+        run.around_s(*(one for one in rows if one.function == row.function)),
         f"{each:.1f} file-system checks (exists, stat) for every sample, {count:,} in all",
         "look the paths up once, in __init__: list each folder once, keep a dictionary from name to path, and use that",
         CodeLine.of(row),
@@ -56,7 +56,7 @@ def list_per_sample(run: TrainingFigures) -> Iterator[Cause]:
     yield Cause(
         "list-per-sample",
         "list",
-        sum(run.around_s(one) for one in rows if one.function == row.function),
+        run.around_s(*(one for one in rows if one.function == row.function)),
         f"a folder is listed {per(count, run.made_samples):.1f} times for every sample "
         f"({per(row.amount, row.count):,.0f} entries each time)",
         "list the folder once, in __init__, and keep a dictionary from what is looked up (an id, a stem) to the path",

@@ -123,9 +123,9 @@ class TrainingFigures:
             return making_s
         kinds = ("decode", "resize", "transform", "to_array", "npz", "csv", "open", "read", "raster_read", "raster_open")
         places = {(line.file, line.line) for line in own}
-        timed_s = sum(row.seconds for row in self.calls(*kinds) if (row.file, row.line) not in places)
+        left_s = self.making_s - sum(row.seconds for row in self.calls(*kinds) if (row.file, row.line) not in places)
         joining_s = sum(loader.collate_s for loader in self.loaders)
-        return making_s + _STRAYED * max(0.0, self.making_s - making_s - joining_s - timed_s)
+        return max(0.0, min(making_s, left_s)) + _STRAYED * max(0.0, left_s - making_s - joining_s)
 
     def calls(self, *kinds: str, phases: Collection[str] = MAKING) -> list[CallRow]:
         """Calls of these kinds, slowest first."""
@@ -135,11 +135,14 @@ class TrainingFigures:
         """Seconds of the run that calls at one place cost."""
         return self.on_path_s(row.seconds) if row.phase in MAKING else row.seconds
 
-    def around_s(self, row: CallRow) -> float:
-        """What a line costs that makes many small calls: the calls, or all that was sampled in its function if they fill it."""
-        near_s = self.sampled_s(row.phase, stages=_OWN, file=row.file, function=row.function)
-        spent_s = max(row.seconds, near_s) if row.seconds >= 0.15 * near_s else row.seconds
-        return self.on_path_s(0.98 * self.with_strays_s(spent_s, CodeLine.of(row))) if row.phase in MAKING else spent_s
+    def around_s(self, *rows: CallRow) -> float:
+        """What a function costs that makes many small calls: the calls, or all that was sampled there if they fill it."""
+        first, calls_s = rows[0], sum(row.seconds for row in rows)
+        near_s = self.sampled_s(first.phase, stages=_OWN, file=first.file, function=first.function)
+        spent_s = max(calls_s, near_s) if calls_s >= 0.15 * near_s else calls_s
+        if first.phase not in MAKING:
+            return spent_s
+        return self.on_path_s(0.98 * self.with_strays_s(spent_s, *map(CodeLine.of, rows)))
 
     def sampled(self, *phases: str, stages: Collection[str] = ()) -> list[tuple[StackRow, float]]:
         """What the stack sampler saw in the main process and its workers, by place, with seconds; most first."""
