@@ -228,6 +228,56 @@ def look(stage: str, phase: str, line: int, function: str, count: int, **more: A
     return {"stage": stage, "phase": phase, "file": SCRIPT, "line": line, "function": function, "count": count, **more}
 
 
+def test_what_was_timed_at_another_line_did_not_stray_from_this_one() -> None:
+    """Of 4 s of making samples 3 s are checks; 0.6 s of decoding and 0.2 s of joining stay, and 0.2 s are nobody's."""
+
+    def saved_s(*checks: dict[str, Any]) -> float:
+        calls = [*checks, call("decode", line=31, seconds=0.6, distinct=640)]
+        first = found(steps=slow_steps(0.1), loaders=slow_loader(0.1, collate_s=0.2), calls=calls)[0]
+        assert first.code == "stat-per-sample"
+        return float(first.evidence["saved_s"])
+
+    half = call("stat", count=32_000, seconds=1.5)
+    assert saved_s(call("stat", count=64_000, seconds=3.0)) == pytest.approx(0.98 * (3 + 0.8 * 0.2))
+    assert saved_s(half, {**half, "line": 29}) == pytest.approx(0.98 * (3 + 0.8 * 0.2))
+    assert saved_s(call("stat", count=64_000, seconds=5.0)) == pytest.approx(0.98 * (4 - 0.6))  # counted now and then, scaled up
+
+
+@pytest.mark.parametrize(("block_px", "kept_s"), [([256, 256], 0.08), ([2048, 1], 0.06), ([16, 16], 1.0)])
+def test_a_handle_that_stays_keeps_the_blocks_that_are_read_again(block_px: list[int], kept_s: float) -> None:
+    """640 windows of 64 pixels in a scene of 2,048: read in large blocks they decode most of it again and again."""
+    detail = {"size_px": [2048, 2048], "block_px": block_px, "to_px": [64, 64], "bands": 4, "windowed": True}
+    calls = [call("raster_open", seconds=2.0, distinct=1), call("raster_read", seconds=1.0, line=31, distinct=1, detail=detail)]
+
+    findings = found(steps=slow_steps(0.1), loaders=slow_loader(0.1), calls=calls)
+
+    assert findings[0].code == "reopened-file"
+    assert findings[0].evidence["saved_s"] == pytest.approx(3 + 0.8 * 1 - kept_s, abs=0.05)
+
+
+def test_looks_are_brought_to_the_scale_of_what_was_timed() -> None:
+    """Half of a step is timed in the network: looks, which come late there, do not change that."""
+    rows = [look("python", "step", 44, "main", 300, state="python"), look("backward", "step", 67, "main", 700, state="native")]
+    rows.append(look("forward", "step", 43, "main", 100, library="torch.nn.functional:pad", state="native"))
+    run = TrainingFigures(
+        Recording.from_dict(
+            {"main": {"samples": rows}, "steps": {"columns": COLUMNS, "rows": [step(wall_s=0.196)] * STEPS}, "loaders": []}
+        )
+    )
+
+    assert {row.line: seconds for row, seconds in run.looks} == pytest.approx({67: 3.92, 44: 2.94, 43: 0.98})
+
+
+def test_a_frozen_part_saves_no_more_than_forward_takes() -> None:
+    """Looked at closely, its steps took four times as long."""
+    frozen = {"num_in_optimizer": 0, "num_trainable": 0, "output_requires_grad": False, "repeated_inputs_share": 0.74}
+    parts = [network("encoder", depth=0, seconds_per_step=0.12, **frozen), network("head", depth=0, seconds_per_step=0.02)]
+
+    saved_s = found(modules=parts)[0].evidence["saved_s"]
+
+    assert saved_s == pytest.approx(0.75 * 6 / 7 * 0.035 * STEPS)
+
+
 def test_workers_cannot_bring_more_than_the_cores_allow() -> None:
     """Nine tenths of a step are loading on one of two cores: two of them together halve it at the best."""
     steps = [step(wall_s=1.0, wait_s=0.9, user_s=1.0)] * STEPS

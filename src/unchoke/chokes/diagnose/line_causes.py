@@ -135,7 +135,7 @@ def full_size_arrays(run: TrainingFigures) -> Iterator[Cause]:
     peek = large[groups[0].costliest.file, groups[0].costliest.line]
     wide = [one for one in large.values() if one["dtype"] == "float64"]
     saved_s = sum(
-        seconds * (0.9 if shrinks(source_line(row.file, row.line, row.span)) else 1 - run.used_px / peek["px"])
+        seconds * (_shrinking_saves(large[row.file, row.line]) if _shrinks(row) else 1 - run.used_px / peek["px"])
         for row, seconds in looks
     )
     yield Cause(
@@ -150,6 +150,15 @@ def full_size_arrays(run: TrainingFigures) -> Iterator[Cause]:
         {"seconds": sum(seconds for _, seconds in looks), "array": peek["text"], "used_px": run.used_px},
         "image = image.resize((size, size))  # or the crop, before anything else is done with its pixels",
     )
+
+
+def _shrinks(row: StackRow) -> bool:
+    return shrinks(source_line(row.file, row.line, row.span))
+
+
+def _shrinking_saves(peek: dict[str, Any]) -> float:
+    """Somewhere a picture must be shrunk: bytes cost the same before anything else is done with them, numbers become bytes."""
+    return 0.0 if peek["dtype"] == "uint8" else 0.9
 
 
 def recomputed(run: TrainingFigures) -> Iterator[Cause]:
@@ -306,7 +315,7 @@ def _unknown(group: LineGroup) -> LineKind:
 def _cause(run: TrainingFigures, group: LineGroup, kind: LineKind, facts: LineFacts, *, stage: str, more_s: float = 0.0) -> Cause:
     number = {"sample": run.made_samples, "batch": run.made_batches, "epoch": run.epochs}.get(facts.per, run.num_steps)
     making = facts.per in ("sample", "batch")
-    saved_s = (1 - kind.left_share) * (run.with_strays_s(group.seconds) if making else group.seconds + more_s)
+    saved_s = (1 - kind.left_share) * (run.with_strays_s(group.seconds, group.place) if making else group.seconds + more_s)
     function = _INNER.sub("", group.place.function)
     return Cause(
         kind.code,

@@ -247,7 +247,7 @@ def python_loop(line: SourceLine, facts: LineFacts) -> LineKind | None:
         f"works on values one by one in Python for every {facts.per}",
         "write it with whole arrays (NumPy, torch or a library's function) instead of a loop over values",
         "",
-        0.015,
+        0.01,
     )
 
 
@@ -305,7 +305,7 @@ def sampler_work(line: SourceLine, facts: LineFacts) -> LineKind | None:
         "prepare it once, in the sampler's __init__ (how many there are of each class, which samples belong to which), and only "
         "draw in __iter__",
         "for i, label in enumerate(labels): self.members[label].append(i)  # in __init__; self.members = defaultdict(list)",
-        0.03,
+        0.01,
     )
 
 

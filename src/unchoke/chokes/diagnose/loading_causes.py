@@ -6,10 +6,11 @@ specific.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from unchoke.chokes.diagnose.training_figures import TrainingFigures
+from unchoke.chokes.diagnose.training_figures import MAKING, TrainingFigures
 from unchoke.chokes.recording import CallRow
 from unchoke.core.findings import Cause, CodeLine, per
 from unchoke.core.units import format_bytes, format_seconds
@@ -20,6 +21,8 @@ _DRAFT_SAVES = {2: 0.6, 4: 0.82, 8: 0.92}
 """Of decoding and shrinking, by decoding JPEGs at a half, a quarter or an eighth of their size: estimates for ranking."""
 _ROOM_SHARE = 0.3
 _AGAIN = 1.4
+_GDAL_SHARE, _PIXEL_BYTES = 0.05, 4
+"""Of the machine's memory, what GDAL keeps of blocks unless told otherwise; and what a number in a raster takes at the most."""
 _RESIZING = ("resize", "crop", "to_array")
 
 
@@ -34,7 +37,7 @@ def stat_per_sample(run: TrainingFigures) -> Iterator[Cause]:
     yield Cause(
         "stat-per-sample",
         "stat",
-        sum(run.around_s(one) for one in rows if one.function == row.function),
+        run.around_s(*(one for one in rows if one.function == row.function)),
         f"{each:.1f} file-system checks (exists, stat) for every sample, {count:,} in all",
         "look the paths up once, in __init__: list each folder once, keep a dictionary from name to path, and use that",
         CodeLine.of(row),
@@ -53,7 +56,7 @@ def list_per_sample(run: TrainingFigures) -> Iterator[Cause]:
     yield Cause(
         "list-per-sample",
         "list",
-        sum(run.around_s(one) for one in rows if one.function == row.function),
+        run.around_s(*(one for one in rows if one.function == row.function)),
         f"a folder is listed {per(count, run.made_samples):.1f} times for every sample "
         f"({per(row.amount, row.count):,.0f} entries each time)",
         "list the folder once, in __init__, and keep a dictionary from what is looked up (an id, a stem) to the path",
@@ -119,13 +122,17 @@ def reopened_file(run: TrainingFigures) -> Iterator[Cause]:
         parsed = row.kind == "open" and _calls_at(run, row.file, row.line, "csv", "decode", "npz", "load", "raster_open")
         if again < 8 or not few or parsed:
             continue
-        reading_s = sum(one.seconds for one in run.calls("raster_read") if one.function == row.function)
-        lost_s = 0.8 * reading_s  # blocks decoded for one window are forgotten with the handle
+        reads = [one for one in run.calls("raster_read") if one.function == row.function] if row.kind == "raster_open" else []
+        reading_s = sum(one.seconds for one in reads)
+        # closing is met at the line that opens; blocks decoded for one window are forgotten with the handle
+        opening_s = max(row.seconds, sum(seconds for one, seconds in run.looks if (one.file, one.line) == (row.file, row.line)))
+        making_s = run.with_strays_s(opening_s + reading_s, CodeLine.of(row), *map(CodeLine.of, reads))
+        kept_s = sum((1 - _blocks_again(run, one)) * one.seconds for one in reads)
         name = Path(row.example).name
         yield Cause(
             "reopened-file",
             "open",
-            run.cost_s(row) + run.on_path_s(lost_s if row.kind == "raster_open" else 0.0),
+            run.on_path_s(making_s - kept_s) if row.phase in MAKING else row.seconds,
             f"{name} is opened {again:,.0f} times ({per(row.count, run.made_samples):.1f} per sample)",
             "open it once in every process, when the first sample is read, and keep the handle: not in __init__, handles do not "
             "survive being sent to workers",
@@ -135,6 +142,16 @@ def reopened_file(run: TrainingFigures) -> Iterator[Cause]:
             if row.kind == "raster_open"
             else "if self.source is None: self.source = open(path, 'rb')  # in __getitem__; None in __init__",
         )
+
+
+def _blocks_again(run: TrainingFigures, row: CallRow) -> float:
+    """The share of blocks that windows read again: a handle that stays keeps them, as far as GDAL's memory holds the scene."""
+    sizes, blocks, windows = (row.detail.get(name) or (1, 1) for name in ("size_px", "block_px", "to_px"))
+    in_scene = math.prod(math.ceil(size / block) for size, block in zip(sizes, blocks, strict=True)) * max(1, row.distinct)
+    read = row.count * math.prod(1 + (window - 1) / block for window, block in zip(windows, blocks, strict=True))
+    memory = _GDAL_SHARE * float(run.recording.machine.get("memory_bytes") or 8e9)
+    scene_bytes = _PIXEL_BYTES * row.detail.get("bands", 1) * in_scene * math.prod(blocks)
+    return float(max(0.0, 1 - in_scene / read) * min(1.0, memory / scene_bytes))
 
 
 def compressed_npz(run: TrainingFigures) -> Iterator[Cause]:

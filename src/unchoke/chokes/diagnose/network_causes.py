@@ -216,12 +216,13 @@ def frozen_recomputed(run: TrainingFigures) -> Iterator[Cause]:
         if again < 0.25 or run.epochs < 1.5:
             continue
         again = max(again, 1 - 1 / run.epochs) if again > 0.4 else again
-        looked_at_s = module.seconds_per_step * run.num_steps
+        # looked at closely a step takes longer: that tells the share, and what was timed in all steps how much it is
+        roots_s = sum(one.seconds_per_step for one in _trained_parts(run) if one.depth == 0)
+        whole_s = roots_s or per(run.total_s("forward_s"), run.num_steps)
         yield Cause(
             "frozen-recomputed",
             "forward",
-            again
-            * min(looked_at_s, 0.5 * (looked_at_s + run.total_s("forward_s"))),  # seen closely for a few steps, timed in all
+            again * min(1.0, per(module.seconds_per_step, whole_s)) * run.total_s("forward_s"),
             f"{module.name or module.class_} is frozen and sees the same inputs again in every epoch "
             f"({format_seconds(module.seconds_per_step)} a step)",
             "run it over every sample once, keep what comes out, and train the rest on that; `unchoke fit` does this by itself",

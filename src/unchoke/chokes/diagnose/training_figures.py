@@ -113,17 +113,19 @@ class TrainingFigures:
         expected_s = waiting_s(made_s)
         return self.waited_s * (1 - waiting_s((1 - share) * made_s) / expected_s if expected_s else share)
 
-    def with_strays_s(self, making_s: float, own_s: float = 0.0) -> float:
-        """Seconds of making samples at one line, and of looks that strayed from it where it takes nearly all of them.
+    def with_strays_s(self, making_s: float, *own: CodeLine) -> float:
+        """Seconds of making samples at its `own` lines, and of looks that strayed from there if that is nearly all of them.
 
-        A thread that held the interpreter is often met on the next line that lets go; what was timed by itself is that line's
-        own; `own_s` of that is the line at hand.
+        A thread that held the interpreter is often met on the next line that lets go; what was timed at other lines, and joining
+        samples to batches, did not stray.
         """
         if making_s < _NEARLY_ALL * self.making_s:
             return making_s
-        kinds = ("decode", "resize", "transform", "to_array", "npz", "csv", "read", "raster_read", "raster_open")
-        timed_s = max(0.0, sum(row.seconds for row in self.calls(*kinds)) - own_s)
-        return making_s + _STRAYED * max(0.0, self.making_s - making_s - _DECODE_SLACK * timed_s)
+        kinds = ("decode", "resize", "transform", "to_array", "npz", "csv", "open", "read", "raster_read", "raster_open")
+        places = {(line.file, line.line) for line in own}
+        left_s = self.making_s - sum(row.seconds for row in self.calls(*kinds) if (row.file, row.line) not in places)
+        joining_s = sum(loader.collate_s for loader in self.loaders)
+        return max(0.0, min(making_s, left_s)) + _STRAYED * max(0.0, left_s - making_s - joining_s)
 
     def calls(self, *kinds: str, phases: Collection[str] = MAKING) -> list[CallRow]:
         """Calls of these kinds, slowest first."""
@@ -133,11 +135,14 @@ class TrainingFigures:
         """Seconds of the run that calls at one place cost."""
         return self.on_path_s(row.seconds) if row.phase in MAKING else row.seconds
 
-    def around_s(self, row: CallRow) -> float:
-        """What a line costs that makes many small calls: the calls, or all that was sampled in its function if they fill it."""
-        near_s = self.sampled_s(row.phase, stages=_OWN, file=row.file, function=row.function)
-        spent_s = max(row.seconds, near_s) if row.seconds >= 0.15 * near_s else row.seconds
-        return self.on_path_s(0.98 * self.with_strays_s(spent_s, row.seconds)) if row.phase in MAKING else spent_s
+    def around_s(self, *rows: CallRow) -> float:
+        """What a function costs that makes many small calls: the calls, or all that was sampled there if they fill it."""
+        first, calls_s = rows[0], sum(row.seconds for row in rows)
+        near_s = self.sampled_s(first.phase, stages=_OWN, file=first.file, function=first.function)
+        spent_s = max(calls_s, near_s) if calls_s >= 0.15 * near_s else calls_s
+        if first.phase not in MAKING:
+            return spent_s
+        return self.on_path_s(0.98 * self.with_strays_s(spent_s, *map(CodeLine.of, rows)))
 
     def sampled(self, *phases: str, stages: Collection[str] = ()) -> list[tuple[StackRow, float]]:
         """What the stack sampler saw in the main process and its workers, by place, with seconds; most first."""
@@ -162,14 +167,18 @@ class TrainingFigures:
         """Every look at the training with the seconds it stands for, of the run or, in workers, of making samples.
 
         Looks come later where the interpreter is busy and less often where they cost more, so each part is brought to the scale
-        of what was timed: making samples, joining them to batches, and all the rest. Looks at torch's own loop over the samples
-        of a batch are left out, since a thread that has just left the user's code is met there.
+        of what was timed: making samples, joining them to batches, the network's calls, backward and optimizer, and all the
+        rest. Looks at torch's own loop over the samples of a batch are left out, since a thread that has just left the user's
+        code is met there.
         """
         main, workers = self.recording.main, self.recording.workers
         own = [loader for loader in self.loaders if not loader.num_workers]
         others = [loader for loader in self.loaders if loader.num_workers]
         rows = [row for row in main.samples if row.phase not in (*MAKING, "setup", "after", "watcher")]
-        found = _scaled(rows, self.rest_s - sum(row.seconds for row in self.calls("gc", phases=("step", "outside"))))
+        left_s = self.rest_s - sum(row.seconds for row in self.calls("gc", phases=("step", "outside")))
+        computing, beside = [row for row in rows if is_timed(row)], [row for row in rows if not is_timed(row)]
+        computed_s = min(self.compute_s, left_s) if beside else left_s
+        found = _scaled(computing, computed_s) + _scaled(beside, left_s - computed_s if computing else left_s)
         for processes, loaders in (((main,), own), (workers, others)):
             made = [row for process in processes for row in process.samples if row.phase in MAKING]
             joining_s = sum(loader.collate_s for loader in loaders)
@@ -260,6 +269,18 @@ class TrainingFigures:
         """The median of a column over some of the steps."""
         values = [value for value in self.steps.column(column)[part] if value is not None]
         return statistics.median(values) if values else 0.0
+
+
+def is_timed(row: StackRow) -> bool:
+    """Whether a look is inside what hooks time in every step: a network called from outside, its backward, the optimizer.
+
+    Functions of torch.nn that the loop itself calls are beside it: a loss, a pooling, gradients that are clipped.
+    """
+    functions = (row.function, *(function for _, _, function in row.callers))
+    called = row.library.startswith(("torch.nn.functional:", "torch.nn.utils."))
+    return row.stage in ("forward", "backward", "optimizer") and (
+        not called or any(function.endswith(".forward") for function in functions)
+    )
 
 
 def _scaled(rows: list[StackRow], seconds: float) -> list[tuple[StackRow, float]]:

@@ -9,17 +9,20 @@ import math
 from collections.abc import Iterator, Sequence
 
 from unchoke.chokes.diagnose.source_lines import changed_call, source_line
-from unchoke.chokes.diagnose.training_figures import MAKING, TrainingFigures, loader_place, made_at
+from unchoke.chokes.diagnose.training_figures import MAKING, TrainingFigures, is_timed, loader_place, made_at
 from unchoke.chokes.recording import LoaderRecord
 from unchoke.core.findings import Cause, CodeLine, per
 from unchoke.core.units import format_bytes, format_seconds
 
 _LOADING_STAGES = {"stat", "list", "open", "read", "decode", "transform", "collate", "load"}
+_SHRINKING_STAGES = {"transform", "python", "other", "copy", "forward"}
 _FAT = 4
 _SPINS, _SPIN_COSTS = 0.3, 0.85
 _HANDOVER_S = 1e-3
 _HANDOVER_BYTES_PER_S = 1.5e9
 """What a batch costs on its way from a worker: estimates, on the high side."""
+_STACK_S, _STACK_BYTES_PER_S = 1e-4, 1.5e9
+"""What torch.stack takes for a batch: some calls, and a copy into memory that is new."""
 
 
 def worker_startup(run: TrainingFigures) -> Iterator[Cause]:
@@ -53,10 +56,11 @@ def slow_collate(run: TrainingFigures) -> Iterator[Cause]:
         if "/torch/utils/data/" in loader.collate_file.replace("\\", "/") or not loader.collate_file:
             continue
         each_s = per(loader.collate_s, loader.fetches)
+        stacking_s = min(loader.collate_s, loader.fetches * (_STACK_S + (loader.batch_bytes or 0) / _STACK_BYTES_PER_S))
         yield Cause(
             "slow-collate",
             "collate",
-            run.on_path_s(0.97 * loader.collate_s),
+            run.on_path_s(loader.collate_s - stacking_s),
             f"{loader.collate} takes {format_seconds(each_s)} a batch, {per(loader.collate_s, loader.fetch_s):.0%} of making it",
             "stack tensors or arrays as a whole, without going through Python lists of numbers",
             _collate_place(run, loader.collate_file, loader.collate_line),
@@ -80,12 +84,14 @@ def fat_handover(run: TrainingFigures) -> Iterator[Cause]:
     each = loader.batch_bytes / loader.batch_size
     if seen is None or each < _FAT * seen:
         return
-    shrinking_s = run.sampled_s("step", stages=("transform", "python", "other", "copy"))
+    shrinking_s = sum(
+        seconds for row, seconds in run.looks if row.phase == "step" and row.stage in _SHRINKING_STAGES and not is_timed(row)
+    )
     share = 1 - seen / each
     yield Cause(
         "fat-handover",
         "handover",
-        share * (run.on_path_s(loader.handover_s + 0.7 * loader.fetch_s) + shrinking_s),
+        share * (run.on_path_s(loader.handover_s + loader.collate_s) + shrinking_s),
         f"workers hand over {format_bytes(each)} a sample, {each / seen:.0f} times what the network sees ({format_bytes(seen)})",
         "move what shrinks the sample out of the loop into the Dataset, so that it is small when it leaves the worker, as uint8 "
         "or float32",

@@ -229,6 +229,8 @@ class Account:
             return
         used = usage.of_process()
         row, self._sums = self._rested_row(used), self._since_rest(self._sums)
+        if self._mark is not None:  # in the midst of an evaluation
+            self._mark = self._mark[0], self._since_rest(self._mark[1])
         self._append(row)
         self._last_end_s, self._used, self.loss = self._rested_until[0], used, None
 

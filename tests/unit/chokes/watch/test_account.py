@@ -146,3 +146,32 @@ def test_what_comes_before_the_first_batch_or_backward_is_no_part_of_a_step() ->
     loop.account.begin()
     loop.train()
     assert loop.rows[0]["forward_s"] == 2
+
+
+def test_an_evaluation_in_which_hooks_wake_counts_once_and_what_rested_is_split_as_before() -> None:
+    loop, train = Loop(), Iteration()
+
+    def evaluate(wakes: bool = False) -> None:
+        judged = Iteration()
+        for number in range(4):
+            if wakes and number == 2:
+                loop.account.wake()
+            loop.batch(judged, gradients=False)
+        loop.account.end(judged)
+
+    for _ in range(4):
+        loop.batch(train)
+        loop.train()
+    for _ in range(2):
+        loop.account.rest()
+        for wakes in (False, True):
+            loop.batch(train)
+            loop.clock.now_s += 6
+            loop.account.step(1)
+            evaluate(wakes)
+        loop.batch(train)
+        loop.train()
+    rested, awake = loop.rows[-2:]
+
+    assert (rested["steps"], rested["wall_s"], rested["evaluate_s"], rested["forward_s"]) == (2, 18, 4, 4)
+    assert (awake["steps"], awake["wall_s"], awake["evaluate_s"], awake["backward_s"]) == (1, 11, 4, 3)
